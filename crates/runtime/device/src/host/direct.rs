@@ -1,25 +1,25 @@
-//! One-sided requests performed by the initiator, in the memory of the target, against the tables
-//! that the target publishes.
+//! One-sided requests. The initiator performs them in the memory of the target, by the target's
+//! published tables.
 //!
-//! The checks are those that the target's own engine makes; whatever does not pass them, or cannot
-//! be reached, is sent as a packet instead, and the target says what is wrong. So this path has no
-//! errors of its own.
+//! The initiator makes the same checks as the target's engine. If a check fails or the memory
+//! cannot be reached, the request goes as a packet, and the target reports the error. So the
+//! initiator itself reports no errors.
 //!
 //! 1. The initiator finds the entries of the queue pair and the key, and how the memory is reached.
-//! 2. It sets its mark, which names both
+//! 2. The initiator sets the thread's mark, with the names of both entries
 //!    ([`Published::enter`](adverb_shm::Published::enter)).
-//! 3. Each access to the memory looks at both entries in one restartable sequence with itself
-//!    ([`Guard`]). An entry that was taken back ends the copy, and the request goes as a packet.
-//! 4. It takes its mark away.
+//! 3. Each access to the memory reads both entries in a restartable sequence with the access itself
+//!    ([`Guard`]). If an entry was taken back, the copy ends and the request goes as a packet.
+//! 4. The initiator clears the mark.
 //!
-//! A target that takes a key or a queue pair back waits for initiators whose mark names that key or
-//! queue pair (`waiting`).
+//! A target that takes back a key or a queue pair waits for all initiators with a mark of this key
+//! or queue pair (`waiting`).
 //!
-//! The mark also keeps the memory on the initiator's own side. A queue pair remembers what a local
-//! key opened, and the number of keys that its process had taken back by then. Behind its mark the
-//! thread compares that number with [`Lanes::own_keys`]. A thread that takes a key back raises the
-//! number, and then waits for the marks of its own process ([`Lanes::settle_own`]). So such a
-//! request needs no lock of the key table.
+//! The mark also protects the memory on the initiator's own side. A queue pair caches the memory of
+//! a local key, and the number of keys taken back by this process at that time. After setting the
+//! mark, the thread compares the number with [`Lanes::own_keys`]. A thread that takes a key back
+//! raises the number, and then waits for the marks of all threads of the process
+//! ([`Lanes::settle_own`]). So such a request needs no lock of the key table.
 use super::waiting::NO_KEY;
 use super::{Lanes, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
@@ -32,7 +32,7 @@ use adverb_shm::{Busy, KeyEntry, KeySeen, Offers, QpEntry, QpSeen, Use};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
+/// What a queue pair found in its peer's tables last. Valid while the entries are unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     qp: Option<(QpEntry, QpSeen)>,
@@ -41,25 +41,25 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The entries have changed: the next request looks at them.
+    /// The entries have changed, so the next request looks them up.
     pub(crate) fn forget_shortcut(&mut self) {
         self.shortcut = None;
     }
 }
 
-/// What the entries of the queue pair and of the key that was used last open together, where the
-/// memory is mapped. It needs no check of the entries: the [`Guard`] of each access makes it.
+/// The combined effect of the queue pair's entry and the last used key's entry, for mapped memory.
+/// The [`Guard`] of each access checks both entries, so a shortcut needs no check.
 #[derive(Debug)]
 struct Shortcut {
     rkey: Key,
     dest_qpn: Qpn,
-    /// By both.
+    /// Granted by both entries.
     granted: Access,
-    /// The region, in the key's own addresses.
+    /// The region, in the addresses of the key.
     va: u64,
     len: u64,
     window: Arc<Window>,
-    /// Where the region begins in the window.
+    /// Offset of the region in the window.
     start: u64,
     qp: QpSeen,
     key: KeySeen,
@@ -75,18 +75,18 @@ struct Target {
 /// How a region is reached.
 #[derive(Clone, Debug)]
 enum Reach {
-    /// A mapping, and where the region begins in it.
+    /// A mapping, and the offset of the region in the mapping.
     Window(Arc<Window>, u64),
     Cma(Cma),
 }
 
-/// A region that opens an access, and where the access begins in it.
+/// A region open to an access, and the offset of the access in the region.
 struct Found<'a> {
     target: &'a Target,
     off: u64,
 }
 
-/// The two ends of a connection.
+/// The two queue pairs of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) qpn: Qpn,
@@ -116,9 +116,9 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
     })
 }
 
-/// Puts the old value of an atomic where it belongs. [`Lanes::perform`] has seen that the memory is
-/// there; if the program takes it away in between the value is lost, as a NIC's would be, which
-/// writes to pages that nobody sees any more.
+/// Writes the old value of an atomic to its place. [`Lanes::perform`] has checked the memory. If
+/// the program unmaps the memory in between, the value is lost. A NIC would lose the value as well:
+/// it writes to pages that the program no longer sees.
 fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
     let bytes = old.to_ne_bytes();
@@ -131,7 +131,7 @@ fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
 }
 
 impl Lanes {
-    /// Performs a request; `false`: it is to go as a packet, and nothing has happened.
+    /// Performs a request. `false`: nothing has happened, and the request has to go as a packet.
     pub(crate) fn perform(
         &self,
         peer: &Peer,
@@ -141,12 +141,12 @@ impl Lanes {
         request: &Direct<'_>,
     ) -> bool {
         let Some((remote, needed)) = target_of(&request.op) else { return false };
-        // No bytes: no key to check, and nothing to do that would be worth a second look.
+        // A request without bytes has no key to check, and goes as a packet.
         if request.len == 0 || request.len > u64::from(u32::MAX) {
             return false;
         }
-        // What could fail when it is too late is left to the engine: an atomic whose old value has
-        // no place. A copy that fails halfway is asked for again as a packet, and fails there.
+        // An atomic without a place for the old value would fail too late, so the engine handles
+        // it. A copy with a failure halfway is repeated as a packet, and fails there.
         let atomic = needed == Access::REMOTE_ATOMIC;
         let fits = |r: &Range| match r.kind {
             RangeKind::Mapped => true,
@@ -171,7 +171,7 @@ impl Lanes {
         };
         match &found.target.reach {
             Reach::Window(window, at) => in_window(window, &guard, at + found.off, request),
-            // The peer says where its regions are: there may be no such address.
+            // The peer chooses the regions' addresses, so the sum may overflow.
             Reach::Cma(cma) => {
                 let addr = found.target.entry.addr.checked_add(found.off);
                 addr.is_some_and(|addr| by_calls(cma, &guard, addr, request))
@@ -179,9 +179,10 @@ impl Lanes {
         }
     }
 
-    /// Steps 1 and 2 of a WRITE or READ of some bytes, where the peer's memory is mapped. Answers
-    /// the window, the place in it, and what holds while they are open; `None`: the request is to
-    /// be queued. `busy`: the mark, if the thread has set it for such a request, and from here on.
+    /// Steps 1 and 2 of a WRITE or READ, if the peer's memory is mapped. Returns the window, the
+    /// offset in the window, and the guard of the access. `None`: the request has to be queued.
+    /// `busy`: the mark set by the thread for a similar request. On return, the mark of this
+    /// request.
     #[inline(always)]
     pub(crate) fn reach<'a, 'b>(
         &'a self,
@@ -248,7 +249,7 @@ impl Lanes {
         Some((found, guard))
     }
 
-    /// Step 2. A mark that is set for the same use stays.
+    /// Step 2. A mark already set for the same use stays set.
     #[inline(always)]
     fn mark<'a>(
         &'a self,
@@ -260,20 +261,22 @@ impl Lanes {
     ) -> Option<()> {
         let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key, restarts: guard.restarts() };
         if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
-            // A thread has one mark: the earlier use ends first.
+            // A thread has a single mark, so the earlier use ends first.
             *busy = None;
             *busy = Some(self.published.enter(&at)?);
         }
         Some(())
     }
 
-    /// Keys of this process that were taken back so far. Of use to a thread behind its mark.
+    /// Number of keys of this process taken back so far. Only meaningful while the thread's mark is
+    /// set.
     #[inline]
     pub(crate) fn own_keys(&self) -> u64 {
         self.taken_back.load(Ordering::Relaxed)
     }
 
-    /// What a remote key opens to us, and how far into it an access lies, if it is allowed.
+    /// The region of a remote key, and the offset of an access in the region, if the access is
+    /// allowed.
     #[inline]
     fn find<'a>(
         &self,
@@ -294,9 +297,9 @@ impl Lanes {
         (len <= entry.len && off <= entry.len - len).then_some((Found { target, off }, qp))
     }
 
-    /// What holds while the peer's queue pair is connected to ours, and the memory of its requests
-    /// with it: the payload that a record points at is not another's meanwhile. `None`: the queue
-    /// pair is not connected to ours, or the record is of an earlier epoch.
+    /// A guard for the time in which the peer's queue pair is connected to ours. As long as the
+    /// guard holds, the payload of a record is not reused by the peer. `None`: the queue pair is
+    /// not connected to ours, or the record is of an earlier epoch.
     pub(crate) fn connected<'a>(
         &self,
         peer: &'a Peer,
@@ -310,8 +313,8 @@ impl Lanes {
         Some(Guard::new(word, word))
     }
 
-    /// The receives that the peer's queue pair offers to ours, and the mark of a message to it. As
-    /// long as the mark is set, the peer takes none of them back.
+    /// The receives offered by the peer's queue pair to ours, and the mark of a message to the
+    /// queue pair. As long as the mark is set, the peer takes no offer back.
     #[inline]
     pub(crate) fn offers<'a>(
         &'a self,
@@ -323,11 +326,13 @@ impl Lanes {
         let (_, at) = *seen.qp.as_ref()?;
         let at_work = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key: NO_KEY, restarts: false };
         let busy = self.published.enter(&at_work)?;
-        // From here on: what the peer had taken back before the mark was set is seen.
+        // The entry is read again after the mark is set. So this thread sees whatever the peer took
+        // back before the mark.
         peer.tables.qp_unchanged(&at).then_some((offers, busy))
     }
 
-    /// The receives that the peer's queue pair offers to ours. It may take them back at any moment.
+    /// The receives offered by the peer's queue pair to ours. The peer may take them back at any
+    /// moment.
     #[inline]
     pub(crate) fn offers_now<'a>(&self, peer: &'a Peer, seen: &mut Seen, ends: Ends) -> Option<&'a Offers> {
         self.open(peer, seen, ends, Access::empty())?;
@@ -335,8 +340,8 @@ impl Lanes {
         peer.tables.offers(entry.offers)
     }
 
-    /// The protection domain of the peer's queue pair, if that is connected to ours and allows the
-    /// operation.
+    /// The protection domain of the peer's queue pair, if the queue pair is connected to ours and
+    /// allows the operation.
     #[inline]
     pub(crate) fn open(
         &self,
@@ -359,13 +364,13 @@ impl Lanes {
     }
 }
 
-/// Does a key open its memory to a queue pair of this protection domain?
+/// Does a key open memory to a queue pair of this protection domain?
 #[inline]
 fn is_for(entry: &KeyEntry, pd: PdId, ends: Ends) -> bool {
     entry.pd == pd.0 && (entry.qpn == 0 || entry.qpn == ends.dest_qpn)
 }
 
-/// The entry of a key, and how its memory is reached.
+/// The entry of a key, and the way to the key's memory.
 #[inline]
 fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option<&'a Target> {
     let current = known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
@@ -424,12 +429,12 @@ fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &Direct<'_>) -> bo
         }
         (SendOp::Write(_), Data::Gather(ranges)) => cma.write(guard, ranges, &[(addr, request.len)]).is_ok(),
         (SendOp::Read(_), Data::Gather(ranges)) => cma.read(guard, ranges, &[(addr, request.len)]).is_ok(),
-        // The CPU's atomics do not reach there: the target performs them.
+        // The CPU's atomics do not reach private memory of the peer: the target performs them.
         _ => false,
     }
 }
 
-/// Within the process: the key table itself says what the key opens.
+/// Within the process, the key table itself checks the key.
 fn within(
     keys: &KeyTable,
     pd: PdId,

@@ -1,21 +1,22 @@
-//! Where a peer's file holds memory.
+//! Which pages of a peer's file hold memory.
 //!
-//! Whoever looks into a hole of a file by a mapping fills it, and pays for it. A peer that points
-//! at holes of its own would have its readers pay for as much as it likes (TRU-3). So the kernel is
-//! asked whether there are any; which takes a call, so what was seen without is remembered. A peer
-//! may take memory away that was seen: then it gets back what it had at most.
+//! A read of a hole through a mapping fills the hole, at the expense of the reading process. A
+//! malicious peer could point at holes of its file to use up its readers' memory (TRU-3). So the
+//! kernel is asked whether a range has holes. The question is a system call, so pages without holes
+//! are remembered. If the peer later punches a hole into such a page, a read returns at most the
+//! memory that the peer had before.
 use adverb_memory::Window;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a page. Where the kernel's are larger it answers for all of a page at once.
+/// Bytes of a page. A kernel with larger pages answers for the whole page.
 const PAGE: u64 = 4096;
-/// Pages of a piece: those that have a bit in a word.
+/// Pages of a piece. Each page has a bit in the piece's word.
 const PAGES: u64 = 16;
 /// Pieces that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// Pages that were seen to be there: a bit each in the low 16 of a word, of the piece whose number
-/// plus one is in the others.
+/// Pages that were seen to hold memory. The low 16 bits of a word are the pages of a piece. The
+/// other bits are the number of the piece plus 1.
 pub(super) struct Filled(Box<[AtomicU64]>);
 
 impl Default for Filled {
@@ -25,8 +26,8 @@ impl Default for Filled {
 }
 
 impl Filled {
-    /// Are there no holes in `len` bytes (one at least) at `addr` of the file, which a window shows
-    /// at `off`?
+    /// Is the range of `len` bytes (at least 1) at `addr` of the file free of holes? The window
+    /// shows the range at `off`.
     #[inline]
     pub(super) fn covers(&self, window: &Window, off: u64, addr: u64, len: u32) -> bool {
         let end = addr + u64::from(len);

@@ -1,20 +1,20 @@
-//! What two processes of a host give each other to share memory.
+//! The objects exchanged by two processes of a host to share memory.
 use adverb_local::{Bell, Bells, ConnectionId, PeerFd, Rope};
 use adverb_shm::Consumer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What a process has been given.
+/// The objects given to another process.
 pub(crate) struct Given {
-    /// Over which connection: what another process was given that has the slot now is not taken for
-    /// it.
+    /// The connection of the greeting. Tells the greeted process from a later process with the same
+    /// slot.
     pub(crate) connection: ConnectionId,
     pub(crate) ring: Consumer,
     pub(crate) bell: Bell,
 }
 
-/// What a greeting carries.
+/// The descriptors of a greeting.
 pub(crate) struct HandshakeFds {
     pub(crate) ring: OwnedFd,
     pub(crate) bell: Rope,
@@ -23,8 +23,8 @@ pub(crate) struct HandshakeFds {
 }
 
 impl HandshakeFds {
-    /// What a peer sent, if each is what it has to be; those that are mapped are looked at by
-    /// whoever maps them.
+    /// The descriptors sent by a peer, if each has the right kind. Memory is checked at the
+    /// mapping.
     pub(crate) fn of(fds: Vec<OwnedFd>, bells: &Bells) -> io::Result<Self> {
         let fds = <[OwnedFd; 4]>::try_from(fds)
             .map_err(|fds| io::Error::other(format!("a greeting with {} descriptors of 4", fds.len())))?;
@@ -32,7 +32,7 @@ impl HandshakeFds {
         Ok(HandshakeFds { ring, bell: bells.rope(bell)?, tables, shadow: bells.keep(shadow)? })
     }
 
-    /// Is the giver gone?
+    /// Has the giver ended?
     pub(crate) fn has_ended(&self) -> bool {
         let Some(end) = self.bell.as_end() else { return true };
         let mut fds = [PollFd::new(end, PollFlags::empty())];

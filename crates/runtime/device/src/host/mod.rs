@@ -1,12 +1,12 @@
 //! The other processes of this user on this host, and this process itself, as peers that need no
 //! network.
 //!
-//! Two processes greet each other once ([`adverb_local::Hello`]): each gives the other a ring to
-//! write to, its published tables, the file that holds its shared memory, and a bell
-//! ([`handshake`]). From then on packets between their queue pairs go through the rings
-//! ([`crate::node`] carries them), and one-sided requests are performed by the initiator itself in
-//! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
-//! network as any other host.
+//! Two processes perform one handshake ([`adverb_local::Hello`]). Each gives the other a ring to
+//! write to, the published tables, the shared file, and a doorbell ([`handshake`]). Afterwards
+//! packets between their queue pairs go through the rings, carried by [`crate::node`]. The
+//! initiator performs one-sided requests itself in the peer's memory ([`direct`]). A process
+//! without an answer, or without permission to share memory, is reached over the network like any
+//! other host.
 use crate::ranks;
 use adverb_local::{Bells, PeerFd, Slot};
 use adverb_memory::SharedFile;
@@ -36,32 +36,31 @@ use regions::Reached;
 pub(crate) use regions::{Listed, Place};
 pub(crate) use waiting::{Withdrawn, let_fetch};
 
-/// `KeyEntry::how`: pages of the file that the owner shares; the entry's address is an offset in
-/// it.
+/// `KeyEntry::how`: pages of the owner's shared file. The entry's address is an offset in the file.
 pub(crate) const SHARED: u8 = 0;
 /// `KeyEntry::how`: the owner's private memory, reached by system calls.
 pub(crate) const PRIVATE: u8 = 1;
 
-/// Bytes of payload in a packet between two processes of a host: long enough that what a packet
-/// costs beside copying it is little.
+/// Bytes of payload in a packet between two processes of a host. With this length, the cost of a
+/// packet is small beside the cost of copying the payload.
 pub(crate) const MTU: u32 = 64 << 10;
-/// Rings of a peer that are read at most: the one it writes to now, and those it was given before.
+/// The largest number of rings read for a peer: the current ring, and earlier rings.
 const RINGS: usize = 4;
-/// How long a process that did not answer, or did not want to, is not greeted again.
+/// Time before a process is greeted again after a refusal or without an answer.
 const REFUSED: Duration = Duration::from_secs(5);
-/// Peers whose bells are looked at in one go.
+/// The largest number of doorbells checked in a single call.
 const LOOKS: usize = 16;
 
-/// Which way packets between processes of one host go (`ADVERB_PATH`).
+/// The path of packets between processes of one host (`ADVERB_PATH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathChoice {
-    /// Through shared memory where that is possible.
+    /// Through shared memory where possible.
     Local,
     /// Always over the network.
     Wire,
 }
 
-/// What the program's environment asks for.
+/// The path named in the program's environment.
 ///
 /// # Errors
 /// EINVAL for anything but `local` and `wire`.
@@ -75,8 +74,8 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
     }
 }
 
-/// Peers that one process is at most: one for each copy of this library that it has loaded. Each
-/// costs descriptors and memory.
+/// Number of peers a process may be: a peer for each loaded copy of this library. Each peer costs
+/// descriptors and memory.
 pub(crate) const COPIES: usize = 4;
 
 /// All peers of a process.
@@ -84,38 +83,38 @@ pub(crate) struct Lanes {
     pub(crate) nonce: u64,
     pub(crate) published: Published,
     pub(crate) tables: PeerFd,
-    /// One a peer, and the peers' ends.
+    /// A doorbell for each peer, and the watched ends of the peers.
     pub(crate) bells: Bells,
     pub(crate) file: &'static SharedFile,
     pub(crate) reached: Reached,
     by_slot: RankedRw<HashMap<Slot, Arc<Peer>>, ranks::PeersBySlot>,
-    /// Every peer once, and a number that changes with the list.
+    /// Every peer once. `version` changes with the list.
     pub(crate) all: RankedRw<Vec<Arc<Peer>>, ranks::Peers>,
-    /// Peers that were left and whose processes live on. A thread of theirs may be in the middle of
-    /// a copy, so [`Lanes::settle`] looks at their marks as well.
+    /// Peers that this process has left, while their processes live on. A thread of such a peer may
+    /// be in the middle of a copy, so [`Lanes::settle`] reads the marks of these peers as well.
     departed: Ranked<Vec<Arc<Peer>>, ranks::Departed>,
     version: AtomicU32,
     any: AtomicBool,
-    /// What processes were given that were greeted and have not answered.
+    /// Objects given to greeted processes, until the answer comes.
     pub(crate) greeted: Ranked<HashMap<Slot, Given>, ranks::Greeted>,
-    /// One thread greets at a time.
+    /// Held by the thread that greets.
     pub(crate) greeting: Ranked<(), ranks::Greeting>,
     refused: Ranked<HashMap<Slot, Instant>, ranks::Refused>,
-    /// Threads that sleep until a bell rings; locked while the announcement changes, so that none
-    /// takes back another's.
+    /// Number of threads asleep until a doorbell is rung. Locked while the published announcement
+    /// changes, so that no thread clears the announcement of another thread.
     sleepers: Ranked<usize, ranks::Sleepers>,
-    /// Keys of this process that were taken back: see [`direct`].
+    /// Number of keys taken back by this process: see [`direct`].
     taken_back: AtomicU64,
-    /// Whoever publishes something or takes it back has the turn.
+    /// Held by the thread that changes the published tables.
     pub(crate) publishing: Ranked<(), ranks::Publishing>,
 }
 
 impl Lanes {
-    /// What a process shares with others. `errors` notes sockets that fail.
+    /// The objects shared with other processes. `errors` counts failures of sockets.
     ///
     /// # Errors
-    /// What the kernel refuses: no `memfd`, no descriptors, no memory. Then everything goes over
-    /// the network.
+    /// Errors of the kernel: no `memfd`, no descriptors, no memory. All packets then go over the
+    /// network.
     pub(crate) fn new(errors: Arc<SocketErrors>) -> std::io::Result<Self> {
         let file = SharedFile::of_process()?;
         let (published, tables) = Published::create().map_err(std::io::Error::other)?;
@@ -147,7 +146,7 @@ impl Lanes {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Readable when a bell rang or a peer ended.
+    /// Readable when a doorbell was rung or a peer ended.
     pub(crate) fn control_fd(&self) -> Option<BorrowedFd<'_>> {
         self.bells.fd()
     }
@@ -170,7 +169,7 @@ impl Lanes {
         all.iter().filter(|peer| ids[..n].contains(&peer.id())).cloned().collect()
     }
 
-    /// The peer that owns a slot, if it is known.
+    /// The owner of a slot, if known.
     pub(crate) fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
         self.by_slot.read().get(&slot).cloned()
     }
@@ -191,7 +190,7 @@ impl Lanes {
         rings.list.retain(|(peer, _)| all.iter().any(|p| Arc::ptr_eq(p, peer)));
         for peer in all.iter() {
             rings.list.extend(peer.take_rings().into_iter().map(|ring| (peer.clone(), ring)));
-            // The oldest go, of one that goes on greeting.
+            // A repeated greeting gives the peer a new ring. The oldest rings are dropped.
             let of_peer = |(p, _): &(Arc<Peer>, Consumer)| Arc::ptr_eq(p, peer);
             while rings.list.iter().filter(|entry| of_peer(entry)).count() > RINGS {
                 let Some(oldest) = rings.list.iter().position(of_peer) else { break };
@@ -200,13 +199,13 @@ impl Lanes {
         }
     }
 
-    /// A peer writes to one more ring.
+    /// Adds a ring from a peer.
     pub(crate) fn add_ring(&self, peer: &Peer, ring: Consumer) {
         peer.give_ring(ring);
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Does the peer's queue pair at the other end send through a lane, as its tables say?
+    /// Does the peer's queue pair send through a ring, according to the peer's tables?
     pub(crate) fn is_answered(&self, peer: &Peer, ends: Ends) -> bool {
         peer.tables.qp(ends.dest_qpn).is_some_and(|(entry, _)| {
             entry.ready && entry.peer_qpn == ends.qpn && entry.peer_nonce == self.nonce
@@ -221,7 +220,7 @@ impl Lanes {
         self.refused.lock().insert(slot, Instant::now() + REFUSED);
     }
 
-    /// Enters a peer, which holds the slots as the kernel says.
+    /// Enters a peer, which holds the slots according to the kernel.
     pub(crate) fn enter(&self, slots: &[Slot], peer: &Arc<Peer>) {
         let mut all = self.all.write();
         if peer.is_gone() {
@@ -240,9 +239,9 @@ impl Lanes {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Forgets a peer that has ended or left, and lets go of all that is its.
+    /// Forgets a peer that has ended or left, and drops all objects shared by the peer.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
-        // Entered here first, so that [`Lanes::settle`] misses it at no moment.
+        // Entered into `departed` first, as [`Lanes::settle`] must find the peer at every moment.
         self.departed.lock().push(peer.clone());
         let mut all = self.all.write();
         self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
@@ -251,16 +250,16 @@ impl Lanes {
         drop(all);
         let lives = peer.let_go(&self.bells);
         let mut departed = self.departed.lock();
-        // One that comes and leaves all the time has the same tables each time, which are kept
-        // once. A thread that waits for `peer` knows the other, too: that is older.
+        // A peer may come and leave repeatedly, with the same tables each time. The tables are kept
+        // once. A thread that waits for `peer` also waits for the older value with the same tables.
         let same = |p: &Arc<Peer>| p.is_of_the_tables_of(peer) && !Arc::ptr_eq(p, peer);
         if !lives || departed.iter().any(same) {
             departed.retain(|p| !Arc::ptr_eq(p, peer));
             peer.bury(&self.bells);
             return;
         }
-        // A process has no more tables that are in use than copies of this library. What goes is of
-        // a program that the process was before an `exec`, or of a process that lies.
+        // A process uses at most as many tables as loaded copies of this library. Older tables
+        // belong to the program before an `exec`, or to a lying process.
         let of_process = |p: &Arc<Peer>| p.pid() == peer.pid();
         if departed.iter().filter(|p| of_process(p)).count() > COPIES
             && let Some(oldest) = departed.iter().position(of_process)
@@ -269,7 +268,7 @@ impl Lanes {
         }
     }
 
-    /// A peer that was left, and is waited for no more: it lied.
+    /// Drops a peer after a lie. No thread waits for this peer any more.
     fn forget_departed(&self, peer: &Arc<Peer>) {
         let mut departed = self.departed.lock();
         if departed.iter().any(|p| Arc::ptr_eq(p, peer)) {
@@ -278,16 +277,19 @@ impl Lanes {
         }
     }
 
-    /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers, nor memory
-    /// of either. Only `fstat` and `close` are called.
+    /// Called in a child of `fork`. Closes the inherited descriptors, so the child keeps neither
+    /// the parent alive for peers nor memory of parent and peers. Only `fstat` and `close` are
+    /// called.
     pub(crate) fn close_after_fork(&self) {
         self.bells.close_after_fork();
         self.published.close_after_fork();
     }
 
-    /// A thread is about to sleep until packets come, unless some wait already: it looks into the
-    /// rings after this, so that whoever writes to one in between sees the announcement.
-    /// [`Lanes::awake`] ends it.
+    /// A thread is about to sleep until packets come. Sleep protocol:
+    ///
+    /// 1. The thread stores the announcement (`set_sleeping`), followed by a SeqCst fence.
+    /// 2. The thread checks the rings. Any later writer sees the announcement.
+    /// 3. If the rings are empty, the thread sleeps. [`Lanes::awake`] ends the sleep.
     pub(crate) fn sleeps(&self) {
         let mut sleepers = self.sleepers.lock();
         *sleepers += 1;
@@ -298,28 +300,29 @@ impl Lanes {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// The thread that slept is awake.
+    /// Ends [`Lanes::sleeps`].
     pub(crate) fn awake(&self) {
         let mut sleepers = self.sleepers.lock();
         *sleepers -= 1;
         if *sleepers == 0 {
             self.published.set_sleeping(false);
         }
-        // For threads that still sleep it is announced anew, as each announcement is rung for once.
-        // What came before that is this thread's to take.
+        // Each announcement is rung for once, so the announcement is repeated for the threads still
+        // asleep. This thread takes the records written before.
         if self.take_bells() && *sleepers > 0 {
             self.published.set_sleeping(true);
         }
     }
 
-    /// Did a bell ring? Those of more than a few peers ring again.
+    /// Has a doorbell been rung? With more than [`LOOKS`] such peers, the remaining doorbells stay
+    /// readable.
     fn take_bells(&self) -> bool {
-        // Each is looked at.
+        // `fold` checks every peer.
         self.any() && self.ready().iter().fold(false, |rung, peer| peer.take_bell() | rung)
     }
 }
 
-/// The rings that peers write to, in the hands of the one who receives.
+/// The rings from peers, owned by the receiving thread.
 #[derive(Default)]
 pub(crate) struct Rings {
     version: u32,
@@ -327,7 +330,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Does none hold a record?
+    /// Does no ring hold a record?
     pub(crate) fn are_empty(&self) -> bool {
         self.list.iter().all(|(_, ring)| ring.is_empty())
     }

@@ -1,5 +1,5 @@
-//! What a process keeps of a peer, each thing apart from the [`Peer`](super::Peer), so that it can
-//! end before the peer's value does.
+//! The objects shared by a peer, each apart from the [`Peer`](super::Peer), so each can end before
+//! the peer's value.
 use crate::ranks;
 use adverb_engine::{Qpn, Range};
 use adverb_local::{Bell, PeerFd, Rope};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// The descriptors by which this process and a peer wake each other and see each other's end.
 pub(crate) struct Links {
-    /// The bell that the peer rings, and no other process.
+    /// The doorbell rung by this peer alone.
     pub(crate) bell: Bell,
-    /// The peer's bell, and the end of its program.
+    /// The peer's doorbell, which also shows the end of the peer's program.
     pub(super) rope: Rope,
-    /// Readable when the peer's process has ended; `None` of this process itself.
+    /// Readable when the peer's process has ended. `None` for this process itself.
     pub(super) end: Option<Arc<PeerFd>>,
 }
 
@@ -27,12 +27,12 @@ impl Links {
     }
 }
 
-/// A peer's memory, as far as it is mapped here.
+/// A peer's memory, as far as this process has mapped it.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// `None` of this process itself, and of a peer that was left.
+    /// `None` for this process itself, and after `Peer::let_go`.
     pub(super) file: Option<Arc<PeerMemory>>,
-    /// The file, mapped in pieces, by offset and length.
+    /// The mapped pieces of the file, by offset and length.
     pub(super) chunks: HashMap<(u64, u64), Arc<Window>>,
 }
 
@@ -68,12 +68,12 @@ impl DerefMut for Lane<'_> {
     }
 }
 
-/// A payload that a record in a peer's ring points at.
+/// A payload outside the ring, named by a record in a peer's ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referred {
-    /// Behind the record.
+    /// The ring position behind the record.
     pub(crate) position: u64,
-    /// The queue pair of this process that sent it.
+    /// The sending queue pair of this process.
     pub(crate) qpn: Qpn,
     pub(crate) memory: Range,
 }

@@ -1,4 +1,4 @@
-//! One process of this host.
+//! A peer process of this host.
 use super::filled::Filled;
 use super::handshake::{Given, HandshakeFds};
 use super::parts::{File, Lane, Links, Memory, Referred};
@@ -18,22 +18,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Tries at a lane that another thread holds.
+/// Attempts at a ring locked by another thread.
 const TRIES: u32 = 200;
-/// Shared memory is mapped in pieces of so many bytes.
+/// Shared memory is mapped in pieces of this many bytes.
 const CHUNK: u64 = 1 << 30;
 
-/// Pieces that stay mapped.
+/// The largest number of mapped pieces.
 const CHUNKS: usize = 64;
-/// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its
-/// one byte is how they would have to be reached.
+/// A record that is not a packet. Its writer cannot fetch payloads from the reader's memory. Its
+/// single byte names the kind of access that failed.
 pub(crate) const NO_REFERENCES: u32 = 8;
 
-/// A process that packets reach without a network.
+/// A process reached by packets without a network.
 ///
-/// Queue pairs keep the peer that they are connected to, dead or alive. The things that a peer
-/// shares live apart from the `Peer`, and [`Peer::let_go`] ends them. A thread may be in the middle
-/// of a copy at that moment, so each thing has a count of its users:
+/// Queue pairs keep the connected peer, dead or alive. The objects shared by a peer live apart from
+/// the `Peer`, and [`Peer::let_go`] ends them. A thread may be in the middle of a copy at that
+/// moment, so each object has a rule for its users:
 ///
 /// | thing | its users |
 /// |---|---|
@@ -43,38 +43,40 @@ pub(crate) const NO_REFERENCES: u32 = 8;
 /// | the peer's tables | not counted: the kernel exchanges the mapping for zeroes, which are empty tables |
 /// | bells, and the descriptor of the peer's end | counted by `Arc` |
 pub(crate) struct Peer {
-    /// What its bell and its end are told of by.
+    /// Names the peer in reports of doorbells and ends.
     id: u64,
     nonce: u64,
     pid: i32,
     mtu: u32,
     own: bool,
-    /// What is sent to it.
+    /// The ring to the peer.
     tx: Ranked<Option<Producer>, ranks::Lane>,
-    /// Payloads elsewhere that records in its ring point at, oldest first. Locked behind the lane.
+    /// Payloads outside the ring, named by records in the ring, oldest first. Locked after the
+    /// ring.
     referred: Ranked<VecDeque<Referred>, ranks::Referred>,
-    /// What it sends, until the node's receiver has taken the rings over.
+    /// The rings from the peer, until the node's receiver takes them over.
     rx: Ranked<Vec<Consumer>, ranks::PeerRings>,
     pub(crate) tables: PeerTables,
     links: Ranked<Option<Arc<Links>>, ranks::PeerLinks>,
-    /// The announcement of its sleep that it was last rung for.
+    /// The sleep announcement for which this process rang the peer's doorbell last.
     rung: AtomicU32,
     memory: Ranked<Memory, ranks::PeerMemory>,
-    /// Where that was seen to be without holes.
+    /// Ranges of `memory` without holes, as seen so far.
     filled: Filled,
-    /// System calls that reach memory which is not shared; or why they may not. `None` of this
-    /// process itself.
+    /// The system calls that reach the peer's private memory, or the reason for a refusal. `None`
+    /// for this process itself.
     cma: Option<Result<Cma, CmaError>>,
-    /// It broke the bell that it rings.
+    /// The peer broke the doorbell of this process.
     broken: AtomicBool,
     gone: AtomicBool,
-    /// Readable when the process of a peer that was let go has ended.
+    /// After [`Peer::let_go`]: readable when the peer's process has ended.
     end: Ranked<Option<Arc<PeerFd>>, ranks::PeerEnd>,
     lied: AtomicBool,
-    /// It cannot read memory of this process: by system calls; or at all.
+    /// The peer cannot read memory of this process: by system calls, or by a mapping of shared
+    /// memory.
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
-    /// Numbers of queue pairs of ours that are, or were, connected to it.
+    /// Numbers of this process's queue pairs with a present or past connection to the peer.
     qps: Ranked<Vec<u32>, ranks::PeerQueuePairs>,
 }
 
@@ -98,7 +100,8 @@ impl Peer {
         let mut tx = Producer::open(tx).map_err(io::Error::other)?;
         let cma = reaches(pid, tables.thread());
         if cma.is_err() {
-            // The first thing it reads, so that nothing is lost by the attempt.
+            // The first record in the ring, so the peer learns of the failure before any payload is
+            // lost.
             let _ = tx.push(NO_REFERENCES, 1, |body| {
                 body[0] = PRIVATE;
                 true
@@ -172,7 +175,7 @@ impl Peer {
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
-    /// Is it this process itself?
+    /// Is the peer this process itself?
     pub(crate) fn is_own(&self) -> bool {
         self.own
     }
@@ -180,24 +183,23 @@ impl Peer {
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu
     }
-    /// Bells and ends. `None` of a peer that was left.
+    /// Doorbells and ends. `None` after [`Peer::let_go`].
     pub(crate) fn links(&self) -> Option<Arc<Links>> {
         self.links.lock().clone()
     }
 
-    /// Has its bell and its end watched.
+    /// Has the doorbell and the end of the peer watched.
     pub(crate) fn watch(&self, bells: &Bells) -> io::Result<()> {
         let Some(links) = self.links() else { return Ok(()) };
         bells.watch(&links.bell, &links.rope, links.end(), self.id)
     }
 
-    /// Ends all that the peer shares, each thing as soon as no thread uses it. The peer sees that
-    /// its bell breaks. The caller has taken what the peer wrote to its ring, has set `gone`, and
-    /// has the connected queue pairs pumped afterwards.
+    /// Ends all objects shared by the peer, each as soon as no thread uses the object. The peer
+    /// sees a broken doorbell. The caller has taken the records written by the peer, has set
+    /// `gone`, and pumps the connected queue pairs afterwards.
     ///
-    /// `true`: the process lives on, and may be in the middle of a copy. Its tables and its end
-    /// stay until [`Peer::bury`], which the caller calls at once of a process that does not live
-    /// on.
+    /// `true`: the process lives on, and may be in the middle of a copy. Tables and end stay until
+    /// [`Peer::bury`]. If the process has ended, the caller calls [`Peer::bury`] at once.
     pub(crate) fn let_go(&self, bells: &Bells) -> bool {
         let lives = !self.own && !self.lied.load(Ordering::Relaxed) && !self.process_has_ended();
         let links = self.links.lock().take();
@@ -206,22 +208,22 @@ impl Peer {
             bells.forget(&links.bell, &links.rope, end);
             *self.end.lock() = links.end.clone().filter(|_| lives);
         }
-        // One lock after the other: a thread with the ring may wait for the keys, and a thread with
-        // the keys for the memory.
+        // Takes the locks separately. A thread with the ring's lock may wait for the keys, and a
+        // thread with the keys for the memory.
         let memory = std::mem::take(&mut *self.memory.lock());
         let tx = self.tx.lock().take();
         let rx = std::mem::take(&mut *self.rx.lock());
-        // Outside of the locks: it takes time to unmap much.
+        // Dropped outside of the locks: unmapping much memory takes time.
         drop((links, memory, tx, rx));
         lives
     }
 
-    /// Was it let go, and has its process ended since?
+    /// Was the peer let go, and has the process ended since?
     pub(crate) fn is_to_bury(&self) -> bool {
         self.end.lock().is_some() && self.process_has_ended()
     }
 
-    /// Nothing of a peer that was let go is kept any more.
+    /// Drops the rest of a peer after [`Peer::let_go`].
     pub(crate) fn bury(&self, bells: &Bells) {
         let end = self.end.lock().take();
         if let Some(end) = end.as_ref().and_then(|end| end.borrow()) {
@@ -231,17 +233,17 @@ impl Peer {
         self.tables.let_go();
     }
 
-    /// Do both values stand for one copy of the library in one process?
+    /// Do both values stand for the same copy of the library in the same process?
     pub(crate) fn is_of_the_tables_of(&self, other: &Peer) -> bool {
         self.pid == other.pid && self.nonce == other.nonce
     }
 
-    /// Its marks prove nothing: it was caught in a lie.
+    /// The peer was caught in a lie, so the peer's marks prove nothing.
     pub(crate) fn lies(&self) {
         self.lied.store(true, Ordering::Relaxed);
     }
 
-    /// Has it rung? Takes that away.
+    /// Has the peer rung? Clears the doorbell.
     pub(crate) fn take_bell(&self) -> bool {
         let Some(links) = self.links() else { return false };
         let rung = links.bell.take();
@@ -251,12 +253,12 @@ impl Peer {
         rung == Rung::Yes
     }
 
-    /// The rings that it writes to, for the one who receives; each once.
+    /// Takes the rings from the peer, for the receiver. Returns each ring once.
     pub(crate) fn take_rings(&self) -> Vec<Consumer> {
         std::mem::take(&mut *self.rx.lock())
     }
 
-    /// One more that it writes to.
+    /// Adds a ring from the peer.
     pub(crate) fn give_ring(&self, ring: Consumer) {
         let mut rx = self.rx.lock();
         if !self.is_gone() {
@@ -264,16 +266,15 @@ impl Peer {
         }
     }
 
-    /// Known to have ended, or broke its ring.
+    /// Has this process left the peer, because the peer has ended or cannot be trusted?
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Has it ended, or has it left?
+    /// Has the peer ended or left?
     pub(crate) fn has_ended(&self) -> bool {
-        // A program that polls by itself takes no bells, so that a broken one is looked for here,
-        // too.
+        // A polling program takes no doorbells, so a broken doorbell is looked for here, too.
         let end_of = |fd| PollFd::new(fd, PollFlags::empty());
         let Some(links) = self.links() else { return true };
         let Some(rope) = links.rope.as_end() else { return true };
@@ -283,7 +284,7 @@ impl Peer {
         self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
-    /// Has its process ended, with all its threads? It may have left before that.
+    /// Has the peer's process ended, with all threads? The peer may have left before.
     pub(crate) fn process_has_ended(&self) -> bool {
         let links = self.links();
         let end = links.as_ref().and_then(|links| links.end.clone()).or_else(|| self.end.lock().clone());
@@ -292,17 +293,17 @@ impl Peer {
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
-    /// Is nothing of it to be expected any more?
+    /// Is nothing more to be expected of the peer?
     pub(crate) fn has_left(&self) -> bool {
         self.is_gone() || self.has_ended()
     }
 
-    /// Memory of its that is shared, mapped here, and where the offset `addr` of its file is in the
-    /// mapping.
+    /// A mapping of the peer's shared memory, and the offset in the mapping for the offset `addr`
+    /// of the peer's file.
     pub(crate) fn window(&self, addr: u64, len: u64) -> Option<(Arc<Window>, u64)> {
         let start = addr & !(CHUNK - 1);
-        // What goes over the end of a piece is a piece of its own. Offsets are the peer's to say,
-        // up to the last there is.
+        // A range across the end of a piece is mapped as a separate piece. The peer chooses the
+        // offsets, up to the largest possible value.
         let piece = if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
         let mut memory = self.memory.lock();
         let Memory { file, chunks } = &mut *memory;
@@ -311,19 +312,21 @@ impl Peer {
         }
         let chunk = Arc::new(file.as_ref()?.window(piece.0, piece.1).ok()?);
         if chunks.len() >= CHUNKS {
-            // Those in use stay with who uses them. A process has mappings without end no more than
-            // memory.
+            // The number of mappings of a process is limited. Pieces in use stay mapped until the
+            // last user drops them.
             chunks.clear();
         }
         chunks.insert(piece, chunk.clone());
         Some((chunk, addr - piece.0))
     }
 
-    /// System calls that reach its private memory, if they may. Who asks has data to move.
+    /// The system calls that reach the peer's private memory, if allowed. A caller has data to
+    /// move, so a refusal is logged.
     pub(crate) fn cma(&self) -> Option<Cma> {
         self.cma.as_ref()?.as_ref().inspect_err(|e| copied_twice(self.pid, e)).ok().copied()
     }
-    /// May it read private memory of this process? Who asks has data for it.
+    /// May the peer read private memory of this process? A caller has data for the peer, so a
+    /// refusal is logged.
     pub(crate) fn may_read_us(&self) -> bool {
         let may = !self.no_calls.load(Ordering::Relaxed);
         if !may {
@@ -332,8 +335,9 @@ impl Peer {
         may
     }
 
-    /// Shows `f` bytes of its memory, if the guard holds; `false` if they cannot be reached. They
-    /// may change while `f` looks: `f` asks the guard once more, behind its copy.
+    /// Shows `f` the bytes at `addr` of the peer's memory, if the guard holds. `false`: the bytes
+    /// cannot be reached. The bytes may change while `f` reads, so `f` asks the guard once more
+    /// after the copy.
     pub(crate) fn fetch(
         &self,
         guard: &Guard<'_>,
@@ -355,25 +359,25 @@ impl Peer {
         scratch.resize(MTU as usize, 0);
         let bytes = &mut scratch[..len as usize];
         let read = if shared {
-            // What it points at has holes. A look at one by a mapping would fill it, at the expense
-            // of this process.
+            // The range has holes. A read through a mapping would fill them, at the expense of this
+            // process.
             let file = self.memory.lock().file.clone();
             file.is_some_and(|file| file.read(addr, bytes).is_ok())
         } else {
             let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
             self.cma().is_some_and(|cma| cma.fetch(guard, here, addr).is_ok())
         };
-        // What was read behind the sender's back is not shown.
+        // Bytes read after the sender withdrew the memory are not shown.
         if read && guard.holds() {
             f(bytes);
         }
         read
     }
 
-    /// A queue pair is connected to one of its.
+    /// A queue pair of this process is connected to a queue pair of the peer.
     pub(crate) fn connect(&self, qpn: u32) {
         let mut qps = self.qps.lock();
-        // Those that are connected once more make room as the list would grow.
+        // Duplicates are removed before the list would grow.
         if qps.len() == qps.capacity() {
             qps.sort_unstable();
             qps.dedup();
@@ -381,7 +385,8 @@ impl Peer {
         qps.push(qpn);
     }
 
-    /// The numbers of those that were, each once; some may name other queue pairs by now.
+    /// The numbers of connected queue pairs, each once. Some numbers may name other queue pairs by
+    /// now.
     pub(crate) fn take_connected(&self) -> Vec<u32> {
         let mut qps = std::mem::take(&mut *self.qps.lock());
         qps.sort_unstable();
@@ -389,7 +394,7 @@ impl Peer {
         qps
     }
 
-    /// What is sent to it goes into another ring from now on.
+    /// Replaces the ring to the peer.
     pub(crate) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
         let ring = Producer::open(ring).map_err(io::Error::other)?;
         if let Some(mut lane) = Lane::new(self.tx.lock()) {
@@ -399,7 +404,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The last record written to the lane points at a payload elsewhere.
+    /// Notes the payload of the last record in the ring, which lies outside the ring.
     pub(crate) fn refers(&self, lane: &mut Producer, to: Referred) {
         let mut all = self.referred.lock();
         while all.front().is_some_and(|first| lane.has_read(first.position)) {
@@ -408,14 +413,15 @@ impl Peer {
         all.push_back(to);
     }
 
-    /// The payloads that it has still to fetch, of those that are `wanted`.
+    /// The `wanted` payloads still to be fetched by the peer.
     pub(crate) fn unfetched(&self, wanted: impl Fn(&Referred) -> bool) -> Vec<Referred> {
         let Some(mut lane) = Lane::new(self.tx.lock()) else { return Vec::new() };
         let all = self.referred.lock();
         all.iter().filter(|to| wanted(to) && !lane.has_read(to.position)).copied().collect()
     }
 
-    /// The way to it, unless another thread keeps it for more than a moment, or the peer was left.
+    /// The ring to the peer. `None` if another thread keeps the lock for more than a moment, or if
+    /// the peer was left.
     pub(crate) fn lane(&self) -> Option<Lane<'_>> {
         for _ in 0..TRIES {
             if let Some(tx) = self.tx.try_lock() {
@@ -426,21 +432,22 @@ impl Peer {
         None
     }
 
-    /// Has it something of ours to read?
+    /// Does the peer have unread records of this process?
     pub(crate) fn is_behind(&self) -> bool {
         self.tx.try_lock().is_none_or(|tx| Lane::new(tx).is_some_and(|mut lane| !lane.is_read()))
     }
 
-    /// It is not used any more; `true` the first time.
+    /// Ends the use of the peer. `true` for the first call.
     pub(crate) fn leave(&self) -> bool {
         !self.gone.swap(true, Ordering::SeqCst)
     }
 
-    /// Wakes it if it sleeps, once for each time it went to sleep. The caller has written to its
-    /// ring.
+    /// Wakes a sleeping peer, once for each announcement of a sleep. The caller has written to the
+    /// peer's ring.
     pub(crate) fn ring_bell(&self) {
-        // What was written comes before the look at the announcement; the sleeper announces first
-        // and looks at the ring then.
+        // The record is written before the announcement is read. The sleeper stores the
+        // announcement before the check of the ring. The SeqCst fences on both sides keep this
+        // order, so no wake-up is lost.
         std::sync::atomic::fence(Ordering::SeqCst);
         let sleeping = self.tables.sleeping();
         if sleeping & 1 == 1
@@ -457,9 +464,10 @@ fn new_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What reaches the private memory of a process, if it may: by the number of its background thread.
-/// That ends before an `exec` gives the process another memory, in which the same addresses are
-/// another program's; the number of the process would lead there.
+/// The system calls that reach the private memory of a process, if they are allowed. The calls name
+/// the process by the number of its background thread. This thread ends before an `exec` replaces
+/// the memory of the process. With the number of the process itself, the calls would then reach the
+/// memory of another program.
 fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
     let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
     if !is_its {
@@ -467,14 +475,14 @@ fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
         return Err(CmaError::Gone);
     }
     let cma = Cma::new(thread);
-    // Nothing is mapped there, but whether it may is asked first.
+    // Nothing is mapped at address 0, but the kernel checks the permission first.
     match cma.allowed(0) {
         Ok(()) | Err(CmaError::Fault) => Ok(cma),
         Err(e) => Err(e),
     }
 }
 
-/// Said once, where data is: what forbids it for one process does so for most.
+/// Logged once, when there is data to copy. The obstacle is mostly the same for all processes.
 fn copied_twice(pid: i32, why: &dyn std::fmt::Display) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {

@@ -8,38 +8,38 @@ use adverb_sync::RankedRw;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The rights of peers that they exercise by themselves.
+/// The rights used by peers themselves.
 const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// Where a region's bytes are, for a peer.
+/// The place of a region's bytes, for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// At this offset of the file that peers map.
     File(u64),
     /// At this address of the process, by system calls.
     Process(u64),
-    /// Only the owner's own engine reaches them.
+    /// Only the owner's own engine reaches the bytes.
     Nowhere,
 }
 
-/// Memory of the process that lies in the file, of all that is registered: for payloads that a peer
-/// may fetch itself. By first and last address in the device's own mappings, with the offset of the
-/// first byte and the number of registrations.
+/// All registered memory of the process in the shared file. Peers may fetch payloads from there.
+/// The key is the first and last address in the device's own mappings. The value is the offset of
+/// the first byte and the number of registrations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reached(Arc<RankedRw<Regions, ranks::Reached>>);
 
-/// First and last address; offset of the first byte, number of registrations.
+/// First and last address; offset of the first byte and number of registrations.
 type Regions = BTreeMap<(u64, u64), (u64, usize)>;
 
-/// One region of it.
+/// A region listed in [`Reached`].
 #[derive(Debug)]
 pub(crate) struct Listed {
     range: (u64, u64),
     all: Reached,
 }
 
-/// Regions looked at to find one that holds a range. Overlapping ones may hide it; then the payload
-/// is copied.
+/// The largest number of regions checked to find the region of a range. Overlapping regions may
+/// hide the right region. The payload is then copied.
 const LOOKS: usize = 4;
 
 impl Reached {
@@ -48,7 +48,7 @@ impl Reached {
         self.0.write().entry(range).or_insert((offset, 0)).1 += 1;
         Listed { range, all: self.clone() }
     }
-    /// Where a range is in the file, if one region holds all of it.
+    /// The offset of a range in the file, if a single region holds the whole range.
     pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
         let end = addr.checked_add(len)?;
         let all = self.0.read();
@@ -70,7 +70,7 @@ impl Drop for Listed {
 }
 
 impl Lanes {
-    /// Lists a region whose memory lies in the file.
+    /// Lists a region of memory in the file.
     pub(crate) fn list(&self, region: &Region, place: Place) -> Option<Listed> {
         match place {
             Place::File(offset) => Some(self.reached.add(region.addr, region.len, offset)),
@@ -78,7 +78,7 @@ impl Lanes {
         }
     }
 
-    /// Lets peers use a key by themselves.
+    /// Publishes a key to peers.
     pub(crate) fn publish_key(&self, key: Key, region: &Region, place: Place) {
         let (how, addr) = match place {
             Place::File(offset) => (SHARED, offset),
@@ -104,8 +104,8 @@ impl Lanes {
         }
     }
 
-    /// Takes a key back; `false` if it was not published. A peer that uses it goes on: see
-    /// [`Lanes::settle`].
+    /// Takes a key back. `false`: the key was not published. A peer in the middle of a use goes on:
+    /// see [`Lanes::settle`].
     pub(crate) fn remove_key(&self, key: Key) -> bool {
         let _turn = self.publishing.lock();
         self.published.remove_key(key)

@@ -1,15 +1,15 @@
-//! What the threads of a peer are doing, as the kernel says it.
+//! What the threads of a peer are doing, according to the kernel.
 use nix::libc;
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// What a thread may do while its mark stands.
+/// Limits for a thread with a standing mark.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Processor time that no copy of one piece takes, nor the look before it.
+    /// Processor time that no copy of a piece takes, together with the check before the copy.
     pub(super) honest: Duration,
-    /// Looks, a second apart, at which a thread waited for something else than a copy.
+    /// Consecutive checks, a second apart, with the thread asleep in a call other than a copy.
     pub(super) asleep: u32,
 }
 
@@ -18,9 +18,9 @@ pub(super) const BOUNDS: Bounds = Bounds { honest: Duration::from_secs(10), asle
 /// What a thread was doing at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// It is no more.
+    /// The thread has ended.
     Gone,
-    /// On a processor, or waiting for one.
+    /// On a processor, or waiting for a processor.
     Runs,
     /// Off the processor, between two instructions of the program: stopped, frozen, or waiting for
     /// a page.
@@ -29,7 +29,7 @@ pub(super) enum Doing {
     Calls,
     /// Off the processor, in a system call that copies.
     Copies,
-    /// The kernel does not let this process know. The letter is the thread's state.
+    /// The kernel hides the thread's calls from this process. The letter is the thread's state.
     Hidden(char),
 }
 
@@ -41,15 +41,15 @@ impl Doing {
             Err(e) if is_no_more(&e) && shows_this_namespace() => return Doing::Gone,
             Err(_) => return Doing::Hidden(state(pid, thread)),
         };
-        // The kernel prints the number of a call only if it found the thread switched out before
-        // and after it read the number. The state alone proves less: it changes while the thread is
-        // still on its processor.
+        // The kernel prints the number of a call only if the thread was switched out before and
+        // after the kernel read the number. The state alone proves less, as the state changes while
+        // the thread is still on the processor.
         let Some(number) = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok()) else {
             return Doing::Runs;
         };
         match number {
             libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
-                // A thread stops and freezes on its way back to the program: the call is over.
+                // A thread stops or freezes on the way back to the program, so the call is over.
                 let stopped = state(pid, thread) == 'T' || is_frozen(pid);
                 if stopped { Doing::Off } else { Doing::Copies }
             }
@@ -58,7 +58,7 @@ impl Doing {
         }
     }
 
-    /// Does the thread change nothing any more by what it looked at before this moment?
+    /// Has the thread stopped using entries read before this moment?
     pub(super) fn is_out(self, restarts: bool) -> bool {
         match self {
             Doing::Gone => true,
@@ -77,11 +77,11 @@ impl Doing {
     }
 }
 
-/// What was seen of a thread whose mark stands.
+/// The observations of a thread with a standing mark.
 pub(super) struct Thread {
     pub(super) number: u32,
     pid: i32,
-    /// Processor time it had used at first.
+    /// Processor time used by the thread before the first observation.
     used: Duration,
     asleep: u32,
 }
@@ -91,15 +91,18 @@ impl Thread {
         Thread { number, pid, used: used(pid, number), asleep: 0 }
     }
 
-    /// Is its mark a lie? Called once a second for each thread, however many marks name the thread.
+    /// Is the thread's mark a lie? Called once a second for each thread, however many marks name
+    /// the thread.
     ///
-    /// A thread that sets its mark looks at two words, copies one piece, and looks again. So it
-    /// lies if it has used [`Bounds::honest`] of processor time meanwhile. A thread that is
-    /// starved, stopped or waits for a page uses none. It lies as well if it slept in another
-    /// system call at each of [`Bounds::asleep`] looks: there is none in a copy. This is a
-    /// judgement, and concerns threads alone that do not begin again (no `rseq`), or whose calls
-    /// the kernel hides from this process. A signal handler that sleeps for twenty seconds, in the
-    /// middle of a copy of such a thread, is judged wrongly.
+    /// An honest thread sets the mark, reads two words, copies a single piece, and reads again. So
+    /// the mark is a lie if the thread has used [`Bounds::honest`] of processor time meanwhile. A
+    /// starved or stopped thread, or a thread waiting for a page, uses no processor time. The mark
+    /// is a lie as well if the thread was in another system call at each of [`Bounds::asleep`]
+    /// checks, because a copy makes no such call.
+    ///
+    /// This judgement concerns only threads without restartable sequences (`rseq`), and threads
+    /// with calls hidden by the kernel. A signal handler with a sleep of twenty seconds, in the
+    /// middle of such a thread's copy, is misjudged.
     pub(super) fn lies(&mut self, doing: Doing, bounds: Bounds) -> bool {
         let sleeps = matches!(doing, Doing::Calls | Doing::Hidden('S'));
         self.asleep = if sleeps { self.asleep + 1 } else { 0 };
@@ -111,26 +114,26 @@ fn is_no_more(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// Is `/proc` there, and that of this process's PID namespace?
+/// Is `/proc` there, with this process's PID namespace?
 fn shows_this_namespace() -> bool {
     fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
-/// The processor time that a thread has used.
+/// The processor time used by a thread.
 fn used(pid: i32, thread: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
-/// The letter of a thread's state; a blank if the kernel does not say.
+/// The letter of a thread's state. A blank if the kernel does not tell.
 fn state(pid: i32, thread: u32) -> char {
     state_in(&format!("/proc/{pid}/task/{thread}"))
 }
 
 fn state_in(folder: &str) -> char {
     let stat = fs::read_to_string(format!("{folder}/stat")).unwrap_or_default();
-    // The name, in parentheses, may have anything in it.
+    // The name, in parentheses, may contain any characters.
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or(' ')
 }
 
@@ -141,7 +144,7 @@ pub(super) fn is_stopped(pid: i32) -> bool {
     states.any(|state| matches!(state, 'T' | 't')) || is_frozen(pid)
 }
 
-/// Does its control group stand still? A thread's state does not say so in version 2.
+/// Is the control group of the process frozen? In version 2, a thread's state does not show this.
 fn is_frozen(pid: i32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let says = |file: String, line: &str| {
@@ -171,8 +174,8 @@ mod tests {
         std::process::id().cast_signed()
     }
 
-    /// TRU-3: a thread that sleeps in a system call at each look lies; one that was seen otherwise
-    /// meanwhile does not yet.
+    /// TRU-3: a thread asleep in a system call at each check lies. A thread with another
+    /// observation in between does not lie yet.
     #[test]
     fn tru_3_a_mark_of_a_sleeper_is_a_lie() {
         for asleep in [Doing::Calls, Doing::Hidden('S')] {
@@ -185,7 +188,8 @@ mod tests {
         }
     }
 
-    /// MEM-2: a thread that uses no processor time is never judged a liar, however long it takes.
+    /// MEM-2: a thread that uses no processor time is never judged a liar, however long the copy
+    /// takes.
     #[test]
     fn mem_2_a_starved_thread_does_not_lie() {
         let (sender, receiver) = channel();
@@ -201,7 +205,7 @@ mod tests {
         sleeper.join().unwrap();
     }
 
-    /// TRU-3: a thread that uses more processor time than a piece takes lies.
+    /// TRU-3: a thread lies after using more processor time than a piece takes.
     #[test]
     fn tru_3_a_mark_of_a_spinner_is_a_lie() {
         let number = gettid().as_raw().cast_unsigned();

@@ -1,19 +1,19 @@
-//! Waiting for peers that are at work in memory of this process.
+//! Waiting for peers at work in memory of this process.
 //!
 //! Once a deregistration or the end of a queue pair has returned, no byte arrives any more (MEM-2).
-//! A peer's thread sets its mark, which names a queue pair and a key, before it looks at their
-//! entries (`adverb_shm::Published::enter`). The owner takes an entry back, and then looks at
-//! the marks that name it. For each of these threads one of four things is true in the end:
+//! A peer's thread sets a mark before the thread reads entries of the tables. The mark names a
+//! queue pair and a key (`adverb_shm::Published::enter`). The owner takes an entry back, and then
+//! reads the marks of the entry. For each of these threads, one of these conditions becomes true:
 //!
 //! 1. The mark has changed: the thread is out.
-//! 2. The thread or its process is no more.
-//! 3. The thread begins again after any time off the processor (`adverb_memory::Guard`), and it is
-//!    off the processor, outside of a copying system call. When it comes back it finds the entry
-//!    taken back. So a stopped peer is not waited for.
+//! 2. The thread or the process has ended.
+//! 3. The thread is off the processor, outside of a copying system call, and begins the sequence
+//!    again after any time off the processor (`adverb_memory::Guard`). When the thread runs again,
+//!    the entry is gone. So the owner does not wait for a stopped peer.
 //! 4. The mark is a lie (TRU-3): see [`Thread::lies`].
 //!
-//! Until then the owner waits, without a limit in time: a thread that is starved of processor time
-//! is in the middle of a copy, however long that takes.
+//! Until then the owner waits, without a time limit. A thread starved of processor time stays in
+//! the middle of a copy, however long the starvation lasts.
 use super::threads::{BOUNDS, Doing, Thread};
 use super::{Lanes, Peer};
 use adverb_engine::{Key, Qpn};
@@ -22,26 +22,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a queue pair that ends waits for a peer that has still to fetch payloads.
+/// Longest wait at the end of a queue pair for a peer with payloads still to fetch.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
-/// How often a wait that takes long is said, and a peer judged.
+/// Interval at which a long wait is logged and the peer's threads are judged.
 const STEP: Duration = Duration::from_secs(1);
-/// Looks without giving the processor away: most of what is waited for is a short copy.
+/// Checks without giving the processor away. Most waits are for a short copy.
 const SPINS: u32 = 256;
-/// The first and the longest sleep between two looks.
+/// The first and the longest sleep between two checks.
 const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
-/// The key that the mark of a message names. A message is placed by its receiver, and uses no key
-/// of the sender's choice.
+/// The key in the mark of a message. The receiver places a message itself, so the sender uses no
+/// key.
 pub(super) const NO_KEY: Key = 0;
 
-/// What its owner has taken back.
+/// An object taken back by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
     Key(Key),
     Qp(Qpn),
-    /// All receives that were offered.
+    /// All offered receives.
     Offers,
 }
 
@@ -56,11 +56,11 @@ impl Withdrawn {
     }
 }
 
-/// A peer whose threads were at work in what was taken back.
+/// A peer with threads at work in an object after the owner took the object back.
 struct Wait<'a> {
     peer: &'a Arc<Peer>,
     inside: Inside,
-    /// What was seen of the threads so far, by their numbers.
+    /// The observations of each thread so far, by thread number.
     threads: Vec<Thread>,
     said: bool,
 }
@@ -70,7 +70,7 @@ impl Wait<'_> {
         self.peer.tables.are_out(&mut self.inside)
     }
 
-    /// Looks for a proof that threads are out although their marks stand.
+    /// Looks for a proof that threads are out although their marks still stand.
     fn look_at_threads(&mut self) -> bool {
         if self.peer.process_has_ended() {
             return true;
@@ -80,10 +80,10 @@ impl Wait<'_> {
         self.is_over()
     }
 
-    /// Says what is waited for; `true`: the peer lies.
+    /// Logs the wait. `true`: the peer lies.
     fn judge(&mut self) -> bool {
         let pid = self.peer.pid();
-        // Each thread once: a lying process may name one in many marks.
+        // Each thread once: a lying process may name the same thread in many marks.
         let mut numbers = Vec::new();
         self.inside.retain(|held| {
             numbers.push(held.thread);
@@ -123,15 +123,15 @@ impl Lanes {
         all
     }
 
-    /// A key of this process is in its table no more: waits until no thread of the process is at
-    /// work in what such a thread found by the key before.
+    /// Called after a key of this process was removed from the key table. Waits until no thread of
+    /// the process uses memory found by the key before.
     pub(crate) fn settle_own(&self) {
         self.taken_back.fetch_add(1, Ordering::SeqCst);
         self.published.wait_quiet();
     }
 
-    /// Waits until no peer is at work any more in what was taken back: see the module's page. A
-    /// peer that marks itself and does nothing is handed to `leave`, with what is said of it.
+    /// Waits until no peer uses the object `what`: see the module's page. If a peer sets a mark and
+    /// does no work, the peer is passed to `leave`, with the reason.
     pub(crate) fn settle(&self, what: Withdrawn, leave: impl Fn(&Arc<Peer>, &str)) {
         let peers = self.others();
         let begin = |peer| Wait {
@@ -172,8 +172,8 @@ impl Lanes {
     }
 }
 
-/// Waits until the peer has fetched the payloads of a queue pair. A peer that is stopped is not
-/// waited for, and another for [`SETTLE`] at most.
+/// Waits until the peer has fetched the payloads of a queue pair. The wait ends at once if the peer
+/// is stopped, and after [`SETTLE`] at the latest.
 pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> bool {
     let start = Instant::now();
     let mut nap = NAP;
@@ -182,7 +182,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
             return true;
         }
         if looks == 0 {
-            // It may sleep over the rest of a batch whose bell is still to be rung.
+            // The peer may sleep, because the doorbell for the rest of a batch is still to be rung.
             peer.ring_bell();
             patience = patience.min(SETTLE);
         }
@@ -200,7 +200,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
 }
 
 impl Lanes {
-    /// The queue pairs of which peers have still to fetch payloads that lie in a range.
+    /// The queue pairs with payloads in a memory range still to be fetched by peers.
     pub(crate) fn referring(&self, addr: u64, len: u64) -> Vec<Qpn> {
         let of = |peer: Arc<Peer>| peer.unfetched(|to| to.overlaps(addr, len));
         let mut all: Vec<_> = self.others().into_iter().flat_map(of).map(|to| to.qpn).collect();

@@ -1,9 +1,9 @@
 //! Local addresses: the UDP port there, and waiting for the end of IPv6 duplicate address
 //! detection.
 //!
-//! A new IPv6 address of this machine is in the GID table at once, as in the kernel's. No socket
-//! can be bound to the address until the kernel has asked the link whether another host has it.
-//! That takes one to two seconds. A call that needs the address waits here.
+//! A new IPv6 address of this machine is in the GID table at once, as in the kernel's GID table. No
+//! socket can be bound to the address until the kernel has asked the link for another host with the
+//! same address. Detection takes one to two seconds. A call that needs the address waits here.
 use super::address_table::Addresses;
 use super::core::Node;
 use super::link_error::{quiet_from_link, quiet_from_local};
@@ -16,24 +16,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A call waits no longer. With the kernel's defaults detection takes two seconds at most.
+/// Longest wait of a call. With the kernel's defaults, detection takes two seconds at most.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The kernel is asked anew after this time, if it does not tell of a change before.
+/// Interval in milliseconds at which the kernel is asked again, without news of a change.
 const PACE: u16 = 100;
 
 impl Addresses {
-    /// Opens port 4791 at a local address (once), so that packets for it arrive here.
+    /// Opens port 4791 at a local address, once, so that packets for the address arrive here.
     pub(crate) fn open(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
         self.open_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
     }
 
-    /// The same; what goes wrong is the caller's to say.
+    /// As [`Addresses::open`], but the caller logs an error.
     pub(crate) fn open_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
         self.try_open(node, ip, scope_id)?.map_err(quiet_from_link)
     }
 
-    /// The same where the address can be used. `None` while IPv6 duplicate address detection is
-    /// under way for the address: it is opened when the kernel tells of its end.
+    /// As [`Addresses::open_quietly`] for a usable address. `None` during IPv6 duplicate address
+    /// detection: the address is opened when the kernel reports the end of detection.
     pub(crate) fn open_if_usable(
         &self,
         node: &Node,
@@ -69,7 +69,8 @@ impl Addresses {
         open.push((ip, scope_id, index));
         drop(open);
         if ip.is_ipv6() {
-            // No route says by which interface a group is reached; IPv4 goes by the source address.
+            // For a group over IPv6, no route names the interface. Over IPv4, the source address
+            // decides.
             let has = |i: &Interface| i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id);
             if let Some(interface) = interfaces::usable()?.into_iter().find(has) {
                 node.link.multicast_from(index, interface.index);
@@ -79,17 +80,17 @@ impl Addresses {
         Ok(Ok(index))
     }
 
-    /// Opens the port at a peer's address if that is an address of this machine. Its packets count
-    /// only if they come from the port there, which only this user's processes share as long as
-    /// this one is among them.
+    /// Opens the port at a peer's address, if the address is this machine's own. The peer's packets
+    /// count only if they come from the port at this address. While this process has a socket
+    /// there, only processes of this user share the port.
     ///
     /// # Errors
-    /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
+    /// EADDRINUSE if another user has the port there. No process of this user can then be the peer.
     pub(crate) fn hear(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
         self.hear_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
     }
 
-    /// The same; what goes wrong is the caller's to say.
+    /// As [`Addresses::hear`], but the caller logs an error.
     pub(crate) fn hear_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
         if !node.is_own_address(ip) {
             return Ok(());
@@ -108,9 +109,9 @@ impl Addresses {
         Ok(())
     }
 
-    /// Waits while detection is under way for one of these addresses of this machine, at an
-    /// interface that is up and has a carrier. Without a carrier detection does not begin. The
-    /// caller holds no lock.
+    /// Waits for the end of detection for these addresses of this machine, at interfaces that are
+    /// up and have a carrier. Without a carrier, detection does not begin. The caller holds no
+    /// lock.
     pub(crate) fn await_usable(&self, node: &Node, addresses: &[IpAddr]) {
         if !addresses.iter().any(|ip| node.link.is_tentative_address(*ip)) {
             return;
@@ -122,7 +123,7 @@ impl Addresses {
             match news.as_ref().and_then(|news| Some((news, news.fd()?))) {
                 Some((news, fd)) => {
                     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                    // An error is as good as no news.
+                    // An error counts as no news.
                     if poll(&mut fds, PollTimeout::from(PACE)).is_ok() {
                         news.take();
                     }

@@ -1,5 +1,5 @@
-//! What the one thread that receives keeps: buffers, what a batch of packets touched, and how often
-//! the sockets are looked at.
+//! The state of the receiving thread: buffers, the queue pairs of a batch of packets, and the time
+//! of the next look at the sockets.
 use super::carriers::Ahead;
 use super::core::Node;
 use super::numbers::Found;
@@ -13,69 +13,69 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Datagrams received with one call: each may be a run of 64 KiB.
+/// Datagrams received with one call. Each may be a run of 64 KiB.
 const DATAGRAMS: usize = 8;
 
-/// Packets handled before the queue pairs they touched may answer, so that acknowledgements
-/// coalesce but a sender's window does not starve.
+/// Packets handled before their queue pairs may answer. So acknowledgements coalesce, and a
+/// sender's window does not starve.
 pub(super) const BUDGET: usize = 64;
 
-/// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
+/// With peers on this host, the sockets are looked at less often after this many empty looks.
 const QUIET: u32 = 1024;
-/// Namely every so many receives, or when the coarse clock moved since the last look, which is
-/// looked at every few receives.
+/// Then the sockets are looked at every `LOOK_EVERY` receives, and whenever the coarse clock has
+/// moved since the last look. The coarse clock is read every `CLOCK_EVERY` receives.
 const LOOK_EVERY: u32 = 1024;
 const CLOCK_EVERY: u32 = 16;
 
-/// What is to be received.
+/// The parts of a receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
-    /// [`RxFrom::All`] in a spin, which looks at the socket that was busy last, and
-    /// [`RxFrom::Every`] after a wake-up.
+    /// [`RxFrom::All`] in a spin, which looks at the socket that was busy last. [`RxFrom::Every`]
+    /// after a wake-up.
     pub(super) from: RxFrom,
     /// Plain ACKs are held until the program's next poll.
     pub(super) hold: bool,
-    /// What peers on this host have written is received, too.
+    /// Records from peers on this host are received, too.
     pub(super) rings: bool,
 }
 
-/// State of the one thread that receives at a time.
+/// The state of the receiving thread. One thread receives at a time.
 pub(super) struct Receiver {
     pub(super) buffers: RxBuffers,
     pub(super) batch: Batch,
-    /// What peers on this host write to.
+    /// The rings from peers on this host.
     pub(super) rings: host::Rings,
     pub(super) sockets: Sockets,
 }
 
 /// How often the sockets are looked at while peers on this host write to rings. A look at a socket
-/// costs a system call, many times what a look at a ring does.
+/// costs a system call, many times as much as a look at a ring.
 pub(super) struct Sockets {
-    /// Receives in a row that found nothing on them.
+    /// Consecutive receives that found nothing on the sockets.
     quiet: u32,
-    /// When they were looked at last.
+    /// Time of the last look at the sockets.
     looked: Time,
 }
 
-/// What one batch of packets touched.
+/// The queue pairs of a batch of packets, and scratch memory.
 pub(super) struct Batch {
     pub(super) tx: Tx,
     touched: Vec<Arc<AnyQp>>,
     /// The queue pair of the last packet or message that was not among `touched`.
     found: Found,
-    /// Room for a payload fetched from another process.
+    /// A buffer for a payload fetched from another process.
     pub(super) scratch: Vec<u8>,
-    /// Zeros, which stand for a payload that is copied straight to where it goes.
+    /// Zeros, a stand-in for a payload that is copied straight to its destination.
     pub(super) stand_in: Vec<u8>,
-    /// Payloads were copied out of other processes, and [`Policy::copies`] says so.
+    /// Payloads were copied out of other processes, and [`Policy::copies`] is set.
     ///
     /// [`Policy::copies`]: super::policy::Policy::copies
     pub(super) copies: bool,
-    /// What was copied ahead of the next packets of the ring that is read now.
+    /// Payloads copied ahead of the next packets of the current ring.
     pub(super) ahead: Option<Ahead>,
-    /// When the packets came that are taken now, as a capture has it; `None`: not asked yet.
+    /// Arrival time of the current packets, for a capture. `None`: not read yet.
     pub(super) came: Option<u64>,
-    /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
+    /// Queue pairs with a held plain ACK, which leaves with the program's next packet.
     delayed: Vec<Arc<AnyQp>>,
     /// May ACKs be delayed now?
     delay: bool,
@@ -90,7 +90,7 @@ impl Batch {
         last.or_else(|| node.registry.qps.find(&mut self.found, qpn))
     }
 
-    /// A packet of the queue pair was handled: it answers at the end of the batch.
+    /// A packet of the queue pair was handled. The queue pair answers at the end of the batch.
     #[inline]
     pub(super) fn touch(&mut self, qp: Arc<AnyQp>) {
         if !qp.touched.swap(true, Ordering::Relaxed) {
@@ -113,19 +113,19 @@ impl Batch {
         self.delayed.push(qp);
     }
 
-    /// Those whose ACK was held answer with the batch. `true` if there are any.
+    /// Queue pairs with a held ACK answer with the batch. `true` if there are any.
     pub(super) fn take_delayed(&mut self) -> bool {
         let any = !self.delayed.is_empty();
         self.touched.append(&mut self.delayed);
         any
     }
 
-    /// One that is to answer.
+    /// The next queue pair that has to answer.
     pub(super) fn next_touched(&mut self) -> Option<Arc<AnyQp>> {
         self.touched.pop()
     }
 
-    /// All queue pairs that owe an answer.
+    /// All queue pairs with an answer still to send.
     pub(super) fn take_owing(&mut self) -> impl Iterator<Item = Arc<AnyQp>> + use<> {
         std::mem::take(&mut self.delayed).into_iter().chain(std::mem::take(&mut self.touched))
     }
@@ -154,12 +154,12 @@ impl Receiver {
 }
 
 impl Sockets {
-    /// Something came by them.
+    /// The sockets had packets.
     pub(super) fn busy(&mut self) {
         self.quiet = 0;
     }
 
-    /// How the sockets are looked at in this receive; `None`: not at all.
+    /// How to look at the sockets in this receive. `None`: not at all.
     #[inline]
     pub(super) fn look(&mut self, ask: Ask, now: impl Fn() -> Time) -> Option<Ask> {
         self.quiet = self.quiet.checked_add(1).unwrap_or(QUIET + 1);
@@ -171,13 +171,13 @@ impl Sockets {
             return None;
         }
         self.looked = now();
-        // At all of them: the link counts its looks, too, and every so many of every so many would
-        // be none.
+        // Every socket is looked at here. In `RxFrom::All`, the link skips sockets as well, and
+        // skipping twice would leave a socket out for too long.
         Some(Ask { from: RxFrom::Every, ..ask })
     }
 }
 
-/// A packet as the engine takes it.
+/// A packet in the form of the engine.
 pub(super) fn packet_of<'a>(p: &RxPacket<'_>, headers: Headers, payload: &'a [u8]) -> Packet<'a> {
     Packet {
         src: gid_of(p.src.ip()),

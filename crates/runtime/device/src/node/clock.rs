@@ -1,4 +1,5 @@
-//! Clocks of a step of the engine: each is read when the step first needs it, and once.
+//! The clocks of a step of the engine. Each clock is read when the step first needs it, and only
+//! once.
 use adverb_engine::{Clock, Time};
 use nix::time::ClockId;
 use std::cell::Cell;
@@ -6,25 +7,25 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy
-/// host may deliver late.
+/// The coarse clock is behind by at most this time: a tick of the slowest kernel, which may be late
+/// on a busy host.
 const TICK: Duration = Duration::from_millis(12);
 
-/// The clocks of a node, which begin with it.
+/// The clocks of a node. They begin with the node.
 #[derive(Debug)]
 pub(super) enum Clocks {
-    /// Those of the machine.
+    /// The machine's clocks.
     Machine {
         started: Instant,
-        /// The same on the coarse clock.
+        /// The start on the coarse clock.
         started_coarsely: Duration,
     },
-    /// The time that a simulator sets, in nanoseconds.
+    /// The time set by a simulator, in nanoseconds.
     #[cfg(feature = "sim")]
     Virtual(AtomicU64),
 }
 
-/// What a look at the virtual clock takes: a loop that looks until a time comes to an end.
+/// Duration of a look at the virtual clock. So a loop that waits for a time ends.
 #[cfg(feature = "sim")]
 const LOOK: u64 = 500;
 /// A tick of the virtual coarse clock.
@@ -36,7 +37,7 @@ impl Clocks {
         Clocks::Machine { started: Instant::now(), started_coarsely: coarse() }
     }
 
-    /// Virtual time is at least `now` from here on.
+    /// Moves virtual time on to `now`, unless it is later already.
     #[cfg(feature = "sim")]
     pub(super) fn advance(&self, now: Time) {
         if let Clocks::Virtual(time) = self {
@@ -52,7 +53,7 @@ fn coarse() -> Duration {
 }
 
 impl Clocks {
-    /// The time between two ticks of the kernel; zero in virtual time.
+    /// The time between two ticks of the kernel. Zero in virtual time.
     pub(super) fn tick(&self) -> Duration {
         match self {
             Clocks::Machine { .. } => ClockId::CLOCK_MONOTONIC_COARSE.res().map_or(TICK, Duration::from),
@@ -61,7 +62,7 @@ impl Clocks {
         }
     }
 
-    /// The time as the engine counts it.
+    /// The time of the engine.
     #[inline]
     pub(super) fn now(&self) -> Time {
         match self {
@@ -73,7 +74,7 @@ impl Clocks {
         }
     }
 
-    /// A time that is not before [`Clocks::now`], and little after it.
+    /// A time not before [`Clocks::now`], and little after it.
     #[inline]
     pub(super) fn at_latest(&self) -> Time {
         let passed = match self {
@@ -88,8 +89,8 @@ impl Clocks {
     }
 }
 
-/// The clock of one step. On a ring, where nothing is lost, [`Clocks::at_latest`] will do for all
-/// but the wait for a receiver that is not ready.
+/// The clock of one step. On a ring no packet is lost, so [`Clocks::at_latest`] is exact enough,
+/// except for the wait for a receiver that is not ready.
 pub(super) struct StepClock<'a> {
     clocks: &'a Clocks,
     near: bool,

@@ -1,4 +1,5 @@
-//! What a process shares: queue pairs by number, keys, timers, carriers, and who drives them.
+//! The node: the queue pairs of a process by number, keys, timers, carriers, and the policy of
+//! driving.
 use super::address_table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
@@ -35,12 +36,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a program that arms a queue waits for a thread that receives.
+/// Longest wait for the receiving thread when a program arms a queue.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The engine of a process.
+/// The node of a process.
 pub struct Node {
-    /// The process that it was made in.
+    /// The process that made the node.
     pub(super) life: Life,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
@@ -49,61 +50,62 @@ pub struct Node {
     pub(super) wake: Wake,
     pub(crate) registry: Registry,
     pub(crate) keys: RankedRw<KeyTable, ranks::Keys>,
-    /// What the queue pairs may keep of packets that come before earlier ones.
+    /// Memory for packets that come early, shared by all queue pairs.
     pub(crate) early: Arc<ReorderMemory>,
     pub(super) timers: Timers,
-    /// Looks at completion queues and other deadlines of the background thread alone.
+    /// Watches of completion queues, and other deadlines of the background thread alone.
     pub(super) watches: Timers,
     pub(super) receiver: Ranked<Receiver, ranks::Receiver>,
     pub(crate) addresses: Addresses,
-    /// Who drives.
+    /// Decides which thread drives.
     pub(crate) policy: Policy,
     /// Queue pairs to be pumped at the next poll.
     pub(super) pending: Ranked<Vec<Arc<AnyQp>>, ranks::Pending>,
     pub(super) any_pending: AtomicBool,
     pub(super) relay: Kept,
-    /// ACKs are held back for the program's next poll.
+    /// ACKs are held for the program's next poll.
     pub(super) any_delayed: AtomicBool,
     pub(crate) counters: Counted,
-    /// Processes of this host that need no network; `None`: everything goes over it.
+    /// Peers on this host. `None`: all packets go over the network.
     pub(crate) lanes: Option<Lanes>,
-    /// Captures and faults of packets that are no UDP packets; `None`: there are none.
+    /// Captures and faults of packets other than UDP packets, if any.
     pub(super) taps: Option<Taps>,
-    /// Faults on request, other than those of packets.
+    /// Faults on request, other than faults of packets.
     pub(crate) faults: Option<Injector>,
-    /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
+    /// Time of the timer entry for packets delayed by a fault. `u64::MAX` without an entry.
     pub(super) held_at: AtomicU64,
     /// Queue pair 1.
     pub(crate) mads: Mads,
     pub(crate) groups: Groups,
     pub(crate) ports: Ports,
-    /// Says when interfaces change; `None` where the kernel does not.
+    /// Tells of changed interfaces. `None` where the kernel does not tell.
     pub(super) news: Option<InterfaceNews>,
-    /// Contexts that are open.
+    /// Number of open contexts.
     pub(crate) open: AtomicUsize,
-    /// The program has closed the node's descriptors when nothing was open.
+    /// The program has closed the node's descriptors while nothing was open.
     pub(super) lost: AtomicBool,
     /// Interfaces with raw packet queue pairs, by index.
     pub(crate) frame_ports: Ranked<HashMap<u32, Weak<dyn FramePort>>, ranks::FramePorts>,
 }
 
 impl Node {
-    /// Does this node belong to a parent process? Its objects are dead here: nothing may be locked
-    /// or sent.
+    /// Does this node belong to a parent process? Then its objects are dead here. No lock may be
+    /// taken and nothing may be sent.
     #[must_use]
     #[inline]
     pub fn is_stale(&self) -> bool {
         self.life.is_over()
     }
 
-    /// Can something be opened here? Not in a child, and not if the program has closed all
-    /// descriptors, as those do that become daemons: with a NIC none is open when no device is.
+    /// Can something be opened here? Not in a child, and not after the program has closed all
+    /// descriptors. Programs that become daemons do so. With a NIC no descriptor is open while no
+    /// device is open.
     pub(super) fn is_of_use(&self) -> bool {
         !self.is_stale() && !self.is_lost()
     }
 
-    /// Has the program closed the node's descriptors while nothing was open? Then under their
-    /// numbers are the program's own.
+    /// Has the program closed the node's descriptors while nothing was open? Then their numbers
+    /// belong to the program's own files.
     pub(crate) fn is_lost(&self) -> bool {
         if self.lost.load(Ordering::Acquire) {
             return true;
@@ -123,15 +125,15 @@ impl Node {
         if self.is_stale() { Err(inherited()) } else { Ok(()) }
     }
 
-    /// The time as the engine counts it.
+    /// The time of the engine.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Time {
         self.clocks.now()
     }
 
-    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds,
-    /// which may be a little late. Costs a fraction of the exact time.
+    /// A time not before [`Node::now`], and little after it. For deadlines of milliseconds, which
+    /// may be a little late. Costs a fraction of the exact time.
     #[inline]
     pub(crate) fn at_latest(&self) -> Time {
         self.clocks.at_latest()
@@ -142,10 +144,9 @@ impl Node {
         self.registry.qps.get(qpn)
     }
 
-    /// The program asked for an event, so it is about to sleep: what was held back for its next
-    /// poll leaves now. A program that sleeps on the descriptor by itself (`epoll`) instead of in a
-    /// get-event call needs the background thread at the sockets.
-    /// `idly`: see `Policy::arms`.
+    /// The program asked for an event, so it is about to sleep. Packets held for the next poll
+    /// leave now. A program that sleeps on the descriptor by itself (`epoll`), and not in a
+    /// get-event call, needs the background thread at the sockets. `idly`: see `Policy::arms`.
     pub(crate) fn about_to_sleep(&self, idly: bool) {
         if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
             self.send_what_waits(PATIENCE);
@@ -155,8 +156,7 @@ impl Node {
         }
     }
 
-    /// How often the calling thread has slept so far. In virtual time each arm is followed by a
-    /// sleep.
+    /// How often the calling thread has slept so far. In virtual time a sleep follows each arm.
     fn sleeps_of_caller(&self) -> u64 {
         if self.clocks.tick().is_zero() {
             return self.now().0;
@@ -164,16 +164,16 @@ impl Node {
         getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches() as u64)
     }
 
-    /// A task of the program waits for an event without a thread of its own: only the background
-    /// thread looks.
+    /// A task of the program waits for an event without a thread of its own. Only the background
+    /// thread drives.
     pub(crate) fn sleeps_without_us(&self) {
         if self.policy.task_waits() {
             self.wake_thread();
         }
     }
 
-    /// The program posts a one-sided request. A program that waits for the memory which its peer
-    /// writes makes no other call.
+    /// The program posts a one-sided request. A program that waits for the peer to write to its
+    /// memory makes no other call.
     #[inline]
     pub(crate) fn posts_one_sided(&self) {
         if self.policy.posts() {
@@ -187,12 +187,12 @@ impl Node {
         self.wake_thread();
     }
 
-    /// Is it an address of this machine?
+    /// Is `ip` an address of this machine?
     pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
         self.link.is_own_address(ip)
     }
 
-    /// Counts a call; the error that a fault on request makes of it.
+    /// Counts a call. Returns the error of a fault on request, if the call has to fail.
     #[inline]
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
@@ -204,28 +204,28 @@ impl Node {
         &self.link
     }
 
-    /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread
-    /// wakes in time.
+    /// Enters a deadline in place of the entry at `old`, and wakes the background thread if the
+    /// thread sleeps longer.
     pub(crate) fn enter_timer(&self, at: Time, who: Timed, old: u64) {
         if self.timers.add(at, who, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
         }
     }
 
-    /// As [`Node::enter_timer`], for a look at the completion queue `number`, which the background
-    /// thread has at `at`.
+    /// As [`Node::enter_timer`], for a watch of the completion queue `number`. The background
+    /// thread looks at the queue at `at`.
     pub(crate) fn enter_watch(&self, at: Time, number: u32, old: u64) {
         self.enter_deadline_of_thread(at, Timed::Watch(number), old);
     }
 
-    /// As [`Node::enter_timer`], for what the background thread alone does.
+    /// As [`Node::enter_timer`], for work of the background thread alone.
     pub(super) fn enter_deadline_of_thread(&self, at: Time, what: Timed, old: u64) {
         if self.watches.add(at, what, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
         }
     }
 
-    /// Writes what was recorded.
+    /// Writes recorded packets to the capture.
     pub(super) fn write_captured(&self) {
         if let Some(taps) = &self.taps {
             taps.write();
@@ -237,18 +237,18 @@ impl Node {
         self.timers.next().min(self.watches.next())
     }
 
-    /// Is the background thread asleep, or about to be? If not, it will still see what the caller
-    /// has set before.
+    /// Is the background thread asleep, or about to be? If not, the thread will still see
+    /// everything the caller has set before.
     pub(crate) fn thread_sleeps(&self) -> bool {
         self.policy.thread_sleeps()
     }
 
-    /// Wakes the background thread, so that it looks at the timers again.
+    /// Wakes the background thread, so that the thread looks at the timers again.
     pub(crate) fn wake_thread(&self) {
         self.wake.wake();
     }
 
-    /// Readable when packets have arrived: for a thread that waits for an event and drives progress
+    /// Readable when packets have arrived, for a thread that waits for an event and drives progress
     /// itself.
     pub(crate) fn packets_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
@@ -264,8 +264,7 @@ impl Node {
         if !qp.pending.swap(true, Ordering::Relaxed) {
             self.pending.lock().extend(qp.own.me());
             self.any_pending.store(true, Ordering::Release);
-            // Awake, the thread looks again by itself; asleep it may not know that there is
-            // something to do.
+            // An awake thread looks again by itself. A sleeping thread may not know of the work.
             if self.thread_sleeps() && !self.policy.thread_is_away() {
                 self.wake_thread();
             }

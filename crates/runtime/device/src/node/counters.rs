@@ -1,4 +1,4 @@
-//! What a process counts: the link's packets, the node's, those of all queue pairs.
+//! Counters of a process: of the link, of the node, and of all queue pairs.
 use super::queue_pair::QpInner;
 use crate::ranks;
 use adverb_engine::qp::Counters;
@@ -7,33 +7,34 @@ use adverb_sync::Ranked;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the node counts; packets of the link are counted there.
+/// The counters of the node. The link counts its own packets.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// Packets whose headers could not be parsed.
+    /// Packets with headers that could not be parsed.
     pub malformed: AtomicU64,
-    /// Packets for a queue pair number of ours that does not exist.
+    /// Packets for a queue pair number of this process without a queue pair.
     pub no_such_qp: AtomicU64,
-    /// Chains of send requests handed over by queue pairs that are gone (DEF-8).
+    /// Chains of send requests committed by ended queue pairs (DEF-8).
     pub handovers: AtomicU64,
-    /// Requests in these.
+    /// Requests in these chains.
     pub handed_over: AtomicU64,
-    /// Packets dropped that came over the network for a queue pair whose peer reaches it without.
+    /// Packets dropped because they came over the network, although the peer reaches the queue pair
+    /// through a ring.
     pub not_from_lane: AtomicU64,
-    /// Packets for queue pair 1 dropped that are no MADs of a connection manager, or that there was
-    /// no room for.
+    /// Dropped packets for queue pair 1: packets other than MADs of a connection manager, and
+    /// packets without room.
     pub mad_refused: AtomicU64,
-    /// MADs answered for processes or services that are not there.
+    /// MADs for unknown processes or services, which were answered.
     pub mad_for_nobody: AtomicU64,
     /// Frames that no flow of this process takes.
     pub frame_for_nobody: AtomicU64,
     /// Packets written to rings of peers on this host.
     pub lane_sent: AtomicU64,
-    /// Packets taken from their rings.
+    /// Packets taken from rings of peers on this host.
     pub lane_received: AtomicU64,
-    /// Registrations that peers reach by system calls, by the reason.
+    /// Registrations of memory that peers reach by system calls, by the reason.
     pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
-    /// What queue pairs counted that are gone.
+    /// The counters of ended queue pairs.
     pub(super) gone: Ranked<Counters, ranks::Gone>,
 }
 
@@ -53,31 +54,31 @@ impl Counted {
         self.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
     }
 
-    /// A registration's memory does not lie where peers map it.
+    /// Counts a registration of memory that peers cannot map.
     pub(crate) fn count_private(&self, why: Private) {
         *self.private.lock().entry(why.word()).or_default() += 1;
     }
 }
 
-/// A snapshot of what a process counted, over all its contexts.
+/// A snapshot of the counters of a process, over all its contexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Chains of send requests handed over (DEF-8).
+    /// Chains of send requests committed (DEF-8).
     pub handovers: u64,
-    /// Requests in these.
+    /// Requests in these chains.
     pub handed_over: u64,
     /// System calls that sent packets.
     pub send_calls: u64,
-    /// System calls that received packets, or looked for some.
+    /// System calls that received packets, or looked for packets.
     pub recv_calls: u64,
     /// Packets sent.
     pub packets_sent: u64,
     /// Packets received.
     pub packets_received: u64,
-    /// Packets that a fault on request dropped, damaged, doubled or held.
+    /// Packets dropped, damaged, doubled or delayed by a fault on request.
     pub packets_harmed: u64,
     /// Packets written to rings of processes on this host.
     pub lane_sent: u64,
-    /// Packets taken from their rings.
+    /// Packets taken from rings of processes on this host.
     pub lane_received: u64,
 }

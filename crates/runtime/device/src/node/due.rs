@@ -1,4 +1,4 @@
-//! Deadlines that have come.
+//! Due deadlines.
 use super::carriers::{Carrier, Rings, Udp};
 use super::core::Node;
 use super::queue_pair::AnyQp;
@@ -8,13 +8,13 @@ use adverb_link::RxFrom;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How much later a timeout may count if a peer on this host has not read what was written to it,
-/// and the pace of looking.
+/// Longest delay of a timeout while a peer on this host has unread records, and the interval of
+/// looks meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(2);
 
 impl Node {
-    /// Runs the timers that are due.
+    /// Runs due timers.
     pub(super) fn run_timers(&self) -> bool {
         if self.timers.next() > self.at_latest().0 {
             return false;
@@ -31,14 +31,15 @@ impl Node {
                     }
                     None
                 }
-                // In a queue of their own.
+                // In a separate queue.
                 Timed::Watch(_) | Timed::Capture => None,
                 Timed::Mad => {
                     self.mads.timer_due(self, at);
                     None
                 }
                 Timed::Held => {
-                    // If somebody else receives just now, what is left is looked at again.
+                    // If another thread receives at this moment, the remaining packets get a new
+                    // timer entry.
                     let held = &self.held_at;
                     if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                         self.receive(RxFrom::Every, false);
@@ -49,7 +50,7 @@ impl Node {
             };
             let Some(qp) = qp else { continue };
             if !self.timer_due(&qp, at, now, false) {
-                // The answer may lie in a socket, as its reader is late.
+                // The answer may lie in a socket, because the receiving thread is late.
                 self.receive(RxFrom::Every, false);
                 self.timer_due(&qp, at, now, true);
             }
@@ -57,8 +58,8 @@ impl Node {
         any
     }
 
-    /// Enters when the first packet or request is due that a fault holds, unless an earlier entry
-    /// stands already.
+    /// Enters the time of the first packet or request delayed by a fault, unless an earlier entry
+    /// exists.
     pub(super) fn keep_held_timer(&self) {
         let (packets, taps) = (self.link.held_for(), self.taps.as_ref());
         if packets.is_none() && taps.is_none() {
@@ -73,9 +74,9 @@ impl Node {
         }
     }
 
-    /// Looks at the queues that are watched for lost wake-ups, and writes what was recorded. The
-    /// background thread calls this: a look reads files, which no call of the program is to wait
-    /// for.
+    /// Looks at the queues watched for lost wake-ups, and writes recorded packets. Only the
+    /// background thread calls this. A look reads files, and no call of the program should wait for
+    /// files.
     pub(super) fn run_watches(&self) {
         if self.watches.next() > self.at_latest().0 {
             return;
@@ -94,13 +95,14 @@ impl Node {
         }
     }
 
-    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems
-    /// to be lost, and what has arrived is to be looked at first.
+    /// Handles the due entry at `at` of a queue pair. The deadline itself may have moved. `false`:
+    /// a packet seems to be lost, and arrived packets have to be taken first.
     fn timer_due(&self, qp: &AnyQp, at: Time, now: Time, looked: bool) -> bool {
         self.with_tx(|tx| {
             let mut inner = qp.inner.lock();
             if qp.timer_at.load(Ordering::Relaxed) != at.0 {
-                // An earlier one took its place, or it was that of a queue pair of the same number.
+                // The entry was replaced by an earlier entry, or belongs to an ended queue pair of
+                // the same number.
                 return true;
             }
             let overdue =
@@ -110,8 +112,8 @@ impl Node {
                 return false;
             }
             qp.timer_at.store(NEVER, Ordering::Relaxed);
-            // What is missing lies unread in one of two rings, or another thread is reading just
-            // now and was held up: nothing was lost.
+            // The missing packet lies unread in a ring or socket, or another thread is reading and
+            // was held up. So no packet was lost.
             let late = || match Rings::of(self).filter(|_| near) {
                 Some(rings) => rings.is_behind(&inner),
                 None => Udp(self).is_behind(&inner),

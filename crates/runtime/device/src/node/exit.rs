@@ -1,4 +1,4 @@
-//! The end of the process: what was held back to leave with something else leaves before.
+//! The end of the process: packets held for a later packet leave before the end.
 use super::batch::Receiver;
 use super::carriers::Relay;
 use super::core::Node;
@@ -6,16 +6,16 @@ use crate::ranks;
 use adverb_sync::RankedGuard;
 use std::time::{Duration, Instant};
 
-/// How long a process that ends waits for a thread that receives.
+/// Longest wait of an ending process for the receiving thread.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// A process that ends waits so long for others of this host to take what it has sent them over
-/// transports that send nothing again.
+/// Longest wait of an ending process for other processes of this host to take its packets, over
+/// transports without retransmission.
 const LAST_DELIVERY: Duration = Duration::from_millis(500);
-/// Its pace of trying again.
+/// Interval of new attempts.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Sends what was held back. The process may end in a signal handler that interrupted a call of the
-/// device. Such a call gives back no locks. What these guard is left as it is.
+/// Sends held packets. The process may end in a signal handler that interrupted a call of the
+/// device. Such a call never releases its locks, so objects under these locks stay as they are.
 pub(super) fn send_at_last(node: &Node) {
     if node.is_stale() || !keys_can_be_read(node) {
         return;

@@ -1,4 +1,4 @@
-//! Multicast groups that queue pairs of this process are attached to.
+//! Multicast groups with attached queue pairs of this process.
 use super::queue_pair::AnyQp;
 use crate::error::Error;
 use crate::ranks;
@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-/// Groups a process is a member of at most.
+/// Largest number of groups of a process.
 pub(crate) const MOST_GROUPS: usize = 1024;
-/// Queue pairs attached to a group at most.
+/// Largest number of queue pairs attached to a group.
 pub(crate) const MOST_ATTACHED: usize = 256;
 
 /// The groups, by the link's index of their sockets.
@@ -21,13 +21,14 @@ pub(crate) struct Groups(pub(super) RankedRw<HashMap<AddrIndex, Group>, ranks::G
 pub(super) struct Group {
     pub(super) address: IpAddr,
     pub(super) interface: u32,
-    /// Memberships without a queue pair, and those of attached ones.
+    /// Memberships without a queue pair, and memberships of attached queue pairs.
     pub(super) uses: usize,
     pub(super) attached: Vec<Weak<AnyQp>>,
 }
 
 impl Groups {
-    /// Gives a queue pair what comes to a group that it has become a member of.
+    /// Attaches a queue pair to a group that it has joined. The queue pair gets the group's
+    /// packets.
     ///
     /// # Errors
     /// ENOMEM beyond [`MOST_ATTACHED`].
@@ -45,7 +46,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Gives it no more of that.
+    /// Detaches a queue pair.
     pub(crate) fn detach(&self, index: AddrIndex, qp: &AnyQp) {
         if let Some(group) = self.0.write().get_mut(&index) {
             let me = std::ptr::from_ref(qp).cast::<()>();

@@ -1,4 +1,4 @@
-//! Where faults on request meet queue pairs: their end after so many messages, receives that look
+//! Faults on request at queue pairs: their end after a number of messages, and receives that seem
 //! absent.
 use super::carriers::relay::takes_receive;
 use super::core::Node;
@@ -7,7 +7,7 @@ use crate::faults::QpFaults;
 use adverb_engine::{Effects, QpState};
 use adverb_wire::Headers;
 
-/// What is to befall a queue pair that is being created.
+/// The faults on request of a new queue pair.
 pub(crate) fn of_qp(node: &Node, number: u32) -> Option<QpFaults> {
     let faults = node.faults.as_ref()?.new_qp();
     node.link.add_qp(number, faults.nth);
@@ -17,7 +17,7 @@ pub(crate) fn of_qp(node: &Node, number: u32) -> Option<QpFaults> {
     Some(faults)
 }
 
-/// Before a queue pair takes a packet. `true` if it ended instead.
+/// Called before a queue pair takes a packet. `true` if the queue pair ended instead.
 pub(super) fn packet(
     node: &Node,
     qp: &AnyQp,
@@ -37,7 +37,7 @@ pub(super) fn packet(
     false
 }
 
-/// Before a queue pair carries messages. `true` if it ended instead.
+/// Called before a queue pair carries messages. `true` if the queue pair ended instead.
 pub(crate) fn messages(
     node: &Node,
     qp: &AnyQp,

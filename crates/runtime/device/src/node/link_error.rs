@@ -1,18 +1,18 @@
-//! Errors of the link and of other processes of the host, as programs get them.
+//! Errors of the link and of other processes of the host, in the form for programs.
 use crate::error::Error;
 use adverb_link::LinkError;
 use adverb_local::LocalError;
 use adverb_os::OsError;
 use nix::errno::Errno;
 
-/// The error, which the log has.
+/// The error, which is also logged.
 pub(super) fn from_link(e: LinkError) -> Error {
     let error = quiet_from_link(e);
     log::error!("{error}");
     error
 }
 
-/// As [`from_link`], for what a program may try until it succeeds.
+/// As [`from_link`], without a log entry, for attempts that a program may repeat.
 pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
         LinkError::PortTaken { .. } => Errno::EADDRINUSE,
@@ -25,14 +25,14 @@ pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     Error::new(errno, e.to_string())
 }
 
-/// The error of what needs another process of this host, which the log has.
+/// The error of an operation with another process of this host, which is also logged.
 pub(super) fn from_local(e: LocalError) -> Error {
     let error = quiet_from_local(e);
     log::error!("{error}");
     error
 }
 
-/// As [`from_local`], for what a program may try until it succeeds.
+/// As [`from_local`], without a log entry, for attempts that a program may repeat.
 pub(crate) fn quiet_from_local(e: LocalError) -> Error {
     let errno = match &e {
         LocalError::ServiceTaken { .. } => Errno::EADDRINUSE,

@@ -1,8 +1,8 @@
-//! What a process shares: the link, the queue pairs by number, the keys, the timers and the
-//! progress of it all.
+//! The node, which a process has once: the link, the queue pairs by number, the keys, the timers,
+//! and the progress of all.
 //!
-//! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`]
-//! inline; one background thread sleeps in `epoll` and steps in when the program does not (see
+//! *A waiting thread makes progress.* Polling, posting and waiting calls drive [`Node::progress`]
+//! inline. A background thread sleeps in `epoll` and drives when the program does not (see
 //! `thread`).
 mod address_table;
 mod addresses;

@@ -1,4 +1,4 @@
-//! Membership in multicast groups, and who gets their packets.
+//! Membership in multicast groups, and delivery of their packets.
 use super::batch::{Batch, packet_of};
 use super::core::Node;
 use super::groups::{Group, Groups, MOST_GROUPS};
@@ -13,10 +13,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 impl Groups {
-    /// Becomes a member of a group on an interface, once more.
+    /// Adds a membership in a group on an interface.
     ///
-    /// # Errors
-    /// ENOMEM beyond [`MOST_GROUPS`]; what the kernel says.
+    /// # Errors ENOMEM beyond [`MOST_GROUPS`]; errors of the kernel.
     pub(crate) fn join(&self, node: &Node, address: IpAddr, interface: u32) -> Result<AddrIndex, Error> {
         let mut groups = self.0.write();
         let known = groups.iter_mut().find(|(_, g)| g.address == address && g.interface == interface);
@@ -40,7 +39,7 @@ impl Groups {
         Ok(index)
     }
 
-    /// Ends one membership.
+    /// Ends a membership.
     pub(crate) fn leave(&self, node: &Node, index: AddrIndex) {
         let mut groups = self.0.write();
         let Some(group) = groups.get_mut(&index) else { return };
@@ -51,8 +50,8 @@ impl Groups {
         }
     }
 
-    /// Sends a packet that no kernel brings anywhere to every process of this user, this one
-    /// included.
+    /// Sends a packet of a group without kernel support to every process of this user, including
+    /// this process.
     pub(super) fn send_looped(
         &self,
         node: &Node,
@@ -80,7 +79,8 @@ impl Groups {
         }
     }
 
-    /// Gives a packet of a group to each queue pair that is attached; each checks it by itself.
+    /// Gives a packet of a group to each attached queue pair. Each queue pair checks the packet by
+    /// itself.
     pub(super) fn dispatch(
         &self,
         node: &Node,

@@ -1,5 +1,5 @@
-//! Queue pair numbers: which process owns them (the slot, upper ten bits) and which queue pair they
-//! name.
+//! Queue pair numbers. The upper ten bits are the slot, which names the owning process. The other
+//! bits name a queue pair of the process.
 use super::carriers::wire::Wire;
 use super::queue_pair::{AnyQp, Owner, QueuePair};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Numbers a slot holds.
+/// Numbers in a slot.
 const PER_SLOT: usize = 1 << SLOT_SHIFT;
 
 /// The table of a process's queue pairs.
@@ -34,17 +34,17 @@ pub(super) struct Found {
 
 struct Inner {
     slots: Vec<Block>,
-    /// Where the search for a free number starts: the one after the last given, so that a number
-    /// rests as long as possible before it names another queue pair.
+    /// Start of the search for a free number: behind the last number given. So a number rests as
+    /// long as possible before it names another queue pair.
     next: usize,
 }
 
 struct Block {
     slot: Slot,
-    /// Numbers that cannot be given: of queue pairs, and reserved ones.
+    /// Numbers in use: of queue pairs, and reserved numbers.
     used: usize,
     qps: Vec<Option<Arc<AnyQp>>>,
-    /// Reserved numbers, with how often.
+    /// Reserved numbers, each with its number of reservations.
     reserved: HashMap<usize, u32>,
 }
 
@@ -68,14 +68,15 @@ impl Numbers {
         }
     }
 
-    /// Calls `then` if no number was given yet, and gives none meanwhile.
+    /// Calls `then` if no number was given yet. No number is given during the call.
     pub(super) fn before_first<E>(&self, then: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let inner = self.inner.write();
         if inner.slots.is_empty() { then() } else { Ok(()) }
     }
 
-    /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes
-    /// for it. Answers that, and whether it claimed one, whose socket is new.
+    /// Finds a free number, and enters the queue pair made by `make` for the number. Claims a
+    /// further slot if all are full. Returns the queue pair, and whether a slot, with a new socket,
+    /// was claimed.
     pub(super) fn insert<O: Owner>(
         &self,
         link: &Wire,
@@ -125,7 +126,7 @@ impl Numbers {
         }
     }
 
-    /// Gives the number to no other queue pair until it is released as often.
+    /// Keeps the number from new queue pairs until it is released as often as reserved.
     pub(super) fn reserve(&self, qpn: u32) {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;

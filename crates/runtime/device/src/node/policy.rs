@@ -1,10 +1,12 @@
-//! Who drives the device: the program by its polls, a get-event call, or the background thread.
+//! The policy of driving the device: by the program's polls, a get-event call, or the background
+//! thread.
 //!
-//! Whoever waits drives. The program shows what it does by its calls alone, so its state
-//! ([`Program`]) is a guess, and being wrong costs time and nothing else. The thread shows whether
-//! it sleeps and until when ([`Thread`]), so that whoever leaves work for it knows whether to wake
-//! it. What the thread does when it wakes follows from both and from what it remembers ([`Pace`]).
-//! Nothing here reads a clock, makes a system call or takes a lock.
+//! A waiting thread drives the device. The program shows its behaviour only by its calls. So the
+//! program's state ([`Program`]) is a guess, and a wrong guess costs time and nothing else. The
+//! background thread publishes whether it sleeps, and until when ([`Thread`]). So a thread that
+//! leaves work for the background thread knows whether a wake-up is necessary. The actions after a
+//! wake-up depend on both states and on the history ([`Pace`]). No function here reads a clock,
+//! makes a system call or takes a lock.
 //!
 //! ```text
 //!            an event is given            it looks                  time is over
@@ -26,37 +28,39 @@ pub(crate) mod yields;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// So many arms without a sleep in a get-event call in between tell a program that sleeps on the
+/// After this many arms without a sleep in a get-event call, the program counts as sleeping on the
 /// descriptors by itself.
 const ARMS: u8 = 8;
-/// How long a program that was given an event has the sockets to itself until it looks: it may
-/// have lost the processor.
+/// After an event, the program has the sockets to itself for this time, until it polls. The program
+/// may have lost the processor.
 const GIVEN: Duration = Duration::from_millis(10);
-/// The same from its first look on.
+/// The same time, counted from the first poll.
 const WORKS: Duration = Duration::from_micros(200);
 
-/// A program that looks so often while the thread is away spins.
+/// A program with this many polls during one stay of the thread away from the sockets spins.
 const SPINS: u64 = 32;
 /// First stay away from the sockets.
 const FIRST_AWAY: Duration = Duration::from_micros(50);
-/// Longest stay away; a program that stops polling waits at most this long for the thread.
+/// Longest stay away. A program that stops polling waits at most this long for the thread.
 pub(super) const LONGEST_AWAY: Duration = Duration::from_millis(1);
-/// Wake-ups without a spin after a spin was in vain, at most.
+/// Largest number of wake-ups without a spin after a spin in vain.
 const MOST_SKIPPED: u32 = 256;
 
-/// What the program does, as far as it shows.
+/// The program's behaviour, as far as its calls show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
-    /// It polls, or does something else. So many arms since it last slept in a get-event call.
+    /// The program polls, or does something else. `arms` counts arms since the last sleep in a
+    /// get-event call.
     Runs { arms: u8 },
-    /// It was given an event and has not looked since. What the thread added between its arm and
-    /// its look would leave an event behind for a queue that is empty by the time it is read: legal
-    /// (CQN-8), but rare on hardware, and some programs take it for an error.
+    /// The program was given an event and has not polled since. If the thread added a completion
+    /// between the arm and the poll, the poll would take the completion, and its event would be
+    /// left over. Such an event is legal (CQN-8), but rare on hardware, and some programs take it
+    /// for an error.
     Given { arms: u8, until: Time },
-    /// It looks after an event.
+    /// The program has polled after an event.
     Works { arms: u8, until: Time },
-    /// It arms and sleeps on the descriptors by itself (`epoll`, or a task): only the thread
-    /// drives.
+    /// The program arms, and sleeps on the descriptors by itself (`epoll`, or a task). Only the
+    /// thread drives.
     Sleeps,
 }
 
@@ -73,7 +77,7 @@ impl Program {
         }
     }
 
-    /// It arms a queue.
+    /// The program arms a queue.
     fn arms_once(self) -> Program {
         let more = self.arms() + 1;
         match self {
@@ -84,7 +88,7 @@ impl Program {
         }
     }
 
-    /// It was given an event.
+    /// The program was given an event.
     fn given(self, now: Time) -> Program {
         match self {
             Program::Sleeps => self,
@@ -92,7 +96,7 @@ impl Program {
         }
     }
 
-    /// It looks into a queue.
+    /// The program polls a queue.
     fn looks(self, now: Time) -> Program {
         match self {
             Program::Given { arms, .. } => Program::Works { arms, until: now + WORKS },
@@ -100,7 +104,7 @@ impl Program {
         }
     }
 
-    /// It sleeps in a get-event call, which drives the device itself.
+    /// The program sleeps in a get-event call, which drives the device itself.
     fn waits(self) -> Program {
         match self {
             Program::Given { until, .. } => Program::Given { arms: 0, until },
@@ -109,7 +113,7 @@ impl Program {
         }
     }
 
-    /// Has it the sockets to itself?
+    /// Does the program have the sockets to itself?
     pub(super) fn has_sockets(self, now: Time) -> bool {
         match self {
             Program::Given { until, .. } | Program::Works { until, .. } => now < until,
@@ -140,13 +144,13 @@ impl Program {
     }
 }
 
-/// What the background thread does.
+/// The state of the background thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thread {
-    /// It will still see what is set now.
+    /// The thread will still see values that are set now.
     Awake,
-    /// It sleeps, or is about to, and looks at the timers at `until` by itself. `away`: not at the
-    /// sockets, which it leaves to the program.
+    /// The thread sleeps, or is about to, and looks at the timers at `until` by itself. `away`: the
+    /// thread leaves the sockets to the program.
     Asleep { until: u64, away: bool },
 }
 
@@ -156,39 +160,41 @@ impl Thread {
     fn word(self) -> u64 {
         match self {
             Thread::Awake => 0,
-            // Never 0: it does not sleep until time 0.
+            // Never 0: the thread does not sleep until time 0.
             Thread::Asleep { until, away } => until.clamp(1, Self::FOREVER) << 1 | u64::from(away),
         }
     }
 }
 
-/// Shared by the program's threads and the background thread. Not exact where several threads of
-/// the program do different things, nor need it be.
+/// Shared by the program's threads and the background thread. The values are not exact if several
+/// threads of the program behave differently, and need not be.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// Calls of the program that drove progress; the thread watches the number move.
+    /// Calls of the program that drove progress. The background thread watches the number change.
     looks: AtomicU64,
-    /// Whether a poll in vain yields the processor.
+    /// Decides whether a poll in vain yields the processor.
     pub(crate) yields: Yields,
-    /// Arms in a row of queues that were armed already, up to [`ARMS`], and how often the thread
-    /// that armed had slept at the first of them.
+    /// Consecutive arms of an already armed queue, up to [`ARMS`], and the number of sleeps of the
+    /// arming thread at the first of these arms.
     idle_arms: AtomicU8,
     sleeps: AtomicU64,
-    /// One-sided requests to be posted before the thread is told of one; 0: it watches who posts.
+    /// One-sided requests until the background thread is told of the posting thread. 0: the
+    /// background thread watches a poster.
     posts: AtomicU32,
-    /// The thread of the program that posted the one that it was told of; 0: none since it looked.
+    /// The posting thread of the program. 0: no thread was named since the background thread
+    /// looked.
     poster: AtomicI32,
     /// A thread is in the middle of copying long payloads.
     copies: AtomicBool,
     /// A [`Program`].
     program: AtomicU64,
-    /// A [`Thread`]. SeqCst: whoever leaves work for the thread stores that and then reads this,
-    /// the thread does the reverse, and neither may miss the other.
+    /// A [`Thread`]. SeqCst: a thread that leaves work stores the work and then reads this word.
+    /// The background thread stores this word and then reads the work. So neither misses the other.
     thread: AtomicU64,
 }
 
 impl Policy {
-    /// `tick`: of the scheduler; zero if the program shares no processor with others.
+    /// `tick`: time between two ticks of the scheduler. Zero if the program shares no processor.
     pub(super) fn new(tick: Duration) -> Self {
         Policy {
             looks: AtomicU64::new(0),
@@ -216,7 +222,7 @@ impl Policy {
         }
     }
 
-    /// A call of the program drives progress. Answers how many did so before.
+    /// A call of the program drives progress. Returns the number of earlier calls.
     #[inline]
     pub(super) fn drives(&self) -> u64 {
         let looks = self.looks.load(Ordering::Relaxed);
@@ -228,7 +234,7 @@ impl Policy {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// The thread that receives begins to copy long payloads, or has done so.
+    /// The receiving thread begins or ends a copy of long payloads.
     pub(super) fn set_copies(&self, copies: bool) {
         self.copies.store(copies, Ordering::Relaxed);
     }
@@ -243,7 +249,7 @@ impl Policy {
         Shown { looks: self.looks(), turns: self.yields.turns() }
     }
 
-    /// The program looks into a queue.
+    /// The program polls a queue.
     #[inline]
     pub(crate) fn looks_at_queue(&self, now: impl Fn() -> Time) {
         if self.program.load(Ordering::Relaxed) & 3 == GIVEN_STATE {
@@ -252,15 +258,15 @@ impl Policy {
     }
 
     /// The program armed a queue. `idly`: the queue was armed already, so no event has come since
-    /// its last arm. `sleeps`: how often the calling thread has slept so far. `true` if only the
-    /// background thread drives from now on, and must know.
+    /// the last arm. `sleeps`: how often the calling thread has slept so far. `true` if only the
+    /// background thread drives from now on, and must be woken.
     ///
-    /// A program that sleeps on the descriptors does so after an arm. A thread that arms idly time
-    /// after time, and has not slept meanwhile, looks at the descriptors in a loop: it spins.
+    /// A program that sleeps on the descriptors does so after an arm. A thread that repeatedly arms
+    /// idly, and has not slept meanwhile, looks at the descriptors in a loop: this thread spins.
     pub(super) fn arms(&self, idly: bool, sleeps: impl Fn() -> u64) -> bool {
         if idly {
             if self.program().arms() == 0 {
-                // It counts as one that runs already.
+                // The program already counts as running.
                 return false;
             }
             let row = self.idle_arms.load(Ordering::Relaxed);
@@ -280,7 +286,7 @@ impl Policy {
         self.change(Program::arms_once) == Program::Sleeps && self.thread_is_away()
     }
 
-    /// A task waits without a thread of its own. `true` as of [`Policy::arms`].
+    /// A task waits without a thread of its own. `true` as for [`Policy::arms`].
     pub(super) fn task_waits(&self) -> bool {
         self.change(|_| Program::Sleeps);
         self.thread_is_away()
@@ -296,26 +302,26 @@ impl Policy {
         self.change(|program| program.given(now));
     }
 
-    /// Does the thread stay away from the sockets, and look again within [`LONGEST_AWAY`] by
-    /// itself? Then the program polls.
+    /// Does the background thread stay away from the sockets, and look again within
+    /// [`LONGEST_AWAY`] by itself? Then the program polls.
     #[inline]
     pub(crate) fn thread_is_away(&self) -> bool {
         self.thread.load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// Is the thread asleep, or about to be? If not, it will still see what the caller has set
-    /// before.
+    /// Is the background thread asleep, or about to be? If not, the thread will still see
+    /// everything the caller has set before.
     pub(super) fn thread_sleeps(&self) -> bool {
         fence(Ordering::SeqCst);
         self.thread.load(Ordering::SeqCst) != 0
     }
 
-    /// Does the thread sleep beyond `at`?
+    /// Does the background thread sleep beyond `at`?
     pub(super) fn thread_sleeps_past(&self, at: Time) -> bool {
         at.0 < self.thread.load(Ordering::SeqCst) >> 1
     }
 
-    /// The program posts a one-sided request. `true`: the thread is to be told by
+    /// The program posts a one-sided request. `true`: the background thread has to be told by
     /// [`Policy::set_poster`].
     #[inline]
     pub(super) fn posts(&self) -> bool {
@@ -331,66 +337,68 @@ impl Policy {
         self.poster.store(thread, Ordering::Relaxed);
     }
 
-    /// The thread that [`Policy::set_poster`] named, once.
+    /// The thread named by [`Policy::set_poster`], once.
     pub(super) fn take_poster(&self) -> Option<i32> {
         let named = self.poster.load(Ordering::Relaxed) != 0;
         named.then(|| self.poster.swap(0, Ordering::Relaxed)).filter(|thread| *thread != 0)
     }
 
-    /// The thread watches no poster any more, and is told of one after so many requests.
+    /// The background thread watches no poster any more. After this many requests it is told of a
+    /// poster.
     pub(super) fn tell_after(&self, posts: u32) {
         self.posts.store(posts, Ordering::Relaxed);
     }
 
-    /// What the thread does from now on.
+    /// Sets the new state of the background thread.
     pub(super) fn set_thread(&self, thread: Thread) {
         self.thread.store(thread.word(), Ordering::SeqCst);
     }
 }
 
-/// What the program has done so far, as the background thread sees it.
+/// The program's calls so far, as the background thread sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     /// [`Policy::looks`].
     pub(super) looks: u64,
-    /// How often it let another thread have its processor.
+    /// How often the program's polling threads let another thread run.
     pub(super) turns: u64,
 }
 
-/// What the thread does when it has woken.
+/// The actions of the thread after a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The program spins and does all there is to do, but for a timer that it comes to late. A
-    /// thread that lost the processor in the middle of the same would hold it up for a whole slice.
+    /// The program spins and does all the work, except for timers, which it may serve late. If the
+    /// thread lost the processor in the middle of the same work, the program would wait for a whole
+    /// time slice.
     Aside,
-    /// The program is at work on an event: the timers only.
+    /// The program works on an event: the thread serves the timers only.
     Timers,
-    /// The thread receives. What peers on this host write the program takes by itself as long as it
-    /// polls: two that take in turns get in each other's way, and a third thread that wants a
-    /// processor costs one of the two.
+    /// The thread receives. A polling program takes the records of peers on this host by itself.
+    /// Two threads that take records in turns hinder each other. A third thread that wants a
+    /// processor costs one of the two its processor.
     Receive { rings: bool },
 }
 
-/// What the thread remembers from one wake-up to the next.
+/// The memory of the thread from one wake-up to the next.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// How long it stays away from the sockets; zero: it sleeps on them.
+    /// Length of the stay away from the sockets. Zero: the thread sleeps on the sockets.
     away: Duration,
-    /// [`Policy::shown`] as it was last.
+    /// The last value of [`Policy::shown`].
     seen: Shown,
-    /// Wake-ups to go straight back to sleep from, without a spin, and how many those were last.
+    /// Wake-ups still to be followed by sleep at once, without a spin, and their last number.
     skip: u32,
     skipped: u32,
 }
 
 impl Pace {
-    /// How long the thread is to stay away from the sockets.
+    /// How long the thread stays away from the sockets.
     pub(super) fn away(&self) -> Duration {
         self.away
     }
 
     /// The thread has woken. `copies`: a thread of the program is in the middle of copying long
-    /// payloads. Such a program makes few calls, and polls all the same.
+    /// payloads. Such a program makes few calls, but polls all the same.
     pub(super) fn wakes(
         &mut self,
         shown: Shown,
@@ -399,8 +407,9 @@ impl Pace {
         now: impl Fn() -> Time,
     ) -> Turn {
         let polled = shown.looks.wrapping_sub(self.seen.looks);
-        // A program that polls and yields in turns with others polls slowly, and this thread, which
-        // takes the processor from it whenever something comes, would leave it nothing to take.
+        // A program that yields in turns with other threads polls slowly. This thread takes the
+        // processor from the program whenever a packet comes, and would leave no packet for the
+        // program's own polls.
         let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns || copies;
         if spins && program != Program::Sleeps {
             self.seen = shown;
@@ -414,21 +423,21 @@ impl Pace {
         Turn::Receive { rings: self.away.is_zero() || polled == 0 }
     }
 
-    /// The thread has received. `worked`: there was something to do. `shown` as it was when the
-    /// thread woke, and as it is.
+    /// The thread has received. `worked`: there was something to do. `shown`: the value at the
+    /// wake-up, and the present value.
     pub(super) fn received(&mut self, worked: bool, shown: [Shown; 2], program: Program) {
         let [woke, now] = shown;
         self.away = if worked && now.looks.wrapping_sub(woke.looks) >= SPINS {
-            // The program polled in vain all the while: the thread took the work from it.
+            // The program polled in vain all the while: the thread took the work from the program.
             self.away.max(FIRST_AWAY)
         } else if worked {
-            // Work of its own. If the program polls too it merely lost a race: it comes back
-            // gradually.
+            // The thread found work of its own. A polling program has merely lost a race here, so
+            // the thread comes back to the sockets gradually.
             self.away / 4
         } else if self.away.is_zero() || woke.looks != self.seen.looks {
             (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY)
         } else {
-            // Nobody polls: it watches the sockets.
+            // No thread of the program polls, so the thread watches the sockets.
             Duration::ZERO
         };
         if self.away < FIRST_AWAY || program == Program::Sleeps {
@@ -437,8 +446,9 @@ impl Pace {
         self.seen = now;
     }
 
-    /// Is the thread, which has received something, to spin for more? Where that was in vain, less
-    /// and less often: a program that waits for its memory to change needs the processor.
+    /// Does the thread spin for more, after receiving something? After spins in vain the thread
+    /// spins less and less often, because a program that waits for its memory to change needs the
+    /// processor.
     pub(super) fn spins(&mut self) -> bool {
         self.away.is_zero() && {
             self.skip = self.skip.saturating_sub(1);
@@ -446,7 +456,7 @@ impl Pace {
         }
     }
 
-    /// What came of a spin.
+    /// The result of a spin.
     pub(super) fn spun(&mut self, found: bool) {
         self.skipped = if found { 0 } else { (2 * self.skipped + 1).min(MOST_SKIPPED) };
         self.skip = self.skipped + 1;

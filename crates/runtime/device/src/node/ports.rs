@@ -1,9 +1,8 @@
-//! What open devices show of their port, and how it follows the interface: state, MTU, and the GID
-//! table.
+//! The port of open devices. It follows the state, MTU and addresses of its interface.
 //!
-//! An entry of the table keeps its place while other addresses come and go, as queue pairs and
-//! address handles name it by its index. What was taken away leaves an empty entry behind, for the
-//! next address that comes.
+//! An entry of the GID table keeps its index while other addresses come and go, as queue pairs and
+//! address handles name the entry by its index. A removed address leaves an empty entry for the
+//! next new address.
 use crate::async_event::AsyncEvent;
 use crate::interfaces::{self, Interface, gid_of};
 use crate::ranks;
@@ -15,20 +14,20 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Entries of the GID table, the empty ones included.
+/// Entries of the GID table, including empty entries.
 pub const GID_TABLE: usize = 16;
 
-/// Whoever is told of changes of a port.
+/// An object that is told of changes of a port.
 pub(crate) trait Follower: Send + Sync {
-    /// Which.
+    /// The port in question.
     fn port(&self) -> &Arc<Port>;
-    /// Addresses may have come.
+    /// New addresses may have come.
     fn open_what_came(&self);
-    /// Something has happened to the port.
+    /// An event of the port.
     fn raise_of_port(&self, event: AsyncEvent);
 }
 
-/// A port as its interface is now.
+/// The present state of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortState {
     /// The interface is up and has a carrier.
@@ -37,7 +36,7 @@ pub struct PortState {
     pub mtu: usize,
     /// Speed of the interface in Mbit/s.
     pub speed: u32,
-    /// The GID table up to its last entry that is not empty; empty ones are zero.
+    /// The GID table up to its last entry in use. Empty entries are zero.
     pub gids: Vec<Gid>,
 }
 
@@ -51,14 +50,14 @@ impl PortState {
         }
     }
 
-    /// The largest path MTU whose packets fit.
+    /// The largest path MTU with packets that fit.
     #[must_use]
     pub fn path_mtu(&self) -> PathMtu {
         PathMtu::for_interface(self.mtu)
     }
 }
 
-/// The port of an interface, shared by the contexts that are open on it.
+/// The port of an interface, shared by all contexts open on the interface.
 #[derive(Debug)]
 pub(crate) struct Port(RankedRw<PortState, ranks::Port>);
 
@@ -75,8 +74,8 @@ impl Port {
         self.0.read().path_mtu()
     }
 
-    /// Takes the interface's state over, `None` if there is no such interface any more, and answers
-    /// what programs are to be told.
+    /// Takes over the interface's state, `None` for a removed interface. Returns the events for
+    /// programs.
     fn follow(&self, interface: Option<&Interface>) -> Vec<AsyncEvent> {
         let mut state = self.0.write();
         let new = match interface {
@@ -101,7 +100,7 @@ impl Port {
     }
 }
 
-/// A table with these addresses, in which each has the place that it has in `table`.
+/// A table of these addresses. An address that is in `table` keeps its index.
 pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
     let wanted: Vec<Gid> = addresses.iter().take(GID_TABLE).map(gid_of).collect();
     let mut new: Vec<Gid> =
@@ -121,8 +120,8 @@ pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
     new
 }
 
-/// A program that only asks for attributes needs no UDP port, but whoever opens a device mostly
-/// goes on to connect.
+/// Warns if another user has the UDP port. A program that only asks for attributes needs no UDP
+/// port, but most programs that open a device go on to connect.
 pub(crate) fn say_who_is_in_the_way(interface: &Interface) {
     for ip in &interface.addresses {
         if let Some(taken) = adverb_link::port_of_others(*ip) {
@@ -136,7 +135,7 @@ pub(crate) fn say_who_is_in_the_way(interface: &Interface) {
 pub(crate) struct Ports {
     known: Ranked<Known, ranks::KnownPorts>,
     followers: Ranked<Vec<Weak<dyn Follower>>, ranks::Followers>,
-    /// There are events that the background thread has not told of yet.
+    /// There are events that the background thread has not delivered yet.
     pub(crate) any: AtomicBool,
 }
 
@@ -144,18 +143,17 @@ pub(crate) struct Ports {
 struct Known {
     /// By index of the interface.
     ports: BTreeMap<u32, Arc<Port>>,
-    /// What the kernel said when it was asked last, unless something has changed since.
+    /// The kernel's last list of interfaces. `None` after a change.
     interfaces: Option<Arc<[Interface]>>,
     events: Vec<(Arc<Port>, AsyncEvent)>,
 }
 
 impl Ports {
-    /// All interfaces of this moment, each with its GID table. Open ports follow; of what changes
-    /// the background thread is to tell.
+    /// All present interfaces, each with its GID table. Open ports follow changes. The background
+    /// thread delivers the events.
     ///
-    /// The kernel is asked for the interfaces if `news` has something that the background thread
-    /// has not taken yet, or has never been asked before. What an earlier look found holds
-    /// otherwise.
+    /// The kernel is asked for the interfaces at the first call, and if `news` has messages that
+    /// the background thread has not taken yet. Otherwise the earlier list is valid.
     pub(crate) fn look(&self, news: Option<&InterfaceNews>) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
         let mut known = self.known.lock();
         if news.is_none_or(InterfaceNews::wait) {
@@ -169,9 +167,9 @@ impl Ports {
         Ok(found.iter().map(|interface| (interface.clone(), table(interface))).collect())
     }
 
-    /// Takes the kernel's news, and asks for the interfaces anew if there was any. Only from the
-    /// background thread. News is taken under the lock, so that nobody finds neither the news nor
-    /// what it led to.
+    /// Takes the kernel's news, and asks for the interfaces again after news. Only called by the
+    /// background thread. News is taken under the lock. So another thread finds either the news, or
+    /// its effect.
     pub(crate) fn hear(&self, news: &InterfaceNews) -> nix::Result<()> {
         let mut known = self.known.lock();
         if news.take() {
@@ -181,7 +179,8 @@ impl Ports {
         Ok(())
     }
 
-    /// The interfaces, asked for under the lock, so that nothing older comes after something newer.
+    /// The interfaces. The kernel is asked under the lock, so that an old list never replaces a
+    /// newer list.
     fn found(&self, known: &mut Known) -> nix::Result<Arc<[Interface]>> {
         if let Some(found) = &known.interfaces {
             return Ok(found.clone());
@@ -199,8 +198,8 @@ impl Ports {
         Ok(found)
     }
 
-    /// The port of an interface, which is followed from now on. `first` is called if no other
-    /// context has opened it.
+    /// The port of an interface, which follows the interface from now on. `first` is called if no
+    /// other context has opened the port.
     pub(crate) fn open(
         &self,
         interface: &Interface,
@@ -211,21 +210,21 @@ impl Ports {
         let Known { ports, interfaces, .. } = &mut *known;
         let new = || {
             first(interface);
-            // The caller's list may be an old one: the next look is to ask, and the port follows.
+            // The caller's list may be old. The next look asks the kernel, and the port follows.
             *interfaces = None;
             Arc::new(Port(RankedRw::new(PortState::of(interface, table))))
         };
         ports.entry(interface.index).or_insert_with(new).clone()
     }
 
-    /// Tells this one from now on.
+    /// Tells `follower` of changes from now on.
     pub(crate) fn enter(&self, follower: Weak<dyn Follower>) {
         let mut followers = self.followers.lock();
         followers.retain(|known| known.strong_count() > 0);
         followers.push(follower);
     }
 
-    /// Tells of what has changed. Only from the background thread, with no lock held.
+    /// Tells followers of changes. Only called by the background thread, with no lock held.
     pub(crate) fn tell(&self) {
         self.any.store(false, Ordering::SeqCst);
         let events = std::mem::take(&mut self.known.lock().events);
@@ -259,10 +258,10 @@ mod tests {
     fn sys_5_an_entry_keeps_its_place() {
         let table = merged(&[], &ips(&["fe80::1", "192.0.2.1", "2001:db8::1"]));
         assert_eq!(table, gids(&["fe80::1", "192.0.2.1", "2001:db8::1"]));
-        // One that comes stands behind, whatever its kind.
+        // A new address goes behind the others, whatever its kind.
         let more = merged(&table, &ips(&["fe80::1", "192.0.2.1", "192.0.2.2", "2001:db8::1"]));
         assert_eq!(more, gids(&["fe80::1", "192.0.2.1", "2001:db8::1", "192.0.2.2"]));
-        // One that goes leaves its place to the next.
+        // A removed address leaves its entry to the next new address.
         let less = merged(&more, &ips(&["fe80::1", "192.0.2.2", "2001:db8::1"]));
         assert_eq!(less, gids(&["fe80::1", "", "2001:db8::1", "192.0.2.2"]));
         let filled = merged(&less, &ips(&["fe80::1", "192.0.2.9", "192.0.2.2", "2001:db8::1"]));
@@ -307,7 +306,7 @@ mod tests {
         let found = ports.look(Some(&news)).unwrap();
         let again = ports.look(Some(&news)).unwrap();
         assert_eq!(of(&found), of(&again));
-        // A program's list says that the loopback interface is down; the port follows the kernel.
+        // The program's list shows the loopback interface as down. The port follows the kernel.
         let (real, _) = found.into_iter().find(|(i, _)| i.loopback && i.up).unwrap();
         let port = ports.open(&Interface { up: false, ..real }, &[], |_| ());
         assert!(!port.state().up);

@@ -1,15 +1,14 @@
-//! The background thread watches a thread of the program that posts one-sided requests: see
-//! [`Naps`].
+//! Watches a thread of the program that posts one-sided requests: see [`Naps`].
 use super::core::Node;
 use super::policy::naps::{Naps, Reading};
 use crate::asleep::process;
 use nix::time::ClockId;
 use std::time::Duration;
 
-/// What the background thread watches.
+/// The background thread's watch of a poster.
 pub(super) struct PosterWatch {
     pub(super) naps: Naps,
-    /// The thread's number.
+    /// The number of the watched thread.
     poster: i32,
 }
 
@@ -18,7 +17,7 @@ impl PosterWatch {
         PosterWatch { naps: Naps::new(node.clocks.tick()), poster: 0 }
     }
 
-    /// Begins to watch a thread that the program has named.
+    /// Begins to watch the thread named by the program.
     pub(super) fn look(&mut self, node: &Node) {
         let Some(poster) = node.policy.take_poster() else { return };
         self.poster = poster;

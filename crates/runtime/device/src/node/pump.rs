@@ -1,5 +1,5 @@
-//! What queue pairs want done: their packets leave, and what came of a step reaches the completion
-//! queues, the events and the timers.
+//! Pumping queue pairs: packets leave, and the effects of a step reach completion queues, events
+//! and timers.
 use super::carriers::{Carrier, End, Ethernet, Relay, Rings, Room, Udp};
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
@@ -10,15 +10,15 @@ use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
 
 impl Node {
-    /// Pumps the queue pairs that wait for it.
+    /// Pumps the waiting queue pairs.
     #[inline]
     pub(crate) fn pump_pending(&self) -> bool {
-        // In a child of `fork` they are its parent's to pump.
+        // In a child of `fork`, the waiting queue pairs belong to the parent.
         self.any_pending.load(Ordering::Acquire) && !self.is_stale() && self.pump_all_pending()
     }
 
-    /// Does everything a queue pair wants done: sends its packets, performs its key operations,
-    /// delivers what came of it, and keeps its timer.
+    /// Does all pending work of a queue pair: sends its packets, performs its key operations,
+    /// delivers its effects, and keeps its timer.
     pub(crate) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
         inner.waiting = (0, 0);
         let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
@@ -39,7 +39,7 @@ impl Node {
         }
     }
 
-    /// The queue pair keeps nothing of an earlier connection.
+    /// Drops the state of an earlier connection.
     pub(crate) fn disconnect(&self, inner: &mut QpInner, end: End) {
         Udp(self).disconnect(inner, end);
         Relay(self).disconnect(inner, end);
@@ -62,19 +62,19 @@ impl Node {
         !waiting.is_empty()
     }
 
-    /// Moves completions to their queues and events to the context, in order. A queue that
-    /// overflows fails the queue pair.
+    /// Moves completions to their queues and events to the context, in order. If a queue overflows,
+    /// the queue pair fails.
     pub(crate) fn deliver(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
         Rings::publish_failure(self, qp, inner);
         while !effects.is_empty() {
             if let Some(op) = effects.key_op.take() {
-                // Checked by the engine under the read lock; a race with another invalidate of the
-                // same key is the same outcome for the peer.
+                // The engine has checked the operation under the read lock. A race with another
+                // invalidate of the same key has the same result for the peer.
                 let _ = self.keys.write().apply(&op);
             }
             inner.rendezvous.extend(effects.rendezvous.drain(..));
             if let Some(attached) = &inner.attached {
-                // Counted before its completion can be polled.
+                // Counted before the completion can be polled.
                 attached.add(&effects.counted);
                 effects.counted.clear();
             }
@@ -102,13 +102,13 @@ impl Node {
                 rendezvous::begin(self, qp, inner, effects);
             }
         }
-        // Room in the send queue comes without any effect.
+        // The send queue may get room without any effect.
         if !inner.rendezvous.is_empty() {
             rendezvous::begin(self, qp, inner, effects);
         }
     }
 
-    /// Enters the queue pair's deadline unless an earlier entry stands already.
+    /// Enters the queue pair's deadline, unless an earlier entry exists.
     pub(crate) fn keep_timer(&self, qp: &AnyQp, inner: &QpInner) {
         let Some(at) = inner.engine.poll_timeout() else { return };
         let old = qp.timer_at.load(Ordering::Relaxed);

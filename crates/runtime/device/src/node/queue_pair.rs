@@ -1,5 +1,5 @@
-//! A queue pair as the node knows it: its engine, how far its packets have come, and by a trait
-//! whatever the object above does with what the engine says.
+//! A queue pair as the node sees it: the engine, the state of the carriers, and a trait for the
+//! object above.
 use super::carriers::Carried;
 use super::carriers::wire::Wire;
 use super::shared_queue::SharedQueue;
@@ -18,21 +18,22 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// A queue pair; `O` is what the object above adds. One allocation holds both.
+/// A queue pair. `O` is the object's part. One allocation holds both.
 #[derive(Debug)]
 pub struct QueuePair<O: ?Sized> {
     number: u32,
     qp_type: QpType,
     pub(crate) inner: Ranked<QpInner, ranks::QueuePair>,
-    /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
+    /// Time of its entry in the timer queue, `u64::MAX` without an entry. Changed under the lock of
+    /// `inner`.
     pub(super) timer_at: AtomicU64,
-    /// Its last chain of requests began with one-sided ones that were performed at once.
+    /// The last chain of requests began with one-sided requests that were performed at once.
     pub(crate) posts_one_sided: AtomicBool,
-    /// Listed among those that wait for the next poll.
+    /// Listed for the next poll.
     pub(super) pending: AtomicBool,
-    /// Already listed among those that the current batch of packets touched.
+    /// Already listed among the queue pairs of the current batch of packets.
     pub(super) touched: AtomicBool,
-    /// Where it sends frames, of raw packet queue pairs.
+    /// The interface for its frames, for raw packet queue pairs.
     pub(super) port: Option<Arc<dyn FramePort>>,
     pub(crate) own: O,
 }
@@ -40,64 +41,65 @@ pub struct QueuePair<O: ?Sized> {
 /// Any queue pair.
 pub(crate) type AnyQp = QueuePair<dyn Owner>;
 
-/// What a node asks of the object whose queue pair it is. Called under the queue pair's lock, but
-/// for [`Owner::me`] and [`Owner::spread`].
+/// The object of a queue pair, as the node sees it. Called under the queue pair's lock, except for
+/// [`Owner::me`] and [`Owner::spread`].
 pub(crate) trait Owner: Any + Debug + Send + Sync {
-    /// The queue pair; `None` while it is being dropped.
+    /// The queue pair. `None` while the object is being dropped.
     fn me(&self) -> Option<Arc<AnyQp>>;
-    /// Adds a completion to a queue, if there is one.
+    /// Adds a completion to a queue, if there is a queue.
     fn complete(&self, to: CqRef, completion: Completion) -> Result<(), Cause>;
     /// Tells the program of an event.
     fn raise(&self, event: QpEvent);
-    /// Tells the program of an event, about the queue pair or its port, that was asked for.
+    /// Tells the program of an event on request, about the queue pair or its port.
     fn raise_injected(&self, event: AsyncEvent);
-    /// Its shared queue; `None`: its receives are its own.
+    /// The shared receive queue. `None`: the queue pair has its own receives.
     fn shared(&self) -> Option<&SharedQueue>;
-    /// The receives of its shared queue have become fewer than its program wants to be told of.
+    /// The number of receives in the shared queue has fallen below the program's limit.
     fn limit_reached(&self);
-    /// Is its shared queue one that matches tags?
+    /// Does the shared queue match tags?
     fn matches_tags(&self) -> bool;
-    /// Takes a receive from its shared queue, or from the XRC one that a packet names.
+    /// Takes a receive from the shared queue, or from the XRC shared queue named by a packet.
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
-    /// Takes the receive of a message that begins with `first`, from a queue that matches tags.
+    /// Takes the receive for a message that begins with `first`, from a queue that matches tags.
     fn take_matching(&self, first: &[u8]) -> Result<RecvWqe, NoRecv>;
     /// The protection domain of an XRC shared receive queue.
     fn xrc_pd(&self, xrc_srqn: u32) -> Option<PdId>;
-    /// Is a group's packet of this sender kept from it? It may have asked to be spared its own.
+    /// Is a multicast packet of this sender kept from the queue pair? The queue pair may have asked
+    /// not to receive its own packets.
     fn blocks_own(&self, number: u32, src: &Gid, src_qpn: u32) -> bool;
-    /// Who gets a frame that its flows took, if it is another queue pair.
+    /// The queue pair that gets a frame of this queue pair's flows, if another queue pair gets it.
     fn spread(&self, frame: &Frame) -> Option<Arc<AnyQp>>;
 }
 
 /// An interface with raw packet queue pairs.
 pub(crate) trait FramePort: Any + Debug + Send + Sync {
-    /// Sends frames; what is lost is lost, as on any network. `true`: flows of this process took
-    /// some, which were kept for them.
+    /// Sends frames. Lost frames are lost, as on any network. `true`: flows of this process took
+    /// some frames, which were kept for them.
     fn send(&self, link: &Wire, frames: Vec<Vec<u8>>) -> bool;
-    /// Who gets a frame that came.
+    /// The queue pairs that get an arrived frame.
     fn takers(&self, frame: &RawFrame) -> Vec<Arc<AnyQp>>;
 }
 
-/// What is locked while somebody works on a queue pair.
+/// The part of a queue pair under its lock.
 #[derive(Debug)]
 pub(crate) struct QpInner {
     pub(crate) engine: adverb_engine::Qp,
-    /// Of what carries its packets.
+    /// The state of its carriers.
     pub(crate) carried: Carried,
     /// Requests committed and not yet looked at, and their bytes.
     pub(crate) waiting: (usize, usize),
     /// Chains of requests committed, and requests in them (DEF-8).
     pub(crate) handovers: (u64, u64),
-    /// What is to befall it on request.
+    /// Faults on request.
     pub(crate) faults: Option<QpFaults>,
-    /// Its completion counters.
+    /// The completion counters.
     pub(crate) attached: Option<Box<Attached>>,
-    /// What its tag matching SRQ has to read for peers, and has not begun with.
+    /// Data of peers that the tag matching SRQ has to read, and has not begun to read.
     pub(crate) rendezvous: VecDeque<Rendezvous>,
 }
 
 impl<O> QueuePair<O> {
-    /// That of an engine in RESET.
+    /// A queue pair for an engine in RESET.
     pub(crate) fn of(
         engine: adverb_engine::Qp,
         faults: Option<QpFaults>,
@@ -129,12 +131,12 @@ impl<O> QueuePair<O> {
 }
 
 impl<O: ?Sized> QueuePair<O> {
-    /// Its number.
+    /// The queue pair number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
-    /// Its transport.
+    /// The transport.
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type

@@ -8,7 +8,7 @@ pub(crate) fn random_u32() -> u32 {
 /// As [`random_u32`].
 pub(crate) fn random_u64() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
-        // No entropy source at all: time and process still keep processes apart.
+        // Without any entropy source, time and process number still keep processes apart.
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! Receiving: the one loop over the carriers, and from an arrival to its queue pair.
+//! The receive loop over the carriers, and the path from an arrived packet to its queue pair.
 use super::batch::{Ask, Batch, packet_of};
 use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
@@ -21,24 +21,25 @@ use std::sync::atomic::Ordering;
 const TIMERS_EVERY: u64 = 16;
 
 impl Node {
-    /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was
-    /// anything. Never blocks: if another thread is at it, that is as good.
+    /// Receives arrived packets, answers them, and runs due timers. `true` if there was anything to
+    /// do. Never blocks: if another thread receives at the moment, this call leaves the work to
+    /// that thread.
     pub fn progress(&self) -> bool {
         self.drive(RxFrom::All, false)
     }
 
-    /// As [`Node::progress`], at every socket: for a thread that something has woken. In a spin
-    /// they are looked at only now and then while peers on this host write.
+    /// As [`Node::progress`], at every socket, for a thread after a wake-up. In a spin, the sockets
+    /// are looked at only rarely while peers on this host write.
     pub(crate) fn progress_after_sleep(&self) -> bool {
         self.drive(RxFrom::Every, false)
     }
 
-    /// As [`Node::progress`], for a program that polls and so comes back soon: plain ACKs are held
-    /// until it posts or polls again, so that they leave in one run with its answer and after it.
-    /// The background thread, which is known to look again within a millisecond, sends them if the
-    /// program does not come back.
+    /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are held
+    /// until the program posts or polls again. So an ACK leaves in one run with the program's
+    /// answer, behind the answer. If the program does not come back, the background thread sends
+    /// the ACK within a millisecond.
     ///
-    /// A poll in vain may yield the processor (`Yields`), and looks again afterwards.
+    /// After a poll in vain, the call may yield the processor (`Yields`), and look again.
     pub(crate) fn progress_polling(&self) -> bool {
         let hold = self.policy.thread_is_away();
         self.drive(RxFrom::All, hold) || (self.policy.yields.is_due(self.policy.looks()) && self.yields(hold))
@@ -60,8 +61,8 @@ impl Node {
         self.drive(RxFrom::All, hold)
     }
 
-    /// As [`Node::progress`], for a thread that waits for MADs: packets that peers on this host
-    /// write to rings are left to others.
+    /// As [`Node::progress`], for a thread that waits for MADs. Records in rings of peers are left
+    /// to other threads.
     pub(super) fn drive_sockets(&self, from: RxFrom) -> bool {
         self.policy.drives();
         self.receive_as(Ask { from, hold: false, rings: false })
@@ -74,7 +75,7 @@ impl Node {
         }
         let any = self.pump_pending() | self.receive(from, hold);
         // Reading the clock costs as much as the rest of an empty poll. The background thread wakes
-        // for a deadline by itself; a program that polls is in time with every few polls.
+        // for a deadline by itself. For a polling program, a look every few polls is soon enough.
         let any = any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers());
         if any {
             self.policy.yields.found(polls);
@@ -82,9 +83,9 @@ impl Node {
         any
     }
 
-    /// A message within the host is complete for its sender when it is in the ring. When this
-    /// returns, the completions of such messages are in their queues, as a NIC would have put them
-    /// there. So an arm that comes after such a message is not answered by it (CQN-3).
+    /// Takes records of messages from peers on this host. A message is complete for its sender once
+    /// its record is in the ring. After this call, the completions of such messages are in their
+    /// queues, as with a NIC. So a later arm does not fire for these messages (CQN-3).
     pub(crate) fn take_complete_messages(&self) {
         if !self.is_stale()
             && let Some(rings) = Rings::with_peers(self)
@@ -93,12 +94,12 @@ impl Node {
         }
     }
 
-    /// Receives what has arrived and answers it: see [`Ask`].
+    /// Receives arrived packets and answers them: see [`Ask`].
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         self.receive_as(Ask { from, hold, rings: true })
     }
 
-    /// The receive loop: what has arrived by each carrier is given to its queue pairs, which
+    /// The receive loop. Each carrier gives arrived packets to their queue pairs. The queue pairs
     /// answer.
     pub(super) fn receive_as(&self, mut ask: Ask) -> bool {
         let Some(mut rx) = self.receiver.try_lock() else { return false };
@@ -129,7 +130,7 @@ impl Node {
         Handshake(self).take_greetings() | Ethernet(self).receive(rx, &ask) | any
     }
 
-    /// Sends held ACKs and requests that wait for the next poll, without taking in anything new.
+    /// Sends held ACKs and requests that wait for the next poll. Receives nothing new.
     pub(super) fn send_what_waits(&self, patience: std::time::Duration) {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
@@ -141,13 +142,13 @@ impl Node {
         }
     }
 
-    /// Lets the queue pairs that a batch touched send their answers.
+    /// Lets the queue pairs in a batch send their answers.
     pub(super) fn answer(&self, batch: &mut Batch) {
         while let Some(qp) = batch.next_touched() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
             inner.engine.delay_ack(batch.holds());
-            // What has nothing but an ACK that waits is done.
+            // A queue pair with nothing but a held ACK is done.
             if !inner.engine.delays_ack() || inner.engine.wants_output() {
                 self.pump(&qp, &mut inner, &mut batch.tx);
             }
@@ -161,7 +162,7 @@ impl Node {
         }
     }
 
-    /// Gives one packet to its queue pair.
+    /// Gives a packet to its queue pair.
     pub(super) fn dispatch(&self, batch: &mut Batch, p: &RxPacket<'_>) {
         let (headers, payload) = match Headers::parse(p.bytes) {
             Ok(parsed) => parsed,
@@ -183,7 +184,7 @@ impl Node {
             return;
         };
         if p.proof.is_handed_on() && p.local.is_none() {
-            // For an address that none of our queue pairs uses.
+            // The packet is for an address that no queue pair of this process uses.
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -206,8 +207,8 @@ impl Node {
         batch.touch(qp);
     }
 
-    /// Gives a packet to a queue pair; `near`: from a ring, where nothing but a receiver that is
-    /// not ready has to be timed to the microsecond.
+    /// Gives a packet to a queue pair. `near`: the packet came from a ring. Then only the wait for
+    /// a receiver that is not ready needs an exact clock.
     pub(super) fn handle(
         &self,
         tx: &mut Tx,
@@ -221,7 +222,7 @@ impl Node {
         }
         let opcode = packet.headers.bth.opcode;
         if opcode.is_request() && inner.engine.owes_read() && opcode.operation() != Operation::ReadRequest {
-            // What the peer reads it reads as it was before this request.
+            // An earlier READ of the peer reads the memory as it was before this request.
             self.pump(qp, inner, tx);
         }
         self.step(qp, inner, &mut tx.effects, &StepClock::new(&self.clocks, near.is_some()), packet, near);
@@ -249,7 +250,7 @@ impl Node {
         inner.engine.handle_packet(&mut env, packet);
     }
 
-    /// Gives a queue pair the packets that came early and whose turn it is.
+    /// Gives a queue pair the packets that came early, when their turn has come.
     #[cold]
     fn handle_kept(&self, tx: &mut Tx, qp: &AnyQp, inner: &mut QpInner) {
         let now = self.now();

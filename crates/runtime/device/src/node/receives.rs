@@ -1,9 +1,9 @@
-//! Where a queue pair's receives come from while a packet is handled, if not from itself.
+//! The shared receive queues as a source of receives while a packet is handled.
 use super::queue_pair::Owner;
 use adverb_engine::qp::{NoRecv, RecvSource};
 use adverb_engine::{PdId, RecvWqe};
 
-/// The shared receive queues that an object knows.
+/// The shared receive queues known to an object.
 pub(super) struct Receives<'a>(pub(super) &'a dyn Owner);
 
 impl RecvSource for Receives<'_> {

@@ -16,14 +16,14 @@ pub(crate) struct Registry {
     next_pd: AtomicU32,
     next_cq: AtomicU32,
     next_srq: AtomicU32,
-    /// Shared receive queues, of which the node knows no more than the number.
+    /// Shared receive queues. The node knows only their numbers.
     srqs: RankedRw<HashMap<u32, Arc<dyn Any + Send + Sync>>, ranks::SharedQueues>,
-    /// Completion queues that the timer queue may name: moderated or watched ones.
+    /// Completion queues in the timer queue: moderated or watched queues.
     timed_cqs: Ranked<HashMap<u32, Weak<dyn TimedQueue>>, ranks::TimedQueues>,
 }
 
 impl Registry {
-    /// `seed`: where the numbers of queue pairs begin.
+    /// `seed`: first number of a queue pair.
     pub(super) fn new(seed: u64) -> Self {
         Registry {
             qps: Numbers::new(seed),
@@ -50,12 +50,12 @@ impl Registry {
         self.qps.reserve(qpn);
     }
 
-    /// Ends one reservation of it.
+    /// Ends a reservation of the number.
     pub(crate) fn release_qpn(&self, qpn: u32) {
         self.qps.release(qpn);
     }
 
-    /// Enters the shared receive queue that `make` makes for a free number.
+    /// Enters the shared receive queue made by `make` for a free number.
     ///
     /// # Errors
     /// ENOMEM.

@@ -1,6 +1,5 @@
-//! What a tag matching SRQ does for peers that ask for a rendezvous: a READ of their data and a
-//! message that it was read, both through the send queue of the queue pair, which is the SRQ's to
-//! use for that.
+//! Rendezvous of a tag matching SRQ for its peers: a READ of the peer's data, and a message at the
+//! end of the READ. Both go through the send queue of the queue pair, which has room for them.
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use crate::error::Error;
@@ -12,15 +11,15 @@ use adverb_engine::{
 use adverb_wire::tag_matching::RENDEZVOUS_LEN;
 use std::sync::Arc;
 
-/// Requests of a rendezvous: the READ, and what ends it.
+/// Requests of a rendezvous: the READ and the final message.
 const REQUESTS: usize = 2;
-/// Rendezvous that a queue pair has under way at once; others wait.
+/// Concurrent rendezvous of a queue pair. Further rendezvous wait.
 const AT_ONCE: u32 = 32;
 
-/// Makes room for them beside what the program asks for.
+/// Adds room for rendezvous to the program's capacities.
 ///
 /// # Errors
-/// EINVAL if the queue pair has no READs.
+/// EINVAL unless the queue pair is an RC queue pair.
 pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
     if qp_type != QpType::Rc {
         let what = format!("srq of a {qp_type:?} queue pair");
@@ -32,7 +31,7 @@ pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
     Ok(())
 }
 
-/// Posts what waits, as far as there is room; in ERR it fails.
+/// Posts waiting rendezvous, as far as there is room. In ERR they fail.
 #[cold]
 pub(super) fn begin(node: &Node, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
     let mut posted = false;
@@ -66,7 +65,7 @@ pub(super) fn begin(node: &Node, qp: &AnyQp, inner: &mut QpInner, effects: &mut 
             data: Payload::Inline(&[&next.fin]),
             ..read
         };
-        // There is room and the state is right: both are taken.
+        // The send queue has room and the state is right, so both requests are accepted.
         let taken = inner.engine.stage_send(&read).and_then(|()| inner.engine.stage_send(&fin));
         debug_assert!(taken.is_ok(), "{taken:?}");
         inner.rendezvous.pop_front();

@@ -1,7 +1,8 @@
-//! A shared receive queue as the node knows it: its receives, and who takes from it.
+//! A shared receive queue as the node sees it: its receives, and the queue pairs that take them.
 //!
-//! Receives of the queue are offered to a peer ([`adverb_shm::Offers`]) while one queue pair alone
-//! takes from it: then its oldest receive is that queue pair's next one.
+//! While a single queue pair takes from the queue, the receives are offered to a peer
+//! ([`adverb_shm::Offers`]). The oldest receive of the queue is then the next receive of this queue
+//! pair.
 use crate::ranks;
 use adverb_engine::{Qpn, Srq};
 use adverb_sync::Ranked;
@@ -18,21 +19,22 @@ impl SharedQueue {
         SharedQueue { receives: Ranked::new(receives), takers: Ranked::default() }
     }
 
-    /// A queue pair takes from it from now on. Answers the one that did so alone.
+    /// Adds a queue pair. Returns the queue pair that was the only taker so far, if there was
+    /// exactly one.
     pub(crate) fn join(&self, qpn: Qpn) -> Option<Qpn> {
         let mut takers = self.takers.lock();
         takers.push(qpn);
         if let [alone, _] = **takers { Some(alone) } else { None }
     }
 
-    /// A queue pair takes from it no more. Answers the one that does so alone now.
+    /// Removes a queue pair. Returns the only remaining taker, if there is exactly one.
     pub(crate) fn leave(&self, qpn: Qpn) -> Option<Qpn> {
         let mut takers = self.takers.lock();
         takers.retain(|taker| *taker != qpn);
         if let [alone] = **takers { Some(alone) } else { None }
     }
 
-    /// Does one queue pair alone take from it, whatever a message says?
+    /// Does a single queue pair take from the queue, without tag matching?
     pub(crate) fn has_one_taker(&self) -> bool {
         self.takers.lock().len() == 1 && !self.receives.lock().has_tags()
     }

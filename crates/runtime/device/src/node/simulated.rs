@@ -1,7 +1,7 @@
-//! A node in virtual time: no socket, no thread and no clock of its own (feature `sim`).
+//! A node in virtual time, without sockets, threads and clocks (feature `sim`).
 //!
 //! The simulator sets the time, carries the packets ([`SimulatedWire`]) and performs the turns of
-//! the background thread ([`SimulatedNode`]). Everything else is the node of a real process.
+//! the background thread ([`SimulatedNode`]). All other parts are the node of a real process.
 use super::carriers::wire::{SimulatedWire, Wire};
 use super::clock::Clocks;
 use super::core::Node;
@@ -15,32 +15,32 @@ use adverb_memory::Life;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What waits for a look of the program or of the background thread.
+/// Work that waits for a poll of the program or for the background thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Queue pairs to be pumped.
     Requests,
-    /// Packets that wait for a receive, or for the process that they go to.
+    /// Packets that wait for a receive, or for their destination process.
     Packets,
-    /// ACKs that are held for the program's next poll.
+    /// ACKs held for the program's next poll.
     Answers,
 }
 
-/// How the background thread rests.
+/// The rest of the background thread between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// It goes on at once.
+    /// The thread continues at once.
     None,
-    /// It sleeps until a deadline, a wake-up, or (`at_sockets`) a packet.
+    /// The thread sleeps until a deadline, a wake-up, or (`at_sockets`) a packet.
     Asleep {
-        /// The deadline; `None`: there is none.
+        /// The deadline, if any.
         until: Option<Time>,
         /// An arriving packet ends the sleep.
         at_sockets: bool,
     },
 }
 
-/// A node in virtual time, and its background thread, whose turns and sleeps follow each other.
+/// A node in virtual time, and its background thread, with alternating turns and sleeps.
 #[derive(Debug)]
 pub struct SimulatedNode {
     node: Arc<Node>,
@@ -48,11 +48,11 @@ pub struct SimulatedNode {
 }
 
 impl SimulatedNode {
-    /// A node at time zero. It shares no memory with other processes. `seed` says where the numbers
-    /// of its queue pairs begin.
+    /// A node at time zero. The node shares no memory with other processes. `seed` determines the
+    /// first queue pair number.
     ///
     /// # Errors
-    /// No descriptors.
+    /// No free descriptors.
     pub fn new(seed: u64, wire: Box<dyn SimulatedWire>) -> Result<Self, Error> {
         let node = Node::of(Parts {
             life: Life::current(),
@@ -73,18 +73,19 @@ impl SimulatedNode {
         &self.node
     }
 
-    /// Virtual time is at least `now` from here on. A look at the clock moves it on by itself.
+    /// Moves virtual time on to `now`, unless it is later already. A look at the clock moves it on
+    /// by itself.
     pub fn advance(&self, now: Time) {
         self.node.clocks.advance(now);
     }
 
-    /// When the background thread must look at a timer next, if ever.
+    /// The background thread's next deadline, if any.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         Some(self.node.next_deadline()).filter(|at| *at != NEVER).map(Time)
     }
 
-    /// What waits for a look that no timer is entered for.
+    /// Waiting work without a timer entry.
     #[must_use]
     pub fn work(&self) -> Option<Work> {
         if self.node.any_pending.load(Ordering::SeqCst) {
@@ -96,7 +97,7 @@ impl SimulatedNode {
         self.node.any_delayed.load(Ordering::SeqCst).then_some(Work::Answers)
     }
 
-    /// The thread does what it does from one sleep to the next.
+    /// Performs a turn of the thread between two sleeps.
     pub fn turn(&mut self) {
         turn(&self.node, &mut self.pace, false);
     }
@@ -104,8 +105,8 @@ impl SimulatedNode {
     /// The thread announces its sleep.
     #[must_use]
     pub fn sleep(&self) -> Rest {
-        // The length counts from a time before this one. So a rest may end a little late, as any
-        // sleep.
+        // The length counts from an earlier time than `now`. So a rest may end a little late, like
+        // any sleep.
         let Some(Sleep { limit, asleep }) = Sleep::begin(&self.node, self.pace.away()) else {
             return Rest::None;
         };

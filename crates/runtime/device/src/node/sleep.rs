@@ -1,11 +1,11 @@
-//! Going to sleep where peers on this host see it: they ring a bell then.
+//! An announced sleep: peers on this host ring a doorbell while a thread sleeps.
 use super::carriers::{Carrier, Rings};
 use super::core::Node;
 
-/// While it lives the thread counts as asleep.
+/// The thread counts as asleep while this value lives.
 pub(crate) struct Asleep<'a> {
     rings: Option<Rings<'a>>,
-    /// Something has come already.
+    /// A packet has already arrived.
     pub(crate) needless: bool,
 }
 

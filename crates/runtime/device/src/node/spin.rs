@@ -2,18 +2,17 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long a blocking get looks at the sockets itself before it sleeps, at most: about what a
-/// wake-up costs.
+/// Longest spin of a blocking get-event call before it sleeps: about the cost of a wake-up.
 const LONGEST_SPIN: Duration = Duration::from_micros(30);
-/// And at least, so that one progress is made.
+/// Shortest spin: long enough for one call of progress.
 const SHORTEST_SPIN: Duration = Duration::from_micros(1);
-/// About what the wake-up of a sleeping thread costs; an event that ended a sleep came that much
-/// earlier.
+/// About the cost of waking a sleeping thread. An event that ended a sleep came earlier by this
+/// time.
 const WAKE_UP: Duration = Duration::from_micros(25);
-/// Before anything is known.
+/// Spin before any event.
 const FIRST_SPIN: Duration = Duration::from_micros(20);
 
-/// How long it is worth looking, learned from how long the last events took to come.
+/// The duration of a worthwhile spin, learned from the waits for the last events.
 #[derive(Debug)]
 pub(crate) struct Spin(AtomicU32);
 
@@ -30,8 +29,8 @@ impl Spin {
     pub(crate) fn length(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed).into())
     }
-    /// An event came after `waited`. One that a spin of bounded length would have seen makes the
-    /// spin long enough for three times that; one that took longer halves it.
+    /// An event came after `waited`. If the longest spin would have seen the event, the spin
+    /// becomes at least three times as long as the wait. Otherwise the spin is halved.
     pub(crate) fn learn(&self, waited: Duration, slept: bool) {
         let waited = if slept { waited.saturating_sub(WAKE_UP) } else { waited };
         let next = if waited <= LONGEST_SPIN { self.length().max(waited * 3) } else { self.length() / 2 };

@@ -1,4 +1,4 @@
-//! The node of a process: its beginning, forks and its end.
+//! The node of a process: start, forks and end.
 use super::address_table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
@@ -36,8 +36,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// One place per process of a line, so that a child never meets a lock that a thread of its parent
-/// held at the fork.
+/// A place for each process of a chain of forks. So a child never meets a lock that another thread
+/// of its parent held at the fork.
 static NODES: [Ranked<Option<Arc<Node>>, ranks::NodePlace>; 64] = [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
@@ -56,9 +56,9 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_child_after_fork() {
-    // The parent's sockets must not live on here: they would keep the port's steering pointing at a
-    // process that does not read. Nor is memory of the parent or its peers to live on. Only system
-    // calls are made.
+    // The parent's sockets must not stay open here. They would keep the port's steering pointing at
+    // a process that does not read. Memory of the parent and its peers must not stay either. Only
+    // system calls are made.
     let all = CHILD_CLOSES.iter().flatten();
     for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
@@ -69,7 +69,7 @@ extern "C" fn in_child_after_fork() {
     adverb_os::drop_transit_after_fork();
 }
 
-/// What was held back to leave with something else leaves before the process does.
+/// Sends everything held for a later packet before the process ends.
 extern "C" fn at_exit() {
     if let Some(place) = NODES[place_of(Life::current())].try_lock()
         && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
@@ -80,7 +80,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// What a node is made of.
+/// The parts of a node.
 pub(super) struct Parts {
     pub(super) life: Life,
     pub(super) clocks: Clocks,
@@ -89,15 +89,15 @@ pub(super) struct Parts {
     pub(super) taps: Option<Taps>,
     pub(super) faults: Option<Injector>,
     pub(super) news: Option<InterfaceNews>,
-    /// Where the numbers of queue pairs begin.
+    /// First number of a queue pair.
     pub(super) seed: u64,
 }
 
 impl Node {
-    /// The node of this process, made on first use and again in a child after `fork`.
+    /// The node of this process, made at the first use, and again in a child after `fork`.
     ///
     /// # Errors
-    /// What the link or the kernel refused: descriptors, slots, threads.
+    /// Errors of the link or the kernel: descriptors, slots, threads.
     pub fn get() -> Result<Arc<Node>, Error> {
         static AT_FORK: OnceLock<()> = OnceLock::new();
         AT_FORK.get_or_init(|| {
@@ -117,8 +117,8 @@ impl Node {
         };
         let node = Node::start(life)?;
         crate::started::set_started(life);
-        // A node is never dropped: in a child of a child its descriptors would be somebody else's
-        // by then.
+        // A node is never dropped. In a child of a child, its descriptors would belong to other
+        // files by then.
         if let Some(old) = place.replace(node.clone()) {
             std::mem::forget(old);
         }
@@ -126,14 +126,13 @@ impl Node {
         Ok(node)
     }
 
-    /// That of this process, if it has one.
+    /// The node of this process, if there is one.
     pub(crate) fn existing() -> Option<Arc<Node>> {
         let place = NODES[place_of(Life::current())].lock();
         place.as_ref().filter(|node| node.is_of_use()).cloned()
     }
 
-    /// The interfaces of this moment, with their GID tables. What has changed at open devices they
-    /// are told of soon.
+    /// The present interfaces, with their GID tables. Open devices are told of changes soon.
     pub(crate) fn look_at_interfaces(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
         let found = self.ports.look(self.news.as_ref())?;
         if self.ports.any.load(Ordering::SeqCst) {
@@ -142,7 +141,7 @@ impl Node {
         Ok(found)
     }
 
-    /// Does the kernel say when interfaces change?
+    /// Does the kernel tell of changed interfaces?
     pub(crate) fn hears_of_interfaces(&self) -> bool {
         self.news.is_some()
     }
@@ -154,7 +153,7 @@ impl Node {
         let shares = crate::host::path_choice()? == PathChoice::Local;
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
-        // Whoever cannot be told from a stranger is given nothing; the link says so.
+        // A user that cannot be told from other users shares no memory. The link logs this.
         let shares = shares && adverb_os::users_can_be_told_apart();
         let local = Local::new(random_u64()).map_err(from_local)?;
         let lanes = shares.then(|| Lanes::new(local.errors().clone())).transpose();
@@ -213,7 +212,7 @@ impl Node {
         }))
     }
 
-    /// Enters the queue pair that `make` makes for a free number.
+    /// Enters the queue pair made by `make` for a free number.
     pub(crate) fn add_qp<O: Owner>(
         &self,
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
@@ -222,7 +221,7 @@ impl Node {
             self.registry.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_local)?;
         }
         let (qp, claimed) = self.registry.qps.insert(&self.link, make).inspect_err(|_| {
-            // A slot may have been claimed for it.
+            // A slot may have been claimed for the queue pair.
             let _ = self.watch();
         })?;
         if claimed && let Err(e) = self.watch() {
@@ -232,7 +231,7 @@ impl Node {
         Ok(qp)
     }
 
-    /// The queue pair is no more: its number may be given again.
+    /// The queue pair has ended, and its number may be given again.
     pub(crate) fn remove_qp(&self, qpn: u32) {
         self.link.remove_qp(qpn);
         if let Some(taps) = &self.taps {
@@ -243,7 +242,8 @@ impl Node {
 
     /// Has epoll watch the sources of every carrier.
     pub(super) fn watch(&self) -> Result<(), Error> {
-        // An epoll of the program's own may be under the number of ours.
+        // If the program has closed our `epoll`, an `epoll` of the program may have the same
+        // number.
         if self.wake.fd().is_none() {
             return Err(Error::new(Errno::EBADF, "the program has closed the descriptors of an open device"));
         }

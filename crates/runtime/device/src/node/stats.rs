@@ -1,4 +1,4 @@
-//! Everything that a process counted, over its carriers and queue pairs.
+//! All counters of a process, over its carriers and queue pairs.
 use super::core::Node;
 use super::counters::Stats;
 use super::queue_pair::AnyQp;
@@ -6,11 +6,11 @@ use adverb_engine::qp::Counters;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a queue pair that somebody works on is waited for.
+/// Longest wait for a locked queue pair.
 const COUNT_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {
-    /// Chains handed over and requests in them, of all queue pairs as [`Node::qp_counters`].
+    /// Chains handed over and their requests, of all queue pairs as in [`Node::qp_counters`].
     fn handovers(&self) -> (u64, u64) {
         let mut sum = (
             self.counters.handovers.load(Ordering::Relaxed),
@@ -25,8 +25,8 @@ impl Node {
         sum
     }
 
-    /// What all queue pairs of the process counted so far, those included that are gone. One that
-    /// is locked for long is left out.
+    /// The sum of the counters of all queue pairs of the process so far, including ended queue
+    /// pairs. A queue pair is left out if its lock is held for long.
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
         let mut sum = *self.counters.gone.lock();
@@ -38,8 +38,8 @@ impl Node {
         sum
     }
 
-    /// Everything counted so far, by name. Each packet that came stands in one of the counters of
-    /// what was dropped, by its reason, or in one of what was taken.
+    /// All counters so far, by name. Each arrived packet is counted once: either in a counter of
+    /// dropped packets, by the reason, or in a counter of accepted packets.
     #[must_use]
     pub fn named_counters(&self) -> Vec<(&'static str, u64)> {
         let own = [
@@ -68,7 +68,7 @@ impl Node {
         self.link.stats().named().into_iter().chain(own).chain(self.qp_counters().named()).collect()
     }
 
-    /// Says at level `info` what was counted; counters that are zero are left out.
+    /// Logs the counters at level `info`, without zeros.
     pub(super) fn log_counters(&self) {
         if !log::log_enabled!(log::Level::Info) {
             return;
@@ -78,7 +78,8 @@ impl Node {
             text += &format!(" {name}={value}");
         }
         if let Some(lanes) = &self.lanes {
-            // What peers may map, in bytes, and why other regions are reached by system calls.
+            // Memory that peers may map, in bytes, and the reasons for access by system calls to
+            // other regions.
             let usage = lanes.file.usage();
             text += &format!(" shared_bytes={} shared_resident={}", usage.own + usage.blocks, usage.resident);
             for (why, times) in &*self.counters.private.lock() {
@@ -88,7 +89,7 @@ impl Node {
         log::info!("counters:{text}");
     }
 
-    /// What this process counted so far.
+    /// A snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let link = self.link.stats();

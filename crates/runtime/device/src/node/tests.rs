@@ -1,4 +1,4 @@
-//! Queue pairs of one process, where only the node sees what becomes of them.
+//! Queue pairs of one process, with effects that only the node sees.
 use crate::node::carriers::Relay;
 use crate::node::timers::Timed;
 use crate::node::{AnyQp, exit};
@@ -70,7 +70,8 @@ fn pair() -> Pair {
     Pair { context, cq, a, b }
 }
 
-/// Each round sets a deadline before the one of the missing acknowledgement, and then that again.
+/// Each round sets a deadline before the deadline of the missing acknowledgement, and then the
+/// latter again.
 #[test]
 fn a_receiver_that_is_not_ready_leaves_one_entry() {
     let Pair { context, cq, a, b } = pair();
@@ -101,13 +102,13 @@ fn a_receiver_that_is_not_ready_leaves_one_entry() {
     b.destroy().unwrap();
 }
 
-/// As in a signal handler that interrupted a post on the very queue pair.
+/// As in a signal handler that interrupted a post on the same queue pair.
 #[test]
 fn the_end_of_the_process_waits_for_no_lock_without_end() {
     let Pair { context, a, b, .. } = pair();
     let node = context.node();
     let interrupted = a.inner.lock();
-    // The background thread may have taken it from the list: then it is the one that waits.
+    // The background thread may have taken the queue pair from the list. Then that thread waits.
     node.pump_soon(&*a);
     node.with_tx(|_| exit::send_at_last(node));
     let keys = node.keys.write();

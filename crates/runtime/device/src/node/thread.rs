@@ -1,10 +1,10 @@
-//! The background thread: it takes over while the program does not look.
+//! The background thread, which drives the device while the program does not.
 //!
-//! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the
-//! program's own polling had already taken what woke it, it stays away from the sockets for a
-//! while, longer each time (up to `LONGEST_AWAY`), so that a polling program keeps its core; as
-//! soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on
-//! their descriptors by itself it never stays away.
+//! The thread sleeps in `epoll` on the sockets and the next deadline. If the program's own polls
+//! have already taken the packets that woke the thread, the thread stays away from the sockets.
+//! Each stay is longer than the last, up to `LONGEST_AWAY`, so that a polling program keeps its
+//! core. When the thread finds work of its own, it comes back. If a program arms its queues and
+//! sleeps on their descriptors by itself, the thread never stays away.
 use super::core::Node;
 use crate::error::Error;
 use crate::node::batch::Ask;
@@ -25,23 +25,22 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How long the thread goes on looking after work of its own.
+/// The thread spins for this time after it has done work of its own.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long it does so at most: timers, and peers that end, wait meanwhile, and a peer can see to
-/// it that there is always something.
+/// Longest spin. Timers and ends of peers wait meanwhile, and a peer may write records without end.
 const LONGEST_SPIN: Duration = Duration::from_millis(1);
-/// Slices of a processor's time in which it runs: when it wakes, somebody waits, and two programs
-/// that spin may have every processor.
+/// Time slices of the thread on a processor. When the thread wakes, another thread waits for its
+/// work, and two spinning programs may occupy every processor.
 const SLICE: Duration = Duration::from_micros(100);
-/// Pace of trying again what another process had no room for.
+/// Interval of attempts while another process has no room for packets.
 const RETRY: Duration = Duration::from_micros(100);
-/// Pace of the thread where the program has closed the descriptors of an open device.
+/// Interval of the thread's turns after the program has closed the descriptors of an open device.
 const LOST: Duration = Duration::from_millis(10);
-/// Pace of link upkeep while packets go astray.
+/// Interval of link upkeep while packets go astray.
 const UPKEEP: Duration = Duration::from_millis(100);
 
-/// Starts the thread with every signal blocked, so that the program's handlers run on its own
-/// threads.
+/// Starts the thread with every signal blocked, so that the program's handlers run on the program's
+/// own threads.
 pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let mut old = SigSet::empty();
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
@@ -49,7 +48,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let (up, is_up) = mpsc::channel();
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
         let _ours = adverb_memory::OwnThread::this();
-        // Naps of microseconds end in time.
+        // So that naps of microseconds end in time.
         if let Err(e) = nix::sys::prctl::set_timerslack(1) {
             log::debug!("timers of the background thread are as late as others: {e}");
         }
@@ -89,7 +88,7 @@ fn run(node: &Weak<Node>) {
     }
 }
 
-/// What the thread does from one sleep to the next. `news`: interfaces have changed.
+/// The work of the thread between two sleeps. `news`: interfaces have changed.
 pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     if news || node.ports.any.load(Ordering::SeqCst) {
         hear_of_interfaces(node);
@@ -122,7 +121,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     pace.received(received || timed || pumped, [woke, policy.shown()], policy.program());
 }
 
-/// Interfaces have changed: contexts are told of it, and the connection manager.
+/// Tells contexts and the connection manager of changed interfaces.
 fn hear_of_interfaces(node: &Node) {
     if let Some(news) = &node.news
         && let Err(e) = node.ports.hear(news)
@@ -135,17 +134,17 @@ fn hear_of_interfaces(node: &Node) {
     node.mads.with_handler(node, |handler, now| handler.interfaces_changed(now));
 }
 
-/// Leaves peers that have ended.
+/// Leaves ended peers.
 fn look_for_ends(node: &Node) {
     if let Some(rings) = Rings::with_peers(node) {
         rings.look_for_ends();
     }
 }
 
-/// After work of its own the thread looks a little longer: more is likely to come, and a wake-up
-/// costs more than this whole stay. Answers whether something came, unless the program looks by
-/// itself meanwhile. It does not yield: the scheduler takes a yield for a wish to run later than
-/// others, and the next wake-up would then wait for a whole slice of a program that spins.
+/// Spins for a while after work: more packets are likely to come, and a wake-up costs more than the
+/// whole spin. Returns whether something came. `None`: the program polls meanwhile. The thread does
+/// not yield. The scheduler takes a yield for a wish to run later than other threads, and the next
+/// wake-up would wait for a whole time slice of a spinning program.
 fn spin(node: &Node) -> Option<bool> {
     let looks = node.policy.looks();
     spin_by(
@@ -158,8 +157,8 @@ fn spin(node: &Node) -> Option<bool> {
     )
 }
 
-/// Looks until nothing has come for [`SPIN`], and no longer than [`LONGEST_SPIN`]. `None` as
-/// soon as `look` says so.
+/// Looks until nothing has come for [`SPIN`], and not longer than [`LONGEST_SPIN`]. Returns `None`
+/// as soon as `look` returns `None`.
 fn spin_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Option<bool> {
     let begun = now();
     let (mut until, end) = (begun + SPIN, begun + LONGEST_SPIN);
@@ -173,14 +172,14 @@ fn spin_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Op
     Some(found)
 }
 
-/// How soon the thread looks again for the sake of what waits for the next poll.
+/// Time of the thread's next look at work that waits for a poll of the program.
 fn waits(node: &Node) -> Option<Duration> {
     if node.mads.wait() {
         return Some(Duration::ZERO);
     }
     if node.any_pending.load(Ordering::Acquire) || node.relay.is_waiting() {
-        // A queue pair, or what one left, waits for another process to take packets, or packets
-        // wait for a receive.
+        // A queue pair, or the rest of an ended queue pair, waits for another process to take
+        // packets. Or packets wait for a receive.
         return Some(RETRY);
     }
     node.any_delayed.load(Ordering::Acquire).then_some(LONGEST_AWAY)
@@ -190,20 +189,21 @@ fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
 }
 
-/// A sleep of the thread that peers and the program know of, until the next deadline, a wake-up,
-/// news of interfaces, or (unless the thread stays away from the sockets) a packet.
+/// An announced sleep of the thread. It lasts until the next deadline, a wake-up, news of
+/// interfaces, or a packet. A packet does not end the sleep if the thread stays away from the
+/// sockets.
 pub(super) struct Sleep<'a> {
-    /// How long, from now on.
+    /// Duration of the sleep from now on.
     pub(super) limit: Option<Duration>,
-    /// The announcement to peers on this host; `None` if the thread stays away from the sockets.
+    /// The announcement to peers on this host. `None` if the thread stays away from the sockets.
     pub(super) asleep: Option<Asleep<'a>>,
 }
 
 impl<'a> Sleep<'a> {
     /// Announces the sleep. `None`: there is work, and the thread stays awake.
     pub(super) fn begin(node: &'a Node, away: Duration) -> Option<Self> {
-        // Announce first, then look at the deadlines: whoever adds one in between sees the
-        // announcement and wakes us.
+        // Announce first, then read the deadlines. A thread that adds a deadline in between sees
+        // the announcement and wakes this thread.
         node.policy.set_thread(Thread::Awake);
         let now = node.now().0;
         let next = node.next_deadline();
@@ -222,8 +222,8 @@ impl<'a> Sleep<'a> {
             node.policy.set_thread(Thread::Awake);
             return None;
         }
-        // The same with what is left for the next poll: its setter looks at the announcement after
-        // this, or is seen here.
+        // The same order for work left for the next poll. Either the other thread reads the
+        // announcement after this fence, or this thread sees the work here.
         fence(Ordering::SeqCst);
         limit = sooner(limit, waits(node));
         let asleep = away.is_zero().then(|| Asleep::begin(node));
@@ -234,12 +234,12 @@ impl<'a> Sleep<'a> {
         Some(Sleep { limit, asleep })
     }
 
-    /// Sleeps. `true`: interfaces have changed. `None` if the node is lost: nothing of its may be
-    /// read any more.
+    /// Sleeps. `true`: interfaces have changed. `None` if the node is lost: its descriptors may not
+    /// be read any more.
     fn block(self, node: &Node, watch: &mut PosterWatch) -> Option<bool> {
         let news = node.news.as_ref().and_then(InterfaceNews::fd);
         let Some(wake) = node.wake.fd() else {
-            // The program has closed the descriptors of an open device: there is nothing to wait
+            // The program has closed the descriptors of an open device, so there is nothing to wait
             // on.
             drop(self.asleep);
             std::thread::sleep(LOST);
@@ -248,7 +248,7 @@ impl<'a> Sleep<'a> {
         };
         let mut fds = [
             PollFd::new(wake, PollFlags::POLLIN),
-            // Without news the first one again, of which nothing is asked.
+            // Without news, `wake` again, with no event requested.
             PollFd::new(
                 news.unwrap_or(wake),
                 if news.is_some() { PollFlags::POLLIN } else { PollFlags::empty() },
@@ -275,13 +275,14 @@ impl<'a> Sleep<'a> {
             && e != Errno::EINTR
         {
             node.link.socket_failed("wait for packets", &e.into());
-            // Out of kernel memory: try again, without spinning.
+            // The kernel is out of memory: try again, without spinning.
             std::thread::sleep(LONGEST_AWAY);
         }
         Some(told)
     }
 
-    /// The thread is awake; `woken`: not by its deadline. `None` if the node is lost.
+    /// The thread is awake. `woken`: by an event other than its deadline. `None` if the node is
+    /// lost.
     pub(super) fn end(self, node: &Node, woken: bool) -> Option<()> {
         drop(self.asleep);
         node.policy.set_thread(Thread::Awake);
@@ -300,8 +301,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// TRU-3: a ring that gives records for ever keeps the thread from its other work for a moment
-    /// only.
+    /// TRU-3: a ring with records without end keeps the thread from its other work only for a
+    /// moment.
     #[test]
     fn whoever_always_has_something_is_left_after_a_while() {
         let clock = Cell::new(Time::ZERO);

@@ -1,9 +1,10 @@
 //! Deadlines of queue pairs and of moderated or watched completion queues.
 //!
-//! The queue keeps at most one entry of each, and lets it fire early: an entry whose queue pair has
-//! moved its deadline on is put back. So a data path that restarts its timer with every
-//! acknowledgement costs one atomic load. Whose entry it is remembers its time; an entry taken with
-//! another time was superseded while it was being taken, and does not count.
+//! The queue keeps at most one entry for each object, and lets an entry fire early. If a queue pair
+//! has put off its deadline, the entry is put back. So a data path that restarts its timer with
+//! every acknowledgement costs one atomic load. The owner of an entry remembers the entry's time.
+//! If an entry is taken with another time, the entry was replaced in the meantime and does not
+//! count.
 use crate::ranks;
 use adverb_engine::Time;
 use adverb_sync::Ranked;
@@ -11,25 +12,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whose deadline it is.
+/// The owner of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timed {
     /// A queue pair, by number.
     Qp(u32),
     /// A moderated completion queue, by its number.
     Cq(u32),
-    /// A completion queue that is watched for lost wake-ups, by its number. These deadlines are in
-    /// a queue of their own, which the background thread alone serves.
+    /// A watched completion queue (lost wake-ups), by its number. These deadlines are in a separate
+    /// queue, served by the background thread alone.
     Watch(u32),
-    /// Packets and one-sided requests that a fault holds.
+    /// Packets and one-sided requests delayed by a fault.
     Held,
-    /// Packets that were recorded and are to be written, in the queue of [`Timed::Watch`].
+    /// Recorded packets still to be written, in the queue of [`Timed::Watch`].
     Capture,
     /// The handler of MADs.
     Mad,
 }
 
-/// A completion queue that has deadlines.
+/// A completion queue with deadlines.
 pub(crate) trait TimedQueue: Send + Sync {
     /// The entry of the timer queue at `at` is due.
     fn timer_due(self: Arc<Self>, at: Time, now: Time);
@@ -42,8 +43,9 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 pub(super) struct Timers {
     entries: Ranked<BTreeSet<(u64, Timed)>, ranks::Timers>,
-    /// Earliest entry, [`NEVER`] without one. SeqCst: the adder stores here and then reads how long
-    /// the thread sleeps, the thread does the reverse, and neither may miss the other.
+    /// Time of the earliest entry, [`NEVER`] without an entry. SeqCst: a thread that adds an entry
+    /// stores here, and then reads how long the background thread sleeps. The background thread
+    /// stores its sleep, and then reads this time. So neither misses the other.
     next: AtomicU64,
 }
 
@@ -57,8 +59,8 @@ impl Timers {
         self.next.load(Ordering::SeqCst)
     }
 
-    /// Enters a deadline in place of an earlier entry at `old`, if that stands; `true` if it is now
-    /// the earliest.
+    /// Enters a deadline in place of an earlier entry at `old`, if there is an entry. `true` if the
+    /// new deadline is the earliest.
     pub(super) fn add(&self, at: Time, who: Timed, old: u64) -> bool {
         let mut entries = self.entries.lock();
         if old != NEVER {
@@ -70,13 +72,13 @@ impl Timers {
         earliest
     }
 
-    /// Entries of one.
+    /// Number of entries of `who`.
     #[cfg(all(test, not(loom)))]
     pub(super) fn count(&self, who: Timed) -> usize {
         self.entries.lock().iter().filter(|entry| entry.1 == who).count()
     }
 
-    /// Takes an entry that is due, with its time.
+    /// Takes a due entry, with its time.
     pub(super) fn pop_due(&self, now: Time) -> Option<(Time, Timed)> {
         if self.next() > now.0 {
             return None;

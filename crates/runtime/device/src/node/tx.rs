@@ -1,9 +1,9 @@
-//! Scratch of a thread that drives queue pairs.
+//! Scratch memory of a thread that drives queue pairs.
 use adverb_engine::Effects;
 use adverb_link::TxBatch;
 use std::cell::RefCell;
 
-/// Scratch of a thread that drives queue pairs: the staging buffer of the link and a place for
+/// Scratch memory of a thread that drives queue pairs: the link's staging buffer, and a buffer for
 /// effects.
 pub(crate) struct Tx {
     pub(super) batch: TxBatch,
@@ -26,8 +26,8 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Tx) -> R) -> R {
     let mut run = |tx: &mut Tx| f.take().map(|f| f(tx));
     match TX.try_with(|tx| tx.try_borrow_mut().ok().and_then(|mut tx| run(&mut tx))) {
         Ok(Some(result)) => result,
-        // A process that exits has taken its thread's scratch down already when what was held
-        // back is sent, or does so in a signal handler that interrupted its use.
+        // An exiting process has already destroyed its thread's scratch when held packets are sent.
+        // A signal handler may also have interrupted a use of the scratch.
         _ => run(&mut Tx::new()).expect("not run above"),
     }
 }

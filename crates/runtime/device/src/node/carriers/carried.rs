@@ -1,10 +1,10 @@
-//! What a queue pair keeps for its carriers.
+//! The state of a queue pair for its carriers.
 use super::frames::KeptFrames;
 use super::relay::Waiting;
 use super::ring::Connected;
 use super::udp::Sending;
 
-/// What a queue pair keeps for its carriers.
+/// The state of a queue pair for its carriers.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
     pub(crate) udp: Sending,

@@ -1,4 +1,4 @@
-//! The shape of a carrier.
+//! The interface of a carrier.
 use crate::node::batch::{Ask, Receiver};
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
@@ -6,20 +6,20 @@ use std::os::fd::BorrowedFd;
 
 use super::road::Room;
 
-/// What carries packets of queue pairs.
+/// A carrier of packets between queue pairs.
 pub(in crate::node) trait Carrier {
-    /// Sends what a queue pair has for this carrier.
+    /// Sends the packets of a queue pair by this carrier.
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room;
 
-    /// Takes what has arrived and gives it to the queue pairs. `true` if there was anything.
+    /// Takes arrived packets and gives them to the queue pairs. `true` if there were any.
     fn receive(&self, rx: &mut Receiver, ask: &Ask) -> bool;
 
-    /// Names the descriptors that are readable when something has arrived. The background thread
-    /// waits on them.
+    /// Names the descriptors that are readable after an arrival. The background thread waits on
+    /// them.
     fn sources(&self, _each: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
-    /// Announces that a thread is about to sleep on the sources. `true`: something has arrived
-    /// already, and the sleep is needless. [`Carrier::after_sleep`] takes the announcement back.
+    /// Announces that a thread is about to sleep on the sources. `true`: a packet has already
+    /// arrived, and the sleep is needless. [`Carrier::after_sleep`] ends the announcement.
     fn before_sleep(&self) -> bool {
         false
     }
@@ -27,19 +27,19 @@ pub(in crate::node) trait Carrier {
     /// The thread that was about to sleep is awake.
     fn after_sleep(&self) {}
 
-    /// May what a queue pair misses still be on its way within this host? Then its silence does not
-    /// mean that a packet was lost.
+    /// May a missing packet of a queue pair still be on the way within this host? If so, silence of
+    /// the peer does not mean that a packet was lost.
     fn is_behind(&self, inner: &QpInner) -> bool;
 
-    /// The queue pair is in RESET, or ends: nothing of an earlier connection is kept.
+    /// Drops the state of an earlier connection, at RESET or at the end of the queue pair.
     fn disconnect(&self, inner: &mut QpInner, end: End);
 }
 
-/// Why a queue pair is disconnected.
+/// The reason for disconnecting a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It is in RESET, and may be connected again. What waits to be sent is dropped.
+    /// RESET: the queue pair may be connected again. Unsent packets are dropped.
     Reset,
-    /// It is destroyed. What waits to be sent is sent all the same.
+    /// Destruction: unsent packets are still sent.
     Destroyed,
 }

@@ -1,6 +1,7 @@
-//! What carries packets between queue pairs: one shape for every way out and in.
+//! Carriers of packets between queue pairs, with one trait for all.
 //!
-//! A [`Carrier`] sends what a queue pair has, and takes what has arrived. Four exist:
+//! A [`Carrier`] sends the packets of a queue pair, and takes arrived packets. There are four
+//! carriers:
 //!
 //! | carrier | between | its packets |
 //! |---|---|---|
@@ -9,9 +10,9 @@
 //! | [`ring`] | the same, with shared memory | records in a ring, and one-sided requests without any packet |
 //! | [`frames`] | raw packet queue pairs and an interface | Ethernet frames |
 //!
-//! Each has a folder or a file of its own with everything that it alone needs. What a queue pair
-//! keeps for its carriers is [`Carried`]. Captures and faults on request are decorators of a
-//! carrier ([`decorate`]): they leave the path of a packet as it is.
+//! Each carrier has a folder with its own code. A queue pair keeps [`Carried`] for its carriers.
+//! Captures and faults on request are decorators of a carrier ([`decorate`]): they do not change
+//! the path of a packet.
 mod carried;
 mod carrier;
 pub(crate) mod decorate;

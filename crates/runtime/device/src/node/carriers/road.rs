@@ -1,4 +1,4 @@
-//! The way of packets out of a queue pair: one loop, whatever carries them.
+//! The send loop of a queue pair, for every carrier.
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
 use crate::ranks;
@@ -8,38 +8,38 @@ use adverb_engine::{AckOrder, Effects, KeyTable, Memory, MemoryFault, Output, Tr
 use adverb_memory::HostMemory;
 use adverb_sync::RankedReadGuard;
 
-/// The sender of a carrier: it takes the packets of one queue pair.
+/// The sending part of a carrier, for the packets of one queue pair.
 pub(in crate::node) trait Road {
-    /// Where a plain ACK goes that leaves together with a request.
+    /// Position of a plain ACK that leaves together with a request.
     const ACK: AckOrder;
-    /// Is there room for one more packet? Asked before each.
+    /// Is there room for another packet? Asked before each packet.
     fn room(&mut self) -> Room;
-    /// Takes a packet. The keys are held so that the payload's memory stays registered while it is
-    /// copied.
+    /// Takes a packet. The keys are locked so that the payload's memory stays registered during the
+    /// copy.
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent>;
-    /// Sends off what it has taken.
+    /// Sends the packets taken so far.
     fn flush(&mut self) -> Room;
 }
 
-/// What a road has for the next packet.
+/// The room of a road for the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Room {
     Yes,
-    /// It is full; somebody comes back to it.
+    /// The road is full. The queue pair is pumped again later.
     Later,
-    /// Nothing leaves by it any more.
+    /// The road is broken for good.
     Broken,
 }
 
-/// Why a packet was not taken.
+/// The reason for refusing a packet.
 pub(in crate::node) enum Unsent {
-    /// Its payload cannot be read.
+    /// The payload cannot be read.
     Fault(MemoryFault),
-    /// Nothing leaves by this road any more.
+    /// The road is broken for good.
     Broken,
 }
 
-/// Takes from a queue pair what it wants to send and gives it to a road.
+/// Takes the packets of a queue pair and gives them to a road.
 #[inline]
 pub(in crate::node) fn drain<'a, R: Road>(
     node: &'a Node,
@@ -78,8 +78,8 @@ pub(in crate::node) fn drain<'a, R: Road>(
     }
 }
 
-/// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is
-/// not given bytes that were never there.
+/// Copies a packet's payload. On a fault the packet is not sent and its request fails, so that the
+/// peer gets no wrong bytes.
 pub(crate) fn copy_payload(
     payload: Data<'_>,
     keys: &KeyTable,

@@ -1,8 +1,7 @@
-//! What carries packets away from a node: the sockets of UDP port 4791, or a network that a
-//! simulator carries.
+//! The link of a node: the sockets of UDP port 4791, or a network carried by a simulator.
 //!
-//! The rest of the node does not know which of the two it has. What only sockets do (services,
-//! frames, groups, greetings) a simulated wire answers with "there is none".
+//! The rest of the node does not know which of the two it has. Some functions need sockets:
+//! services, frames, groups and greetings. A simulated wire answers them as absent.
 use adverb_link::{
     AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, TxBatch, UdpLink,
 };
@@ -19,43 +18,43 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What carries packets away from a node.
+/// The link of a node.
 #[allow(clippy::large_enum_variant, reason = "one a node, and the large one is read for each packet")]
 pub enum Wire {
     /// Sockets.
     Udp {
         /// UDP port 4791.
         link: UdpLink,
-        /// This process among those of its user on this host.
+        /// This process among the processes of its user on this host.
         local: Arc<Local>,
     },
-    /// A network that a simulator carries. Only a node of the feature `sim` has it.
+    /// A network carried by a simulator. Only nodes of the feature `sim` have it.
     Simulated(Box<dyn SimulatedWire>),
 }
 
-/// A network that a simulator carries: one process on a host with one address.
+/// A network carried by a simulator: one process on a host with one address.
 pub trait SimulatedWire: Send + Sync {
-    /// Is it the address of this host?
+    /// Is `ip` the address of this host?
     fn is_own_address(&self, ip: IpAddr) -> bool;
     /// The slot of this process, the upper bits of its queue pair numbers.
     fn slot(&self) -> Slot;
-    /// Sends a packet, from the BTH to the pad. What the network loses is lost.
+    /// Sends a packet, from the BTH to the pad. The network may lose the packet.
     fn send(&self, route: &Route, packet: &[u8]);
-    /// Hands about `budget` packets at most to `sink`, in the order of their arrival. Answers how
-    /// many.
+    /// Gives at most about `budget` packets to `sink`, in the order of their arrival. Returns their
+    /// number.
     fn receive(&self, budget: usize, sink: &mut dyn FnMut(RxPacket<'_>)) -> usize;
-    /// Gives packets to another process of the host, as [`UdpLink::deliver`] does. Each packet
-    /// stands behind its length, two bytes in little-endian order.
+    /// Gives packets to another process of the host, like [`UdpLink::deliver`]. Each packet follows
+    /// its length, two bytes in little-endian order.
     fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery;
-    /// The background thread asks whether the wire wants its upkeep. It holds no lock. A simulator
-    /// may let another thread of the program run here: one of these moments lies between the
-    /// thread's look at its deadlines and the announcement of its sleep.
+    /// Called when the background thread asks whether the wire needs upkeep. The thread holds no
+    /// lock. A simulator may run another thread of the program here. One of these calls lies
+    /// between the thread's look at its deadlines and the announcement of its sleep.
     fn maintenance_due(&self) -> bool {
         false
     }
 }
 
-/// Methods of the sockets, each with what it is a method of and the answer of a simulated wire.
+/// Methods of the sockets, each with its owner and the answer of a simulated wire.
 macro_rules! sockets_alone {
     ($($of:ident.$name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $none:expr;)*) => {
         impl Wire {
@@ -106,7 +105,7 @@ fn none(doing: &'static str) -> OsError {
 }
 
 impl Wire {
-    /// The sockets, for what only they have.
+    /// The UDP link, which only a node with sockets has.
     #[must_use]
     pub fn udp(&self) -> Option<&UdpLink> {
         match self {
@@ -115,7 +114,7 @@ impl Wire {
         }
     }
 
-    /// This process among those of its user, which only a node with sockets knows.
+    /// This process among the processes of its user. Only a node with sockets has this value.
     #[must_use]
     pub fn local(&self) -> Option<&Arc<Local>> {
         match self {
@@ -124,7 +123,7 @@ impl Wire {
         }
     }
 
-    /// What was counted.
+    /// The counters of the link.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         self.udp().map(UdpLink::stats).unwrap_or_default()
@@ -143,26 +142,26 @@ impl Wire {
     }
 
     /// Is duplicate address detection under way for this IPv6 address of the machine? No socket can
-    /// be bound there until it ends. The answer may be a second old.
+    /// be bound to the address until detection ends. The answer may be a second old.
     pub(crate) fn is_tentative_address(&self, ip: IpAddr) -> bool {
         self.udp().is_some_and(|link| link.own_addresses().is_tentative(ip))
     }
 
-    /// The machine's addresses have changed: the next question is asked anew.
+    /// The machine's addresses have changed, so the next look asks the kernel again.
     pub(crate) fn own_addresses_changed(&self) {
         if let Some(link) = self.udp() {
             link.own_addresses().changed();
         }
     }
 
-    /// Has the program closed a descriptor of the sockets? Under the number may be one of its own
-    /// by now.
+    /// Has the program closed a descriptor of the sockets? A file of the program may have the same
+    /// number by now.
     pub(crate) fn has_lost_a_descriptor(&self) -> bool {
         self.local().is_some_and(|local| local.descriptors().has_lost_one())
     }
 
-    /// Closes every descriptor of the sockets with close(2) and nothing else, so that the child of
-    /// a fork can call it from an `atfork` handler.
+    /// Closes every descriptor of the sockets, by close(2) and no other call. So the child of a
+    /// fork can call this from an `atfork` handler.
     pub(crate) fn close_after_fork(&self) {
         if let Some(local) = self.local() {
             local.descriptors().close_all();
@@ -289,7 +288,7 @@ impl Wire {
         }
     }
 
-    /// Sends what is staged: see [`TxBatch::try_flush`]. A simulated wire stages nothing.
+    /// Sends the staged packets: see [`TxBatch::try_flush`]. A simulated wire stages nothing.
     #[inline]
     pub(crate) fn flush(&self, batch: &mut TxBatch) -> io::Result<()> {
         match self {

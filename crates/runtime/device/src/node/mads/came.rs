@@ -1,4 +1,4 @@
-//! MADs as they come.
+//! Arrived MADs.
 use crate::node::mad_handler::MAD_LEN;
 use adverb_cm::Path;
 use adverb_link::{Proof, RxPacket};
@@ -13,7 +13,7 @@ pub(in crate::node) const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, O
     None => panic!("UD has SEND Only"),
 };
 
-/// A MAD that came, with its headers.
+/// An arrived MAD, with its headers.
 pub(in crate::node) struct Came {
     pub(in crate::node) src: SocketAddr,
     pub(in crate::node) dst: IpAddr,
@@ -35,7 +35,7 @@ impl Came {
         }
     }
 
-    /// Another process of this user gave it to this one.
+    /// Did another process of this user forward the MAD to this process?
     pub(in crate::node) fn is_handed_on(&self) -> bool {
         self.proof.is_handed_on()
     }
@@ -68,7 +68,7 @@ impl Came {
     }
 }
 
-/// Is it a MAD as queue pair 1 takes it? All else changes nothing.
+/// Is the packet a valid MAD of queue pair 1? Other packets change nothing.
 pub(in crate::node) fn is_taken(p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) -> bool {
     headers.bth.opcode == SEND_ONLY
         && headers.bth.pkey & 0x7fff == 0x7fff

@@ -1,4 +1,4 @@
-//! The UDP port at the addresses where requests may come.
+//! The UDP port at the addresses for requests.
 use super::state::Mads;
 use crate::error::Error;
 use crate::interfaces::{self, is_link_local};
@@ -8,16 +8,15 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 impl Mads {
-    /// Opens the UDP port at a local address, or at all of them, so that requests arrive. At all of
-    /// them, addresses that come later are opened as they come: see
-    /// [`Mads::open_what_came`].
+    /// Opens the UDP port at a local address, or at all local addresses, so that requests arrive.
+    /// For all addresses, later addresses are opened when they come: see [`Mads::open_what_came`].
     ///
     /// # Errors
     /// EADDRNOTAVAIL: no interface that is up has the address, or duplicate address detection is
-    /// under way. ENODEV: there is no address at all. What opening a socket meets.
+    /// under way. ENODEV: there is no address at all. Otherwise the error of opening a socket.
     pub(crate) fn open(&self, node: &Node, local: Option<IpAddr>) -> Result<(), Error> {
         let (open, refused) = self.open_ports(node, local)?;
-        // Several addresses are refused for one reason.
+        // Several addresses are refused for the same reason.
         if let Some(e) = &refused {
             log::error!("{e}");
         }
@@ -35,8 +34,8 @@ impl Mads {
         }
     }
 
-    /// Answers whether the port is open at one of the addresses at least, or will be soon, and the
-    /// first error.
+    /// Returns the first error, and whether the port is, or will soon be, open at one address at
+    /// least.
     fn open_ports(&self, node: &Node, local: Option<IpAddr>) -> Result<(bool, Option<Error>), Error> {
         if local.is_none() {
             self.everywhere.store(true, Ordering::Relaxed);
@@ -62,8 +61,8 @@ impl Mads {
         Ok((open, refused))
     }
 
-    /// Interfaces have changed: opens the port at addresses that have come, where requests are to
-    /// arrive at all of them.
+    /// Interfaces have changed. Opens the port at new addresses, if requests have to arrive at all
+    /// addresses.
     pub(crate) fn open_what_came(&self, node: &Node) {
         if self.everywhere.load(Ordering::Relaxed)
             && let Some(e) = self.open_ports(node, None).map_or_else(Some, |(_, refused)| refused)

@@ -1,5 +1,5 @@
-//! MADs on queue pair 1: from the link to the connection manager's handler, on the thread that has
-//! the turn (see `serve`); and back.
+//! The path of MADs on queue pair 1: from the link to the connection manager's handler, on the
+//! thread with the turn (see `serve`), and back.
 use super::came::{Came, QKEY, SEND_ONLY, is_taken};
 use super::state::Mads;
 use crate::error::Error;
@@ -20,36 +20,38 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// MADs that wait for the background thread at most; what comes beyond is dropped and comes again.
+/// Largest number of MADs that wait for the background thread. Further MADs are dropped, and their
+/// senders send them again.
 const WAITING: usize = 4096;
 /// MADs handled before other work of the thread has its turn.
 const AT_ONCE: usize = 64;
-/// A MAD that may be for anybody is given to everybody at this pace at most.
+/// Shortest interval between two MADs that are spread to all processes.
 const SPREAD: Duration = Duration::from_millis(5);
-/// How long a request waits for somebody to listen before it is answered for nobody. A client of
-/// this device has its queue pair and its route in microseconds, where a NIC takes milliseconds,
-/// and programs (perftest's `-R`) ask their server to listen without waiting until it does.
+/// How long a request waits for a listener before it is refused. Programs (perftest's `-R`) tell
+/// their server to listen, and do not wait for the server. With a NIC, the client then needs
+/// milliseconds for its route and queue pair. With this device it needs microseconds, so its
+/// request may come too early.
 const GRACE: Duration = Duration::from_millis(20);
-/// What became of a MAD.
+/// The outcome of routing a MAD.
 #[derive(PartialEq, Eq)]
 enum Routed {
-    /// Whatever there was to do has been done.
+    /// The MAD is handled completely.
     Done,
-    /// It asks for a service that nobody listens for.
+    /// The MAD asks for a service without a listener.
     Early,
 }
 
-/// Whose a MAD is, as this process sees it.
+/// The owner of a MAD, as this process sees it.
 enum Whose {
-    /// This process's.
+    /// This process.
     Ours,
-    /// The process's that owns the slot.
+    /// The process that owns the slot.
     Slot(Slot),
-    /// The process's that listens for the service.
+    /// The process that listens for the service.
     Service(u64),
-    /// Any process's.
+    /// Any process.
     Anybody,
-    /// No MAD of the connection manager.
+    /// Not a MAD of the connection manager.
     Nobody,
 }
 
@@ -63,13 +65,13 @@ impl Mads {
             ));
         }
         *place = Some(handler);
-        // Faults on request befall MADs, too.
+        // Faults on request apply to MADs, too.
         node.link.add_qp(MAD_QPN, 0);
         Ok(())
     }
 
     pub(crate) fn unset_handler(&self) {
-        // It is dropped when the lock is free again: it may call the device.
+        // Dropped after the lock is free, because the handler may call the device.
         let handler = self.handler.write().take();
         drop(handler);
     }
@@ -80,7 +82,7 @@ impl Mads {
     }
 
     pub(crate) fn listen(&self, node: &Node, claim: &ServiceClaim) -> Result<ServiceIndex, Error> {
-        // Whoever finds the name finds the entry.
+        // Locked first, so that a process that finds the name also finds the entry.
         let mut services = self.services.write();
         let index = node.link.listen_for(claim).map_err(quiet_from_local)?;
         services.push((claim.service(), claim.at(), index));
@@ -92,7 +94,7 @@ impl Mads {
         node.link.stop_listening(index);
     }
 
-    /// Has the handler's timeout called by then.
+    /// Has the handler's timeout called at `at` at the latest.
     pub(crate) fn keep_deadline(&self, node: &Node, at: Time) {
         let old = self.at.0.fetch_min(at.0, Ordering::SeqCst);
         if at.0 < old {
@@ -132,8 +134,7 @@ impl Mads {
         }
     }
 
-    /// Takes in a packet for queue pair 1. What the packet leads to is done by a thread that holds
-    /// no lock then.
+    /// Takes a packet for queue pair 1. A thread without locks handles the packet later.
     pub(in crate::node) fn take(&self, node: &Node, p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) {
         if !is_taken(p, headers, payload) {
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
@@ -155,14 +156,14 @@ impl Mads {
         self.stir(node);
     }
 
-    /// Does what waits, for the thread that has the turn and holds no lock.
+    /// Does the waiting work. The calling thread has the turn and holds no lock.
     pub(super) fn work(&self, node: &Node) {
         if !self.empty_inbox(node) {
             return;
         }
         let gone = std::mem::take(&mut *self.gone.lock());
         if !gone.is_empty() {
-            // What they sent before they ended counts.
+            // MADs sent before the end of a process count.
             node.receive(RxFrom::Every, false);
             self.empty_inbox(node);
             for slot in gone {
@@ -175,7 +176,7 @@ impl Mads {
         }
     }
 
-    /// Handles MADs that came; `false` if some are left.
+    /// Handles arrived MADs. `false` if some are left.
     fn empty_inbox(&self, node: &Node) -> bool {
         for _ in 0..AT_ONCE {
             let Some(came) = self.inbox.lock().pop_front() else { return true };
@@ -187,7 +188,7 @@ impl Mads {
         false
     }
 
-    /// A request for whom nobody listens is looked at once more after [`GRACE`].
+    /// Keeps a request without a listener, to be routed once more after [`GRACE`].
     fn keep_early(&self, node: &Node, came: Came) {
         let until = node.now() + GRACE;
         let mut early = self.early.lock();
@@ -200,7 +201,7 @@ impl Mads {
         }
     }
 
-    /// Looks once more at requests that came too early.
+    /// Routes requests without a listener once more.
     fn route_early(&self, node: &Node) {
         let now = node.now();
         loop {
@@ -252,14 +253,14 @@ impl Mads {
         }
     }
 
-    /// Brings a MAD to its process, or answers it.
+    /// Gives a MAD to its process, or answers the MAD.
     fn route_one(&self, node: &Node, came: &Came) -> Routed {
         let Some(mad) = came.mad() else { return Routed::Done };
         let packet = came.packet();
         let whose = self.whose(node, mad, came.dst);
         let told = match whose {
             Whose::Ours => self.give(node, came, mad),
-            // Never handed on twice: a MAD must not travel in circles.
+            // Never forwarded twice: a MAD must not travel in circles.
             Whose::Slot(_) | Whose::Service(_) if came.is_handed_on() => Delivery::NoOwner,
             Whose::Slot(slot) => node.link.tell_owner(slot, &packet),
             Whose::Service(service) => node.link.tell_service(service, came.dst, &packet),
@@ -284,9 +285,9 @@ impl Mads {
     /// Gives a MAD to the handler of this process.
     fn give(&self, node: &Node, came: &Came, mad: &[u8; MAD_LEN]) -> Delivery {
         if came.proof.is_missing() {
-            // Any user of this machine may have sent it. The own user's send from where a socket
-            // is: those of the interfaces are open where somebody listens, and those of peers where
-            // somebody connects.
+            // Any user of this machine may have sent the MAD. Processes of the own user send from
+            // addresses where this process has a socket. A listening process has sockets at the
+            // interfaces' addresses, and a connecting process at its peers' addresses.
             log::debug!("a MAD from {} is dropped: this process has no socket there", came.src);
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return Delivery::Done;
@@ -306,7 +307,8 @@ impl Mads {
         may
     }
 
-    /// `path` as its receiver sees it: from here to who sent it.
+    /// Answers a MAD without an owner. `path` is the path of the receiver: from this process to the
+    /// sender.
     fn answer_for_nobody(&self, node: &Node, path: &Path, mad: &[u8; MAD_LEN]) {
         if let Some(answer) = adverb_cm::answer_for_nobody(mad) {
             node.counters.mad_for_nobody.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +318,7 @@ impl Mads {
         }
     }
 
-    /// Opens the port at the address that a path leads to, which is this machine's.
+    /// Opens the port at the remote address of a path, which is this machine's own.
     pub(crate) fn hear_from(&self, node: &Node, path: &Path) -> Result<(), Error> {
         let scope = self.scope_of(node, path.remote)?;
         node.addresses.hear_quietly(node, path.remote, scope)
@@ -340,7 +342,7 @@ impl Mads {
         Udp(node).send_packet(&route, &out[..len], mad)
     }
 
-    /// Brings a MAD to a process of this host.
+    /// Gives a MAD to a process of this host.
     fn send_here(&self, node: &Node, path: &Path, packet: &RxPacket<'_>, mad: &[u8; MAD_LEN]) {
         let whose = self.whose(node, mad, path.remote);
         let told = match whose {
@@ -358,7 +360,7 @@ impl Mads {
             Whose::Nobody => Delivery::Done,
         };
         match (told, whose) {
-            // It has not been handed on to anybody yet.
+            // The request has not been forwarded yet.
             (Delivery::NoOwner, Whose::Service(_)) => {
                 self.keep_early(node, Came::of(&RxPacket { proof: Proof::Wire, ..*packet }));
             }
@@ -387,7 +389,7 @@ impl Mads {
         Ok(Route::new(local, dst))
     }
 
-    /// The interface of a link-local address, which may be anywhere; 0 for others.
+    /// The interface of a link-local address of this or another host. 0 for other addresses.
     fn scope_of(&self, node: &Node, ip: IpAddr) -> Result<u32, Error> {
         match ip {
             IpAddr::V6(v6) if interfaces::is_link_local(&v6) => {
@@ -399,7 +401,7 @@ impl Mads {
     }
 }
 
-/// The interface that has an address.
+/// The interface with an address.
 fn interface_of(ip: IpAddr) -> Result<u32, Error> {
     let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
     interface.map(|interface| interface.index).ok_or_else(|| {

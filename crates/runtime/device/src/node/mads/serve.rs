@@ -1,22 +1,22 @@
-//! Who serves queue pair 1: the background thread, or a thread of the program that waits for an
+//! Serving queue pair 1, by the background thread or by a thread of the program that waits for an
 //! event of the connection manager. So a MAD costs the process one wake-up.
 //!
-//! Whoever leaves work sets `any`. One thread at a time has the turn to do the work (`served`), so
-//! that MADs are handled in the order in which they came. A thread that does not get the turn
-//! leaves `any` set; the thread that has the turn looks at `any` once more after giving it back.
+//! A thread that leaves work sets `any`. One thread at a time has the turn to do the work
+//! (`served`), so MADs are handled in the order of their arrival. A thread without the turn leaves
+//! `any` set. The thread with the turn reads `any` once more after giving the turn back.
 //!
-//! A thread that looks for MADs counts in `looking` meanwhile.
-//! 1. Whoever leaves work stores `any`, and then loads `looking`. If it is 0, the background thread
-//!    is woken.
-//! 2. The thread that looks takes itself out of `looking`, and then loads `any`. If it is set, the
-//!    thread does the work, or has the background thread do it.
+//! While a thread looks for MADs, `looking` counts the thread.
+//! 1. A thread that leaves work stores `any`, and then loads `looking`. If `looking` is 0, the
+//!    thread wakes the background thread.
+//! 2. The looking thread decrements `looking`, and then loads `any`. If `any` is set, the thread
+//!    does the work, or has the background thread do it.
 use super::state::Mads;
 use crate::node::core::Node;
 use adverb_link::RxFrom;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The turn to do what waits.
+/// The turn to do waiting work.
 struct Turn<'a>(&'a AtomicBool);
 
 impl<'a> Turn<'a> {
@@ -33,7 +33,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Mads {
-    /// There is work for [`Mads::run`].
+    /// Announces work for [`Mads::run`].
     pub(super) fn stir(&self, node: &Node) {
         self.any.store(true, Ordering::SeqCst);
         if self.looking.load(Ordering::SeqCst) == 0 {
@@ -41,16 +41,16 @@ impl Mads {
         }
     }
 
-    /// Does something wait for [`Mads::run`], which no thread does at this moment?
+    /// Does work wait for [`Mads::run`], without a thread at work on it?
     pub(in crate::node) fn wait(&self) -> bool {
         self.any.load(Ordering::SeqCst) && !self.served.load(Ordering::SeqCst)
     }
 
-    /// Does what waits, with no lock held, unless another thread does it. `true` if there was
-    /// something to do.
+    /// Does the waiting work, unless another thread does it. The caller holds no lock. `true` if
+    /// there was work.
     pub(in crate::node) fn run(&self, node: &Node) -> bool {
         let mut worked = false;
-        // Twice: another thread may have left work while this one had the turn.
+        // Twice: another thread may have left work while this thread had the turn.
         for _ in 0..2 {
             if !self.wait() {
                 break;
@@ -67,8 +67,8 @@ impl Mads {
 }
 
 impl Node {
-    /// One look for MADs, by a thread of the program that waits for what they lead to and holds no
-    /// lock. `true` if there was anything.
+    /// Looks once for MADs. The caller is a thread of the program that waits for an event of the
+    /// connection manager, and holds no lock. `true` if there was anything.
     pub(crate) fn look_for_mads(&self) -> bool {
         if self.is_stale() {
             return false;
@@ -85,14 +85,14 @@ impl Node {
         received | worked
     }
 
-    /// Readable when MADs of processes of this host have come, if they come apart from packets of
+    /// Readable when MADs of processes of this host have come, if MADs arrive apart from packets of
     /// queue pairs.
     pub(crate) fn mads_fd(&self) -> Option<BorrowedFd<'_>> {
         self.lanes.as_ref().and_then(|_| self.link.local()?.fd())
     }
 }
 
-/// Has the background thread look at what waits.
+/// Has the background thread look at the waiting work.
 fn wake(node: &Node) {
     if node.thread_sleeps() {
         node.wake_thread();

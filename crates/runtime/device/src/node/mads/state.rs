@@ -1,4 +1,4 @@
-//! What a node keeps for MADs.
+//! The state of a node for MADs.
 use super::came::Came;
 use crate::node::mad_handler::MadHandler;
 use crate::node::spin::Spin;
@@ -12,32 +12,32 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-/// What a node has for MADs.
+/// The state of a node for MADs.
 #[derive(Default)]
 pub(crate) struct Mads {
     pub(in crate::node) handler: RankedRw<Option<Arc<dyn MadHandler>>, ranks::MadHandler>,
     pub(in crate::node) inbox: Ranked<VecDeque<Came>, ranks::MadInbox>,
-    /// There is something to do here.
+    /// There is work for MADs.
     pub(in crate::node) any: AtomicBool,
-    /// A thread has the turn to do it: see `serve`.
+    /// A thread has the turn to do the work: see `serve`.
     pub(in crate::node) served: AtomicBool,
-    /// How long such threads look before they sleep.
+    /// How long a waiting thread of the program spins before it sleeps.
     pub(crate) spin: Spin,
     /// Threads of the program that look for MADs at this moment.
     pub(in crate::node) looking: AtomicUsize,
     /// The handler's deadline has come.
     pub(in crate::node) due: AtomicBool,
-    /// Its entry in the timer queue.
+    /// Time of the entry in the timer queue.
     pub(in crate::node) at: Deadline,
-    /// Slots whose processes have ended.
+    /// Slots of ended processes.
     pub(in crate::node) gone: Ranked<Vec<Slot>, ranks::MadGone>,
-    /// Services that this process listens for.
+    /// Services for which this process listens.
     pub(in crate::node) services: RankedRw<Vec<(u64, Option<IpAddr>, ServiceIndex)>, ranks::MadServices>,
     pub(in crate::node) psn: AtomicU32,
     pub(in crate::node) spread: Ranked<Option<Time>, ranks::MadSpread>,
-    /// Requests are to arrive at all addresses, those that come later included.
+    /// Requests have to arrive at all addresses, including later addresses.
     pub(in crate::node) everywhere: AtomicBool,
-    /// Requests for whom nobody listens yet, until when, oldest first.
+    /// Requests for services without a listener, each with the end of its wait, oldest first.
     pub(in crate::node) early: Ranked<VecDeque<(Time, Came)>, ranks::MadEarly>,
 }
 

@@ -1,61 +1,62 @@
 //! How the background thread wakes while the program waits for its memory to change.
 //!
-//! A program that polls memory makes no call of the library. Where two such programs share a
+//! A program that polls memory makes no call of the library. If two such programs share a
 //! processor, each polls to the end of its time slice. Each wake-up of a background thread makes
-//! the kernel choose again which thread runs, so short naps of that thread end the wait.
+//! the kernel choose anew which thread runs. So short naps of the background thread end the wait.
 //!
-//! 1. The program posts a one-sided request, and the thread is told which thread of the program did
-//!    (`Policy::posts`).
-//! 2. The background thread reads how long the poster ran, and how long it waited for a processor
-//!    (`schedstat`). It does so again after some ticks of the scheduler ([`Naps::judge`]).
-//! 3. A poster that waited for a processor shares it: the thread takes short naps.
-//! 4. A poster that ran all the time has its own: the thread reads again later.
-//! 5. A poster that slept does not poll memory: the thread sleeps without naps, and is told again
-//!    after twice as many requests.
+//! 1. The program posts a one-sided request. The background thread is told the number of the
+//!    posting thread, the poster (`Policy::posts`).
+//! 2. The background thread reads how long the poster ran, and how long the poster waited for a
+//!    processor (`schedstat`). It reads again after some ticks of the scheduler ([`Naps::judge`]).
+//! 3. A poster that waited for a processor shares a processor: the background thread takes short
+//!    naps.
+//! 4. A poster that ran all the time has its own processor: the background thread reads again
+//!    later.
+//! 5. A poster that slept does not poll memory: the background thread sleeps without naps, and is
+//!    told again after twice as many requests.
 use adverb_engine::Time;
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// Ticks from one reading to the next: what the kernel says of a thread that runs is as old as the
-/// last tick.
+/// Ticks between two readings. The kernel's values of a running thread are as old as the last tick.
 const TICKS: u32 = 4;
-/// The same for a poster that has its processor to itself.
+/// Longest interval, for a poster with its own processor.
 const MOST_TICKS: u32 = 16;
-/// A nap is so many times as long as a wake-up takes.
+/// A nap is this many times as long as a wake-up takes.
 const NAP: u32 = 16;
-/// Before it is known what a wake-up takes: so many naps to a tick.
+/// Naps in a tick before the duration of a wake-up is known.
 const FIRST: u32 = 64;
-/// Shortest nap to a tick, and the longest.
+/// Largest and smallest number of naps in a tick.
 const SHORTEST: u32 = 128;
 const LONGEST: u32 = 16;
-/// A poster that waited for a processor during such a part of the time shares it.
+/// A poster shares its processor if it waited for this part of the time.
 const SHARES: u32 = 8;
-/// Requests until the thread is told again, at most.
+/// Largest number of requests until the background thread is told again.
 const MOST_POSTS: u32 = 1024;
 
-/// What the kernel says of the poster and of the background thread.
+/// The kernel's values for the poster and the background thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// When it was read.
+    /// Time of the reading.
     pub(crate) at: Time,
-    /// How long the poster has run so far.
+    /// Running time of the poster so far.
     pub(crate) ran: Duration,
-    /// How long it has waited for a processor so far.
+    /// Time the poster has waited for a processor so far.
     pub(crate) waited: Duration,
-    /// How long the background thread has run so far.
+    /// Running time of the background thread so far.
     pub(crate) own: Duration,
 }
 
 /// What is known of the poster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Poster {
-    /// Nothing: it is not watched.
+    /// Not watched.
     Unwatched,
-    /// It is watched, or has its processor to itself.
+    /// Watched, with its own processor as far as known.
     Alone,
-    /// It shares its processor.
+    /// The poster shares its processor.
     Shares,
 }
 
@@ -64,16 +65,16 @@ enum Poster {
 pub(crate) struct Naps {
     tick: Duration,
     poster: Poster,
-    /// The last reading, and when the next one is due.
+    /// The last reading, and the time of the next reading.
     last: Reading,
     due: Time,
     /// Ticks from the last reading to the next.
     ticks: u32,
     /// Naps since the last reading.
     taken: u32,
-    /// A nap while the poster shares its processor.
+    /// Length of a nap while the poster shares its processor.
     short: Duration,
-    /// Requests until the thread is told again.
+    /// Requests until the background thread is told again.
     posts: u32,
 }
 
@@ -92,7 +93,7 @@ impl Naps {
         }
     }
 
-    /// The thread is told of a poster.
+    /// The background thread is told of a poster.
     pub(crate) fn begin(&mut self, reading: Reading) {
         self.poster = Poster::Alone;
         self.watch(reading, TICKS);
@@ -105,7 +106,7 @@ impl Naps {
         self.due = reading.at + self.tick * ticks;
     }
 
-    /// How long the thread may sleep at `now`; `None`: as long as nothing wakes it.
+    /// How long the background thread may sleep at `now`. `None`: without a limit.
     pub(crate) fn length(&self, now: Time) -> Option<Duration> {
         match self.poster {
             Poster::Unwatched => None,
@@ -114,15 +115,15 @@ impl Naps {
         }
     }
 
-    /// The thread has napped. `true`: a reading is due.
+    /// The background thread has napped. `true`: a reading is due.
     pub(crate) fn napped(&mut self, now: Time) -> bool {
         self.taken += 1;
         self.poster != Poster::Unwatched && now >= self.due
     }
 
-    /// A reading that was due; `None`: the poster has ended, or the kernel does not tell. Answers
-    /// `Some` if the thread watches no poster any more: it is to be told again after so many
-    /// requests.
+    /// Judges a due reading. `None`: the poster has ended, or the kernel gives no values. Returns
+    /// `Some` if the background thread stops watching. The value is the number of requests until it
+    /// is told again.
     pub(crate) fn judge(&mut self, reading: Option<Reading>) -> Option<u32> {
         let Some(reading) = reading else { return Some(self.end()) };
         let time = reading.at.since(self.last.at);

@@ -5,15 +5,15 @@ fn at(us: u64) -> Time {
     Time(us * 1000)
 }
 
-/// A program and the background thread in virtual time: the thread wakes when its stay is over, or
-/// when a packet comes while it is at the sockets.
+/// A program and the background thread in virtual time. The thread wakes when its stay is over, or
+/// when a packet comes while the thread watches the sockets.
 struct World {
     policy: Policy,
     pace: Pace,
     now: Time,
     /// The program is in the middle of copying long payloads.
     copies: bool,
-    /// When the thread wakes by itself.
+    /// Time of the thread's next wake-up by itself.
     wakes_at: Option<Time>,
     turns: Vec<(Time, Turn)>,
 }
@@ -44,12 +44,12 @@ impl World {
         self.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
     }
 
-    /// Time goes on by a microsecond; a packet comes, or not. `true` if the thread woke.
+    /// Time goes on by a microsecond, with or without a packet. `true` if the thread woke.
     fn step(&mut self, packet: bool) -> bool {
         self.now = self.now + Duration::from_micros(1);
         let wakes = self.wakes_at.map_or(packet, |at| at <= self.now);
         if wakes {
-            // Whoever polls takes what came first.
+            // The polling program takes packets that came earlier.
             self.thread(packet && self.wakes_at.is_none());
         }
         wakes
@@ -101,13 +101,13 @@ fn waits_in_get_event_calls_keep_the_arms_from_adding_up() {
 fn a_program_that_arms_what_is_armed_does_not_sleep() {
     let policy = Policy::new(Duration::from_millis(4));
     policy.set_thread(Thread::Asleep { until: 7, away: true });
-    // A progress thread: it polls, arms, looks at the descriptor, and begins again. Now and then an
+    // A progress thread: it polls, arms, looks at the descriptor, and begins again. Sometimes an
     // event comes.
     for n in 0..10_000 {
         assert!(!policy.arms(n % 50 != 0, || 7), "arm {n}");
         assert_ne!(policy.program(), Program::Sleeps);
     }
-    // It stops that and sleeps on the descriptor, each time until an event has come.
+    // The thread stops spinning and sleeps on the descriptor, each time until an event has come.
     for _ in 0..=ARMS {
         policy.arms(false, || 0);
     }
@@ -117,12 +117,12 @@ fn a_program_that_arms_what_is_armed_does_not_sleep() {
         policy.arms(n % 2 == 1, || 7);
         assert_eq!(policy.program(), Program::Sleeps);
     }
-    // It arms whenever something else wakes it, and sleeps again.
+    // The thread arms whenever something else wakes it, and sleeps again.
     for n in 0..1000 {
         policy.arms(true, || 100 + n);
         assert_eq!(policy.program(), Program::Sleeps);
     }
-    // It spins again.
+    // The thread spins again.
     for _ in 0..2 * ARMS {
         policy.arms(true, || 7);
     }

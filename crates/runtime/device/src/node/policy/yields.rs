@@ -1,22 +1,23 @@
-//! When a thread that polls in vain yields its processor.
+//! When a thread yields its processor after polls in vain.
 //!
-//! Two processes may poll on one processor. Without a yield each polls to the end of its time slice
-//! before the other runs, and a message takes milliseconds. On a processor of its own a thread
-//! gains nothing by a yield, and pays for the system call. So each yield is an experiment whose
-//! outcome decides when the next one is due ([`Yielded`]):
+//! Two processes may poll on one processor. Without a yield, each polls to the end of its time
+//! slice before the other runs, and a message takes milliseconds. A thread with its own processor
+//! gains nothing by a yield, and pays for the system call. So each yield is an experiment, and the
+//! outcome decides when the next yield is due ([`Yielded`]):
 //!
 //! - No other thread ran: the yield was in vain. The next yield is due after twice as many empty
 //!   polls, until all yields together cost a thousandth of the polling.
-//! - Another thread ran and soon gave the processor back: it polls too, or waits for this process.
-//!   The next yield is due after [`FEWEST`] empty polls, or an eighth of the time that the other
-//!   thread took.
-//! - Another thread ran to the end of its time slice: it computes, or waits in a spin for a lock
-//!   that this thread holds. The kernel takes a yield for the wish to run a slice later than
-//!   others, so yields only lose time here. The next one is due after twice the time that the last
-//!   such yield took, then four times, and so on; each yield of the first two kinds halves that
+//! - Another thread ran and soon gave the processor back: the other thread polls too, or waits for
+//!   this process. The next yield is due after [`FEWEST`] empty polls, or an eighth of the other
+//!   thread's running time.
+//! - Another thread ran to the end of its time slice: the other thread computes, or spins for a
+//!   lock of this thread. The kernel takes a yield for the wish to run a slice later than other
+//!   threads, so yields only lose time here. The next yield is due after twice the time of the last
+//!   such yield, then four times, and so on. Each yield of the first two kinds halves this time
 //!   again.
 //!
-//! All threads of a process share this state. It is not exact where they do different things.
+//! All threads of a process share this state. The state is not exact if the threads behave
+//! differently.
 use adverb_engine::Time;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,23 +25,23 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Empty polls in a row before a yield, at least. What comes from another processor comes sooner.
+/// Fewest consecutive empty polls before a yield. A message from another processor comes sooner.
 const FEWEST: u64 = 8;
-/// Yields in vain cost so small a part of the time between them.
+/// Yields in vain cost at most this part of the time between them.
 const PART: u64 = 1024;
-/// This thread polls for such a part of the time that another thread took.
+/// This thread polls for at least this part of the other thread's running time.
 const SHARE: u64 = 8;
 /// Longest time without a yield, in ticks.
 const LONGEST: u64 = 1024;
 /// Most doublings, whatever a poll costs.
 const MOST_DOUBLINGS: u32 = 40;
 
-/// What came of a yield.
+/// The outcome of a yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Yielded {
-    /// When it began.
+    /// Start of the yield.
     pub(crate) begun: Time,
-    /// When the thread ran again.
+    /// The moment at which the thread ran again.
     pub(crate) ended: Time,
     /// Another thread had the processor meanwhile.
     pub(crate) switched: bool,
@@ -51,18 +52,18 @@ pub(crate) struct Yielded {
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    /// A yield is due when an empty poll finds that the process had so many polls before it.
+    /// A yield is due when an empty poll finds at least this many earlier polls of the process.
     due: AtomicU64,
-    /// Yields in vain since the last one that let another thread run.
+    /// Yields in vain since the last yield with another thread running.
     doublings: AtomicU32,
-    /// How long to poll without a yield, in nanoseconds, as other threads compute.
+    /// Time to poll without a yield, in nanoseconds, while other threads compute.
     patience: AtomicU64,
-    /// When the last yield ended, and the polls until then.
+    /// End of the last yield, and the number of polls until then.
     ended: AtomicU64,
     polls: AtomicU64,
-    /// Yields so far that let another thread run; the background thread watches the number move.
+    /// Yields so far with another thread running. The background thread watches the number change.
     turns: AtomicU64,
-    /// Time between two ticks of the scheduler in nanoseconds. A thread that computes loses the
+    /// Time between two ticks of the scheduler in nanoseconds. A computing thread loses the
     /// processor at a tick.
     tick: u64,
 }
@@ -81,13 +82,13 @@ impl Yields {
         }
     }
 
-    /// Does an empty poll yield that `polls` polls came before?
+    /// Does an empty poll yield, after `polls` earlier polls?
     #[inline]
     pub(crate) fn is_due(&self, polls: u64) -> bool {
         polls >= self.due.load(Ordering::Relaxed)
     }
 
-    /// A poll found something that `polls` polls came before: the empty ones begin anew.
+    /// A poll found something, after `polls` earlier polls. The count of empty polls begins anew.
     #[inline]
     pub(crate) fn found(&self, polls: u64) {
         if self.due.load(Ordering::Relaxed) < polls + FEWEST {
@@ -95,7 +96,7 @@ impl Yields {
         }
     }
 
-    /// How often a thread that polled in vain has let another thread run.
+    /// How often a thread has let another thread run after polls in vain.
     pub(super) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -104,12 +105,12 @@ impl Yields {
     pub(crate) fn yielded(&self, came: Yielded) {
         let took = came.ended.since(came.begun).as_nanos() as u64;
         let polled = came.polls.wrapping_sub(self.polls.load(Ordering::Relaxed)).max(1);
-        // Before the first yield nothing is known of the time that a poll takes.
+        // Before the first yield, the duration of a poll is unknown.
         let time = match self.ended.load(Ordering::Relaxed) {
             0 => took,
             ended => came.begun.0.saturating_sub(ended),
         };
-        // So many polls take so long.
+        // The number of polls in this time.
         let polls_in = |long: u64| {
             let polls = u128::from(long) * u128::from(polled) / u128::from(time.max(1));
             u64::try_from(polls).unwrap_or(u64::MAX >> 1)
@@ -124,7 +125,7 @@ impl Yields {
             patience = patience.max(took).saturating_mul(2).min(self.tick * LONGEST);
         } else {
             patience /= 2;
-            // Less than a tick is no time in which others compute.
+            // A time below a tick is too short for other threads' computations.
             if patience < self.tick {
                 patience = 0;
             }

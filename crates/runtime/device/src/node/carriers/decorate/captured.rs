@@ -1,4 +1,4 @@
-//! Packets are recorded.
+//! The decorator that records packets.
 use super::inlet::{Arrival, Fate, Inlet};
 use super::state::Tape;
 use crate::interfaces::ip_of;
@@ -18,9 +18,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long what was recorded may wait for the background thread to write it.
+/// Longest time before the background thread writes recorded packets.
 pub(super) const PACE: Duration = Duration::from_millis(5);
-/// Whoever records writes by itself if so many bytes wait.
+/// The recording thread writes by itself if more bytes than this wait.
 const MOST: usize = 2 << 20;
 
 const SENT: &str = "sent through shared memory";
@@ -40,10 +40,10 @@ impl Ends {
     }
 }
 
-/// What is recorded of a packet beside its payload.
+/// The record of a packet, without its payload.
 struct Label<'a> {
     time: u64,
-    /// The same as a trace has it; 0 without one.
+    /// The time for a trace. 0 without a trace.
     traced: u64,
     sent: bool,
     comment: &'a str,
@@ -51,7 +51,7 @@ struct Label<'a> {
 }
 
 impl Tape {
-    /// Records a packet; `fill` writes its payload, as much of it as there is room for.
+    /// Records a packet. `fill` writes the payload, as far as there is room.
     #[inline]
     fn record(
         &self,
@@ -102,9 +102,9 @@ impl Tape {
         }
     }
 
-    /// Records a one-sided request that the initiator has performed, as a NIC would have sent it:
-    /// the request, and the answer where that carries something. A trace has none of it, as it
-    /// finds by PSNs whose packet is whose, and these take none.
+    /// Records a one-sided request performed by the initiator, in the form of a NIC's packets: the
+    /// request, and the answer if the answer carries data. Only a capture gets these packets. A
+    /// trace finds the packets of a request by their PSNs, and one-sided requests take no PSN.
     pub(in crate::node) fn performed(
         &self,
         node: &Node,
@@ -134,14 +134,14 @@ impl Tape {
     }
 }
 
-/// A SEND that goes without packets.
+/// A SEND without packets.
 pub(in crate::node) struct Recorded<'a> {
-    /// When it left, or came.
+    /// Time of sending or arrival.
     pub(in crate::node) time: u64,
     pub(in crate::node) sent: bool,
-    /// The number of its receive.
+    /// The number of the receive.
     pub(in crate::node) receive: u64,
-    /// The queue pair that receives it.
+    /// The receiving queue pair.
     pub(in crate::node) dest_qpn: u32,
     pub(in crate::node) immediate: Option<u32>,
     pub(in crate::node) solicited: bool,
@@ -149,12 +149,12 @@ pub(in crate::node) struct Recorded<'a> {
 }
 
 impl Tape {
-    /// The time as a capture has it.
+    /// The time for a capture.
     pub(in crate::node) fn now() -> u64 {
         Capture::now()
     }
 
-    /// Records a message between the queue pair that `near` describes and its peer.
+    /// Records a message between the queue pair of `near` and its peer.
     #[cold]
     #[inline(never)]
     pub(in crate::node) fn message(
@@ -185,7 +185,7 @@ pub(in crate::node) struct Initiator {
     peer: IpAddr,
     qpn: u32,
     dest_qpn: u32,
-    /// Of its next packet.
+    /// PSN of the next packet.
     psn: Psn,
 }
 
@@ -201,12 +201,12 @@ impl Initiator {
         }
     }
 
-    /// The PSN of its next packet.
+    /// The PSN of the next packet.
     pub(in crate::node) fn psn(&self) -> Psn {
         self.psn
     }
 
-    /// Request and answer; `old` is the value that an atomic has found.
+    /// Request and answer. `old` returns the value found by an atomic.
     fn packets(&self, op: &SendOp, len: u64, old: impl Fn() -> u64) -> Option<(Headers, Option<Headers>)> {
         let to = |qpn, operation, ack_req| {
             let opcode = Opcode::new(Transport::Rc, operation)?;
@@ -248,7 +248,7 @@ impl Initiator {
     }
 }
 
-/// The first bytes of a payload. What cannot be read any more stays zero.
+/// The first bytes of a payload. Unreadable bytes stay zero.
 fn fill_from(payload: Data<'_>, keys: &KeyTable, out: &mut [u8]) {
     match payload {
         Data::Bytes(bytes) => out.copy_from_slice(&bytes[..out.len()]),
@@ -279,7 +279,7 @@ pub(in crate::node) struct Captured<'a, C> {
     carrier: C,
     tape: &'a Tape,
     node: &'a Node,
-    /// When its packets leave, or came: those of a turn together. `None`: not asked yet.
+    /// Time of leaving or arrival, shared by all packets of a turn. `None`: not read yet.
     time: &'a mut Option<u64>,
     /// An acknowledgement that has left and is not recorded yet.
     waiting: Option<(Label<'a>, Headers)>,
@@ -309,7 +309,7 @@ impl<C> Captured<'_, C> {
     }
 }
 
-/// The time as a trace has it; 0 without one.
+/// The time for a trace. 0 without a trace.
 #[inline]
 fn traced() -> u64 {
     if adverb_trace::on() { adverb_trace::now() } else { 0 }
@@ -325,7 +325,8 @@ impl<R: Road> Road for Captured<'_, R> {
 
     #[inline]
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
-        // Times are those before the peer can have the packet. All packets of a turn leave at once.
+        // The time is read before the peer can have the packet. All packets of a turn leave at
+        // once.
         let time = *self.time.get_or_insert_with(Capture::now);
         let traced = traced();
         self.carrier.send(t, keys)?;
@@ -333,7 +334,8 @@ impl<R: Road> Road for Captured<'_, R> {
         let label = Label { time, traced, sent: true, comment: SENT, ends };
         self.record_waiting();
         if t.headers.aeth.is_some() && t.payload.is_empty() {
-            // A request may follow at once, and its peer waits for it.
+            // A request may follow at once, and the peer waits for the request. So this packet is
+            // recorded later.
             self.waiting = Some((label, *t.headers));
             return Ok(());
         }

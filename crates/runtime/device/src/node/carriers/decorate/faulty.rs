@@ -1,4 +1,4 @@
-//! Packets are lost, late, doubled or out of order.
+//! The decorator that loses, delays, doubles and reorders packets.
 use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
 use super::state::{Held, Hold, Verdict, Weather};
 use crate::host::Peer;
@@ -25,7 +25,7 @@ impl Held {
         }
     }
 
-    /// It arrives now.
+    /// Lets the packet arrive now.
     fn give(&self, inlet: &mut impl Inlet, qp: &AnyQp, inner: &mut QpInner) {
         let packet = Packet {
             src: self.ends.0,
@@ -42,8 +42,8 @@ impl Held {
 }
 
 impl Weather {
-    /// Decides on a one-sided request of a queue pair, which has `posted` requests. `psn` is that
-    /// of its next packet.
+    /// Decides on a one-sided request of a queue pair with `posted` requests. `psn` is the PSN of
+    /// the next packet.
     pub(in crate::node) fn decide(
         &self,
         node: &Node,
@@ -74,7 +74,7 @@ impl Weather {
         Verdict::Wait
     }
 
-    /// Do the requests of a queue pair wait? Those that have waited long enough go on.
+    /// Are the requests of a queue pair delayed? When the delay is over, the requests go on.
     pub(in crate::node) fn holds(&self, node: &Node, inner: &mut QpInner) -> bool {
         let hold = &mut inner.carried.ring.hold;
         let Some(until) = hold.until else { return false };
@@ -96,7 +96,7 @@ impl Weather {
         any
     }
 
-    /// Queue pairs whose requests have waited long enough are pumped.
+    /// Pumps the queue pairs after their delay.
     fn go_on(&self, node: &Node, batch: &mut Batch) -> bool {
         let now = node.now();
         let mut due = Vec::new();
@@ -120,7 +120,7 @@ impl Weather {
     }
 }
 
-/// Gives packets that were held to their queue pairs, if these are connected to their sender still.
+/// Gives delayed packets to their queue pairs, if these are still connected to the sender.
 fn give_all(node: &Node, batch: &mut Batch, all: Vec<Held>) {
     for held in all {
         let Some(qp) = node.qp(held.qpn) else { continue };
@@ -139,7 +139,7 @@ fn count(node: &Node, fault: &Fault, head: &Head) {
     }
 }
 
-/// Has the rules of the process decide on each packet of an inlet.
+/// Applies the rules of the process to each packet of an inlet.
 pub(in crate::node) struct Faulty<'a, C> {
     carrier: C,
     weather: &'a Weather,

@@ -1,4 +1,4 @@
-//! Where a carrier gives what has arrived.
+//! The inlet, to which a carrier gives arrived packets.
 use crate::host::Peer;
 use crate::node::carriers::Near;
 use crate::node::core::Node;
@@ -8,40 +8,40 @@ use adverb_engine::Packet;
 use adverb_link::faults::Fault;
 use std::sync::Arc;
 
-/// A packet that has come, for a queue pair that is locked.
+/// An arrived packet, with its locked queue pair.
 pub(in crate::node) struct Arrival<'a> {
     pub(in crate::node) qp: &'a AnyQp,
-    /// The process that sent it.
+    /// The sending process.
     pub(in crate::node) peer: &'a Arc<Peer>,
     pub(in crate::node) packet: &'a Packet<'a>,
-    /// Where its payload is; `None`: at hand, and packets may be lost on the way, so that deadlines
-    /// are exact.
+    /// Where the payload is. `None`: in the packet, and packets may be lost on the way. Deadlines
+    /// are then exact.
     pub(in crate::node) near: Option<Near<'a>>,
 }
 
-/// What becomes of an arrival.
+/// The treatment of an arrived packet.
 pub(in crate::node) struct Fate {
-    /// What befalls it.
+    /// The fault on this packet.
     pub(super) fault: Fault,
-    /// How often it reaches its queue pair now.
+    /// How often the packet reaches its queue pair now.
     pub(super) copies: usize,
-    /// It was held, and is recorded already.
+    /// The packet was delayed, and is recorded already.
     pub(super) again: bool,
 }
 
 impl Default for Fate {
-    /// It arrives, once.
+    /// The packet arrives, once.
     fn default() -> Self {
         Fate { fault: Fault::default(), copies: 1, again: false }
     }
 }
 
-/// Takes what has arrived.
+/// Takes arrived packets.
 pub(in crate::node) trait Inlet {
     fn take(&mut self, inner: &mut QpInner, arrival: &Arrival<'_>, fate: &Fate);
 }
 
-/// The inlet behind all others: the engine of the queue pair.
+/// The last inlet: the engine of the queue pair.
 pub(super) struct ToQueuePair<'a> {
     pub(super) node: &'a Node,
     pub(super) tx: &'a mut Tx,

@@ -1,4 +1,4 @@
-//! What a node and its queue pairs keep for the decorators.
+//! The state of a node and its queue pairs for the decorators.
 use crate::host::Peer;
 use crate::node::timers::NEVER;
 use crate::ranks;
@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the carriers of a node are decorated with.
+/// The decorators of a node's carriers.
 pub(crate) struct Taps {
     pub(super) tape: Option<Tape>,
     pub(super) weather: Option<Weather>,
 }
 
 impl Taps {
-    /// `None`: nothing is recorded, and nothing befalls packets.
+    /// `None`: no packets are recorded, and there are no packet faults.
     pub(in crate::node) fn new(capture: Option<Arc<Capture>>, rules: &PacketFaults) -> Option<Self> {
         if rules.corrupt != Rate::NEVER || rules.ecn != Rate::NEVER {
             log::warn!(
@@ -31,12 +31,12 @@ impl Taps {
         (tape.is_some() || weather.is_some()).then_some(Taps { tape, weather })
     }
 
-    /// Where packets are recorded.
+    /// The recorder of packets.
     pub(in crate::node) fn tape(&self) -> Option<&Tape> {
         self.tape.as_ref()
     }
 
-    /// What befalls packets.
+    /// The packet faults.
     pub(in crate::node) fn weather(&self) -> Option<&Weather> {
         self.weather.as_ref()
     }
@@ -46,8 +46,7 @@ impl Taps {
         self.weather.is_some()
     }
 
-    /// May a SEND go without packets? The rules of faults are rules for packets, and a trace counts
-    /// PSNs.
+    /// May a SEND go without packets? Fault rules are rules for packets, and a trace counts PSNs.
     pub(in crate::node) fn lets_messages_pass(&self) -> bool {
         self.weather.is_none() && !adverb_trace::on()
     }
@@ -59,19 +58,19 @@ impl Taps {
         }
     }
 
-    /// A queue pair is gone.
+    /// A queue pair has ended.
     pub(in crate::node) fn remove_qp(&self, qpn: Qpn) {
         if let Some(weather) = &self.weather {
             weather.remove_qp(qpn);
         }
     }
 
-    /// When [`Taps::release`] has something to do; `None` when nothing is held.
+    /// Time of the next work for [`Taps::release`]. `None` if nothing is delayed.
     pub(in crate::node) fn due(&self, now: Time) -> Option<Time> {
         self.weather.as_ref()?.due(now)
     }
 
-    /// Writes what was recorded.
+    /// Writes recorded packets.
     pub(in crate::node) fn write(&self) {
         if let Some(tape) = &self.tape {
             tape.write();
@@ -79,14 +78,14 @@ impl Taps {
     }
 }
 
-/// A capture, for carriers whose packets are no UDP packets.
+/// A capture for carriers of packets other than UDP packets.
 ///
 /// A packet is put into the capture's buffer as a whole block, without a system call. The
 /// background thread writes the buffer to the file [`PACE`](super::captured::PACE) after the first
 /// packet of each round.
 pub(in crate::node) struct Tape {
     pub(super) capture: Arc<Capture>,
-    /// The background thread has a deadline for it.
+    /// The background thread has a deadline for writing.
     pub(super) scheduled: AtomicBool,
 }
 
@@ -95,24 +94,24 @@ impl Tape {
         Tape { capture, scheduled: AtomicBool::new(false) }
     }
 
-    /// Writes what was recorded.
+    /// Writes recorded packets.
     pub(super) fn write(&self) {
-        // Whoever records from here on enters another deadline.
+        // A thread that records a packet after this store enters another deadline.
         self.scheduled.store(false, Ordering::Release);
         self.capture.flush();
     }
 }
 
-/// The rules of a process at work on packets that are no UDP packets, and on one-sided requests.
+/// The fault rules of a process, for packets other than UDP packets and for one-sided requests.
 pub(in crate::node) struct Weather {
     pub(super) rules: Faults<Held>,
-    /// Queue pairs whose one-sided requests wait, each with its time.
+    /// Queue pairs with delayed one-sided requests, each with its time.
     pub(super) waiting: Ranked<BTreeSet<(u64, Qpn)>, ranks::Delayed>,
-    /// The first of these times, [`NEVER`] without one.
+    /// The first of these times, [`NEVER`] without delayed requests.
     pub(super) next: AtomicU64,
 }
 
-/// A packet that is held, with its payload.
+/// A delayed packet, with its payload.
 pub(super) struct Held {
     pub(super) peer: Arc<Peer>,
     pub(super) qpn: Qpn,
@@ -135,7 +134,7 @@ impl Weather {
         self.rules.remove_qp(qpn);
     }
 
-    /// The queue pair is connected no more: what is held for it is dropped.
+    /// Drops delayed packets of a queue pair when its connection ends.
     pub(in crate::node) fn forget(&self, qpn: Qpn) {
         self.rules.release_if(|held| held.qpn == qpn);
     }
@@ -147,29 +146,29 @@ impl Weather {
     }
 }
 
-/// What a queue pair keeps of the delay of its one-sided requests.
+/// The state of a queue pair for the delay of its one-sided requests.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Hold {
-    /// Until then they wait.
+    /// End of the delay.
     pub(super) until: Option<Time>,
-    /// So many have waited together, and go on without another delay.
+    /// Number of requests that were delayed together, and are performed without another delay.
     pub(super) together: usize,
 }
 
 impl Hold {
-    /// The send queue is empty: nothing waits together with what comes next.
+    /// The send queue is empty, so the next request does not belong to a common delay.
     pub(in crate::node) fn settle(&mut self) {
         self.together = 0;
     }
 }
 
-/// What becomes of a one-sided request.
+/// The decision on a one-sided request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Verdict {
-    /// The initiator performs it now.
+    /// The initiator performs the request now.
     Perform,
-    /// It waits, and what is behind it.
+    /// The request and all later requests wait.
     Wait,
-    /// Packets carry it, whose answer is lost.
+    /// Packets carry the request, and their answer is lost.
     ByPackets,
 }

@@ -1,4 +1,4 @@
-//! Where arrivals meet the decorators.
+//! The path of arrived packets through the decorators.
 use super::captured::Captured;
 use super::faulty::Faulty;
 use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
@@ -11,8 +11,8 @@ use crate::node::tx::Tx;
 use std::sync::Arc;
 
 impl Taps {
-    /// A packet has come. Its payload is at hand if packets may be held ([`Taps::is_lossy`]).
-    /// `came`: [`Batch::came`].
+    /// Handles an arrived packet. If packets may be delayed ([`Taps::is_lossy`]), the packet
+    /// contains its payload. `came`: [`Batch::came`].
     #[cold]
     #[inline(never)]
     pub(in crate::node) fn arrive(
@@ -35,13 +35,13 @@ impl Taps {
         }
     }
 
-    /// Gives what was held to its queue pairs, and lets one-sided requests go on, whose time has
-    /// come. `true` if there was anything.
+    /// Gives packets to their queue pairs and continues one-sided requests, if their delay is over.
+    /// `true` if there were any.
     pub(in crate::node) fn release(&self, node: &Node, batch: &mut Batch) -> bool {
         self.weather.as_ref().is_some_and(|weather| weather.release(node, batch))
     }
 
-    /// A peer has ended: what it sent and is held comes now.
+    /// A peer has ended: its delayed packets arrive now.
     pub(in crate::node) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
         if let Some(weather) = &self.weather {
             weather.release_of(node, batch, peer);

@@ -1,4 +1,4 @@
-//! Sends and receives of the carrier: see the folder's page.
+//! Sending and receiving of the frame carrier: see the folder's page.
 use crate::node::batch::{Ask, Receiver};
 use crate::node::carriers::carrier::{Carrier, End};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
@@ -22,7 +22,7 @@ struct Frames<'a> {
 }
 
 impl Road for Frames<'_> {
-    // Frames have none.
+    // There are no ACKs between frames.
     const ACK: AckOrder = AckOrder::Behind;
 
     fn room(&mut self) -> Room {
@@ -60,7 +60,7 @@ impl Carrier for Ethernet<'_> {
         drain(node, &mut inner.engine, &mut road, &clock, &mut tx.effects, node.keys.read())
     }
 
-    /// Gives frames that came to the queue pairs that are to have them.
+    /// Gives arrived frames to the right queue pairs.
     fn receive(&self, _: &mut Receiver, _: &Ask) -> bool {
         let node = self.0;
         let frames = node.link.frames();
@@ -99,7 +99,7 @@ impl Ethernet<'_> {
         self.place(qp, &mut inner, frame, tx);
     }
 
-    /// Gives a queue pair, which has a receive now, frames that came shortly before.
+    /// Gives a queue pair with new receives the frames that arrived shortly before.
     pub(crate) fn give_kept(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
         while !inner.engine.lacks_receive()
             && let Some(frame) = inner.carried.frames.next(self.0.now())

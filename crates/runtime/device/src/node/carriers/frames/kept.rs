@@ -1,14 +1,14 @@
-//! Frames that came before their receive.
+//! Frames that arrived before their receive was posted.
 use adverb_engine::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Frames that wait for a receive, at most, and for how long. A NIC drops them; but it does not
-/// give a program so many at once, either.
+/// Largest number of frames waiting for a receive, and their longest wait. A NIC drops such frames,
+/// but does not deliver so many frames at once.
 const MOST_KEPT: usize = 4096;
 const KEPT_FOR: Duration = Duration::from_millis(100);
 
-/// Frames that came before their receive, each with the time.
+/// Frames that arrived before their receive, each with its time.
 #[derive(Debug, Default)]
 pub(crate) struct KeptFrames(VecDeque<(Time, Vec<u8>)>);
 
@@ -19,7 +19,7 @@ impl KeptFrames {
     pub(in crate::node) fn clear(&mut self) {
         self.0.clear();
     }
-    /// Keeps one; the oldest, and those that waited too long, make room.
+    /// Keeps a frame. The oldest frame makes room, and so does each frame that has waited too long.
     pub(in crate::node) fn keep(&mut self, frame: &[u8], now: Time) {
         while self.0.len() >= MOST_KEPT || self.0.front().is_some_and(|(at, _)| now.since(*at) > KEPT_FOR) {
             self.0.pop_front();

@@ -1,5 +1,5 @@
-//! The carrier of raw packet queue pairs: Ethernet frames, from their requests to the port of an
-//! interface, and from the port into their receives.
+//! The carrier of raw packet queue pairs. Ethernet frames go from send requests to the port of an
+//! interface, and from the port into receives.
 mod carrier;
 mod kept;
 

@@ -1,4 +1,4 @@
-//! Packets on their way to other processes of this host, which take them when they have room.
+//! Packets for other processes of this host, which wait until the processes have room.
 use adverb_engine::Time;
 use adverb_link::Route;
 use adverb_local::{DELIVERY, SLOT_SHIFT, Slot, add_packet};
@@ -6,22 +6,22 @@ use adverb_wire::MAX_HEADER_LEN;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Packets of a queue pair on their way to other processes of this host.
+/// Packets of a queue pair for other processes of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     pub(in crate::node) peers: Vec<Peer>,
-    /// Messages of all of them.
+    /// Number of messages for all processes.
     pub(in crate::node) messages: usize,
-    /// Messages begun since the owners were given what waits, and whether the last one takes
-    /// another packet.
+    /// Messages begun since the last delivery, and whether the last message has room for another
+    /// packet.
     pub(in crate::node) begun: usize,
     fits: bool,
-    /// A buffer to use again.
+    /// A buffer for reuse.
     pub(in crate::node) spare: Vec<u8>,
     pub(in crate::node) deaf: Deaf,
 }
 
-/// What waits for one process.
+/// The waiting messages for one process.
 #[derive(Debug)]
 pub(in crate::node) struct Peer {
     pub(in crate::node) slot: Slot,
@@ -42,7 +42,7 @@ impl Message {
     }
 }
 
-/// Processes whose sockets are full.
+/// Processes with full sockets.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Deaf(Vec<Full>);
 
@@ -50,15 +50,15 @@ pub(in crate::node) struct Deaf(Vec<Full>);
 struct Full {
     slot: Slot,
     since: Time,
-    /// The log has said so.
+    /// The log has a warning for this process.
     said: bool,
 }
 
-/// A datagram waits for a process that takes nothing for this long.
+/// A datagram waits this long for a process that takes nothing.
 const DEAF: Duration = Duration::from_secs(2);
 
 impl Deaf {
-    /// The socket of `slot` is full, and was for long?
+    /// Called when the socket of `slot` is full. Has it been full for long?
     pub(in crate::node) fn is_long(&mut self, slot: Slot, now: Time, what: &str) -> bool {
         let Some(full) = self.0.iter_mut().find(|full| full.slot == slot) else {
             self.0.push(Full { slot, since: now, said: false });
@@ -75,20 +75,19 @@ impl Deaf {
         }
         true
     }
-    /// The process takes messages again, or is gone.
+    /// The process takes messages again, or has ended.
     pub(in crate::node) fn serves(&mut self, slot: Slot) {
         self.0.retain(|full| full.slot != slot);
     }
 }
 
-/// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two
-/// polls.
+/// Packets in a message: few enough for a receive queue of usual depth between two polls.
 const PACKETS: usize = 64;
 
-/// Messages that may wait for one process before the queue pair pauses, and for all of them.
+/// Waiting messages before the queue pair pauses: for one process, and for all.
 const MESSAGES: usize = 4;
 const ALL_MESSAGES: usize = 64;
-/// The largest packet: its length, headers, a full path MTU.
+/// The largest packet: the length field, headers, and a full path MTU.
 const PACKET: usize = 2 + MAX_HEADER_LEN + 4096;
 
 impl Backlog {
@@ -98,7 +97,7 @@ impl Backlog {
     pub(in crate::node) fn clear(&mut self) {
         *self = Backlog { spare: std::mem::take(&mut self.spare), ..Backlog::default() };
     }
-    /// Should what waits leave before more is added?
+    /// Should waiting messages leave before another packet is added?
     pub(in crate::node) fn is_due(&self) -> bool {
         self.begun >= MESSAGES || self.begun > 0 && !self.fits || self.is_full()
     }
@@ -131,7 +130,7 @@ impl Backlog {
             message.packets += 1;
             self.fits = message.fits();
             self.messages += usize::from(begins);
-            // What goes on where an earlier one waits is new as well.
+            // A packet in an earlier, waiting message counts as a begun message as well.
             self.begun = (self.begun + usize::from(begins)).max(1);
         } else if begins {
             self.spare = messages.pop_back().map(|m| m.bytes).unwrap_or_default();

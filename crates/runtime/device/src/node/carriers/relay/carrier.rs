@@ -1,4 +1,4 @@
-//! Sends and receives of the carrier: see the folder's page.
+//! Sending and receiving of the relay: see the folder's page.
 use super::backlog::Backlog;
 use super::state::takes_receive;
 use crate::node::batch::{Ask, Receiver, packet_of};
@@ -20,14 +20,13 @@ use std::time::Duration;
 pub(crate) struct Relay<'a>(pub(crate) &'a Node);
 
 impl Carrier for Relay<'_> {
-    /// What waits leaves with what the queue pair sends by [`udp`](super::udp), which fills the
-    /// backlog.
+    /// Sends waiting packets. The queue pair sends by [`udp`](super::udp), which fills the backlog.
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, _: &mut Tx) -> Room {
         let backlog = &mut inner.carried.relay.backlog;
         if self.flush_backlog(qp.qp_type() == QpType::Ud, backlog) { Room::Yes } else { Room::Later }
     }
 
-    /// Packets that waited for a receive.
+    /// Takes packets that waited for a receive.
     #[inline]
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
         if !self.0.relay.any_stashed.load(Ordering::Acquire) {
@@ -59,7 +58,7 @@ impl Carrier for Relay<'_> {
 }
 
 impl Relay<'_> {
-    /// Makes room in the backlog; `false` while an owner has not taken earlier messages.
+    /// Makes room in the backlog. `false` while an owner has not taken earlier messages.
     pub(in crate::node) fn has_room(&self, qp: &AnyQp, backlog: &mut Backlog) -> bool {
         if backlog.is_due() {
             self.flush_backlog(qp.qp_type() == QpType::Ud, backlog);
@@ -67,8 +66,8 @@ impl Relay<'_> {
         !backlog.is_full()
     }
 
-    /// Gives the owners what waits; `false` if something still does. `drops`: not what waits for a
-    /// process that takes nothing for long.
+    /// Gives waiting messages to their owners. `false` if some messages still wait. `drops`:
+    /// messages for a process that has taken nothing for long are dropped.
     pub(in crate::node) fn flush_backlog(&self, drops: bool, backlog: &mut Backlog) -> bool {
         let what = if drops {
             "datagrams for it are dropped"
@@ -82,7 +81,7 @@ impl Relay<'_> {
                 match self.0.link.deliver(peer.slot, &message.route, &message.bytes) {
                     Delivery::Full if !deaf.is_long(peer.slot, self.0.now(), what) || !drops => return true,
                     Delivery::Full => self.0.link.gave_up(&message.bytes),
-                    // Nobody there: lost, as on a network.
+                    // The process has ended: the message is lost, as on a network.
                     Delivery::Done | Delivery::NoOwner => deaf.serves(peer.slot),
                 }
                 *messages -= 1;
@@ -95,7 +94,7 @@ impl Relay<'_> {
         peers.is_empty()
     }
 
-    /// Keeps what a queue pair that ends has for other processes.
+    /// Keeps the packets of an ending queue pair for other processes.
     fn keep_leaving(&self, backlog: Backlog) {
         if backlog.is_empty() {
             return;
@@ -112,21 +111,21 @@ impl Relay<'_> {
         self.0.wake_thread();
     }
 
-    /// Gives the owners what queue pairs left that have ended; `true` if something still waits.
+    /// Gives the packets of ended queue pairs to their owners. `true` if some packets still wait.
     pub(crate) fn send_leaving(&self) -> bool {
         if !self.0.relay.any_leaving.load(Ordering::Acquire) || self.0.is_stale() {
             return false;
         }
-        // Whoever has the lock is at it, or was interrupted by the handler in which the process
-        // ends.
+        // The thread with the lock does the same work. Or the lock's holder was interrupted by the
+        // handler in which the process ends.
         let Some(mut leaving) = self.0.relay.leaving.try_lock() else { return true };
         leaving.retain_mut(|backlog| !self.flush_backlog(true, backlog));
         self.0.relay.any_leaving.store(!leaving.is_empty(), Ordering::Release);
         !leaving.is_empty()
     }
 
-    /// Keeps a packet whose receive is not posted yet, or that follows one that waits; `false` if
-    /// it need not wait.
+    /// Keeps a packet if its receive is not posted yet, or if an earlier packet waits. `false` if
+    /// the packet need not wait.
     pub(crate) fn stash(
         &self,
         qp: &Arc<AnyQp>,
@@ -149,8 +148,8 @@ impl Relay<'_> {
         if stash.len() == 1 {
             self.0.relay.stashed.lock().push(qp.clone());
             self.0.relay.any_stashed.store(true, Ordering::Release);
-            // The program may post the receive and sleep without a look at the sockets: the thread
-            // looks again.
+            // The program may post the receive and sleep without a look at the sockets, so the
+            // background thread looks again.
             if self.0.thread_sleeps() {
                 self.0.wake_thread();
             }
@@ -158,8 +157,8 @@ impl Relay<'_> {
         true
     }
 
-    /// Gives packets that waited to their queue pairs where receives are posted by now, or their
-    /// time is up.
+    /// Gives waiting packets to queue pairs with posted receives. Packets that have waited for
+    /// [`LATE_RECEIVE`] are given as well.
     #[cold]
     fn unstash(&self, mut give: impl FnMut(&Arc<AnyQp>, &mut QpInner, &RxPacket<'_>)) {
         let now = self.0.now();
@@ -168,7 +167,7 @@ impl Relay<'_> {
         for qp in waiting {
             let mut inner = qp.inner.lock();
             while let Some((since, first)) = inner.carried.relay.stash.front() {
-                // Only packets whose headers parse are kept.
+                // All kept packets have valid headers.
                 let opcode = Opcode::from_u8(first.packet().bytes[0]);
                 let receives = receives_of(&qp, &inner);
                 if receives == 0 && takes_receive(opcode) && now.since(*since) < LATE_RECEIVE {
@@ -189,16 +188,17 @@ impl Relay<'_> {
     }
 }
 
-/// Receives that a queue pair may take.
+/// Number of receives open to a queue pair.
 fn receives_of(qp: &AnyQp, inner: &QpInner) -> usize {
     let shared = qp.own.shared().map(|shared| shared.receives.lock());
     inner.engine.receives_waiting(shared.as_deref())
 }
 
-/// Ended queue pairs whose packets are kept.
+/// Largest number of ended queue pairs with kept packets.
 const LEAVING: usize = 64;
 
-/// Packets a queue pair keeps at most; what comes beyond is dropped as if none were kept.
+/// Largest number of packets kept for a queue pair. Further packets are handled at once, and are
+/// dropped without a receive.
 const STASHED: usize = 4096;
-/// How long a packet waits for its receive.
+/// Longest wait of a packet for its receive.
 const LATE_RECEIVE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What a node keeps for this carrier.
+//! The state of a node for the relay.
 use super::backlog::Backlog;
 use crate::node::queue_pair::AnyQp;
 use crate::ranks;
@@ -6,20 +6,20 @@ use adverb_sync::Ranked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a node keeps for this carrier.
+/// The state of a node for the relay.
 #[derive(Default)]
 pub(crate) struct Kept {
     /// Queue pairs with packets that wait for a receive.
     pub(in crate::node) stashed: Ranked<Vec<Arc<AnyQp>>, ranks::Stashed>,
     pub(in crate::node) any_stashed: AtomicBool,
-    /// What queue pairs that have ended left for other processes.
+    /// Packets that ended queue pairs have left for other processes.
     pub(in crate::node) leaving: Ranked<Vec<Backlog>, ranks::Leaving>,
     pub(in crate::node) any_leaving: AtomicBool,
 }
 
 impl Kept {
-    /// Something waits for another process, or for a receive: the background thread looks again
-    /// soon.
+    /// Do packets wait for another process, or for a receive? If so, the background thread looks
+    /// again soon.
     pub(crate) fn is_waiting(&self) -> bool {
         self.any_stashed.load(Ordering::Acquire) || self.any_leaving.load(Ordering::Acquire)
     }

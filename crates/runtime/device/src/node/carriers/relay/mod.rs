@@ -1,26 +1,29 @@
 //! The carrier between processes of one user on one host: UC and UD.
 //!
-//! These transports have no acknowledgements, so nothing tells a sender that it outruns its
-//! receiver; over UDP a burst would overrun the receiver's socket buffer and be lost, which no
-//! program expects on one machine. Their packets therefore go to the owner's hand-over socket,
-//! which says when it is full: then they wait, for each process apart ([`Backlog`]), so that one
-//! that is slow does not hold up what goes to others. When much waits for a process ([`MESSAGES`])
-//! the queue pair pauses, its send queue fills, and the program waits for completions as on a
-//! network with link-level flow control. A process that takes nothing for longer ([`DEAF`]), as it
-//! is stopped in a debugger, holds up a UC queue pair, which has no other peer, and the log says
-//! so; what a UD queue pair has for it is lost from then on.
+//! UC and UD have no acknowledgements, so a sender does not learn that it outruns the receiver.
+//! Over UDP, a burst would overrun the receiver's socket buffer and be lost. No program expects
+//! such a loss on a single machine. So the packets go to the owner's hand-over socket, which
+//! reports when it is full.
 //!
-//! What waits so when its queue pair is destroyed was sent, as far as the program was told. The
-//! node gives it to its owners ([`Relay::keep_leaving`]), and waits a moment for them before the
-//! process ends.
+//! 1. Packets for a full socket wait, separately for each process (`Backlog`). So a slow process
+//!    does not delay packets to other processes.
+//! 2. If many messages wait for a process (`MESSAGES`), the queue pair pauses and its send queue
+//!    fills. The program waits for completions, as on a network with link-level flow control.
+//! 3. A process may take nothing for longer (`DEAF`), for instance when it is stopped in a
+//!    debugger. A UC queue pair has no other peer, so it waits, and the log reports the wait. A UD
+//!    queue pair drops its datagrams for the process from then on.
 //!
-//! At the other end a message may come a moment before its receive is posted, as when the
-//! receiver's threads were not scheduled for a few milliseconds. It is kept for a moment
-//! ([`Stash`]) instead of being dropped at once.
+//! The program counts waiting packets as sent. So when their queue pair is destroyed, the node
+//! gives the packets to their owners (`Relay::keep_leaving`), and the end of the process waits a
+//! moment for the owners.
 //!
-//! The same sockets serve reliable transports when packets of one host do not get through on port
-//! 4791 (its steering may be stale for a moment after a process has gone): what is sent again after
-//! a timeout goes to its owner directly, and so does the answer.
+//! At the receiver, a message may arrive shortly before its receive is posted, for instance because
+//! the receiver's threads were not scheduled for a few milliseconds. The message is kept for a
+//! moment (`Relay::stash`) and not dropped at once.
+//!
+//! Reliable transports use the same sockets if packets of one host do not get through on port 4791.
+//! Steering may be stale for a moment after a process has ended. Retransmissions after a timeout go
+//! to their owner directly, and so do the answers.
 mod backlog;
 mod carrier;
 mod kept;

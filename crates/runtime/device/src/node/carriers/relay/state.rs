@@ -1,27 +1,28 @@
-//! What a queue pair keeps for this carrier.
+//! The state of a queue pair for the relay.
 use super::backlog::Backlog;
 use adverb_engine::Time;
 use adverb_link::OwnedPacket;
 use adverb_wire::{Opcode, Operation};
 use std::collections::VecDeque;
 
-/// What a queue pair keeps for this carrier.
+/// The state of a queue pair for the relay.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Packets for other processes of this host that wait for these to take earlier ones (UC, UD).
+    /// Packets for other processes of this host that wait until these have taken earlier packets
+    /// (UC, UD).
     pub(in crate::node::carriers) backlog: Backlog,
-    /// Packets of other processes that came before their receive, each with its time (UC, UD).
+    /// Packets of other processes that arrived before their receive, each with its time (UC, UD).
     pub(in crate::node) stash: VecDeque<(Time, OwnedPacket)>,
-    /// The last request came from its process directly: the answer goes the same way.
+    /// The last request came from its process directly, so the answer goes the same way.
     pub(in crate::node::carriers) answers_directly: bool,
 }
 
 impl Waiting {
-    /// The last request came as `directly` says.
+    /// Notes whether the last request came directly.
     pub(crate) fn was_asked(&mut self, directly: bool) {
         self.answers_directly = directly;
     }
-    /// Does nothing wait for other processes?
+    /// Is there no packet waiting for other processes?
     pub(crate) fn is_sent(&self) -> bool {
         self.backlog.is_empty()
     }
@@ -31,7 +32,7 @@ impl Waiting {
     }
 }
 
-/// Does the packet need a receive that was posted?
+/// Does the packet need a posted receive?
 pub(crate) fn takes_receive(opcode: impl Into<Option<Opcode>>) -> bool {
     use Operation::*;
     opcode.into().is_some_and(|o| {

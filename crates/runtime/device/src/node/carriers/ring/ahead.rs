@@ -1,19 +1,19 @@
-//! Payloads that were copied ahead of their packets (`fetch`).
+//! Payloads copied ahead of the packets (`fetch`).
 use super::record::Reference;
 use adverb_wire::{Headers, Psn};
 
-/// Payloads that were copied together with an earlier one. They belong to the next records of one
-/// ring, in order: any other record voids this.
+/// Payloads copied together with an earlier payload, for the next records of a ring, in order. Any
+/// other record makes this value void.
 pub(in crate::node) struct Ahead {
     qpn: u32,
     epoch: u32,
-    /// Of the next packet.
+    /// PSN of the next packet.
     psn: Psn,
-    /// Their payloads.
+    /// The payloads of this packet and the packets behind it.
     left: std::vec::IntoIter<Copied>,
 }
 
-/// Where a payload was, in the sender's process, and where it is now.
+/// The address of a payload in the sender's process, and the present address.
 pub(super) struct Copied {
     pub(super) from: u64,
     pub(super) len: u32,
@@ -26,19 +26,19 @@ impl Ahead {
         Ahead { qpn, epoch, psn, left: copied.into_iter() }
     }
 
-    /// Is none left?
+    /// Is no payload left?
     pub(super) fn is_empty(&self) -> bool {
         self.left.as_slice().is_empty()
     }
 
-    /// Is the payload of a packet the next of them?
+    /// Is the payload of this packet the next in `left`?
     pub(super) fn holds(&self, qpn: u32, headers: &Headers, reference: &Reference) -> bool {
         let is_it = |next: &Copied| (next.from, next.len) == (reference.addr, reference.len);
         (self.qpn, self.psn, self.epoch) == (qpn, headers.bth.psn, reference.epoch)
             && self.left.as_slice().first().is_some_and(is_it)
     }
 
-    /// Where the next payload is.
+    /// The present address of the next payload.
     pub(super) fn take(&mut self) -> Option<u64> {
         self.psn += 1;
         self.left.next().map(|next| next.to)

@@ -1,4 +1,4 @@
-//! Sends of the carrier, and its other ends: see the folder's page.
+//! Sending of the ring carrier, and its implementation of [`Carrier`]: see the folder's page.
 use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
 use super::rings::Rings;
 use super::state::{Connected, Sent};
@@ -22,22 +22,24 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A payload of so many bytes is not copied into the ring if the peer shares the memory it is in.
+/// A payload of at least this many bytes is not copied into the ring, if the peer shares its
+/// memory.
 const SHARED_FROM: u32 = 4 << 10;
-/// The same for private memory, which the peer reads by a system call.
+/// The same limit for private memory, which the peer reads by a system call.
 const PRIVATE_FROM: u32 = 16 << 10;
 /// The road through a peer's ring.
 struct Ring<'a> {
     rings: Rings<'a>,
     peer: &'a Peer,
-    /// The ring, from the first packet on.
+    /// The locked ring, from the first packet on.
     lane: Option<Lane<'a>>,
     /// [`LONG`] or 0.
     long: u32,
-    /// The peer may fetch payloads that a packet only points at.
+    /// The peer may fetch payloads by reference.
     by_reference: bool,
     pushed: bool,
-    /// A request was taken: what the peer has of it is known when it is answered.
+    /// A request has left as a packet. The number of the peer's next receive is known again after
+    /// the peer has answered.
     requests: bool,
     qpn: Qpn,
     /// [`QpEntry::epoch`](adverb_shm::QpEntry::epoch) of the queue pair.
@@ -45,14 +47,14 @@ struct Ring<'a> {
 }
 
 impl Road for Ring<'_> {
-    // The peer takes one record after the other.
+    // The peer takes the records in their order.
     const ACK: AckOrder = AckOrder::Ahead;
 
     #[inline]
     fn room(&mut self) -> Room {
         if self.lane.is_none() {
-            // Whoever holds the ring may have lost the processor: nobody waits for it, least of all
-            // who receives for all.
+            // The holder of the ring may have lost the processor. No thread waits for the ring,
+            // least of all the thread that receives for the whole process.
             self.lane = self.peer.lane();
         }
         let Some(lane) = &mut self.lane else { return Room::Later };
@@ -70,8 +72,8 @@ impl Road for Ring<'_> {
         let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
-        // The memory of a READ's answer is its owner's to take back at any time, as no request of
-        // the owner's names it. So an answer is copied here.
+        // The owner of a READ's source memory may take the memory back at any time, as no request
+        // of the owner names the memory. So the payload of a READ response is copied here.
         let by_reference = self.by_reference && t.headers.bth.opcode.is_request();
         let reference = if by_reference { self.rings.reference(self.peer, t.payload) } else { None };
         let pushed = match reference {
@@ -105,7 +107,8 @@ impl Road for Ring<'_> {
                 Ok(())
             }
             (_, Some(fault)) => Err(Unsent::Fault(fault)),
-            // There was room; whoever says otherwise wrote to what is ours.
+            // [`Road::room`] has found room. A ring that is full now was written to by another
+            // process.
             (Ok(Pushed::Full | Pushed::Refused) | Err(Broken), None) => Err(Unsent::Broken),
         }
     }
@@ -121,7 +124,8 @@ impl Road for Ring<'_> {
 }
 
 impl Carrier for Rings<'_> {
-    /// Performs what may be performed in the peer's memory, and sends the rest through its ring.
+    /// Performs requests in the peer's memory where possible, and sends the rest through the peer's
+    /// ring.
     #[inline]
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let Some(peer) = inner.carried.ring.peer.take() else { return Room::Yes };
@@ -154,15 +158,15 @@ impl Carrier for Rings<'_> {
         self.lanes.awake();
     }
 
-    /// The peer has something to read of ours, or we of its.
+    /// Either process has unread records of the other.
     fn is_behind(&self, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
         !peer.is_gone() && (peer.is_behind() || !read())
     }
 
-    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next
-    /// one's may number alike.
+    /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
+    /// peer's tables may use the same numbers.
     fn disconnect(&self, inner: &mut QpInner, _: End) {
         let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
@@ -195,7 +199,7 @@ impl<'a> Rings<'a> {
             return Room::Yes;
         }
         if next == Room::Later {
-            // Answers leave all the same.
+            // Responses and acknowledgements leave all the same.
             inner.engine.hold_requests(true);
         }
         let state = &inner.carried.ring;
@@ -210,7 +214,7 @@ impl<'a> Rings<'a> {
             qpn: qp.number(),
             epoch: state.epoch,
         };
-        // Where nothing is lost deadlines need not be exact.
+        // Where no packet is lost, deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, weather.is_none());
         let end = match taps.and_then(Taps::tape) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
@@ -247,18 +251,18 @@ impl<'a> Rings<'a> {
         (end, road.into_carrier())
     }
 
-    /// The queue pair's peer is used no more.
+    /// Ends the use of the queue pair's peer.
     #[cold]
     fn part(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
         self.unpublish(qp, inner);
-        // Windows on its memory among it, which are unmapped with their last user.
+        // Includes windows on the peer's memory. Their last user unmaps them.
         inner.carried.ring.seen = Seen::default();
         inner.carried.ring.hold = Hold::default();
         inner.engine.hold_requests(false);
         inner.engine.peer_gone(self.node.now(), effects);
     }
 
-    /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
+    /// The memory of a payload for the peer to fetch itself, and how the peer reaches the memory.
     fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
         let Data::Gather(&[range]) = payload else { return None };
         let mapped = range.kind == RangeKind::Mapped;
@@ -271,7 +275,7 @@ impl<'a> Rings<'a> {
         {
             return Some((Range { addr: offset, ..range }, SHARED));
         }
-        // It may be a DMA-BUF, which no call of the peer's reaches.
+        // The memory may be a DMA-BUF, which no system call of the peer reaches.
         if mapped && dma_buf_was_registered() {
             return None;
         }

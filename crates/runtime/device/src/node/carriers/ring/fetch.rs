@@ -1,14 +1,14 @@
-//! Payloads that are still where their sender has them.
+//! Payloads still in the sender's memory.
 //!
 //! | the payload is in | a SEND of an RC queue pair | other packets |
 //! |---|---|---|
 //! | shared memory | one copy, by loads and stores | the same |
 //! | private memory | one copy, by the kernel, straight to its place ([`Away`]) | over a buffer |
 //!
-//! A long message comes as many packets. The records of the next packets mostly lie in the ring
-//! when the first is taken. So the receiver looks at these records, and has the kernel copy their
-//! payloads with the first, in one call ([`Ahead`]). The packets are taken one by one afterwards,
-//! as ever.
+//! A long message comes as many packets. When the first packet is taken, the records of the next
+//! packets mostly lie in the ring already. So the receiver reads these records in advance. The
+//! kernel copies the payloads together with the first payload, in one call ([`Ahead`]). Afterwards
+//! the receiver takes each packet, as usual.
 use super::ahead::{Ahead, Copied};
 use super::placing::{Away, Near};
 use super::record::{BY_REFERENCE, REFERENCE, Reference};
@@ -24,28 +24,29 @@ use adverb_wire::{Bth, Headers, MAX_HEADER_LEN};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Tries at a payload whose sender rewrites its entry meanwhile.
+/// Attempts at a payload while the sender rewrites the entry.
 const FETCHES: u32 = 4;
-/// Bytes that are copied in one call at most: a call costs as much as copying some 10 KiB, and what
-/// it copies is to be in the processor's cache when the program looks at it.
+/// The largest number of bytes copied in a call. A call costs as much as a copy of some 10 KiB, so
+/// a call copies many payloads. The copied bytes should still be in the processor's cache when the
+/// program reads them.
 const AT_ONCE: u64 = 512 << 10;
-/// Payloads that are copied in one call at most.
+/// The largest number of payloads copied in a call.
 const TOGETHER: usize = 32;
 
-/// A packet whose payload is still where its sender has it.
+/// A packet with a payload still in the sender's memory.
 pub(super) struct Fetch<'a> {
     pub(super) qp: &'a AnyQp,
     pub(super) peer: &'a Arc<Peer>,
     pub(super) packet: &'a Packet<'a>,
     pub(super) reference: &'a Reference,
-    /// The records behind the packet's.
+    /// The records behind this packet's record.
     pub(super) behind: Behind<'a>,
-    /// What was copied with the payload of the packet before this one.
+    /// Payloads copied together with the previous packet's payload.
     pub(super) ahead: Option<Ahead>,
 }
 
 impl Rings<'_> {
-    /// Takes a packet whose payload is still where its sender has it.
+    /// Takes a packet with a payload still in the sender's memory.
     pub(super) fn take_reference(&self, batch: &mut Batch, inner: &mut QpInner, mut fetch: Fetch<'_>) {
         if !std::mem::replace(&mut batch.copies, true) {
             self.node.policy.set_copies(true);
@@ -55,12 +56,12 @@ impl Rings<'_> {
         let mut seen = std::mem::take(&mut inner.carried.ring.seen);
         let Reference { addr, len, epoch, how } = *reference;
         let mut reached = true;
-        // Where a packet may be lost or held its payload is fetched first.
+        // Where a packet may be lost or delayed, the payload is copied into a buffer first.
         let lossy = self.node.taps.as_ref().is_some_and(Taps::is_lossy);
         let (mut fetched, mut payload) = (false, Vec::new());
-        // A sender whose queue pair has ended may use that memory for something else by now. What
-        // was fetched while the queue pair was connected counts, and nothing else. An entry that
-        // was only rewritten opens the memory again.
+        // After the end of the sender's queue pair, the sender may use the memory for something
+        // else. So a payload counts only if the queue pair was still connected after the copy. A
+        // rewritten entry opens the memory again, so the copy is repeated.
         for _ in 0..FETCHES {
             let Some(guard) = self.lanes.connected(peer, &mut seen, ends, epoch) else { break };
             if let Some(cma) = self.straight(inner, &fetch) {
@@ -96,7 +97,7 @@ impl Rings<'_> {
             );
         }
         if !reached && let Some(mut lane) = peer.lane() {
-            // Dropped; it comes again by another way.
+            // The packet was dropped. The sender sends the packet again in another way.
             let _ = lane.push(NO_REFERENCES, 1, |body| {
                 body[0] = how;
                 true
@@ -106,8 +107,8 @@ impl Rings<'_> {
         }
     }
 
-    /// The system calls that copy the payload straight to its place, if that may be: nothing but
-    /// the engine's memory looks at it.
+    /// The system calls for a copy of the payload straight to the destination. `None` if other code
+    /// than the engine's memory has to read the payload.
     fn straight(&self, inner: &QpInner, fetch: &Fetch<'_>) -> Option<Cma> {
         let may = fetch.reference.how == PRIVATE
             && fetch.reference.len <= MTU
@@ -117,7 +118,7 @@ impl Rings<'_> {
         if may { fetch.peer.cma() } else { None }
     }
 
-    /// Gives the packet to its queue pair, which has the payload copied straight to its place.
+    /// Gives the packet to its queue pair. The payload is copied straight to the destination.
     /// `false`: the sender's memory cannot be reached.
     fn place(
         &self,
@@ -144,8 +145,8 @@ impl Rings<'_> {
         !away.unreached.get()
     }
 
-    /// Copies the payload of the packet and those of the next ones that have come, if it is known
-    /// where these go.
+    /// Copies the payload of this packet and the payloads of the following packets in the ring, if
+    /// their destinations are known.
     fn copy_ahead(
         &self,
         inner: &QpInner,
@@ -156,7 +157,7 @@ impl Rings<'_> {
         let Fetch { qp, packet, reference, .. } = *fetch;
         let epoch = reference.epoch;
         let mut first = Some(next_reference(&mut fetch.behind)?);
-        // The memory stays registered while the keys are locked.
+        // The memory stays registered while the key table is locked.
         let keys = self.node.keys.read();
         let mut course = inner.engine.course(&keys);
         let (mut here, mut there) = (Vec::<Range>::new(), Vec::<(u64, u64)>::new());
@@ -195,19 +196,19 @@ impl Rings<'_> {
         if copied.len() < 2 {
             return None;
         }
-        // If that fails, the packets' own copies say why.
+        // If the call fails, the copies of the single packets report the reason.
         cma.read(guard, &here, &there).ok()?;
         guard.holds().then(|| Ahead::new(qp.number(), epoch, packet.headers.bth.psn, copied))
     }
 }
 
-/// The next record, if it is a packet whose payload is still where its sender has it.
+/// The next record, if the record is a packet with a payload still in the sender's memory.
 fn next_reference(behind: &mut Behind<'_>) -> Option<(Bth, Reference)> {
     behind.next(|tag, body| {
         if tag & BY_REFERENCE == 0 {
             return None;
         }
-        // Read once, as in `take_record`; it is read and judged again when its turn comes.
+        // Read once. The record is read and checked again in `take_record`.
         let mut head = [0; MAX_HEADER_LEN + REFERENCE];
         let n = body.len().min(head.len());
         head[..n].copy_from_slice(&body[..n]);

@@ -1,9 +1,10 @@
 //! How two processes of a host come to share memory.
 //!
-//! Each gives the other a ring to write to, its tables, its file and a bell. The bell is made for
-//! that one peer, and given again whenever the peer is greeted again: as long as the giver keeps
-//! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
-//! count of which the kernel says the same, so that no process is taken for another (TRU-3).
+//! Each process gives the other a ring to write to, the published tables, the shared file and a
+//! doorbell. The doorbell is made for this peer alone. A repeated greeting to the same peer carries
+//! the same doorbell. The peer counts the giver as alive as long as the giver keeps its end of the
+//! doorbell. A greeting lists the slots of the sender. The receiver accepts only slots confirmed by
+//! the kernel, so no process can pass for another (TRU-3).
 use super::rings::Rings;
 use crate::error::Error;
 use crate::host::{COPIES, Given, HandshakeFds, Lanes, MTU, Peer};
@@ -20,16 +21,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a process waits for the answer to its greeting; its peer's background thread gives it.
+/// How long a process waits for the answer to a greeting. The peer's background thread answers.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Processes that have not answered whose answers are still waited for at most, by nobody in
-/// particular.
+/// The largest number of unanswered greetings kept after the wait has timed out. A late answer to a
+/// kept greeting is still accepted.
 const UNANSWERED: usize = 16;
-/// Slots of a greeting that the kernel is asked about at most, beside those that its sender was
-/// greeted at.
+/// The largest number of slots that the kernel is asked about for a greeting. Slots at which this
+/// process has greeted the sender do not count.
 const ASKED: usize = 64;
 
-/// Greetings of a node. They are answered, by a refusal, also where the node shares no memory.
+/// Greetings of a node. A node without shared memory answers greetings as well, by a refusal.
 #[derive(Clone, Copy)]
 pub(crate) struct Handshake<'a>(pub(crate) &'a Node);
 
@@ -38,12 +39,12 @@ impl<'a> Handshake<'a> {
         Rings { node: self.0, lanes }
     }
 
-    /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it
-    /// if it is not known yet, and waits for its answer.
+    /// The peer that owns the queue pair `qpn` at `ip`, if packets to the queue pair need no
+    /// network. Greets an unknown peer and waits for the answer.
     ///
     /// # Errors
-    /// EPERM if the queue pair is of another process of this host, and this process or that one has
-    /// changed its user: no new connection can be made between them.
+    /// EPERM if the queue pair belongs to another process of this host, and one of the two
+    /// processes has changed its user. No new connection can be made between them.
     pub(crate) fn peer_of(&self, ip: IpAddr, qpn: u32) -> Result<Option<Arc<Peer>>, Error> {
         let Some(slot) = adverb_local::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip)) else {
             return Ok(None);
@@ -71,15 +72,15 @@ impl<'a> Handshake<'a> {
     fn known_peer(&self, lanes: &'a Lanes, slot: Slot) -> Option<Arc<Peer>> {
         let peer = lanes.known(slot).filter(|p| !p.is_gone())?;
         if peer.has_ended() {
-            // Its slot may be another's by now, before the background thread has come to see its
-            // end.
+            // Another process may own the slot by now, before the background thread has seen the
+            // end of the peer.
             self.rings(lanes).see_end(&peer);
             return None;
         }
         Some(peer)
     }
 
-    /// Greets the process of a slot, unless it has refused, and waits for its answer.
+    /// Greets the process of a slot, unless the process has refused, and waits for the answer.
     fn meet(&self, lanes: &'a Lanes, slot: Slot) -> Option<Arc<Peer>> {
         if lanes.refuses(slot) {
             return None;
@@ -112,7 +113,7 @@ impl<'a> Handshake<'a> {
         Hello { nonce: lanes.nonce, wants_answer, mtu: MTU, slots: self.0.link.slots() }
     }
 
-    /// Makes a ring for a process and gives it to the process, with all the rest.
+    /// Makes a ring for a process, and sends the ring with all other shared objects.
     fn send_hello(
         &self,
         lanes: &'a Lanes,
@@ -131,8 +132,8 @@ impl<'a> Handshake<'a> {
 
     fn greet(&self, lanes: &'a Lanes, slot: Slot) -> Option<Arc<Peer>> {
         {
-            // Locked until the ring is entered: the answer, or the peer's own greeting, may be here
-            // before.
+            // Locked until the ring is in the map: the answer, or the peer's own greeting, may
+            // arrive before.
             let mut greeted = lanes.greeted.lock();
             if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
                 return Some(peer);
@@ -148,7 +149,8 @@ impl<'a> Handshake<'a> {
                     let stranger = e.kind() == io::ErrorKind::PermissionDenied;
                     let level = if stranger { log::Level::Warn } else { log::Level::Debug };
                     log::log!(level, "slot {slot} is not greeted, its packets go over the network: {e}");
-                    // Nobody there now; whoever claims it next is to be asked.
+                    // No process listens at the slot now. The next owner of the slot has to be
+                    // greeted.
                     if e.kind() != io::ErrorKind::ConnectionRefused {
                         lanes.refuse(slot);
                     }
@@ -165,8 +167,8 @@ impl<'a> Handshake<'a> {
                 return Some(peer);
             }
             if !lanes.greeted.lock().contains_key(&slot) {
-                // It has ended, and whoever has its slot next is to be asked; or another thread
-                // took its answer.
+                // Either the process has ended, and the next owner of the slot has to be greeted;
+                // or another thread took the answer.
                 return lanes.known(slot).filter(|p| !p.is_gone());
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -178,8 +180,8 @@ impl<'a> Handshake<'a> {
             let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
         }
         let mut greeted = lanes.greeted.lock();
-        // One that is slow may answer yet, and is not to take the bell for that of a process that
-        // has ended.
+        // A slow process may still answer. Without the entry here the doorbell would break, and the
+        // slow process would take this process for ended.
         if lanes.refuses(slot) || greeted.len() > UNANSWERED {
             greeted.remove(&slot);
         }
@@ -191,13 +193,13 @@ impl<'a> Handshake<'a> {
         None
     }
 
-    /// Answers greetings and enters those who sent them.
+    /// Answers greetings, and enters their senders as peers.
     pub(crate) fn take_greetings(&self) -> bool {
         let ended = self.0.link.ended();
         let slots: Vec<Slot> = ended.iter().map(ConnectionId::slot).collect();
         self.0.mads.peers_ended(self.0, &slots);
         if let Some(lanes) = self.0.lanes.as_ref().filter(|_| !ended.is_empty()) {
-            // What they were given nobody has.
+            // The processes have ended, so no process has these objects any more.
             lanes.greeted.lock().retain(|_, given| !ended.contains(&given.connection));
         }
         let greetings = self.0.link.greetings();
@@ -212,7 +214,7 @@ impl<'a> Handshake<'a> {
             log::info!("process {pid} is reached over the network: {e}");
             let Some(lanes) = &self.0.lanes else { continue };
             hello.slots.iter().for_each(|slot| lanes.refuse(*slot));
-            // It may count on this process by now, which will read nothing of what it writes.
+            // The sender may already write to the ring, but this process reads nothing from there.
             if !lanes.all.read().iter().any(|p| p.nonce() == hello.nonce) {
                 let _ = self.decline(first);
             }
@@ -220,16 +222,16 @@ impl<'a> Handshake<'a> {
         any
     }
 
-    /// Those of the slots that the process holds, as the kernel says.
+    /// The slots held by the process, as confirmed by the kernel.
     fn held_slots(&self, slots: &[Slot], pid: i32) -> Vec<Slot> {
         let lanes = self.0.lanes.as_ref();
         let mut left = ASKED;
         let is_held = |slot: &Slot| {
-            // Nobody has a slot of ours.
+            // A slot of this process belongs to no other process.
             if self.0.link.owns(*slot) {
                 return false;
             }
-            // Asked for before.
+            // The kernel has confirmed this slot before.
             if lanes.and_then(|l| l.known(*slot)).is_some_and(|p| p.pid() == pid && !p.has_left()) {
                 return true;
             }
@@ -246,7 +248,7 @@ impl<'a> Handshake<'a> {
         held
     }
 
-    /// Tells the process of a slot that this one shares no memory with it.
+    /// Tells the process of a slot that this process shares no memory with it.
     fn decline(&self, slot: Slot) -> io::Result<()> {
         let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots: self.0.link.slots() };
         self.0.link.greet(slot, &no, &[]).map(drop)
@@ -255,7 +257,7 @@ impl<'a> Handshake<'a> {
     fn take_greeting(&self, hello: &Hello, pid: i32, fds: Vec<OwnedFd>) -> io::Result<()> {
         let first = hello.slots[0];
         let Some(lanes) = &self.0.lanes else {
-            // Said once: then it need not wait for an answer that never comes.
+            // An immediate refusal spares the sender the wait for an answer.
             return if hello.wants_answer { self.decline(first) } else { Ok(()) };
         };
         if hello.mtu == 0 {
@@ -270,16 +272,17 @@ impl<'a> Handshake<'a> {
         if hello.nonce == lanes.nonce {
             return Ok(());
         }
-        // Locked to the end: whoever greets this process meanwhile finds it known then, so that
-        // each makes one ring.
+        // Locked to the end. A thread about to greet the same peer finds the peer known afterwards,
+        // so each side makes a single ring.
         let mut greeted = lanes.greeted.lock();
         let given = hello.slots.iter().find_map(|slot| greeted.remove(slot));
         let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
         match known {
-            // It left, and comes back.
+            // The peer has left, and comes back.
             Some(peer) if peer.pid() == pid && peer.has_left() => self.rings(lanes).leave(&peer, "has left"),
             Some(peer) => {
-                // None are needed; those that come have to be right.
+                // Descriptors are not needed here, but any descriptors from the peer have to be
+                // valid.
                 let given_fds =
                     if fds.is_empty() { None } else { Some(HandshakeFds::of(fds, &lanes.bells)?) };
                 return self.greeted_again(lanes, &peer, hello, pid, given, given_fds);
@@ -292,7 +295,7 @@ impl<'a> Handshake<'a> {
         }
         let given_fds = HandshakeFds::of(fds, &lanes.bells)?;
         if given_fds.has_ended() {
-            // By now; or it has taken the greeting back, and comes with another.
+            // The sender has ended; or it has withdrawn this greeting, and sends another greeting.
             return Ok(());
         }
         let given = match given {
@@ -310,9 +313,9 @@ impl<'a> Handshake<'a> {
         Ok(())
     }
 
-    /// A peer has one more slot than it had, looks for one of ours that it does not know, or has
-    /// lost what it was given. What either was given anew counts from now on; what lies in the old
-    /// rings is still read.
+    /// Handles a greeting of a known peer. The peer has one more slot, looks for a slot of ours
+    /// still unknown to the peer, or has lost the given objects. A new ring replaces the old ring
+    /// for new records. The records in the old rings are still read.
     fn greeted_again(
         &self,
         lanes: &'a Lanes,
@@ -326,7 +329,7 @@ impl<'a> Handshake<'a> {
             return Err(io::Error::other("it says that it is another process"));
         }
         lanes.enter(&hello.slots, peer);
-        // Its bell it has already, and the peer's is the same as ever.
+        // The peer already has the doorbell, and the doorbell from the peer has not changed.
         if let Some(Given { ring, .. }) = given {
             lanes.add_ring(peer, ring);
         }

@@ -1,4 +1,4 @@
-//! The end of what is shared with a peer: a key, or all of it.
+//! The end of memory shared with a peer: of a single key, or of everything.
 use super::rings::Rings;
 use crate::host::{Peer, Withdrawn};
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -7,22 +7,22 @@ use adverb_engine::keys::Region;
 use std::sync::Arc;
 
 impl Rings<'_> {
-    /// Takes a key back from peers, and waits until none uses it. A key that was not published has
-    /// no users.
+    /// Takes a key back from peers, and waits until no peer uses the key. An unpublished key has no
+    /// users.
     pub(crate) fn withdraw_key(&self, key: Key) {
         if self.lanes.remove_key(key) {
             self.settle(Withdrawn::Key(key));
         }
     }
 
-    /// Before memory is taken back: the receives in it are offered to no peer any more. Payloads
-    /// that lie in it, and that peers have still to fetch, are sent once more as bytes. The records
-    /// that point at them are void from here on.
+    /// Called before memory is taken back. Receives in the memory are no longer offered to any
+    /// peer. Payloads in the memory, still to be fetched by peers, are sent once more as bytes. The
+    /// earlier records of these payloads become void here.
     pub(crate) fn withdraw_payloads(&self, region: &Region) {
         if !self.lanes.any() {
             return;
         }
-        // Receives in it are offered no more, and what peers sent to them by now is placed.
+        // Offers end here, and messages already sent to offered receives are placed.
         self.lanes.published.begin_generation();
         self.settle(Withdrawn::Offers);
         self.take_what_came();
@@ -39,8 +39,8 @@ impl Rings<'_> {
         }
     }
 
-    /// Sends again what is not acknowledged, as bytes instead of references. `false`: the peer's
-    /// ring has no room for all of it now.
+    /// Sends unacknowledged packets again, as bytes instead of references. `false`: the peer's ring
+    /// has no room for all of them now.
     pub(crate) fn send_as_bytes(&self, qp: &AnyQp) -> bool {
         self.node.with_tx(|tx| {
             let mut inner = qp.inner.lock();
@@ -52,16 +52,16 @@ impl Rings<'_> {
         })
     }
 
-    /// Before the end of a queue pair: it offers no receive any more, and what peers sent to those
-    /// that it offered is taken. So no message whose sender has completed it finds the queue pair
-    /// at its end.
+    /// Called before the end of a queue pair. The queue pair offers no receives any more, and takes
+    /// all messages sent by peers to offered receives. So no message of a finished request reaches
+    /// an ended queue pair.
     pub(crate) fn take_offers_back(&self, qp: &AnyQp) {
         let place = {
             let mut inner = qp.inner.lock();
             inner.carried.ring.closing += 1;
             let place = inner.carried.ring.shown.as_ref().map_or(0, |shown| shown.offers);
             self.publish(qp, &mut inner);
-            // Otherwise it was given back.
+            // If the queue pair is no longer published, `unpublish` has given the place back.
             if inner.carried.ring.shown.is_some() { place } else { 0 }
         };
         self.settle_qp(qp);
@@ -69,7 +69,8 @@ impl Rings<'_> {
         self.take_what_came();
     }
 
-    /// What [`Rings::take_offers_back`] was called for is done, or did not come about.
+    /// Ends a call of [`Rings::take_offers_back`], whether the caller's operation has succeeded or
+    /// not.
     pub(crate) fn offer_again(&self, qp: &AnyQp) {
         let mut inner = qp.inner.lock();
         let closing = &mut inner.carried.ring.closing;
@@ -77,8 +78,9 @@ impl Rings<'_> {
         self.publish(qp, &mut inner);
     }
 
-    /// After a change of what peers may do with a queue pair: waits until none is at work by what
-    /// was allowed before. If peers have seen nothing of it since the last wait, there is none.
+    /// Called after a change of the rights of peers on a queue pair. Waits until no peer works
+    /// under the old rights. If the queue pair was not published since the last wait, the call does
+    /// not wait.
     pub(crate) fn settle_qp(&self, qp: &AnyQp) {
         let unsettled = {
             let mut inner = qp.inner.lock();
@@ -94,26 +96,28 @@ impl Rings<'_> {
         self.lanes.settle(what, |peer, why| self.leave(peer, why));
     }
 
-    /// Leaves peers that have ended; rare, from the background thread.
+    /// Leaves ended peers. The background thread calls this rarely.
     pub(crate) fn look_for_ends(&self) {
         self.lanes.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
     }
 
-    /// Leaves a peer that has ended.
+    /// Leaves an ended peer.
     pub(crate) fn see_end(&self, peer: &Arc<Peer>) {
-        // What it wrote before it ended counts.
+        // Records written before the end count.
         self.receive_all_of(peer);
         self.leave(peer, "has ended");
     }
 
-    /// Leaves the peer of a queue pair, which has written to what is not its.
+    /// Leaves the peer of a queue pair, because the peer wrote to memory of this process against
+    /// the protocol.
     pub(crate) fn leave_broken(&self, inner: &QpInner) {
         if let Some(peer) = inner.carried.ring.peer.clone() {
             self.leave(&peer, "broke its ring");
         }
     }
 
-    /// A peer is used no more: it has ended, or cannot be trusted. Its partners' requests fail.
+    /// Ends the use of a peer, because the peer has ended or cannot be trusted. The requests of
+    /// connected queue pairs fail.
     pub(crate) fn leave(&self, peer: &Arc<Peer>, why: &str) {
         if !peer.leave() {
             return;

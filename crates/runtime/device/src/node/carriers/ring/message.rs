@@ -1,12 +1,12 @@
 //! Short SENDs without packets: see [`adverb_shm::Offers`].
 //!
-//! A WRITE with immediate data is a one-sided WRITE, and then a message without bytes that says how
-//! many were written.
+//! A WRITE with immediate data is a one-sided WRITE followed by a message without bytes. The
+//! message carries the length of the WRITE.
 //!
-//! The sender's request is done when its record is in the ring, as a NIC's is when the receiving
-//! NIC has acknowledged it. Whatever is irregular goes as packets, with their answers and errors:
-//! no receive is offered, the message is too long for the receive, or an earlier request is
-//! unanswered.
+//! The sender's request is done when the record is in the ring. On a NIC, a request is done when
+//! the receiving NIC has acknowledged the message. Irregular messages go as packets, with the
+//! answers and errors of packets: no receive is offered, the message is too long for the receive,
+//! or an earlier request is unanswered.
 use super::record::MESSAGE;
 use super::rings::Rings;
 use super::state::Sent;
@@ -30,26 +30,28 @@ use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, QPN_MASK, Transpo
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The longest message that is copied into the record. What is longer the receiver fetches itself.
+/// The longest message copied into the record. The receiver fetches longer messages itself.
 const LONGEST: usize = 4 << 10;
-/// Number of the queue pair (24 bits) and flags, number of the receive (its low 32 bits), immediate
-/// data. So 44 bytes of payload share a cache line with this and the record's header.
+/// The head of a message: number of the queue pair (24 bits) and flags, low 32 bits of the
+/// receive's number, immediate data. With this head, 44 bytes of payload share a cache line with
+/// the record's header.
 const HEAD: usize = 3 * 4;
 const IMMEDIATE: u32 = 1 << 24;
 const SOLICITED: u32 = 2 << 24;
-/// The message ends a WRITE with immediate data. Its payload is the WRITE's length, in 32 bits.
+/// The message ends a WRITE with immediate data. The payload is the WRITE's length, in 32 bits.
 const WRITTEN: u32 = 4 << 24;
-/// A peer that knows of so many receives learns of more later.
+/// While a peer knows of this many receives, further offers wait.
 const ENOUGH: u64 = OFFERED * 3 / 4;
 
-/// What became of a message.
+/// The result of an attempt to send a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passed {
-    /// It is in the ring.
+    /// The record is in the ring.
     Done,
-    /// The peer has messages to read before it offers more receives. The message waits.
+    /// The peer has unread messages, and offers more receives after reading these. The message
+    /// waits.
     Later,
-    /// It is to go as packets.
+    /// The message has to go as packets.
     ByPackets,
 }
 
@@ -58,14 +60,14 @@ pub(super) enum Passed {
 pub(super) struct Message<'a> {
     pub(super) immediate: Option<u32>,
     pub(super) solicited: bool,
-    /// Bytes that the WRITE has written, whose payload is empty.
+    /// Number of bytes that the WRITE has written. The payload is then empty.
     pub(super) written: Option<u32>,
     pub(super) payload: Data<'a>,
 }
 
 impl Rings<'_> {
-    /// Sends a message, of a queue pair with no request under way. Nothing has happened unless it
-    /// is [`Passed::Done`]. `keys` may be `None` for a payload of bytes without a capture.
+    /// Sends a message of a queue pair with no request under way. Unless the result is
+    /// [`Passed::Done`], nothing has happened. `keys` may be `None` for a payload of bytes without a capture.
     #[inline]
     pub(super) fn send_message(
         &self,
@@ -116,7 +118,7 @@ impl Rings<'_> {
         match pushed {
             Ok(Pushed::Done) => {}
             Ok(Pushed::Full) => return Passed::Later,
-            // Of a broken ring, and of memory that cannot be read, the packets say so.
+            // If the ring is broken or the memory cannot be read, the packets report the error.
             Ok(Pushed::Refused) | Err(Broken) => return Passed::ByPackets,
         }
         *sent = Sent { receive: Some(next + 1), unread: Some(position) };
@@ -131,23 +133,23 @@ impl Rings<'_> {
         Passed::Done
     }
 
-    /// Do such messages go without packets?
+    /// Can such messages go without packets?
     #[inline]
     fn sends_messages(&self, peer: &Peer, message: &Message<'_>) -> bool {
         let passes = match &self.node.taps {
             None => true,
-            // What is recorded of a WRITE with immediate data is its packets.
+            // A capture records a WRITE with immediate data as packets.
             Some(taps) => message.written.is_none() && taps.lets_messages_pass(),
         };
-        // Within one process nothing would stand between the send's completion and a look for the
-        // receive's.
+        // Within one process, the program could see the send completion, and look for the receive
+        // completion before the record is taken.
         message.payload.len() <= LONGEST && !peer.is_own() && passes
     }
 
-    /// Will `message`, the end of a WRITE with immediate data, find a receive? To be asked before
-    /// the WRITE is performed. [`Passed::Done`] also says that all earlier messages have been
-    /// placed. So a program that sees the bytes of the WRITE finds the bytes of earlier messages,
-    /// too.
+    /// Will `message`, the end of a WRITE with immediate data, find a receive? The caller asks
+    /// before the WRITE is performed. [`Passed::Done`] also means: the peer has placed all earlier
+    /// messages. So a program that sees the bytes of the WRITE also finds the bytes of earlier
+    /// messages.
     pub(super) fn may_write(
         &self,
         peer: &Peer,
@@ -210,8 +212,8 @@ impl Rings<'_> {
         self.offer_in_time(&qp, &mut inner);
     }
 
-    /// Places a message and completes its receive, if there is nothing unusual about either.
-    /// `false`: nothing has happened.
+    /// Places a message and completes the receive, if message and receive are ordinary. `false`:
+    /// nothing has happened.
     #[inline]
     fn land(
         &self,
@@ -297,7 +299,7 @@ impl Rings<'_> {
         self.node.deliver(qp, inner, effects);
     }
 
-    /// Takes the end of a WRITE with immediate data that does not land at once.
+    /// Takes the end of a WRITE with immediate data, if the receive cannot complete at once.
     fn take_written(
         &self,
         batch: &mut Batch,
@@ -310,15 +312,15 @@ impl Rings<'_> {
         let expected = inner.engine.expects((receive, next), &mut batch.tx.effects);
         self.node.deliver(qp, inner, &mut batch.tx.effects);
         if expected && !self.land(batch, qp, inner, receive, message) {
-            // The peer was promised a receive, and its request has succeeded.
+            // The peer was promised a receive, and the peer's request has succeeded.
             let cause = Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
             inner.engine.fail(cause, &mut batch.tx.effects);
             self.node.deliver(qp, inner, &mut batch.tx.effects);
         }
     }
 
-    /// As [`Rings::offer`], unless the peer knows of enough receives. Each word that the peer reads
-    /// has to come to its processor again when it was written to.
+    /// As [`Rings::offer`], unless the peer knows of enough receives. Each written word costs the
+    /// peer a cache miss, so offers are written in groups.
     #[inline]
     pub(crate) fn offer_in_time(&self, qp: &AnyQp, inner: &mut QpInner) {
         if inner.carried.ring.shown.as_ref().is_none_or(|shown| shown.offers == 0) {
@@ -330,7 +332,7 @@ impl Rings<'_> {
         }
     }
 
-    /// Does a queue pair offer its receives, once peers see it?
+    /// May a queue pair offer its receives, once the queue pair is published to peers?
     pub(super) fn may_offer(&self, qp: &AnyQp, inner: &QpInner) -> bool {
         qp.qp_type() == QpType::Rc
             && inner.faults.is_none()
@@ -338,7 +340,7 @@ impl Rings<'_> {
             && qp.own.shared().is_none_or(SharedQueue::has_one_taker)
     }
 
-    /// Lets the peer know of receives that were posted, and of those taken.
+    /// Publishes to the peer the newly posted receives and the number of receives taken.
     pub(crate) fn offer(&self, qp: &AnyQp, inner: &mut QpInner) {
         let QpInner { engine, carried, .. } = inner;
         let ring = &mut carried.ring;
@@ -359,25 +361,25 @@ impl Rings<'_> {
         if from < end {
             ring.offered = (end, generation);
         }
-        // Behind the offers: a sender that finds all earlier receives taken finds the new offers.
+        // Stored after the offers. So a sender that reads the new count also finds the new offers.
         offers.set_taken(taken);
     }
 }
 
-/// Locks the shared queue of a queue pair, if it takes its receives from one.
+/// Locks the shared queue of a queue pair, if the receives come from a shared queue.
 #[inline]
 fn shared<'a>(qp: &'a AnyQp, engine: &Qp) -> Option<RankedGuard<'a, Srq, ranks::SharedReceives>> {
     let shared = if engine.config().uses_srq { qp.own.shared() } else { None };
     shared.map(|shared| shared.receives.lock())
 }
 
-/// The number of the oldest receive that a queue pair may take.
+/// The number of the oldest receive open to a queue pair.
 #[inline]
 fn next_receive(qp: &AnyQp, inner: &QpInner) -> u64 {
     inner.engine.receives_taken(shared(qp, &inner.engine).as_deref())
 }
 
-/// The number of the peer's next receive, and its room; otherwise what becomes of a message to it.
+/// The number of the peer's next receive and its size, or how the message is handled otherwise.
 #[inline]
 fn room(offers: &Offers, peer: &Peer, sent: &mut Sent) -> Result<(u64, u32), Passed> {
     let next = *sent.receive.get_or_insert_with(|| offers.taken());
@@ -388,7 +390,8 @@ fn room(offers: &Offers, peer: &Peer, sent: &mut Sent) -> Result<(u64, u32), Pas
     if offers.taken() != next && !sent.is_placed(peer) {
         return Err(Passed::Later);
     }
-    // The peer has offered what it has before it said that it had taken all.
+    // The peer writes new offers before it stores the count of taken receives. So a second look
+    // finds every offer.
     offers.get(next, generation).map(|room| (next, room)).ok_or(Passed::ByPackets)
 }
 

@@ -1,10 +1,10 @@
-//! The carrier between queue pairs of one host, through shared memory: the same packets as on a
-//! network, and the same engine at both ends, without addresses, checksums or system calls.
+//! The carrier between queue pairs of one host, through shared memory. Packets and engines are the
+//! same as on a network. Addresses, checksums and system calls are not needed.
 //!
-//! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the
-//! record says where: whoever receives it copies it once, into place. One-sided requests need no
-//! record: the initiator performs them in the peer's memory (`one_sided`). A short SEND for which
-//! the peer offers a receive is a record of its own kind, without packet and answer (`message`).
+//! A record is a packet from the BTH on, without padding. A long payload stays in the sender's
+//! memory, the record gives the place, and the receiver makes the only copy. READs, WRITEs and
+//! atomics need no record: the initiator performs them in the peer's memory (`one_sided`). A short
+//! SEND to an offered receive is a special record, without packet and answer (`message`).
 mod ahead;
 mod carrier;
 mod fetch;

@@ -15,19 +15,19 @@ use adverb_engine::{Access, Effects, Key, KeyTable, Qp, Qpn, Range, SendFlags, S
 use adverb_shm::Busy;
 use adverb_sync::{RankedGuard, RankedReadGuard};
 
-/// What a [`PlainPost`] does.
+/// The operation of a [`PlainPost`].
 #[derive(Clone, Copy, Debug)]
 pub enum PlainOp {
     /// SEND, with immediate data or without.
     Send(Option<u32>),
     /// WRITE to the peer's memory.
     Write(Remote),
-    /// READ from it.
+    /// READ from the peer's memory.
     Read(Remote),
 }
 
 impl PlainOp {
-    /// What its completion says.
+    /// The opcode of the completion.
     #[inline]
     pub(crate) fn wc_opcode(self) -> WcOpcode {
         match self {
@@ -43,16 +43,16 @@ impl PlainOp {
 pub struct PlainPost<'a> {
     /// The consumer's id.
     pub wr_id: u64,
-    /// Flags.
+    /// Flags of the request.
     pub flags: SendFlags,
-    /// What it does.
+    /// The operation.
     pub op: PlainOp,
-    /// This side's.
+    /// The local data.
     pub data: PlainData<'a>,
 }
 
 impl PlainPost<'_> {
-    /// Bytes of its message.
+    /// Number of bytes in the message.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         match self.data {
@@ -62,12 +62,12 @@ impl PlainPost<'_> {
     }
 }
 
-/// What a [`PlainPost`] writes, or where it reads to.
+/// The data written by a [`PlainPost`], or the destination of a READ.
 #[derive(Clone, Copy, Debug)]
 pub enum PlainData<'a> {
     /// Registered memory.
     Entry(Sge),
-    /// Bytes of a SEND or WRITE, wherever they are.
+    /// Bytes of a SEND or WRITE, at any address.
     Inline(&'a [u8]),
 }
 
@@ -76,7 +76,7 @@ fn posted(engine: &Qp) -> usize {
     (engine.config().cap.max_send_wr as usize).saturating_sub(engine.free_sends())
 }
 
-/// The request as a message, if it is a SEND, or a WRITE with immediate data.
+/// The request as a message, if the request is a SEND or a WRITE with immediate data.
 #[inline]
 fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
     let (immediate, written, payload) = match request.op {
@@ -91,8 +91,8 @@ fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
 }
 
 impl<'a> Rings<'a> {
-    /// Requests that nothing is ahead of are performed here and now. [`Room::Later`]: the next one
-    /// is to wait.
+    /// Performs, here and now, the requests at the head of the send queue. [`Room::Later`]: the
+    /// next request has to wait.
     #[inline]
     pub(in crate::node) fn perform(
         &self,
@@ -143,15 +143,15 @@ impl<'a> Rings<'a> {
             }
             engine.direct_done(effects);
             if len > u64::from(MTU) {
-                // Who wants to change a key, and all who wait behind that, do not wait for a queue
-                // full of these.
+                // A thread that changes a key waits for this lock, and other threads wait behind
+                // the first. The bump lets these threads in between two requests of a long queue.
                 RankedReadGuard::bump(&mut keys);
             }
         }
         (keys, Room::Yes)
     }
 
-    /// Performs a SEND, or a WRITE with immediate data, whose end is `message`.
+    /// Performs a SEND, or a WRITE with immediate data. `message` is the end of the request.
     #[inline]
     fn pass(
         &self,
@@ -178,8 +178,8 @@ impl<'a> Rings<'a> {
         self.send_message(peer, (seen, sent), ends, near, Some(keys), message)
     }
 
-    /// Locks a queue pair, and sets the thread's mark for the use that it named last: with one
-    /// atomic change for both. `None` for the lock: another thread has it, and the mark is not set.
+    /// Locks a queue pair and sets the thread's mark for the use named last. A single atomic change
+    /// does both. `None` for the lock: another thread holds the lock, and the mark is not set.
     #[inline(always)]
     pub(crate) fn lock_marked(
         &self,
@@ -189,9 +189,10 @@ impl<'a> Rings<'a> {
         (busy.filter(|_| inner.is_some()), inner)
     }
 
-    /// Performs a WRITE, READ or SEND that is being posted, if it need not wait and both memories
-    /// are mapped: as [`Rings::perform`], without its way through the queue. `false`: nothing has
-    /// happened. `busy`: the thread's mark, which stays set between requests that are alike.
+    /// Performs a WRITE, READ or SEND that is being posted, if the request need not wait and both
+    /// memories are mapped. The effect is the same as [`Rings::perform`], without the send queue.
+    /// `false`: nothing has happened. `busy`: the thread's mark, which stays set between similar
+    /// requests.
     #[inline(always)]
     pub(crate) fn perform_post(
         &self,
@@ -206,13 +207,13 @@ impl<'a> Rings<'a> {
             PlainOp::Read(remote) => (remote, true),
             PlainOp::Send(immediate) => {
                 *busy = None;
-                // A copy, so that the caller's lies in registers.
+                // A copy, so that the caller's value can stay in registers.
                 let request = *request;
                 return self.send_post(number, inner, &request, immediate);
             }
         };
         if self.node.taps.is_some() {
-            // A capture looks at what a thread without a mark finds by the key table.
+            // A capture reads memory by the key table, so the thread clears its mark.
             *busy = None;
             return false;
         }
@@ -249,7 +250,8 @@ impl<'a> Rings<'a> {
                 let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
                     return false;
                 };
-                // The local memory stays while the mark is set, if its key was there behind it.
+                // The local memory stays registered while the mark is set, if the key was still in
+                // the table after the mark was set.
                 let copied = local.keys == self.lanes.own_keys()
                     && if read {
                         window.read_to(&guard, off, range).is_ok()
@@ -265,22 +267,22 @@ impl<'a> Rings<'a> {
         false
     }
 
-    /// Is what is known of this process's memory what the key opens? Asked behind the thread's
-    /// mark, it stays so as long as the mark is set.
+    /// Is `local` up to date, with the region of `lkey`? After the thread has set a mark, the
+    /// answer stays true until the mark is cleared.
     #[inline]
     fn knows(&self, local: &Local, lkey: Key) -> bool {
         local.keys == self.lanes.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
     }
 
-    /// Looks up what a local key opens.
+    /// Looks up the region of a local key.
     #[cold]
     #[inline(never)]
     fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key, keys: &KeyTable) {
-        // A key that goes is taken out of the table before the number changes.
+        // A key is removed from the table before `own_keys` changes.
         *local = Local { keys: self.lanes.own_keys(), known: engine.mapped_region(keys, lkey) };
     }
 
-    /// As [`Rings::perform_post`], of a SEND.
+    /// [`Rings::perform_post`] for a SEND.
     #[inline(never)]
     fn send_post(
         &self,
@@ -304,7 +306,7 @@ impl<'a> Rings<'a> {
             }
             PlainData::Inline(_) => return false,
             PlainData::Entry(entry) => {
-                // The local memory stays registered while the keys are locked.
+                // The local memory stays registered while the key table is locked.
                 let keys = keys.insert(self.node.keys.read());
                 // What was found earlier counts behind a mark alone: see [`Rings::knows`].
                 let Some(known) = engine.mapped_region(keys, entry.lkey) else { return false };

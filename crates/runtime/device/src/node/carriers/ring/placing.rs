@@ -1,39 +1,40 @@
-//! Where the payload of a packet is, and how it comes into the memory of this process.
+//! Where the payload of a packet is, and how the payload gets into the memory of this process.
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use adverb_memory::{Cma, CmaError, Guard, HostMemory};
 use std::cell::Cell;
 
-/// Where the payload of a packet is that came through a ring.
+/// Where the payload of a packet from a ring is.
 #[derive(Clone, Copy)]
 pub(crate) enum Near<'a> {
     /// In the ring.
     Copied,
     /// In the sender's memory, which is open while the guard holds.
     Fetched(&'a Guard<'a>),
-    /// In the sender's private memory. The packet has a stand-in.
+    /// In the sender's private memory. The packet carries a stand-in instead.
     Away(&'a Away<'a>),
 }
 
-/// A payload in the sender's private memory, which is copied straight to where it goes.
+/// A payload in the sender's private memory, copied straight to the destination.
 pub(crate) struct Away<'a> {
     /// The sender's memory is open while the guard holds.
     pub(super) guard: &'a Guard<'a>,
     pub(super) cma: Cma,
-    /// Where the payload is, in the sender's process.
+    /// Address of the payload in the sender's process.
     pub(super) addr: u64,
-    /// What the packet has as its payload: as many bytes, which mean nothing.
+    /// The payload of the packet as the engine sees it: as many bytes, without meaning.
     pub(super) stand_in: &'a [u8],
     /// The payload was copied to this address ahead of its packet.
     pub(super) placed: Option<u64>,
-    /// It goes elsewhere: what was copied ahead of other packets may be wrong as well.
+    /// The engine wants the payload at another address. Payloads copied ahead of other packets may
+    /// be misplaced as well.
     pub(super) astray: Cell<bool>,
     /// The kernel does not give access to the sender's memory.
     pub(super) unreached: Cell<bool>,
 }
 
 impl Away<'_> {
-    /// Copies the part of the payload that a part of the stand-in stands for.
+    /// Copies the part of the payload behind `part` of the stand-in.
     fn place(&self, to: Range, part: &[u8]) -> Result<(), MemoryFault> {
         let skip = (part.as_ptr() as u64).wrapping_sub(self.stand_in.as_ptr() as u64);
         let len = self.stand_in.len() as u64;
@@ -42,7 +43,7 @@ impl Away<'_> {
             && matches!(to.kind, RangeKind::Mapped | RangeKind::OnDemand);
         self.astray.set(self.astray.get() || self.placed.is_some() && !is_placed);
         if !is_placed && to.kind != RangeKind::Null {
-            // The peer says where its payload is: there may be no such address.
+            // The peer chooses the address of its payload, so the sum may overflow.
             let from = self.addr.checked_add(skip).ok_or_else(|| self.unreached())?;
             match self.cma.fetch(self.guard, to, from) {
                 Ok(()) => {}
@@ -53,8 +54,8 @@ impl Away<'_> {
         if self.guard.holds() { Ok(()) } else { Err(MemoryFault::WITHDRAWN) }
     }
 
-    /// Over a buffer, where the kernel did not copy: that says which of the two memories is at
-    /// fault.
+    /// Copies through a buffer, after the kernel refused the direct copy. So the error shows which
+    /// of the two memories is at fault.
     #[cold]
     #[inline(never)]
     fn place_by_buffer(&self, to: Range, from: u64) -> Result<(), MemoryFault> {
@@ -67,7 +68,7 @@ impl Away<'_> {
         }
     }
 
-    /// The packet is dropped.
+    /// Marks the sender's memory as unreachable. The packet is dropped.
     #[cold]
     fn unreached(&self) -> MemoryFault {
         self.unreached.set(true);
@@ -75,8 +76,8 @@ impl Away<'_> {
     }
 }
 
-/// This process's memory. A payload that was copied out of a peer's memory counts if the guard
-/// still holds behind the copy.
+/// This process's memory. A payload from a peer's memory counts only if the guard still holds after
+/// the copy.
 pub(crate) struct Placing<'a>(pub(crate) Option<Near<'a>>);
 
 impl Memory for Placing<'_> {

@@ -1,4 +1,4 @@
-//! What peers on this host see of a queue pair.
+//! The published entry of a queue pair, for peers on this host.
 use super::rings::Rings;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -6,7 +6,7 @@ use adverb_engine::{QpState, QpType};
 use adverb_shm::QpEntry;
 
 impl Rings<'_> {
-    /// Lets peers on this host see what they may do with it.
+    /// Publishes to peers on this host what they may do with the queue pair.
     pub(crate) fn publish(&self, qp: &AnyQp, inner: &mut QpInner) {
         let attr = inner.engine.attr();
         let peer = inner.carried.ring.peer.as_ref().filter(|peer| {
@@ -18,8 +18,8 @@ impl Rings<'_> {
             inner.carried.ring.closing = 0;
             return self.unpublish(qp, inner);
         };
-        // Of an XRC connection nothing is performed but by packets; that it stands is said all the
-        // same.
+        // On an XRC connection, all operations go as packets. The entry is published all the same,
+        // because the entry tells the peer of the established connection.
         let counted = inner.attached.as_ref().is_some_and(|a| a.counts_remote());
         let access = if qp.qp_type() == QpType::Rc && !counted { attr.access.bits() } else { 0 };
         let entry = QpEntry {
@@ -31,14 +31,14 @@ impl Rings<'_> {
             access,
             ready: true,
             offers: match &inner.carried.ring.shown {
-                // Its place is given back when no peer looks at it any more.
+                // [`Rings::take_offers_back`] gives the place back when no peer reads it any more.
                 _ if inner.carried.ring.closing > 0 => 0,
                 Some(shown) if shown.offers != 0 => shown.offers,
                 _ if self.may_offer(qp, inner) => self.lanes.published.take_place(),
                 _ => 0,
             },
         };
-        // Whoever looks while it is rewritten finds none.
+        // A peer finds no entry while the entry is rewritten.
         let state = &mut inner.carried.ring;
         if state.shown.as_ref() == Some(&entry) {
             return;
@@ -49,14 +49,14 @@ impl Rings<'_> {
             self.lanes.published.give_place_back(entry.offers);
         }
         state.unsettled |= state.shown.is_some();
-        // The words may be another queue pair's.
+        // The offer words may have belonged to another queue pair.
         state.offered = (0, u64::MAX);
         drop(turn);
         self.offer(qp, inner);
     }
 
-    /// Peers do nothing with it any more; those who do it now are waited for by
-    /// [`Lanes::settle`](crate::host::Lanes::settle).
+    /// Removes the entry, so no peer begins an operation on the queue pair.
+    /// [`Lanes::settle`](crate::host::Lanes::settle) waits for peers in the middle of an operation.
     pub(in crate::node) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
         let shown = &mut inner.carried.ring.shown;
         if let Some(entry) = shown.take() {
@@ -66,8 +66,8 @@ impl Rings<'_> {
         }
     }
 
-    /// Takes it back if the queue pair has failed. Before its program hears of that and uses its
-    /// memory for something else.
+    /// Removes the entry of a failed queue pair. This happens before the program learns of the
+    /// failure and uses the memory for something else.
     #[inline]
     pub(crate) fn publish_failure(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
         if inner.carried.ring.shown.is_some()

@@ -16,13 +16,13 @@ use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rounds of [`BUDGET`] records after which a full ring is read, and more.
+/// A number of rounds of [`BUDGET`] records: more than a full ring holds.
 const FULL_RINGS: usize = 128;
-/// Receives at most before a queue pair ends.
+/// The largest number of receive rounds before a queue pair ends.
 const ROUNDS: usize = 64;
 
 impl Rings<'_> {
-    /// Takes what peers have written. `true` if there was anything.
+    /// Takes records of peers. `true` if there were any.
     pub(in crate::node) fn receive_from(
         &self,
         rings: &mut [(Arc<Peer>, Consumer)],
@@ -34,12 +34,12 @@ impl Rings<'_> {
             (batch.came, batch.ahead) = (None, None);
             {
                 if ring.is_empty() {
-                    // Idle: the peer may have all the room.
+                    // The ring is idle, so the peer may use all room.
                     ring.release();
                     continue;
                 }
                 for taken in 0..2 * BUDGET {
-                    // What was copied ahead is not copied again.
+                    // Payloads copied ahead are used up in this call, and not copied again.
                     if taken >= BUDGET && batch.ahead.is_none() {
                         break;
                     }
@@ -86,7 +86,7 @@ impl Rings<'_> {
         if tag & MESSAGE != 0 {
             return self.take_message(batch, peer, body);
         }
-        // Read once: the ring is the peer's to write to, whatever it promised.
+        // Read once: the peer can write to the ring at any time, whatever the protocol says.
         let mut head = [0; MAX_HEADER_LEN + REFERENCE];
         let n = body.len().min(head.len());
         head[..n].copy_from_slice(&body[..n]);
@@ -105,7 +105,8 @@ impl Rings<'_> {
         inner.carried.ring.heard |= theirs;
         let attr = inner.engine.attr();
         let packet = Packet {
-            // Of another process than its partner's: the engine drops it, and says why.
+            // A packet from a process other than the queue pair's peer has no source address. The
+            // engine drops such a packet, and reports the reason.
             src: if theirs { attr.av.dgid } else { Gid::default() },
             dst: attr.av.sgid,
             traffic_class: 0,
@@ -132,13 +133,14 @@ impl Rings<'_> {
         batch.touch(qp);
     }
 
-    /// Where a payload is; nothing of it is taken for granted where packets may be lost.
+    /// Where the payload of a packet is. `None` where packets may be lost: such packets are treated
+    /// as packets from the network.
     #[inline]
     fn near<'n>(&self, near: Near<'n>) -> Option<Near<'n>> {
         Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
     }
 
-    /// Gives a packet to its queue pair, through what the carrier is decorated with. `came`:
+    /// Gives a packet to its queue pair, through the decorators of the carrier. `came`:
     /// [`Batch::came`].
     #[inline]
     pub(super) fn give(
@@ -154,8 +156,8 @@ impl Rings<'_> {
         self.offer(arrival.qp, inner);
     }
 
-    /// Do both directions of a connection have a lane? Then nothing that came over the network is
-    /// from the peer.
+    /// Do both directions of a connection use a ring? Then no packet from the network is from the
+    /// peer.
     #[inline]
     pub(crate) fn has_both_lanes(&self, qp: &AnyQp, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
@@ -163,14 +165,15 @@ impl Rings<'_> {
         inner.carried.ring.heard || self.lanes.is_answered(peer, ends)
     }
 
-    /// Is the queue pair connected to one of the peer's? Then its answers go the same way.
+    /// Is the queue pair connected to a queue pair of `peer`? If so, the answers go through the
+    /// rings, too.
     pub(super) fn is_from(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner) -> bool {
         if inner.carried.ring.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, peer)) {
             return true;
         }
         let attr = inner.engine.attr();
         let slot = adverb_local::slot_of_qpn(attr.dest_qpn);
-        // One of another host may have the same number as one of theirs.
+        // A queue pair of another host may have the same number as a queue pair of the peer.
         let theirs = qp.qp_type().is_reliable()
             && matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
             && self.node.is_own_address(ip_of(&attr.av.dgid))
@@ -183,15 +186,15 @@ impl Rings<'_> {
         theirs
     }
 
-    /// Takes everything that a peer has written.
+    /// Takes all records of a peer.
     pub(in crate::node) fn receive_all_of(&self, peer: &Arc<Peer>) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
         batch.hold(false);
         self.lanes.refresh(rings);
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
-            // A ring holds so much and no more; who goes on writing to that of a process that has
-            // ended is not heard.
+            // Bounded by the size of a ring. If another process goes on writing to the ring of an
+            // ended peer, these records are not read.
             for _ in 0..FULL_RINGS {
                 if !self.receive_from(std::slice::from_mut(ring), batch) {
                     break;
@@ -204,7 +207,7 @@ impl Rings<'_> {
         }
     }
 
-    /// Takes all records of peers that are there by now. The receiver is waited for.
+    /// Takes all records written by now. Waits for the receiver's lock.
     pub(in crate::node) fn take_records(&self) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
@@ -220,8 +223,8 @@ impl Rings<'_> {
         }
     }
 
-    /// Takes what peers on this host had written by now, as far as that ends. Another thread that
-    /// receives is waited for.
+    /// Takes all packets and records from peers on this host so far, up to a bound. Waits for a
+    /// receiving thread.
     pub(crate) fn take_what_came(&self) {
         if self.lanes.any() {
             self.take_records();
@@ -229,8 +232,8 @@ impl Rings<'_> {
         }
     }
 
-    /// Does some peer's ring hold a record? Waits for who receives, as what that one has seen may
-    /// be old.
+    /// Does any peer's ring hold a record? Waits for the receiver's lock, as the receiving thread's
+    /// last look at the rings may be old.
     pub(in crate::node) fn hold(&self) -> bool {
         let mut rx = self.node.receiver.lock();
         self.lanes.refresh(&mut rx.rings);

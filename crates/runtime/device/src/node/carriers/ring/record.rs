@@ -2,25 +2,25 @@
 use crate::host::MTU;
 use adverb_wire::MAX_HEADER_LEN;
 
-/// A packet; every such record has this bit.
+/// A packet. Every record of a packet has this bit.
 pub(in crate::node) const PACKET: u32 = 1;
-/// Its payload is elsewhere: behind the headers stand its address, its length and how it is
-/// reached.
+/// The payload is elsewhere. The headers are followed by the payload's address, length, epoch and
+/// kind of access.
 pub(in crate::node) const BY_REFERENCE: u32 = 2;
-/// Its sender cuts messages by the MTU of the lane, not by that of the path.
+/// The sender cuts messages by the MTU of the ring, not by the MTU of the path.
 pub(in crate::node) const LONG: u32 = 4;
 
-/// A whole SEND without a packet; see `message`. No record has this bit and [`PACKET`].
+/// A whole SEND without a packet: see `message`. No record has both this bit and [`PACKET`].
 pub(in crate::node) const MESSAGE: u32 = 16;
 
-/// Address, length, epoch, how.
+/// Address, length, epoch, kind of access.
 pub(in crate::node) const REFERENCE: usize = 8 + 4 + 4 + 1;
 /// The longest record: headers and a payload.
 pub(in crate::node) const LONGEST: usize = MAX_HEADER_LEN + MTU as usize;
 /// Records taken from a peer at a time.
 pub(in crate::node) const BUDGET: usize = 64;
 
-/// Where a payload is, in the sender's terms.
+/// The place of a payload, in the sender's address space or file.
 pub(in crate::node) struct Reference {
     pub(in crate::node) addr: u64,
     pub(in crate::node) len: u32,

@@ -1,8 +1,8 @@
-//! The carrier of a node, and what it shares with peers.
+//! The ring carrier of a node, and the memory shared with peers.
 use crate::host::Lanes;
 use crate::node::core::Node;
 
-/// The carrier through shared memory: the node, and what it shares with peers.
+/// The carrier through shared memory: the node, and the objects shared with peers.
 #[derive(Clone, Copy)]
 pub(crate) struct Rings<'a> {
     pub(in crate::node) node: &'a Node,
@@ -10,13 +10,13 @@ pub(crate) struct Rings<'a> {
 }
 
 impl<'a> Rings<'a> {
-    /// `None`: everything goes over the network.
+    /// `None`: all packets go over the network.
     #[inline]
     pub(crate) fn of(node: &'a Node) -> Option<Self> {
         node.lanes.as_ref().map(|lanes| Rings { node, lanes })
     }
 
-    /// The same if there are peers.
+    /// As [`Rings::of`], but `None` without peers.
     #[inline]
     pub(crate) fn with_peers(node: &'a Node) -> Option<Self> {
         Rings::of(node).filter(|rings| rings.lanes.any())

@@ -1,26 +1,27 @@
-//! What objects ask of the carrier, where a node may have none.
+//! Calls of objects to the carrier, for nodes with or without a carrier.
 use super::rings::Rings;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::keys::Region;
 use adverb_engine::{Key, Qpn};
 
-/// Lets peers see what they may do with a queue pair.
+/// Publishes the rights of peers on a queue pair.
 pub(crate) fn publish(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
     if let Some(rings) = Rings::of(node) {
         rings.publish(qp, inner);
     }
 }
 
-/// After a change of what peers may do with a queue pair: waits until none is at work by what was
-/// allowed before.
+/// Called after a change of the rights of peers on a queue pair. Waits until no peer works under
+/// the old rights.
 pub(crate) fn settle(node: &Node, qp: &AnyQp) {
     if let Some(rings) = Rings::of(node) {
         rings.settle_qp(qp);
     }
 }
 
-/// The receives that a queue pair offers are not for its peer alone any more.
+/// A second queue pair takes from the shared queue, so the offered receives are no longer for a
+/// single peer.
 pub(crate) fn withdraw_offers(node: &Node, qpn: Qpn) {
     if let (Some(rings), Some(qp)) = (Rings::of(node), node.qp(qpn)) {
         rings.take_offers_back(&qp);
@@ -28,15 +29,15 @@ pub(crate) fn withdraw_offers(node: &Node, qpn: Qpn) {
     }
 }
 
-/// The end of a queue pair did not come about.
+/// The end of a queue pair has failed, so the queue pair offers receives again.
 pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
     if let Some(rings) = Rings::of(node) {
         rings.offer_again(qp);
     }
 }
 
-/// Takes a key back, which the table has no more, and waits until no peer uses it, and no thread of
-/// this process.
+/// Takes back a key already gone from the key table. Waits until no peer and no thread of this
+/// process uses the key.
 pub(crate) fn withdraw_key(node: &Node, key: Key) {
     if let Some(rings) = Rings::of(node) {
         rings.withdraw_key(key);
@@ -44,7 +45,7 @@ pub(crate) fn withdraw_key(node: &Node, key: Key) {
     }
 }
 
-/// Before memory is taken back: payloads that lie in it, and that peers have still to fetch, are
+/// Called before memory is taken back. Payloads in the memory, still to be fetched by peers, are
 /// sent once more as bytes.
 pub(crate) fn withdraw_payloads(node: &Node, region: &Region) {
     if let Some(rings) = Rings::of(node) {
@@ -52,8 +53,9 @@ pub(crate) fn withdraw_payloads(node: &Node, region: &Region) {
     }
 }
 
-/// Once memory is taken back: a packet that pointed at a payload in it, and left behind
-/// [`withdraw_payloads`] or found no room in the ring there, is void. Its request fails.
+/// Called after memory is taken back. A packet may have left after [`withdraw_payloads`], or found
+/// no room in the ring at that time. If the packet points at a payload in the memory, the packet is
+/// void and the request fails.
 pub(crate) fn void_payloads(node: &Node, region: &Region) {
     if let Some(rings) = Rings::with_peers(node)
         && !rings.lanes.referring(region.addr, region.len).is_empty()

@@ -1,5 +1,5 @@
-//! The carrier over the network: UDP port 4791. Between processes of one host it gives to
-//! [`relay`](crate::node::carriers::relay) what a network would lose.
+//! The carrier over the network: UDP port 4791. Between processes of one host,
+//! [`relay`](crate::node::carriers::relay) takes the packets that a network would lose.
 use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
 use crate::node::batch::{Ask, BUDGET, Receiver};
@@ -18,26 +18,27 @@ use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 
-/// Which packets to another process of this host go to it over a hand-over connection.
+/// The kinds of packets to another process of this host that use a hand-over connection.
 #[derive(Clone, Copy)]
 struct HandOver {
     requests: bool,
     responses: bool,
 }
 
-/// What a queue pair needs to send on the network.
+/// The parts of a queue pair for sending on the network.
 struct Network<'a> {
     node: &'a Node,
     qp: &'a AnyQp,
     hand_over: HandOver,
-    /// The route of the address vector used last.
+    /// The route of the last used address vector.
     route: &'a mut Option<(AddressVector, Route)>,
     backlog: &'a mut Backlog,
     batch: &'a mut TxBatch,
 }
 
 impl Network<'_> {
-    /// How a packet leaves; `None` (a drop) if the local address could not be opened.
+    /// The route of a packet. `None` (the packet is dropped) if the local address could not be
+    /// opened.
     fn route_of(&mut self, t: &Transmit<'_>) -> Option<Route> {
         let route = match self.route {
             Some((av, route)) if av == t.path => *route,
@@ -50,7 +51,7 @@ impl Network<'_> {
         Some(Route { traffic_class: t.traffic_class, ..route })
     }
 
-    /// The process of this host that a packet is handed over to, if it is.
+    /// The process of this host to which the packet is handed over, if any.
     fn other_process(&self, t: &Transmit<'_>, route: &Route) -> Option<Slot> {
         let bth = &t.headers.bth;
         let HandOver { requests, responses } = self.hand_over;
@@ -62,7 +63,8 @@ impl Network<'_> {
 }
 
 impl Road for Network<'_> {
-    // One run, and so one system call: the link of the receiver takes its ACK first.
+    // ACK and request leave in one run, and so with one system call. The receiver's link takes the
+    // ACK first.
     const ACK: AckOrder = AckOrder::Behind;
 
     fn room(&mut self) -> Room {
@@ -97,14 +99,14 @@ impl Road for Network<'_> {
     }
 
     fn flush(&mut self) -> Room {
-        // A packet that was dropped is counted; its own protocol sends it again.
+        // A dropped packet is counted, and its own protocol sends the packet again.
         let _counted = self.node.link.flush(self.batch);
         let drops = self.qp.qp_type() == QpType::Ud;
         if self.backlog.is_empty() || Relay(self.node).flush_backlog(drops, self.backlog) {
             return Room::Yes;
         }
         if self.qp.qp_type().is_reliable() {
-            // Lost, as on a network: it will be sent again.
+            // Lost, as on a network: the packets will be sent again.
             self.backlog.clear();
             return Room::Yes;
         }
@@ -122,8 +124,8 @@ impl Carrier for Udp<'_> {
         let clock = StepClock::new(&node.clocks, false);
         let QpInner { engine, carried, .. } = inner;
         let (sending, waiting) = (&mut carried.udp, &mut carried.relay);
-        // Only reliable transports recover from a receiver that is outrun, or from packets gone
-        // astray: see `relay`.
+        // Only reliable transports recover from an overrun receiver, or from stray packets: see
+        // `relay`.
         let reliable = qp.qp_type().is_reliable();
         if !reliable {
             sending.pumped = clock.now();
@@ -149,7 +151,7 @@ impl Carrier for Udp<'_> {
     }
 
     fn is_behind(&self, _: &QpInner) -> bool {
-        // Another thread reads just now, and was held up.
+        // Another thread is receiving at this moment, and may be held up.
         self.0.receiver.is_locked()
     }
 
@@ -157,10 +159,10 @@ impl Carrier for Udp<'_> {
 }
 
 impl Udp<'_> {
-    /// Sends one packet that belongs to no queue pair.
+    /// Sends a packet outside of any queue pair.
     ///
     /// # Errors
-    /// What the kernel said of the packet. One that a full socket had no room for is lost, as on a
+    /// The kernel's error for the packet. If the socket is full, the packet is lost, as on a
     /// network.
     pub(crate) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) -> Result<(), Error> {
         let node = self.0;
@@ -180,7 +182,8 @@ impl Udp<'_> {
         })
     }
 
-    /// How packets to an address leave; `None` (a drop) if the local address could not be opened.
+    /// The route of packets to an address. `None` (a drop) if the local address could not be
+    /// opened.
     pub(crate) fn route(&self, av: &AddressVector) -> Option<Route> {
         let node = self.0;
         let scope = scope_of(&av.sgid, av.scope_id);
@@ -194,7 +197,7 @@ impl Udp<'_> {
         Some(Route { local, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
     }
 
-    /// Link upkeep (steering); rare, from the background thread.
+    /// Link upkeep (steering). The background thread calls this rarely.
     pub(crate) fn maintain(&self) {
         let node = self.0;
         if node.link.maintenance_due() {
@@ -203,7 +206,7 @@ impl Udp<'_> {
     }
 }
 
-/// The scope of an address: the interface of a link-local one, else 0.
+/// The scope of an address: the interface for a link-local address, else 0.
 pub(crate) fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
     match ip_of(gid) {
         IpAddr::V6(a) if is_link_local(&a) => scope_id,
@@ -211,8 +214,8 @@ pub(crate) fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
     }
 }
 
-/// Is it a packet that no kernel brings anywhere? There is no route to IPv6 groups on the loopback
-/// interface.
+/// Does the packet need a loop outside of the kernel? The kernel has no route to IPv6 groups on the
+/// loopback interface.
 fn is_looped(route: &Route, path: &AddressVector) -> bool {
     matches!(route.dst.ip(), IpAddr::V6(group) if group.is_multicast())
         && Ipv6Addr::from(path.sgid.0).is_loopback()

@@ -1,18 +1,18 @@
-//! What a queue pair keeps for UDP.
+//! The state of a queue pair for UDP.
 use adverb_engine::{AddressVector, Time};
 use adverb_link::Route;
 
-/// What a queue pair keeps for this carrier.
+/// The state of a queue pair for the UDP carrier.
 #[derive(Debug, Default)]
 pub(crate) struct Sending {
-    /// The route of the address vector used last.
+    /// The route of the last used address vector.
     pub(in crate::node) route: Option<(AddressVector, Route)>,
-    /// When it was pumped last; of UC and UD alone.
+    /// Time of the last pump. Only for UC and UD.
     pub(in crate::node) pumped: Time,
 }
 
 impl Sending {
-    /// When it was pumped last; of UC and UD alone.
+    /// Time of the last pump. Only for UC and UD.
     pub(crate) fn pumped(&self) -> Time {
         self.pumped
     }

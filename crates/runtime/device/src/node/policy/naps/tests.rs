@@ -11,7 +11,7 @@ struct World {
 }
 
 impl World {
-    /// The thread was told of the poster.
+    /// A world in which the background thread was told of the poster.
     fn new() -> Self {
         let mut naps = Naps::new(TICK);
         let reading = Reading::default();
@@ -20,8 +20,8 @@ impl World {
         World { naps, reading, wake_ups: 0 }
     }
 
-    /// Lives on for `time` with a poster that runs so many percent of the time, and waits for a
-    /// processor so many. Answers what ended it early.
+    /// Lets `time` pass. The poster runs for `ran` percent of the time, and waits for a processor
+    /// for `waited` percent. Returns the early end of the watch, if any.
     fn live(&mut self, time: Duration, ran: u32, waited: u32) -> Option<u32> {
         let end = self.reading.at + time;
         while self.reading.at < end {
@@ -71,7 +71,7 @@ fn one_with_a_processor_of_its_own_is_hardly_disturbed() {
     let mut world = World::new();
     assert_eq!(world.live(Duration::from_secs(1), 99, 1), None);
     assert!(world.wake_ups < 20, "{}", world.wake_ups);
-    // Another program comes to its processor, and goes.
+    // Another program comes to the poster's processor, and goes.
     assert_eq!(world.live(TICK * 40, 33, 66), None);
     assert!(world.naps.length(world.reading.at).unwrap() < TICK / 8);
     assert_eq!(world.live(TICK * 40, 99, 0), None);
@@ -90,7 +90,7 @@ fn one_that_sleeps_is_left_alone_more_and_more() {
         world.naps.begin(world.reading);
     }
     assert_eq!(posts, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
-    // It begins to poll.
+    // The poster begins to poll.
     world.live(TICK * 8, 50, 50);
     assert_eq!(world.live(TICK * 8, 0, 0), Some(1));
 }

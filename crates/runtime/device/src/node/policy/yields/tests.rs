@@ -2,8 +2,8 @@ use super::*;
 
 const TICK: Duration = Duration::from_millis(4);
 
-/// A thread that polls, and a processor: `other` says for how long another thread runs at a yield
-/// that begins at this time; zero, if there is none.
+/// A polling thread and a processor. `other`: the running time of another thread at a yield. Zero:
+/// no other thread.
 struct Poller {
     yields: Yields,
     polls: u64,
@@ -20,7 +20,7 @@ impl Poller {
         Poller { yields: Yields::new(TICK), polls: 0, now: Time(1), yielded: 0, lost: Duration::ZERO }
     }
 
-    /// An empty poll. `true` if it yielded.
+    /// An empty poll. `true` if the thread yielded.
     fn poll(&mut self, other: Duration) -> bool {
         self.now = self.now + POLL;
         let due = self.yields.is_due(self.polls);
@@ -36,7 +36,7 @@ impl Poller {
         due
     }
 
-    /// A poll that finds something.
+    /// A poll with a result.
     fn find(&mut self) {
         self.now = self.now + POLL;
         self.yields.found(self.polls);
@@ -72,7 +72,7 @@ fn threads_that_give_back_take_turns_at_once() {
         while !poller.poll(Duration::from_micros(2)) {}
         assert!(poller.polls - polls <= 2 * FEWEST);
     }
-    // It goes: the yields become rare again.
+    // The other process goes: the yields become rare again.
     let before = poller.lost;
     poller.poll_for(Duration::from_millis(100), Duration::ZERO);
     assert!(poller.lost - before < Duration::from_micros(200));
@@ -86,7 +86,7 @@ fn a_thread_that_computes_ends_the_yields_for_a_while() {
     poller.poll_for(Duration::from_secs(1), TICK);
     let time = poller.now.since(begun);
     assert!(poller.yielded - yielded < 10, "{} in {time:?}", poller.yielded - yielded);
-    // It has gone, and others take turns on this processor.
+    // The computing thread has gone, and other threads take turns on this processor.
     poller.poll_for(Duration::from_secs(3), Duration::from_micros(2));
     let polls = poller.polls;
     while !poller.poll(Duration::from_micros(2)) {}
