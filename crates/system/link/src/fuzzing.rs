@@ -13,7 +13,7 @@ use crate::steer::Probe;
 use crate::types::{AddrIndex, Config, LocalPorts};
 use crate::udp::UdpLink;
 
-/// A user without processes: packets passed on by a fuzzed link reach no process.
+/// A user without processes: packets forwarded by a fuzzed link reach no process.
 const NOBODY: u32 = u32::MAX;
 
 /// A link that is given bytes instead of receiving them.

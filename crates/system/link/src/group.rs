@@ -1,7 +1,7 @@
 //! Multicast groups: a socket bound to the group's address, joined on one interface.
 //!
 //! The kernel gives a copy of each datagram to every joined socket of every process, including
-//! sockets of the sending host. So packets are never passed on here, and nothing is steered.
+//! sockets of the sending host. So packets of groups are never forwarded and never steered.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

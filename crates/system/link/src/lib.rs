@@ -4,7 +4,7 @@
 //! receives GRO datagrams into [`RxBuffers`], computes and verifies the ICRC, and shares the port
 //! with the other processes of the same user ([`adverb_local::Local`]). The kernel steers packets
 //! to the owner's socket by the slot in their QPN. A process receiving another process's packet
-//! passes the packet on to the owner.
+//! forwards the packet to the owner.
 //!
 //! # Why the sockets are never connected
 //!

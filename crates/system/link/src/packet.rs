@@ -9,7 +9,7 @@ use crate::types::AddrIndex;
 /// The length of a BTH, the shortest packet before its ICRC.
 pub(crate) const BTH_LEN: usize = 12;
 /// The length of the longest packet before its ICRC: the longest headers and the largest path MTU
-/// of any queue pair. Longer packets are not checked, kept or passed on.
+/// of any queue pair. Longer packets are not checked, kept or forwarded.
 pub(crate) const MAX_PACKET: usize = adverb_wire::MAX_HEADER_LEN + 4096;
 
 /// A packet with a valid ICRC.
@@ -19,7 +19,7 @@ pub struct RxPacket<'a> {
     pub src: SocketAddr,
     /// The local destination address.
     pub dst: IpAddr,
-    /// The link's index of `dst`; `None` if another process passed the packet on and this process
+    /// The link's index of `dst`; `None` if another process forwarded the packet and this process
     /// does not have the address.
     pub local: Option<AddrIndex>,
     /// The traffic class as received.
@@ -42,7 +42,7 @@ pub enum Proof {
     /// process: any user may have sent the packet. Only packets for queue pair 1 are given to the
     /// sink, for a process with the needed socket.
     Unproven,
-    /// Another process of this user received the packet and passed it on.
+    /// Another process of this user received and forwarded the packet.
     Relayed,
     /// As [`Proof::Relayed`], for a packet that is [`Proof::Unproven`] in both processes.
     RelayedUnproven,
@@ -53,7 +53,7 @@ pub enum Proof {
 
 impl Proof {
     /// Whether another process of this user gave the packet to this process: its sender, or a
-    /// receiver that passed it on.
+    /// receiver that forwarded it.
     #[must_use]
     pub fn is_handed_on(self) -> bool {
         matches!(self, Proof::Relayed | Proof::RelayedUnproven | Proof::Process)

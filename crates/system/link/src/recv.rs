@@ -1,5 +1,5 @@
-//! Receiving: splits GRO datagrams, checks each packet's ICRC, and passes other processes' packets
-//! on to their owners.
+//! Receiving: splits GRO datagrams, checks each packet's ICRC, and forwards other processes'
+//! packets to their owners.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +36,7 @@ const RC_ACK: u8 = 0x11;
 impl UdpLink {
     /// Receives without waiting, with one or a few system calls. Gives at most about `budget`
     /// packets to `sink` (a datagram of joined packets is never divided). Returns the number of
-    /// packets. Only 0 means that no more packets wait.
+    /// packets. More packets may wait unless the call returns 0.
     ///
     /// The packets of each socket keep their order, except that an ACK at the end of a run of
     /// requests comes before the requests.
@@ -327,7 +327,7 @@ impl UdpLink {
                     qpn => slot_of_qpn(qpn).is_some_and(|slot| self.local.owns(slot)),
                 })
             else {
-                // Never passed on again, so that no packet travels in circles.
+                // Never forwarded again, so that no packet travels in circles.
                 self.local.note_malformed();
                 continue;
             };

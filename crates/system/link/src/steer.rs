@@ -4,7 +4,7 @@
 //! index into the group. The kernel does not tell the indexes, and they shift when a member leaves.
 //! So the indexes are *measured*: the program steers a packet for [`PROBE_QPN`] to the index in the
 //! packet's PSN, and the receiving process tells the prober its slots. A wrong table only costs
-//! time, because a process passes misdirected packets on to their owners.
+//! time, because a process forwards misdirected packets to their owners.
 
 mod program;
 

@@ -18,7 +18,7 @@ pub struct Config {
     /// is 64.
     pub max_segments: usize,
     /// Attach a program that steers packets to their owners. Without the program, the receiving
-    /// process passes packets on.
+    /// process forwards the packets.
     pub steer: bool,
     /// The source ports from which packets of this machine are accepted.
     pub local_ports: LocalPorts,
@@ -52,8 +52,9 @@ pub enum LocalPorts {
     Any,
 }
 
-/// The index of one local address of a [`crate::UdpLink`]; the default is the first. An index is
-/// not reused while the link lives.
+/// The index of one local address of a [`crate::UdpLink`]; the default is the first. The index of
+/// an address is not reused while the link lives; the index of a group may be reused after the link
+/// has left the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AddrIndex(pub(crate) u16);
 
@@ -64,7 +65,7 @@ impl AddrIndex {
     }
 }
 
-/// The way of a packet.
+/// The source, the destination and the IP header fields of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The local source address. The UDP source port is always the link's own port.
@@ -104,6 +105,6 @@ pub enum RxFrom {
 pub enum FdKind {
     /// The UDP socket of an address.
     Udp(AddrIndex),
-    /// A socket for packets passed on by other processes.
+    /// A socket for packets from other processes of this user.
     HandOver,
 }

@@ -117,7 +117,7 @@ impl UdpLink {
     /// already. `scope_id` is the interface index of a link-local IPv6 address, else 0.
     ///
     /// If other processes share the address, this call measures the steering. This takes some
-    /// milliseconds, and at most about 200 if they do not answer.
+    /// milliseconds, and about 200 at most if a process does not answer.
     ///
     /// # Errors
     /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`], and other errors of opening a

@@ -1,5 +1,5 @@
 //! Attacks of another user of the machine: packets with foreign source addresses, descriptors with
-//! a waiting close, names. Run as root, because the strangers are other users.
+//! a blocking close, names. Run as root, because the strangers are other users.
 
 mod common;
 mod other;
@@ -136,7 +136,7 @@ fn tru_2_no_user_sends_under_anothers_address() {
     }
 }
 
-/// Connects and leaves descriptors with a waiting last close: once with a byte, and once in an
+/// Connects and leaves descriptors with a blocking last close: once with a byte, and once in an
 /// empty message behind another message.
 fn laden(name: &str) {
     for texts in [&[&b"x"[..]][..], &[&b""[..], &b""[..]][..]] {
@@ -160,7 +160,7 @@ fn laden(name: &str) {
     while asked().is_some() {}
 }
 
-/// TRU-2: a stranger leaves descriptors with a waiting close in connections; this process
+/// TRU-2: a stranger leaves descriptors with a blocking close in connections; this process
 /// continues.
 #[test]
 fn tru_2_what_strangers_leave_behind_holds_nobody_up() {

@@ -1,4 +1,4 @@
-//! Several processes on one port: slots, passing on, steering, death.
+//! Several processes on one port: slots, forwarding, steering, death.
 //!
 //! A child is this test binary started again with one test selected; `CHILD` tells this test to be
 //! the child.
@@ -40,7 +40,7 @@ impl Sender {
     }
 }
 
-/// Sends to each node until no packet is passed on.
+/// Sends to each node until no packet is forwarded.
 fn steered(sender: &mut Sender, nodes: &[&Member]) {
     let settled = wait(|| {
         nodes.iter().all(|node| {
@@ -127,7 +127,7 @@ fn steering_follows_members_that_join_and_leave() {
     let mut sender = Sender::new(port);
     let (a, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a]);
-    // Joining alone settles the steering: no packet is passed on. On a loaded machine a member may
+    // Joining alone settles the steering: no packet is forwarded. On a loaded machine a member may
     // answer late; then another member joins instead.
     let joined = (0..10).find_map(|_| {
         let before = a.link.stats().local.handed_on_out;

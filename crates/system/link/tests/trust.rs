@@ -172,7 +172,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
             link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
-        // A packet over the network for this slot is not passed on either.
+        // A packet over the network for this slot is not forwarded either.
         let mut batch = TxBatch::new();
         push(&mut batch, &link, &route, qpn(slot, 1), 0, 64);
         batch.flush(&link);
@@ -429,7 +429,7 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
 }
 
 /// Packets from an address of this machine count only from the own port, at an address where this
-/// process has a socket. All others are counted as dropped, and are not passed on.
+/// process has a socket. All others are counted as dropped, and are not forwarded.
 #[test]
 fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
     let own = |port| Config { local_ports: LocalPorts::Own, ..config(port) };

@@ -182,7 +182,7 @@ impl Local {
 
     /// Takes messages of this user's other processes, without waiting. Each message is received
     /// into `buffer`, which must have room for [`message::MAX_MESSAGE`] bytes. Packets go to
-    /// `take`, until `take` has passed on about `budget` packets. Returns this number.
+    /// `take`, until `take` has given about `budget` packets to its receiver. Returns this number.
     ///
     /// Only one thread takes messages at a time. Meanwhile the call returns 0 in other threads.
     pub fn receive(&self, buffer: &mut [u8], budget: usize, take: Taker<'_>) -> usize {

@@ -46,7 +46,7 @@ pub enum Arrived<'a> {
     },
 }
 
-/// Takes an arrived message, and returns the number of packets passed on.
+/// Takes an arrived message, and returns the number of packets given to the receiver.
 pub type Taker<'a> = &'a mut dyn FnMut(Arrived<'_>) -> usize;
 
 /// The result of [`crate::Local::deliver`].

@@ -41,7 +41,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets passed on to another process.
+    /// Packets forwarded to another process.
     handed_on_out,
     /// Packets dropped because the owning process did not empty its hand-over socket.
     handed_on_drop_full,

@@ -32,7 +32,7 @@ const ANYBODY: Insn = Insn(RETURN, 0, 0, u32::MAX);
 /// Steers probes by their PSN, other packets by the slot in their QPN, and MADs by the slot in the
 /// receiver's communication id. The kernel's hash decides for everything else, because the kernel
 /// falls back to the hash if the index is out of range. A request has a service instead of an id:
-/// the hash chooses a process, which passes the request on.
+/// the hash chooses a process, which forwards the request.
 pub(super) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
     let mut code = vec![
         Insn(LOAD, 0, 0, 4),

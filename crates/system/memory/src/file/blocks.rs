@@ -377,8 +377,8 @@ impl SharedFile {
     }
 
     /// Copies the first `len` bytes of a block to new memory, and touches only the pages with data.
-    /// Returns the number of bytes copied: 0 if the program has mapped other memory there, or if
-    /// the descriptor is closed.
+    /// Returns the number of bytes copied: 0 without such a block, if the program has mapped other
+    /// memory there, or if the descriptor is closed.
     pub fn copy_touched(&'static self, start: u64, to: u64, len: u64) -> u64 {
         let table = self.table();
         let Some(at) = table.beginning(start) else { return 0 };
