@@ -63,8 +63,8 @@ impl Block {
     }
 }
 
-/// The largest number of mappings of the file that a child gets copies of. A process may not have
-/// as many by default. Untouched room costs nothing.
+/// The largest number of mappings of the file that a child gets copies of. By default a process
+/// cannot have as many mappings. Untouched room costs nothing.
 pub(super) const PIECES: usize = 1 << 17;
 
 /// A part of a mapping of the file at the time of a fork.

@@ -60,8 +60,9 @@ fn call(function: &AtomicPtr<()>) {
     }
 }
 
-/// Whether the machine can hold the copies of a child: 0, else ENOMEM. Allocates nothing, because a
-/// signal handler that calls `_Fork` may have interrupted the allocator.
+/// Whether the process may fork: 0 if so, ENOMEM if the machine cannot hold the copies of a child,
+/// EAGAIN without descriptors for the pipe. Allocates nothing, because a signal handler that calls
+/// `_Fork` may have interrupted the allocator.
 pub(super) extern "C" fn may_fork() -> c_int {
     /// For less than this, available memory is not checked.
     const LITTLE: u64 = 1 << 20;
@@ -198,8 +199,8 @@ fn fill_from_beside(piece: &Piece) {
 }
 
 /// Makes the block private on which the forking thread runs, because the child needs this memory at
-/// its first instruction. The kernel then copies the memory as any other, and it is no block any
-/// more.
+/// its first instruction. The kernel then copies the memory as any other, and the memory is no
+/// block any more.
 fn keep_stack(file: &SharedFile) {
     let here = 0_u8;
     let here = (&raw const here) as u64;

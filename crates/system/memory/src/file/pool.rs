@@ -102,10 +102,15 @@ impl OwnedLock {
         }
     }
 
-    /// Sleeps until the lock is released. 1. This thread increments `waiters`. 2. It reads
-    /// `turn`. 3. It reads `owner` again. 4. It sleeps while `turn` is unchanged. The releasing
-    /// thread stores `owner` and then reads `waiters`. All accesses are SeqCst, so at least one of
-    /// the two threads sees the other.
+    /// Sleeps until the lock is released.
+    ///
+    /// 1. This thread increments `waiters`.
+    /// 2. It reads `turn`.
+    /// 3. It reads `owner` again, and returns if the lock is free.
+    /// 4. It sleeps while `turn` is unchanged.
+    ///
+    /// The releasing thread stores `owner` and then reads `waiters`. All accesses are SeqCst, so at
+    /// least one of the two threads sees the other.
     fn sleep(&self) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let turn = self.turn.load(Ordering::SeqCst);
