@@ -5,7 +5,7 @@
 //! the claim. After a change of user the process connects as the new user, and other processes of
 //! the old user refuse the connection (TRU-1). There are two cases:
 //!
-//! * * The process has given up the old user for good (`setuid` of root), and has no queue pair,
+//! * The process has given up the old user for good (`setuid` of root), and has no queue pair,
 //!   address or service yet. Then the process claims a slot anew: [`Local::follow_user`]. Daemons
 //!   open a device as root, drop their privileges, and then work.
 //! * In all other cases a call that needs another process of this host fails at once with an error

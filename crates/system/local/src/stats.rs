@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A snapshot of the counters of this process for other processes, since this process
-        /// began.
+        /// A snapshot of this process's counters of its traffic with other processes, since the
+        /// process began.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LocalStats {
             $($(#[$doc])* pub $name: u64,)*

@@ -175,7 +175,7 @@ pub type Ranges = Vec<(IpAddr, u8)>;
 /// The kernel does not answer.
 pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
     let (mut found, mut tentative) = (Ranges::new(), Vec::new());
-    // Only a family, which could restrict the dump; 0 is all.
+    // Family 0 asks for all families, and no other field narrows the dump.
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETADDR, &[0; IFADDRMSG], &mut |item| {
         let attributes = netlink::attributes(item.get(IFADDRMSG..).unwrap_or_default());
         // Before detection has passed, the address may be another host's.

@@ -101,9 +101,11 @@ fn accept(fd: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// Closes descriptors made by others, without waiting. 1. A new thread takes its own table of
-/// descriptors, a copy of the process's. 2. The caller closes the descriptors, and this is not the
-/// last close. 3. The thread ends, and its end makes the last close.
+/// Closes descriptors made by others, without waiting.
+///
+/// 1. A new thread takes its own table of descriptors, a copy of the process's.
+/// 2. The caller closes the descriptors. This is not the last close.
+/// 3. The thread ends. Its end makes the last close, and does not wait.
 pub fn close_received(fds: Vec<OwnedFd>) {
     if fds.is_empty() {
         return;

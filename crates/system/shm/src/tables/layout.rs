@@ -21,7 +21,7 @@ pub struct Identity {
     /// The start time in clock ticks since boot (`/proc/PID/stat`). Together with `pid` the start
     /// time identifies a process even after the kernel reuses the number.
     pub start_time: u64,
-    /// A random number, different for all tables.
+    /// A random number identifying the tables.
     pub nonce: u64,
 }
 

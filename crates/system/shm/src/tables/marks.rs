@@ -2,7 +2,7 @@
 //! waits until the marks are cleared.
 //!
 //! A mark names a queue pair and a key. An owner taking an object back waits only for the marks
-//! with the name of the object.
+//! naming this object.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -8,7 +8,7 @@
 //!
 //! 1. A peer's thread sets its mark, which names the queue pair and the key ([`Use`]).
 //! 2. The thread checks the two entries, uses the memory, and clears its mark.
-//! 3. The owner makes an entry invalid, and reads the marks with the name of the entry.
+//! 3. The owner makes an entry invalid, and reads the marks naming the entry.
 //! 4. The owner waits until each of these marks has changed once, or until another proof shows the
 //!    thread to be out ([`Inside::retain`]).
 //!

@@ -23,7 +23,7 @@ const SIZE_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 20;
 const MASK: u64 = (1 << GENERATION_BITS) - 1;
 
-/// The longest message with room promised by an offer.
+/// The longest message for which an offer can promise room.
 pub const LONGEST_OFFER: u32 = (1 << SIZE_BITS) - 2;
 
 /// The offers of a queue pair.

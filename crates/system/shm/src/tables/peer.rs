@@ -1,5 +1,5 @@
-//! The peer's side of the tables: looking up entries, and waiting until the peer's threads have
-//! stopped using an object taken back by its owner.
+//! A peer's tables, as seen from this process: looking up entries, and waiting until the peer's
+//! threads have stopped using an object taken back by this process.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
