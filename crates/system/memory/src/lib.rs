@@ -22,7 +22,7 @@
 //!
 //! | | the owner | the peer | cost for the peer |
 //! |---|---|---|---|
-//! | shared | [`SharedFile::place`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; atomics are CPU instructions |
+//! | shared | [`SharedFile::place`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; CPU atomics |
 //! | private | nothing | [`Cma`] | a system call and a copy |
 //!
 //! [`SharedFile`] says which memory lies in the file, and why no memory is ever moved there.

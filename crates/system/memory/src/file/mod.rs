@@ -17,14 +17,14 @@
 //!
 //! | the program | effect, and mechanism |
 //! |---|---|
-//! | grows a block (`mremap`, raw or not) | zeroes: each block has its own range of the file, with a gap behind the block |
+//! | grows a block (`mremap`, raw or not) | zeroes: each block has its own range of the file, with a gap behind |
 //! | grows a part that was cut off or split before | zeroes: the preload sees the call ([`remap`]) |
 //! | moves, splits or protects a block | the bytes stay: the kernel is asked each time which part is mapped where |
 //! | gives pages up (`madvise`) | zeroes: the preload sees the call, [`SharedFile::advise`] frees the file's pages |
-//! | forks | a private copy in the child, made before `fork` returns ([`fork`]); a child made in another way has no such pages |
+//! | forks | a private copy in the child, made before `fork` returns ([`fork`]); other children have no such pages |
 //! | waits on a futex | as always: the pages under the futex never change |
-//! | asks for huge pages | huge pages of private memory if the block is new, or of the file when the block is registered ([`huge`]) |
-//! | frees or reallocates a block | ordinary memory, given back to the allocator of the block. For a registered block this happens when its last registration ends |
+//! | asks for huge pages | huge private pages if the block is new, or huge pages of the file at registration ([`huge`]) |
+//! | frees or reallocates a block | ordinary memory, given back to its allocator; if registered, after the last registration |
 //! | unmaps a registered block | as with a NIC, keys still open the old pages, until they are deregistered |
 //!
 //! The device reaches a registered block through its own mapping ([`Placed::addr`]), which no call
