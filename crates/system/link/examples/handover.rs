@@ -1,5 +1,5 @@
-//! What a message between two links costs that takes the hand-over connection: to and fro, and in
-//! one direction.
+//! Measures the cost of a message over the hand-over connection between two links: to and fro, and
+//! in one direction.
 //!
 //! `cargo run --release -p adverb-link --example handover -- [ROUNDS]`
 
@@ -55,7 +55,7 @@ impl Side {
     }
 }
 
-/// Microseconds of a message to and fro.
+/// Microseconds for a message to and fro.
 fn turns(a: &mut Side, b: &mut Side) -> f64 {
     let (to_a, to_b) = (a.link.local().slots()[0], b.link.local().slots()[0]);
     let (ping, pong) = (Side::message(to_b, 1, 64), Side::message(to_a, 1, 64));
@@ -77,7 +77,7 @@ fn turns(a: &mut Side, b: &mut Side) -> f64 {
     })
 }
 
-/// Time of a message in one direction.
+/// The time for a message in one direction.
 fn stream(a: &mut Side, b: &mut Side, packets: usize, len: usize) -> Duration {
     let to = b.link.local().slots()[0];
     let message = Side::message(to, packets, len);

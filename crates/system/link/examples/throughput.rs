@@ -12,7 +12,7 @@ use adverb_link::{Config, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink
 use adverb_local::Local;
 use adverb_local::SLOT_SHIFT;
 
-/// Bytes the sender keeps in flight: less than a receive buffer.
+/// The sender's bytes in flight: less than a receive buffer.
 const WINDOW: u64 = 256 << 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             while !stop.load(Relaxed) {
                 let mut bytes = 0;
                 let result = link.recv(RxFrom::Addr(at), &mut buffers, 64, &mut |packet| {
-                    // What a responder does: place the payload.
+                    // Place the payload, as a responder does.
                     let data = &packet.bytes[12..];
                     if cursor + data.len() > memory.len() {
                         cursor = 0;
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while sent.saturating_sub(received.load(Relaxed)) > WINDOW {
             std::thread::yield_now();
             if waiting.elapsed() > Duration::from_millis(50) {
-                // Lost packets: count them out.
+                // Packets were lost: stop waiting for them.
                 sent = received.load(Relaxed);
             }
         }

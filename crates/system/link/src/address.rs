@@ -23,25 +23,25 @@ pub(crate) struct AddressSocket {
     pub(crate) local: SocketAddr,
     pub(crate) v6: bool,
     pub(crate) fd: Fd,
-    /// Held while datagrams are taken and handed to the sink, so that the order of packets is kept.
-    /// With it the origin of those from the source seen last.
+    /// Held while datagrams are received and given to the sink, to keep the order of packets.
+    /// Contains the origin of the most recent source.
     pub(crate) receiving: Mutex<LastOrigin>,
-    /// Everything was read that another user may have sent from this address before the port here
-    /// was this user's.
+    /// All packets possibly sent by another user from this address, before this user held its port,
+    /// have been read.
     pub(crate) vouches: AtomicBool,
-    /// The kernel refused a GSO run that it then took packet by packet.
+    /// The kernel refused a GSO run and then accepted its packets singly.
     pub(crate) no_gso: AtomicBool,
     pub(crate) steer: SteerState,
 }
 
-/// What a socket that receives needs.
+/// Sets the options of a receiving socket.
 pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), LinkError> {
     let set = |level, name, value| {
         sys::set_option(fd, level, name, value)
             .map_err(|error| LinkError::from_io("set up a UDP socket", error))
     };
     if v6 {
-        // Linux rxe and NICs send a zero UDP checksum over IPv6 too.
+        // Linux rxe and NICs send a zero UDP checksum over IPv6, too.
         set(sys::SOL_UDP, sys::UDP_NO_CHECK6_RX, 1)?;
         set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
         set(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
@@ -49,7 +49,7 @@ pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), 
         set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         set(libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
     }
-    // Kernels before 5.0 have no GRO for UDP sockets: slower, nothing else.
+    // Kernels before 5.0 have no GRO for UDP sockets, which only costs speed.
     let _ = sys::set_option(fd, sys::SOL_UDP, sys::UDP_GRO, 1);
     sys::grow_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
     sys::grow_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);

@@ -1,4 +1,4 @@
-//! Where packets whose ICRC was right enter: faults on request, and the capture.
+//! The entry of packets with a valid ICRC: faults on request, and the capture.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use crate::packet::{RxPacket, Sink};
 use crate::stats::{Counters, add};
 use crate::types::Config;
 
-/// Faults on request and a capture, between the sockets and whoever takes packets.
+/// Faults on request and a capture, between the sockets and the receiver of packets.
 pub struct Tap {
-    /// There are faults or a capture: packets that arrive take the long way.
+    /// There are faults or a capture, so received packets take the slow path.
     is_on: bool,
     faults: Option<Faults>,
     pub(crate) capture: Option<Arc<Capture>>,
@@ -38,8 +38,8 @@ impl Tap {
         }
     }
 
-    /// Gives a packet to the sink, unless a fault says otherwise; answers how often it did. `id` is
-    /// the IPv4 identification it came with.
+    /// Gives a packet to the sink, unless a fault changes this; returns how often the sink got the
+    /// packet. `id` is the packet's IPv4 identification.
     #[inline]
     pub(crate) fn admit(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
         if !self.is_on {
@@ -69,7 +69,7 @@ impl Tap {
         ruling.copies + self.give(ruling.after.iter().map(|kept| kept.packet()), sink)
     }
 
-    /// Gives held packets to the sink whose time has come; answers how many.
+    /// Gives delayed packets to the sink when due; returns their number.
     pub(crate) fn release_held(&self, sink: Sink<'_>) -> usize {
         let Some(faults) = &self.faults else { return 0 };
         let due = faults.release();
@@ -82,13 +82,13 @@ impl Tap {
         packets.map(sink).count()
     }
 
-    /// When a packet that a fault holds is due at the latest; `None` when none is held.
-    /// [`UdpLink::recv`](crate::UdpLink::recv) gives it out.
+    /// The time until a packet delayed by a fault is due, at the latest; `None` if no packet is
+    /// delayed. [`UdpLink::recv`](crate::UdpLink::recv) gives the packet to its sink.
     pub fn held_for(&self) -> Option<Duration> {
         self.faults.as_ref()?.due_in()
     }
 
-    /// Tells the faults that a queue pair was created, the `nth` of its process from 1.
+    /// Tells the faults about a new queue pair, the `nth` of its process from 1.
     pub fn add_qp(&self, qpn: u32, nth: u32) {
         if let Some(faults) = &self.faults {
             faults.add_qp(qpn, nth);
@@ -102,8 +102,8 @@ impl Tap {
         }
     }
 
-    /// Only when they were delivered is it known that the owner took the packets; its answer may
-    /// be recorded before.
+    /// Records delivered packets. Only after the delivery is it known that the owner took the
+    /// packets, so the owner's answer may be recorded first.
     pub(crate) fn record_delivered(&self, envelope: &Envelope, packets: &[u8], began: u64) {
         let Some(capture) = &self.capture else { return };
         let flow = Flow {
@@ -116,15 +116,15 @@ impl Tap {
         capture.flush();
     }
 
-    /// Flips a bit and lets the ICRC check find it.
+    /// Flips a bit and lets the ICRC check find the damage.
     fn damage(&self, packet: &RxPacket<'_>, id: u16, draw: u64, fault: &Fault) {
         let dst = SocketAddr::new(packet.dst, self.port);
         let mut whole = packet.bytes.to_vec();
         whole.extend_from_slice(&icrc::compute(&packet.src, &dst, id, packet.bytes));
         let mut solver = Solver::new();
         let mut bad = flipped(&whole, draw);
-        // Over IPv4 one damaged packet in 65536 passes, as the identification is solved for: that
-        // one is damaged again.
+        // Over IPv4, one damaged packet in 65536 passes, because the check solves for the
+        // identification. Such a packet is damaged again.
         for again in 1..64 {
             if icrc::verify(&mut solver, &packet.src, &dst, id, &bad).is_none() {
                 break;
@@ -137,7 +137,7 @@ impl Tap {
         }
     }
 
-    /// Counts what befell a packet of any carrier, and says it at level `debug`.
+    /// Counts a fault of a packet of any carrier, and logs it at level `debug`.
     pub fn count_fault(&self, fault: &Fault, head: &Head, from: &dyn Display) {
         let counters = &self.counters;
         for (hit, counter) in [

@@ -1,4 +1,4 @@
-//! UDP sockets as all of the link's begin.
+//! The common beginning of all UDP sockets of the link.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) fn socket_addr(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
     }
 }
 
-/// A UDP socket that sends with DF and a known identification: the ICRC covers both.
+/// A UDP socket that sends with DF and a known identification, because the ICRC covers both.
 pub(crate) fn bare_socket(table: &Arc<FdTable>, ip: IpAddr) -> Result<Fd, LinkError> {
     const DOING: &str = "open a UDP socket";
     let v6 = ip.is_ipv6();

@@ -1,27 +1,27 @@
-//! What a receiving thread keeps from call to call: room for datagrams, and what it knows of the
-//! one in hand.
+//! The state of a receiving thread between calls: room for datagrams, and the state of the current
+//! datagram.
 
 use adverb_wire::icrc::Solver;
 
 use adverb_os::sys::RecvVec;
 
-/// Buffers to receive into: one set for each receiving thread.
+/// Buffers for receiving: one set for each receiving thread.
 pub struct RxBuffers {
     pub(crate) vec: RecvVec,
-    /// How many datagrams to ask for next.
+    /// The number of datagrams to request next.
     pub(crate) next: usize,
-    /// Packets of the datagram in hand that go to another process, as a message without its header.
+    /// Packets of the current datagram for another process, as a message without its header.
     pub(crate) misdirected: Vec<u8>,
     pub(crate) solver: Solver,
 }
 
 impl RxBuffers {
-    /// Room for that many GRO datagrams of 64 KiB in one system call, 1 to 16.
+    /// Room for `datagrams` GRO datagrams of 64 KiB in one system call, 1 to 16.
     pub fn new(datagrams: usize) -> Self {
         RxBuffers { vec: RecvVec::new(datagrams), next: 1, misdirected: Vec::new(), solver: Solver::new() }
     }
 
-    /// Where a message between processes is received to.
+    /// The buffer for messages between processes.
     pub(crate) fn scratch(&mut self) -> &mut [u8] {
         self.vec.scratch()
     }

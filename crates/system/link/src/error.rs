@@ -1,4 +1,4 @@
-//! What can go wrong while a link is set up, in words.
+//! Errors of setting up a link.
 
 use std::fmt;
 use std::io;
@@ -8,11 +8,11 @@ use adverb_os::sys;
 use adverb_os::{OsError, User, owner};
 use thiserror::Error;
 
-/// Why a link or an address could not be had.
+/// Why a link or an address was not available.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// Somebody else owns the UDP port at this address.
+    /// Another program or the kernel holds the UDP port at this address.
     #[error(fmt = port_taken)]
     PortTaken {
         /// The local address.
@@ -21,34 +21,34 @@ pub enum LinkError {
         port: u16,
         /// The user of this process.
         uid: u32,
-        /// The users of the sockets there, by the kernel's table; none where it does not say.
+        /// The users of the sockets there, by the kernel's table; empty if the kernel does not say.
         holders: Vec<u32>,
     },
     /// The machine has no such address (any more).
     #[error("no interface of this machine has the address {ip}")]
     NoSuchAddress {
-        /// The address asked for.
+        /// The requested address.
         ip: IpAddr,
     },
-    /// The kernel does not let a socket be bound to an IPv6 address yet.
+    /// The kernel does not allow binding a socket to an IPv6 address yet.
     #[error(
         "the address {ip} cannot be used yet: the kernel still asks whether another host has it (IPv6 duplicate address \
          detection, which needs a carrier)"
     )]
     Tentative {
-        /// The address asked for.
+        /// The requested address.
         ip: IpAddr,
     },
     /// IPv6 (or IPv4) is switched off on this machine.
     #[error("this machine has IPv{} switched off, so {ip} cannot be used", if ip.is_ipv6() { 6 } else { 4 })]
     FamilyUnsupported {
-        /// The address asked for.
+        /// The requested address.
         ip: IpAddr,
     },
-    /// The link holds as many sockets as it can.
+    /// The link holds its largest number of sockets.
     #[error("the link already holds {limit} sockets, its limit")]
     TooManySockets {
-        /// That many.
+        /// The limit.
         limit: usize,
     },
     /// Any other error of the operating system.
@@ -88,11 +88,11 @@ impl LinkError {
         OsError::from_io(doing, error).into()
     }
 
-    /// The port cannot be had at an address.
+    /// The error for a port that is not available at an address.
     pub(crate) fn port_taken(ip: IpAddr, port: u16) -> Self {
         let uid = sys::effective_uid();
         let all = owner::port_holders(ip, port);
-        // By its number the kernel is root, who may be the own user.
+        // By its user number the kernel is root, and root may be the own user.
         let unclear = all.iter().any(|holder| holder.kernel && holder.uid == uid);
         let holders = if unclear { Vec::new() } else { all.iter().map(|holder| holder.uid).collect() };
         LinkError::PortTaken { ip, port, uid, holders }

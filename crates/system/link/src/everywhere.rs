@@ -1,11 +1,11 @@
-//! The port at every address, so that one user has it on a machine.
+//! Holds the port at every address, so that only one user of a machine has the port.
 //!
-//! A socket that has the port at one address may send from others: one that is bound to a group or
-//! to a broadcast address sends from whatever the route says, `IP_PKTINFO` names any address of the
-//! machine, and with `IPV6_FREEBIND` any address at all. So a source says whose a packet is only if
-//! no other user has the port anywhere. Before a link opens the port at an address it therefore
-//! binds a socket to all addresses of the family, which no other user's can stand beside. Nothing
-//! is received there.
+//! A socket with the port at one address may send from other addresses. A socket bound to a group
+//! or to a broadcast address sends from the address chosen by the route. `IP_PKTINFO` selects any
+//! address of the machine, and `IPV6_FREEBIND` any address at all. So a source address proves the
+//! user only if no other user has the port at any address. Before a link opens the port at an
+//! address, it therefore binds a socket to all addresses of the family. No socket of another user
+//! can be bound beside it. This socket receives nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
 use crate::types::{Config, LocalPorts};
 
-/// The sockets that hold the port for all addresses of IPv4 and of IPv6.
+/// The sockets holding the port for all IPv4 addresses and for all IPv6 addresses.
 #[derive(Default)]
 pub(crate) struct Everywhere(Mutex<[Option<Fd>; 2]>);
 
 impl Everywhere {
-    /// Holds the port at all addresses of the family of `ip`, from the first call on.
+    /// Holds the port at all addresses of `ip`'s family, from the first call on.
     pub(crate) fn hold(&self, table: &Arc<FdTable>, ip: IpAddr, config: &Config) -> Result<(), LinkError> {
         let mut held = self.0.lock();
         let held = &mut held[usize::from(ip.is_ipv6())];
@@ -36,7 +36,7 @@ impl Everywhere {
     }
 }
 
-/// A socket that has the port at all addresses of a family, and receives nothing.
+/// A socket with the port at all addresses of a family, which receives nothing.
 fn open(table: &Arc<FdTable>, ip: IpAddr, port: u16) -> Result<Fd, LinkError> {
     let fail = |error| LinkError::from_io("hold a UDP port", error);
     let everywhere: IpAddr =
@@ -55,8 +55,8 @@ fn open(table: &Arc<FdTable>, ip: IpAddr, port: u16) -> Result<Fd, LinkError> {
     Ok(fd)
 }
 
-/// Does somebody hold the port who is not of the own user, at any address of the family? Then it
-/// cannot be opened at this one.
+/// Whether another user holds the port at any address of the family. If so, this user cannot open
+/// the port at `ip`: returns the error.
 #[must_use]
 pub fn port_of_others(ip: IpAddr) -> Option<LinkError> {
     let taken = open(&FdTable::new(), ip, Config::default().port).err();

@@ -1,4 +1,4 @@
-//! What fuzzing calls: what sockets would bring, without them.
+//! For fuzzing: packets and messages as sockets would bring them, without sockets.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::steer::Probe;
 use crate::types::{AddrIndex, Config, LocalPorts};
 use crate::udp::UdpLink;
 
-/// A user that no process runs as: what a fuzzed link hands on reaches nobody.
+/// A user without processes: packets forwarded by a fuzzed link reach no process.
 const NOBODY: u32 = u32::MAX;
 
 /// A link that is given bytes instead of receiving them.
@@ -23,7 +23,7 @@ pub struct Fed {
 }
 
 impl Fed {
-    /// A link with sockets at these addresses that does not measure steering.
+    /// A link with sockets at these addresses, which does not measure steering.
     ///
     /// # Errors
     /// As [`adverb_local::Local::new`] and [`UdpLink::add_address`].
@@ -43,13 +43,13 @@ impl Fed {
         &self.link
     }
 
-    /// The user whose probes it answers.
+    /// The user of the probes that the link answers.
     #[must_use]
     pub fn uid(&self) -> u32 {
         NOBODY
     }
 
-    /// A UDP datagram of packets of `stride` bytes comes to the address.
+    /// Handles a UDP datagram of packets of `stride` bytes for the address.
     pub fn datagram(
         &self,
         to: AddrIndex,
@@ -69,7 +69,7 @@ impl Fed {
             + self.link.tap.release_held(sink)
     }
 
-    /// A message comes from another process of the user.
+    /// Handles a message from another process of the user.
     pub fn message(&self, bytes: &[u8], sink: Sink<'_>) -> usize {
         let sockets = self.link.sockets();
         fuzzing::message(&self.link.local, bytes, &mut |arrived| {
@@ -78,7 +78,7 @@ impl Fed {
     }
 }
 
-/// Reads a probe and writes it again.
+/// Parses a probe and writes it again.
 #[must_use]
 pub fn probe_again(bytes: &[u8]) -> Option<Vec<u8>> {
     Probe::parse(bytes).map(|probe| probe.encode())

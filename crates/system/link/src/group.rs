@@ -1,8 +1,7 @@
-//! Multicast groups: a socket bound to the group's address, which has joined it on one interface.
+//! Multicast groups: a socket bound to the group's address, joined on one interface.
 //!
-//! The kernel gives a copy of each datagram to every socket that joined, in whichever process,
-//! those of this host that sent it included. So no packet is handed on here, and nothing is
-//! steered.
+//! The kernel gives a copy of each datagram to every joined socket of every process, including
+//! sockets of the sending host. So packets of groups are never forwarded and never steered.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,9 +28,9 @@ impl AddressSocket {
         let fail = |error| LinkError::from_io("join a multicast group", error);
         let fd = bare_socket(table, group)?;
         let set = |level, name, value| sys::set_option(&fd, level, name, value).map_err(fail);
-        // Each socket is given its own copy, of whichever process it is.
+        // Each socket gets its own copy, in every process.
         set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-        // Beside the socket that holds the port everywhere.
+        // Allows this socket beside the socket that holds the port at all addresses.
         set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         address::receive_options(&fd, group.is_ipv6(), config)?;
         looped::only_from_port(&fd, group, config)?;
@@ -50,13 +49,13 @@ impl AddressSocket {
         })
     }
 
-    /// Is it a group's, not an address of this machine?
+    /// Whether the address is a group's, and not an address of this machine.
     pub(crate) fn is_group(&self) -> bool {
         self.local.ip().is_multicast()
     }
 }
 
-/// The interface counts in the address of a group that is not known beyond its link.
+/// The address of a group with interface-local or link-local scope includes the interface.
 fn scope_of(group: IpAddr, interface: u32) -> u32 {
     match group {
         IpAddr::V6(v6) if matches!(v6.octets()[1] & 15, 1 | 2) => interface,
@@ -65,7 +64,7 @@ fn scope_of(group: IpAddr, interface: u32) -> u32 {
 }
 
 impl UdpLink {
-    /// Has what leaves for multicast groups from a local address leave through this interface.
+    /// Sends multicast packets from a local address through this interface.
     pub fn multicast_from(&self, local: AddrIndex, interface: u32) {
         let Some(socket) = self.socket(local) else { return };
         if let Err(error) = sys::multicast_interface(&socket.fd, socket.v6, interface) {
@@ -73,7 +72,7 @@ impl UdpLink {
         }
     }
 
-    /// The socket address of a group for packets that leave through an interface.
+    /// The socket address of a group for packets through an interface.
     pub fn group_address(&self, group: IpAddr, interface: u32) -> SocketAddr {
         address::socket_addr(group, scope_of(group, interface), self.config.port)
     }

@@ -1,5 +1,5 @@
-//! The ICRC of what this socket sends and receives: the flow's addresses and ports in
-//! `adverb-wire`'s terms.
+//! The ICRC of packets sent and received here: passes the flow's addresses and ports to
+//! `adverb-wire`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,7 +19,7 @@ fn metas(src: &SocketAddr, dst: &SocketAddr, id: u16, covered: usize) -> (IpMeta
     (ip, UdpMeta { src_port: src.port(), dst_port: dst.port(), len })
 }
 
-/// Mixed families never leave the machine (the kernel refuses them); any value does.
+/// The kernel refuses mixed families, so such packets never leave the machine; any value will do.
 fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -27,14 +27,14 @@ fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The ICRC of a packet, BTH through pad, that leaves with this IPv4 identification.
+/// The ICRC of a packet, BTH through pad, sent with this IPv4 identification.
 pub(crate) fn compute(src: &SocketAddr, dst: &SocketAddr, id: u16, packet: &[u8]) -> [u8; ICRC_LEN] {
     let (ip, udp) = metas(src, dst, id, packet.len());
     IcrcState::new(&ip, &udp, packet).finish()
 }
 
-/// Checks a packet, BTH through ICRC; gives back its IPv4 identification (0 over IPv6). `hint` is
-/// tried first.
+/// Checks a packet, BTH through ICRC; returns its IPv4 identification (0 over IPv6). Tries `hint`
+/// first.
 pub(crate) fn verify(
     solver: &mut Solver,
     src: &SocketAddr,

@@ -1,33 +1,33 @@
 //! Carries RoCEv2 packets over UDP port 4791 for one process, without privileges.
 //!
-//! One [`UdpLink`] holds a UDP socket per local address. It sends GSO runs from a [`TxBatch`],
+//! A [`UdpLink`] holds one UDP socket for each local address. It sends GSO runs from a [`TxBatch`],
 //! receives GRO datagrams into [`RxBuffers`], computes and verifies the ICRC, and shares the port
-//! with the other processes of the same user ([`adverb_local::Local`]): the kernel steers packets
-//! to the owner's socket by the slot in their QPN, and what arrives at the wrong process is handed
-//! on to the owner.
+//! with the other processes of the same user ([`adverb_local::Local`]). The kernel steers packets
+//! to the owner's socket by the slot in their QPN. A process receiving another process's packet
+//! forwards the packet to the owner.
 //!
 //! # Why the sockets are never connected
 //!
 //! The ICRC covers the IPv4 identification. An unconnected UDP socket with DF set sends
-//! identification 0, and 0, 1, 2 … inside a software GSO run, so the sender can compute the ICRC; a
-//! connected one sends a counter nobody can know. A receiver cannot see the identification and
-//! solves for it.
+//! identification 0, and 0, 1, 2 … inside a software GSO run, so the sender can compute the ICRC. A
+//! connected socket sends a counter with an unknown value. A receiver cannot see the
+//! identification, and solves for it.
 //!
 //! # Trust
 //!
-//! A packet from the wire is not trusted: it must carry a right ICRC before
-//! anything but its length is looked at; and if its source is an address of this machine, it must
-//! come from the port, at an address where this process has a socket. As the link holds the port at
-//! all addresses, only the own user can have sent it ([`LocalPorts`]).
+//! A packet from the wire is not trusted. Its length is checked first, and then its ICRC, before
+//! any other field is used. If the source is an address of this machine, the packet must come from
+//! the link's port, at an address where this process has a socket. The link holds the port at all
+//! addresses, so only the own user can have sent such a packet ([`LocalPorts`]).
 //!
 //! # Decorators
 //!
-//! There is deliberately no trait over the link. Two decorators are built in, as they need what no
-//! closure around the sink sees (packets before the ICRC is checked, headers as on the wire):
-//! faults on request ([`Config::faults`]) and a capture file ([`Config::capture`]). Both off cost a
-//! branch a packet received and a run sent. Carriers without UDP packets (rings) have decorators in
-//! the device, with the same rules ([`faults::Faults::judge_as`]) and the same file
-//! ([`Capture::near`]).
+//! There is deliberately no trait over the link. Two decorators are built in: faults on request
+//! ([`Config::faults`]) and a capture file ([`Config::capture`]). They need data not visible to a
+//! closure around the sink: packets before the ICRC check, and headers as on the wire. With both
+//! off, the cost is one branch for each packet received and each run sent. Carriers without UDP
+//! packets (rings) have decorators in the device, with the same rules
+//! ([`faults::Faults::judge_as`]) and the same file ([`Capture::near`]).
 
 #![forbid(unsafe_code)]
 

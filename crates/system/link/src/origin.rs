@@ -1,10 +1,10 @@
-//! Where packets come from: those of this machine count only if they come from the port that the
-//! own user holds.
+//! The origin of packets: a packet from this machine counts only if it comes from the own user's
+//! port.
 //!
-//! Any program of this machine may send to the port from an address of the machine, with a right
-//! ICRC. What it cannot do is to send from the port itself while this process holds that everywhere
-//! ([`crate::everywhere`]). So a packet whose source is an address of this machine is taken only if
-//! this process has a socket there, and the packet comes from its port.
+//! Any program of this machine may send to the port from an address of the machine, with a valid
+//! ICRC. But no other user's program can send from the port itself while this process holds the
+//! port at all addresses ([`crate::everywhere`]). So a packet with a source address of this machine
+//! is accepted only if this process has a socket at the address, and the source port is the link's.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,9 +21,9 @@ use crate::stats::add;
 use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
 
-/// Reads of one socket at most, before a new one counts.
+/// The most reads of one socket before a new socket counts.
 const MOST_READ: usize = 1024;
-/// How long a thread that receives is waited for then.
+/// How long a concurrent receiving thread is waited for then.
 const RECEIVER_WAIT: Duration = Duration::from_millis(20);
 
 impl UdpLink {
@@ -57,22 +57,22 @@ impl UdpLink {
         match is_own {
             false => Origin::Good,
             true if src.port() != self.config.port => Origin::Forged,
-            // Of link-local addresses the scope counts, too.
+            // The scope of a link-local address counts, too.
             true if here.any(|socket| socket.local == src && socket.vouches.load(Acquire)) => Origin::Good,
             true => Origin::Unproven,
         }
     }
 
-    /// From now on packets from the port at this socket's address count. What came from there while
-    /// another user had the port may still wait in the other sockets: it is read first, and judged
-    /// as it was.
+    /// Makes packets from the port at this socket's address count from now on. The other sockets
+    /// may still contain packets sent from there while another user had the port. Such packets are
+    /// read first, and judged by the old state.
     pub(crate) fn vouch(&self, new: &AddressSocket) {
         let sockets = self.sockets();
         let mut buffers = RxBuffers::new(1);
         for socket in sockets.addresses.iter().flatten().filter(|socket| socket.index != new.index) {
             let keep = &mut |packet: RxPacket<'_>| self.pending.keep(&packet, &self.counters);
             for _ in 0..MOST_READ {
-                // Whoever receives there just now reads the same queue, and is waited for.
+                // A concurrent receiver reads the same queue, so wait until it is done.
                 drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
                 match sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO) {
                     Ok(1) => self.recv_address(&sockets, socket, &mut buffers, 64, keep),
@@ -89,11 +89,11 @@ impl UdpLink {
         self.own_addresses.renew();
     }
 
-    /// Counts packets that are not what they say, and names them now and then.
+    /// Counts packets with a false or unproven source, and logs some of them.
     pub(crate) fn drop_local(&self, src: SocketAddr, packets: u64) {
         let before = self.counters.rx_drop_local_port.load(Relaxed);
         add(&self.counters.rx_drop_local_port, packets);
-        // Each time there are twice as many.
+        // Whenever the count has doubled.
         if before == 0 || (before + packets).ilog2() > before.ilog2() {
             let port = self.config.port;
             let why = if src.port() == port {

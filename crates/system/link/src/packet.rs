@@ -1,4 +1,4 @@
-//! Packets that were received: lent to whoever takes them, or kept until then.
+//! Received packets: borrowed by the receiver, or kept until there is one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,59 +6,60 @@ use adverb_local::{Envelope, LocalPacket};
 
 use crate::types::AddrIndex;
 
-/// Length of a BTH, the least a packet has before its ICRC.
+/// The length of a BTH, the shortest packet before its ICRC.
 pub(crate) const BTH_LEN: usize = 12;
-/// Bytes of the longest packet before its ICRC: all that any queue pair takes, headers and the
-/// largest path MTU. Nothing longer is summed up, kept or handed on.
+/// The length of the longest packet before its ICRC: the longest headers and the largest path MTU
+/// of any queue pair. Longer packets are not checked, kept or forwarded.
 pub(crate) const MAX_PACKET: usize = adverb_wire::MAX_HEADER_LEN + 4096;
 
-/// A packet whose ICRC was right.
+/// A packet with a valid ICRC.
 #[derive(Clone, Copy, Debug)]
 pub struct RxPacket<'a> {
-    /// Who sent it, with the real source port.
+    /// The sender, with the real source port.
     pub src: SocketAddr,
-    /// The local address it was sent to.
+    /// The local destination address.
     pub dst: IpAddr,
-    /// The link's index of `dst`; `None` when it was handed on by a process that has an address
-    /// which this one has not.
+    /// The link's index of `dst`; `None` if another process forwarded the packet and this process
+    /// does not have the address.
     pub local: Option<AddrIndex>,
-    /// Traffic class as received.
+    /// The traffic class as received.
     pub traffic_class: u8,
-    /// TTL or hop limit as received.
+    /// The TTL or hop limit as received.
     pub hop_limit: u8,
-    /// What vouches for its source.
+    /// The proof of the packet's source.
     pub proof: Proof,
     /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
     pub bytes: &'a [u8],
 }
 
-/// What vouches for the source of a packet.
+/// The proof of a packet's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The packet came over UDP. Its source is another host, or the port at an address of this
-    /// machine where this process has a socket, so that only this user can have sent it.
+    /// The packet came over UDP. Its source is another host; or it is the link's port at an address
+    /// of this machine where this process has a socket, so only this user can have sent the packet.
     Wire,
-    /// The packet came over UDP. Its source is an address of this machine at which this process has
-    /// no socket: any user may have sent it. Only packets for queue pair 1 are handed out, for a
-    /// process that can tell.
+    /// The packet came over UDP. Its source is an address of this machine without a socket of this
+    /// process: any user may have sent the packet. Only packets for queue pair 1 are given to the
+    /// sink, for a process with the needed socket.
     Unproven,
-    /// Another process of this user received the packet and passed it on.
+    /// Another process of this user received and forwarded the packet.
     Relayed,
-    /// As [`Proof::Relayed`], of a packet that is [`Proof::Unproven`] in both processes.
+    /// As [`Proof::Relayed`], for a packet that is [`Proof::Unproven`] in both processes.
     RelayedUnproven,
-    /// A process of this user sent the packet over a connection to this one. It was never on a
-    /// network.
+    /// A process of this user sent the packet over a connection to this process. The packet was
+    /// never on a network.
     Process,
 }
 
 impl Proof {
-    /// Another process of this user gave it to this one: its sender, or one that received it.
+    /// Whether another process of this user gave the packet to this process: its sender, or a
+    /// receiver that forwarded it.
     #[must_use]
     pub fn is_handed_on(self) -> bool {
         matches!(self, Proof::Relayed | Proof::RelayedUnproven | Proof::Process)
     }
 
-    /// Any user of this machine may have sent it.
+    /// Whether any user of this machine may have sent the packet.
     #[must_use]
     pub fn is_missing(self) -> bool {
         matches!(self, Proof::Unproven | Proof::RelayedUnproven)
@@ -66,19 +67,19 @@ impl Proof {
 }
 
 impl<'a> RxPacket<'a> {
-    /// The packet as other processes of this host are given it.
+    /// The packet in the form for other processes of this host.
     #[must_use]
     pub fn as_local(&self) -> LocalPacket<'a> {
         let direct = self.proof == Proof::Process;
         LocalPacket { envelope: self.envelope(), direct, bytes: self.bytes }
     }
 
-    /// BTH.DestQP. Every packet handed out is long enough to have one.
+    /// BTH.DestQP. Every packet given to a sink is long enough to have this field.
     pub fn dest_qpn(&self) -> u32 {
         dest_qpn(self.bytes)
     }
 
-    /// What it needs beside its bytes in another process.
+    /// The properties of the packet needed in another process beside the bytes.
     pub(crate) fn envelope(&self) -> Envelope {
         Envelope {
             src: self.src,
@@ -94,7 +95,7 @@ pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
 }
 
-/// A packet kept until somebody receives.
+/// A packet kept until there is a receiver.
 #[derive(Debug)]
 pub struct OwnedPacket {
     envelope: Envelope,
@@ -115,7 +116,7 @@ impl OwnedPacket {
         }
     }
 
-    /// The packet as it came.
+    /// The packet as received.
     #[must_use]
     pub fn packet(&self) -> RxPacket<'_> {
         RxPacket {

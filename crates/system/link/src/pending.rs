@@ -1,4 +1,4 @@
-//! Packets that came and wait for a receiver.
+//! Received packets waiting for a receiver.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use adverb_sync::Mutex;
 use crate::packet::{OwnedPacket, RxPacket, Sink};
 use crate::stats::{Counters, add};
 
-/// Most packets kept while a link without a running receiver measures its steering.
+/// The most packets kept while a link without a running receiver measures its steering.
 const PENDING: usize = 4096;
 
-/// Packets kept until somebody receives.
+/// Packets kept until there is a receiver.
 #[derive(Default)]
 pub(crate) struct Pending {
     packets: Mutex<VecDeque<OwnedPacket>>,
@@ -19,7 +19,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Keeps a packet; beyond a bound it is dropped.
+    /// Keeps a packet; drops the packet if the limit is reached.
     pub(crate) fn keep(&self, packet: &RxPacket<'_>, counters: &Counters) {
         let mut pending = self.packets.lock();
         if pending.len() == PENDING {
@@ -29,7 +29,7 @@ impl Pending {
         self.len.store(pending.len(), Relaxed);
     }
 
-    /// Gives what is kept to the sink; answers how many.
+    /// Gives the kept packets to the sink; returns their number.
     #[inline]
     pub(crate) fn drain(&self, sink: Sink<'_>) -> usize {
         if self.len.load(Relaxed) == 0 {

@@ -1,5 +1,5 @@
-//! Receiving: GRO datagrams are split, each packet's ICRC is checked, and what another process owns
-//! is handed on.
+//! Receiving: splits GRO datagrams, checks each packet's ICRC, and forwards other processes'
+//! packets to their owners.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,31 +20,34 @@ use crate::stats::add;
 use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
 
-/// In a spin over all sockets, every how many empty calls those that were not busy last are looked
-/// at.
+/// In a spin over all sockets, this many calls without a packet pass between looks at all sockets.
+/// The other calls only look at the most recently busy socket.
 const LOOK_EVERY: u32 = 4;
-/// The same for calls that found something.
+/// The same for calls with packets.
 const LOOK_EVERY_BUSY: u32 = 64;
 
-/// Errors of a socket in a row after which another one has its turn.
+/// The number of successive errors of a socket before another socket gets a turn.
 const MOST_ERRORS: u32 = 16;
 
-/// Opcodes of what responders of RC send (IBTA table 38).
+/// Opcodes sent by responders of RC (IBTA table 38).
 const RC_RESPONSES: std::ops::RangeInclusive<u8> = 0x0d..=0x12;
 const RC_ACK: u8 = 0x11;
 
 impl UdpLink {
-    /// Receives without waiting what a system call or a few give, and hands about `budget` packets
-    /// at most (a datagram of joined packets is never split) to `sink`, in the order of each
-    /// socket, but for an ACK that ends a run of requests, which comes before them. Gives back how
-    /// many. More may be left unless it gives back 0.
+    /// Receives without waiting, with one or a few system calls. Gives at most about `budget`
+    /// packets to `sink` (a datagram of joined packets is never divided). Returns the number of
+    /// packets. More packets may wait unless the call returns 0.
     ///
-    /// Only one thread at a time takes from a socket: while another one does, this gives back 0 for
-    /// it. After a wake-up ask for the socket that `epoll` named or for [`RxFrom::Every`]:
-    /// [`RxFrom::All`] is for spinning. `sink` may send, but must not add or remove addresses.
+    /// The packets of each socket keep their order, except that an ACK at the end of a run of
+    /// requests comes before the requests.
     ///
-    /// A socket that fails is counted and named in the log, and does not stop the others. From an
-    /// address that is gone nothing comes.
+    /// Only one thread takes packets from a socket at a time. Meanwhile this call returns 0 for the
+    /// socket in other threads. After a wake-up, ask for the socket named by `epoll`, or for
+    /// [`RxFrom::Every`]. [`RxFrom::All`] is for spinning. `sink` may send, but must not add or
+    /// remove addresses.
+    ///
+    /// An error of a socket is counted and logged, and does not stop the other sockets. A removed
+    /// address gives no packets.
     pub fn recv(
         &self,
         from: RxFrom,
@@ -86,7 +89,7 @@ impl UdpLink {
         if !every && !calls.is_multiple_of(if got == 0 { LOOK_EVERY } else { LOOK_EVERY_BUSY }) {
             return got;
         }
-        // Sixty-four descriptors a system call.
+        // Poll 64 descriptors with each system call.
         let live: Vec<_> = sockets.addresses.iter().flatten().filter(|s| s.index.get() != hot).collect();
         for group in live.chunks(64) {
             let fds: Vec<_> = group.iter().map(|socket| socket.fd.raw()).collect();
@@ -108,7 +111,7 @@ impl UdpLink {
         got + self.recv_handover(sockets, buffers, budget, sink)
     }
 
-    /// Takes from one UDP socket.
+    /// Receives from one UDP socket.
     pub(crate) fn recv_address(
         &self,
         sockets: &Sockets,
@@ -131,7 +134,7 @@ impl UdpLink {
                     *next = 1;
                     break;
                 }
-                // A pending ICMP error or a signal: the next call is a new try.
+                // A pending ICMP error or a signal: try again.
                 Err(error) => {
                     self.local.errors().note("receive from a UDP socket", &error);
                     if errors == MOST_ERRORS || error.raw_os_error() == Some(libc::EBADF) {
@@ -149,7 +152,7 @@ impl UdpLink {
                     done += self.take_datagram(socket, meta, origin, bytes, solver, misdirected, sink);
                 }
             }
-            // One at a time while little comes, more at a time while much does.
+            // One datagram at a time under low load, more at a time under high load.
             *next = if got < asked { got } else { (2 * asked).min(sys::MAX_DATAGRAMS) };
             if got < asked || asked == 1 {
                 break;
@@ -159,7 +162,7 @@ impl UdpLink {
     }
 
     #[allow(clippy::too_many_arguments)]
-    /// Splits one datagram; gives back how many packets went to the sink.
+    /// Splits one datagram; returns the number of packets given to the sink.
     pub(crate) fn take_datagram(
         &self,
         socket: &AddressSocket,
@@ -189,7 +192,7 @@ impl UdpLink {
             self.drop_local(meta.src, count);
             return 0;
         }
-        // Identification of the run's first packet.
+        // The IPv4 identification of the run's first packet.
         let mut first = 0_u16;
         for (place, packet) in acknowledged_first(bytes, meta.stride) {
             let hint = first.wrapping_add(place);
@@ -213,7 +216,7 @@ impl UdpLink {
                 }
                 continue;
             };
-            // 0, 1, 2 … from a socket like ours; a counter from rxe.
+            // The identifications are 0, 1, 2 … from a socket like ours, and a counter from rxe.
             first = id.wrapping_sub(place);
             head.bytes = &packet[..packet.len() - ICRC_LEN];
             let qpn = dest_qpn(head.bytes);
@@ -265,8 +268,8 @@ impl UdpLink {
             && !misdirected.is_empty()
         {
             if self.local.hand_on(slot, &head.envelope(), misdirected) {
-                // The owner lives, so the kernel steered wrong. A dead owner is no reason to
-                // measure.
+                // The owner lives, so the kernel's steering was wrong. A dead owner would be no
+                // reason to measure.
                 self.want_steering(socket);
             } else {
                 add(&self.counters.rx_drop_no_owner, message::packets(misdirected).count() as u64);
@@ -275,7 +278,7 @@ impl UdpLink {
         misdirected.clear();
     }
 
-    /// Takes what other processes of this user sent.
+    /// Receives messages of this user's other processes.
     fn recv_handover(
         &self,
         sockets: &Sockets,
@@ -309,7 +312,7 @@ impl UdpLink {
         };
         let is_mad = |packet: &[u8]| packet.len() >= BTH_LEN && dest_qpn(packet) == MAD_QPN;
         if proof.is_missing() && !message::packets(packets).flatten().all(is_mad) {
-            // Who received it had no socket at its source, nor has this process.
+            // Neither the receiving process nor this process has a socket at the source address.
             self.drop_local(envelope.src, message::packets(packets).count() as u64);
             return 0;
         }
@@ -324,7 +327,7 @@ impl UdpLink {
                     qpn => slot_of_qpn(qpn).is_some_and(|slot| self.local.owns(slot)),
                 })
             else {
-                // Never handed on again: a packet must not travel in circles.
+                // Never forwarded again, so that no packet travels in circles.
                 self.local.note_malformed();
                 continue;
             };
@@ -347,8 +350,8 @@ impl UdpLink {
         done
     }
 
-    /// Answers a steering probe of another process of this user on this host; `false` if it is
-    /// none, or if the prober is gone.
+    /// Answers a steering probe of another process of this user on this host. Returns `false` if
+    /// the packet is no such probe, or if the prober is gone.
     fn answer_probe(&self, packet: &RxPacket<'_>) -> bool {
         let probe = crate::steer::Probe::parse(packet.bytes)
             .filter(|probe| probe.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
@@ -361,15 +364,15 @@ impl UdpLink {
     }
 }
 
-/// A probe comes from the address it goes to.
+/// A probe's source address is its destination address.
 fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
     src.ip() == *dst
 }
 
-/// The packets of a run, each with its place in it. An ACK that ends a run of requests comes first,
-/// as on a NIC, which acknowledges a message when it arrives: what the program sent completes
-/// before the answer to it does. (Its sender has it at the end as only the last segment may be
-/// short.)
+/// The packets of a run, each with its index in the run. An ACK at the end of a run of requests
+/// comes first, as on a NIC, which acknowledges a message on arrival. So a send of the program
+/// completes before the answer to the send completes. (The sender puts the ACK at the end because
+/// only the last segment of a run may be shorter.)
 fn acknowledged_first(bytes: &[u8], stride: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let answers = |packet: &[u8]| packet.first().is_some_and(|opcode| RC_RESPONSES.contains(opcode));
     let (before, last) = bytes.split_at((bytes.len().saturating_sub(1) / stride) * stride);
@@ -396,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_ack_of_a_run_of_requests_comes_first() {
-        // SEND only, SEND only, ACK; the last one is short, or as long as the others.
+        // SEND only, SEND only, ACK; the last packet is shorter, or as long as the others.
         assert_eq!(order(&[4, 0, 0, 4, 0, 0, 0x11], 3), [(2, 0x11), (0, 4), (1, 4)]);
         assert_eq!(order(&[4, 0, 0x11, 0], 2), [(1, 0x11), (0, 4)]);
     }
@@ -411,7 +414,7 @@ mod tests {
         assert_eq!(order(&[], 2), []);
     }
 
-    /// A socket that fails is counted, and what comes to another one is received in the same call.
+    /// An error of a socket is counted, and the same call receives from another socket.
     #[test]
     fn sys_8_a_socket_that_fails_is_counted_and_stops_no_other() {
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -420,7 +423,7 @@ mod tests {
         let [broken, whole] = [1, 2].map(|n| IpAddr::from([127, 0, 0, n]));
         let index = link.add_address(broken, 0).unwrap();
         link.add_address(whole, 0).unwrap();
-        // A socket without a connection, which has nothing to receive from.
+        // A socket without a connection, from which receiving fails.
         let other = AddressSocket::open(
             link.local.descriptors(),
             index,
@@ -434,7 +437,7 @@ mod tests {
         };
         link.replace_socket(index, other);
 
-        // Too short for a packet: counted by the socket that works.
+        // Too short for a packet: counted by the working socket.
         let sender = UdpSocket::bind((whole, 0)).unwrap();
         sender.send_to(b"short", (whole, free)).unwrap();
         let mut buffers = RxBuffers::new(1);

@@ -6,13 +6,14 @@ use adverb_local::LocalStats;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A snapshot of a link's counters, all since it was made.
+        /// A snapshot of a link's counters since its creation.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LinkStats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Datagrams the kernel dropped because a receive buffer was full (live sockets only).
+            /// Datagrams dropped by the kernel because a receive buffer was full (live sockets
+            /// only).
             pub rx_kernel_drops: u64,
-            /// What was counted of other processes of this host, and of sockets that failed.
+            /// The counters for other processes of this host, and for failed socket operations.
             pub local: LocalStats,
         }
 
@@ -49,17 +50,17 @@ counters! {
     tx_syscalls,
     /// Packets dropped because the socket stayed full for the bounded wait.
     tx_drop_full,
-    /// Packets dropped because they are larger than the interface's MTU or than a datagram may be.
+    /// Packets dropped because they exceed the interface's MTU or the largest datagram.
     tx_drop_too_big,
     /// Packets dropped because the kernel knows no way to the destination.
     tx_drop_unreachable,
     /// Packets dropped for other reasons (address removed, filtered, out of memory).
     tx_drop_other,
-    /// Packets handed to the sink.
+    /// Packets given to the sink.
     rx_packets,
-    /// Bytes of these, BTH through pad.
+    /// Bytes of the packets given to the sink, BTH through pad.
     rx_bytes,
-    /// Datagrams, each of one or more packets joined by GRO.
+    /// Datagrams received, each of one or more packets joined by GRO.
     rx_datagrams,
     /// Receive system calls on UDP sockets.
     rx_syscalls,
@@ -69,28 +70,27 @@ counters! {
     rx_drop_runt,
     /// Packets dropped: longer than any packet.
     rx_drop_oversize,
-    /// Packets dropped: sent from an address of this machine, but not from the port that the own
-    /// user holds there.
+    /// Packets dropped: sent from an address of this machine, but not from the own user's port
+    /// there.
     rx_drop_local_port,
-    /// Packets dropped: of a multicast group and a single address one is the IP destination, and
-    /// the other that of the BTH.
+    /// Packets dropped: only one of the IP destination and the BTH's destination is multicast.
     rx_drop_not_multicast,
     /// Packets dropped: no live process owns the QPN's slot.
     rx_drop_no_owner,
-    /// Packets to the steering probes' number dropped: no probe of a living process of this user
-    /// and host.
+    /// Packets for the steering probes' QPN dropped: no probe of a living process of this user and
+    /// host.
     rx_drop_probe,
-    /// Packets dropped: too many came while a link without a running receiver was being set up.
+    /// Packets dropped: too many arrived during the setup of a link without a running receiver.
     rx_drop_pending,
-    /// Packets taken from other processes.
+    /// Packets received from other processes.
     handed_on_in,
     /// Steering probes answered.
     probes_answered,
-    /// Times the steering table was measured.
+    /// Measurements of the steering table.
     resteers,
-    /// Packets that a fault on request dropped.
+    /// Packets dropped on request.
     fault_drop,
-    /// Packets damaged on request; they count as dropped for their ICRC, too.
+    /// Packets damaged on request; also counted in `rx_drop_icrc`.
     fault_corrupt,
     /// Packets delivered twice on request.
     fault_dup,

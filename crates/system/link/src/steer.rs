@@ -1,10 +1,10 @@
-//! Steering: which socket of the reuseport group of an address gets the packets of which slot.
+//! Steering: which socket of an address's reuseport group gets the packets of which slot.
 //!
-//! The kernel chooses by a classic BPF program over the UDP payload, which gives back an index into
-//! the group. The indices are not told, and they shift when a member leaves, so they are
-//! *measured*: the program sends a packet to [`PROBE_QPN`] to the index its PSN names, and whoever
-//! receives it tells the prober which slots it has. A wrong table costs time only: what arrives at
-//! the wrong process is handed on.
+//! The kernel chooses a socket by a classic BPF program over the UDP payload, which returns an
+//! index into the group. The kernel does not tell the indexes, and they shift when a member leaves.
+//! So the indexes are *measured*: the program steers a packet for [`PROBE_QPN`] to the index in the
+//! packet's PSN, and the receiving process tells the prober its slots. A wrong table only costs
+//! time, because a process forwards misdirected packets to their owners.
 
 mod program;
 
@@ -28,23 +28,24 @@ use crate::stats::add;
 use crate::udp::UdpLink;
 use program::program;
 
-/// Least time between two measurements of one address; doubled while they find nothing new.
+/// The shortest time between two measurements of one address; doubled while the measurements find
+/// no change.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
-/// How long answers to one round of probes are waited for.
+/// How long one round of probes waits for answers.
 const ROUND: Duration = Duration::from_millis(50);
-/// How long another process that measures is waited for.
+/// How long a process waits for another measuring process.
 const LOCK_WAIT: Duration = Duration::from_millis(120);
-/// How long a member that has connected is waited for.
+/// How long a prober waits for the answer of a member with a connection.
 const ANSWER_WAIT: Duration = Duration::from_millis(2);
-/// Probes under way at a time.
+/// The number of probes in flight.
 const WINDOW: usize = 8;
-/// Connections taken before the clock is looked at.
+/// The number of connections accepted between two looks at the clock.
 const MAX_ANSWERS: usize = 64;
-/// Most members a group is probed for.
+/// The largest number of members probed in a group.
 const MAX_MEMBERS: usize = 1024;
 
-/// A probe's payload, behind the BTH.
+/// The payload of a probe, behind the BTH.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) nonce: u64,
@@ -52,7 +53,7 @@ pub(crate) struct Probe {
     pub(crate) uid: u32,
 }
 
-/// Looks like a datagram on its way to nobody.
+/// The opcode of a datagram; the destination QPN belongs to no process.
 const PROBE_OPCODE: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
     Some(opcode) => opcode,
     None => panic!("UD has SEND Only"),
@@ -61,7 +62,8 @@ const PROBE_MAGIC: [u8; 8] = *b"AdverbPr";
 const PROBE_LEN: usize = Bth::LEN + 24;
 
 impl Probe {
-    /// BTH through payload. The PSN is the index the program steers it to.
+    /// The probe from the BTH through the payload. The PSN is the index to which the program steers
+    /// the probe.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let bth = Bth::new(PROBE_OPCODE, PROBE_QPN, Psn::new(self.index));
         let mut out = bth.to_bytes().to_vec();
@@ -79,45 +81,47 @@ impl Probe {
         (bytes[12..20] == PROBE_MAGIC).then(|| Probe { nonce, index: word(28), uid: word(32) })
     }
 
-    /// Where the prober waits for the answer.
+    /// The name at which the prober waits for the answer.
     pub(crate) fn reply_name(&self) -> String {
         format!("adverb-{}-probe-{:016x}", self.uid, self.nonce)
     }
 }
 
-/// One process that answered, with the lowest index it answered for: an index past the end of the
-/// group falls back to the hash and reaches some member again.
+/// A process that answered, with the lowest index of its answers. For an index past the end of the
+/// group, the kernel falls back to the hash and reaches some member again.
 struct Responder {
     index: u32,
     slots: Vec<Slot>,
 }
 
-/// Called while answers are waited for: takes in what arrives, as one of the probes is for us.
+/// Called during the wait for answers. Must receive packets, because one of the probes is for this
+/// process.
 type Meanwhile<'a> = &'a mut dyn FnMut(&AddressSocket);
 
 impl UdpLink {
-    /// Notes that the steering of an address should be measured.
+    /// Requests a measurement of an address's steering.
     pub(crate) fn want_steering(&self, socket: &AddressSocket) {
         if self.config.steer {
             socket.steer.wanted.store(true, Relaxed);
-            // Whoever takes this finds the other.
+            // The thread that takes `due` (Acquire) also sees `wanted`.
             self.due.store(true, Release);
         }
     }
 
-    /// Whether [`UdpLink::maintain`] may have something to do. Three loads.
+    /// Whether [`UdpLink::maintain`] may have work. Costs three loads.
     pub fn maintenance_due(&self) -> bool {
         self.due.load(Relaxed) || self.steered.load(Relaxed) != self.local.claimed()
     }
 
-    /// Measures the steering again where packets arrived at the wrong process: at most every 100 ms
-    /// for an address, less often while it finds nothing new. Blocks some milliseconds when it has
-    /// something to do; `receive` is called again and again meanwhile and should call
-    /// [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless another thread does.
+    /// Measures the steering again after packets arrived at the wrong process: for each address at
+    /// most every 100 ms, and less often while the measurements find no change. With work to do,
+    /// the call blocks for some milliseconds. Meanwhile it calls `receive` repeatedly, which should
+    /// call [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless another thread
+    /// does.
     pub fn maintain(&self, receive: &mut dyn FnMut()) {
         let claimed = self.local.claimed();
         if self.steered.swap(claimed, Relaxed) != claimed {
-            // The table knows nothing of a new slot.
+            // The table does not contain a new slot.
             self.sockets().addresses.iter().flatten().for_each(|socket| self.want_steering(socket));
         }
         if !self.due.swap(false, Acquire) {
@@ -139,7 +143,7 @@ impl UdpLink {
         }
     }
 
-    /// Measures the group of an address and attaches the table found.
+    /// Measures the group of an address and attaches the resulting table.
     pub(crate) fn resteer(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) {
         socket.steer.wanted.store(false, Relaxed);
         let result = self.measure(socket, meanwhile);
@@ -178,13 +182,14 @@ impl UdpLink {
         }
         let _lock = steer_lock(&self.local, socket, &self.steer_warned, meanwhile)?;
         let known = socket.steer.known.lock().table.clone();
-        // Without a count: one more than known, at least four; what is past the end answers twice.
+        // Without a count: one more than known, at least four. A member reached past the end
+        // answers twice.
         let guess = counted.unwrap_or_else(|| (indices(&known) + 1).max(4)).min(MAX_MEMBERS);
         let mut found = self.probe_round(socket, guess, meanwhile)?;
         let whole = |found: &[Responder]| counted.map_or(found.len() > 1, |n| found.len() == n);
         if !whole(&found) {
-            // No program that knows probes, or a member was slow. Traffic goes by the best table
-            // there is.
+            // The attached program does not know probes, or a member was slow. Packets are steered
+            // by the best table so far.
             let table = if found.len() > 1 { table_of(&found) } else { known };
             sys::attach_reuseport(&socket.fd, &program(&table))?;
             found = self.probe_round(socket, guess, meanwhile)?;
@@ -194,8 +199,8 @@ impl UdpLink {
         Ok((table, counted.is_none_or(|n| found.len() == n)))
     }
 
-    /// Probes the indices 0..n and collects the answers, receiving on the own socket meanwhile: one
-    /// of the probes arrives there.
+    /// Probes the indexes 0..n and collects the answers. Receives on the own socket meanwhile,
+    /// because one of the probes arrives there.
     fn probe_round(
         &self,
         socket: &AddressSocket,
@@ -217,15 +222,15 @@ impl UdpLink {
         let mut received = 0;
         let mut next = 0;
         while received < n {
-            // Few at a time, so that no member's buffer overflows. Members that do not answer must
-            // not hold up the others.
+            // Few at a time, so that no member's buffer overflows. Members without an answer must
+            // not delay the others.
             let silent = start.elapsed().as_millis() as usize / 2 * WINDOW;
             while next < n && next < received + WINDOW + silent {
                 let mut packet = probe(next as u32).encode();
                 let icrc = icrc::compute(&own, &own, 0, &packet);
                 packet.extend_from_slice(&icrc);
-                // From the port itself, as all packets of this machine. A lost probe is a member
-                // that did not answer.
+                // Sent from the port itself, as all packets of this machine. A lost probe counts as
+                // a member without an answer.
                 if let Err(error) = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default()) {
                     self.local.errors().note("send a steering probe", &error);
                 }
@@ -244,8 +249,8 @@ impl UdpLink {
         Ok(found)
     }
 
-    /// Tells another member of an address's group that ours is gone, so that it measures soon.
-    /// Without it the first packet that arrives at the wrong process does the same.
+    /// Tells another member of an address's group to measure soon, because our socket is closed.
+    /// Without this message, the first misdirected packet has the same effect.
     pub(crate) fn refresh_others(&self, socket: Arc<AddressSocket>) {
         let ip = socket.local.ip();
         let table = std::mem::take(&mut socket.steer.known.lock().table);
@@ -258,9 +263,9 @@ impl UdpLink {
     }
 }
 
-/// One measuring process at a time for an address: an abstract name that dies with its holder.
-/// A hint only, so that two do not measure what the other changes: another user that holds the
-/// name is not waited for.
+/// Lets only one process measure an address at a time: an abstract name that is released at its
+/// holder's death. The lock is only a hint, to keep two processes from changing each other's groups
+/// during a measurement. So a process does not wait for another user holding the name.
 fn steer_lock(
     local: &Local,
     socket: &AddressSocket,
@@ -278,20 +283,19 @@ fn steer_lock(
     loop {
         match sys::bind(&fd, &address) {
             Ok(()) => {
-                // Whoever finds the name taken asks by whom.
+                // A process finding the name taken asks for its holder.
                 sys::listen(&fd, MAX_MEMBERS as i32)?;
                 return Ok(Some(fd));
             }
             Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => return Err(error),
             Err(_) => {}
         }
-        // A connection to the holder says nothing and ends with it.
+        // A connection to the holder carries no data, and ends with the holder.
         if holds.as_ref().is_none_or(|holder| !is_open(holder)) {
             holds = match local.prove_owner(&name) {
                 Ok(holder) => Some(holder),
                 Err(Untold::Full) => None,
-                // Between its two calls, or gone by now; or there for nothing but to be in the
-                // way.
+                // The holder is between its two calls, or is gone by now, or only blocks the name.
                 Err(error) => {
                     if let Some(uid) = holder(&error, &name, local.uid())
                         && !warned.swap(true, Relaxed)
@@ -308,7 +312,7 @@ fn steer_lock(
         if Instant::now() >= until {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Its holder waits for our answer.
+        // The holder waits for our answer.
         meanwhile(socket);
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -317,8 +321,8 @@ fn steer_lock(
 fn take_answers(local: &Local, answers: &Fd, nonce: u64, found: &mut Vec<Responder>) -> usize {
     let mut buffer = [0; 4096];
     let mut count = 0;
-    // Who connects has sent its answer by the time that it is taken, or sends none that counts.
-    // A few at a time: another user may connect faster than it is sent away.
+    // A connected member has already sent its answer, or sends none that counts. Limited in number,
+    // because another user may connect faster than its connections are refused.
     for member in (0..MAX_ANSWERS).map_while(|_| local.accept_proved(answers).ok()) {
         let Some(member) = member else { continue };
         let Some(came) = recv_soon(&member, &mut buffer) else { continue };
@@ -337,7 +341,7 @@ fn take_answers(local: &Local, answers: &Fd, nonce: u64, found: &mut Vec<Respond
     count
 }
 
-/// How many indices a table speaks of.
+/// The number of indexes in a table.
 fn indices(table: &[(Slot, u32)]) -> usize {
     table.iter().map(|&(_, index)| index as usize + 1).max().unwrap_or(0)
 }
@@ -351,7 +355,7 @@ fn nonce() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// The user that keeps a name from this one.
+/// The other user holding a name.
 fn holder(error: &Untold, name: &str, uid: u32) -> Option<u32> {
     match error {
         Untold::OtherUser(uid) => Some(*uid),
@@ -359,12 +363,12 @@ fn holder(error: &Untold, name: &str, uid: u32) -> Option<u32> {
     }
 }
 
-/// Does the other end of a connection that carries nothing live?
+/// Whether the other end of a connection without data is alive.
 fn is_open(connection: &Fd) -> bool {
     sys::recv_local(connection, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// The message of a connection that was just taken. Its sender sends right after it has connected.
+/// The message of a connection that was just accepted. The sender sends right after connecting.
 fn recv_soon(member: &Fd, buffer: &mut [u8]) -> Option<sys::Local> {
     match sys::recv_local(member, buffer) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -375,8 +379,8 @@ fn recv_soon(member: &Fd, buffer: &mut [u8]) -> Option<sys::Local> {
     }
 }
 
-/// How many UDP sockets are bound to the address and port, by the kernel's table; `None` where it
-/// cannot be read.
+/// The number of UDP sockets bound to the address and port, by the kernel's table; `None` if the
+/// table is not readable.
 fn members(socket: &AddressSocket) -> Option<usize> {
     let file = if socket.v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
     let text = std::fs::read_to_string(file).ok()?;

@@ -1,5 +1,5 @@
-//! Which socket of the reuseport group of an address gets the packets of which slot, as it was
-//! measured last.
+//! Which socket of an address's reuseport group gets the packets of which slot, by the last
+//! measurement.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use adverb_sync::Mutex;
 
 use adverb_local::Slot;
 
-/// What is known of one address's group.
+/// The state of one address's group.
 #[derive(Default)]
 pub(crate) struct SteerState {
     pub(crate) known: Mutex<Known>,
     pub(crate) wanted: AtomicBool,
 }
 
-/// What was measured, and when.
+/// The result and the time of the last measurement.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Slot and index of its socket, as measured last.
+    /// Slots, and the index of each slot's socket.
     pub(crate) table: Vec<(Slot, u32)>,
     pub(crate) measured: Option<Instant>,
     pub(crate) interval: Duration,

@@ -16,29 +16,29 @@ use crate::stats::{Counters, add};
 use crate::types::Route;
 use crate::udp::UdpLink;
 
-/// Largest UDP payload over IPv4.
+/// The largest UDP payload over IPv4.
 const MAX_UDP: usize = 65507;
 /// The kernel's limit of segments in a run (`UDP_MAX_SEGMENTS` before Linux 6.9; later 128).
 const MAX_SEGMENTS: usize = 64;
-/// How long a full socket may hold a sender up before the packets are dropped, as a network would.
+/// How long a sender waits for a full socket. Then the packets are dropped, as in a network.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
 /// A reusable staging buffer of 64 KiB for one sending thread, always used with the same link.
 ///
-/// Packets are staged with [`TxBatch::push`] and leave when a packet does not fit the run, or with
-/// [`TxBatch::flush`]. What is staged when the batch is dropped is lost.
+/// [`TxBatch::push`] stages packets. The batch sends them when a packet does not fit the run, or by
+/// [`TxBatch::flush`]. Dropping the batch discards staged packets.
 pub struct TxBatch {
     buffer: Vec<u8>,
     /// Bytes staged.
     used: usize,
     /// Packets staged.
     count: usize,
-    /// Size of every packet of the run but the last, which may be shorter.
+    /// The size of every packet of the run except the last, which may be shorter.
     stride: usize,
-    /// Most packets this run may have.
+    /// The largest number of packets in this run.
     most: usize,
-    /// Slot of the DestQPs of the run. On one host a run arrives as one datagram, which is steered
-    /// to one process.
+    /// The slot of the run's DestQPs. On one host a run arrives as one datagram, steered to one
+    /// process.
     slot: Option<Slot>,
     run: Option<(Route, Arc<AddressSocket>)>,
 }
@@ -63,16 +63,15 @@ impl TxBatch {
         }
     }
 
-    /// Whether nothing is staged.
+    /// Whether no packet is staged.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Stages `headers`, `payload_len` bytes that `fill` writes, `pad` zero bytes and the ICRC as
-    /// one packet; sends what was staged before when the packet cannot join its run. `headers`
-    /// begin with the BTH.
+    /// Stages one packet: `headers` beginning with the BTH, `payload_len` bytes written by `fill`,
+    /// `pad` zero bytes, and the ICRC. Sends the run staged before if the packet cannot join it.
     ///
-    /// Nothing is staged if `fill` answers `false`: the payload could not be had.
+    /// Stages nothing if `fill` returns `false`, because the payload was not available.
     ///
     /// A packet that cannot be sent (too large, no such local address) is counted as dropped.
     #[allow(clippy::too_many_arguments)]
@@ -128,17 +127,17 @@ impl TxBatch {
             && self.run.as_ref().is_some_and(|(of, _)| of == route)
     }
 
-    /// Sends what is staged. Packets the socket cannot take within about 20 ms are dropped and
-    /// counted.
+    /// Sends the staged packets. Packets not accepted by the socket within about 20 ms are dropped
+    /// and counted.
     pub fn flush(&mut self, link: &UdpLink) {
-        // A packet that was dropped is counted; its own protocol sends it again.
+        // A dropped packet is counted; the sender's protocol sends the packet again.
         let _counted = self.try_flush(link);
     }
 
-    /// As [`TxBatch::flush`], for a sender without such a protocol.
+    /// As [`TxBatch::flush`], for a sender without retransmission.
     ///
     /// # Errors
-    /// What the kernel said of the last packet of the run that was dropped. It has been counted.
+    /// The kernel's error for the last dropped packet of the run. The drop has been counted.
     pub fn try_flush(&mut self, link: &UdpLink) -> io::Result<()> {
         let Some((route, socket)) = self.run.take() else { return Ok(()) };
         let sent = if self.count == 0 { Ok(()) } else { self.send(link, &route, &socket) };
@@ -173,7 +172,7 @@ impl TxBatch {
             }
         };
         record.not_sent(bytes, self.stride, &refused);
-        // Packet by packet: each is then a datagram of its own, with identification 0.
+        // Packet by packet: each packet is then a separate datagram with identification 0.
         options.segment = 0;
         let (mut sent, mut result) = (0, Ok(()));
         for packet in bytes.chunks_mut(self.stride) {
@@ -194,8 +193,8 @@ impl TxBatch {
                 }
             }
         }
-        // A run refused because its packets exceed the MTU says nothing about GSO: they fail
-        // singly, too.
+        // A run refused because its packets exceed the MTU says nothing about GSO: single packets
+        // fail, too.
         if sent > 0 && !socket.no_gso.swap(true, Relaxed) {
             log::warn!("{}: the kernel refuses GSO runs ({refused}); sending packet by packet", socket.local);
         }
@@ -214,7 +213,7 @@ impl<'a> Record<'a> {
         }))
     }
 
-    /// Before it is sent, so that no answer is recorded earlier.
+    /// Called before the send, so that no answer is recorded earlier.
     fn about_to_send(&self, bytes: &[u8], stride: usize, comment: &str) {
         if let Some((capture, flow)) = &self.0 {
             capture.sent(flow, bytes, stride, comment);
@@ -231,7 +230,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Whether the kernel or the driver does not do this run but may do its packets singly.
+/// Whether the kernel or the driver refuses this run but may accept its packets singly.
 fn gso_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
@@ -247,13 +246,13 @@ fn count_drop(link: &UdpLink, error: &io::Error, packets: u64) {
         _ => &counters.tx_drop_other,
     };
     add(counter, packets);
-    // A full socket is no failure.
+    // A full socket is not logged as an error.
     if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) {
         link.local.errors().note("send packets", error);
     }
 }
 
-/// Sends, waiting a bounded time while the socket is full.
+/// Sends. Waits a bounded time while the socket is full.
 fn send_waiting(
     socket: &AddressSocket,
     to: &RawAddr,
@@ -277,7 +276,7 @@ fn send_waiting(
                     return Err(error);
                 }
                 if error.raw_os_error() == Some(libc::ENOBUFS) {
-                    // The device's queue is full: the socket itself polls writable.
+                    // The device's queue is full, although the socket polls as writable.
                     std::thread::sleep(Duration::from_micros(50).min(left));
                 } else {
                     let _ = sys::poll(&[socket.fd.raw()], libc::POLLOUT, left.max(Duration::from_millis(1)));

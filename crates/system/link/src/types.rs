@@ -6,24 +6,25 @@ use std::sync::Arc;
 use crate::capture::Capture;
 use crate::faults::PacketFaults;
 
-/// What a [`crate::UdpLink`] is made of.
+/// The configuration of a [`crate::UdpLink`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// UDP port; 4791 except in tests.
+    /// The UDP port; 4791 except in tests.
     pub port: u16,
-    /// Wanted size of each socket's receive buffer in bytes; the machine may allow less
-    /// (see [`crate::UdpLink::receive_buffer`]).
+    /// The requested size of each socket's receive buffer in bytes. The machine may allow less (see
+    /// [`crate::UdpLink::receive_buffer`]).
     pub receive_buffer: usize,
-    /// Upper bound of packets in one GSO run; 1 sends each packet alone. The kernel's own limit
+    /// The upper bound of packets in one GSO run; 1 sends each packet alone. The kernel's own limit
     /// is 64.
     pub max_segments: usize,
-    /// Attach a program that steers packets to their owner. Without it they are handed on.
+    /// Attach a program that steers packets to their owners. Without the program, the receiving
+    /// process forwards the packets.
     pub steer: bool,
-    /// From which ports packets of this machine are taken.
+    /// The source ports from which packets of this machine are accepted.
     pub local_ports: LocalPorts,
-    /// What befalls packets that arrive for queue pairs told of with [`crate::Tap::add_qp`].
+    /// The faults of arriving packets, for queue pairs registered by [`crate::Tap::add_qp`].
     pub faults: PacketFaults,
-    /// Where packets are recorded.
+    /// The capture of packets.
     pub capture: Option<Arc<Capture>>,
 }
 
@@ -41,38 +42,39 @@ impl Default for Config {
     }
 }
 
-/// From which ports packets are taken whose source is an address of this machine.
+/// The accepted source ports of packets with a source address of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalPorts {
-    /// From the link's own port, and only at addresses where the link has a socket, so that the
-    /// port there is the own user's.
+    /// The link's own port, and only at addresses where the link has a socket, so that the port
+    /// there is the own user's.
     Own,
-    /// From any. For tests, where one machine stands for several.
+    /// Any port. For tests, in which one machine plays several.
     Any,
 }
 
-/// Names one local address of a [`crate::UdpLink`]; the default is the first one. An index is not
-/// reused while the link lives.
+/// The index of one local address of a [`crate::UdpLink`]; the default is the first. The index of
+/// an address is not reused while the link lives; the index of a group may be reused after the link
+/// has left the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AddrIndex(pub(crate) u16);
 
 impl AddrIndex {
-    /// The bare number, small and dense from 0.
+    /// The number, small and dense from 0.
     pub fn get(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where a packet goes.
+/// The source, the destination and the IP header fields of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The local address it is sent from. The UDP source port is always the link's own port.
+    /// The local source address. The UDP source port is always the link's own port.
     pub local: AddrIndex,
-    /// Destination address (with scope for link-local IPv6) and UDP port.
+    /// The destination address (with scope for link-local IPv6) and UDP port.
     pub dst: SocketAddr,
-    /// Traffic class (DSCP and ECN). Not covered by the ICRC.
+    /// The traffic class (DSCP and ECN). Not covered by the ICRC.
     pub traffic_class: u8,
-    /// TTL or hop limit; 0 leaves the machine's default (64).
+    /// The TTL or hop limit; 0 leaves the machine's default (64).
     pub hop_limit: u8,
 }
 
@@ -83,14 +85,14 @@ impl Route {
     }
 }
 
-/// Which sockets to receive from.
+/// The sockets to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxFrom {
-    /// Every socket, the hand-over sockets included. Cheap to call in a spin: the socket that was
-    /// busy last is tried first, the others are looked at in one call of four that find nothing
-    /// there.
+    /// Every socket, including the hand-over sockets. Cheap to call in a spin: each call tries the
+    /// most recently busy socket first. Only one of four calls without a packet looks at the other
+    /// sockets.
     All,
-    /// Every socket, each looked at: after a wake-up that does not say which socket it was.
+    /// Every socket, each looked at: for a wake-up that does not name the socket.
     Every,
     /// One UDP socket.
     Addr(AddrIndex),
@@ -98,11 +100,11 @@ pub enum RxFrom {
     HandOver,
 }
 
-/// What a descriptor of [`crate::UdpLink::for_each_fd`] is.
+/// The kind of a descriptor from [`crate::UdpLink::for_each_fd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdKind {
     /// The UDP socket of an address.
     Udp(AddrIndex),
-    /// A socket on which other processes hand packets on.
+    /// A socket for packets from other processes of this user.
     HandOver,
 }

@@ -1,8 +1,8 @@
 //! The link itself: its sockets.
 //!
-//! What its fields are made of lies in files that know nothing of it: [`crate::packet`],
-//! [`crate::address`], [`crate::admit`] and others. Those that know it add methods: to receive, to
-//! judge sources, to steer.
+//! The types of the fields are in files without a dependency on this file: [`crate::packet`],
+//! [`crate::address`], [`crate::admit`] and others. Other files add methods: to receive, to check
+//! sources, to steer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -24,11 +24,11 @@ use crate::pending::Pending;
 use crate::stats::{Counters, LinkStats};
 use crate::types::{AddrIndex, Config, FdKind, Route};
 
-/// The sockets at one moment; replaced as a whole when one is added or removed.
+/// The sockets at one moment. Adding or removing a socket replaces the whole value.
 #[derive(Clone, Default)]
 pub(crate) struct Sockets {
     pub(crate) addresses: Vec<Option<Arc<AddressSocket>>>,
-    /// Places of groups that were left.
+    /// Free indexes of groups that were left.
     free: Vec<AddrIndex>,
 }
 
@@ -37,7 +37,7 @@ impl Sockets {
         self.addresses.get(index.get())?.as_ref()
     }
 
-    /// The place of the next socket.
+    /// The index for the next socket.
     fn next(&self) -> Result<AddrIndex, LinkError> {
         u16::try_from(self.addresses.len())
             .map(AddrIndex)
@@ -45,11 +45,11 @@ impl Sockets {
     }
 }
 
-/// Carries the packets of one process: a UDP socket for each local address. Every method takes
+/// Carries the packets of one process, with a UDP socket for each local address. Every method takes
 /// `&self` and may be called from any thread.
 pub struct UdpLink {
     pub(crate) config: Config,
-    /// Whose packets these are, and who gets those of other processes.
+    /// The process of this link, and its connections to other processes.
     pub(crate) local: Arc<Local>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) tap: Tap,
@@ -57,15 +57,15 @@ pub struct UdpLink {
     everywhere: Everywhere,
     pub(crate) sockets: RwLock<Arc<Sockets>>,
     pub(crate) pending: Pending,
-    /// Index of the address that was busy last.
+    /// The index of the most recently busy address.
     pub(crate) hot: AtomicUsize,
-    /// Calls of `recv` for all sockets.
+    /// The number of `recv` calls for all sockets.
     pub(crate) calls: AtomicU32,
-    /// Some address wants its steering measured.
+    /// The steering of some address should be measured.
     pub(crate) due: AtomicBool,
-    /// [`Local::claimed`] when steering was last looked at.
+    /// [`Local::claimed`] at the last check of the steering.
     pub(crate) steered: AtomicUsize,
-    /// It was said that another user holds the name that measuring is done in turns by.
+    /// The log has named another user holding the steering lock's name.
     pub(crate) steer_warned: AtomicBool,
 }
 
@@ -90,17 +90,17 @@ impl UdpLink {
         }
     }
 
-    /// The process whose packets these are.
+    /// The process of this link.
     pub fn local(&self) -> &Arc<Local> {
         &self.local
     }
 
-    /// Faults on request and the capture.
+    /// Faults on request, and the capture.
     pub fn tap(&self) -> &Tap {
         &self.tap
     }
 
-    /// The UDP port, source and destination.
+    /// The UDP port, for source and destination.
     pub fn port(&self) -> u16 {
         self.config.port
     }
@@ -113,15 +113,15 @@ impl UdpLink {
         self.sockets.read().get(index).cloned()
     }
 
-    /// Opens the socket of a local address; gives back the same index when it is open already.
-    /// `scope_id` is the interface index of a link-local IPv6 address, else 0.
+    /// Opens the socket of a local address; returns the existing index if the socket is open
+    /// already. `scope_id` is the interface index of a link-local IPv6 address, else 0.
     ///
-    /// When other processes share the address this measures the steering, which takes some
-    /// milliseconds (bounded by about 200 when they do not answer).
+    /// If other processes share the address, this call measures the steering. This takes some
+    /// milliseconds, and about 200 at most if a process does not answer.
     ///
     /// # Errors
-    /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`] and what else opening a socket may
-    /// meet.
+    /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`], and other errors of opening a
+    /// socket.
     pub fn add_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, LinkError> {
         let local = address::socket_addr(ip, scope_id, self.config.port);
         let socket = {
@@ -140,7 +140,7 @@ impl UdpLink {
         };
         self.vouch(&socket);
         if self.config.steer {
-            // Nobody may be receiving yet: keep what arrives while probes are waited for.
+            // There may be no receiver yet: keep arriving packets during the measurement.
             let mut buffers = RxBuffers::new(1);
             self.resteer(&socket, &mut |socket| {
                 let keep = &mut |packet: RxPacket<'_>| self.loop_back(&packet);
@@ -150,7 +150,7 @@ impl UdpLink {
         Ok(socket.index)
     }
 
-    /// Puts another socket into the place of an address.
+    /// Replaces the socket of an address.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn replace_socket(&self, index: AddrIndex, socket: AddressSocket) {
         let mut sockets = self.sockets.write();
@@ -159,12 +159,12 @@ impl UdpLink {
         *sockets = Arc::new(next);
     }
 
-    /// Gives a packet to whoever receives here next, as if it had come.
+    /// Gives a packet to the next receiver on this link, as if it had arrived.
     pub fn loop_back(&self, packet: &RxPacket<'_>) {
         self.pending.keep(packet, &self.counters);
     }
 
-    /// Closes the socket of an address. Packets to it are answered by nobody from then on.
+    /// Closes the socket of an address. Packets to this address get no answer any more.
     pub fn remove_address(&self, index: AddrIndex) {
         let removed = {
             let mut sockets = self.sockets.write();
@@ -175,18 +175,18 @@ impl UdpLink {
             removed
         };
         if let Some(socket) = removed {
-            // A receiver at work in another thread may hold the socket, and keep it open, a moment
-            // longer.
+            // A concurrent receiver in another thread may hold the socket, and keep it open, a
+            // moment longer.
             self.refresh_others(socket);
         }
     }
 
-    /// Joins a multicast group on an interface. Its packets are handed out with the group as their
+    /// Joins a multicast group on an interface. The group's packets have the group as their
     /// destination.
     ///
     /// # Errors
-    /// [`OsError::OutOfMemory`](adverb_os::OsError::OutOfMemory) and what else opening a socket may
-    /// meet.
+    /// [`OsError::OutOfMemory`](adverb_os::OsError::OutOfMemory), and other errors of opening a
+    /// socket.
     pub fn join_group(&self, group: IpAddr, interface: u32) -> Result<AddrIndex, LinkError> {
         self.everywhere.hold(self.local.descriptors(), group, &self.config)?;
         let mut sockets = self.sockets.write();
@@ -205,7 +205,7 @@ impl UdpLink {
         Ok(index)
     }
 
-    /// Leaves a multicast group. Its index may be that of another one from then on.
+    /// Leaves a multicast group. The index may be reused for another group.
     pub fn leave_group(&self, index: AddrIndex) {
         let mut sockets = self.sockets.write();
         let mut next = Sockets::clone(&sockets);
@@ -223,15 +223,16 @@ impl UdpLink {
         self.socket(index).map(|socket| socket.local.ip())
     }
 
-    /// The receive buffer the kernel granted, in bytes of its accounting (a datagram counts more
-    /// than its length): what may be in flight to this address before packets are lost.
+    /// The receive buffer granted by the kernel, in bytes of its accounting. A datagram counts more
+    /// than its length. More bytes than this in flight to the address may be lost.
     pub fn receive_buffer(&self, index: AddrIndex) -> Option<usize> {
         let socket = self.socket(index)?;
         let bytes = sys::get_option(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF).ok()?;
         usize::try_from(bytes).ok()
     }
 
-    /// Every descriptor to wait on for input, level-triggered. The set changes with addresses only.
+    /// Calls `f` with every descriptor to wait on for input, level-triggered. The set only changes
+    /// with the addresses.
     pub fn for_each_fd(&self, f: &mut dyn FnMut(FdKind, BorrowedFd<'_>)) {
         let sockets = self.sockets();
         for socket in sockets.addresses.iter().flatten() {
@@ -245,7 +246,7 @@ impl UdpLink {
     }
 
     /// Gives packets to another process of this user on this host: see [`Local::deliver`]. `route`
-    /// says from and to which address they go.
+    /// has the source and destination addresses.
     pub fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
         let Some(from) = self.socket(route.local) else { return Delivery::NoOwner };
         let envelope = Envelope {
@@ -262,12 +263,12 @@ impl UdpLink {
         delivery
     }
 
-    /// The source of what leaves by a route.
+    /// The source address of packets sent by a route.
     pub fn source_of(&self, local: AddrIndex) -> Option<SocketAddr> {
         self.socket(local).map(|socket| socket.local)
     }
 
-    /// A packet from this process to one of this host.
+    /// A packet from this process to a process of this host.
     pub fn packet_by<'a>(&self, route: &Route, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         let src = self.source_of(route.local)?;
         Some(RxPacket {
@@ -281,13 +282,13 @@ impl UdpLink {
         })
     }
 
-    /// See [`Local::follow_user`]. Sockets of addresses are the old user's: once there is one,
-    /// nothing is followed.
+    /// See [`Local::follow_user`]. Does nothing once there is an address, because the address's
+    /// socket belongs to the old user.
     ///
     /// # Errors
     /// As [`Local::follow_user`].
     pub fn follow_user(&self) -> Result<(), LocalError> {
-        // Held, so that no address is added meanwhile.
+        // Hold the lock, so that no address is added meanwhile.
         let sockets = self.sockets.write();
         if sockets.addresses.is_empty() { self.local.follow_user() } else { Ok(()) }
     }

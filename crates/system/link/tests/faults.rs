@@ -1,4 +1,4 @@
-//! Faults and captures over real sockets: each fault does what it says, whichever way packets come.
+//! Faults and captures over real sockets: each fault has its effect on every path of packets.
 mod common;
 use adverb_link::faults::{Delay, DropPsn, PacketFaults, Rate};
 use adverb_link::{Capture, Config, Route, TxBatch};
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const COUNT: u32 = 400;
 
-/// A receiver whose queue pair 5 meets faults, and what of [`COUNT`] packets reached it, by PSN.
+/// A receiver with faults for its queue pair 5, and the PSNs of the packets that arrived of
+/// [`COUNT`] sent.
 fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Member, Vec<u32>) {
     let port = port();
     let (sender, from) = Member::at(config(port), ip);
@@ -63,7 +64,7 @@ fn damaged_packets_fall_to_the_icrc_check() {
         let (receiver, got) = through(faults, ip, directly);
         let stats = receiver.link.stats();
         assert!(stats.fault_corrupt > 0);
-        // The one is counted before the other.
+        // `fault_corrupt` is counted before `rx_drop_icrc`.
         assert!(wait(|| receiver.link.stats().rx_drop_icrc == stats.fault_corrupt));
         assert_eq!(got.len() as u64 + stats.fault_corrupt, u64::from(COUNT));
     }
@@ -103,7 +104,7 @@ fn a_psn_is_dropped_once() {
     assert_eq!(got, (0..COUNT).filter(|psn| *psn != 17).collect::<Vec<_>>());
 }
 
-/// Both ends record the same bytes, ICRC included, although the receiver strips it.
+/// Both ends record the same bytes including the ICRC, although the receiver strips the ICRC.
 #[test]
 fn both_ends_record_the_same_packets() {
     let directory = std::env::temp_dir().join(format!("adverb-link-capture-{}", std::process::id()));

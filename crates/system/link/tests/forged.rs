@@ -1,5 +1,5 @@
-//! What another user of the machine may try: packets under addresses that are not its own,
-//! descriptors whose close waits, names. Run as root, as the strangers are other users.
+//! Attacks of another user of the machine: packets with foreign source addresses, descriptors with
+//! a blocking close, names. Run as root, because the strangers are other users.
 
 mod common;
 mod other;
@@ -40,15 +40,15 @@ fn the_other() {
     }
 }
 
-/// TRU-2: who starts a program that has more rights chooses by no variable what that does with
-/// them, as in which file it captures packets.
+/// TRU-2: a user starting a more privileged program cannot control the program by environment
+/// variables, for example the name of a capture file.
 #[test]
 fn tru_2_variables_choose_nothing_in_privileged_programs() {
     assert_eq!(Other::start(STRANGER, "chosen").hear(), "true");
     assert_eq!(Other::start_as(STRANGER, "chosen", 0o4755).hear(), "false");
 }
 
-/// A packet as it would come from `src`.
+/// A packet as if from `src`.
 fn packet(src: SocketAddr, dst: SocketAddr, qpn: u32) -> Vec<u8> {
     let mut packet = bth(qpn, 7).to_vec();
     packet.resize(12 + 64, 1);
@@ -66,7 +66,7 @@ fn packet(src: SocketAddr, dst: SocketAddr, qpn: u32) -> Vec<u8> {
     packet
 }
 
-/// Sends a packet under an address at which this user has no socket.
+/// Sends a packet with a source address at which this user has no socket.
 fn forge(way: &str, port: u16, qpn: u32) -> std::io::Result<()> {
     let here = SocketAddr::new(V4, port);
     let here6 = SocketAddr::new(V6, port);
@@ -88,7 +88,7 @@ fn forge(way: &str, port: u16, qpn: u32) -> std::io::Result<()> {
             let part = [std::io::IoSlice::new(&bytes)];
             sendmsg(socket.as_raw_fd(), &part, &named, MsgFlags::empty(), Some(&to))?;
         }
-        // Of another machine; and not even from the port.
+        // An address of another machine, and not even the right port.
         "far" => {
             let fd = socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::empty(), None)?;
             setsockopt(&fd, sockopt::IpFreebind, &true)?;
@@ -108,8 +108,8 @@ fn libc_in_pktinfo(source: Ipv4Addr) -> nix::libc::in_pktinfo {
     nix::libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: spec, ipi_addr: any }
 }
 
-/// TRU-2: whatever a user binds and names, no packet of it counts: none that says that it is from
-/// an address of this machine, none that says that it is from another machine.
+/// TRU-2: whatever a user binds and selects, its forged packets do not count, neither with a source
+/// address of this machine nor with a source address of another machine.
 #[test]
 fn tru_2_no_user_sends_under_anothers_address() {
     let port = port();
@@ -125,7 +125,7 @@ fn tru_2_no_user_sends_under_anothers_address() {
     let drops = || node.link.stats().rx_kernel_drops;
     assert!(wait(|| drops() == 1 || node.count() > 0), "{:?}", node.link.stats());
     assert_eq!((node.count(), drops()), (0, 1));
-    // What the own user sends comes.
+    // Packets of the own user arrive.
     let near = open(Config { local_ports: LocalPorts::Own, ..config(port) });
     for at in [V4, V6] {
         let local = near.add_address(at, 0).unwrap();
@@ -136,8 +136,8 @@ fn tru_2_no_user_sends_under_anothers_address() {
     }
 }
 
-/// Connects and leaves descriptors whose last close waits: with a byte, and in a message without
-/// one behind another.
+/// Connects and leaves descriptors with a blocking last close: once with a byte, and once in an
+/// empty message behind another message.
 fn laden(name: &str) {
     for texts in [&[&b"x"[..]][..], &[&b""[..], &b""[..]][..]] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -160,12 +160,12 @@ fn laden(name: &str) {
     while asked().is_some() {}
 }
 
-/// TRU-2: a stranger leaves descriptors in connections whose close would wait for it: this process
-/// goes on.
+/// TRU-2: a stranger leaves descriptors with a blocking close in connections; this process
+/// continues.
 #[test]
 fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     let port = port();
-    // Nobody takes connections before they are laden.
+    // No process accepts the connections before they have descriptors.
     let link = open(config(port));
     let slot = link.local().slots()[0];
     let mut stranger = Other::start(STRANGER, &format!("laden {}", slot_name(slot)));
@@ -178,12 +178,12 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
         taken += link.recv(adverb_link::RxFrom::Every, &mut buffers, 64, &mut |_| {});
     }
     assert_eq!(taken, 0);
-    // And where nobody took them: the listener closes with them.
+    // The connections were not accepted: closing the listener closes the connections, too.
     let second = open(config(port));
     let mut stranger = Other::start(STRANGER, &format!("laden {}", slot_name(second.local().slots()[0])));
     assert_eq!(stranger.hear(), "sent");
     drop(second);
-    // Their closes wait for two hundred seconds each.
+    // Each close waits for 200 seconds.
     assert!(began.elapsed().as_secs() < 100, "{:?}", began.elapsed());
     let packets = {
         let mut p = Vec::new();
@@ -200,8 +200,8 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     }));
 }
 
-/// TRU-2: who takes frames of other processes says so by a name, which counts if it is of the own
-/// user.
+/// TRU-2: a name announces a receiver of other processes' frames; the name counts only if the own
+/// user holds it.
 #[test]
 fn tru_2_names_of_strangers_ask_for_no_frames() {
     let link = open(config(port()));

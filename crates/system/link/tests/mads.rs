@@ -1,4 +1,4 @@
-//! MADs of queue pair 1 among several processes on one port.
+//! MADs of queue pair 1 with several processes on one port.
 
 mod common;
 
@@ -11,7 +11,7 @@ use adverb_link::{Config, Route, TxBatch, UdpLink};
 use adverb_local::{MAD_QPN, SLOT_BITS, Slot};
 use common::*;
 
-/// Sends it as queue pair 1 gets it: BTH, DETH, MAD; each by itself, as a device does.
+/// Sends a MAD as received by queue pair 1: BTH, DETH, MAD. Each MAD is sent alone, as by a device.
 fn send_mad(link: &UdpLink, route: &Route, message: &Message) {
     let mut headers = bth(MAD_QPN, 0).to_vec();
     headers[0] = 0x64;
@@ -25,7 +25,7 @@ fn send_mad(link: &UdpLink, route: &Route, message: &Message) {
     batch.flush(link);
 }
 
-/// What comes for connections of the process with this slot.
+/// The MADs for connections of the process with this slot.
 fn answers(slot: Slot, n: u32) -> [Message; 5] {
     let remote_id = u32::from(slot) << (32 - SLOT_BITS) | n;
     [
@@ -37,7 +37,7 @@ fn answers(slot: Slot, n: u32) -> [Message; 5] {
     ]
 }
 
-/// RCM-12: with four processes and three peers no answer comes to a process that it is not for.
+/// RCM-12: with four processes and three peers, each reply reaches the right process directly.
 #[test]
 fn rcm_12_answers_come_to_the_process_that_asked() {
     let port = port();
@@ -51,7 +51,8 @@ fn rcm_12_answers_come_to_the_process_that_asked() {
         .collect();
     let each = 5 * peers.len() * 20;
     let mut wrong = 0;
-    // The last that joined has measured the group; more rounds where a loaded machine was late.
+    // The last joined member has measured the group. On a loaded machine a member may have answered
+    // late, so try again.
     for _ in 0..20 {
         for node in &nodes {
             node.got.lock().unwrap().clear();
@@ -76,7 +77,7 @@ fn rcm_12_answers_come_to_the_process_that_asked() {
         if wrong == 0 {
             return;
         }
-        // What comes to the wrong process makes it measure again.
+        // Misdirected packets make a process measure again.
         for (link, route) in &peers {
             for node in &nodes {
                 let mut batch = TxBatch::new();

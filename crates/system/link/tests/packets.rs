@@ -57,7 +57,7 @@ fn runs_arrive_in_order(ip: std::net::IpAddr, max_segments: usize) {
     let to = qpn(b.slot(), 5);
     let mut batch = TxBatch::new();
     let mut lens = Vec::new();
-    // FIRST longer by a RETH, equal ones, a shorter last; then again.
+    // FIRST is longer by a RETH, then equal packets, then a shorter last packet; four times.
     for _ in 0..4 {
         lens.push(1040);
         lens.extend([1024; 90]);
@@ -152,8 +152,8 @@ fn packets_longer_than_any_and_probes_of_nobody_are_dropped() {
 #[test]
 fn every_flipped_bit_is_found() {
     let (a, b, route) = pair(V6);
-    // A relay that damages one bit: receive at a plain socket on the route's destination, flip,
-    // send on from the same port so that only the damage makes the ICRC wrong.
+    // A relay that damages one bit: receives at a plain socket at the route's destination, flips a
+    // bit, and sends from the same port. So only the damage makes the ICRC invalid.
     let (from, to) = (port(), port());
     let relay_in = UdpSocket::bind((V6, to)).unwrap();
     let (c, index) = Member::at(config(from), V6);
@@ -167,8 +167,8 @@ fn every_flipped_bit_is_found() {
     // Now a link listens at the destination, and a plain socket sends from the source.
     let (d, _) = Member::at(config(to), V6);
     let sender = UdpSocket::bind((V6, from)).unwrap();
-    // The intact packet is for nobody, for this link or, when another test has taken the slot, for
-    // that test's link. Its ICRC passes all the same.
+    // The intact packet's slot has no owner, or belongs to this link or to another test's link,
+    // which has taken the slot. In all cases the ICRC is valid.
     sender.send_to(&packet[..len], (V6, to)).unwrap();
     let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.local.handed_on_out == 1;
     assert!(wait(|| passed(&d.link.stats())), "{:?}", d.link.stats());
@@ -236,7 +236,7 @@ fn errors_speak() {
 fn every_socket_is_looked_at_after_a_wake_up() {
     let (port, from) = (port(), port());
     let link = open(config(port));
-    // The first address is the one tried first; the packet comes to the second.
+    // The first address is tried first; the packet arrives at the second.
     link.add_address("127.0.0.3".parse().unwrap(), 0).unwrap();
     link.add_address(V4, 0).unwrap();
     let sender = open(config(from));
@@ -252,7 +252,7 @@ fn every_socket_is_looked_at_after_a_wake_up() {
         8,
     );
     batch.flush(&sender);
-    // Until it has come, which a loaded machine does after the send.
+    // On a loaded machine the packet arrives some time after the send.
     assert!(wait(|| {
         let mut here = false;
         link.for_each_fd(&mut |_, fd| {

@@ -1,6 +1,6 @@
-//! Several processes on one port: slots, handing on, steering, death.
+//! Several processes on one port: slots, forwarding, steering, death.
 //!
-//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be
+//! A child is this test binary started again with one test selected; `CHILD` tells this test to be
 //! the child.
 
 mod common;
@@ -24,7 +24,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends from an address of its own to the group at 127.0.0.1.
+    /// Sends from its own address to the group at 127.0.0.1.
     fn new(port: u16) -> Sender {
         let link = open(config(port));
         let local = link.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
@@ -40,7 +40,7 @@ impl Sender {
     }
 }
 
-/// Sends to each node until all arrive without being handed on.
+/// Sends to each node until no packet is forwarded.
 fn steered(sender: &mut Sender, nodes: &[&Member]) {
     let settled = wait(|| {
         nodes.iter().all(|node| {
@@ -84,9 +84,9 @@ fn packets_are_handed_on_without_steering() {
         }));
         direct += usize::from(!got[0].handed_on);
     }
-    // One sender has one 4-tuple: the hash takes all of it to one member.
+    // One sender has one 4-tuple: the hash gives all its packets to one member.
     assert_eq!(direct, 1);
-    // Counted when it has left, by when it may have arrived.
+    // Counted after the send, when the packet may have arrived already.
     let out = || nodes.iter().map(|node| node.link.stats().local.handed_on_out).sum::<u64>();
     assert!(wait(|| out() == 100), "{}", out());
 }
@@ -105,8 +105,8 @@ fn packets_for_nobody_are_counted() {
     sender.send(free, 10);
     let dropped = || a.link.stats().rx_drop_no_owner + b.link.stats().rx_drop_no_owner;
     assert!(wait(|| dropped() == 10), "{}", dropped());
-    // QPN 1 goes to the sink of whoever gets it; that of multicast only with a group as the IP
-    // destination.
+    // QPN 1 goes to the sink of the receiving process; the multicast QPN only with a group as the
+    // IP destination.
     for to in [1, 0xff_ffff] {
         push(&mut sender.batch, &sender.link, &sender.route, to, 0, 8);
     }
@@ -115,7 +115,7 @@ fn packets_for_nobody_are_counted() {
     assert!(wait(|| a.count() + b.count() == 1 && stray() == 1));
 }
 
-/// Whether some process holds the slot.
+/// Whether a process holds the slot.
 fn held(slot: Slot) -> bool {
     let names = std::fs::read_to_string("/proc/net/unix").unwrap();
     names.lines().any(|line| line.ends_with(&format!("-{slot}")))
@@ -127,8 +127,8 @@ fn steering_follows_members_that_join_and_leave() {
     let mut sender = Sender::new(port);
     let (a, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a]);
-    // Joining alone settles it: nothing is ever handed on. Unless a loaded machine answers late, so
-    // another joins in its place.
+    // Joining alone settles the steering: no packet is forwarded. On a loaded machine a member may
+    // answer late; then another member joins instead.
     let joined = (0..10).find_map(|_| {
         let before = a.link.stats().local.handed_on_out;
         let (b, index) = Member::at(config(port), V4);
@@ -140,7 +140,7 @@ fn steering_follows_members_that_join_and_leave() {
     let (c, _) = Member::at(config(port), V4);
     let (d, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a, &b, &c, &d]);
-    // The last member moves into the hole.
+    // The last member moves into the gap.
     b.link.remove_address(b_index);
     steered(&mut sender, &[&a, &c, &d]);
     let b_index = b.link.add_address(V4, 0).unwrap();
@@ -188,7 +188,7 @@ fn steering_over_ipv6() {
     assert!(a.link.stats().resteers + b.link.stats().resteers >= 2);
 }
 
-/// Starts this test again as a child; gives it back with the slot it has.
+/// Starts this test again as a child; returns the child and its slot.
 fn child(test: &str, port: u16) -> (Child, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, port.to_string());
@@ -207,12 +207,12 @@ fn say(what: impl std::fmt::Display) {
     out.flush().unwrap();
 }
 
-/// Port of the child, when this process is one.
+/// The port of the child, if this process is one.
 fn as_child() -> Option<u16> {
     std::env::var(CHILD).ok().map(|port| port.parse().unwrap())
 }
 
-/// Until the parent lets go.
+/// Waits until the parent closes the pipe.
 fn wait_for_parent() {
     let _ = std::io::stdin().read(&mut [0]);
 }
@@ -235,13 +235,13 @@ fn killed_members_hurt_nobody() {
     sender.send(dead, 5);
     first.kill().unwrap();
     first.wait().unwrap();
-    // The socket's index went to the last member: the next packets tell, whoever gets them.
+    // The dead socket's index went to the last member: the next misdirected packets show this.
     steered(&mut sender, &[&a, &b]);
     second.kill().unwrap();
     second.wait().unwrap();
     steered(&mut sender, &[&a, &b]);
-    // The slot is free for the next one. No other test gets it, so that only these two can get what
-    // is still sent to the dead.
+    // The slot is free for the next process. No other test gets the slot, so only these two can
+    // receive packets for the dead process.
     let mut name = None;
     assert!(wait(|| {
         name = keep_free(dead);
@@ -261,8 +261,7 @@ fn malformed_and_circling_messages_are_dropped() {
     let port = port();
     let (a, _) = Member::at(config(port), V4);
     let line = Line::to(&slot_name(a.slot())).unwrap();
-    // No version, a header cut short, and a well-formed packet for a slot that is not the
-    // receiver's.
+    // No version, a truncated header, and a well-formed packet for another process's slot.
     let mut circling = b"Adverb\0\x01\x05\x04\0\0".to_vec();
     circling.resize(24, 0);
     for _ in 0..2 {
@@ -274,7 +273,7 @@ fn malformed_and_circling_messages_are_dropped() {
         line.send(message).unwrap();
     }
     assert!(wait(|| a.link.stats().local.handover_drop_malformed == 3), "{:?}", a.link.stats());
-    // Right but for its length: no packet is that long.
+    // Valid except for its length: no packet is that long.
     let at = circling.len() - 12;
     let mut long = circling.clone();
     long[at - 2..]
@@ -314,13 +313,13 @@ fn a_stopped_reader_costs_a_bounded_wait() {
 
 #[test]
 fn the_child_of_a_fork_can_let_go() {
-    // Stands for the child: closing by descriptor is all an atfork handler may do.
+    // Plays the child: an atfork handler may only close descriptors.
     let port = port();
     let link = open(config(port));
     link.add_address(V4, 0).unwrap();
     let slot = link.local().slots()[0];
     link.local().descriptors().close_all();
-    // A child that another test is starting has copies until its `exec`.
+    // A child being started by another test has copies until its `exec`.
     assert!(wait(|| !held(slot)));
     assert!(wait(|| std::net::UdpSocket::bind((V4, port)).is_ok()), "the port is not free");
     link.for_each_fd(&mut |_, _| panic!("a descriptor is left"));
@@ -356,11 +355,11 @@ fn without_a_thread_nothing_is_lost() {
     let (a, b) = (open(config(port)), open(config(port)));
     a.add_address(V4, 0).unwrap();
     let mut sender = Sender::new(port);
-    // Arrives at `a` while `b` joins, which then is alone in answering probes.
+    // Arrives at `a` while `b` joins, and `b` alone answers probes.
     sender.send(a.local().slots()[0], 5);
     let start = std::time::Instant::now();
     b.add_address(V4, 0).unwrap();
-    // Of its own accord it ends after some 200 ms.
+    // Without answers the measurement ends after some 200 ms.
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     sender.send(a.local().slots()[0], 5);
     sender.send(b.local().slots()[0], 10);
@@ -373,7 +372,7 @@ fn without_a_thread_nothing_is_lost() {
             a.recv(all, &mut buffers, 64, &mut |_| at_a += 1);
             b.recv(all, &mut buffers, 64, &mut |_| at_b += 1);
         }
-        // One thread for both: while one measures, both take in what arrives.
+        // One thread for both: while one measures, both receive.
         let mut receive = || {
             a.recv(every, &mut buffers, 64, &mut |_| at_a += 1);
             b.recv(every, &mut buffers, 64, &mut |_| at_b += 1);

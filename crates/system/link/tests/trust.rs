@@ -1,7 +1,7 @@
-//! Who is trusted on one host: processes of the own user, whose connections prove it, and nobody
-//! else. Run as root, as the strangers are other users.
+//! Trust on one host: only processes of the own user, proved by their connections. Run as root,
+//! because the strangers are other users.
 //!
-//! Strangers are this test binary started again as another user; `ROLE` says what it is to do.
+//! A stranger is this test binary started again as another user; `ROLE` is its role.
 
 mod common;
 mod other;
@@ -19,7 +19,7 @@ use other::{Other, ROLE, asked, say};
 
 const STRANGER: u32 = 65533;
 const VICTIM: u32 = 65532;
-/// As the slots of [`VICTIM`] are taken.
+/// A third user, because the slots of [`VICTIM`] are taken.
 const MEASURER: u32 = 65531;
 
 struct Log;
@@ -44,7 +44,7 @@ fn the_other() {
     match words[..] {
         ["listen", name] => listens(name),
         ["hold", name] => {
-            // Its last owner may not have quite gone, as in `line_at`.
+            // The last owner may not be quite gone, as in `line_at`.
             let mut held = None;
             assert!(wait(|| {
                 held = Line::holding(name, SockType::SeqPacket).ok();
@@ -73,7 +73,7 @@ fn the_other() {
     }
 }
 
-/// Takes connections at a name, and says how many came and how many bytes.
+/// Accepts connections at a name, and prints the numbers of connections and of bytes.
 fn listens(name: &str) {
     let line = line_at(name);
     say("listens");
@@ -87,12 +87,12 @@ fn listens(name: &str) {
     }
 }
 
-/// Says to the owner of a name what it should not hear.
+/// Sends messages of a stranger to the owner of a name.
 fn connects(name: &str) {
     let null = std::fs::File::open("/dev/null").unwrap();
     for _ in 0..20 {
         let line = Line::to(name).unwrap();
-        // It may have been sent away already.
+        // The owner may have refused the connection already.
         let _ = line.send(b"Adverb\0\x01rubbish");
         let _ = line.send_fds(&greeting(), &[null.as_raw_fd(); 5]);
     }
@@ -109,7 +109,7 @@ fn greeting() -> Vec<u8> {
     bytes
 }
 
-/// Two members of a group measure it while somebody holds the name that they do it in turns by.
+/// Two members of a group measure the group while another user holds the name of the steering lock.
 fn steered(port: u16) {
     log::set_logger(&Log).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
@@ -130,7 +130,7 @@ fn steered(port: u16) {
     say(format_args!("{settled} {}", WARNINGS.lock().unwrap().join("; ")));
 }
 
-/// Packets as [`UdpLink::deliver`] takes them.
+/// Packets for [`UdpLink::deliver`].
 fn packets(slot: Slot, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     add_packet(&mut out, &bth(qpn(slot, 1), 1), len, 0, |bytes| {
@@ -144,7 +144,7 @@ fn hello(link: &UdpLink) -> Hello {
     Hello { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
 }
 
-/// A link that sends, with a route to its own address, and four descriptors to give away.
+/// A sending link, with a route to its own address, and four descriptors to give away.
 fn giver() -> (UdpLink, Route, [OwnedFd; 4]) {
     let port = port();
     let link = open(config(port));
@@ -153,13 +153,13 @@ fn giver() -> (UdpLink, Route, [OwnedFd; 4]) {
     (link, Route::new(local, SocketAddr::new(V4, port)), [(); 4].map(|()| null()))
 }
 
-/// A slot that nobody has.
+/// A free slot.
 fn free_slot() -> Slot {
     SlotClaim::claim(u64::from(std::process::id()) << 20 | u64::from(port())).unwrap().slot()
 }
 
-/// Whoever takes a slot's name as another user gets neither descriptors nor payload, whatever is
-/// sent to the slot, and the error names it.
+/// Another user holding a slot's name gets neither descriptors nor payload, whatever is sent to the
+/// slot, and the error names this user.
 #[test]
 fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     let (link, route, fds) = giver();
@@ -172,7 +172,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
             link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
-        // What came over the network for that slot is not handed on either.
+        // A packet over the network for this slot is not forwarded either.
         let mut batch = TxBatch::new();
         push(&mut batch, &link, &route, qpn(slot, 1), 0, 64);
         batch.flush(&link);
@@ -188,8 +188,8 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!((link.stats().local.handover_refused_other_user, link.stats().local.delivered), (9, 0));
 }
 
-/// A connection does not change hands: when the owner of a slot has gone and a stranger has its
-/// name, the next message goes nowhere.
+/// A connection does not change hands. If the owner of a slot is gone and a stranger has its name,
+/// the next message is not sent.
 #[test]
 fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let (link, route, fds) = giver();
@@ -203,13 +203,13 @@ fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert_eq!(stranger.ask("what have you got?"), "2 0");
     drop(stranger);
-    // And when one of this user has it again, what is sent arrives.
+    // If a process of this user has the name again, messages arrive.
     let again = line_at(&slot_name(slot));
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::Done);
     assert!(again.taken().unwrap().received().is_some_and(|n| n > 64));
 }
 
-/// A line at a name whose owner has just gone. A child that another test is starting has a copy of
+/// Listens at a name after its owner has ended. A child being started by another test has a copy of
 /// the owner's socket for a moment, between `fork` and `exec`.
 fn line_at(name: &str) -> Line {
     let mut line = None;
@@ -220,8 +220,8 @@ fn line_at(name: &str) -> Line {
     line.unwrap()
 }
 
-/// What was kept of a process goes when it ends, without another word to anybody, and the end is
-/// told once.
+/// The connection to a process is closed at the end of the process, without another message, and
+/// the end is reported once.
 #[test]
 fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
@@ -246,7 +246,7 @@ fn connections_to_processes_that_ended_are_closed() {
     let next = line_at(&slot_name(slot));
     let second = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert!(ended().is_empty());
-    // Its end is found by who greets a third: the end is told of the second connection, not of the
+    // Greeting a third process detects this end. The report names the second connection, not the
     // slot.
     drop(next);
     let _third = line_at(&slot_name(slot));
@@ -255,7 +255,7 @@ fn connections_to_processes_that_ended_are_closed() {
     assert_eq!(ended(), [second]);
 }
 
-/// A name that is held and not listened at proves nothing either; its holder is named.
+/// A held name without a listener proves nothing either; the error names its holder.
 #[test]
 fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
     let (link, route, fds) = giver();
@@ -279,8 +279,8 @@ fn tru_2_connections_of_strangers_are_ended_unread() {
     assert!(node.link.local().greetings().is_empty());
 }
 
-/// Names that a stranger holds cost nothing as long as some are left; then the error names the
-/// stranger and what to do.
+/// Names held by a stranger cost nothing while free names are left. Afterwards the error names the
+/// stranger and the remedy.
 #[test]
 fn tru_4_squatted_slots_are_named_when_none_is_left() {
     let port = port();
@@ -297,8 +297,8 @@ fn tru_4_squatted_slots_are_named_when_none_is_left() {
     assert_eq!(Other::start(STRANGER, &role).hear(), "fine");
 }
 
-/// The name that measuring goes by in turns is a hint: a stranger who holds it, in any way, is
-/// named and not waited for.
+/// The steering lock's name is only a hint. A stranger holding the name in any way is named in the
+/// log, and not waited for.
 #[test]
 fn tru_4_who_holds_the_steer_name_is_not_waited_for() {
     for way in ["listen", "hold"] {
@@ -311,7 +311,7 @@ fn tru_4_who_holds_the_steer_name_is_not_waited_for() {
     }
 }
 
-/// A port that another user holds: the error names that user, and what to do.
+/// A port held by another user: the error names this user and the remedy.
 #[test]
 fn tru_4_who_holds_the_port_is_named() {
     for held in ["127.0.0.1", "0.0.0.0", "::"] {
@@ -332,11 +332,11 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Peers of the own user that connect and say nothing, rubbish, or give descriptors that nobody
-/// asked for: what they cost is bounded, and others are heard.
+/// Peers of the own user connect and send nothing or rubbish, or send unrequested descriptors.
+/// Their cost is bounded, and other peers are served.
 #[test]
 fn tru_3_noisy_peers_are_borne() {
-    // A process of its own: descriptors are counted.
+    // In a separate process, because descriptors are counted.
     if std::env::var(ROLE).as_deref() != Ok("noisy") {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "tru_3_noisy_peers_are_borne", "--nocapture"]).env(ROLE, "noisy");
@@ -359,14 +359,14 @@ fn tru_3_noisy_peers_are_borne() {
             2 => drop(line.send_fds(b"Adverb\0\x01\x05\x04", &[null.as_raw_fd(); 200])),
             _ => drop(line.send_fds(&greeting()[..20], &[null.as_raw_fd(); 5])),
         }
-        // Half of them go, half of them stay.
+        // Half of the connections end, half of them stay.
         kept.extend(Some(line).filter(|_| n % 8 < 4));
         if n % 50 == 49 {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
     assert!(wait(|| node.link.stats().local.handover_drop_malformed >= 300), "{:?}", node.link.stats());
-    // Its ends of the connections, and ours: nothing that was given.
+    // Both ends of the connections: no received descriptor is left.
     assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
     assert!(node.link.local().greetings().is_empty());
     let say = |n| {
@@ -374,14 +374,14 @@ fn tru_3_noisy_peers_are_borne() {
         assert_eq!(node.take(1)[0].bytes.len(), 12 + n);
     };
     say(16);
-    // More than are kept: the idle ones go, and the rest works.
+    // More connections than are kept: the idle ones end, and the others still work.
     for _ in 0..400 {
         kept.push(Line::to(&name).unwrap());
         if kept.len() % 50 == 0 {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
-    // It was among the idle ones, and connects once more.
+    // The honest peer was among the idle ones, and connects again.
     say(20);
     assert!(
         wait(|| descriptors() <= before + kept.len() + 256 + 8),
@@ -391,7 +391,7 @@ fn tru_3_noisy_peers_are_borne() {
     );
 }
 
-/// A peer that takes nothing fills its own connection, and holds up nobody else.
+/// A peer that takes no messages fills its own connection, and blocks no other peer.
 #[test]
 fn tru_3_who_never_reads_holds_up_itself() {
     let (link, route, _) = giver();
@@ -406,7 +406,7 @@ fn tru_3_who_never_reads_holds_up_itself() {
     assert!(other.take(1)[0].handed_on);
 }
 
-/// Somebody who never stops sending does not keep others from being heard.
+/// A peer that never stops sending does not block other peers.
 #[test]
 fn tru_3_a_busy_peer_leaves_room_for_others() {
     let (node, route, _) = giver();
@@ -428,8 +428,8 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     assert!(heard, "{:?} {route:?}", node.stats());
 }
 
-/// What comes from an address of this machine counts from the own port alone, at an address where
-/// this process has a socket. The rest is counted, and not handed on.
+/// Packets from an address of this machine count only from the own port, at an address where this
+/// process has a socket. All others are counted as dropped, and are not forwarded.
 #[test]
 fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
     let own = |port| Config { local_ports: LocalPorts::Own, ..config(port) };
@@ -453,7 +453,7 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         if here == there {
             continue;
         }
-        // The port, where this process has no socket; then where it has one.
+        // From the port, first without a socket of this process at the address, then with one.
         let near = open(own(port));
         let local = near.add_address(there, 0).unwrap();
         let route = Route::new(local, SocketAddr::new(here, port));
@@ -472,16 +472,16 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
     }
 }
 
-/// What a stranger sent from the port at an address before it was this user's does not count when
-/// it is.
+/// Packets sent by a stranger from the port at an address, before this user held the port, do not
+/// count afterwards.
 #[test]
 fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
     let there: IpAddr = "127.0.0.78".parse().unwrap();
     let port = port();
     let link = open(Config { local_ports: LocalPorts::Own, ..config(port) });
     link.add_address(V4, 0).unwrap();
-    // Nobody reads while it holds the port, and it lets go. Which user it is of does not matter
-    // here.
+    // No thread reads while the stranger holds the port, and then the stranger closes it. Its user
+    // does not matter here.
     let strange = open(Config { steer: false, ..config(port) });
     let local = strange.add_address(there, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(V4, port));
@@ -500,7 +500,7 @@ fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
     assert!(wait(dropped), "{:?}", link.stats());
 }
 
-/// All this stands on that no other user can share the port.
+/// The basis of these rules: no other user can share the port.
 #[test]
 fn tru_2_the_port_is_one_users() {
     let port = port();

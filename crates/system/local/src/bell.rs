@@ -1,10 +1,11 @@
-//! Bells between two processes of a host, and how one sees the other's end.
+//! Doorbells between two processes of a host, and how a process detects the end of another.
 //!
-//! Each process makes a pair of sockets for each other one, keeps one end and gives the other. A
-//! byte through it wakes; its end says that the giver is gone: the process, or the program in it,
-//! as `exec` closes it too. A pair has one holder, so nobody breaks it for another. And a socket
-//! waits for nothing if a call says so, where a flag of a file that two processes share is the
-//! other's to change: a full `eventfd` without `O_NONBLOCK` would hold its writer for ever (TRU-3).
+//! For each other process, a process makes a pair of sockets, keeps one end and gives the other end
+//! away. A byte through the socket wakes the process. End of file on the socket says that the giver
+//! is gone: the process has ended, or `exec`, which closes the socket, has replaced the program. A
+//! pair has one holder, so no process can break another process's doorbell. A call on a socket can
+//! ask not to wait. On a shared `eventfd` only the flag `O_NONBLOCK` of the file says so, and a
+//! peer can change this flag. A full `eventfd` would then block its writer for ever (TRU-3).
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
@@ -12,65 +13,65 @@ use std::sync::Arc;
 use adverb_os::SocketErrors;
 use adverb_os::sys::{self, EVENTS, Fd, FdTable, Transit};
 
-/// All bells of a process, and one descriptor that is readable while one of them is, or a watched
-/// process has ended.
+/// All doorbells of a process, and one descriptor for waiting: readable while a doorbell is
+/// readable or a watched process has ended.
 pub struct Bells {
     table: Arc<FdTable>,
     any: Fd,
     errors: Arc<SocketErrors>,
 }
 
-/// A bell that another process rings.
+/// A doorbell rung by another process.
 pub struct Bell {
     ours: Fd,
     theirs: Fd,
 }
 
-/// What came of looking at a [`Bell`].
+/// The result of reading a [`Bell`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
-    /// Nothing.
+    /// Not rung.
     No,
-    /// It was rung.
+    /// Rung.
     Yes,
-    /// Whoever has the other end broke it.
+    /// The holder of the other end broke the doorbell.
     Broken,
 }
 
-/// Another process's bell.
+/// The handle for ringing another process's doorbell.
 pub struct Rope(Fd);
 
-/// A descriptor that belongs to a peer: its memory, or its end. Dropping the value closes the
+/// A descriptor received from a peer: its memory, or its end. Dropping the value closes the
 /// descriptor, and so does [`Bells::close_after_fork`] in the child of a fork.
 pub struct PeerFd(Option<Fd>);
 
-/// Descriptors of [`Bells`] at most: five for each of some 1600 peers.
+/// The largest number of descriptors of [`Bells`]: five for each of some 1600 peers.
 const ROOM: usize = 8192;
 
 impl Bells {
-    /// None yet. `errors` notes looks at them that fail.
+    /// Creates an empty set. `errors` records failed waits.
     ///
     /// # Errors
-    /// No descriptors.
+    /// No descriptors are left.
     pub fn new(errors: Arc<SocketErrors>) -> io::Result<Self> {
         let table = FdTable::with_room(ROOM);
         Ok(Bells { any: sys::any_of(&table)?, table, errors })
     }
 
-    /// One more.
+    /// Creates a doorbell.
     ///
     /// # Errors
-    /// No descriptors.
+    /// No descriptors are left.
     pub fn make(&self) -> io::Result<Bell> {
         let (ours, theirs) = sys::stream_pair(&self.table)?;
         Ok(Bell { ours, theirs })
     }
 
-    /// The bell that another process gave.
+    /// The handle for another process's doorbell.
     ///
     /// # Errors
-    /// The descriptor is of something else, on which a call may wait for another process. Or the
-    /// table of descriptors is full.
+    /// The descriptor is not an AF_UNIX stream, so a call on it might wait for another process. Or
+    /// the table of descriptors is full.
     pub fn rope(&self, fd: OwnedFd) -> io::Result<Rope> {
         if sys::is_local_stream(fd.as_fd()) {
             return Ok(Rope(self.table.register(fd.into_raw_fd())?));
@@ -79,7 +80,7 @@ impl Bells {
         Err(io::Error::other(format!("its bell is {}, where an AF_UNIX stream belongs", found.display())))
     }
 
-    /// Takes a descriptor over, so that no child of a fork keeps it.
+    /// Takes over a descriptor, so that no child of a fork keeps it open.
     ///
     /// # Errors
     /// The table of descriptors is full.
@@ -87,24 +88,24 @@ impl Bells {
         Ok(PeerFd(Some(self.table.register(fd.into_raw_fd())?)))
     }
 
-    /// Readable while something that is watched is. `None` in the child of a fork.
+    /// Readable while a watched descriptor is readable. `None` in the child of a fork.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.any.borrow()
     }
 
-    /// Has a bell watched, the end of its peer's, and what else is readable when the peer has
-    /// ended; all by one token.
+    /// Watches a doorbell, the end of its peer's doorbell, and `end`, another descriptor that is
+    /// readable once the peer has ended. All three report `token`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn watch(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>, token: u64) -> io::Result<()> {
         sys::watch(&self.any, &bell.ours, token)?;
-        // What a peer writes there is not for this process: only its end is looked for.
+        // Bytes from the peer there are not for this process: only the end is watched.
         sys::watch_for(self.any.own(), rope.0.own(), 0, token)?;
         end.map_or(Ok(()), |end| sys::watch_for(self.any.own(), end.as_raw_fd(), libc::EPOLLIN, token))
     }
 
-    /// The reverse. The bell breaks, so that its peer sees that nobody hears it any more.
+    /// Stops watching. Also breaks the doorbell, so that the peer sees the end of the watch.
     pub fn forget(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>) {
         sys::break_off(&bell.ours);
         for fd in [Some(bell.ours.own()), Some(rope.0.own()), end.map(|end| end.as_raw_fd())] {
@@ -112,13 +113,14 @@ impl Bells {
         }
     }
 
-    /// What was watched as a peer's end is watched no more. Closing the descriptor is not enough: a
-    /// child of a fork may have it, too, for a moment.
+    /// Stops watching a descriptor given as a peer's `end`. Closing the descriptor is not enough,
+    /// because a child of a fork may have the descriptor, too, for a moment.
     pub fn unwatch(&self, end: BorrowedFd<'_>) {
         sys::unwatch(self.any.own(), end.as_raw_fd());
     }
 
-    /// The tokens of some that are readable now. Those that were left out come first the next time.
+    /// Fills in the tokens of readable descriptors. Descriptors without room in `tokens` come first
+    /// the next time.
     pub fn ready(&self, tokens: &mut [u64; EVENTS]) -> usize {
         sys::wait_any(&self.any, tokens).unwrap_or_else(|error| {
             self.errors.note("look at the bells of this host", &error);
@@ -126,25 +128,25 @@ impl Bells {
         })
     }
 
-    /// Closes them all, for the child of a fork, which must not keep its parent alive in the eyes
-    /// of others. Only `close` is called.
+    /// Closes all descriptors in the child of a fork. Otherwise other processes would see the
+    /// parent as alive. Calls only `close`.
     pub fn close_after_fork(&self) {
         self.table.close_all();
     }
 }
 
 impl Bell {
-    /// What the other process is given. It is the same whenever it is given again.
+    /// The descriptor for the other process, the same at each call.
     pub fn to_give(&self) -> Option<BorrowedFd<'_>> {
         self.theirs.borrow()
     }
 
-    /// Ends, by `POLLHUP`, when its ringer breaks it. `None` in the child of a fork.
+    /// Reports `POLLHUP` when the ringer breaks the doorbell. `None` in the child of a fork.
     pub fn as_end(&self) -> Option<BorrowedFd<'_>> {
         self.ours.borrow()
     }
 
-    /// Was it rung? Takes that away, as far as it goes at a time.
+    /// Whether the doorbell was rung. Consumes the bytes, up to the limit of one call.
     pub fn take(&self) -> Rung {
         match sys::take_bytes(&self.ours) {
             None => Rung::No,
@@ -155,15 +157,15 @@ impl Bell {
 }
 
 impl Rope {
-    /// Rings: one system call, which waits for nothing. One that was not heard yet is rung already.
+    /// Rings by one system call, without waiting. A full doorbell is rung already.
     pub fn ring(&self) {
         if let Some(fd) = self.0.borrow_lately() {
             sys::send_byte(fd);
         }
     }
 
-    /// Ends when its giver does: `POLLHUP`, which needs no asking for. `None` in the child of a
-    /// fork.
+    /// Reports `POLLHUP` when the giver ends; no event needs to be requested. `None` in the child
+    /// of a fork.
     pub fn as_end(&self) -> Option<BorrowedFd<'_>> {
         self.0.borrow()
     }
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(other.take(), Rung::Broken);
     }
 
-    /// TRU-3: a bell that is full, and whose flags say that calls wait, holds nobody.
+    /// TRU-3: ringing a full doorbell in blocking mode blocks no process.
     #[test]
     fn tru_3_a_full_bell_that_blocks_holds_nobody() {
         let bells = Bells::new(Arc::default()).unwrap();
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(bell.take(), Rung::No);
     }
 
-    /// TRU-3: a peer that breaks its bell breaks nobody else's.
+    /// TRU-3: a peer that breaks its doorbell breaks no other doorbell.
     #[test]
     fn tru_3_who_breaks_a_bell_breaks_only_that() {
         let bells = Bells::new(Arc::default()).unwrap();
@@ -251,7 +253,7 @@ mod tests {
         assert_eq!(other.take(), Rung::Yes);
     }
 
-    /// TRU-3: sockets whose calls may wait for whoever else has them are no bells.
+    /// TRU-3: a socket on which calls may wait for another holder is refused as a doorbell.
     #[test]
     fn tru_3_other_descriptors_are_no_bells() {
         let bells = Bells::new(Arc::default()).unwrap();
@@ -271,7 +273,7 @@ mod tests {
         let mut tokens = [0; EVENTS];
         assert_eq!(bells.ready(&mut tokens), 0);
         drop(bell);
-        // A child that another test is starting has a copy for a moment.
+        // A child being started by another test may have a copy for a moment.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
         let mut ready = 0;
         while ready == 0 {

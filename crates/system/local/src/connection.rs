@@ -1,6 +1,6 @@
-//! Connections between the processes of a user: their ids, why a message did not leave, and the
-//! tables of connections and listeners. One descriptor watches all of them, and a token says which
-//! has something.
+//! Connections between the processes of a user: their ids, the errors of sending a message, and the
+//! tables of connections and listeners. One descriptor watches all connections, and a token names
+//! the ready one.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,30 +16,30 @@ use adverb_sync::{Mutex, RwLock};
 use crate::error::UserChanged;
 use crate::slot::Slot;
 
-/// Tokens from here on are listeners'.
+/// Tokens from this value on belong to listeners.
 pub(crate) const LISTENER: u64 = 1 << 63;
-/// Tokens from here on are connections to others, of which only the end is told.
+/// Tokens from this value on belong to outgoing connections, of which only the end is reported.
 pub(crate) const OUTGOING: u64 = 1 << 62;
-/// Tokens from here on are connections to those who listen for services, of which only the end is
-/// told.
+/// Tokens from this value on belong to connections to service listeners, of which only the end is
+/// reported.
 pub(crate) const TO_SERVICE: u64 = OUTGOING | 1 << 32;
-/// Tokens from here on are listeners for services.
+/// Tokens from this value on belong to service listeners.
 pub(crate) const SERVICE: u64 = LISTENER | 1 << 32;
-/// Tokens from here on are packet sockets.
+/// Tokens from this value on belong to packet sockets.
 pub(crate) const FRAMES: u64 = 1 << 63 | 1 << 33;
 
-/// Why a message did not leave.
+/// Why a message was not sent.
 #[derive(Debug)]
 pub enum Untold {
-    /// Its reader has not taken earlier ones yet.
+    /// The receiver has not taken earlier messages yet.
     Full,
     /// No living process of this user owns the slot.
     NoOwner,
-    /// The slot's name is held by this user.
+    /// This other user holds the slot's name.
     OtherUser(u32),
-    /// This process would connect as another user than the one whose the slot is.
+    /// This process would connect as another user than the slot's.
     Changed(UserChanged),
-    /// What else the kernel says.
+    /// Another error of the kernel.
     Other(io::Error),
 }
 
@@ -58,17 +58,17 @@ impl From<Untold> for io::Error {
     }
 }
 
-/// Who sent a message, and what came with it.
+/// The sender of a message, and the descriptors sent with it.
 pub(crate) struct Sender {
-    /// Its process, as this one sees it; 0 from another PID namespace.
+    /// The sender's process id in the PID namespace of this process; 0 from another PID namespace.
     pub(crate) pid: i32,
-    /// Descriptors; those that nobody takes are closed with it.
+    /// The descriptors; any left are closed on drop.
     pub(crate) fds: Vec<OwnedFd>,
-    /// To be kept until the descriptors are.
+    /// Must be kept as long as the descriptors.
     pub(crate) transit: Transit,
 }
 
-/// Which connection to another process; no two of a process are alike.
+/// The identity of a connection to another process, unique in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     pub(crate) slot: Slot,
@@ -76,32 +76,32 @@ pub struct ConnectionId {
 }
 
 impl ConnectionId {
-    /// The slot that its other end had.
+    /// The slot of the other end.
     pub fn slot(&self) -> Slot {
         self.slot
     }
 }
 
-/// A connection to the owner of a slot, whose user was proved.
+/// A connection to the owner of a slot, with a proved user.
 pub(crate) struct Connection {
     pub(crate) fd: Fd,
     pub(crate) id: ConnectionId,
-    /// The process that listens at the other end, as this one sees it; 0 from another PID
-    /// namespace.
+    /// The process id of the listener at the other end, in the PID namespace of this process; 0 in
+    /// another PID namespace.
     pub(crate) pid: i32,
     pub(crate) used: AtomicU64,
-    /// Messages of queue pair 1 go over it.
+    /// Messages of queue pair 1 use this connection.
     pub(crate) carries_mads: AtomicBool,
 }
 
 impl Connection {
-    /// Has its other end gone?
+    /// Whether the other end is gone.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
     }
 }
 
-/// Connections to others.
+/// Connections to other processes.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     pub(crate) connections: RwLock<HashMap<Slot, Arc<Connection>>>,
@@ -109,36 +109,36 @@ pub(crate) struct Outgoing {
     pub(crate) clock: AtomicU64,
 }
 
-/// Connections of others.
+/// Connections from other processes.
 pub(crate) struct Incoming {
-    /// Readable while a listener or a connection is, or a connection to another process has ended.
+    /// Readable while a listener or a connection is readable, or an outgoing connection has ended.
     pub(crate) any: Fd,
-    /// Held while messages are taken, so that the order of each connection is kept.
+    /// Held while messages are taken, so that each connection keeps its order.
     pub(crate) taking: Mutex<Taking>,
 }
 
-/// Connections of others that were taken, and whose turn it is.
+/// Accepted connections, and the state of taking messages from them.
 pub(crate) struct Taking {
     pub(crate) connections: HashMap<u64, Taken>,
     pub(crate) next: u64,
     pub(crate) clock: u64,
-    /// The connection that was busy last, and looks at it in vain since.
+    /// The most recently busy connection; `vain` counts unsuccessful looks at it since.
     pub(crate) hot: Option<u64>,
     pub(crate) vain: u32,
-    /// Messages taken from it in a row.
+    /// Messages taken from `hot` in a row.
     pub(crate) row: u32,
-    /// Given up when there are no descriptors left, so that whoever knocks can be sent away.
+    /// Closed when no descriptors are left, so that a new connection can be accepted and refused.
     pub(crate) spare: Option<Fd>,
 }
 
-/// A connection of a process of the own user.
+/// A connection from a process of the own user.
 pub(crate) struct Taken {
     pub(crate) fd: Fd,
     pub(crate) pid: i32,
     pub(crate) used: u64,
-    /// It is told to go, and read to its end.
+    /// The connection was asked to end, and is read until then.
     pub(crate) leaving: bool,
-    /// The token of the service at whose name it came.
+    /// The token of the service, if the connection was accepted at a service's name.
     pub(crate) service: Option<u64>,
 }
 
@@ -158,18 +158,18 @@ impl Incoming {
         })
     }
 
-    /// Has a slot's listener watched.
+    /// Watches a slot's listener.
     pub(crate) fn add_listener(&self, slot: Slot, fd: &Fd) -> io::Result<()> {
         sys::watch(&self.any, fd, LISTENER | u64::from(slot))
     }
 }
 
-/// The bytes of a message that was received into a buffer.
+/// The bytes of a message received into a buffer.
 pub(crate) fn received(buffer: &[u8], len: usize) -> &[u8] {
     &buffer[..len.min(buffer.len())]
 }
 
-/// A connection to the process that listens for a service, whose user was proved.
+/// A connection to the process listening for a service, with a proved user.
 pub(crate) struct ToService {
     pub(crate) fd: Fd,
     /// As [`Connection::pid`].
@@ -179,13 +179,14 @@ pub(crate) struct ToService {
 }
 
 impl ToService {
-    /// Has its other end gone?
+    /// Whether the other end is gone.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
     }
 }
 
-/// What this process listens for, by token, and those that it asks, by the names they listen at.
+/// The services of this process, by token, and its connections to services of other processes, by
+/// name.
 #[derive(Default)]
 pub(crate) struct Services {
     pub(crate) listening: Mutex<Vec<(u64, Arc<Fd>)>>,

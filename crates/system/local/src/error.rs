@@ -1,4 +1,4 @@
-//! What can go wrong between the processes of a user, in words.
+//! Errors between the processes of a user.
 
 use std::fmt;
 use std::io;
@@ -7,21 +7,21 @@ use std::net::IpAddr;
 use adverb_os::{OsError, User};
 use thiserror::Error;
 
-/// The process whose user has changed.
+/// The process with the changed user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
     Here,
-    /// The process with this number.
+    /// The process with this process id.
     Peer(i32),
 }
 
-/// A process opened its device as one user and runs as another one now.
+/// A process opened its device as one user and now runs as another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserChanged {
     pub(crate) process: Changed,
     /// The user that opened the device.
     pub opened: u32,
-    /// The effective user now.
+    /// The current effective user.
     pub now: u32,
 }
 
@@ -43,32 +43,33 @@ impl fmt::Display for UserChanged {
 
 impl std::error::Error for UserChanged {}
 
-/// Why a slot, a service or a connection could not be had.
+/// Why a slot, a service or a connection was not available.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// All slots of the user are taken by live processes, of this user or of others that hold their
-    /// names.
+    /// All slots of the user are taken by live processes, of this user or of other users holding
+    /// the slots' names.
     #[error(fmt = no_free_slot)]
     NoFreeSlot {
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
-        /// The user whose they are.
+        /// The user of the slots.
         uid: u32,
-        /// The users that hold their names, and how many each; none where the kernel does not say.
+        /// The users holding the names, and the number of names of each; empty if the kernel does
+        /// not say.
         holders: Vec<(u32, usize)>,
     },
-    /// Another claim of the service is in the way.
+    /// Another claim of the service conflicts.
     #[error(fmt = service_taken)]
     ServiceTaken {
         /// The service id.
         service: u64,
-        /// The address asked for; `None`: all.
+        /// The requested address; `None`: all addresses.
         at: Option<IpAddr>,
-        /// The user whose process has it, where the kernel says.
+        /// The user of the conflicting process, if the kernel says.
         holder: Option<u32>,
     },
-    /// The process has changed its user since it opened the device.
+    /// The process has changed its user since opening the device.
     #[error("{0}")]
     UserChanged(UserChanged),
     /// Any other error of the operating system.

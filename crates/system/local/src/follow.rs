@@ -1,15 +1,16 @@
-//! A process that changes its user while it has slots.
+//! A process that changes its user after claiming slots.
 //!
-//! The kernel notes a process's effective user at each socket when the process listens or connects,
-//! and the note stays. So the slots of a process prove the user that claimed them. A process that
-//! has changed its user since connects as the new user, and other processes of the old user send it
-//! away (TRU-1). Two ways lead on:
+//! The kernel records a process's effective user at each socket when the process listens or
+//! connects, and never updates the record. So the slots of a process prove the user at the time of
+//! the claim. After a change of user the process connects as the new user, and other processes of
+//! the old user refuse the connection (TRU-1). There are two cases:
 //!
-//! * A process that has given its old user up for good (`setuid` of root), before any queue pair,
-//!   address or service stands, claims its slot anew: [`Local::follow_user`]. Daemons open a
-//!   device as root, drop their privileges and work.
-//! * In all other cases a call that needs another process of this host fails at once, and names
-//!   both users ([`UserChanged`]). No thread keeps the old user, as the program gave it up.
+//! * The process has given up the old user for good (`setuid` of root), and has no queue pair,
+//!   address or service yet. Then the process claims a slot anew: [`Local::follow_user`]. Daemons
+//!   open a device as root, drop their privileges, and then work.
+//! * In all other cases a call that needs another process of this host fails at once with an error
+//!   naming both users ([`UserChanged`]). No thread keeps the old user, because the program has
+//!   given this user up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -22,11 +23,11 @@ use crate::error::{Changed, LocalError, UserChanged};
 use crate::local::Local;
 use crate::slot::{Slot, SlotClaim};
 
-/// Processes that were sent away whose users are remembered, the last ones.
+/// The number of refused processes remembered with their users; the oldest are dropped.
 const REMEMBERED: usize = 64;
 
 impl Local {
-    /// The user whose processes this one talks to on this host.
+    /// The user of this process's peers on this host.
     pub fn uid(&self) -> u32 {
         self.user.uid.load(Acquire)
     }
@@ -35,8 +36,8 @@ impl Local {
         self.user.told_apart.load(Acquire)
     }
 
-    /// Does this thread run as another user than the one that opened the device? The log says so
-    /// once for each user.
+    /// Whether this thread runs as another user than the user that opened the device. The log names
+    /// each new user once.
     pub fn changed_user(&self) -> Option<UserChanged> {
         let (opened, now) = (self.uid(), sys::effective_uid());
         let changed = UserChanged { process: Changed::Here, opened, now };
@@ -49,13 +50,14 @@ impl Local {
         Some(changed)
     }
 
-    /// What this process would bind now other processes would not take for this one's.
+    /// Fails after a change of user: other processes would not accept the names bound from now on
+    /// as this process's.
     pub(crate) fn check_user(&self) -> Result<(), LocalError> {
         self.changed_user().map_or(Ok(()), |changed| Err(LocalError::UserChanged(changed)))
     }
 
-    /// The change of the process that owns a slot, if this process has connected to it and it has
-    /// tried to connect itself.
+    /// The change of user of a slot's owner. Known if this process has connected to the owner, and
+    /// the owner has tried to connect as another user.
     pub fn changed_owner(&self, slot: Slot) -> Option<UserChanged> {
         let pid = self.outgoing.connections.read().get(&slot).map(|c| c.pid).filter(|pid| *pid != 0)?;
         let sent_away = self.user.sent_away.lock();
@@ -63,7 +65,7 @@ impl Local {
         Some(UserChanged { process: Changed::Peer(pid), opened: self.uid(), now })
     }
 
-    /// Remembers a process that was sent away; 0 is a process of another PID namespace.
+    /// Remembers a refused process. 0 is a process of another PID namespace.
     pub(crate) fn remember_sent_away(&self, pid: i32, uid: u32) {
         let mut sent_away = self.user.sent_away.lock();
         sent_away.retain(|(of, _)| *of != pid);
@@ -73,13 +75,13 @@ impl Local {
         }
     }
 
-    /// A process of the own user has connected.
+    /// Forgets a process, because the process has connected as the own user.
     pub(crate) fn forget_sent_away(&self, pid: i32) {
         self.user.sent_away.lock().retain(|(of, _)| *of != pid);
     }
 
-    /// Takes on the user that this process has changed to for good, if nothing was made under the
-    /// old one. The caller has given no queue pair number out, and opened no address.
+    /// Adopts the new user after a change for good, if nothing was created as the old user. The
+    /// caller guarantees that no queue pair number was assigned and no address opened.
     ///
     /// # Errors
     /// As [`SlotClaim::claim`].

@@ -1,4 +1,4 @@
-//! Ethernet frames that came and wait to be taken, and the packet sockets that they come from.
+//! Received Ethernet frames waiting to be taken, and the packet sockets they come from.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use adverb_sync::Mutex;
 
 use adverb_os::sys::Fd;
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawFrame {
-    /// Index of the interface.
+    /// The index of the interface.
     pub interface: u32,
-    /// It leaves by the interface, and was not sent to it.
+    /// The interface sends this frame, and does not receive it.
     pub leaving: bool,
-    /// From the destination address on, without the check sequence.
+    /// The frame from the destination address on, without the check sequence.
     pub bytes: Vec<u8>,
 }
 
-/// Packet sockets by token, and frames that nobody has taken yet.
+/// Packet sockets by token, and frames not yet taken.
 #[derive(Default)]
 pub(crate) struct Frames {
     pub(crate) sockets: Mutex<Vec<(u64, u32, Arc<Fd>)>>,

@@ -1,9 +1,9 @@
-//! Ethernet frames of raw packet queue pairs: to and from an interface by a packet socket, and from
-//! process to process of a user.
+//! Ethernet frames of raw packet queue pairs: to and from an interface by a packet socket, and
+//! between processes of a user.
 //!
-//! A process that takes frames of an interface without a packet socket says so by an abstract name.
-//! Who sends looks for such names each time, and gives the frame to the owners of the slots that
-//! they name, over connections that prove the user (see [`crate::handover`]).
+//! A process without a packet socket announces by an abstract name that it takes frames of an
+//! interface. The sender looks for such names each time, and gives the frame to the owners of the
+//! slots in the names. The connections prove the user (see [`crate::handover`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,25 +22,25 @@ use crate::message;
 use crate::slot::Slot;
 use crate::stats::add;
 
-/// What is kept of frames until somebody takes them.
+/// The limit for the bytes of kept frames.
 const KEPT: usize = 32 << 20;
-/// What a frame costs beside its bytes.
+/// The accounted overhead of a frame in bytes.
 const OVERHEAD: usize = 64;
-/// Buffers of a packet socket.
+/// The buffer sizes of a packet socket.
 const RECEIVE: usize = 32 << 20;
 const SEND: usize = 4 << 20;
-/// Frames taken from one socket before the others are looked at.
+/// The number of frames taken from one socket before the other sockets get a turn.
 const IN_A_ROW: usize = 64;
-/// How often, and for how long each time, a full interface is waited for.
+/// How often, and for how long each time, a sender waits for a full interface.
 const TRIES: usize = 20;
 const WAIT: Duration = Duration::from_millis(1);
 
-/// Where frames of an interface come in and go out.
+/// A port for frames of an interface.
 pub struct FramePort {
     interface: u32,
-    /// A packet socket and the token it is watched by.
+    /// A packet socket and its token.
     socket: Option<(Arc<Fd>, u64)>,
-    /// Bound to a name that says that this process takes frames of the interface.
+    /// Bound to a name that announces this process as a receiver of the interface's frames.
     _name: Option<Fd>,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for FramePort {
     }
 }
 
-/// The beginning of the names of those who take frames of an interface.
+/// The common prefix of the names of receivers of an interface's frames.
 fn names_of(uid: u32, interface: u32) -> String {
     format!("adverb-{uid}-raw-{interface}-")
 }
@@ -59,8 +59,8 @@ impl Local {
     /// Takes frames of an interface by a packet socket from now on.
     ///
     /// # Errors
-    /// [`OsError::PermissionDenied`](adverb_os::OsError::PermissionDenied) without the right;
-    /// otherwise what the system said.
+    /// [`OsError::PermissionDenied`](adverb_os::OsError::PermissionDenied) without the capability;
+    /// otherwise an error of the system.
     pub fn open_frames(&self, interface: u32) -> Result<FramePort, LocalError> {
         let fail = |error| LocalError::from_io("open a packet socket", error);
         let fd = Arc::new(sys::packet_socket(&self.fds, interface).map_err(fail)?);
@@ -75,12 +75,12 @@ impl Local {
     /// Takes frames of an interface from other processes of this user from now on.
     ///
     /// # Errors
-    /// What the system said.
+    /// An error of the system.
     pub fn share_frames(&self, interface: u32) -> Result<FramePort, LocalError> {
         let fail = |error| LocalError::from_io("take frames of other processes", error);
         self.check_user()?;
         let name = sys::message_socket(&self.fds).map_err(fail)?;
-        // Another user may hold a name of ours; the next slot or number is as good.
+        // Another user may hold one of our names; the next number will do.
         let slot = self.slots().first().copied().unwrap_or_default();
         for number in 0..64 {
             let text = format!("{}{slot}+{number}", names_of(self.uid(), interface));
@@ -93,7 +93,7 @@ impl Local {
         Err(fail(io::Error::from_raw_os_error(libc::EADDRINUSE)))
     }
 
-    /// Takes them no more.
+    /// Stops taking frames.
     pub fn close_frames(&self, port: &FramePort) {
         if let Some((fd, token)) = &port.socket {
             self.frames.sockets.lock().retain(|(of, ..)| of != token);
@@ -101,10 +101,10 @@ impl Local {
         }
     }
 
-    /// Sends a frame by an interface. A full one is waited for a little.
+    /// Sends a frame through an interface. Waits a little for a full interface.
     ///
     /// # Errors
-    /// What the kernel says: the frame was dropped.
+    /// The error of the kernel; the frame was dropped.
     pub fn send_frame(&self, port: &FramePort, frame: &[u8]) -> io::Result<()> {
         let Some((fd, _)) = &port.socket else { return Err(io::ErrorKind::NotConnected.into()) };
         let mut tries = 0;
@@ -116,7 +116,7 @@ impl Local {
                     tries += 1;
                     sys::poll(&[fd.raw()], libc::POLLOUT, WAIT)?;
                 }
-                // The queue of the interface is full, of which no descriptor tells.
+                // The queue of the interface is full. No descriptor reports when it has room again.
                 Some(libc::ENOBUFS) if tries < TRIES => {
                     tries += 1;
                     std::thread::sleep(WAIT / 10);
@@ -129,7 +129,7 @@ impl Local {
         }
     }
 
-    /// The other processes of this user that take frames of an interface, by slot.
+    /// The slots of this user's other processes that take frames of an interface.
     pub fn frame_takers(&self, interface: u32) -> Vec<Slot> {
         let common = names_of(self.uid(), interface);
         let mut slots = Vec::new();
@@ -143,7 +143,8 @@ impl Local {
         slots
     }
 
-    /// Gives a frame to the owner of a slot; one that has not taken earlier ones misses it.
+    /// Gives a frame to the owner of a slot. The frame is dropped if the owner has not taken
+    /// earlier messages.
     pub fn tell_frame(&self, slot: Slot, interface: u32, frame: &[u8]) {
         match self.tell(slot, &[&message::frame_header(interface), frame], &[]) {
             Ok(_) => add(&self.counters.handed_on_out, 1),
@@ -151,7 +152,8 @@ impl Local {
         }
     }
 
-    /// Keeps a frame for whoever takes frames next; beyond a bound it is dropped.
+    /// Keeps a frame for the next call of [`frames`](Self::frames). Drops the frame beyond the
+    /// limit of kept bytes.
     pub fn keep_frame(&self, frame: RawFrame) {
         let mut kept = self.frames.kept.lock();
         let size = frame.bytes.len() + OVERHEAD;
@@ -163,7 +165,7 @@ impl Local {
         self.frames.any.store(true, Relaxed);
     }
 
-    /// Frames that came since the last call.
+    /// The frames that arrived since the last call.
     #[inline]
     pub fn frames(&self) -> VecDeque<RawFrame> {
         if !self.frames.any.load(Relaxed) {
@@ -175,7 +177,7 @@ impl Local {
         std::mem::take(&mut kept.0)
     }
 
-    /// Takes what has come to a packet socket.
+    /// Receives the waiting frames of a packet socket.
     pub(crate) fn recv_frames(&self, token: u64, buffer: &mut [u8]) {
         let found = {
             let sockets = self.frames.sockets.lock();
@@ -190,7 +192,7 @@ impl Local {
                 }
                 Ok(None) => add(&self.counters.frame_drop_oversize, 1),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // An interface that went down says so once.
+                // An interface that goes down reports an error once.
                 Err(error) => self.errors.note("receive frames", &error),
             }
         }

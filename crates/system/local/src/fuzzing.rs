@@ -1,4 +1,4 @@
-//! What fuzzing calls: what connections would bring, without them.
+//! For fuzzing: messages as connections would bring them, without connections.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::message::{self, Hello, Message};
 use crate::packet::Taker;
 use crate::user::LocalUser;
 
-/// A process of a user that is not this process's.
+/// A process of a user other than this process's.
 ///
 /// # Errors
 /// As [`Local::new`].
@@ -17,13 +17,13 @@ pub fn stranger(seed: u64, uid: u32) -> Result<Arc<Local>, LocalError> {
     Local::of_user(seed, LocalUser::stranger(uid))
 }
 
-/// A message comes from another process of the user.
+/// Handles a message as from another process of the user.
 pub fn message(local: &Local, bytes: &[u8], take: Taker<'_>) -> usize {
     let sender = Sender { pid: 0, fds: Vec::new(), transit: adverb_os::Transit::begin() };
     local.take_message(bytes, sender, take)
 }
 
-/// Reads a message between processes and writes it again, as far as it is one.
+/// Parses a message between processes and writes it again, if it is valid.
 #[must_use]
 pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(match message::parse(bytes)? {
@@ -45,8 +45,8 @@ pub fn greeting(hello: &Hello) -> Vec<u8> {
     hello.emit()
 }
 
-/// Reads a greeting whose kind was looked at, with as many bytes in front as it takes to have
-/// looked.
+/// Parses a greeting after a check of its kind. `bytes` must have at least the length needed for
+/// this check.
 #[must_use]
 pub fn parse_greeting(bytes: &[u8]) -> Option<Hello> {
     Hello::parse(bytes)

@@ -1,9 +1,13 @@
-//! Connections between the processes of a user on one host.
+//! Connections between the processes of one user on one host.
 //!
-//! Whoever owns a slot listens at its name. To send to a slot a process connects, and asks the
-//! kernel whose the other end is before anything leaves; whoever takes a connection asks the same
-//! before anything is read. Both answers hold as long as the connection does, so a name that
-//! changes hands between two messages, or that another user holds, gets nothing (TRU-1).
+//! 1. The owner of a slot listens at the slot's name.
+//! 2. To send to the slot, a process connects, and asks the kernel for the user of the other end
+//!    before sending anything.
+//! 3. The owner accepts the connection, and asks the kernel for the user of the other end before
+//!    reading anything.
+//!
+//! Both answers hold for the life of the connection. So a name gets nothing if the owner changes
+//! between two messages, or if another user holds the name (TRU-1).
 
 use std::io;
 use std::net::IpAddr;
@@ -25,28 +29,30 @@ use crate::packet::{Arrived, Taker};
 use crate::slot::{self, Slot};
 use crate::stats::add;
 
-/// Connections in each direction at most; the one that was idle for longest makes room.
+/// The largest number of connections in each direction. Beyond it, the connection idle for the
+/// longest time ends.
 const MOST: usize = 256;
-/// What may be on its way over one connection, in bytes of the kernel's accounting.
+/// The bytes in flight over one connection, in the kernel's accounting (`SO_SNDBUF`).
 const IN_FLIGHT: usize = 512 << 10;
-/// Connections taken at a time.
+/// The number of connections accepted at a time.
 const ACCEPTS: usize = 64;
-/// Messages taken from one connection before the others are looked at.
+/// The number of messages taken from one connection before the other connections get a turn.
 const IN_A_ROW: u32 = 32;
-/// Looks at all connections in one call at most.
+/// The largest number of looks at all connections in one call.
 const ROUNDS: usize = 16;
-/// Looks in vain at the connection that was busy last before it is looked at with all others only.
+/// The number of unsuccessful looks at the most recently busy connection. After these looks the
+/// connection is looked at only together with all others.
 const EMPTY_LOOKS: u32 = 16;
 impl Local {
-    /// Sends a message to the owner of a slot, and says over which connection. One system call
-    /// where one stands.
+    /// Sends a message to the owner of a slot, and returns the id of the connection. Costs one
+    /// system call if the connection exists.
     pub(crate) fn tell(
         &self,
         slot: Slot,
         parts: &[&[u8]],
         fds: &[BorrowedFd<'_>],
     ) -> Result<ConnectionId, Untold> {
-        // Once more if the owner that was known has gone: another may have the slot.
+        // A second attempt if the known owner has ended: another process may have the slot.
         for _ in 0..2 {
             let known = self.outgoing.connections.read().get(&slot).cloned();
             let connection = match known {
@@ -74,8 +80,8 @@ impl Local {
         Err(Untold::NoOwner)
     }
 
-    /// Closes the connection to a slot's owner, which has ended if the connection is the one that
-    /// is meant.
+    /// Closes the connection to a slot's owner because the owner has ended, if `is_meant` accepts
+    /// the connection.
     fn close_ended(&self, slot: Slot, is_meant: impl Fn(&Arc<Connection>) -> bool) {
         let mut connections = self.outgoing.connections.write();
         if connections.get(&slot).is_some_and(is_meant)
@@ -86,13 +92,13 @@ impl Local {
         }
     }
 
-    /// Ends the watch of a connection before it is closed: a child of the program may still have
-    /// the socket.
+    /// Stops watching a connection before the close. Closing is not enough, because a child of the
+    /// program may still have the socket.
     pub(crate) fn unwatch(&self, fd: &Fd) {
         sys::unwatch(self.incoming.any.own(), fd.own());
     }
 
-    /// Connects to the owner of a slot unless that has been done.
+    /// Connects to the owner of a slot, unless a connection exists.
     pub(crate) fn connection_to(&self, slot: Slot) -> Result<(), Untold> {
         let known = self.outgoing.connections.read().contains_key(&slot);
         if known { Ok(()) } else { self.connect(slot).map(drop) }
@@ -104,7 +110,8 @@ impl Local {
         sys::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, IN_FLIGHT);
         let mut connections = self.outgoing.connections.write();
         if let Some(connection) = connections.get(&slot) {
-            // Another thread has connected meanwhile: one connection keeps the order.
+            // Another thread has connected meanwhile. A single connection keeps the order of
+            // messages.
             return Ok(connection.clone());
         }
         if connections.len() >= MOST
@@ -114,11 +121,11 @@ impl Local {
                 .map(|(slot, _)| *slot)
             && let Some(connection) = connections.remove(&idle)
         {
-            // What is on its way is still read.
+            // The receiver still reads the messages in flight.
             self.unwatch(&connection.fd);
         }
-        // Nothing ever comes back on it but its end, at which it is closed: processes that come and
-        // go leave nothing.
+        // Nothing arrives on this connection except its end. The end closes the connection, so
+        // ended processes leave nothing behind.
         let any = self.incoming.any.own();
         sys::watch_for(any, fd.own(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
         let id = ConnectionId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
@@ -128,15 +135,15 @@ impl Local {
         Ok(connection)
     }
 
-    /// A connection to the process that listens at a name, if it is of the own user.
+    /// Connects to the process listening at a name, if the process belongs to the own user.
     ///
     /// # Errors
-    /// Who holds the name, where that is another user, or why there is no connection.
+    /// The other user holding the name, or why there is no connection.
     pub fn prove_owner(&self, name: &str) -> Result<Fd, Untold> {
         self.prove_process(name).map(|(fd, _)| fd)
     }
 
-    /// The same with the number of the process.
+    /// As [`prove_owner`](Self::prove_owner), with the process id of the other end.
     pub(crate) fn prove_process(&self, name: &str) -> Result<(Fd, i32), Untold> {
         if !self.tells_users_apart() {
             return Err(Untold::NoOwner);
@@ -145,17 +152,18 @@ impl Local {
         while let Err(error) = sys::connect(&fd, &RawAddr::abstract_name(name)) {
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // It takes no connections just now; if it is one of ours.
+                // The listener's backlog is full, if the listener is a process of this user.
                 Some(libc::EAGAIN) => {
                     let mut users = owner::holders(|held| held == name).into_keys();
                     return Err(users.find(|uid| *uid != self.uid()).map_or(Untold::Full, Untold::OtherUser));
                 }
-                // Nobody; or somebody who does not listen, or not for this.
+                // No process has the name, or its holder does not listen, or the socket type
+                // differs.
                 _ => return Err(Untold::NoOwner),
             }
         }
         match owner::prove(&fd, self.uid()).map_err(Untold::Other)? {
-            // The other end sees the connection all the same, and learns of the change by that.
+            // The other end still sees the connection, and so learns of the change.
             Proof::Own(pid) => {
                 self.changed_user().map_or(Ok((fd, pid)), |changed| Err(Untold::Changed(changed)))
             }
@@ -166,24 +174,24 @@ impl Local {
         }
     }
 
-    /// The user that holds a slot's name, if it is another one.
+    /// The other user holding a slot's name, if there is one.
     pub(crate) fn other_owner(&self, slot: Slot) -> Option<u32> {
         let name = slot::slot_name(self.uid(), slot);
         owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid())
     }
 
-    /// Takes what other processes of this user sent, without waiting. Each message is received into
-    /// `buffer`, which has room for the longest, [`message::MAX_MESSAGE`]. Packets go to `take`,
-    /// until that has given on about `budget` of them. Gives back how many.
+    /// Takes messages of this user's other processes, without waiting. Each message is received
+    /// into `buffer`, which must have room for [`message::MAX_MESSAGE`] bytes. Packets go to
+    /// `take`, until `take` has given about `budget` packets to its receiver. Returns this number.
     ///
-    /// Only one thread at a time takes: while another one does, this gives back 0.
+    /// Only one thread takes messages at a time. Meanwhile the call returns 0 in other threads.
     pub fn receive(&self, buffer: &mut [u8], budget: usize, take: Taker<'_>) -> usize {
         let Some(mut taking) = self.incoming.taking.try_lock() else { return 0 };
         let taking = &mut *taking;
         let mut tokens = [0; EVENTS];
         let mut done = 0;
-        // The one that was busy last costs one call a message, and one more to see that there is no
-        // other.
+        // For the most recently busy connection: one call for each message, and one call to see no
+        // further message.
         while let Some(hot) = taking.hot.filter(|_| taking.row < IN_A_ROW && done < budget) {
             match self.take_from(taking, hot, buffer, take) {
                 Some(n) => {
@@ -256,7 +264,7 @@ impl Local {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Ok(local) if local.len > 0 => break local,
-                // Its end, also as the kernel tells that of a process which left something unread.
+                // End of the connection. ECONNRESET: the process ended and left something unread.
                 ended => {
                     if let Err(error) = ended
                         && error.raw_os_error() != Some(libc::ECONNRESET)
@@ -279,7 +287,7 @@ impl Local {
         Some(self.take_message(received(buffer, local.len), sender, take))
     }
 
-    /// Takes a message apart. Packets go to `take`, greetings and frames are kept.
+    /// Handles a message. Packets go to `take`; greetings and frames are kept.
     pub(crate) fn take_message(&self, bytes: &[u8], sender: Sender, take: Taker<'_>) -> usize {
         match message::parse(bytes) {
             Some(Message::Packets { envelope, direct, packets }) => {
@@ -299,24 +307,24 @@ impl Local {
         0
     }
 
-    /// Tells the owner of a slot that the own socket at an address is gone. `false`: it was not
-    /// told.
+    /// Tells the owner of a slot that this process's socket at an address is closed. Returns
+    /// `false` if the message was not sent.
     pub fn tell_refresh(&self, slot: Slot, ip: IpAddr) -> bool {
         self.tell(slot, &[&message::refresh(ip)], &[]).is_ok()
     }
 
-    /// Answers a probe of the process of this user that listens at a name: this process has these
-    /// slots. `false`: nobody was told.
+    /// Answers a steering probe of this user's process listening at a name, with the slots of this
+    /// process. Returns `false` if the answer was not sent.
     pub fn answer_probe(&self, name: &str, nonce: u64, index: u32) -> bool {
         let answer = message::answer(nonce, index, &self.slots());
         self.prove_owner(name).is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok())
     }
 
-    /// Takes a connection at a listener of this process. `None`: it was another user's, and has
-    /// ended.
+    /// Accepts a connection at a listener of this process. `None`: the connection was another
+    /// user's, and was closed.
     ///
     /// # Errors
-    /// There is none, or what else the kernel says.
+    /// No connection is waiting, or another error of the kernel.
     pub fn accept_proved(&self, listener: &Fd) -> io::Result<Option<Fd>> {
         let fd = sys::accept(&self.fds, listener)?;
         if matches!(owner::prove(&fd, self.uid()), Ok(Proof::Own(_))) {
@@ -326,8 +334,8 @@ impl Local {
         Ok(None)
     }
 
-    /// Takes connections at the name of a slot or a service: those of other users end before a byte
-    /// of them is read.
+    /// Accepts connections at the name of a slot or a service. Connections of other users end
+    /// before a byte is read.
     fn accept(&self, taking: &mut Taking, listener: &Fd, service: Option<u64>) {
         if taking.spare.is_none() {
             taking.spare = sys::message_socket(&self.fds).ok();
@@ -338,8 +346,9 @@ impl Local {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ECONNABORTED | libc::E2BIG) => continue,
                     Some(libc::EMFILE | libc::ENFILE) if taking.spare.take().is_some() => {
-                        // Sent away, or it would wait at the door for ever and be looked at again
-                        // and again.
+                        // Out of descriptors: accept and close the connection with the spare
+                        // descriptor. Otherwise the connection would stay in the backlog, and keep
+                        // the listener readable.
                         drop(sys::accept(&self.fds, listener));
                         taking.spare = sys::message_socket(&self.fds).ok();
                         continue;

@@ -1,9 +1,8 @@
-//! How two processes of a user on one host get to know each other: each gives the other
+//! How two processes of a user on one host get to know each other: each sends the other its
 //! descriptors, once.
 //!
-//! Greetings travel over connections whose other end was proved to be the same user's
-//! ([`crate::handover`]): nothing leaves before that. What the descriptors are for is the business
-//! of whoever sends them.
+//! Greetings travel over connections with a proved user at the other end ([`crate::handover`]):
+//! nothing is sent before the proof. Only the caller knows the meaning of the descriptors.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,28 +16,28 @@ use crate::local::Local;
 use crate::message::{Greeting, Hello};
 use crate::slot::{Slot, slot_name};
 
-/// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond
-/// are closed.
+/// The largest number of kept greetings, because each holds descriptors. Further greetings are
+/// closed.
 pub(crate) const KEPT: usize = 16;
-/// Descriptors of a greeting that are kept, at most.
+/// The largest number of descriptors of a kept greeting.
 const MOST_FDS: usize = 4;
-/// Tries at a peer whose socket is full, 200 µs apart.
+/// Attempts to send to a peer with a full socket, 200 µs apart.
 const TRIES: u32 = 50;
 
 impl Local {
-    /// Greets the owner of a slot, and says over which connection: [`Local::ended`] names the
-    /// connection when its other end has gone.
+    /// Greets the owner of a slot, and returns the id of the connection. [`Local::ended`] reports
+    /// this id when the other end is gone.
     ///
     /// # Errors
-    /// `ConnectionRefused` when nobody owns it, `PermissionDenied` with the user when another user
-    /// holds its name; what else the kernel says.
+    /// `ConnectionRefused` if the slot has no owner, `PermissionDenied` naming the user if another
+    /// user holds the slot's name; otherwise the error of the kernel.
     pub fn greet(&self, slot: Slot, hello: &Hello, fds: &[BorrowedFd<'_>]) -> io::Result<ConnectionId> {
         let message = hello.emit();
         for _ in 1..TRIES {
             match self.tell(slot, &[&message], fds) {
                 Err(Untold::Full) => std::thread::sleep(Duration::from_micros(200)),
                 Err(Untold::NoOwner) => {
-                    // Somebody may hold the name and not listen.
+                    // A process may hold the name and not listen.
                     return Err(self.other_owner(slot).map_or(Untold::NoOwner, Untold::OtherUser).into());
                 }
                 result => return Ok(result?),
@@ -47,8 +46,8 @@ impl Local {
         Ok(self.tell(slot, &[&message], fds)?)
     }
 
-    /// Does the kernel say that the process listens at the slot's name now? The number is as this
-    /// process sees it, 0 for all of other PID namespaces.
+    /// Whether the process now listens at the slot's name, as the kernel says. `pid` is the process
+    /// id in the PID namespace of this process; 0 stands for all processes of other PID namespaces.
     pub fn is_held_by(&self, slot: Slot, pid: i32) -> bool {
         let held = self
             .prove_owner(&slot_name(self.uid(), slot))
@@ -56,8 +55,8 @@ impl Local {
         matches!(held, Ok(Proof::Own(holder)) if holder == pid)
     }
 
-    /// Greetings that came since the last call. [`Local::ended`] comes before, as a process may
-    /// have taken another's slot.
+    /// The greetings received since the last call. Call [`Local::ended`] first, because a new
+    /// process may have taken the slot of an ended one.
     pub fn greetings(&self) -> Vec<Greeting> {
         if !self.greeted.load(Relaxed) {
             return Vec::new();
@@ -67,8 +66,8 @@ impl Local {
         std::mem::take(&mut *kept)
     }
 
-    /// Connections whose other ends have gone since the last call. Another process may own the slot
-    /// by now, and be greeted already.
+    /// The outgoing connections that have ended since the last call. Another process may own the
+    /// slot by now, and may have been greeted already.
     pub fn ended(&self) -> Vec<ConnectionId> {
         if !self.greeted.load(Relaxed) {
             return Vec::new();
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
     use std::os::fd::OwnedFd;
 
-    /// TRU-3: greetings that nobody asks for cost a bounded number of descriptors.
+    /// TRU-3: greetings that are never taken cost a bounded number of descriptors.
     #[test]
     fn tru_3_few_greetings_are_kept() {
         let local = Local::new(0).unwrap();

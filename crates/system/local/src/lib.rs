@@ -1,16 +1,16 @@
-//! The processes of one user on one host, as one of them sees the others.
+//! The processes of one user on one host.
 //!
 //! Each process owns a *slot* (the upper 10 bits of its queue pair numbers, [`SlotClaim`]) and
 //! listens at an abstract name of the slot. [`Local`] connects to the owners of other slots, proves
 //! that both ends belong to the same user, and carries messages: packets, greetings with
-//! descriptors, Ethernet frames. [`Bells`] wake processes that share memory.
+//! descriptors, Ethernet frames. [`Bells`] wake processes with shared memory.
 //!
 //! # Trust
 //!
-//! Slot names live in the abstract `AF_UNIX` name space, which is scoped by the network namespace
-//! exactly as UDP ports are. Anybody may take a name, so a name proves nothing: processes connect,
-//! and each asks the kernel whose the other end is before it sends or reads anything
-//! (`SO_PEERCRED`).
+//! Slot names are in the abstract `AF_UNIX` namespace. This namespace is scoped by the network
+//! namespace, exactly as UDP ports are. Any process may take a name, so a name proves nothing. A
+//! process connects to the name, and each end asks the kernel for the user of the other end before
+//! sending or reading anything (`SO_PEERCRED`).
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,8 @@
-//! This process among those of its user: its slots, what it holds of the others, and the packets
-//! that it gives them.
+//! This process among the processes of its user: its slots, its tables of the other processes, and
+//! packets for them.
 //!
-//! What its fields are made of lies in files that know nothing of it: [`crate::message`],
-//! [`crate::connection`] and others. Those that know it add methods: to connect, to greet, to
-//! serve.
+//! The types of the fields are in files without a dependency on this file: [`crate::message`],
+//! [`crate::connection`] and others. Other files add methods: to connect, to greet, to serve.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -26,9 +25,9 @@ use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LocalStats, add};
 use crate::user::LocalUser;
 
-/// How long a full hand-over socket may hold the hander up.
+/// How long a full hand-over socket may block [`Local::hand_on`].
 const HAND_ON_WAIT: Duration = Duration::from_millis(2);
-/// For how long it is not waited for again after that.
+/// After such a wait: for how long no full socket is waited for.
 const HAND_ON_PAUSE: Duration = Duration::from_millis(50);
 
 /// One process of a user on a host, and its connections to the others. Every method takes `&self`
@@ -44,27 +43,27 @@ pub struct Local {
     pub(crate) services: Services,
     pub(crate) frames: Frames,
     pub(crate) claims: RwLock<Arc<Vec<Arc<SlotClaim>>>>,
-    /// Slots claimed so far.
+    /// The number of slots claimed so far.
     claimed: AtomicUsize,
-    /// One bit a slot.
+    /// One bit for each slot; set for own slots.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
     pub(crate) greetings: Mutex<Vec<Greeting>>,
     pub(crate) greeted: AtomicBool,
-    /// Connections to others that have ended.
+    /// Outgoing connections that have ended.
     pub(crate) ended: Mutex<Vec<ConnectionId>>,
     made: Instant,
-    /// Milliseconds since `made` until which no full hand-over socket is waited for.
+    /// Until this time, in milliseconds since `made`, no full hand-over socket is waited for.
     hand_on_pause: AtomicU64,
 }
 
 impl Local {
-    /// This process, with one slot. `seed` says where the search for a free slot starts. Give each
-    /// process another value, so that the slot of a dead process, and with it its queue pair
-    /// numbers, is not reused at once.
+    /// Creates this process with one slot. `seed` determines the start of the search for a free
+    /// slot. Each process should use another seed. Otherwise a new process would at once reuse the
+    /// slot, and so the queue pair numbers, of a dead process.
     ///
     /// # Errors
-    /// [`LocalError::NoFreeSlot`], [`OsError::OutOfDescriptors`] and what else claiming a slot may
-    /// meet.
+    /// [`LocalError::NoFreeSlot`], [`OsError::OutOfDescriptors`], and other errors of claiming a
+    /// slot.
     pub fn new(seed: u64) -> Result<Arc<Self>, LocalError> {
         Self::of_user(seed, LocalUser::current())
     }
@@ -96,7 +95,7 @@ impl Local {
         Ok(Arc::new(local))
     }
 
-    /// Claims one more slot: [`crate::SLOT_SHIFT`] bits more of QPNs.
+    /// Claims one more slot, for `1 <<` [`crate::SLOT_SHIFT`] more QPNs.
     ///
     /// # Errors
     /// As [`SlotClaim::claim`].
@@ -130,44 +129,45 @@ impl Local {
         self.claims.read().clone()
     }
 
-    /// The slots claimed, the first one first.
+    /// The claimed slots, the first claim first.
     pub fn slots(&self) -> Vec<Slot> {
         self.claims().iter().map(|claim| claim.slot()).collect()
     }
 
-    /// How often a slot was claimed: changes with the slots.
+    /// How often a slot was claimed. Changes whenever the slots change.
     #[inline]
     pub fn claimed(&self) -> usize {
         self.claimed.load(Acquire)
     }
 
-    /// Whether the slot is this process's.
+    /// Whether this process owns the slot.
     #[inline]
     pub fn owns(&self, slot: Slot) -> bool {
         self.own.get(usize::from(slot) / 64).is_some_and(|word| word.load(Relaxed) >> (slot % 64) & 1 != 0)
     }
 
-    /// Where operations on sockets that fail are noted.
+    /// The record of failed socket operations.
     pub fn errors(&self) -> &Arc<SocketErrors> {
         &self.errors
     }
 
-    /// The descriptors of this process's sockets. `close_all` closes them with close(2) and nothing
-    /// else, so that the child of a fork can call it from an `atfork` handler. The value is of no
-    /// use afterwards; dropping it is allowed and does nothing to the parent. `has_lost_one`: the
-    /// program has closed one of them, and the number may be that of a file of its own by now.
+    /// The descriptors of this process's sockets. `close_all` closes them by close(2) and nothing
+    /// else, so the child of a fork can call it in an `atfork` handler. Afterwards the value is
+    /// unusable; dropping it is allowed and does not affect the parent. `has_lost_one` is true if
+    /// the program has closed one of the descriptors. The number may belong to a file of the
+    /// program by now.
     pub fn descriptors(&self) -> &Arc<FdTable> {
         &self.fds
     }
 
-    /// Readable while something came for [`Local::receive`]. `None` in the child of a fork.
+    /// Readable while there is something for [`Local::receive`]. `None` in the child of a fork.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.incoming.any.borrow()
     }
 
-    /// Gives packets to another process of this user on this host directly, without the network:
-    /// for transports that have no flow control, which a burst over UDP would lose. `packets` was
-    /// filled with [`add_packet`](crate::add_packet).
+    /// Gives packets to another process of this user on this host without the network. This is for
+    /// transports without flow control, because UDP would lose parts of a burst.
+    /// [`add_packet`](crate::add_packet) fills `packets`.
     pub fn deliver(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> Delivery {
         let header = message::packets_header(envelope, true);
         match self.tell(slot, &[&header, packets], &[]) {
@@ -180,13 +180,13 @@ impl Local {
         }
     }
 
-    /// Counts packets that [`Local::deliver`] found no room for and that are dropped.
+    /// Counts packets dropped because [`Local::deliver`] found no room.
     pub fn gave_up(&self, packets: &[u8]) {
         add(&self.counters.deliver_drop_deaf, message::packets(packets).count() as u64);
     }
 
-    /// Sends packets (each behind its length) that came here to the owner of the slot. `false`:
-    /// there is none.
+    /// Sends received packets, each preceded by its length, to the owner of the slot. Returns
+    /// `false` if there is no owner.
     pub fn hand_on(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> bool {
         let count = message::packets(packets).count() as u64;
         let header = message::packets_header(envelope, false);
@@ -197,7 +197,7 @@ impl Local {
                 return true;
             };
             match error {
-                // A connection holds few messages; its owner may need a moment.
+                // A connection holds few messages; the receiver may need a moment.
                 Untold::Full => {
                     let now = self.made.elapsed();
                     let until = *until.get_or_insert(now + HAND_ON_WAIT);
@@ -215,8 +215,8 @@ impl Local {
         }
     }
 
-    /// Counts a packet of a message that its [`Taker`](crate::Taker) drops: it is malformed, or
-    /// not for this process.
+    /// Counts a packet dropped by the [`Taker`](crate::Taker): the packet is malformed, or not for
+    /// this process.
     pub fn note_malformed(&self) {
         add(&self.counters.handover_drop_malformed, 1);
     }

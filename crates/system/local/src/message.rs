@@ -1,5 +1,5 @@
 //! The messages between the processes of a user on one host: their kinds, and how each is written
-//! and read. A greeting is the one that brings descriptors.
+//! and parsed. A greeting also carries descriptors.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -11,7 +11,7 @@ use adverb_os::sys::Transit;
 use crate::packet::Envelope;
 use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
 
-/// Begins every message between processes; the last byte is the version.
+/// The first bytes of every message between processes; the last byte is the version.
 const MAGIC: [u8; 8] = *b"Adverb\0\x01";
 /// Bytes before the packets.
 const HEADER: usize = 56;
@@ -23,75 +23,77 @@ const KIND_ANSWER: u8 = 3;
 const KIND_HELLO: u8 = 4;
 const KIND_DIRECT: u8 = 5;
 const KIND_FRAME: u8 = 6;
-/// What both sides must agree on beside the message itself: layouts of shared memory.
+/// The version of the shared memory layouts, on which both sides must agree in addition to the
+/// message format.
 const HELLO_VERSION: u8 = 3;
 
-/// Largest message: what one `recv` buffer takes.
+/// The largest message: the size of one `recv` buffer.
 pub const MAX_MESSAGE: usize = sys::DATAGRAM;
-/// Longest frame that goes from process to process.
+/// The longest frame between processes.
 pub const MAX_FRAME: usize = MAX_MESSAGE - FRAME_HEADER;
 
 /// A message between processes of one user on one host.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Packets of one flow, each preceded by its length (16 bits); `direct` from their sender,
-    /// otherwise from who received them over UDP.
+    /// Packets of one flow, each preceded by its length (16 bits). If `direct`, they come from
+    /// their sender, otherwise from a process that received them over UDP.
     Packets {
-        /// From where to where.
+        /// Source and destination.
         envelope: Envelope,
-        /// They come from their sender.
+        /// The packets come from their sender.
         direct: bool,
         /// The packets.
         packets: &'a [u8],
     },
-    /// The sender's socket at this address is gone: measure the steering again.
+    /// The sender's socket at this address is closed: the receiver must measure the steering again.
     Refresh {
         /// The address.
         ip: IpAddr,
     },
-    /// A process says who it is.
+    /// A process identifies itself.
     Hello(Hello),
     /// An Ethernet frame of a raw packet queue pair.
     Frame {
-        /// Index of the interface.
+        /// The index of the interface.
         interface: u32,
-        /// From the destination address on.
+        /// The frame, beginning with the destination address.
         bytes: &'a [u8],
     },
-    /// The answer to a probe.
+    /// The answer to a steering probe.
     Answer {
-        /// Which round of probes.
+        /// The round of probes.
         nonce: u64,
-        /// The index that the probe went to.
+        /// The index of the probe.
         index: u32,
-        /// The slots of the process that it came to.
+        /// The slots of the process that received the probe.
         slots: Vec<Slot>,
     },
 }
 
-/// What a process says of itself.
+/// The identity and the properties of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Tells this process from any other that ever had its slots.
+    /// A number different for all processes that ever had these slots.
     pub nonce: u64,
-    /// An answer is wanted.
+    /// The sender wants an answer.
     pub wants_answer: bool,
-    /// Longest packet payload it takes, in bytes; 0: it does not want to share memory.
+    /// The longest packet payload that the process accepts, in bytes; 0 if the process does not
+    /// want to share memory.
     pub mtu: u32,
-    /// Its slots, the one to answer to first.
+    /// The slots of the process. An answer goes to the first.
     pub slots: Vec<Slot>,
 }
 
-/// A greeting received.
+/// A received greeting.
 #[derive(Debug)]
 pub struct Greeting {
-    /// What it says.
+    /// The content.
     pub hello: Hello,
-    /// The sender's process, as this process sees it; 0 from another PID namespace.
+    /// The sender's process id in the PID namespace of this process; 0 from another PID namespace.
     pub pid: i32,
-    /// Descriptors that came with it.
+    /// The descriptors sent with the greeting.
     pub fds: Vec<OwnedFd>,
-    /// To be kept until the descriptors are.
+    /// Must be kept as long as the descriptors.
     pub transit: Transit,
 }
 
@@ -105,7 +107,7 @@ impl Hello {
         out
     }
 
-    /// Takes a whole message apart, whose magic and kind were looked at.
+    /// Parses a whole message after a check of its magic and kind.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
         let [_, version, answer, _] = array::<4>(bytes, 8)?;
         if version != HELLO_VERSION {
@@ -113,7 +115,7 @@ impl Hello {
         }
         let mtu = u32::from_le_bytes(array(bytes, 12)?);
         let nonce = u64::from_le_bytes(array(bytes, 16)?);
-        // Each of them is kept: no more than there are, and none that nobody can have.
+        // All slots are kept, so their number is limited, and each must be a possible slot.
         let slots: Vec<Slot> = bytes[24..]
             .chunks_exact(2)
             .take(usize::from(MAX_SLOT) + 1)
@@ -133,7 +135,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-/// The start of a packets message.
+/// The header of a message with packets.
 pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
     let scope = match envelope.src {
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -152,7 +154,7 @@ pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
     out
 }
 
-/// A whole refresh request.
+/// A complete refresh message.
 pub(crate) fn refresh(ip: IpAddr) -> Vec<u8> {
     let src = SocketAddr::new(ip, 0);
     let mut out = packets_header(&Envelope { src, dst: ip, traffic_class: 0, hop_limit: 0 }, false);
@@ -160,7 +162,7 @@ pub(crate) fn refresh(ip: IpAddr) -> Vec<u8> {
     out
 }
 
-/// A whole answer to a probe.
+/// A complete answer to a probe.
 pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.push(KIND_ANSWER);
@@ -170,7 +172,7 @@ pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
     out
 }
 
-/// What stands before a frame in a message.
+/// The header of a message with a frame.
 pub(crate) fn frame_header(interface: u32) -> [u8; FRAME_HEADER] {
     let mut header = [0; FRAME_HEADER];
     header[..8].copy_from_slice(&MAGIC);
@@ -183,7 +185,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// A frame in a message whose kind was looked at: the interface, and the bytes.
+/// Parses a frame message after a check of its kind: the interface, and the bytes.
 fn parse_frame(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let interface = u32::from_le_bytes(array(bytes, 12)?);
     bytes.get(FRAME_HEADER..).map(|frame| (interface, frame))
@@ -194,7 +196,7 @@ fn ip_at(bytes: &[u8], at: usize, v6: bool) -> Option<IpAddr> {
     if v6 { Some(ip.into()) } else { ip.to_ipv4_mapped().map(|v4: Ipv4Addr| v4.into()) }
 }
 
-/// Takes a message apart; `None` when it is malformed.
+/// Parses a message; `None` if it is malformed.
 pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     if array::<8>(bytes, 0)? != MAGIC {
         return None;
@@ -235,7 +237,7 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     }
 }
 
-/// Splits the packets of a message; an error item ends a malformed one.
+/// Splits the packets of a message. An error item ends a malformed list.
 pub fn packets(mut rest: &[u8]) -> impl Iterator<Item = io::Result<&[u8]>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {

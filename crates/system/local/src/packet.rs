@@ -1,13 +1,13 @@
-//! Packets as they go from process to process.
+//! Packets between processes.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What a packet that changes processes needs beside its bytes.
+/// The properties of a packet that its bytes do not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The sender, with its port.
+    /// The sender's address and port.
     pub src: SocketAddr,
-    /// The address that it was sent to.
+    /// The destination address of the packet.
     pub dst: IpAddr,
     /// Traffic class.
     pub traffic_class: u8,
@@ -18,52 +18,53 @@ pub struct Envelope {
 /// A packet for another process.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalPacket<'a> {
-    /// From where to where.
+    /// Source and destination.
     pub envelope: Envelope,
-    /// This process made the packet; it was never on a network.
+    /// This process made the packet; the packet was never on a network.
     pub direct: bool,
-    /// BTH through the pad bytes.
+    /// The bytes from the BTH through the padding.
     pub bytes: &'a [u8],
 }
 
-/// What came from another process of this user, for the receiver of packets.
+/// A message from another process of this user, for the receiver of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived<'a> {
     /// Packets of one flow.
     Packets {
-        /// From where to where.
+        /// Source and destination.
         envelope: Envelope,
-        /// They come from their sender, otherwise from a process that received them over UDP.
+        /// The packets come from their sender, otherwise from a process that received them over
+        /// UDP.
         direct: bool,
-        /// Each behind its length: see [`crate::message::packets`].
+        /// The packets, each preceded by its length: see [`crate::message::packets`].
         packets: &'a [u8],
     },
-    /// The sender's socket at this address is gone: measure the steering again.
+    /// The sender's socket at this address is closed: the receiver must measure the steering again.
     Refresh {
         /// The address.
         ip: IpAddr,
     },
 }
 
-/// Takes what arrived, and answers how many packets it gave on.
+/// Takes an arrived message, and returns the number of packets given to the receiver.
 pub type Taker<'a> = &'a mut dyn FnMut(Arrived<'_>) -> usize;
 
-/// What became of packets given to [`crate::Local::deliver`].
+/// The result of [`crate::Local::deliver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The owner has them.
+    /// The owner has the packets.
     Done,
-    /// The owner has not taken earlier ones yet; nothing was sent.
+    /// The owner has not taken earlier packets yet; nothing was sent.
     Full,
     /// No living process of this user owns the slot; nothing was sent.
     NoOwner,
 }
 
-/// Most bytes of packets that one [`crate::Local::deliver`] takes.
+/// The largest number of bytes in one call of [`crate::Local::deliver`].
 pub const DELIVERY: usize = 60 << 10;
 
-/// Adds a packet to those for [`crate::Local::deliver`]: headers from the BTH on, `payload_len`
-/// bytes that `fill` writes, and pad. Answers what `fill` does; on `false` nothing was added.
+/// Adds a packet for [`crate::Local::deliver`]: headers from the BTH on, `payload_len` bytes
+/// written by `fill`, and padding. Returns the result of `fill`; on `false` nothing was added.
 pub fn add_packet(
     out: &mut Vec<u8>,
     headers: &[u8],

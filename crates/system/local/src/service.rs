@@ -1,9 +1,9 @@
-//! Services of queue pair 1: which process of a user a MAD is for that names no queue pair.
+//! Services of queue pair 1: which process of a user gets a MAD that names no queue pair.
 //!
-//! Queue pair 1 belongs to no process. What answers a MAD of ours brings back a communication id,
-//! whose upper bits are its owner's slot; a request names a service, and who serves it listens at
-//! an abstract `AF_UNIX` name of that service. Such names end with their process, as those of slots
-//! do, and prove nothing by themselves either: see [`crate::handover`].
+//! Queue pair 1 belongs to no process. A reply contains the communication id of our MAD, and the
+//! upper bits of this id are the slot of its owner. A request names a service, and the server
+//! listens at an abstract `AF_UNIX` name of this service. As with slots, such a name ends with its
+//! process, and proves nothing by itself: see [`crate::handover`].
 
 use std::io;
 use std::net::IpAddr;
@@ -21,25 +21,25 @@ use crate::packet::{Delivery, LocalPacket};
 use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
 
-/// Connections to those who listen for services at most; the one that was idle for longest makes
-/// room.
+/// The largest number of connections to service listeners. Beyond it, the connection idle for the
+/// longest time ends.
 const MOST_ASKED: usize = 64;
 
-/// A service id bound among the processes of this user in this network namespace; free when
-/// dropped.
+/// A service id bound among the processes of this user in this network namespace. Dropping the
+/// claim frees the service id.
 pub struct ServiceClaim {
     service: u64,
     at: Option<IpAddr>,
-    /// Bound to the claim's name, and nothing else.
+    /// Bound to the name of the claim, and not used otherwise.
     _name: Fd,
 }
 
 impl ServiceClaim {
-    /// The service.
+    /// The service id.
     pub fn service(&self) -> u64 {
         self.service
     }
-    /// The address it is bound at; `None`: all of them.
+    /// The address of the claim; `None`: all addresses.
     pub fn at(&self) -> Option<IpAddr> {
         self.at
     }
@@ -51,39 +51,39 @@ impl std::fmt::Debug for ServiceClaim {
     }
 }
 
-/// Names a service that this process listens for.
+/// The identity of a service that this process listens for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceIndex(u64);
 
-/// How a name says where: an address, or all.
+/// The address part of a name.
 fn place(at: Option<IpAddr>) -> String {
     at.map_or_else(|| "any".to_owned(), |ip| ip.to_string())
 }
 
-/// The beginning of the names of all claims of a service.
+/// The common prefix of the names of all claims of a service.
 fn claims_of(uid: u32, service: u64) -> String {
     format!("adverb-{uid}-port-{service:x}-")
 }
 
-/// The name of who listens for a service at an address, or at all.
+/// The name of the listener for a service at an address, or at all addresses.
 fn listener_name(uid: u32, service: u64, at: Option<IpAddr>) -> String {
     format!("adverb-{uid}-cm-{service:x}-{}", place(at))
 }
 
-/// Where and how a claim of that name is bound, behind the common beginning: the address and
-/// whether it is shared.
+/// Parses the name of a claim behind the common prefix: its address, and whether it is shared.
 fn parse_claim(rest: &str) -> Option<(Option<IpAddr>, bool)> {
     let (at, shared) = rest.split_once('+').map_or((rest, false), |(at, _)| (at, true));
     if at == "any" { Some((None, shared)) } else { Some((Some(at.parse().ok()?), shared)) }
 }
 
 impl Local {
-    /// Binds a service at one address, or at all. Only claims that are all `shared` may be at the
-    /// same place; "all" is every place.
+    /// Binds a service at one address, or at all addresses. Several claims may have the same
+    /// address only if all of them are `shared`. A claim for all addresses conflicts with each
+    /// address.
     ///
     /// # Errors
-    /// [`LocalError::ServiceTaken`] if another claim is in the way, of this process or of another;
-    /// otherwise what the system said.
+    /// [`LocalError::ServiceTaken`] if another claim conflicts, of this process or of another;
+    /// otherwise an error of the system.
     pub fn claim_service(
         &self,
         service: u64,
@@ -109,7 +109,7 @@ impl Local {
             }
             Err(error) => return Err(fail(error)),
         }
-        // Now that it is bound whoever comes later sees it, and this one those that came before.
+        // After the bind, later claims see this claim, and this claim sees the earlier ones.
         let mut holder = None;
         owner::each_name(|held, uid| {
             let other = held.strip_prefix(&common).filter(|_| held != name).and_then(parse_claim);
@@ -129,8 +129,8 @@ impl Local {
     /// Takes MADs for a service from other processes of this user from now on.
     ///
     /// # Errors
-    /// [`LocalError::ServiceTaken`] if somebody listens for it there; otherwise what the system
-    /// said.
+    /// [`LocalError::ServiceTaken`] if another process listens for the service there; otherwise an
+    /// error of the system.
     pub fn listen_for(&self, claim: &ServiceClaim) -> Result<ServiceIndex, LocalError> {
         const DOING: &str = "listen for a service";
         self.check_user()?;
@@ -152,8 +152,8 @@ impl Local {
         Ok(ServiceIndex(token))
     }
 
-    /// Listens for a service no more. Whoever has asked here before is told so with the next
-    /// request, and looks for another process that listens.
+    /// Stops listening for a service. A client with a connection learns this with its next request,
+    /// and looks for another listener.
     pub fn stop_listening(&self, index: ServiceIndex) {
         let mut listening = self.services.listening.lock();
         let Some(at) = listening.iter().position(|(token, _)| *token == index.0) else { return };
@@ -167,7 +167,7 @@ impl Local {
         }
     }
 
-    /// Gives a MAD to the process that listens for a service at an address, or at all.
+    /// Gives a MAD to the process listening for a service at an address, or at all addresses.
     pub fn tell_service(&self, service: u64, at: IpAddr, packet: &LocalPacket<'_>) -> Delivery {
         for at in [Some(at), None] {
             match self.ask(listener_name(self.uid(), service, at), packet) {
@@ -182,11 +182,12 @@ impl Local {
         Delivery::NoOwner
     }
 
-    /// Sends a MAD to the process that listens at a name. Two system calls where a connection
-    /// stands and has room; otherwise over a new one, which stays if it is the only one.
+    /// Sends a MAD to the process listening at a name. Costs two system calls if a connection
+    /// exists and has room. Otherwise the MAD goes over a new connection, which is kept if there is
+    /// no other.
     ///
-    /// Where that process is known by a slot, the MAD goes the way of those for the slot: a server
-    /// takes the MADs of one client in the order in which they were sent.
+    /// If this process has a connection for MADs to a slot of the same process, the MAD goes over
+    /// that connection: a server takes the MADs of one client in the order of sending.
     fn ask(&self, name: String, packet: &LocalPacket<'_>) -> Result<(), Untold> {
         let (header, packet) = message_of(packet);
         let parts: [&[u8]; 2] = [&header, &packet];
@@ -220,15 +221,15 @@ impl Local {
         Ok(())
     }
 
-    /// The slot that MADs of the process are sent to.
+    /// The slot with the connection for MADs of the process.
     fn slot_of(&self, pid: i32) -> Option<Slot> {
         let connections = self.outgoing.connections.read();
         let carries = |known: &&Arc<Connection>| known.pid == pid && known.carries_mads.load(Relaxed);
-        // In another PID namespace all processes have the number 0.
+        // 0 stands for all processes of other PID namespaces.
         connections.values().find(carries).filter(|_| pid != 0).map(|known| known.id.slot())
     }
 
-    /// Keeps a connection to the process that listens at a name.
+    /// Keeps a connection to the process listening at a name.
     fn keep_asked(&self, name: String, fd: Fd, pid: i32) {
         let mut asked = self.services.asked.write();
         if asked.contains_key(&name) {
@@ -239,10 +240,10 @@ impl Local {
                 asked.iter().min_by_key(|(_, asked)| asked.used.load(Relaxed)).map(|(name, _)| name.clone())
             && let Some(idle) = asked.remove(&idle)
         {
-            // What is on its way is still read.
+            // The receiver still reads the messages in flight.
             self.unwatch(&idle.fd);
         }
-        // Nothing ever comes back on it but its end.
+        // Nothing arrives on this connection except its end.
         let token = TO_SERVICE | self.services.next.fetch_add(1, Relaxed);
         if sys::watch_for(self.incoming.any.own(), fd.own(), 0, token).is_ok() {
             let used = AtomicU64::new(self.outgoing.clock.fetch_add(1, Relaxed));
@@ -250,7 +251,7 @@ impl Local {
         }
     }
 
-    /// Closes the connections to those who listened for a service that are meant.
+    /// Closes the connections to service listeners that `is_meant` accepts.
     pub(crate) fn forget_asked(&self, is_meant: impl Fn(&Arc<ToService>) -> bool) {
         self.services.asked.write().retain(|_, asked| {
             let goes = is_meant(asked);
@@ -261,7 +262,7 @@ impl Local {
         });
     }
 
-    /// Gives a MAD to the process that owns a slot.
+    /// Gives a MAD to the owner of a slot.
     pub fn tell_owner(&self, slot: Slot, packet: &LocalPacket<'_>) -> Delivery {
         if !(MIN_SLOT..=MAX_SLOT).contains(&slot) || self.owns(slot) {
             return Delivery::NoOwner;
@@ -278,7 +279,7 @@ impl Local {
     }
 
     fn tell_mads(&self, slot: Slot, parts: &[&[u8]]) -> Result<(), Untold> {
-        // Before it leaves: what follows goes the same way.
+        // Set before the MAD is sent, so that later MADs take the same connection.
         self.connection_to(slot)?;
         if let Some(connection) = self.outgoing.connections.read().get(&slot) {
             connection.carries_mads.store(true, Relaxed);
@@ -286,7 +287,7 @@ impl Local {
         self.tell(slot, parts, &[]).map(drop)
     }
 
-    /// Gives a packet that names no process to every other process of this user.
+    /// Gives a packet without a destination process to every other process of this user.
     pub fn tell_everybody(&self, packet: &LocalPacket<'_>) {
         let common = format!("adverb-{}-", self.uid());
         let mut slots: Vec<Slot> = Vec::new();
@@ -299,8 +300,8 @@ impl Local {
         }
     }
 
-    /// Sees to it that the end of a slot's owner is told of by [`Local::ended`].
-    /// [`Delivery::NoOwner`]: nobody owns it.
+    /// Makes [`Local::ended`] report the end of a slot's owner. [`Delivery::NoOwner`]: the slot has
+    /// no owner.
     pub fn watch_owner(&self, slot: Slot) -> Delivery {
         if !(MIN_SLOT..=MAX_SLOT).contains(&slot) {
             return Delivery::NoOwner;

@@ -1,8 +1,8 @@
-//! Process slots: who owns which QPNs.
+//! Process slots: which process owns which QPNs.
 //!
 //! A process claims a slot by listening at an abstract `AF_UNIX` name. The name is exclusive while
-//! the process lives and vanishes when it dies, however it dies, so there is nothing to clean up.
-//! That somebody has it proves nothing: see [`crate::handover`].
+//! the process lives, and vanishes at any kind of death, so nothing needs cleaning up. Holding the
+//! name proves nothing: see [`crate::handover`].
 
 use std::sync::Arc;
 
@@ -18,23 +18,24 @@ pub use number::{
 };
 
 const SLOTS: u64 = (MAX_SLOT - MIN_SLOT + 1) as u64;
-/// Connections that a slot's name holds for its owner until that takes them.
+/// The listen backlog of a slot's name.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// A claimed slot: a name at which other processes of the user connect. Given back when dropped.
+/// A claimed slot: a name at which other processes of the user connect. Dropping the claim frees
+/// the slot.
 pub struct SlotClaim {
     slot: Slot,
-    /// Listens.
+    /// The listening socket.
     pub(crate) fd: Fd,
 }
 
 impl SlotClaim {
-    /// Claims a free slot of the effective user, searching from a place that depends on `seed`. A
-    /// name that somebody else holds costs one call and nothing else.
+    /// Claims a free slot of the effective user. The search starts at a slot derived from `seed`. A
+    /// name held by another process only costs one call.
     ///
     /// # Errors
-    /// [`LocalError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the
-    /// system said.
+    /// [`LocalError::NoFreeSlot`] if all slots are taken, with the users holding them; otherwise an
+    /// error of the system.
     pub fn claim(seed: u64) -> Result<SlotClaim, LocalError> {
         Self::claim_in(&FdTable::new(), seed)
     }
@@ -44,7 +45,7 @@ impl SlotClaim {
         let fail = |error| LocalError::from_io(DOING, error);
         let fd = sys::message_socket(table).map_err(fail)?;
         let uid = sys::effective_uid();
-        // A finaliser (splitmix64): neighbouring seeds must not search the same places.
+        // A finaliser (splitmix64), so that neighbouring seeds do not search the same slots.
         let mut start = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         start = (start ^ (start >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         start = (start ^ (start >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -75,7 +76,7 @@ impl SlotClaim {
     }
 }
 
-/// The abstract name whose holder owns the slot.
+/// The abstract name for owning the slot.
 pub(crate) fn slot_name(uid: u32, slot: Slot) -> String {
     format!("adverb-{uid}-{slot}")
 }

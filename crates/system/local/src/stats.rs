@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A snapshot of what a process counted of the others, since it began.
+        /// A snapshot of this process's counters of its traffic with other processes, since the
+        /// process began.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LocalStats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Errors that the network reported to a socket: ICMP messages, no route, and
-            /// interfaces that went down.
+            /// Errors reported by the network to a socket: ICMP messages, no route, and interfaces
+            /// that went down.
             pub network_errors: u64,
-            /// Operations on sockets that failed: the log names each kind once.
+            /// Failed socket operations: the log names each kind once.
             pub socket_errors: u64,
         }
 
@@ -40,28 +41,28 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets handed on to another process.
+    /// Packets forwarded to another process.
     handed_on_out,
     /// Packets dropped because the owning process did not empty its hand-over socket.
     handed_on_drop_full,
     /// Packets given to another process on this host without the network.
     delivered,
-    /// Packets dropped that were to be given to a process which took nothing for a long time.
+    /// Packets dropped because the receiving process took nothing for a long time.
     deliver_drop_deaf,
     /// Frames of raw packet queue pairs taken from other processes.
     frames_in,
     /// Frames dropped because the interface stayed full for the bounded wait.
     frame_drop_full,
-    /// Frames dropped: longer than any.
+    /// Frames dropped because they were longer than the buffer.
     frame_drop_oversize,
-    /// Frames dropped: too many came before somebody took them.
+    /// Frames dropped because too many arrived before a thread took them.
     frame_drop_pending,
-    /// Connections of other users ended before anything was read.
+    /// Connections of other users, ended before anything was read.
     handover_drop_other_user,
-    /// Connections to names that other users hold, over which nothing was sent.
+    /// Connections to names held by other users, over which nothing was sent.
     handover_refused_other_user,
-    /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is
-    /// not ours.
+    /// Hand-over messages, or packets of them, dropped because they were malformed, too long, or
+    /// for another process's slot.
     handover_drop_malformed,
 }
 

@@ -1,4 +1,4 @@
-//! The user of a process, as the kernel notes it at the process's sockets.
+//! The user of a process, as recorded by the kernel at the process's sockets.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -11,11 +11,11 @@ use adverb_os::sys;
 /// The user of a process.
 pub(crate) struct LocalUser {
     pub(crate) uid: AtomicU32,
-    /// The kernel tells this process its own user from all others.
+    /// The kernel tells this process its own user apart from all other users.
     pub(crate) told_apart: AtomicBool,
-    /// The effective user that the log has named last; the process's own before.
+    /// The effective user named last in the log; at first the process's own.
     pub(crate) named: AtomicU32,
-    /// Processes of other users that were sent away: number and user.
+    /// Refused processes of other users: process id and user.
     pub(crate) sent_away: Mutex<VecDeque<(i32, u32)>>,
 }
 
@@ -38,7 +38,7 @@ impl LocalUser {
         }
     }
 
-    /// A user that is not this process's.
+    /// A user other than this process's.
     pub(crate) fn stranger(uid: u32) -> Self {
         LocalUser { uid: AtomicU32::new(uid), named: AtomicU32::new(uid), ..Self::current() }
     }

@@ -1,16 +1,16 @@
-//! Is memory there? Asked once, at registration, as a driver's pinning asks it.
+//! Checks at registration whether memory is mapped, as pinning in a driver does.
 use crate::sys::{self, page_size};
 use nix::errno::Errno;
 use std::sync::OnceLock;
 use thiserror::Error;
 
-/// Registration of memory that is not mapped, or not with the access asked for.
+/// Registration of memory that is not mapped, or not with the access requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MemoryCheckError {
     /// Part of the range is not mapped, or not readable or writable as needed (EFAULT).
     #[error("part of the range is not mapped with the access asked for")]
     NotMapped,
-    /// The pages could not be brought in: out of memory, or a limit (ENOMEM).
+    /// The pages could not be allocated: out of memory, or a limit (ENOMEM).
     #[error("the pages could not be brought into memory")]
     OutOfMemory,
 }
@@ -19,11 +19,11 @@ pub enum MemoryCheckError {
 const POPULATE_READ: libc::c_int = 22;
 const POPULATE_WRITE: libc::c_int = 23;
 
-/// Less is brought in without a question.
+/// Shorter ranges are populated without checking the available memory.
 const MUCH: u64 = 64 << 20;
 
-/// Bytes of a range that are not in memory; `None` if part of it is not mapped. A length may be
-/// absurd: the first hole is the end.
+/// Bytes of a range that are not in memory; `None` if part of the range is not mapped. The length
+/// may be absurd: the search ends at the first hole.
 fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
     const PAGES: u64 = 4096;
     let mut state = [0u8; PAGES as usize];
@@ -43,8 +43,9 @@ fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
     Some(missing)
 }
 
-/// Brings the pages of `[addr, addr + len)` in, readable or writable, and so finds out whether they
-/// are mapped. Contents never change. On kernels before 5.14 only "mapped at all" is checked.
+/// Populates the pages of `[addr, addr + len)`, readable or writable, and so checks whether they
+/// are mapped. Contents never change. On kernels before 5.14 it only checks whether the range is
+/// mapped at all.
 pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryCheckError> {
     if len == 0 {
         return Ok(());
@@ -54,7 +55,7 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
     let end =
         addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(MemoryCheckError::NotMapped)?
             & !(page - 1);
-    // What the machine cannot hold would end some process (MEM-5). Pages that are read and were
+    // Memory exceeding the machine would end some process (MEM-5). Pages that are read and were
     // never written cost nothing.
     if writable && end - start >= MUCH {
         let missing = missing(start, end, page).ok_or(MemoryCheckError::NotMapped)?;
@@ -64,19 +65,18 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
     }
     let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
     for _ in 0..16 {
-        // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad
+        // SAFETY: populating changes no contents and unmaps nothing, whatever the range; a bad
         // range is an error.
         let Err(errno) = (unsafe { sys::advise(start, end - start, advice) }) else {
             return Ok(());
         };
         match errno {
             Errno::EINTR | Errno::EAGAIN => {}
-            // Both "not with this access" and "no such advice", which kernels before 5.14 say to
-            // any.
+            // EINVAL means "not with this access", or, on kernels before 5.14, "unknown advice".
             Errno::EINVAL if has_populate() => return Err(MemoryCheckError::NotMapped),
             Errno::EINVAL => return check_old(start, end, page),
             Errno::EFAULT | Errno::EHWPOISON => return Err(MemoryCheckError::NotMapped),
-            // ENOMEM means both "not mapped" and "no memory"; mincore tells them apart.
+            // ENOMEM means "not mapped" or "no memory"; mincore tells the two apart.
             Errno::ENOMEM => {
                 return Err(match check_old(start, end, page) {
                     Err(_) => MemoryCheckError::NotMapped,
@@ -89,7 +89,7 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
     check_old(start, end, page)
 }
 
-/// Does the kernel know the advice? Asked of a page that is surely there: the stack's.
+/// Whether the kernel knows the advice. Tested on a page that is certainly mapped: the stack's.
 fn has_populate() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {

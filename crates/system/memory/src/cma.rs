@@ -1,4 +1,4 @@
-//! Another process's memory, through the kernel: for what it does not share.
+//! Copies by the kernel from and to unshared memory of another process.
 use crate::kernel::AT_ONCE;
 use crate::restart::{Guard, Withdrawn};
 use adverb_engine::Range;
@@ -9,24 +9,24 @@ use thiserror::Error;
 /// Why the kernel did not copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CmaError {
-    /// It may not: another user's process, Yama, a filter of system calls, or a kernel without
-    /// this.
+    /// Access is forbidden: another user's process, Yama, a system call filter, or a kernel without
+    /// these calls.
     #[error("the kernel forbids access to the peer's memory")]
     Forbidden,
-    /// There is no such process any more.
+    /// The process does not exist any more.
     #[error("the peer's process is gone")]
     Gone,
-    /// Memory at either end is not mapped, or not with the access needed. What lies before it may
+    /// Memory at one end is not mapped, or not with the access needed. Bytes before the fault may
     /// have been copied.
     #[error("memory at either end is not mapped with the access needed")]
     Fault,
-    /// The peer has taken back what the guard looks at. Some may have been copied.
+    /// The peer has taken back the memory, by the guard. A part may have been copied.
     #[error("the peer has taken the memory back")]
     Withdrawn,
     /// The two sides differ in length; nothing was copied.
     #[error("the two sides differ in length")]
     Lengths,
-    /// Something else.
+    /// Another error.
     #[error("the kernel refuses: {}", .0.desc())]
     Kernel(Errno),
 }
@@ -42,14 +42,14 @@ impl From<Errno> for CmaError {
     }
 }
 
-/// Pieces that the kernel takes in one call (`IOV_MAX`).
+/// The largest number of pieces in one call (`IOV_MAX`).
 const PIECES: usize = 1024;
 
-/// A process whose memory is reached by `process_vm_readv` and `process_vm_writev`.
+/// A process with memory reached by `process_vm_readv` and `process_vm_writev`.
 ///
-/// The number may be that of one of its threads. Whether it still means the same is for the caller
-/// to know: a process that calls `exec` keeps its number and loses all other threads before it has
-/// its new memory.
+/// The number may be that of one of its threads. The caller must make sure that the number still
+/// means the same process. For example, `exec` keeps the process id, and ends all other threads
+/// before the process gets new memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cma {
     pid: libc::pid_t,
@@ -68,7 +68,8 @@ impl Cma {
         Cma { pid: pid.cast_signed() }
     }
 
-    /// May its memory be reached? Reads the byte at `addr`, which must be mapped there.
+    /// Whether the memory of the process can be reached. Reads the byte at `addr`, which must be
+    /// mapped there.
     ///
     /// # Errors
     /// Why not.
@@ -78,18 +79,18 @@ impl Cma {
         self.read(&Guard::always(), &[here], &[(addr, 1)])
     }
 
-    /// Copies from the peer's pieces to ours, both taken as one string of bytes.
+    /// Copies from the peer's pieces to ours. Each list of pieces counts as one string of bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn read(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
         self.copy(guard, Way::Read, local, remote)
     }
 
-    /// As [`Cma::read`], from one piece of the peer's to one of ours.
+    /// As [`Cma::read`], from one piece of the peer to one of ours.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn fetch(self, guard: &Guard<'_>, to: Range, from: u64) -> Result<(), CmaError> {
         if !is_reached(&to) {
             return Err(CmaError::Fault);
@@ -110,7 +111,7 @@ impl Cma {
     /// Copies from our pieces to the peer's.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn write(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
         self.copy(guard, Way::Write, local, remote)
     }
@@ -163,19 +164,19 @@ impl Cma {
         let (ours, here) = (ours.as_ptr() as u64, ours.len() as u64);
         let (theirs, there) = (theirs.as_ptr() as u64, theirs.len() as u64);
         let pid = i64::from(self.pid).cast_unsigned();
-        // SAFETY: two lists as long as said. The kernel checks every address on both sides; that
-        // ours are registered memory is what a `Range` says (crate docs).
+        // SAFETY: both lists have the lengths given. The kernel checks every address on both sides,
+        // and a `Range` says that ours are registered memory (crate docs).
         let n = unsafe { guard.call(number, [pid, ours, here, theirs, there, 0]) };
         Ok(n.map_err(|Withdrawn| CmaError::Withdrawn)??)
     }
 }
 
-/// May the kernel copy to and from a range of ours?
+/// Whether the kernel can copy to and from a range of ours.
 fn is_reached(range: &Range) -> bool {
     matches!(range.kind, RangeKind::Mapped | RangeKind::OnDemand)
 }
 
-/// The first pieces: as many as have `bytes` together, or all.
+/// The shortest prefix of the pieces with at least `bytes` bytes, or all pieces.
 fn up_to(pieces: &[libc::iovec], bytes: u64) -> &[libc::iovec] {
     let mut sum = 0;
     let enough = pieces.iter().position(|piece| {
@@ -185,7 +186,7 @@ fn up_to(pieces: &[libc::iovec], bytes: u64) -> &[libc::iovec] {
     &pieces[..enough.map_or(pieces.len(), |last| last + 1)]
 }
 
-/// A place in a list of pieces.
+/// A position in a list of pieces.
 struct Cursor<I> {
     rest: I,
     pieces: Vec<libc::iovec>,
@@ -196,7 +197,7 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
         Cursor { rest, pieces: Vec::new() }
     }
 
-    /// As many of the next pieces as one call takes.
+    /// The next pieces, as many as one call takes.
     fn next_pieces(&mut self) -> &[libc::iovec] {
         while self.pieces.len() < PIECES {
             let Some((addr, len)) = self.rest.next() else { break };
@@ -207,7 +208,7 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
         &self.pieces
     }
 
-    /// Goes on by `n` bytes.
+    /// Advances by `n` bytes.
     fn advance(&mut self, mut n: u64) {
         let mut gone = 0;
         for piece in &mut self.pieces {

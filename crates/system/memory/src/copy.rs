@@ -1,22 +1,22 @@
-//! Copies to and from memory that others look at.
+//! Copies to and from memory accessed by other threads or processes.
 //!
-//! Programs poll the last byte of a buffer to see that all of it has come, so it is written last:
-//! whoever sees it sees what lies before it. Up to eight bytes at an address that is a multiple of
-//! their number are one load or one store.
+//! Programs poll the last byte of a buffer to see whether all bytes have arrived. So the last byte
+//! is written last: a reader of the last byte also sees the bytes before it. Two, four or eight
+//! aligned bytes, or one byte, are one load or one store.
 use adverb_engine::AtomicOp;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Up to here words are copied one by one.
+/// Up to this length, words are copied one by one.
 pub(crate) const FEW: usize = 16;
 
-/// Copies `n` bytes to where others look.
+/// Copies `n` bytes to memory possibly read by others.
 ///
 /// # Safety
 /// `n` bytes can be read at `from` and written at `to`, and the two do not overlap. Others may
 /// change either meanwhile.
 #[inline]
 pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
-    // SAFETY: the caller's, in parts.
+    // SAFETY: the contract of this function, in parts.
     unsafe {
         if n == 8 && to.addr().is_multiple_of(8) {
             AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release);
@@ -25,7 +25,7 @@ pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
         if n <= FEW {
             return put_words(to, from, n);
         }
-        // All but the word that the last byte lies in, which is stored when the others are.
+        // All bytes before the word with the last byte. This last word is stored after the others.
         let most = ((to.addr() + n - 1) & !7) - to.addr();
         std::ptr::copy_nonoverlapping(from, to, most);
         let (to, from, rest) = (to.add(most), from.add(most), n - most);
@@ -37,7 +37,7 @@ pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
     }
 }
 
-/// Stores in the order of their addresses, each as large as its address allows.
+/// Stores in the order of addresses, each as large as its address allows.
 ///
 /// # Safety
 /// As for [`put`].
@@ -45,7 +45,7 @@ pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
 unsafe fn put_words(mut to: *mut u8, mut from: *const u8, mut n: usize) {
     macro_rules! store {
         ($word:ty, $atomic:ty) => {
-            // SAFETY: as many bytes are left, and the address was found to be a multiple.
+            // SAFETY: enough bytes are left, and the address was checked for alignment.
             unsafe {
                 <$atomic>::from_ptr(to.cast())
                     .store(from.cast::<$word>().read_unaligned(), Ordering::Release);
@@ -69,13 +69,13 @@ unsafe fn put_words(mut to: *mut u8, mut from: *const u8, mut n: usize) {
     }
 }
 
-/// Copies `n` bytes from where others write.
+/// Copies `n` bytes from memory possibly written by others.
 ///
 /// # Safety
 /// As for [`put`].
 #[inline]
 pub(crate) unsafe fn get(to: *mut u8, from: *const u8, n: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the contract of this function.
     unsafe {
         match n {
             8 if from.addr().is_multiple_of(8) => {
@@ -95,14 +95,14 @@ pub(crate) unsafe fn get(to: *mut u8, from: *const u8, n: usize) {
     }
 }
 
-/// The CPU's own atomic on a word of eight bytes; answers what it held.
+/// A CPU atomic on a word of eight bytes; returns the old value.
 ///
 /// # Safety
 /// Eight bytes, aligned to eight, can be read and written at `word`.
 #[inline]
 pub(crate) unsafe fn atomic(word: *mut u64, op: AtomicOp) -> u64 {
-    // SAFETY: the caller's. All access here is atomic; a program's own is if it means to share the
-    // word, as with a NIC.
+    // SAFETY: the contract of this function. All access here is atomic. A program sharing the word
+    // accesses the word by atomics, too, as with a NIC.
     let word = unsafe { AtomicU64::from_ptr(word) };
     match op {
         AtomicOp::CompareSwap { compare, swap } => {

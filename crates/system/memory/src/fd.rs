@@ -1,15 +1,15 @@
-//! Memory of a descriptor: a DMA-BUF, or a file such as a memfd, mapped for the device's own use.
+//! Memory behind a descriptor: a DMA-BUF, or a file such as a memfd, mapped for the device.
 use crate::sys::{self, At};
 use adverb_engine::memory::RangeKind;
 use nix::errno::Errno;
 use std::os::fd::RawFd;
 
-/// File systems, as `statfs` names them (`linux/magic.h`).
+/// File systems, by `f_type` of `statfs` (`linux/magic.h`).
 const DMA_BUF_MAGIC: libc::__fsword_t = 0x444d_4142;
 const HUGETLBFS_MAGIC: libc::__fsword_t = 0x9584_58f6;
 
-/// A piece of a descriptor's memory in a mapping of our own, which stays when the descriptor is
-/// closed and which a child of `fork` does not get. Unmapped on drop.
+/// A part of a descriptor's memory in a mapping of the device. The mapping stays when the
+/// descriptor is closed, and a child of `fork` does not inherit it. Unmapped on drop.
 #[derive(Debug)]
 pub struct FdPages {
     start: u64,
@@ -19,24 +19,24 @@ pub struct FdPages {
     dma_buf: bool,
 }
 
-/// Why a descriptor's memory cannot be had.
+/// Why mapping a descriptor's memory failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdError {
-    /// There is no such descriptor, or it was not opened with the access asked for.
+    /// No such descriptor, or not opened with the access requested.
     Descriptor(Errno),
-    /// It has no memory that can be mapped.
+    /// The descriptor has no memory to map.
     NoMemory(Errno),
-    /// It has only so many bytes.
+    /// The memory has only this many bytes.
     Short(u64),
 }
 
 impl FdPages {
-    /// Maps `len` bytes, at least one, from `offset` of a descriptor.
+    /// Maps `len` bytes, at least one, at `offset` of a descriptor's memory.
     ///
     /// # Errors
     /// [`FdError`].
     pub fn new(fd: RawFd, offset: u64, len: u64, writable: bool) -> Result<Self, FdError> {
-        // SAFETY: all zero bytes are a `statfs`, filled by the call.
+        // SAFETY: all zeroes is a valid `statfs`, filled by the call.
         let (about, done) = unsafe {
             let mut about: libc::statfs = std::mem::zeroed();
             let done = libc::fstatfs(fd, &raw mut about);
@@ -50,7 +50,7 @@ impl FdPages {
         if offset.checked_add(len).is_none_or(|end| end > size) {
             return Err(FdError::Short(size));
         }
-        // The unit of mappings: that of huge pages in their file system.
+        // The unit of mappings: a page, or a huge page on hugetlbfs.
         let unit = match about.f_type {
             HUGETLBFS_MAGIC => about.f_bsize as u64,
             _ => crate::page_size(),
@@ -68,28 +68,28 @@ impl FdPages {
         let _ = unsafe { sys::advise(start, mapped, libc::MADV_DONTFORK) };
         Ok(FdPages { start, mapped, addr: start + within, len, dma_buf })
     }
-    /// First address.
+    /// The first address.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
-    /// No bytes?
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// Is it a DMA-BUF? Its size never changes and the kernel copies nothing to or from its
-    /// mappings; a file may be cut at any time.
+    /// Whether the memory is a DMA-BUF. The size of a DMA-BUF never changes, and the kernel's
+    /// copying calls do not work on its mappings. A file may be truncated at any time.
     #[must_use]
     pub fn is_dma_buf(&self) -> bool {
         self.dma_buf
     }
-    /// How ranges of it are reached.
+    /// The kind of ranges in this memory.
     #[must_use]
     pub fn range_kind(&self) -> RangeKind {
         if self.dma_buf { RangeKind::Mapped } else { RangeKind::OnDemand }
@@ -98,19 +98,19 @@ impl FdPages {
 
 impl Drop for FdPages {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`; no reference into it was ever given out.
+        // SAFETY: exactly the mapping made in `new`; no reference into it was given out.
         let _ = unsafe { sys::unmap(self.start, self.mapped) };
     }
 }
 
-/// Bytes behind a descriptor. A DMA-BUF tells them by seeking alone.
+/// The size of a descriptor's memory in bytes. For a DMA-BUF only seeking tells the size.
 fn size_of(fd: RawFd, dma_buf: bool) -> Result<u64, Errno> {
     if dma_buf {
-        // SAFETY: no memory is passed. The position of a DMA-BUF means nothing.
+        // SAFETY: no memory is passed. The position of a DMA-BUF has no meaning.
         let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
         return u64::try_from(end).map_err(|_| Errno::last());
     }
-    // SAFETY: all zero bytes are a `stat`, filled by the call.
+    // SAFETY: all zeroes is a valid `stat`, filled by the call.
     let (stat, done) = unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         let done = libc::fstat(fd, &raw mut stat);
@@ -131,7 +131,7 @@ mod tests {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
     fn memfd(len: i64) -> OwnedFd {
-        // SAFETY: a name that ends in zero; the descriptor is new and ours.
+        // SAFETY: a NUL-terminated name; the descriptor is new and ours.
         unsafe {
             let fd = libc::memfd_create(c"fd-test".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0);

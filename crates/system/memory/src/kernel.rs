@@ -1,10 +1,9 @@
-//! Memory that may vanish: copies that the kernel makes, which answers a missing page with an error
-//! instead of a signal.
+//! Copies by the kernel from and to memory that the program may unmap. The kernel answers a missing
+//! page with an error instead of a signal.
 //!
-//! A program may unmap, protect or truncate what it has registered (MEM-4). So its own memory is
-//! never touched by a load or a store of ours, but by `process_vm_readv` and `process_vm_writev` on
-//! this process, or, where a filter of system calls forbids these, by `read` and `write` of a file
-//! in memory.
+//! A program may unmap, protect or truncate registered memory (MEM-4). So no load or store of ours
+//! touches the program's own memory. `process_vm_readv` and `process_vm_writev` on this process
+//! copy instead, or, if a system call filter forbids these, `read` and `write` of a file in memory.
 use crate::restart::{Guard, Withdrawn};
 use crate::sys;
 use adverb_engine::{MemoryFault, Range};
@@ -13,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which way bytes go, seen from the memory that may vanish.
+/// The direction of a copy, seen from the program's memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Out,
@@ -33,12 +32,12 @@ pub(crate) fn write(to: Range, from: &[u8]) -> Result<(), MemoryFault> {
     copy(Way::In, to.addr, from.as_ptr() as u64, from.len() as u64)
 }
 
-/// Copies out of `from` to `len` bytes at `to`, which may vanish as well.
+/// Copies out of `from` to `len` bytes at `to`, which the program may unmap, too.
 pub(crate) fn copy_out(from: u64, to: u64, len: u64) -> Result<(), MemoryFault> {
     copy(Way::Out, from, to, len)
 }
 
-/// Copies into `to` from `len` bytes at `from`, which may vanish as well.
+/// Copies into `to` from `len` bytes at `from`, which the program may unmap, too.
 pub(crate) fn copy_in(to: u64, from: u64, len: u64) -> Result<(), MemoryFault> {
     copy(Way::In, to, from, len)
 }
@@ -61,8 +60,8 @@ fn copy(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
 
 fn call(way: Way, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
     with_args(way, theirs, ours, len, |number, args| {
-        // SAFETY: the kernel checks every address on both sides; the bytes written are `ours`
-        // (reading), which the caller lent, or memory that a key opens (writing).
+        // SAFETY: the kernel checks every address on both sides. The bytes written are `ours`
+        // (reading), lent by the caller, or memory opened by a key (writing).
         unsafe { sys::call(number, args) }
     })
 }
@@ -77,26 +76,26 @@ fn with_args<R>(way: Way, theirs: u64, ours: u64, len: u64, f: impl FnOnce(i64, 
     f(number, [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0])
 }
 
-/// Bytes that one system call of a guarded copy moves at most. An owner that takes memory back
-/// waits for such a call to end.
+/// The most bytes moved by one system call of a guarded copy. An owner that takes memory back waits
+/// for the end of such a call.
 pub(crate) const AT_ONCE: u64 = 1 << 20;
 
-/// How far a guarded copy came that did not come to its end.
+/// Why a guarded copy ended early.
 pub(crate) enum Cut {
     /// The guard does not hold any more.
     Withdrawn,
-    /// The kernel forbids the call; so many bytes are copied.
+    /// The kernel forbids the call; this many bytes are copied.
     Forbidden(u64),
-    /// The memory that may vanish is not there.
+    /// The program's memory is missing.
     Fault(MemoryFault),
 }
 
-/// Copies `len` bytes from `from`, which may vanish, to `to`, which lies in a peer's file.
+/// Copies `len` bytes from `from`, memory of the program, to `to`, in a peer's file.
 pub(crate) fn copy_to_peer(guard: &Guard<'_>, from: u64, to: u64, len: u64) -> Result<(), Cut> {
     guarded(guard, Way::Out, from, to, len)
 }
 
-/// Copies `len` bytes to `to`, which may vanish, from `from`, which lies in a peer's file.
+/// Copies `len` bytes to `to`, memory of the program, from `from`, in a peer's file.
 pub(crate) fn copy_from_peer(guard: &Guard<'_>, to: u64, from: u64, len: u64) -> Result<(), Cut> {
     guarded(guard, Way::In, to, from, len)
 }
@@ -123,10 +122,10 @@ fn guarded(guard: &Guard<'_>, way: Way, theirs: u64, ours: u64, len: u64) -> Res
     Ok(())
 }
 
-/// Bytes copied at a time by way of a file.
+/// Bytes copied at a time through a file.
 const PIECE: u64 = 64 << 10;
 
-/// The same over a file in memory: `write` reads the one side, `read` writes to the other.
+/// Copies through a file in memory: `write` reads the one side, `read` writes to the other.
 #[cold]
 fn by_file(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
     let fault = |done| MemoryFault { addr: theirs + done };
@@ -138,7 +137,7 @@ fn by_file(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault
     let mut done = 0;
     while done < len {
         let n = (len - done).min(PIECE);
-        // A place of its own for each call: other threads use the file, too.
+        // Each thread has its own offset, because other threads use the file, too.
         let at = PLACE.with(|place| *place);
         for (number, addr) in [(libc::SYS_pwrite64, from + done), (libc::SYS_pread64, to + done)] {
             let mut moved = 0;
@@ -157,19 +156,19 @@ fn by_file(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault
 }
 
 thread_local! {
-    /// Where in the file this thread's bytes go.
+    /// The offset of this thread's bytes in the file.
     static PLACE: u64 = {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % (1 << 20) * PIECE
     };
 }
 
-/// The file, one a process; a child of `fork` that uses its parent's only passes bytes through
-/// places of its own.
+/// The file for copies, one for each process. A child of `fork` using the file of its parent only
+/// passes bytes through its own offsets.
 fn scratch() -> Option<i32> {
     static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let made = FILE.get_or_init(|| {
-        // SAFETY: a terminated name and flags; the descriptor is new.
+        // SAFETY: a NUL-terminated name and flags; the descriptor is new.
         unsafe {
             let fd = libc::memfd_create(c"adverb-copy".as_ptr(), libc::MFD_CLOEXEC);
             (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
@@ -178,12 +177,12 @@ fn scratch() -> Option<i32> {
     made.as_ref().map(AsRawFd::as_raw_fd)
 }
 
-/// Makes the page of a word writable without changing it, or reports the fault.
+/// Makes the page of a word writable without changing the word, or returns the fault.
 pub(crate) fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
     crate::check_memory(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
 }
 
-/// Is the system call of the other side known to be forbidden? For tests.
+/// Sets whether `process_vm_*` counts as forbidden, for tests.
 #[cfg(test)]
 pub(crate) fn forbid(forbidden: bool) {
     FORBIDDEN.store(forbidden, Ordering::Relaxed);

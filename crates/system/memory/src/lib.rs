@@ -1,31 +1,31 @@
-//! The one door to application bytes.
+//! The only access to application memory.
 //!
-//! The engine checks keys, bounds and rights and names [`Range`]s; [`HostMemory`] copies to and
-//! from them in this process. Two kinds of memory are told apart, by the range's kind:
+//! The engine checks keys, bounds and access rights, and names [`Range`]s. [`HostMemory`] copies to
+//! and from these ranges in this process. The kind of a range tells two kinds of memory apart:
 //!
 //! | kind | memory | reached by |
 //! |---|---|---|
-//! | [`Mapped`](RangeKind::Mapped) | mappings of our own, which nobody else takes away: pages that we made, and our own mapping of a program's shared block | loads and stores |
-//! | [`OnDemand`](RangeKind::OnDemand) | the program's memory wherever the program has it: it may be unmapped, protected or truncated at any time | the kernel, which answers a missing page with an error instead of a signal |
+//! | [`Mapped`](RangeKind::Mapped) | mappings of the device, which only the device unmaps: its own pages, and its own mapping of a program's block | loads and stores |
+//! | [`OnDemand`](RangeKind::OnDemand) | the program's memory at the program's own address. The program may unmap, protect or truncate the memory at any time | the kernel, which answers a missing page with an error instead of a signal |
 //!
-//! A range reaches this crate only while the key table's read lock is held, so its region is
-//! registered. Pages of fast-registered regions are turned into such ranges by
-//! `adverb_engine::keys::PagedMemory`.
+//! A range reaches this crate only while the caller holds the key table's read lock, so the region
+//! is registered. `adverb_engine::keys::PagedMemory` turns pages of fast-registered regions into
+//! such ranges.
 //!
-//! Other threads of the program may touch the same bytes at any time, as they may with a NIC;
-//! nothing here makes decisions on bytes it read twice. Copies into registered memory end with its
-//! last word, since programs poll it.
+//! Other threads of the program may access the same bytes at any time, as with a NIC. So this crate
+//! never reads a byte twice for one decision. A copy into registered memory writes the last word
+//! last, because programs poll the last word.
 //!
 //! # Memory of two processes
 //!
 //! A peer on the same host reaches registered memory by itself, in one of two ways:
 //!
-//! | | the owner | the peer | costs it |
+//! | | the owner | the peer | cost for the peer |
 //! |---|---|---|---|
-//! | shared | [`SharedFile::place`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; atomics are the CPU's |
+//! | shared | [`SharedFile::place`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; CPU atomics |
 //! | private | nothing | [`Cma`] | a system call and a copy |
 //!
-//! [`SharedFile`] says what lies in the file, and why none of it is ever moved there.
+//! [`SharedFile`] says which memory lies in the file, and why no memory is ever moved there.
 #![allow(unsafe_code, reason = "the one door to application memory")]
 #![deny(missing_docs)]
 
@@ -65,12 +65,12 @@ use sys::page_size;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 
-/// This process's memory.
+/// The memory of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostMemory;
 
 impl Memory for HostMemory {
-    /// A consumer's own pages, which may go.
+    /// The kind for pages of a consumer, which the consumer may unmap.
     fn page_kind(&self) -> RangeKind {
         RangeKind::OnDemand
     }
@@ -80,9 +80,9 @@ impl Memory for HostMemory {
         debug_assert_eq!(from.len as usize, to.len());
         match from.kind {
             RangeKind::Mapped => {
-                // SAFETY: `from.len` bytes of a mapping of our own, which lives while the key
-                // table's lock is held (crate docs); `to` is a buffer of the same length, borrowed
-                // exclusively, so the two do not overlap.
+                // SAFETY: `from.len` bytes of a mapping of the device, which lives while the key
+                // table's lock is held (crate docs). `to` is a buffer of the same length and
+                // borrowed exclusively, so the two do not overlap.
                 unsafe { copy::get(to.as_mut_ptr(), from.addr as *const u8, to.len()) };
                 Ok(())
             }
@@ -100,7 +100,7 @@ impl Memory for HostMemory {
         debug_assert_eq!(to.len as usize, from.len());
         match to.kind {
             RangeKind::Mapped => {
-                // SAFETY: as in `read`; mappings of our own are writable.
+                // SAFETY: as in `read`; mappings of the device are writable.
                 unsafe { copy::put(to.addr as *mut u8, from.as_ptr(), from.len()) };
                 Ok(())
             }
@@ -115,7 +115,7 @@ impl Memory for HostMemory {
             RangeKind::Null => Ok(0),
             _ if !at.addr.is_multiple_of(8) => Err(MemoryFault { addr: at.addr }),
             RangeKind::OnDemand => word::perform(at, op),
-            // SAFETY: eight bytes of a mapping of our own (as in `write`), aligned to eight
+            // SAFETY: eight bytes of a mapping of the device (as in `write`), aligned to eight
             // (checked above).
             RangeKind::Mapped => Ok(unsafe { copy::atomic(at.addr as *mut u64, op) }),
             RangeKind::Paged(_) => Err(MemoryFault { addr: at.addr }),
@@ -123,15 +123,15 @@ impl Memory for HostMemory {
     }
 }
 
-/// Copies between two checked ranges of this process; `from.len == to.len`. They may overlap.
+/// Copies between two checked ranges of this process; `from.len == to.len`. The ranges may overlap.
 ///
 /// # Errors
-/// The memory on either side is not there.
+/// The memory of either range is missing.
 pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     debug_assert_eq!(from.len, to.len);
     match (from.kind, to.kind) {
         (RangeKind::Mapped, RangeKind::Mapped) => {
-            // SAFETY: both are of mappings of our own (crate docs).
+            // SAFETY: both ranges are in mappings of the device (crate docs).
             unsafe { std::ptr::copy(from.addr as *const u8, to.addr as *mut u8, from.len as usize) };
             return Ok(());
         }
@@ -155,17 +155,17 @@ pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     Ok(())
 }
 
-/// Has `before` called before every `fork`, in the thread that forks, and `child` in every child,
-/// before `fork` returns there. One such pair is kept. Both must be async-signal-safe: atomics and
-/// system calls only. What `child` writes its parent does not see: pages that are shared have
-/// become the child's own by then.
+/// Registers `before`, called before every `fork` in the forking thread, and `child`, called in
+/// every child before `fork` returns there. Only one such pair is kept. Both functions must be
+/// async-signal-safe: atomics and system calls only. The parent does not see the writes of `child`,
+/// because shared pages have become the child's own by then.
 pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
     file::at_fork(Some([before, child]));
 }
 
-/// Has `last` called when the process ends by `exit` or by returning from `main`.
+/// Registers `last`, called when the process ends by `exit` or by returning from `main`.
 pub fn at_exit(last: extern "C" fn()) {
-    // SAFETY: registers a function that lives as long as the library (it is never unloaded); no
+    // SAFETY: registers a function that lives as long as the library, which is never unloaded. No
     // other precondition.
     unsafe {
         libc::atexit(last);

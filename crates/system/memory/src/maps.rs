@@ -1,12 +1,12 @@
-//! What the kernel has mapped where: one mapping at a time by `PROCMAP_QUERY` (Linux 6.11), or all
-//! of `/proc/self/maps` read, before that.
+//! The mappings of this process: one at a time by `PROCMAP_QUERY` (Linux 6.11), or all by reading
+//! `/proc/self/maps` on older kernels.
 use crate::{sys, text};
 use nix::errno::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Rights and kind of a mapping, as `PROCMAP_QUERY` gives them.
+/// Rights and kind of a mapping, as reported by `PROCMAP_QUERY`.
 pub(crate) const READ: u64 = 1;
 pub(crate) const WRITE: u64 = 2;
 pub(crate) const EXEC: u64 = 4;
@@ -18,22 +18,22 @@ pub(crate) struct Vma {
     pub start: u64,
     pub end: u64,
     pub flags: u64,
-    /// Offset in the file.
+    /// The offset in the file.
     pub offset: u64,
     pub inode: u64,
     pub dev: (u32, u32),
 }
 
 impl Vma {
-    /// Is this a piece of the file `(dev, inode)`?
+    /// Whether this is a mapping of the file `(dev, inode)`.
     pub fn is_of_file(&self, file: ((u32, u32), u64)) -> bool {
         (self.dev, self.inode) == file
     }
-    /// Is it one that is shared?
+    /// Whether this is a shared mapping of the file.
     pub fn is_of(&self, file: ((u32, u32), u64)) -> bool {
         self.is_of_file(file) && self.flags & SHARED != 0
     }
-    /// Its rights, as `mprotect` takes them.
+    /// The rights, as arguments of `mprotect`.
     pub fn prot(&self) -> i32 {
         let flags = [(READ, libc::PROT_READ), (WRITE, libc::PROT_WRITE), (EXEC, libc::PROT_EXEC)];
         flags.into_iter().filter(|(flag, _)| self.flags & flag != 0).map(|(_, prot)| prot).sum()
@@ -67,18 +67,18 @@ const FILE_BACKED: u64 = 0x20;
 const PROCMAP_QUERY: libc::c_ulong =
     (3 << 30) | ((size_of::<Query>() as libc::c_ulong) << 16) | (0x66 << 8) | 17;
 
-/// This process's mappings.
+/// The mappings of this process.
 #[derive(Debug)]
 pub(crate) struct Maps {
     file: File,
-    /// Which file that is: its descriptor may be another's by now.
+    /// The identity of the opened file. The descriptor may belong to another file by now.
     id: (u64, u64),
     query: bool,
 }
 
 impl Maps {
-    /// Opens `/proc/self/maps`. A child of `fork` needs one of its own: the descriptor stays with
-    /// its process's memory.
+    /// Opens `/proc/self/maps`. A child of `fork` must open the file again, because the descriptor
+    /// shows the memory of the opening process.
     pub fn open() -> io::Result<Maps> {
         let file = File::open("/proc/self/maps")?;
         let id = sys::identity(file.as_raw_fd()).ok_or(io::ErrorKind::NotFound)?;
@@ -87,26 +87,27 @@ impl Maps {
         Ok(maps)
     }
 
-    /// Its descriptor, if that is still the one that was opened; -1 if not.
+    /// The descriptor if still open for the same file, else -1.
     pub fn own_fd(&self) -> RawFd {
         let fd = self.file.as_raw_fd();
         if sys::identity(fd) == Some(self.id) { fd } else { -1 }
     }
 
-    /// The same by reading the text, as on older kernels.
+    /// Reads the text, as on older kernels.
     #[cfg(test)]
     pub fn open_old() -> io::Result<Maps> {
         Ok(Maps { query: false, ..Maps::open()? })
     }
 
-    /// Calls `each` with the mappings that meet `[start, end)`, in order, until it answers `false`.
+    /// Calls `each` with the mappings overlapping `[start, end)`, in order, until `each` returns
+    /// `false`.
     pub fn walk(&self, start: u64, end: u64, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
         if !self.query {
             return self.lines(|vma| vma.end <= start || (vma.start < end && each(vma)));
         }
         let mut at = start;
         while at < end {
-            // A program that closes all descriptors closes this one, too.
+            // A program closing all descriptors closes also this descriptor.
             let Ok(found) = self.ask(at, COVERING_OR_NEXT) else {
                 return self.lines(|vma| vma.end <= at || (vma.start < end && each(vma)));
             };
@@ -145,12 +146,11 @@ impl Maps {
         }
     }
 
-    /// Calls `each` with the mappings of the text, until it answers `false`. Allocates nothing: it
-    /// is called where a program gives advice, which allocators do under their locks. Nor is a
-    /// thread cancelled in it.
+    /// Calls `each` with the mappings in the text, until `each` returns `false`. Allocates nothing,
+    /// because allocators call `madvise` under their locks. Not a cancellation point.
     fn lines(&self, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
-        // One of its own, since two readers of one descriptor disturb each other; ours where there
-        // are no more to be had.
+        // A new descriptor, because two readers of one descriptor would disturb each other. Without
+        // a free descriptor use ours.
         let opened = sys::open(c"/proc/self/maps");
         let fd = opened.unwrap_or(self.own_fd());
         let result = text::lines_of::<1024>(fd, &mut |line| parse_line(line).is_none_or(|vma| each(&vma)));
@@ -162,8 +162,8 @@ impl Maps {
 
     fn ask(&self, addr: u64, flags: u64) -> io::Result<Option<Vma>> {
         let mut query = Query { size: size_of::<Query>() as u64, flags, addr, ..Query::default() };
-        // SAFETY: `query` is the structure that this request reads and writes, and says how large
-        // it is.
+        // SAFETY: this request reads and writes the structure `query`, which contains the size of
+        // the structure.
         if unsafe { libc::ioctl(self.file.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } != 0 {
             return match Errno::last() {
                 Errno::ENOENT => Ok(None),
@@ -181,7 +181,7 @@ impl Maps {
     }
 }
 
-/// A line of `/proc/PID/maps`; what comes behind the inode may be cut off.
+/// Parses a line of `/proc/PID/maps`. Text behind the inode may be cut off.
 fn parse_line(line: &[u8]) -> Option<Vma> {
     let mut fields = line.splitn(6, |b| *b == b' ');
     let mut field = || fields.next().and_then(|f| std::str::from_utf8(f).ok());

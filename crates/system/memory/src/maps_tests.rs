@@ -1,7 +1,7 @@
 use super::*;
 use crate::Pages;
 
-/// What is there at the address, both ways of asking.
+/// The mapping at an address, by both methods.
 fn both(addr: u64) -> [Option<Vma>; 2] {
     [Maps::open().unwrap(), Maps::open_old().unwrap()].map(|maps| {
         let mut found = None;
@@ -20,7 +20,7 @@ fn both_ways_say_the_same() {
     let stack = 0_u8;
     let code = both_ways_say_the_same as *const () as u64;
     for addr in [pages.addr(), &raw const stack as u64, code] {
-        // What another test maps beside it in between makes it longer.
+        // A concurrent test may map memory next to this mapping and so extend it.
         let mut ways = (0..1000).map(|_| both(addr));
         let [new, _] = ways.find(|[new, old]| new == old).expect("both ways say the same");
         assert!(new.is_some_and(|vma| (vma.start..vma.end).contains(&addr)));

@@ -1,13 +1,14 @@
-//! Memory of our own that keys can open: device memory, buffers.
+//! Memory of the device that keys can open: device memory, buffers.
 use crate::file::{OwnPages, SharedFile};
 use crate::sys::{self, At, RW};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Memory, Range};
 use nix::errno::Errno;
 
-/// Zeroed pages, which come when they are touched, unmapped on drop: private, or such as peers may
-/// map. Reached only by address through [`HostMemory`](crate::HostMemory), so that concurrent
-/// access follows the rules of registered memory.
+/// Zeroed pages, private or shareable with peers. The kernel allocates them at the first access;
+/// they are unmapped on drop. The device accesses them only by address through
+/// [`HostMemory`](crate::HostMemory), so that concurrent access follows the rules of registered
+/// memory.
 #[derive(Debug)]
 pub struct Pages {
     kind: Kind,
@@ -21,7 +22,7 @@ enum Kind {
         mapped: u64,
     },
     Shared(OwnPages),
-    /// As a program has them.
+    /// Mapped as memory of a program, for tests.
     Program {
         start: u64,
         mapped: u64,
@@ -35,7 +36,7 @@ impl Pages {
     /// The errno of `mmap`; ENOMEM if the machine or a control group cannot hold as much.
     pub fn new(len: usize) -> Result<Self, Errno> {
         let mapped = (len.max(1) as u64).checked_next_multiple_of(crate::page_size()).ok_or(Errno::ENOMEM)?;
-        /// Less is not asked for: it is the kernel's to refuse.
+        /// Shorter lengths are not checked here: the kernel may refuse them.
         const MUCH: u64 = 16 << 20;
         if mapped > MUCH && mapped > crate::room::available() {
             return Err(Errno::ENOMEM);
@@ -44,28 +45,28 @@ impl Pages {
         let start = unsafe { sys::map(At::Anywhere, mapped, RW, libc::MAP_PRIVATE, None) }?;
         Ok(Pages { kind: Kind::Private { start, mapped }, len })
     }
-    /// The same where peers may map it, aligned to `align`, a power of two, as well.
+    /// As [`Pages::new`], shareable with peers, and aligned to `align`, a power of two, as well.
     ///
     /// # Errors
-    /// The errno of the kernel; ENOMEM if the machine or a control group cannot hold as much beside
-    /// what was promised before; EINVAL if `align` is no power of two.
+    /// The errno of the kernel; ENOMEM if the machine or a control group cannot hold the pages in
+    /// addition to untouched memory created before; EINVAL if `align` is no power of two.
     pub fn shared(file: &'static SharedFile, len: usize, align: usize) -> Result<Self, Errno> {
         Ok(Pages { kind: Kind::Shared(file.pages(len, align)?), len })
     }
-    /// Memory as a program has it, for tests: an allocation of whole pages, shared if a file is
-    /// given and takes it (`true` in the answer).
+    /// Memory as a program has it, for tests: an allocation of whole pages. The memory becomes a
+    /// block if a file is given and takes it; the result says so.
     ///
     /// # Errors
     /// As [`Pages::new`].
     pub fn of_program(len: usize, file: Option<&'static SharedFile>) -> Result<(Self, bool), Errno> {
         let mut pages = Pages::new(len)?;
         let Kind::Private { start, mapped } = pages.kind else { return Err(Errno::EINVAL) };
-        // SAFETY: mapped just now, anonymous, and nobody else knows of it.
+        // SAFETY: mapped just now, anonymous, and not known to any other code.
         let shared = file.is_some_and(|file| unsafe { file.share_fresh(start, mapped) });
         pages.kind = Kind::Program { start, mapped };
         Ok((pages, shared))
     }
-    /// How ranges of it are reached.
+    /// The kind of ranges in these pages.
     #[must_use]
     pub fn range_kind(&self) -> RangeKind {
         match self.kind {
@@ -73,7 +74,7 @@ impl Pages {
             _ => RangeKind::Mapped,
         }
     }
-    /// Where they begin in the file that peers may map, if they lie there.
+    /// The offset in the shared file, if the pages lie there.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         match &self.kind {
@@ -81,7 +82,7 @@ impl Pages {
             Kind::Shared(pages) => Some(pages.offset()),
         }
     }
-    /// First address.
+    /// The first address.
     #[must_use]
     pub fn addr(&self) -> u64 {
         match &self.kind {
@@ -89,12 +90,12 @@ impl Pages {
             Kind::Shared(pages) => pages.addr(),
         }
     }
-    /// Bytes asked for.
+    /// The length requested, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
-    /// No bytes asked for?
+    /// Whether the length requested is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -110,12 +111,12 @@ impl Pages {
             kind: self.range_kind(),
         })
     }
-    /// Copies in; `false` if the range leaves the pages.
+    /// Copies bytes in; `false` if the range exceeds the pages.
     #[must_use]
     pub fn write_at(&self, offset: usize, from: &[u8]) -> bool {
         self.range(offset, from.len()).is_some_and(|r| crate::HostMemory.write(r, from).is_ok())
     }
-    /// Copies out; `false` if the range leaves the pages.
+    /// Copies bytes out; `false` if the range exceeds the pages.
     #[must_use]
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> bool {
         self.range(offset, to.len()).is_some_and(|r| crate::HostMemory.read(r, to).is_ok())
@@ -127,13 +128,12 @@ impl Drop for Pages {
         match self.kind {
             Kind::Program { start, mapped } => {
                 if SharedFile::current().is_none_or(|file| file.release(start, mapped)) {
-                    // SAFETY: exactly the mapping made in `new`, or what it was replaced by.
+                    // SAFETY: exactly the mapping made in `new`, or its replacement.
                     let _ = unsafe { sys::unmap(start, mapped) };
                 }
             }
             Kind::Private { start, mapped } => {
-                // SAFETY: exactly the mapping made in `new`; no reference into it was ever given
-                // out.
+                // SAFETY: exactly the mapping made in `new`; no reference into it was given out.
                 let _ = unsafe { sys::unmap(start, mapped) };
             }
             Kind::Shared(_) => {}

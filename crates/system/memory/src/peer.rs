@@ -1,4 +1,4 @@
-//! Another process's memory, mapped: what its [`SharedFile`](crate::SharedFile) holds.
+//! The mapped memory of another process: the contents of its [`SharedFile`](crate::SharedFile).
 use crate::HostMemory;
 use crate::file::{SEALS, SPAN, SharedFile};
 use crate::kernel::{self, Cut};
@@ -11,19 +11,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use thiserror::Error;
 
-/// A descriptor that is not what a peer's file must be, or a window that cannot be had.
+/// Why a peer's descriptor was refused, or why a window could not be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PeerError {
-    /// Not a file in memory, or it could still shrink: touching it might end this process.
+    /// Not a file in memory, or not sealed against shrinking: an access might then end this
+    /// process.
     #[error("the peer's file is no memory, or its size is not sealed")]
     NotSealed,
-    /// Its size is not that of such a file.
+    /// The size is not that of a shared file.
     #[error("the peer's file has {0} bytes instead of {SPAN}")]
     Size(u64),
-    /// It is this process's own.
+    /// The file is this process's own.
     #[error("the file is this process's own")]
     Own,
-    /// The window is empty or leaves the file.
+    /// The window is empty or exceeds the file.
     #[error("the window is empty or leaves the file")]
     Bounds,
     /// The kernel refuses.
@@ -31,7 +32,7 @@ pub enum PeerError {
     Kernel(Errno),
 }
 
-/// What keeps the descriptor of a peer's file.
+/// The keeper of a peer file's descriptor.
 pub trait KeepsFd: std::fmt::Debug + Send + Sync {
     /// The descriptor. `None` if it was closed, as in the child of a fork.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
@@ -43,25 +44,25 @@ impl KeepsFd for OwnedFd {
     }
 }
 
-/// The file of a peer.
+/// The shared file of a peer.
 ///
-/// It was checked to be what can do no harm: memory whose size can never change. Whatever its owner
-/// does with it, holes included, touching it in a window gives bytes of some kind and no signal.
+/// The file was checked to be harmless: memory with a fixed size. Whatever its owner does with the
+/// file, for example punching holes, an access in a window gives some bytes and no signal.
 #[derive(Debug)]
 pub struct PeerMemory {
     keeper: Box<dyn KeepsFd>,
 }
 
 impl PeerMemory {
-    /// Takes what a peer sent.
+    /// Checks and keeps a descriptor sent by a peer.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the descriptor is refused.
     pub fn new(keeper: impl KeepsFd + 'static) -> Result<Self, PeerError> {
         let fd = keeper.fd().ok_or(PeerError::Kernel(Errno::EBADF))?;
-        // SAFETY: asks.
+        // SAFETY: no memory is passed.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        // Huge pages could run out, which is a signal.
+        // Huge pages could run out, and an access would then raise a signal.
         let kind = nix::sys::statfs::fstatfs(fd).map_err(PeerError::Kernel)?.filesystem_type();
         if seals < 0 || seals & SEALS != SEALS || kind != nix::sys::statfs::TMPFS_MAGIC {
             return Err(PeerError::NotSealed);
@@ -83,18 +84,19 @@ impl PeerMemory {
     /// Maps `len` bytes at `offset` of the file.
     ///
     /// # Errors
-    /// Out of bounds, or what the kernel refuses.
+    /// The window exceeds the file, or the kernel refuses.
     pub fn window(&self, offset: u64, len: u64) -> Result<Window, PeerError> {
         let page = crate::page_size();
         let start = offset & !(page - 1);
         let end = offset.checked_add(len).filter(|end| len > 0 && *end <= SPAN).ok_or(PeerError::Bounds)?;
         let mapped = end.next_multiple_of(page) - start;
-        // Not populated: holes would be filled, with as much memory as the peer cares to name.
+        // Not populated: populating fills holes, and a peer could name any amount of memory.
         let from = Some((self.fd()?.as_raw_fd(), start));
-        // No other thread forks between the two calls: a child would inherit the mapping.
+        // Prevents another thread's fork between the two calls: its child would inherit the
+        // mapping.
         let _no_fork = SharedFile::no_fork();
-        // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes what
-        // it holds.
+        // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes
+        // contents.
         let base = unsafe {
             let base =
                 sys::map(At::Anywhere, mapped, RW, libc::MAP_SHARED, from).map_err(PeerError::Kernel)?;
@@ -107,11 +109,11 @@ impl PeerMemory {
         Ok(Window { base, mapped, skip: (offset - start) as usize, len, owner: Life::current() })
     }
 
-    /// Copies bytes at `offset` out, zeros where the file has a hole, which stays one: through a
-    /// [`Window`] it would be filled, at the expense of whoever looks.
+    /// Copies bytes at `offset` out. A hole reads as zeroes and stays a hole. Reading through a
+    /// [`Window`] would fill the hole, at the expense of the reading process.
     ///
     /// # Errors
-    /// Out of bounds, or what the kernel refuses.
+    /// The range exceeds the file, or the kernel refuses.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), PeerError> {
         let mut done = 0;
         while done < to.len() {
@@ -127,16 +129,16 @@ impl PeerMemory {
     }
 }
 
-/// An access that a window does not allow.
+/// Why a window refuses an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WindowFault {
-    /// It leaves the window, or an atomic is not aligned.
+    /// The access exceeds the window, or an atomic is not aligned.
     #[error("the access leaves the window, or is not aligned")]
     Bounds,
     /// The memory on this side cannot be reached.
     #[error("{0}")]
     Local(MemoryFault),
-    /// The peer has taken back what the guard looks at. Of a copy a part may have happened.
+    /// The peer has taken the memory back, by the guard. A part of a copy may have happened.
     #[error("the peer has taken the memory back")]
     Withdrawn,
 }
@@ -147,10 +149,10 @@ impl From<Withdrawn> for WindowFault {
     }
 }
 
-/// A piece of a peer's memory, mapped here. Bytes are copied, never borrowed: the peer may write to
-/// them at any time.
+/// A mapped part of a peer's memory. Bytes are copied, never borrowed, because the peer may write
+/// to them at any time.
 ///
-/// A child of `fork` has no windows: using one of its parent's there is a fault.
+/// A child of `fork` has no windows: using a window of the parent there is a fault.
 #[derive(Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -162,17 +164,17 @@ pub struct Window {
 
 // SAFETY: plain memory, only ever copied from and to; the struct owns the mapping.
 unsafe impl Send for Window {}
-// SAFETY: as for Send; no reference to the contents is ever given out.
+// SAFETY: as for Send; no reference to the contents is given out.
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Never: a window has a byte at least.
+    /// Always false: a window has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -183,12 +185,12 @@ impl Window {
         if offset > self.len || len as u64 > self.len - offset {
             return Err(WindowFault::Bounds);
         }
-        // SAFETY: inside of the mapping, which has `skip + len` bytes at least.
+        // SAFETY: within the mapping, which has at least `skip + len` bytes.
         Ok(unsafe { self.base.as_ptr().add(self.skip + offset as usize) })
     }
 
-    /// Is every page there at which bytes from `offset` on lie? At most [`Window::LOOKS`] pages are
-    /// looked at; of more the answer is no. The peer may take them away afterwards.
+    /// Whether every page of the `len` bytes at `offset` is present. Returns false for more than
+    /// [`Window::LOOKS`] pages. The peer may remove the pages afterwards.
     #[must_use]
     pub fn is_filled(&self, offset: u64, len: usize) -> bool {
         let Ok(first) = self.at(offset, len) else { return false };
@@ -199,31 +201,31 @@ impl Window {
         if pages > there.len() {
             return false;
         }
-        // SAFETY: whole pages of the mapping, which begins and ends with a page; one byte for each
-        // of at most LOOKS pages.
+        // SAFETY: whole pages of the mapping, which begins and ends at page boundaries; one byte
+        // for each of at most LOOKS pages.
         let asked = unsafe { libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr()) };
         asked == 0 && there[..pages].iter().all(|page| page & 1 == 1)
     }
 
-    /// Pages that [`Window::is_filled`] looks at.
+    /// The largest number of pages checked by [`Window::is_filled`].
     pub const LOOKS: usize = 32;
 
-    /// Copies `from` to `offset`, while the guard holds. Its last byte becomes visible last, and
-    /// what is one word is one store.
+    /// Copies `from` to `offset`, while the guard holds. The last byte becomes visible last, and a
+    /// single word is one store.
     ///
     /// # Errors
-    /// Out of bounds; nothing was written. Or the guard does not hold.
+    /// The range exceeds the window, and nothing was written; or the guard does not hold.
     #[inline(always)]
     pub fn write(&self, guard: &Guard<'_>, offset: u64, from: &[u8]) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len())?;
-        // SAFETY: checked; a slice of ours does not lie in a peer's file.
+        // SAFETY: checked by `at`; a slice of this process does not lie in a peer's file.
         unsafe { guard.put(to, from.as_ptr(), from.len()) }.map_err(WindowFault::from)
     }
 
-    /// Copies out, while the guard holds.
+    /// Copies bytes at `offset` out, while the guard holds.
     ///
     /// # Errors
-    /// Out of bounds; nothing was read. Or the guard does not hold.
+    /// The range exceeds the window, and nothing was read; or the guard does not hold.
     #[inline]
     pub fn read(&self, guard: &Guard<'_>, offset: u64, to: &mut [u8]) -> Result<(), WindowFault> {
         let from = self.at(offset, to.len())?;
@@ -231,11 +233,11 @@ impl Window {
         unsafe { guard.get(to.as_mut_ptr(), from, to.len()) }.map_err(WindowFault::from)
     }
 
-    /// Shows `f` the bytes at `offset`. The peer may write to them meanwhile: whoever looks copies
-    /// them, once, and decides nothing on what they hold.
+    /// Gives the bytes at `offset` to `f`. The peer may write to them meanwhile: `f` must copy them
+    /// once, and must not base a decision on bytes in place.
     ///
     /// # Errors
-    /// Out of bounds; `f` was not called.
+    /// The range exceeds the window; `f` was not called.
     #[inline]
     pub fn with_bytes<R>(
         &self,
@@ -244,23 +246,23 @@ impl Window {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, WindowFault> {
         let from = self.at(offset, len)?;
-        // SAFETY: checked; the mapping lives through the call. Bytes have no invalid values, so a
-        // peer that writes meanwhile gives `f` bytes of some kind; that nothing is decided on them
-        // twice is the contract above.
+        // SAFETY: checked by `at`; the mapping lives through the call. All bytes are valid values,
+        // so a peer writing meanwhile only changes what `f` reads. By the contract above `f`
+        // decides nothing on bytes read twice.
         Ok(f(unsafe { std::slice::from_raw_parts(from, len) }))
     }
 
-    /// Copies registered memory of this process to `offset`, straight, while the guard holds.
+    /// Copies registered memory of this process directly to `offset`, while the guard holds.
     ///
     /// # Errors
-    /// Out of bounds, the memory is not there, or the guard does not hold.
+    /// The range exceeds the window, the memory is missing, or the guard does not hold.
     #[inline(always)]
     pub fn write_from(&self, guard: &Guard<'_>, offset: u64, from: Range) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len as usize)?;
         match from.kind {
             RangeKind::Mapped => {
-                // SAFETY: the key table vouches for the range (crate docs), and the window was
-                // checked. They do not overlap: a window is of another process's file.
+                // SAFETY: the key table guarantees the range (crate docs), and the window was
+                // checked. The two do not overlap, because a window is of another process's file.
                 unsafe { guard.put(to, from.addr as *const u8, from.len as usize) }.map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
@@ -271,16 +273,18 @@ impl Window {
         }
     }
 
-    /// Copies to registered memory of this process, straight, while the guard holds.
+    /// Copies bytes at `offset` directly to registered memory of this process, while the guard
+    /// holds.
     ///
     /// # Errors
-    /// Out of bounds, the memory is not there, or the guard does not hold.
+    /// The range exceeds the window, the memory is missing, or the guard does not hold.
     #[inline(always)]
     pub fn read_to(&self, guard: &Guard<'_>, offset: u64, to: Range) -> Result<(), WindowFault> {
         let from = self.at(offset, to.len as usize)?;
         match to.kind {
             RangeKind::Mapped => {
-                // SAFETY: as in `write_from`; the peer's bytes go where the local program may look.
+                // SAFETY: as in `write_from`; the peer's bytes go to memory that the local program
+                // may be reading.
                 unsafe { guard.get(to.addr as *mut u8, from, to.len as usize) }.map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
@@ -291,7 +295,7 @@ impl Window {
         }
     }
 
-    /// Where the kernel forbids what copies straight, the rest goes over a buffer.
+    /// If the kernel forbids the direct copy, copies the rest through a buffer.
     #[inline(never)]
     fn go_on(
         &self,
@@ -312,7 +316,8 @@ impl Window {
         }
     }
 
-    /// Over a buffer, for memory that is not simply mapped: to the peer's (`write`), or from there.
+    /// Copies through a buffer, for memory that is not simply mapped: to the peer (`write`), or
+    /// from the peer.
     #[cold]
     #[inline(never)]
     fn by_parts(&self, guard: &Guard<'_>, offset: u64, local: Range, write: bool) -> Result<(), WindowFault> {
@@ -334,27 +339,27 @@ impl Window {
         Ok(())
     }
 
-    /// The CPU's own atomic on the eight bytes at `offset`; answers what they held.
+    /// A CPU atomic on the eight bytes at `offset`; returns the old value.
     ///
     /// # Errors
-    /// Out of bounds, the address is no multiple of eight, or the guard does not hold; nothing was
-    /// done.
+    /// The range exceeds the window, the address is no multiple of eight, or the guard does not
+    /// hold. Nothing was done.
     #[inline]
     pub fn atomic(&self, guard: &Guard<'_>, offset: u64, op: AtomicOp) -> Result<u64, WindowFault> {
         let word = self.at(offset, 8)?;
         if !word.addr().is_multiple_of(8) {
             return Err(WindowFault::Bounds);
         }
-        // SAFETY: eight bytes, checked, aligned.
+        // SAFETY: eight bytes within the window, aligned.
         unsafe { guard.atomic(word.cast(), op) }.map_err(WindowFault::from)
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // In a child there is no window here, and may be something else.
+        // A child has no window here, and may have another mapping by now.
         if !self.owner.is_over() {
-            // SAFETY: exactly our mapping; no reference into it was ever given out.
+            // SAFETY: exactly our mapping; no reference into it was given out.
             let _ = unsafe { sys::unmap(self.base.as_ptr() as u64, self.mapped) };
         }
     }

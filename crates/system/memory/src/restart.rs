@@ -1,13 +1,13 @@
-//! Restartable sequences (`rseq`): a look at the entries that open a peer's memory, and one access
-//! to that memory, without any time off the processor in between.
+//! Restartable sequences (`rseq`): a check of the entries that open a peer's memory, and one access
+//! to this memory, with no time off the processor in between.
 //!
-//! A thread registers an area with the kernel; the C library does that (glibc 2.35 and newer). The
-//! area names the sequence that the thread is in. When the thread leaves the processor or takes a
-//! signal inside of a sequence, the kernel has it go on at the sequence's abort handler. So the
-//! thread that comes back looks again, and finds an entry invalid that its owner has taken back.
+//! A thread registers an area with the kernel; the C library does so (glibc 2.35 and newer). The
+//! area names the sequence that the thread is in. If the thread leaves the processor or takes a
+//! signal inside a sequence, the kernel lets the thread continue at the abort handler of the
+//! sequence. So the thread checks again, and finds an entry invalid if the owner has taken it back.
 //!
-//! A sequence ends with the one instruction after which its access has happened: the last store of
-//! a piece, the locked instruction of an atomic, or the instruction that enters the kernel.
+//! A sequence ends with the instruction that completes its access: the last store of a piece, the
+//! locked instruction of an atomic, or the instruction that enters the kernel.
 use crate::copy;
 use adverb_engine::AtomicOp;
 use nix::errno::Errno;
@@ -22,30 +22,30 @@ mod arch;
 #[cfg(test)]
 mod tests;
 
-/// The longest piece that is copied in one sequence.
+/// The longest piece copied in one sequence.
 pub(crate) const PIECE: usize = 64 << 10;
-/// The shortest piece that a sequence is made for after it was begun again in vain.
+/// The shortest piece of a copy after restarts.
 const LEAST: usize = 1 << 10;
 
-/// The word in which the calling thread names its sequence: the field `rseq_cs` of its area.
+/// The word with the calling thread's current sequence: the field `rseq_cs` of the thread's area.
 type Slot = *mut u64;
 
-/// What has become of a sequence.
+/// The outcome of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Done,
     /// An entry has changed. Nothing has happened.
     Withdrawn,
-    /// The thread was off the processor. Of a copy any part may have happened, of an atomic or a
-    /// system call nothing.
+    /// The thread was off the processor. Any part of a copy may have happened; an atomic or a
+    /// system call has not.
     Again,
 }
 
-/// The owner has taken back what opened the memory. Part of a copy may have happened.
+/// The owner has taken back the memory. Part of a copy may have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Withdrawn;
 
-/// Two words of a peer's tables, and the values they have while the peer's memory is open.
+/// Two words of a peer's tables, and their values while the peer's memory is open.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Look {
@@ -55,28 +55,28 @@ struct Look {
     second_value: u64,
 }
 
-/// The right to reach a peer's memory, for the calling thread: it holds while two words of the
-/// peer's tables have the values given. Each access looks at them in one sequence with itself.
+/// The calling thread's right to access a peer's memory. The guard holds while two words of the
+/// peer's tables have the given values. Each access checks the words in the same sequence.
 pub struct Guard<'a> {
     look: Look,
     slot: Option<Slot>,
     words: std::marker::PhantomData<&'a AtomicU64>,
 }
 
-/// Where the C library has the area, from the thread pointer on; [`NONE`], or [`UNKNOWN`].
+/// The offset of the C library's area from the thread pointer; or [`NONE`], or [`UNKNOWN`].
 static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 const UNKNOWN: isize = isize::MIN;
 const NONE: isize = isize::MIN + 1;
 
-/// Asks the C library.
+/// Asks the C library for the offset.
 #[cold]
 fn find() -> isize {
-    // SAFETY: two names that end with a zero; what is found are constants of the C library, of the
-    // types given, which live as long as the process.
+    // SAFETY: the names are NUL-terminated. The symbols are constants of the C library with these
+    // types, and live as long as the process.
     let offset = unsafe {
         let symbol = |name: &std::ffi::CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
         let (offset, size) = (symbol(c"__rseq_offset"), symbol(c"__rseq_size"));
-        // A size of zero: the kernel has no such areas, or the program wants none.
+        // A size of zero: the kernel has no such areas, or the program disabled them.
         let there = !offset.is_null() && !size.is_null() && *size.cast::<u32>() != 0;
         if there { *offset.cast::<isize>() } else { NONE }
     };
@@ -95,14 +95,13 @@ fn slot() -> Option<Slot> {
         return None;
     }
     let area = arch::thread_pointer().wrapping_offset(offset);
-    // SAFETY: the C library has an area of 32 bytes there in each of its threads, for `struct
-    // rseq`: two words of four bytes, and the slot. The second word is negative in a thread whose
-    // area is not registered.
+    // SAFETY: in each thread the C library has an area of 32 bytes there for `struct rseq`: two
+    // words of four bytes, and the slot. The second word is negative if the area is not registered.
     unsafe { (area.add(4).cast::<i32>().read_volatile() >= 0).then(|| area.add(8).cast()) }
 }
 
 impl<'a> Guard<'a> {
-    /// Holds while each word has the value that stands beside it.
+    /// A guard that holds while each word has the value next to it.
     #[inline]
     #[must_use]
     pub fn new(first: (&'a AtomicU64, u64), second: (&'a AtomicU64, u64)) -> Self {
@@ -115,7 +114,7 @@ impl<'a> Guard<'a> {
         Guard { look, slot: slot(), words: std::marker::PhantomData }
     }
 
-    /// Always holds: for what no owner takes back.
+    /// A guard that always holds, for memory that no owner takes back.
     #[must_use]
     pub fn always() -> Guard<'static> {
         static WORD: AtomicU64 = AtomicU64::new(0);
@@ -128,7 +127,7 @@ impl<'a> Guard<'a> {
         Guard { slot: None, ..self }
     }
 
-    /// Does this thread begin again after any time off the processor? If not, an owner has to wait
+    /// Whether this thread restarts after any time off the processor. If not, an owner must wait
     /// until the thread says that it is out.
     #[inline]
     #[must_use]
@@ -136,12 +135,13 @@ impl<'a> Guard<'a> {
         self.slot.is_some()
     }
 
-    /// Does it hold? What was read before the call was read while it held, then.
+    /// Whether the guard holds. If so, it also held during all reads before the call.
     #[inline]
     #[must_use]
     pub fn holds(&self) -> bool {
         fence(Ordering::Acquire);
-        // SAFETY: the words live as long as the guard. Loads alone; the mapping may be read-only.
+        // SAFETY: the words live as long as the guard. Only loads, because the mapping may be
+        // read-only.
         let (first, second) = unsafe {
             let load = |word: *const u64| AtomicU64::from_ptr(word.cast_mut()).load(Ordering::Relaxed);
             (load(self.look.first), load(self.look.second))
@@ -150,7 +150,7 @@ impl<'a> Guard<'a> {
         first == self.look.first_value && second == self.look.second_value
     }
 
-    /// Runs `step`, a sequence, until it was not begun again.
+    /// Runs the sequence `step` until it ends without a restart.
     #[inline]
     fn until_done(&self, mut step: impl FnMut() -> Outcome) -> Result<(), Withdrawn> {
         loop {
@@ -162,13 +162,13 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// As [`copy::put`]. Its last byte becomes visible last, and what is one word is one store.
+    /// As [`copy::put`]. The last byte becomes visible last, and a single word is one store.
     ///
     /// # Safety
-    /// That of [`copy::put`].
+    /// As for [`copy::put`].
     #[inline(always)]
     pub(crate) unsafe fn put(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
-        // SAFETY: the caller's.
+        // SAFETY: the contract of this function.
         unsafe {
             match self.slot {
                 Some(slot) if n == 8 && to.addr().is_multiple_of(8) => {
@@ -179,19 +179,19 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What is not one word of eight bytes.
+    /// Everything except one aligned word of eight bytes.
     ///
     /// # Safety
     /// As for [`Guard::put`].
     #[inline(never)]
     unsafe fn put_more(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
-        // SAFETY: the caller's, in parts.
+        // SAFETY: the contract of this function, in parts.
         unsafe {
             let Some(slot) = self.slot else { return self.put_plainly(to, from, n) };
             if n <= copy::FEW {
                 return self.put_words(slot, to, from, n);
             }
-            // All but the word that the last byte lies in, which is stored when the others are.
+            // All bytes before the word with the last byte. That word is stored after the others.
             let most = ((to.addr() + n - 1) & !7) - to.addr();
             self.put_pieces(slot, to, from, most)?;
             let (to, from, rest) = (to.add(most), from.add(most), n - most);
@@ -202,7 +202,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// In pieces so small that the thread is seldom off the processor within one.
+    /// In pieces short enough that the thread is seldom off the processor within one.
     ///
     /// # Safety
     /// As for [`Guard::put`].
@@ -211,7 +211,7 @@ impl<'a> Guard<'a> {
         let (mut done, mut most) = (0, PIECE);
         while done < n {
             let len = (n - done).min(most);
-            // SAFETY: the caller's, of a part.
+            // SAFETY: the contract of this function, for a part.
             match unsafe { arch::copy(slot, &self.look, to.add(done), from.add(done), len) } {
                 Outcome::Done => {
                     done += len;
@@ -224,7 +224,7 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Stores in the order of their addresses, each as large as its address allows.
+    /// Stores in the order of addresses, each as large as its address allows.
     ///
     /// # Safety
     /// As for [`Guard::put`].
@@ -238,8 +238,8 @@ impl<'a> Guard<'a> {
     ) -> Result<(), Withdrawn> {
         while n > 0 {
             let at = to.addr();
-            // SAFETY: the caller's, of a part: as many bytes are left, and the address was found
-            // to be a multiple.
+            // SAFETY: the contract of this function, for a part: enough bytes are left, and the
+            // address was checked for alignment.
             let len = unsafe {
                 if n >= 8 && at.is_multiple_of(8) {
                     self.until_done(|| arch::store_8(slot, &self.look, to, from))?;
@@ -255,7 +255,7 @@ impl<'a> Guard<'a> {
                     1
                 }
             };
-            // SAFETY: within the caller's bytes, or behind the last.
+            // SAFETY: within the caller's bytes, or just behind them.
             unsafe { (to, from, n) = (to.add(len), from.add(len), n - len) };
         }
         Ok(())
@@ -270,27 +270,27 @@ impl<'a> Guard<'a> {
     unsafe fn put_plainly(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
         let mut done = 0;
         while done < n {
-            // The last piece has the last word whole, if it has more than that.
+            // The last piece contains the last word whole, if the piece is longer than a word.
             let len = if n - done > PIECE + 8 { PIECE } else { n - done };
             if !self.holds() {
                 return Err(Withdrawn);
             }
-            // SAFETY: the caller's, of a part.
+            // SAFETY: the contract of this function, for a part.
             unsafe { copy::put(to.add(done), from.add(done), len) };
             done += len;
         }
         Ok(())
     }
 
-    /// Copies `n` bytes out of a peer's memory to where others may look.
+    /// Copies `n` bytes out of a peer's memory to memory that others may be reading.
     ///
     /// # Safety
-    /// That of [`copy::put`].
+    /// As for [`copy::put`].
     #[inline(always)]
     pub(crate) unsafe fn get(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
         if n == 8 {
             let mut word = [0; 8];
-            // SAFETY: the caller's.
+            // SAFETY: the contract of this function.
             unsafe {
                 copy::get(word.as_mut_ptr(), from, 8);
                 if !self.holds() {
@@ -300,23 +300,23 @@ impl<'a> Guard<'a> {
             }
             return Ok(());
         }
-        // SAFETY: the caller's.
+        // SAFETY: the contract of this function.
         unsafe { self.get_more(to, from, n) }
     }
 
-    /// What is not eight bytes.
+    /// Any length other than eight bytes.
     ///
     /// # Safety
     /// As for [`Guard::get`].
     #[inline(never)]
     unsafe fn get_more(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
         if n > copy::FEW {
-            // SAFETY: the caller's.
+            // SAFETY: the contract of this function.
             return unsafe { self.put(to, from, n) };
         }
-        // What was read while the guard held is right, whatever the thread did since.
+        // Bytes read while the guard held are valid, whatever happened to the thread since.
         let mut room = [0; copy::FEW];
-        // SAFETY: the caller's; the room is large enough.
+        // SAFETY: the contract of this function; the room is large enough.
         unsafe {
             copy::get(room.as_mut_ptr(), from, n);
             if !self.holds() {
@@ -327,18 +327,18 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// As [`copy::atomic`]: once, or not at all.
+    /// As [`copy::atomic`]: performed once, or not at all.
     ///
     /// # Safety
-    /// That of [`copy::atomic`].
+    /// As for [`copy::atomic`].
     #[inline]
     pub(crate) unsafe fn atomic(&self, word: *mut u64, op: AtomicOp) -> Result<u64, Withdrawn> {
         let Some(slot) = self.slot else {
-            // SAFETY: the caller's.
+            // SAFETY: the contract of this function.
             return if self.holds() { Ok(unsafe { copy::atomic(word, op) }) } else { Err(Withdrawn) };
         };
         let mut old = 0;
-        // SAFETY: the caller's.
+        // SAFETY: the contract of this function.
         self.until_done(|| unsafe {
             let outcome;
             (outcome, old) = match op {
@@ -353,19 +353,19 @@ impl<'a> Guard<'a> {
         Ok(old)
     }
 
-    /// A system call that copies.
+    /// A copying system call.
     ///
     /// # Safety
-    /// That of the call.
+    /// As for the system call.
     pub(crate) unsafe fn call(&self, number: i64, args: [u64; 6]) -> Result<Result<u64, Errno>, Withdrawn> {
         let Some(slot) = self.slot else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function.
             return if self.holds() { Ok(unsafe { crate::sys::call(number, args) }) } else { Err(Withdrawn) };
         };
         let mut answer = 0;
         self.until_done(|| {
             let outcome;
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function.
             (outcome, answer) = unsafe { arch::call(slot, &self.look, number, &args) };
             outcome
         })?;

@@ -1,17 +1,17 @@
-//! How much memory may still be had: of the machine, and of the control groups that this process is
-//! in.
+//! The memory still available: of the machine, and of this process's control groups.
 //!
-//! Pages of a file in memory come when they are touched, and what the machine cannot hold then ends
-//! some process by the OOM killer. So code that makes such memory asks here first (MEM-5).
+//! The kernel allocates pages of a file in memory at the first access. If the machine cannot hold
+//! them then, the OOM killer ends some process. So code that creates such memory asks here first
+//! (MEM-5).
 //!
-//! A fork asks too, so nothing here allocates.
+//! A fork asks, too, so this file never allocates.
 use crate::text::{self, Path, number};
 use std::ffi::CStr;
 
-/// Where the kernel shows control groups.
+/// The directory of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes that can be had now, as far as the kernel says.
+/// Bytes available now, as far as the kernel says.
 pub(crate) fn available() -> u64 {
     let machine = Machine::of(c"/proc/meminfo").left(is_strict());
     let mut group = u64::MAX;
@@ -23,19 +23,19 @@ pub(crate) fn available() -> u64 {
     machine.unwrap_or(u64::MAX).min(group)
 }
 
-/// Does the kernel set memory aside for each private mapping, and promise no more than it has
-/// (`vm.overcommit_memory` = 2)? For sparse files it does not, and a thread that touches a page
-/// that cannot be had gets a signal.
+/// Whether the kernel reserves memory for each private mapping, and promises no more than it has
+/// (`vm.overcommit_memory` = 2). The kernel reserves nothing for sparse files, and a thread
+/// touching a page that cannot be allocated gets a signal.
 pub(crate) fn is_strict() -> bool {
     text::first_line(c"/proc/sys/vm/overcommit_memory", number) == Some(2)
 }
 
-/// What `/proc/meminfo` says, in bytes.
+/// Values of `/proc/meminfo`, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Machine {
     available: Option<u64>,
     swap: Option<u64>,
-    /// What may be promised to mappings, and what was.
+    /// The commit limit, and the memory committed.
     limit: Option<u64>,
     promised: Option<u64>,
 }
@@ -64,7 +64,7 @@ impl Machine {
         *place = value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()?.checked_mul(1024));
     }
 
-    /// `MemAvailable` and free swap; where memory is set aside no more than is left of that.
+    /// `MemAvailable` plus free swap. In `strict` mode at most the rest of the commit limit.
     fn left(self, strict: bool) -> Option<u64> {
         let there = self.available?.saturating_add(self.swap.unwrap_or(0));
         let promised = self.limit.zip(self.promised).filter(|_| strict);
@@ -72,8 +72,8 @@ impl Machine {
     }
 }
 
-/// What a line of `/proc/self/cgroup` leaves: the least of its group and of all above it. `groups`
-/// is where the kernel shows them.
+/// The memory left by a line of `/proc/self/cgroup`: the least of its group and all groups above.
+/// `groups` is the directory of control groups.
 fn tightest(line: &str, groups: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (controllers, path) = (fields.nth(1)?, fields.next()?);
@@ -88,7 +88,7 @@ fn tightest(line: &str, groups: &str) -> Option<u64> {
     };
     let root = root.as_str();
     let inside = Path::of(format_args!("{root}/{}", path.trim_start_matches('/')));
-    // In a container the path may be that of the host, while the group itself is the root.
+    // In a container the path may be the host's, while the group itself is the root.
     let inside = inside.filter(exists);
     let mut group = inside.map_or_else(|| Path::of(format_args!("{root}")), Some)?;
     let mut least = None::<u64>;
@@ -105,11 +105,11 @@ fn exists(path: &Path) -> bool {
     crate::sys::open(path.as_c_str()).map(crate::sys::close).is_ok()
 }
 
-/// What a group has left: its limit, less what it uses and cannot give back.
+/// The memory left in a group: its limit minus its usage that cannot be reclaimed.
 fn left(group: &Path, limit: &str, usage: &str) -> Option<u64> {
     let at = |name: &str| Path::of(format_args!("{}/{name}", group.as_str()));
     let of = |name: &str| text::first_line(at(name)?.as_c_str(), number);
-    // "max" is no number: no limit.
+    // "max" is no number and means no limit.
     let limit = of(limit)?;
     let used = of(usage)?;
     let mut reclaimable = None;

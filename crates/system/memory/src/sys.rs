@@ -1,24 +1,24 @@
 //! System calls of this crate, made without the C library's functions.
 //!
-//! Programs replace `mmap`, `munmap` and `madvise`: their own definitions, memory hooks of MPI
-//! libraries, our preload. What such a function does is the program's business, so nothing here
-//! calls through one of these names (MEM-7).
+//! Programs replace `mmap`, `munmap` and `madvise`, for example by memory hooks of MPI libraries;
+//! our preload does so, too. Such a function may do anything, so this crate never calls through one
+//! of these names (MEM-7).
 use nix::errno::Errno;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A system call, by the instruction itself: `syscall` is a name that programs and our preload
-/// replace, too.
+/// Makes a system call by the machine instruction. The C library's `syscall` is a name that
+/// programs and our preload replace, too.
 ///
 /// # Safety
-/// That of the call.
+/// As for the system call.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     let result: i64;
-    // SAFETY: the kernel's convention: it changes rax, rcx and r11, and the memory that the call
-    // names.
+    // SAFETY: the kernel's calling convention. The call changes rax, rcx and r11, and the memory
+    // named by its arguments.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -32,15 +32,16 @@ pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     answer(result)
 }
 
-/// A system call, by the instruction itself: `syscall` is a name that programs and our preload
-/// replace, too.
+/// Makes a system call by the machine instruction. The C library's `syscall` is a name that
+/// programs and our preload replace, too.
 ///
 /// # Safety
-/// That of the call.
+/// As for the system call.
 #[cfg(target_arch = "aarch64")]
 pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     let result: i64;
-    // SAFETY: the kernel's convention: it changes x0 and the memory that the call names.
+    // SAFETY: the kernel's calling convention. The call changes x0, and the memory named by its
+    // arguments.
     unsafe {
         core::arch::asm!(
             "svc 0",
@@ -54,7 +55,7 @@ pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     answer(result)
 }
 
-/// What the kernel answered: a number, or an errno below zero.
+/// Decodes the kernel's answer: a number, or a negative errno.
 pub(crate) fn answer(result: i64) -> Result<u64, Errno> {
     match result {
         -4095..0 => Err(Errno::from_raw(-result as i32)),
@@ -65,14 +66,14 @@ pub(crate) fn answer(result: i64) -> Result<u64, Errno> {
 /// Read and write.
 pub(crate) const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Where a mapping goes.
+/// The address of a new mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Where the kernel likes.
+    /// The kernel chooses the address.
     Anywhere,
-    /// Over whatever is there.
+    /// This address, replacing any mapping there.
     Over(u64),
-    /// There, if nothing is.
+    /// This address, if nothing is mapped there.
     Free(u64),
 }
 
@@ -83,16 +84,16 @@ fn bits(n: i32) -> u64 {
 /// `mprotect`.
 ///
 /// # Safety
-/// The range is the caller's to protect.
+/// The caller may change the rights of the range.
 pub(crate) unsafe fn protect(addr: u64, len: u64, prot: i32) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { call(libc::SYS_mprotect, [addr, len, bits(prot), 0, 0, 0]) }.map(drop)
 }
 
-/// `read`, `write` or one of their kin: descriptor, address, length, offset.
+/// `read`, `write` or a related call: descriptor, address, length, offset.
 ///
 /// # Safety
-/// The bytes are the caller's.
+/// The caller may read or write the bytes.
 pub(crate) unsafe fn transfer(
     number: i64,
     fd: RawFd,
@@ -100,11 +101,11 @@ pub(crate) unsafe fn transfer(
     len: u64,
     offset: u64,
 ) -> Result<u64, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { call(number, [i64::from(fd).cast_unsigned(), addr, len, offset, 0, 0]) }
 }
 
-/// Opens a file for reading. A thread is not cancelled here, nor in [`transfer`] and [`close`].
+/// Opens a file for reading. Not a cancellation point, and neither are [`transfer`] and [`close`].
 pub(crate) fn open(path: &CStr) -> Result<RawFd, Errno> {
     let args = [
         i64::from(libc::AT_FDCWD).cast_unsigned(),
@@ -114,21 +115,21 @@ pub(crate) fn open(path: &CStr) -> Result<RawFd, Errno> {
         0,
         0,
     ];
-    // SAFETY: a terminated path.
+    // SAFETY: the path is NUL-terminated.
     unsafe { call(libc::SYS_openat, args) }.map(|fd| fd as RawFd)
 }
 
 /// `close`.
 pub(crate) fn close(fd: RawFd) {
-    // SAFETY: concerns the descriptor alone, which is the caller's.
+    // SAFETY: affects only the descriptor, which the caller owns.
     let _ = unsafe { call(libc::SYS_close, [i64::from(fd).cast_unsigned(), 0, 0, 0, 0, 0]) };
 }
 
-/// `mmap` with the flags that `at` needs; `file` is a descriptor and an offset, or anonymous
+/// `mmap` with the flags for `at`. `file` is a descriptor and an offset; `None` is anonymous
 /// memory.
 ///
 /// # Safety
-/// With [`At::Over`] the range is the caller's to replace.
+/// With [`At::Over`] the caller may replace the range.
 pub(crate) unsafe fn map(
     at: At,
     len: u64,
@@ -144,24 +145,23 @@ pub(crate) unsafe fn map(
     let (fd, offset) = file.unwrap_or((-1, 0));
     let anonymous = if file.is_none() { libc::MAP_ANONYMOUS } else { 0 };
     let flags = flags | fixed | anonymous;
-    // SAFETY: the caller's promise; a new mapping elsewhere disturbs nothing.
+    // SAFETY: the contract of this function; a new mapping elsewhere disturbs nothing.
     let got = unsafe {
         call(libc::SYS_mmap, [addr, len, bits(prot), bits(flags), i64::from(fd).cast_unsigned(), offset])
     }?;
     if matches!(at, At::Free(addr) if addr != got) {
-        // Kernels before 4.17 take the address for a hint.
-        // SAFETY: the mapping made just now.
+        // SAFETY: the mapping made just now. Kernels before 4.17 take the address for a hint.
         let _ = unsafe { unmap(got, len) };
         return Err(Errno::EEXIST);
     }
     Ok(got)
 }
 
-/// Maps `len` bytes of a file, shared, at an address of the kernel's choice that is `rest` more
-/// than a multiple of `align`; both are whole pages.
+/// Maps `len` bytes of a file, shared. The kernel chooses an address that is a multiple of `align`
+/// plus `rest`. `align` and `rest` are whole pages.
 pub(crate) fn map_aligned(len: u64, align: u64, rest: u64, file: (RawFd, u64)) -> Result<u64, Errno> {
     let room = len.checked_add(align).ok_or(Errno::ENOMEM)?;
-    // SAFETY: a new mapping; the parts that are cut off are its own.
+    // SAFETY: a new mapping; only parts of this mapping are unmapped again.
     unsafe {
         if align <= page_size() {
             return map(At::Anywhere, len, RW, libc::MAP_SHARED, Some(file));
@@ -182,18 +182,18 @@ pub(crate) fn map_aligned(len: u64, align: u64, rest: u64, file: (RawFd, u64)) -
 /// `mremap`.
 ///
 /// # Safety
-/// That of the call: the range is the caller's, and with `MREMAP_FIXED` what it goes over.
+/// The range is the caller's, and with `MREMAP_FIXED` the target range, too.
 pub(crate) unsafe fn remap(addr: u64, old: u64, new: u64, flags: i32, to: u64) -> Result<u64, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { call(libc::SYS_mremap, [addr, old, new, bits(flags), to, 0]) }
 }
 
-/// Has this thread take the signals alone that are not in the mask, a bit each; answers the mask of
-/// before.
+/// Sets this thread's signal mask, one bit a signal, and returns the previous mask. A set bit
+/// blocks the signal.
 pub(crate) fn mask_signals(mask: u64) -> u64 {
     let mut before = 0_u64;
     let args = [bits(libc::SIG_SETMASK), &raw const mask as u64, &raw mut before as u64, 8, 0, 0];
-    // SAFETY: reads and writes the two words.
+    // SAFETY: reads and writes only the two words.
     let _ = unsafe { call(libc::SYS_rt_sigprocmask, args) };
     before
 }
@@ -201,29 +201,29 @@ pub(crate) fn mask_signals(mask: u64) -> u64 {
 /// `munmap`.
 ///
 /// # Safety
-/// The range is the caller's, and nothing points into it.
+/// The range is the caller's, and no pointer into the range is left.
 pub(crate) unsafe fn unmap(addr: u64, len: u64) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { call(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// `madvise`.
 ///
 /// # Safety
-/// The advice is right for the range: some advices throw contents away.
+/// The advice is right for the range: some kinds of advice discard contents.
 pub(crate) unsafe fn advise(addr: u64, len: u64, advice: i32) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { call(libc::SYS_madvise, [addr, len, bits(advice), 0, 0, 0]) }.map(drop)
 }
 
-/// Gives pages of a file back; the range reads as zeroes afterwards.
+/// Frees pages of a file. The range reads as zeroes afterwards.
 pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     for _ in 0..64 {
-        // The C library's function is a point where threads are cancelled; `free` and `madvise`,
-        // which come here, are none.
+        // By the instruction: the C library's function is a cancellation point, and the callers,
+        // the program's `free` and `madvise`, are not.
         let args = [i64::from(fd).cast_unsigned(), bits(mode), offset, len, 0, 0];
-        // SAFETY: concerns the file alone.
+        // SAFETY: affects only the file.
         match unsafe { call(libc::SYS_fallocate, args) } {
             Err(Errno::EINTR) => {}
             result => return result.map(drop),
@@ -232,15 +232,15 @@ pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     Err(Errno::EINTR)
 }
 
-/// Which file a descriptor is of: device and inode. Async-signal-safe.
+/// The device and inode of a descriptor's file. Async-signal-safe.
 pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
     let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
     let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
     (failed == 0).then_some((about.st_dev, about.st_ino))
 }
 
-/// Bytes of a page.
+/// The page size in bytes.
 pub(crate) fn page_size() -> u64 {
     static SIZE: OnceLock<u64> = OnceLock::new();
     *SIZE.get_or_init(|| {
@@ -250,7 +250,7 @@ pub(crate) fn page_size() -> u64 {
     })
 }
 
-/// Is anything mapped at an address?
+/// Whether anything is mapped at an address.
 pub(crate) fn is_mapped(addr: u64) -> bool {
     let page = page_size();
     let mut there = 0_u8;
@@ -259,7 +259,7 @@ pub(crate) fn is_mapped(addr: u64) -> bool {
     unsafe { call(libc::SYS_mincore, args) }.is_ok()
 }
 
-/// The number of this process, without a system call.
+/// The process id, without a system call.
 pub(crate) fn pid() -> u32 {
     let Some([word, _]) = wiped() else { return std::process::id() };
     match word.load(Ordering::Relaxed) {
@@ -272,9 +272,9 @@ pub(crate) fn pid() -> u32 {
     }
 }
 
-/// A process, told apart from those it descends from and those that descend from it, however they
-/// were made: `fork`, `clone`, or a system call of the program's own. A child in a PID namespace of
-/// its own may have its parent's number.
+/// The identity of a process, different from all its ancestors and descendants, however a child was
+/// made: `fork`, `clone`, or a raw system call of the program. The process id is not enough,
+/// because a child in its own PID namespace may have the number of its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     word: Option<&'static AtomicU32>,
@@ -285,7 +285,7 @@ impl Life {
     /// This process.
     #[must_use]
     pub fn current() -> Self {
-        /// What the last of the line was given; a child goes on from its parent's.
+        /// The number given last. A child continues from the value of its parent.
         static LAST: AtomicU32 = AtomicU32::new(0);
         let Some([_, word]) = wiped() else { return Life { word: None, number: std::process::id() } };
         let number = match word.load(Ordering::Acquire) {
@@ -301,19 +301,20 @@ impl Life {
         Life { word: Some(word), number }
     }
 
-    /// Its number: one more than that of the process it descends from, as far as that one ever
-    /// asked.
+    /// The number of the process: one more than the number of its nearest ancestor with a number. A
+    /// process gets a number at its first call of [`current`](Life::current).
     #[must_use]
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Does this process descend from one that asked?
+    /// Whether an ancestor of this process has a number.
     pub(crate) fn is_child(self) -> bool {
         self.number > 1 || self.is_over()
     }
 
-    /// Is this another process than the one that asked for `self`? One load.
+    /// Whether this process is another one than the caller of [`current`](Life::current), and so a
+    /// descendant. Costs one load.
     #[must_use]
     #[inline]
     pub fn is_over(self) -> bool {
@@ -324,14 +325,13 @@ impl Life {
     }
 }
 
-/// Two words of a page that the kernel wipes in every child, however the child was made: a child
-/// never takes what its parent was for what it is itself.
+/// Two words of a page that the kernel zeroes in every child, however the child was made. So a
+/// child never uses the values of its parent.
 fn wiped() -> Option<[&'static AtomicU32; 2]> {
     static PAGE: OnceLock<Option<[&'static AtomicU32; 2]>> = OnceLock::new();
     *PAGE.get_or_init(|| {
         let len = page_size();
-        // SAFETY: a new mapping of our own, which is never unmapped; the advice concerns children
-        // alone.
+        // SAFETY: a new mapping of this crate, never unmapped; the advice affects only children.
         unsafe {
             let at = map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None).ok()?;
             advise(at, len, libc::MADV_WIPEONFORK).ok()?;

@@ -4,7 +4,7 @@ fn range(v: &[u8], kind: RangeKind) -> Range {
     Range { addr: v.as_ptr() as u64, len: v.len() as u32, kind }
 }
 
-/// Below `vm.mmap_min_addr`: whatever other tests map meanwhile, it is not here.
+/// Below `vm.mmap_min_addr`, so no concurrent test maps memory here.
 const NEVER_MAPPED: u64 = 4096;
 
 #[test]

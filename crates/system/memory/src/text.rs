@@ -1,34 +1,35 @@
-//! Text files of the kernel, read without an allocation.
+//! Reading text files of the kernel without allocating.
 //!
-//! A program forks in a signal handler that interrupted its allocator (`_Fork` is
-//! async-signal-safe), and a handler that an allocator registered for forks holds the allocator's
-//! locks. So what runs around a fork reads `/proc` into a buffer on its stack. The buffers are
-//! small, because an alternate signal stack may have 8 KiB.
+//! A program may fork in a signal handler interrupting the allocator (`_Fork` is
+//! async-signal-safe), and an allocator's own fork handler holds the allocator's locks. So the code
+//! around a fork reads `/proc` into a buffer on its stack. The buffers are small, because an
+//! alternate signal stack may have only 8 KiB.
 use crate::sys;
 use nix::errno::Errno;
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 use std::os::fd::RawFd;
 
-/// Bytes of a path that [`Path`] holds.
+/// The capacity of [`Path`] in bytes.
 const PATH: usize = 1024;
-/// Bytes of a line that [`lines`] shows; the rest of a longer line is left out.
+/// The longest line shown by [`lines`], in bytes; the rest of a longer line is left out.
 const LINE: usize = 1024;
 
-/// A path in a buffer of its own.
+/// A path in its own buffer.
 pub(crate) struct Path {
     bytes: [u8; PATH],
     len: usize,
 }
 
 impl Path {
-    /// The path that these arguments make; `None` if it is too long.
+    /// The path made of these arguments; `None` if too long.
     pub fn of(text: fmt::Arguments<'_>) -> Option<Path> {
         let mut path = Path { bytes: [0; PATH], len: 0 };
         path.write_fmt(text).is_ok().then_some(path)
     }
 
-    /// Removes the last part; `false` if none is left behind the first `root` bytes.
+    /// Removes the last component. Returns `false` if no component is left behind the first `root`
+    /// bytes.
     pub fn ascend(&mut self, root: usize) -> bool {
         let slash = self.bytes[..self.len].iter().rposition(|b| *b == b'/').filter(|at| *at >= root);
         if let Some(at) = slash {
@@ -42,14 +43,14 @@ impl Path {
         std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
     }
 
-    /// The path as the kernel takes it.
+    /// The path as a NUL-terminated string.
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
     }
 }
 
 impl Write for Path {
-    /// The last byte stays a zero.
+    /// The last byte always stays zero.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.len + text.len();
         if end >= PATH || text.contains('\0') {
@@ -61,7 +62,7 @@ impl Write for Path {
     }
 }
 
-/// Calls `each` with the lines of a file, until it answers `false`.
+/// Calls `each` with the lines of a file, until `each` returns `false`.
 pub(crate) fn lines(path: &CStr, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
     let fd = sys::open(path)?;
     let done = lines_of::<LINE>(fd, &mut each);
@@ -69,7 +70,7 @@ pub(crate) fn lines(path: &CStr, mut each: impl FnMut(&[u8]) -> bool) -> Result<
     done
 }
 
-/// The first line of a file, as `from` reads it.
+/// Parses the first line of a file by `from`.
 pub(crate) fn first_line<T>(path: &CStr, mut from: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let mut found = None;
     let _ = lines(path, |line| {
@@ -79,15 +80,15 @@ pub(crate) fn first_line<T>(path: &CStr, mut from: impl FnMut(&[u8]) -> Option<T
     found
 }
 
-/// Calls `each` with the lines of an open file from its beginning, until it answers `false`. Of a
-/// line that is longer than `N` bytes it shows the first `N`.
+/// Calls `each` with the lines of an open file from its beginning, until `each` returns `false`.
+/// Shows only the first `N` bytes of a longer line.
 pub(crate) fn lines_of<const N: usize>(fd: RawFd, each: &mut impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
     let mut text = [0; N];
     let (mut len, mut at) = (0, 0);
-    // The rest of a long line is on its way.
+    // Skipping the rest of a long line.
     let mut skips = false;
     loop {
-        // SAFETY: into the rest of the array.
+        // SAFETY: reads into the rest of the array.
         let read = unsafe {
             sys::transfer(libc::SYS_pread64, fd, text[len..].as_mut_ptr() as u64, (N - len) as u64, at)
         };
@@ -115,14 +116,14 @@ pub(crate) fn lines_of<const N: usize>(fd: RawFd, each: &mut impl FnMut(&[u8]) -
     }
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// Calls `each` with the names of a directory that are numbers.
+/// Calls `each` with all numbers among the names in a directory.
 pub(crate) fn numbers_in(directory: &CStr, mut each: impl FnMut(u64)) {
-    /// Offset of the length of an entry, and of its name, in `struct linux_dirent64`.
+    /// Offsets of the entry's length and of the name in `struct linux_dirent64`.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let Ok(fd) = sys::open(directory) else { return };
@@ -145,8 +146,8 @@ pub(crate) fn numbers_in(directory: &CStr, mut each: impl FnMut(u64)) {
     sys::close(fd);
 }
 
-/// Writes a line of the log at level `warn` to standard error by one system call. A logger
-/// allocates, and this does not.
+/// Writes a log line of level `warn` to standard error by one system call. Unlike a logger, this
+/// function does not allocate.
 pub(crate) fn warn(text: fmt::Arguments<'_>) {
     if log::max_level() < log::LevelFilter::Warn {
         return;

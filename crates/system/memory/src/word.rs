@@ -1,32 +1,32 @@
-//! Atomics on words of memory that may vanish.
+//! Atomics on words of memory that the program may unmap.
 //!
-//! An instruction of ours on such a word could be a signal for the program, however lately the word
-//! was looked at. So the kernel copies the word out and in again (MEM-4), and a lock keeps the
-//! atomics of this process apart: that is the atomicity that `IBV_ATOMIC_HCA` promises. A mapping
-//! that other processes share may be registered by them as well, whose atomics do not know the
-//! lock. There the instruction is the only way.
+//! An instruction of ours on such a word could raise a signal in the program, however recently the
+//! word was checked. So the kernel copies the word out and in again (MEM-4), and a lock serializes
+//! the atomics of this process: this is the atomicity of `IBV_ATOMIC_HCA`. Other processes may have
+//! registered a shared mapping, too, and their atomics do not use this lock. So a word in a shared
+//! mapping needs the instruction.
 use crate::{copy, kernel, page_size, sys};
 use adverb_engine::{AtomicOp, MemoryFault, Range};
 use adverb_sync::Mutex;
 
-/// One at a time in each process of a line: a child never meets a lock that a thread of its parent
-/// held at the fork.
+/// Each process of a line of forks uses another lock. So a child never meets a lock held by a
+/// thread of its parent at the fork.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// In a word of `/proc/self/pagemap`: the page belongs to a file or to shared memory.
 const FILE_OR_SHARED: u64 = 1 << 61;
 
-/// Performs an atomic on eight aligned bytes and answers what was there.
+/// Performs an atomic on eight aligned bytes and returns the old value.
 ///
 /// # Errors
-/// The word is not there, or read-only. Then it is as it was.
+/// The word is unmapped or read-only. Then it is unchanged.
 pub(crate) fn perform(at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
     let _turn = TURNS[sys::Life::current().number() as usize % TURNS.len()].lock();
-    // A compare that fails wants the right to write, too.
+    // A failing compare needs write access, too.
     kernel::populate_for_write(at)?;
     if is_shared(at.addr) {
-        // SAFETY: eight aligned bytes, which were there and writable a moment ago. A program that
-        // takes a shared mapping away in that moment gets the signal that its own access would get.
+        // SAFETY: eight aligned bytes, mapped and writable a moment ago. A program that unmaps a
+        // shared mapping in this moment gets the same signal as from its own access.
         return Ok(unsafe { copy::atomic(at.addr as *mut u64, op) });
     }
     let mut bytes = [0; 8];
@@ -42,14 +42,14 @@ pub(crate) fn perform(at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
     Ok(old)
 }
 
-/// Does the page belong to a mapping that other processes may have, too? Private ones of files are
-/// copies by now.
+/// Whether the page belongs to a mapping that other processes may share. A page of a private file
+/// mapping is a copy by now.
 fn is_shared(addr: u64) -> bool {
-    // Opened each time: a descriptor that is kept would lead to a parent's memory in its child, or
-    // be closed by the program.
+    // Opened each time: a descriptor kept open would refer to the parent's memory in a child, or
+    // could be closed by the program.
     let Ok(fd) = sys::open(c"/proc/self/pagemap") else { return false };
     let mut word = [0; 8];
-    // SAFETY: into the array.
+    // SAFETY: reads into the array.
     let got =
         unsafe { sys::transfer(libc::SYS_pread64, fd, word.as_mut_ptr() as u64, 8, addr / page_size() * 8) };
     sys::close(fd);
@@ -72,8 +72,8 @@ mod tests {
         perform(Range { addr, len: 8, kind: RangeKind::OnDemand }, AtomicOp::FetchAdd { add: 1 })
     }
 
-    /// MEM-4: memory is unmapped and mapped again all the time while words of it are added to: the
-    /// requests fail, and nothing else happens.
+    /// MEM-4: memory is protected and made accessible again all the time while requests add to its
+    /// words. The requests fail, and nothing else happens.
     #[test]
     fn mem_4_words_vanish_under_atomics() {
         let addr = mapped(libc::MAP_PRIVATE);
@@ -89,7 +89,7 @@ mod tests {
             for round in 0..4000 {
                 let rights = if round % 2 == 0 { libc::PROT_NONE } else { sys::RW };
                 let len = page_size() as usize;
-                // SAFETY: this test's own mapping, which only the worker looks at, by the kernel.
+                // SAFETY: this test's own mapping; the worker accesses it only through the kernel.
                 let result = unsafe { libc::mprotect(addr as *mut libc::c_void, len, rights) };
                 assert_eq!(result, 0);
                 std::thread::sleep(Duration::from_micros(round % 97));
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Words that threads add to by requests lose nothing.
+    /// Atomics of several threads on one word lose no addition.
     #[test]
     fn atomics_of_a_process_are_apart() {
         let addr = mapped(libc::MAP_PRIVATE);

@@ -1,4 +1,4 @@
-//! IPv6 duplicate address detection (RFC 4862, 5.4), as far as the kernel tells of it.
+//! IPv6 duplicate address detection (RFC 4862, 5.4), as reported by the kernel.
 //!
 //! A new IPv6 address is tentative for one to two seconds: the kernel asks the link whether another
 //! host has the address. No socket can be bound to the address meanwhile.
@@ -10,19 +10,19 @@ use crate::sys::netlink;
 /// Bytes before the attributes of an answer: `ifaddrmsg`.
 pub const IFADDRMSG: usize = 8;
 
-/// How far duplicate address detection has come for an address.
+/// The state of duplicate address detection for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detection {
     /// The address can be used.
     Passed,
     /// Detection is under way, or waits for a carrier.
     Tentative,
-    /// Another host has the address. This machine does not use it.
+    /// Another host has the address. This machine does not use the address.
     Duplicate,
 }
 
 impl Detection {
-    /// What the flags of an address (`ifa_flags`) say.
+    /// The state by the flags of an address (`ifa_flags`).
     pub fn of_flags(flags: u8) -> Detection {
         let has = |flag: u32| u32::from(flags) & flag != 0;
         if has(libc::IFA_F_DADFAILED) {
@@ -34,17 +34,17 @@ impl Detection {
         }
     }
 
-    /// The same of an item of an address dump: an `ifaddrmsg` and its attributes.
+    /// The state by an item of an address dump: an `ifaddrmsg` and its attributes.
     pub fn of_item(item: &[u8]) -> Detection {
         item.get(2).map_or(Detection::Passed, |flags| Detection::of_flags(*flags))
     }
 }
 
-/// The IPv6 addresses of this network namespace that cannot be used now, each with the index of its
+/// The currently unusable IPv6 addresses of this network namespace, each with the index of its
 /// interface.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// The kernel does not answer.
 pub fn unusable_addresses() -> io::Result<Vec<(u32, Ipv6Addr, Detection)>> {
     let mut found = Vec::new();
     let mut request = [0; IFADDRMSG];
@@ -64,8 +64,8 @@ pub fn unusable_addresses() -> io::Result<Vec<(u32, Ipv6Addr, Detection)>> {
     Ok(found)
 }
 
-/// Is detection under way for this address, at some interface? `false` where the kernel does not
-/// say.
+/// Whether detection is under way for this address on any interface. `false` if the kernel does not
+/// answer.
 pub fn is_tentative(ip: &Ipv6Addr) -> bool {
     let is = |(_, address, detection): &(u32, Ipv6Addr, Detection)| {
         address == ip && *detection == Detection::Tentative

@@ -1,37 +1,37 @@
-//! What the operating system refuses, in words.
+//! Errors of the operating system.
 
 use std::io;
 
 use thiserror::Error;
 
-/// An error of the operating system, with what was tried.
+/// An error of the operating system, with the failed operation.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OsError {
-    /// The kernel (a security policy, a sandbox) forbids it.
+    /// The kernel (a security policy, a sandbox) forbids the operation.
     #[error("the system forbids to {doing}: a sandbox or a security policy is in the way")]
     PermissionDenied {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
     },
     /// The process or the machine has no descriptor left.
     #[error("{}", if *machine { MACHINE_FULL } else { PROCESS_FULL })]
     OutOfDescriptors {
-        /// Whether the whole machine is out of them, not only this process (`ulimit -n`).
+        /// Whether the whole machine has none left, not only this process (`ulimit -n`).
         machine: bool,
     },
     /// The kernel has no memory for another socket.
     #[error("the kernel has no memory to {doing}")]
     OutOfMemory {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
     },
     /// Any other error of the operating system.
     #[error("could not {doing}: {source}")]
     Os {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -40,7 +40,7 @@ const PROCESS_FULL: &str = "this process has no file descriptor left; raise `uli
 const MACHINE_FULL: &str = "the machine has no file descriptor left (fs.file-max)";
 
 impl OsError {
-    /// Sorts an error of the operating system that has the same meaning wherever it comes from.
+    /// Classifies an error of the operating system by its meaning.
     #[must_use]
     pub fn from_io(doing: &'static str, error: io::Error) -> Self {
         match error.raw_os_error() {

@@ -1,7 +1,7 @@
-//! Errors of sockets: counted, and each kind said once.
+//! Errors of sockets: counted, and each kind logged once.
 //!
-//! A socket that fails must not stop the others, nor fail without a trace. So nothing that receives
-//! hands an error on: [`SocketErrors::note`] takes the error.
+//! A failing socket must not stop the others, and must leave a trace. So receiving functions return
+//! no error: [`SocketErrors::note`] records it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use adverb_sync::Mutex;
 
-/// What operations on sockets failed with.
+/// The recorded errors of socket operations.
 #[derive(Debug, Default)]
 pub struct SocketErrors {
     network: AtomicU64,
     failed: AtomicU64,
-    /// Kinds of errors that have been said: what was tried, and the error's number.
+    /// The logged kinds of errors: the operation, and the error number.
     said: Mutex<BTreeSet<(&'static str, i32)>>,
 }
 
 impl SocketErrors {
-    /// Counts an error. The first of its kind is said at level `warn`.
+    /// Counts an error. Logs the first error of each kind at level `warn`.
     pub fn note(&self, doing: &'static str, error: &io::Error) {
         match meaning(error) {
             Meaning::Nothing => {}
@@ -38,33 +38,33 @@ impl SocketErrors {
         }
     }
 
-    /// Errors that the network reported to a socket: ICMP messages, no route, and interfaces that
+    /// Errors reported by the network to a socket: ICMP messages, no route, and interfaces that
     /// went down.
     #[must_use]
     pub fn network(&self) -> u64 {
         self.network.load(Relaxed)
     }
 
-    /// Operations that failed.
+    /// The number of failed operations.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
     }
 
-    /// Kinds that have been said.
+    /// The number of logged kinds.
     #[must_use]
     pub fn kinds(&self) -> usize {
         self.said.lock().len()
     }
 }
 
-/// What an error of a socket means.
+/// The meaning of a socket error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// Nothing is there at this moment, or a signal came.
+    /// Nothing to receive at this moment, or a signal.
     Nothing,
-    /// The network says something of a packet that was sent, or an interface went down. The socket
-    /// works on.
+    /// The network reports a problem of a sent packet, or an interface went down. The socket still
+    /// works.
     Network,
     /// The call failed.
     Failure,
@@ -73,7 +73,7 @@ enum Meaning {
 fn meaning(error: &io::Error) -> Meaning {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EINTR) => Meaning::Nothing,
-        // What ICMP and ICMPv6 messages are told as (icmp(7), ipv6(7)), and packet(7).
+        // The errors for ICMP and ICMPv6 messages (icmp(7), ipv6(7)), and of packet(7).
         Some(
             libc::ECONNREFUSED
             | libc::EHOSTUNREACH

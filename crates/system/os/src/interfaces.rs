@@ -1,5 +1,5 @@
-//! The machine's interfaces, as the kernel tells of them in this network namespace.
-//! (`/sys/class/net` may be another's.)
+//! The machine's interfaces in this network namespace, as reported by the kernel. `/sys/class/net`
+//! may show another namespace.
 use crate::sys::netlink;
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ pub use netlink::InterfaceNews;
 /// The MTU of each interface, by index.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// The kernel does not answer.
 pub fn interface_mtus() -> io::Result<BTreeMap<u32, usize>> {
     let mut found = BTreeMap::new();
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETLINK, &[0; IFINFOMSG], &mut |item| {
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn no_news_is_told_as_none() {
         let news = InterfaceNews::new().unwrap();
-        // Another process may change an interface, but not for ever.
+        // Another process may change an interface now and then, but not all the time.
         assert!((0..1000).any(|_| !news.take()));
     }
 }

@@ -1,6 +1,7 @@
-//! The system calls of Adverb, and what the kernel says of interfaces, addresses, names and users.
+//! The system calls of Adverb, and the kernel's information on interfaces, addresses, names and
+//! users.
 //!
-//! Nothing here knows RoCE, its UDP port, or other processes of Adverb.
+//! This crate does not know RoCE, the UDP port of RoCE, or other processes of Adverb.
 
 #![deny(unsafe_code)]
 

@@ -1,28 +1,29 @@
-//! Whether the kernel knows a way to an address on a link of this machine: its tables of routes and
-//! neighbours.
+//! Whether the kernel knows a way to an address on a link of this machine, by the tables of routes
+//! and neighbours.
 //!
-//! A destination behind a link is reached by the hardware address of the next hop, for which the
-//! kernel asks (ARP, neighbour discovery) when something is sent there. Who answers no such
-//! question gets no packet. What the kernel does not tell counts as known: packets find out.
+//! To send to a destination behind a link, the kernel needs the hardware address of the next hop.
+//! The kernel asks for this address (ARP, neighbour discovery) when a packet is sent there. A host
+//! that does not answer gets no packet. If the kernel gives no information, the neighbour counts as
+//! known: sending packets will tell.
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use crate::owner::ip_of;
 use crate::sys::netlink;
 
-/// Bytes of the fixed parts of messages, as the kernel's headers have them.
+/// Bytes of the fixed parts of messages, as in the kernel's headers.
 const RTMSG: usize = 12;
 const NDMSG: usize = 12;
 const IFINFOMSG: usize = 16;
-/// Attribute of a neighbour: its address.
+/// The attribute with the address of a neighbour.
 const NDA_DST: u16 = 1;
-/// States in which a neighbour's hardware address is taken for right: reachable, stale, delay,
-/// probe, no ARP, permanent.
+/// States with a usable hardware address of the neighbour: reachable, stale, delay, probe, no ARP,
+/// permanent.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// The port to which what makes the kernel ask is sent: discard (RFC 863).
+/// The port for packets that make the kernel ask: discard (RFC 863).
 const DISCARD: u16 = 9;
 
-/// Has the kernel, for all that it says, what it needs to send packets to `destination`?
+/// Whether the kernel has everything needed to send packets to `destination`, as far as it says.
 #[must_use]
 pub fn neighbour_is_known(destination: SocketAddr) -> bool {
     match unknown(destination) {
@@ -34,14 +35,15 @@ pub fn neighbour_is_known(destination: SocketAddr) -> bool {
     }
 }
 
-/// Has the kernel look for the neighbour through which `destination` is reached from `source`.
+/// Makes the kernel look for the neighbour on the way from `source` to `destination`.
 pub fn ask_neighbour(source: IpAddr, destination: SocketAddr) {
     let scope = scope_of(destination);
     let at = |ip: IpAddr, port| match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(v6) => std::net::SocketAddrV6::new(v6, port, 0, scope).into(),
     };
-    // An empty datagram that nobody answers; that it cannot be sent is what it is to find out.
+    // Send an empty datagram, which gets no answer. A failed send only means that the neighbour is
+    // unreachable.
     let sent = UdpSocket::bind(at(source, 0)).and_then(|socket| {
         socket.set_nonblocking(true)?;
         socket.send_to(&[], at(destination.ip(), DISCARD))
@@ -59,8 +61,8 @@ fn unknown(destination: SocketAddr) -> io::Result<bool> {
     asks(interface)
 }
 
-/// The neighbour that packets are given to, and by which interface; `None`: they leave by no link,
-/// or go to many.
+/// The next hop of packets, and the interface to it. `None`: the packets leave through no link, or
+/// go to many hosts.
 fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     let ip = destination.ip();
     let mut request = [0; RTMSG].to_vec();
@@ -81,7 +83,7 @@ fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
         match kind {
             libc::RTA_GATEWAY => hop = ip_of(value).unwrap_or(hop),
             libc::RTA_OIF => interface = value.first_chunk::<4>().map(|index| u32::from_ne_bytes(*index)),
-            // A gateway of the other family.
+            // A gateway of the other address family.
             libc::RTA_VIA => return Ok(None),
             _ => {}
         }
@@ -89,7 +91,7 @@ fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     Ok(interface.map(|interface| (hop, interface)))
 }
 
-/// The state of a neighbour; 0: it is in no table.
+/// The state of a neighbour; 0 if no table contains it.
 fn state(ip: IpAddr, interface: u32) -> io::Result<u16> {
     let mut request = [0; NDMSG].to_vec();
     request[0] = if ip.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 };
@@ -105,7 +107,7 @@ fn state(ip: IpAddr, interface: u32) -> io::Result<u16> {
     }
 }
 
-/// Do neighbours of an interface have hardware addresses that are asked for?
+/// Whether the kernel asks for hardware addresses of neighbours on an interface.
 fn asks(interface: u32) -> io::Result<bool> {
     let mut request = [0; IFINFOMSG];
     request[4..8].copy_from_slice(&interface.to_ne_bytes());

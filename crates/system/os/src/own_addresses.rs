@@ -8,15 +8,15 @@ use adverb_sync::{Mutex, MutexGuard};
 
 use crate::owner::{self, Ranges};
 
-/// How long the list of the machine's own addresses is believed.
+/// How long the list of the machine's own addresses is valid.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What the kernel said last.
+/// The kernel's last answer.
 #[derive(Default)]
 struct Known {
     at: Option<Instant>,
     own: Ranges,
-    /// IPv6 addresses for which duplicate address detection is under way.
+    /// IPv6 addresses with duplicate address detection under way.
     tentative: Vec<IpAddr>,
 }
 
@@ -24,12 +24,12 @@ struct Known {
 #[derive(Default)]
 pub struct OwnAddresses {
     known: Mutex<Known>,
-    /// Changes with the list, and whenever the owner says so.
+    /// Changes with the list, and with each call of `renew`.
     version: AtomicU64,
 }
 
 impl OwnAddresses {
-    /// Is it one of them? The answer may be a second old.
+    /// Whether the address is the machine's own. The answer may be one second old.
     pub fn contains(&self, ip: IpAddr) -> bool {
         if ip.is_loopback() {
             return true;
@@ -37,7 +37,8 @@ impl OwnAddresses {
         owner::within(&self.fresh().own, ip)
     }
 
-    /// Is duplicate address detection under way for this address? The answer may be a second old.
+    /// Whether duplicate address detection is under way for this address. The answer may be one
+    /// second old.
     pub fn is_tentative(&self, ip: IpAddr) -> bool {
         ip.is_ipv6() && self.fresh().tentative.contains(&ip)
     }
@@ -48,7 +49,7 @@ impl OwnAddresses {
         self.version.load(Relaxed)
     }
 
-    /// Changes the version: what was concluded from it holds no more.
+    /// Changes the version, to invalidate conclusions drawn at the old version.
     pub fn renew(&self) {
         self.version.fetch_add(1, Relaxed);
     }
@@ -63,8 +64,8 @@ impl OwnAddresses {
                     }
                     (known.own, known.tentative) = (own, tentative);
                 }
-                // Without an answer what was known stays; the addresses of the sockets are known
-                // in any case.
+                // Without an answer the old list stays. The addresses of the sockets are known in
+                // any case.
                 Err(error) => {
                     log::debug!("the kernel does not say which addresses this machine has: {error}")
                 }
@@ -74,7 +75,7 @@ impl OwnAddresses {
         known
     }
 
-    /// They have changed: the next question is asked anew.
+    /// The addresses have changed: the next call asks the kernel again.
     pub fn changed(&self) {
         self.known.lock().at = None;
     }

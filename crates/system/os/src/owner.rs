@@ -1,8 +1,8 @@
-//! Whose a name, a port or an address is, as the kernel says.
+//! The owners of names, ports and addresses, as reported by the kernel.
 //!
-//! Names and ports are free for all to take, so who holds one proves nothing. What proves a
-//! process's user is a connection: the kernel notes at either end whose process made it, and that
-//! stays. See [`prove`].
+//! Any process can take a free name or port, so holding one proves nothing. A connection proves the
+//! user of a process: the kernel records at either end the process that made the connection, and
+//! never changes the record. See [`prove`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +11,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::detection::{Detection, IFADDRMSG};
 use crate::sys::{self, Fd, netlink};
 
-/// What the kernel calls users that the process's user namespace does not know, unless it was told
-/// otherwise.
+/// The kernel's default number for users unknown in the process's user namespace.
 const OVERFLOW_UID: u32 = 65534;
-/// `unix_diag_req`: family, states, and what to show.
+/// Flags of `unix_diag_req`: what to show. `UNIX_DIAG_*` are attributes of the answer.
 const UDIAG_SHOW_NAME: u32 = 1;
 const UDIAG_SHOW_UID: u32 = 1 << 6;
 const UNIX_DIAG_NAME: u16 = 0;
@@ -24,9 +23,9 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UNIX_DIAG_MSG: usize = 16;
 const RTMSG: usize = 12;
 
-/// Can this process tell its own user from every other? Not if its user is the one that stands for
-/// all unknown ones, in a user namespace that does not know all: the kernel shows it other
-/// users under its own number.
+/// Whether this process can tell its own user apart from all other users. Not possible if its user
+/// is the overflow user, and its user namespace does not map all users: the kernel then shows other
+/// users under the same number.
 #[must_use]
 pub fn users_can_be_told_apart() -> bool {
     let read = |path| std::fs::read_to_string(path).ok();
@@ -39,24 +38,25 @@ fn told_apart(uid: u32, overflow: u32, map: Option<&str>) -> bool {
         || map.is_some_and(|map| map.lines().any(|line| line.split_whitespace().eq(["0", "0", "4294967295"])))
 }
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// A process of the own user, by its number; 0 if it is in another PID namespace.
+    /// A process of the own user, by its process id; 0 in another PID namespace.
     Own(i32),
     /// A process of this user.
     OtherUser(u32),
 }
 
-/// Asks the kernel who is at the other end of a connection. The answer holds as long as the
-/// connection does: it does not change hands, even if the process dies and another takes its name.
+/// Asks the kernel for the other end of a connection. The answer holds for the life of the
+/// connection: it does not change, even if the process dies and another process takes the name.
 pub fn prove(fd: &Fd, uid: u32) -> io::Result<Proof> {
     let (theirs, pid) = sys::peer(fd)?;
     Ok(if theirs == uid { Proof::Own(pid) } else { Proof::OtherUser(theirs) })
 }
 
-/// The users that hold abstract names which `matches` chooses, with how many each. Empty where the
-/// kernel does not say. Sockets of another kind have names of their own, which are in nobody's way.
+/// The users holding abstract names for which `matches` is true, with the number of names of each.
+/// Empty if the kernel does not answer. Other socket types have their own names, which do not
+/// conflict.
 pub fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
     let mut found = BTreeMap::new();
     each_name(|name, uid| {
@@ -67,8 +67,8 @@ pub fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
     found
 }
 
-/// Tells of each abstract name of this kind of socket and of the user that holds it; of none where
-/// the kernel does not say.
+/// Calls `found` with each abstract name of this socket type and the user holding it. No calls if
+/// the kernel does not answer.
 pub fn each_name(mut found: impl FnMut(&str, u32)) {
     // Family, protocol, padding, all states, any inode, what to show, cookie.
     let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
@@ -96,7 +96,7 @@ pub fn each_name(mut found: impl FnMut(&str, u32)) {
     }
 }
 
-/// Who has a UDP socket that keeps others from a port.
+/// The holder of a UDP socket that keeps others from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     pub uid: u32,
@@ -104,12 +104,12 @@ pub struct Holder {
     pub kernel: bool,
 }
 
-/// The kernel gives its table in parts and counts lines to find where it was: a socket that is
-/// closed meanwhile hides another one. So the table is read this often.
+/// How often the kernel's table is read. The kernel returns the table in parts and counts lines to
+/// find its position. A socket closed meanwhile shifts the lines, and so hides another socket.
 const LOOKS: usize = 8;
 
-/// Those of the UDP sockets that keep others from a port at an address, by the kernel's table:
-/// those at any address of the family.
+/// The holders of UDP sockets that keep others from a port at an address, by the kernel's table:
+/// sockets at any address of the same family.
 pub fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     let mut found: Vec<Holder> = (0..LOOKS).flat_map(|_| listed_holders(ip, port)).collect();
     found.sort_unstable();
@@ -117,7 +117,7 @@ pub fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     found
 }
 
-/// The same as the table shows it once.
+/// The holders by one reading of the table.
 fn listed_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (read("/proc/thread-self/net/udp"), read("/proc/thread-self/net/udp6"));
@@ -126,21 +126,22 @@ fn listed_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
         IpAddr::V6(_) => v6.lines().filter_map(|line| holder(line, port, |at| !is_v4(at))).collect(),
     };
     if ip.is_ipv4() && found.is_empty() {
-        // One that is bound to all addresses of IPv6 has those of IPv4 as well, unless it says no.
+        // An IPv6 socket bound to all addresses also has the IPv4 addresses, unless it is
+        // restricted to IPv6.
         let everywhere = |at: &str| is_v4(at) || at.bytes().all(|b| b == b'0');
         found = v6.lines().filter_map(|line| holder(line, port, everywhere)).collect();
     }
     found
 }
 
-/// Is it an address of IPv4, as the table of IPv6 writes it?
+/// Whether an address in the IPv6 table is an IPv4 address.
 fn is_v4(at: &str) -> bool {
     let none = table_name(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().into(), 0);
     at.get(..24) == none.get(..24)
 }
 
-/// Whose socket a line of the kernel's table is, if it has the port at an address that `here`
-/// knows.
+/// The holder of the socket in a line of the kernel's table, if the socket has the port at an
+/// address accepted by `here`.
 fn holder(line: &str, port: u16, here: impl Fn(&str) -> bool) -> Option<Holder> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, local, _, _, _, _, _, uid, _, inode, ..] = words[..] else { return None };
@@ -148,12 +149,12 @@ fn holder(line: &str, port: u16, here: impl Fn(&str) -> bool) -> Option<Holder> 
     if its_port != format!("{port:04X}") || !here(at) {
         return None;
     }
-    // Every process's socket has an inode.
+    // Sockets of processes have an inode; the kernel's own have none.
     Some(Holder { uid: uid.parse().ok()?, kernel: inode == "0" })
 }
 
-/// An address and port as the kernel's tables of UDP sockets name them: words in the machine's byte
-/// order.
+/// An address and port as written in the kernel's tables of UDP sockets: words in the machine's
+/// byte order.
 pub fn table_name(ip: IpAddr, port: u16) -> String {
     let word = |bytes: &[u8]| format!("{:08X}", u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
     let mut name: String = match ip {
@@ -164,20 +165,20 @@ pub fn table_name(ip: IpAddr, port: u16) -> String {
     name
 }
 
-/// Addresses of this machine, in ranges: an address, and how many of its leading bits count.
+/// Ranges of addresses: an address, and the number of its significant leading bits.
 pub type Ranges = Vec<(IpAddr, u8)>;
 
-/// The addresses that this machine sends from: those of its interfaces, and what its table of local
-/// routes adds. Beside them the IPv6 addresses for which duplicate address detection is under way.
+/// The source addresses of this machine: the addresses of its interfaces, and the entries of its
+/// local routing table. Also the IPv6 addresses with duplicate address detection under way.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// The kernel does not answer.
 pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
     let (mut found, mut tentative) = (Ranges::new(), Vec::new());
-    // Family, and nothing else that would narrow it.
+    // Family 0 asks for all families, and no other field narrows the dump.
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETADDR, &[0; IFADDRMSG], &mut |item| {
         let attributes = netlink::attributes(item.get(IFADDRMSG..).unwrap_or_default());
-        // Until detection has passed, the address may be another host's.
+        // Before detection has passed, the address may be another host's.
         let list = match Detection::of_item(item) {
             Detection::Passed => &mut found,
             Detection::Tentative => &mut tentative,
@@ -185,8 +186,8 @@ pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
         };
         list.extend(
             attributes
-                // Of a point-to-point link one is the other end's, which the local table does not
-                // know.
+                // On a point-to-point link, IFA_ADDRESS is the other end's address, which is not in
+                // the local table.
                 .filter(|(kind, _)| {
                     *kind == libc::IFA_LOCAL || *kind == libc::IFA_ADDRESS && item[0] == libc::AF_INET6 as u8
                 })
@@ -228,7 +229,7 @@ fn whole(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
-/// Is the address in one of the ranges?
+/// Whether the address is in one of the ranges.
 pub fn within(ranges: &[(IpAddr, u8)], ip: IpAddr) -> bool {
     ranges.iter().any(|&(start, bits)| match (start, ip) {
         (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -282,7 +283,7 @@ mod tests {
         }
     }
 
-    /// TRU-4: root, too, is told that it is the kernel.
+    /// TRU-4: root, too, is told that the holder is the kernel.
     #[test]
     fn the_kernels_own_socket_is_known() {
         let line = |uid, inode| {
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(port_holders("::1".parse().unwrap(), port), []);
     }
 
-    /// The table is read in parts while other sockets come and go.
+    /// The table is read in parts while other sockets are opened and closed.
     #[test]
     fn a_holder_is_found_among_sockets_that_come_and_go() {
         let open = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,8 +1,9 @@
-//! The system calls that need raw structures: message headers with ancillary data,
-//! reuseport programs, abstract socket names. Nothing here knows RoCE.
+//! The system calls with raw structures: message headers with ancillary data, reuseport programs,
+//! abstract socket names. This module does not know RoCE.
 //!
-//! What is called under locks goes by `syscall`, as the C library's functions of the same names are
-//! cancellation points: a thread that `pthread_cancel` ends in one leaves the locks held for ever.
+//! Calls made under locks go through `syscall`, because the C library's functions of the same names
+//! are cancellation points. A thread cancelled in such a function by `pthread_cancel` would leave
+//! the locks held for ever.
 #![allow(unsafe_code)]
 
 mod address;

@@ -1,8 +1,8 @@
-//! Users, as errors name them.
+//! Users, as shown in errors.
 
 use std::fmt;
 
-/// A user by number, as errors name one.
+/// A user by number, as shown in errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User(pub u32);
 

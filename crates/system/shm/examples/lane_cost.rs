@@ -1,9 +1,10 @@
-//! What a ring costs between two processes on two processors, beside a bare word of shared memory.
+//! Measures the cost of a ring between two processes on two processors, compared with a bare word
+//! of shared memory.
 //!
 //! `cargo run --release -p adverb-shm --example lane_cost -- [ROUNDS]`
 //!
-//! Each round times, one after the other: a word that goes to and fro, a record of 8 bytes that
-//! does, records in one direction. The ratio is the median of the rounds'.
+//! Each round times one after the other: a word going to and fro, a record of 8 bytes going to and
+//! fro, and records in one direction. The printed ratio is the median of the rounds' ratios.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -20,7 +21,7 @@ const TURNS: u64 = 50_000;
 const STREAM: u64 = 500_000;
 const LARGE: [usize; 3] = [512, 4096, 65536];
 const BYTES: u64 = 64 << 20;
-/// Seconds after which either process gives up, in case the other is gone.
+/// Seconds after which either process gives up, in case the other process is gone.
 const LIMIT: u32 = 300;
 
 fn main() {
@@ -34,7 +35,7 @@ fn main() {
     }
 }
 
-/// Runs this process on one processor, and not for ever.
+/// Runs this process on one processor, for `LIMIT` seconds at most.
 fn pin(processor: usize) {
     // SAFETY: no pointers.
     unsafe { libc::alarm(LIMIT) };
@@ -47,16 +48,16 @@ fn pin(processor: usize) {
     assert_eq!(result, 0, "needs two processors: {}", std::io::Error::last_os_error());
 }
 
-/// A descriptor of another process.
+/// Opens a descriptor of another process.
 fn of_process(pid: u32, fd: u32) -> OwnedFd {
     let path = format!("/proc/{pid}/fd/{fd}");
     OpenOptions::new().read(true).write(true).open(path).expect("the other's descriptor").into()
 }
 
-/// Two words in lines of their own, for good.
+/// Two words in cache lines of their own, mapped for the life of the process.
 fn words(file: &File) -> [&'static AtomicU64; 2] {
-    // SAFETY: a new shared mapping of a file that has a page; aligned, never unmapped, and used by
-    // atomics alone.
+    // SAFETY: a new shared mapping of a file with one page; aligned, never unmapped, and accessed
+    // only by atomics.
     unsafe {
         let at = libc::mmap(
             std::ptr::null_mut(),
@@ -104,7 +105,7 @@ fn take(from: &mut Consumer) -> u64 {
     }
 }
 
-/// Takes `count` records into `into`; gives the sum of their first words.
+/// Takes `count` records into `into`; returns the sum of their first words.
 fn drain(from: &mut Consumer, count: u64, into: &mut [u8]) -> u64 {
     let (mut sum, mut got) = (0u64, 0);
     while got < count {
@@ -119,7 +120,7 @@ fn drain(from: &mut Consumer, count: u64, into: &mut [u8]) -> u64 {
     sum
 }
 
-/// Sends records with numbers, and waits until the sum of them comes back. Gives records a second.
+/// Sends numbered records and waits until their sum comes back. Returns records a second.
 fn stream(to: &mut Producer, from: &mut Consumer, len: usize, count: u64) -> f64 {
     let mut body = vec![0x5a; len];
     let start = Instant::now();
@@ -142,7 +143,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn parent(rounds: usize) {
     pin(0);
-    // SAFETY: a terminated name and flags; a new descriptor that nobody else owns.
+    // SAFETY: the name is NUL-terminated, the flags are integers, and the new descriptor has no
+    // other owner.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"words".as_ptr(), libc::MFD_CLOEXEC)) };
     file.set_len(4096).expect("a page");
     let [mine, theirs] = words(&file);
@@ -158,7 +160,7 @@ fn parent(rounds: usize) {
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("its ring");
     let theirs_fd = line.trim().parse().expect("the number of a descriptor");
     let mut to = Producer::open(of_process(child.id(), theirs_fd)).expect("its ring");
-    // It has our ring by now, too.
+    // The child printed the number after it had opened our ring.
     let (mut raw, mut ring, mut ratio, mut rate) = (vec![], vec![], vec![], vec![]);
     let mut speed = [const { Vec::new() }; LARGE.len()];
     for round in 0..rounds as u64 {

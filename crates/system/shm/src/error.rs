@@ -1,58 +1,56 @@
-//! What can go wrong with a segment, in words.
+//! Errors of segments.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Why a segment could not be made or opened.
+/// Why creating or opening a segment failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShmError {
-    /// There is no memory for its pages: the machine's, or the control group's.
+    /// The machine or the control group has no memory for the pages.
     #[error("no memory for {bytes} bytes shared with another process")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
-    /// What a peer sent is not a descriptor of shared memory, or its size or pages may still be
-    /// changed.
+    /// The peer's descriptor is not shared memory, or its seals allow changes of its size or pages.
     #[error("the peer's descriptor is not sealed shared memory (seals {found:#x}, needed {expected:#x})")]
     NotSealed {
-        /// The seals it must have (`F_SEAL_*`).
+        /// The required seals (`F_SEAL_*`).
         expected: i32,
-        /// The seals it has; 0 also if it cannot have any.
+        /// The seals found; 0 also for a file without support for seals.
         found: i32,
     },
-    /// What a peer sent has another size.
+    /// The peer's segment has a wrong size.
     #[error("the peer's shared memory has {found} bytes instead of {expected}")]
     WrongSize {
-        /// Bytes a segment of this kind has.
+        /// The size of a segment of this kind, in bytes.
         expected: u64,
-        /// Bytes it has.
+        /// The size found, in bytes.
         found: u64,
     },
-    /// What a peer sent is another kind of segment, or that of another version of this library.
+    /// The peer's segment is of another kind, or of another version of this library.
     #[error(
         "the peer's shared memory starts with {found:#x} instead of {expected:#x}: another version of this library"
     )]
     WrongFormat {
         /// The first word of this kind and version.
         expected: u64,
-        /// Its first word.
+        /// The first word found.
         found: u64,
     },
     /// Any other error of the operating system.
     #[error("could not {doing}: {source}")]
     Os {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The other side of a ring wrote what no producer or consumer writes. The ring is of no use any
-/// more.
+/// The other end of a ring wrote a value against the protocol. The ring is unusable from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the peer broke the ring it shares with this process")]
 pub struct Broken;

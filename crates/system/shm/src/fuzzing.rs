@@ -1,16 +1,16 @@
-//! What fuzzing calls: an owner of tables that breaks every rule.
+//! For fuzzing: an owner of tables that breaks every rule.
 
 use std::ops::Range;
 
 use crate::Published;
 use crate::tables::words;
 
-/// An owner of tables who writes to them as it likes.
+/// An owner of tables that writes arbitrary values to them.
 #[derive(Clone, Copy)]
 pub struct HostileOwner<'a>(pub &'a Published);
 
 impl HostileOwner<'_> {
-    /// Writes a word of the segment, counted from its beginning and round its end.
+    /// Writes a word of the segment. The index wraps around at the end of the segment.
     pub fn write(&self, word: usize, value: u64) {
         self.0.overwrite(word, value);
     }
@@ -19,22 +19,22 @@ impl HostileOwner<'_> {
     pub fn qp(&self, qpn: u32) -> Range<usize> {
         words::qp(qpn)
     }
-    /// The words of all entries a key may be in.
+    /// The words of all entries of a key's bucket.
     #[must_use]
     pub fn key(&self, key: u32) -> Range<usize> {
         words::key(key)
     }
-    /// The word that says whether the process sleeps.
+    /// The word with the sleep sequence of the process.
     #[must_use]
     pub fn sleeping(&self) -> usize {
         words::sleeping()
     }
-    /// The word that says how many marks were ever used.
+    /// The word with the number of marks ever used.
     #[must_use]
     pub fn used(&self) -> usize {
         words::used()
     }
-    /// A mark, counted round their number.
+    /// The first word of a mark. The index wraps around at the number of marks.
     #[must_use]
     pub fn mark(&self, index: usize) -> usize {
         words::mark(index)

@@ -1,28 +1,30 @@
-//! What processes of one user share on a host: rings for messages, tables of keys and queue pairs.
+//! Shared memory between the processes of one user on one host: rings for messages, and tables of
+//! keys and queue pairs.
 //!
-//! Each structure is a *segment*: a memfd of fixed size, made by one process and opened by others
-//! from a descriptor they were sent. Its seals bar everybody, its maker included, from changing its
-//! size; its pages were allocated when it was made, so that a shortage of memory is an error of
-//! [`Consumer::create`] or [`Published::create`] and no signal later.
+//! Each structure is a *segment*: a memfd of fixed size. One process creates the segment and sends
+//! the descriptor to the processes allowed to open the segment. The file's seals keep every
+//! process, the creator included, from changing the size. Every page is allocated before the first
+//! access, so a shortage of memory is an error of [`Consumer::create`] or [`Published::create`] and
+//! never a SIGBUS later.
 //!
 //! * A ring ([`Producer`], [`Consumer`]) carries records in one direction between two processes. A
-//!   short record is one cache line, and the consumer waits on that very line.
+//!   short record is one cache line, and the consumer polls the same line.
 //! * Tables ([`Published`], [`PeerTables`]) tell peers which queue pairs and keys a process has.
-//!   Peers can only read them. They also hold marks that say which threads of the process are using
-//!   what others have published, so that others know when they may take it back
-//!   ([`Published::enter`], [`PeerTables::wait_quiet`]).
+//!   Peers can only read the tables. The tables also hold marks. A mark says which object of
+//!   another process a thread is using. From the marks the owner of the object knows when taking
+//!   the object back is safe ([`Published::enter`], [`PeerTables::wait_quiet`]).
 //!
 //! # Trust
 //!
-//! A peer may write anything, at any time, wherever it can write, and may die at any instruction.
-//! Every word that decides something is read once, checked, and used from the copy. What such a
-//! peer achieves is wrong bytes in its own messages, or [`Broken`]; never a panic, an access
-//! outside of the segment or a wait without end.
+//! A peer may write any value, at any time, to any word mapped for writing in its process, and may
+//! die at any instruction. This crate reads every word behind a decision once, checks the copy, and
+//! uses the copy. A hostile peer can cause wrong bytes in its own messages, or [`Broken`]. A
+//! hostile peer cannot cause a panic, an access outside of the segment, or an endless wait.
 //!
 //! # Fork
 //!
-//! The child of a fork has none of the mappings. It must not call these objects; dropping them does
-//! nothing there.
+//! The child of a fork has none of the mappings. The child must not call these objects. Dropping an
+//! object in the child does nothing.
 
 #![deny(unsafe_code)]
 #![cfg_attr(all(test, loom), allow(dead_code))]

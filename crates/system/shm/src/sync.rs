@@ -1,13 +1,13 @@
-//! The atomics of this module: the standard library's, but loom's in the tests of `make loom`.
+//! The atomics of this crate: the standard library's, or loom's in the tests of `make loom`.
 //!
 //! # Two rules
 //!
-//! Loads of words that a process has mapped read-only are `Relaxed`, with a fence behind them where
-//! order matters: of all atomic loads these alone are certain to write nothing.
+//! Loads of words in a read-only mapping are `Relaxed`, with a fence behind them where order
+//! matters. Of all atomic loads, only relaxed loads are certain to write nothing.
 //!
-//! Where one side writes A and reads B, while the other writes B and reads A, and one of them must
-//! see the other's write, both have a full barrier in between ([`enter_barrier`],
-//! [`enter_barrier_by`], [`full_barrier`]).
+//! Suppose one side writes A and reads B, the other side writes B and reads A, and one of them must
+//! see the other's write. Then both sides have a full barrier between their write and their read
+//! ([`enter_barrier`], [`enter_barrier_by`], [`full_barrier`]).
 #[cfg(not(all(test, loom)))]
 pub(super) use std::sync::atomic::{AtomicU64, fence};
 
@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
 use std::sync::atomic::compiler_fence;
 
-/// Adds one, behind all that was written before, and puts a full barrier behind it.
+/// Adds one to `word`, after all earlier writes, and puts a full barrier behind the addition.
 #[inline]
 pub(super) fn enter_barrier(word: &AtomicU64) {
-    // On x86 a locked instruction is the barrier by itself, at half the price of one with a fence.
+    // On x86 a locked instruction is a full barrier, at half the price of the variant with a fence.
     #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
     word.fetch_add(1, SeqCst);
     #[cfg(not(all(target_arch = "x86_64", not(all(test, loom)))))]
@@ -31,11 +31,11 @@ pub(super) fn enter_barrier(word: &AtomicU64) {
     }
 }
 
-/// As [`enter_barrier`], where `step` makes an atomic change that reads what it changes, as taking
-/// a lock does. On x86 that locked instruction is the barrier.
+/// As [`enter_barrier`], for a `step` with an atomic read-modify-write, such as taking a lock. On
+/// x86 the locked instruction of `step` is the barrier.
 #[inline]
 pub(super) fn enter_barrier_by<R>(word: &AtomicU64, step: impl FnOnce() -> R) -> R {
-    // Only the thread that has the mark writes the word.
+    // Only the mark's own thread writes the word.
     word.store(word.load(Relaxed).wrapping_add(1), Release);
     #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
     {
@@ -52,13 +52,13 @@ pub(super) fn enter_barrier_by<R>(word: &AtomicU64, step: impl FnOnce() -> R) ->
     }
 }
 
-/// Orders what was written before with what is read behind.
+/// Orders earlier writes before later reads.
 #[inline]
 pub(super) fn full_barrier() {
     fence(SeqCst);
 }
 
-/// A load that sees all that happened before the store it reads from. Never writes.
+/// A load with acquire ordering. Never writes.
 #[inline]
 pub(super) fn load_acquire(word: &AtomicU64) -> u64 {
     let value = word.load(Relaxed);

@@ -1,7 +1,7 @@
-//! Rings and tables through their descriptors, as two processes use them.
+//! Rings and tables opened through their descriptors, as two processes use them.
 //!
-//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be
-//! the child, and names the descriptor it opens.
+//! A child is this test binary, started again with one test selected. `CHILD` tells this test to be
+//! the child, and holds the path of the descriptor to open.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -82,7 +82,7 @@ fn tables_tell_what_was_published() {
 
 #[test]
 fn marks_hold_an_owner_back() {
-    // `user` uses what somebody published; `watched` is how that owner sees its marks.
+    // `user` uses another owner's published objects; `watched` is this owner's view of the marks.
     let (user, fd) = Published::create().unwrap();
     let watched = PeerTables::open(fd).unwrap();
     let quiet = || watched.wait_quiet(Duration::from_millis(5), || false);
@@ -105,7 +105,7 @@ fn each_announcement_of_sleep_is_another() {
     let awake = theirs.sleeping();
     ours.set_sleeping(true);
     let first = theirs.sleeping();
-    // Said again while it sleeps: whoever has rung for the first rings once more.
+    // A second announcement during sleep: a peer that has woken the process once does so again.
     ours.set_sleeping(true);
     let second = theirs.sleeping();
     assert!(awake.is_multiple_of(2) && first % 2 == 1 && second % 2 == 1, "{awake} {first} {second}");
@@ -116,7 +116,7 @@ fn each_announcement_of_sleep_is_another() {
     assert!(last.is_multiple_of(2) && last != awake && theirs.sleeping() == last);
 }
 
-/// A generator good enough for sizes, bytes and places.
+/// A random number generator for sizes, bytes and positions.
 struct Dice(u64);
 
 impl Dice {
@@ -125,7 +125,7 @@ impl Dice {
         self.0 ^ self.0 >> 29
     }
 
-    /// Mostly short, some as long as can be.
+    /// Mostly short, sometimes as long as possible.
     fn len(&mut self) -> usize {
         let most = match self.next() % 16 {
             0..=9 => 64,
@@ -150,8 +150,8 @@ fn tag(number: u64) -> u32 {
     number as u32 & 0xff_ffff
 }
 
-/// Starts this binary again as the child of the test, with the path of a descriptor of this
-/// process.
+/// Starts this binary again as the child of the test. `CHILD` holds the path of a descriptor of
+/// this process.
 fn child(test: &str, fd: &impl AsRawFd) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -161,13 +161,13 @@ fn child(test: &str, fd: &impl AsRawFd) -> Child {
         .unwrap()
 }
 
-/// In the child: the descriptor its parent named.
+/// In the child: opens the descriptor named by its parent.
 fn inherited() -> Option<File> {
     let path = std::env::var_os(CHILD)?;
     Some(File::options().read(true).write(true).open(path).unwrap())
 }
 
-/// Pushes record after record; ends when it has pushed `count`, or when its parent is gone.
+/// Pushes `count` records. Panics when the parent is gone.
 fn produce(ring: File, count: u64) {
     let mut producer = Producer::open(ring.into()).unwrap();
     let mut dice = Dice(1);
@@ -185,7 +185,8 @@ fn produce(ring: File, count: u64) {
     }
 }
 
-/// Takes the next record, and compares every byte with what it must be. False: there is none.
+/// Takes the next record, and compares every byte with its expected value. False: there is no
+/// record.
 fn check(consumer: &mut Consumer, number: u64, dice: &mut Dice, expected: &mut Vec<u8>) -> bool {
     let taken = consumer.take(|seen, body| {
         expected.resize(dice.len(), 0);
@@ -219,7 +220,7 @@ fn every_byte_crosses_between_processes() {
     assert_eq!(consumer.take(|_, _| ()), Ok(None));
 }
 
-/// A producer that is killed leaves whole records, and then nothing.
+/// A killed producer leaves whole records, and then nothing.
 #[test]
 fn a_killed_producer_leaves_whole_records() {
     if let Some(ring) = inherited() {
@@ -248,7 +249,8 @@ fn a_killed_producer_leaves_whole_records() {
     }
 }
 
-/// Who is killed while it uses what others published is found out by its process, not by its mark.
+/// A process was killed while using published objects. The owner learns this from the end of the
+/// process, not from the mark.
 #[test]
 fn a_killed_user_does_not_hold_an_owner_for_ever() {
     if let Some(peer) = inherited() {
@@ -279,8 +281,8 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
     assert!(asked >= 3);
 }
 
-/// Somebody with the descriptor writes random words all over the ring while both ends use it: wrong
-/// records or an error, for either, and nothing else.
+/// A third process with the descriptor writes random words all over the ring while both ends use
+/// it. Each end gets wrong records or an error, and nothing else.
 #[test]
 fn a_scribbled_ring_is_garbage_or_broken() {
     let (mut consumers, mut producers, mut records) = (0, 0, 0);
@@ -293,13 +295,13 @@ fn a_scribbled_ring_is_garbage_or_broken() {
             scope.spawn(|| {
                 let (mut dice, len) = (Dice(turn), file.metadata().unwrap().len());
                 while !stop.load(Relaxed) {
-                    // Anywhere; the consumer's progress; where the first records are.
+                    // Anywhere; the consumer's position; the first records.
                     let place = match dice.next() % 8 {
                         0 if turn % 2 == 0 => 64,
                         1..4 => 4096 + dice.next() % 64 * 64,
                         _ => dice.next() % (len / 8) * 8,
                     };
-                    // Any word; what a header or a position may look like.
+                    // Any word; words resembling a header or a position.
                     let word = match dice.next() % 4 {
                         0 => dice.next(),
                         1 => dice.next() % 8192,
@@ -312,7 +314,7 @@ fn a_scribbled_ring_is_garbage_or_broken() {
             let mut dice = Dice(!turn);
             for round in 0..500 {
                 if round == 400 {
-                    // Other writes may have missed what is looked at next; these do not.
+                    // The random writes may have missed the words read next; this write does not.
                     let mut garbage = vec![0; 256 << 10];
                     fill(turn, &mut garbage);
                     file.write_all_at(&garbage, [4096, 64][turn as usize % 2]).unwrap();
@@ -323,7 +325,8 @@ fn a_scribbled_ring_is_garbage_or_broken() {
                     true
                 };
                 let pushed = producer.push(tag(number), dice.len(), write);
-                // Where the producer is to look how far the consumer is, this one is behind.
+                // To make the producer read the consumer's position, the consumer falls behind
+                // here.
                 let taken = if turn % 2 == 1 && number.is_multiple_of(2) {
                     Ok(None)
                 } else {

@@ -1,4 +1,4 @@
-//! The IP and UDP headers that a packet had, or would have had, on the wire.
+//! The IP and UDP headers of a packet on the wire, or the headers that it would have had.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,14 +7,14 @@ use crate::icrc::ICRC_LEN;
 const UDP_LEN: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
-/// Of a packet whose sender left it to the machine.
+/// For a packet with the machine's default hop limit.
 const HOP_LIMIT: u8 = 64;
-/// Bits of the second byte of a BTH: the pad count.
+/// The bits of a BTH's second byte with the pad count.
 const PAD_BITS: u8 = 0x30;
-/// Bytes that a UDP packet over IPv4 has room for.
+/// The largest UDP payload over IPv4.
 const LONGEST_UDP: usize = 65_535 - 20 - UDP_LEN;
 
-/// Where a packet comes from and goes to.
+/// The source and the destination of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) src: SocketAddr,
@@ -24,8 +24,8 @@ pub(crate) struct Flow {
     pub(crate) hop_limit: u8,
 }
 
-/// Appends an IP packet with `payload` (in two parts) as its UDP payload and `id` as the
-/// identification of IPv4.
+/// Appends an IP packet with `payload` (in two parts) as its UDP payload, and `id` as its IPv4
+/// identification.
 pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) {
     let len = UDP_LEN + payload[0].len() + payload[1].len();
     let hop_limit = if flow.hop_limit == 0 { HOP_LIMIT } else { flow.hop_limit };
@@ -62,8 +62,8 @@ pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) 
     out.extend_from_slice(&(len as u16).to_be_bytes());
     out.extend_from_slice(&[0; 2]);
     payload.iter().for_each(|part| out.extend_from_slice(part));
-    // The pseudo-header ends with protocol and length. A sum of zero is sent as ones: zero says
-    // "none".
+    // The pseudo-header ends with protocol and length. A checksum of zero is sent as ones, because
+    // zero means "none".
     let pseudo = [0, PROTOCOL_UDP, (len >> 8) as u8, len as u8];
     let checksum = match sum.add(&pseudo).add(&out[start..]).finish() {
         0 => 0xffff,
@@ -72,18 +72,18 @@ pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) 
     out[start + 6..start + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// A packet that crosses shared memory, and would fit into an IP packet or not.
+/// A packet through shared memory, possibly longer than an IP packet.
 #[derive(Clone, Copy)]
 pub(super) struct Near {
     ends: (IpAddr, IpAddr),
-    /// Bytes of payload that are recorded.
+    /// The number of recorded payload bytes.
     payload: usize,
     pad: usize,
     missing: usize,
 }
 
 impl Near {
-    /// Bytes before the payload at most.
+    /// The largest number of bytes before the payload.
     pub(super) const LONGEST_HEAD: usize = 40 + UDP_LEN + adverb_wire::MAX_HEADER_LEN;
 
     pub(super) fn of(src: IpAddr, dst: IpAddr, headers: usize, payload: usize) -> Near {
@@ -93,17 +93,17 @@ impl Near {
         Near { ends, payload: kept, pad: kept.wrapping_neg() % 4, missing: payload - kept }
     }
 
-    /// Bytes that are left out.
+    /// The number of payload bytes left out.
     pub(super) fn missing(&self) -> usize {
         self.missing
     }
 
-    /// Bytes of payload that are recorded.
+    /// The number of recorded payload bytes.
     pub(super) fn payload(&self) -> usize {
         self.payload
     }
 
-    /// Bytes of the IP packet.
+    /// The length of the IP packet in bytes.
     pub(super) fn len(&self, headers: usize) -> usize {
         self.ip_len() + UDP_LEN + headers + self.payload + self.pad + ICRC_LEN
     }
@@ -112,7 +112,7 @@ impl Near {
         if let (IpAddr::V4(_), IpAddr::V4(_)) = self.ends { 20 } else { 40 }
     }
 
-    /// Writes all that stands before the payload; answers how much that is.
+    /// Writes everything before the payload; returns its length.
     #[inline]
     pub(super) fn head(&self, headers: &[u8], out: &mut [u8]) -> usize {
         let ip = self.ip_len();
@@ -143,13 +143,13 @@ impl Near {
         out[ip + 4..ip + 6].copy_from_slice(&length);
         let at = ip + UDP_LEN;
         out[at..at + headers.len()].copy_from_slice(headers);
-        // What the packet itself says of its pad is of a whole payload.
+        // The packet's own pad count is for the whole payload.
         out[at + 1] = out[at + 1] & !PAD_BITS | (self.pad as u8) << 4;
         at + headers.len()
     }
 
-    /// Writes the UDP checksum of a whole packet. Over IPv4 there is none; IPv6 does not know a
-    /// packet without.
+    /// Writes the UDP checksum of a whole packet. Over IPv4 there is none; over IPv6 it is
+    /// mandatory.
     #[inline]
     pub(super) fn sum(&self, frame: &mut [u8]) {
         if self.ip_len() == 20 {
@@ -177,8 +177,8 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; an odd one counts as the upper half of a word, so only the last part may have
-    /// one.
+    /// Adds bytes. An odd last byte counts as the upper half of a word, so only the last part may
+    /// have an odd length.
     fn add(self, bytes: &[u8]) -> Self {
         let (words, odd) = bytes.as_chunks::<2>();
         let sum: u64 = words.iter().map(|w| u64::from(u16::from_be_bytes(*w))).sum();

@@ -1,22 +1,22 @@
-//! What crosses the link, as a file that Wireshark reads.
+//! A capture of the link's packets in a file for Wireshark.
 //!
-//! Every packet of a queue pair, sent or received, is recorded as an IP packet: addresses, ports,
-//! traffic class, hop limit and IPv4 identification as on the wire, checksums right, the ICRC at
-//! its end. A packet that travels between processes of this host without the network has no such
-//! headers; it gets those it would have had. A comment says which way a packet went and what befell
-//! it.
+//! Every packet of a queue pair, sent or received, is recorded as an IP packet. Addresses, ports,
+//! traffic class, hop limit and IPv4 identification are as on the wire, checksums are valid, and
+//! the ICRC is at the end. A packet between processes of this host without the network has no such
+//! headers, and gets the headers that it would have had. A comment tells the direction of a packet
+//! and its faults.
 //!
-//! A packet that crosses shared memory ([`Capture::near`]) is recorded at the cost of a copy: its
-//! UDP checksum is 0 over IPv4, as the annex of RoCEv2 wants it, and its ICRC is 0. Such a packet
-//! may be longer than an IP packet. Then the end of its payload is left out, and the block's
-//! original length says how long it was.
+//! A packet through shared memory ([`Capture::near`]) is recorded at the cost of a copy. Its UDP
+//! checksum is 0 over IPv4, as the RoCEv2 annex requires, and its ICRC is 0. Such a packet may be
+//! longer than an IP packet. Then the end of its payload is left out, and the original length in
+//! the block is the full length.
 //!
-//! What was recorded is written when a run was sent or a batch received, so that little is missing
-//! when the process is killed. Packets that cross shared memory are written by the device's
-//! background thread, a few milliseconds later. The kernel may cut that write short then, between
-//! two pages: the last packet of a file may be cut, which readers say and survive, and all before
-//! it is whole. A file that cannot be written ends its capture with a line in the log and nothing
-//! else.
+//! The records are written after each sent run and each received batch, so that little is missing
+//! when the process is killed. Packets through shared memory are written by the device's background
+//! thread, a few milliseconds later. If the process is killed then, the kernel may cut this write
+//! short between two pages. So the last packet of a file may be cut; readers report this and
+//! continue, and all earlier packets are whole. A write error ends the capture with a line in the
+//! log, and has no other effect.
 
 mod frame;
 mod pcapng;
@@ -39,61 +39,63 @@ use adverb_os::sys::OwnFd;
 pub(crate) use frame::Flow;
 use pcapng::Direction;
 
-/// Names tried when files with the process's number are there already.
+/// The number of names tried if files with the process id exist already.
 const NAMES: u32 = 100;
 
-/// What this process records of its packets: a file, and what goes to its trace, if it is traced.
+/// The recording of this process's packets: a file, and the process's trace, if the process is
+/// traced.
 pub struct Capture {
     path: PathBuf,
     /// There is a file, and no error so far.
     records: AtomicBool,
-    /// Blocks that are not written yet.
+    /// Blocks not yet written.
     buffer: Mutex<Vec<u8>>,
-    /// Locked before `buffer`.
+    /// Lock order: before `buffer`.
     output: Mutex<Output>,
-    /// Something is recorded and not written yet.
+    /// Some blocks are not yet written.
     dirty: AtomicBool,
 }
 
 struct Output {
     /// `None` after an error.
     file: Option<OwnFd>,
-    /// A buffer to use again.
+    /// A buffer for reuse.
     spare: Vec<u8>,
     /// Bytes of whole blocks in the file.
     written: u64,
     limit: u64,
 }
 
-/// A packet that crosses shared memory.
+/// A packet through shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct NearPacket<'a> {
     /// Nanoseconds since 1970 ([`Capture::now`]).
     pub time: u64,
-    /// Sent, not received.
+    /// The packet was sent, not received.
     pub sent: bool,
-    /// Which way it went, and what befell it.
+    /// The direction and the faults of the packet.
     pub comment: &'a str,
-    /// Address of the sender.
+    /// The address of the sender.
     pub src: IpAddr,
-    /// Address of the receiver.
+    /// The address of the receiver.
     pub dst: IpAddr,
-    /// From the BTH on.
+    /// The headers from the BTH on.
     pub headers: &'a [u8],
-    /// Bytes of payload.
+    /// The length of the payload in bytes.
     pub payload: usize,
 }
 
 impl Capture {
-    /// Creates a file and begins a capture. An existing file is never written to: then the
-    /// process's number is put before the extension. `limit` is the largest size of a file in
-    /// bytes; the capture ends before it.
+    /// Creates a file and begins a capture. Never writes to an existing file: if the name is taken,
+    /// the process id is put before the extension. `limit` is the largest size of the file in
+    /// bytes; the capture ends before this size is exceeded.
     ///
     /// # Errors
-    /// What the system said when the file was created.
+    /// The error of the system at the creation of the file.
     pub fn create(path: &Path, limit: u64) -> io::Result<Capture> {
         let (path, file) = create_new(path)?;
-        // Tells `make_room` that somebody writes; where files cannot be locked it removes none.
+        // The lock tells `make_room` about the writer. Where files cannot be locked, `make_room`
+        // removes none.
         let _ = file.try_lock();
         let mut buffer = Vec::new();
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
@@ -105,7 +107,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// No file: packets go to the trace alone.
+    /// A capture without a file: packets only go to the trace.
     #[must_use]
     pub fn of_trace() -> Capture {
         let output = Output { file: None, spare: Vec::new(), written: 0, limit: 0 };
@@ -122,25 +124,25 @@ impl Capture {
         }
     }
 
-    /// The time as packets have it.
+    /// The current time in the form for packets.
     #[must_use]
     pub fn now() -> u64 {
         now()
     }
 
-    /// Does it have a file that packets are recorded in?
+    /// Whether the capture records packets in a file.
     #[inline]
     #[must_use]
     pub fn records(&self) -> bool {
         self.records.load(Relaxed)
     }
 
-    /// Where it goes.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Records packets of one run that is about to be sent; each ends with its ICRC.
+    /// Records the packets of a run before the run is sent; each packet ends with its ICRC.
     pub(crate) fn sent(&self, flow: &Flow, bytes: &[u8], stride: usize, comment: &str) {
         let time = now();
         let mut buffer = self.buffer.lock();
@@ -151,22 +153,22 @@ impl Capture {
         self.dirty.store(true, Relaxed);
     }
 
-    /// Records a packet without its ICRC that crosses or has crossed to another process directly;
-    /// the ICRC is made up. It left at `began`, of the trace's clock.
+    /// Records a packet sent directly to another process. The packet has no ICRC, so an ICRC is
+    /// computed. `began` is the time of the send, by the trace's clock.
     pub(crate) fn sent_directly(&self, flow: &Flow, packet: &[u8], began: u64) {
         let comment = "sent to its process directly";
         adverb_trace::packet_at(began, true, flow.src, flow.dst, packet, comment);
         self.put(Direction::Sent, comment, flow, 0, packet);
     }
 
-    /// Records a packet that has arrived, its ICRC stripped; `id` is the IPv4 identification that
-    /// made it right.
+    /// Records a received packet without its ICRC; `id` is the IPv4 identification for which the
+    /// ICRC was valid.
     pub(crate) fn received(&self, flow: &Flow, id: u16, packet: &[u8], comment: &str) {
         adverb_trace::packet(false, flow.src, flow.dst, packet, comment);
         self.put(Direction::Received, comment, flow, id, packet);
     }
 
-    /// Records bytes that have arrived as they are.
+    /// Records received bytes unchanged.
     pub(crate) fn received_raw(&self, flow: &Flow, id: u16, bytes: &[u8], comment: &str) {
         adverb_trace::packet(false, flow.src, flow.dst, without_icrc(bytes), comment);
         let mut buffer = self.buffer.lock();
@@ -174,9 +176,9 @@ impl Capture {
         self.dirty.store(true, Relaxed);
     }
 
-    /// Records a packet that crosses shared memory, and writes nothing: [`Capture::flush`] does.
-    /// `fill` is given a part of the buffer that has room for the payload, or for as much of it as
-    /// an IP packet holds, from its beginning on. Answers how many bytes wait to be written.
+    /// Records a packet through shared memory, without writing to the file: [`Capture::flush`]
+    /// does. `fill` gets a part of the buffer for the payload, or for the beginning of the payload
+    /// that fits into an IP packet. Returns the number of bytes not yet written.
     pub fn near(&self, packet: &NearPacket<'_>, fill: impl FnOnce(&mut [u8])) -> usize {
         let NearPacket { time, sent, comment, src, dst, headers, payload } = *packet;
         let direction = if sent { Direction::Sent } else { Direction::Received };
@@ -194,7 +196,7 @@ impl Capture {
         self.dirty.store(true, Relaxed);
     }
 
-    /// Writes what was recorded. Whoever records meanwhile waits for nothing.
+    /// Writes the recorded blocks. Concurrent recording threads do not wait.
     pub fn flush(&self) {
         if !self.dirty.swap(false, Relaxed) {
             return;
@@ -240,7 +242,7 @@ impl Output {
         match result {
             Ok(()) => self.written += len,
             Err(_) => {
-                // Half a block would make the whole file unreadable for some.
+                // Half a block would make the whole file unreadable for some readers.
                 let _ = file.as_file(|file| file.set_len(self.written));
                 self.file = None;
             }
@@ -255,13 +257,13 @@ impl fmt::Debug for Capture {
     }
 }
 
-/// Removes the file of an earlier capture, so that a new one may have its name. One that somebody
-/// still writes stays: the new one then takes another name.
+/// Removes the file of an earlier capture, so that a new capture can use the name. A file still
+/// being written stays; the new capture then takes another name.
 ///
 /// # Errors
-/// What is there is no capture, or the system's refusal. Nothing was removed.
+/// The file is not a capture, or the error of the system. Nothing was removed.
 pub fn make_room(path: &Path) -> io::Result<()> {
-    // Whoever put a pipe there does not hold this process up.
+    // Non-blocking, so that opening a pipe does not block this process.
     let mut file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -276,12 +278,12 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     }
     match file.try_lock() {
         Ok(()) => std::fs::remove_file(path),
-        // In use, or it cannot be told.
+        // In use, or the lock state is unknown.
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Ok(()),
     }
 }
 
-/// The first name that is free: `path`, then `path` with the process's number.
+/// Creates the first free name: `path`, then `path` with the process id.
 fn create_new(path: &Path) -> io::Result<(PathBuf, File)> {
     let pid = std::process::id();
     let names = std::iter::once(path.to_path_buf()).chain(
@@ -289,7 +291,7 @@ fn create_new(path: &Path) -> io::Result<(PathBuf, File)> {
     );
     let mut last = io::ErrorKind::AlreadyExists.into();
     for name in names {
-        // What programs send to each other is not for other users to read.
+        // Other users may not read the packets of programs.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
             Ok(file) => return Ok((name, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
@@ -311,7 +313,7 @@ fn numbered(path: &Path, number: String) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A packet as it is on the wire, but for its ICRC.
+/// A packet as on the wire, without its ICRC.
 fn without_icrc(packet: &[u8]) -> &[u8] {
     &packet[..packet.len().saturating_sub(icrc::ICRC_LEN)]
 }

@@ -1,5 +1,5 @@
 //! Blocks of a capture file (pcapng, draft-ietf-opsawg-pcapng): a section, one interface, packets.
-//! Little-endian; the section header says so.
+//! Little-endian, as stated in the section header.
 
 use super::frame::Near;
 
@@ -15,17 +15,17 @@ const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
-/// First bytes of every file.
+/// The first bytes of every file.
 pub(super) const MAGIC: [u8; 4] = SECTION.to_le_bytes();
 
-/// Which way a packet went, as `epb_flags` has it.
+/// The direction of a packet, as in `epb_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Received = 1,
     Sent = 2,
 }
 
-/// Appends a block, its body by `fill`.
+/// Appends a block; `fill` writes its body.
 fn block(out: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&kind.to_le_bytes());
@@ -52,7 +52,7 @@ fn end_of_options(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
 }
 
-/// What a file begins with: a section of unknown length and its one interface, times in
+/// The beginning of a file: a section of unknown length, and its one interface with times in
 /// nanoseconds.
 pub(super) fn start(out: &mut Vec<u8>, program: &str, comment: &str) {
     block(out, SECTION, |out| {
@@ -66,7 +66,7 @@ pub(super) fn start(out: &mut Vec<u8>, program: &str, comment: &str) {
     });
     block(out, INTERFACE, |out| {
         out.extend_from_slice(&LINKTYPE_RAW.to_le_bytes());
-        // Reserved, then no limit to a packet's length.
+        // Reserved, then no limit on the length of packets.
         out.extend_from_slice(&[0; 2 + 4]);
         option(out, IF_NAME, b"adverb");
         option(out, IF_TSRESOL, &[9]);
@@ -74,7 +74,7 @@ pub(super) fn start(out: &mut Vec<u8>, program: &str, comment: &str) {
     });
 }
 
-/// One packet; `time` in nanoseconds since 1970, the IP packet by `fill`.
+/// Appends one packet. `time` is in nanoseconds since 1970; `fill` writes the IP packet.
 pub(super) fn packet(
     out: &mut Vec<u8>,
     time: u64,
@@ -101,8 +101,8 @@ pub(super) fn packet(
     });
 }
 
-/// As [`packet`], of a packet that crosses shared memory, whose payload is by `fill`. The same
-/// block in a fraction of the time: its parts are put together before the buffer grows.
+/// As [`packet`], for a packet through shared memory with its payload written by `fill`. Makes the
+/// same block in a fraction of the time, because the parts are assembled before the buffer grows.
 pub(super) fn near(
     out: &mut Vec<u8>,
     time: u64,

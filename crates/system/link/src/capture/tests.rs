@@ -15,7 +15,7 @@ fn flow(src: &str, dst: &str) -> Flow {
     Flow { src: at(src), dst: at(dst), traffic_class: 0x2a, hop_limit: 0 }
 }
 
-/// Kind and body of each block; checks both lengths of each.
+/// The kind and the body of each block; checks both length fields of each.
 fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let mut all = Vec::new();
@@ -60,7 +60,7 @@ fn blocks_are_whole_and_headers_add_up() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// The sum of RFC 1071, right when it is all ones.
+/// The sum of RFC 1071; all ones for valid data.
 fn ones_sum(parts: &[&[u8]]) -> u32 {
     let mut sum = 0;
     for word in parts.iter().flat_map(|part| part.chunks(2)) {
@@ -85,8 +85,8 @@ fn no_file_is_written_to_that_exists() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// TRU-1, TRU-4: what was captured is for the own user, and a pipe that another put in its place
-/// holds nobody up.
+/// TRU-1, TRU-4: only the own user may read a capture, and a pipe put in its place by another user
+/// does not block this process.
 #[test]
 fn tru_1_captures_are_read_by_their_user() {
     use std::os::unix::fs::PermissionsExt;
@@ -110,7 +110,7 @@ fn room_is_made_by_removing_finished_captures_alone() {
     make_room(&path).unwrap();
     assert!(path.exists(), "removed while it is written");
     drop(capture);
-    // A program that another test starts has the file, and with it the lock, until its `exec`.
+    // A program being started by another test has the file, and so the lock, until its `exec`.
     for _ in 0..1000 {
         make_room(&path).unwrap();
         if !path.exists() {
@@ -156,7 +156,8 @@ fn a_device_without_room_ends_the_capture_only() {
     capture.flush();
 }
 
-/// CAP-1: a packet of shared memory is an IP packet; of a longer one the end is left out.
+/// CAP-1: a packet through shared memory is recorded as an IP packet; the end of a longer packet is
+/// left out.
 #[test]
 fn cap_1_packets_of_shared_memory_are_ip_packets() {
     let directory = scratch("near");

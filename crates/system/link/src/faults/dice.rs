@@ -1,8 +1,8 @@
-//! Draws that depend on nothing but their arguments, and the bit they damage.
+//! Random draws that depend only on their arguments, and the damaged bit.
 
 use super::rules::Rate;
 
-/// What is drawn for, so that draws for one packet do not go together.
+/// The purpose of a draw, so that the draws for one packet are independent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Drop = 1,
@@ -15,12 +15,12 @@ pub(super) enum Kind {
     Mark,
 }
 
-/// The dice of one packet.
+/// The random numbers of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// Of the `count`-th request or response for the `nth` queue pair.
+    /// For the `count`-th request or response to the `nth` queue pair.
     pub(super) fn new(seed: u64, nth: u32, response: bool, count: u64) -> Self {
         let kind = mix(u64::from(nth) << 1 | u64::from(response));
         Dice(mix(mix(seed ^ kind) ^ count))
@@ -45,11 +45,11 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Byte of the BTH that the ICRC does not cover (FECN, BECN and reserved bits).
+/// The byte of the BTH not covered by the ICRC (FECN, BECN and reserved bits).
 const UNCOVERED: usize = 4;
 
-/// A copy of a packet, BTH through ICRC, with one bit flipped: the one `draw` names, which the ICRC
-/// covers.
+/// A copy of a packet, BTH through ICRC, with one flipped bit. `draw` selects the bit among the
+/// bits covered by the ICRC.
 pub(crate) fn flipped(packet: &[u8], draw: u64) -> Vec<u8> {
     let mut copy = packet.to_vec();
     let mut at = (draw >> 3) as usize % copy.len();

@@ -1,19 +1,24 @@
-//! Faults on request: packets that arrive are dropped, repeated, reordered, delayed or damaged.
+//! Faults on request: arriving packets are dropped, duplicated, reordered, delayed or damaged.
 //!
-//! Faults strike where packets enter, after the ICRC was checked and before the queue pair sees
-//! them, whichever way they came: over UDP, or from another process of this host directly. Whoever
-//! has no rules pays one branch a packet. A carrier without UDP packets has rules of its own at
-//! work, with packets of its own ([`Faults::judge_as`]); it damages none.
+//! Faults apply where packets enter, after the ICRC check and before the queue pair sees the
+//! packets. This holds for packets over UDP and for packets directly from another process of this
+//! host. Without rules, the cost is one branch for each packet. A carrier without UDP packets has
+//! its own instance of the rules, with its own type of packets ([`Faults::judge_as`]); it damages
+//! no packets.
 //!
-//! # What repeats
+//! # Repeatability
 //!
-//! Whether a packet is hit depends on the seed, on the queue pair it is for (by the order of
-//! creation in its process, as numbers are random), on whether it is a request or a response, and
-//! on how many of these the queue pair was sent before: not on the clock and not on threads. So the
-//! k-th request that reaches the n-th queue pair meets the same fate in every run. Which packet is
-//! the k-th is the program's doing, and the protocol's: retransmissions after a timeout, and
-//! acknowledgements that coalesce, shift the count. Exchanges without either (UC and UD from one
-//! sender; RC in lockstep) repeat exactly.
+//! The fault of a packet depends on:
+//!
+//! * the seed,
+//! * the receiving queue pair, by its order of creation in its process, because numbers are random,
+//! * whether the packet is a request or a response,
+//! * the number of such packets sent to the queue pair before.
+//!
+//! It does not depend on the clock or on threads. So the k-th request reaching the n-th queue pair
+//! has the same fault in every run. Which packet is the k-th depends on the program, and on the
+//! protocol: retransmissions after a timeout and coalesced acknowledgements shift the count.
+//! Exchanges without either (UC and UD from one sender; RC in lockstep) repeat exactly.
 
 mod dice;
 mod queue;
@@ -33,23 +38,24 @@ use dice::{Dice, Kind};
 use queue::Queue;
 pub use rules::{Delay, DelayQp, DropPsn, PacketFaults, Rate, Target};
 
-/// How long a packet that was to be overtaken waits when none follows.
+/// How long an overtaken packet waits if no later packet follows.
 const OVERTAKEN: Duration = Duration::from_millis(2);
-/// At most so many packets overtake it.
+/// The largest number of packets that overtake it.
 const MOST_OVERTAKE: u64 = 3;
-/// Packets held at most; what comes beyond is not held.
+/// The largest number of delayed packets; further packets are not delayed.
 const MOST_HELD: usize = 16384;
-/// The bits of the traffic class that say whether a packet may be marked, and that it was.
+/// The bits of the traffic class for ECN: whether a packet may be marked, and whether it was.
 const ECN: u8 = 3;
-/// No packet is held.
+/// No packet is delayed.
 const NEVER: u64 = u64::MAX;
 
-/// The rules at work. `P` is a packet that is held.
+/// The active rules. `P` is the type of a delayed packet.
 pub struct Faults<P = OwnedPacket> {
     rules: PacketFaults,
     epoch: Instant,
     state: Mutex<State<P>>,
-    /// When the first held packet is due, nanoseconds since `epoch`; may be early.
+    /// The time at which the first delayed packet is due, in nanoseconds since `epoch`; may be too
+    /// early.
     due: AtomicU64,
 }
 
@@ -58,56 +64,56 @@ struct State<P> {
     held: usize,
 }
 
-/// What the rules look at.
+/// The properties of a packet used by the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// The queue pair that the packet is for.
+    /// The receiving queue pair.
     pub qpn: u32,
-    /// Its packet sequence number.
+    /// The packet sequence number.
     pub psn: u32,
-    /// It answers a request.
+    /// The packet answers a request.
     pub response: bool,
-    /// A switch may mark it (ECN).
+    /// A switch may mark the packet (ECN).
     pub may_be_marked: bool,
 }
 
-/// What is remembered of a queue pair.
+/// The state of a queue pair.
 struct QpState<P> {
-    /// The how manieth of the process, from 1.
+    /// The index in the order of creation in the process, from 1.
     nth: u32,
-    /// Requests and responses seen.
+    /// The numbers of requests and responses seen.
     seen: [u64; 2],
-    /// Which of the PSN rules have struck.
+    /// Which of the PSN rules have applied.
     struck: Vec<bool>,
     queue: Queue<P>,
 }
 
-/// What befalls a packet.
+/// The faults of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    /// It is lost.
+    /// The packet is lost.
     pub dropped: bool,
-    /// By a rule that names its PSN.
+    /// By a rule with the packet's PSN.
     pub by_psn: bool,
-    /// A draw that says which bit is damaged.
+    /// A random number that determines the damaged bit.
     pub damaged: Option<u64>,
-    /// It comes twice.
+    /// The packet arrives twice.
     pub doubled: bool,
-    /// Held until so many later packets have passed.
+    /// Delayed until this many later packets have passed.
     pub overtaken: Option<u64>,
-    /// Held for so long.
+    /// Delayed for this time.
     pub delayed: Option<Duration>,
     /// Marked (ECN).
     pub marked: bool,
 }
 
-/// What is to be done with a packet.
+/// What to do with a packet.
 pub struct Ruling<P> {
-    /// What befalls it.
+    /// The faults of the packet.
     pub fault: Fault,
-    /// How often it is given to the sink now.
+    /// How often to give the packet to the sink now.
     pub copies: usize,
-    /// Packets it has overtaken, to be given to the sink after it.
+    /// Earlier packets overtaken by this packet, to be given to the sink after it.
     pub after: Vec<P>,
 }
 
@@ -123,13 +129,13 @@ impl Head {
 }
 
 impl Fault {
-    /// The packet as it goes on.
+    /// The packet with its ECN mark, if any.
     pub(crate) fn mark<'a>(&self, packet: &RxPacket<'a>) -> RxPacket<'a> {
         let bits = if self.marked { ECN } else { 0 };
         RxPacket { traffic_class: packet.traffic_class | bits, ..*packet }
     }
 
-    /// Does nothing befall it?
+    /// Whether the packet has no fault.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Fault::default()
@@ -162,28 +168,28 @@ impl fmt::Display for Fault {
 }
 
 impl Faults {
-    /// Decides on a packet whose ICRC was right. One for an unknown queue pair passes.
+    /// Decides on a packet with a valid ICRC. A packet for an unknown queue pair passes.
     pub(crate) fn judge(&self, packet: &RxPacket<'_>) -> Ruling<OwnedPacket> {
         self.judge_as(&Head::of(packet), |fault| OwnedPacket::keep(&fault.mark(packet)))
     }
 }
 
 impl<P> Faults<P> {
-    /// Rules, and no queue pair yet.
+    /// Rules without queue pairs.
     #[must_use]
     pub fn new(rules: PacketFaults) -> Self {
         let state = Mutex::new(State { qps: HashMap::new(), held: 0 });
         Faults { rules, epoch: Instant::now(), state, due: AtomicU64::new(NEVER) }
     }
 
-    /// A queue pair was created, the `nth` of its process.
+    /// Adds a queue pair, the `nth` of its process.
     pub fn add_qp(&self, qpn: u32, nth: u32) {
         let struck = vec![false; self.rules.drop_psn.len()];
         let qp = QpState { nth, seen: [0; 2], struck, queue: Queue::default() };
         self.state.lock().qps.insert(qpn, qp);
     }
 
-    /// A queue pair is gone; what was held for it goes with it.
+    /// Removes a queue pair and its delayed packets.
     pub fn remove_qp(&self, qpn: u32) {
         let mut state = self.state.lock();
         if let Some(qp) = state.qps.remove(&qpn) {
@@ -195,7 +201,7 @@ impl<P> Faults<P> {
         nanos(self.epoch.elapsed())
     }
 
-    /// Decides on a packet; `keep` makes one that can be held. A packet for an unknown queue pair
+    /// Decides on a packet; `keep` makes the copy to delay. A packet for an unknown queue pair
     /// passes.
     pub fn judge_as(&self, head: &Head, keep: impl Fn(&Fault) -> P) -> Ruling<P> {
         let mut state = self.state.lock();
@@ -225,8 +231,8 @@ impl<P> Faults<P> {
         Ruling { fault: Fault { overtaken: None, delayed: None, ..fault }, copies, after }
     }
 
-    /// Decides on something that no packet carries. What is dropped is not counted: a packet is to
-    /// carry it instead, and meets the same fate.
+    /// Decides on a message that is not in a packet. A drop is not counted: the caller sends the
+    /// message in a packet instead, which then gets the same fault.
     pub fn draw(&self, head: &Head) -> Fault {
         let mut state = self.state.lock();
         let Some(qp) = state.qps.get_mut(&head.qpn) else { return Fault::default() };
@@ -238,7 +244,7 @@ impl<P> Faults<P> {
         fault
     }
 
-    /// Takes out the held packets of which `is_one` says so, whatever their time.
+    /// Removes the delayed packets for which `is_one` is true, whether due or not.
     pub fn release_if(&self, is_one: impl Fn(&P) -> bool) -> Vec<P> {
         let mut state = self.state.lock();
         let State { qps, held } = &mut *state;
@@ -248,7 +254,7 @@ impl<P> Faults<P> {
         out
     }
 
-    /// Takes out the packets whose time has come.
+    /// Removes the packets that are due.
     pub fn release(&self) -> Vec<P> {
         if self.due.load(Relaxed) == NEVER {
             return Vec::new();
@@ -270,7 +276,7 @@ impl<P> Faults<P> {
         out
     }
 
-    /// Time until [`Faults::release`] has something to give; `None` when nothing is held.
+    /// The time until [`Faults::release`] has a packet; `None` if no packet is delayed.
     pub fn due_in(&self) -> Option<Duration> {
         let due = self.due.load(Relaxed);
         (due != NEVER).then(|| Duration::from_nanos(due.saturating_sub(self.now())))
@@ -278,7 +284,7 @@ impl<P> Faults<P> {
 }
 
 impl<P> QpState<P> {
-    /// Counts the packet and draws what befalls it.
+    /// Counts the packet and draws its faults.
     fn draw(&mut self, rules: &PacketFaults, head: &Head) -> Fault {
         let count = &mut self.seen[usize::from(head.response)];
         *count += 1;
@@ -315,7 +321,8 @@ impl<P> QpState<P> {
         fault
     }
 
-    /// Each rule strikes once at each queue pair that it is for; of several that fit, one a packet.
+    /// Whether a PSN rule drops the packet. Each rule applies once for each queue pair. If several
+    /// rules match, one of them applies for each packet.
     fn psn_strikes(&mut self, rules: &PacketFaults, head: &Head) -> bool {
         let mut left = rules.drop_psn.iter().zip(&mut self.struck).filter(|(rule, struck)| {
             !**struck && rule.psn == head.psn && rule.at.is_none_or(|at| at.is(head.qpn, self.nth))

@@ -1,9 +1,8 @@
-//! What the rules are.
+//! The rules.
 
 use std::time::Duration;
 
-/// How many of a number of packets: parts in a billion, so that hundredths of a percent and less
-/// are exact.
+/// A share of packets in parts per billion, so that hundredths of a percent and less are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u32);
 
@@ -13,23 +12,23 @@ impl Rate {
     /// Every packet.
     pub const ALWAYS: Rate = Rate(1_000_000_000);
 
-    /// That many in a billion; `None` above a billion.
+    /// This many parts per billion; `None` above a billion.
     pub const fn per_billion(parts: u32) -> Option<Rate> {
         if parts <= Rate::ALWAYS.0 { Some(Rate(parts)) } else { None }
     }
 
-    /// Parts in a billion.
+    /// Parts per billion.
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// How long packets are held: at least `mean - spread`, at most `mean + spread`, all values alike.
+/// A range of delays: from `mean - spread` to `mean + spread`, equally distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// Middle of the range.
+    /// The middle of the range.
     pub mean: Duration,
-    /// Half its width, no more than `mean`.
+    /// Half the width of the range, at most `mean`.
     pub spread: Duration,
 }
 
@@ -38,7 +37,7 @@ pub struct Delay {
 pub enum Target {
     /// By its number.
     Qpn(u32),
-    /// By the order of creation in its process, from 1.
+    /// By its order of creation in the process, from 1.
     Nth(u32),
 }
 
@@ -48,54 +47,56 @@ impl Target {
     }
 }
 
-/// Drops the first packet with this PSN, request or response, that reaches a queue pair.
+/// Drops the first packet with this PSN, request or response, to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropPsn {
     /// The packet sequence number, 24 bits.
     pub psn: u32,
-    /// The queue pair; each one, once, when `None`.
+    /// The queue pair; `None`: each queue pair, once.
     pub at: Option<Target>,
 }
 
-/// Holds every packet that reaches a queue pair.
+/// Delays every packet to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayQp {
-    /// The how manieth of its process, from 1.
+    /// The queue pair, by its order of creation in the process, from 1.
     pub nth: u32,
-    /// For so long.
+    /// The delay.
     pub time: Duration,
 }
 
-/// What befalls packets that arrive. See [`Config::faults`](crate::Config::faults).
+/// The faults of arriving packets. See [`Config::faults`](crate::Config::faults).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketFaults {
-    /// What the draws begin with.
+    /// The seed of the random draws.
     pub seed: u64,
-    /// All but the drops by PSN end with that many requests, and that many responses, that reached
-    /// a queue pair. The last acknowledgement of a program that goes away is never sent again, so
-    /// losing it fails a peer that waits for it.
+    /// All faults except drops by PSN apply only to the first `first` requests and the first
+    /// `first` responses to a queue pair. The reason: a program that ends never repeats its last
+    /// acknowledgement, so losing it fails a waiting peer.
     pub first: Option<u64>,
-    /// Dropped.
+    /// The share of dropped packets.
     pub drop: Rate,
-    /// Delivered twice.
+    /// The share of packets delivered twice.
     pub dup: Rate,
-    /// Held until one to three later packets of the same queue pair have passed (or, if none
-    /// follows, 2 ms).
+    /// The share of packets delayed until one to three later packets of the same queue pair have
+    /// passed, or for 2 ms if no packet follows.
     pub reorder: Rate,
-    /// One bit flipped before the ICRC is checked, so that the check drops them.
+    /// The share of packets with one bit flipped before the ICRC check, which then drops the
+    /// packet.
     pub corrupt: Rate,
-    /// Held for a time, all of them; the order of a queue pair's packets stays.
+    /// The delay of all packets; the packets of a queue pair keep their order.
     pub delay: Option<Delay>,
-    /// Marked as by a switch whose queue is long (ECN), if they may be.
+    /// The share of packets marked (ECN) as by a switch with a long queue, among packets that may
+    /// be marked.
     pub ecn: Rate,
-    /// Held for a time, those of some queue pairs.
+    /// The delays of single queue pairs.
     pub delay_qp: Vec<DelayQp>,
-    /// Dropped by their PSN.
+    /// The drops by PSN.
     pub drop_psn: Vec<DropPsn>,
 }
 
 impl PacketFaults {
-    /// Whether no packet is touched.
+    /// Whether no packet is affected.
     pub fn is_none(&self) -> bool {
         *self == PacketFaults { seed: self.seed, first: self.first, ..PacketFaults::default() }
     }

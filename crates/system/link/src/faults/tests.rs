@@ -40,7 +40,7 @@ fn psn_of(packet: &OwnedPacket) -> u32 {
     u32::from_be_bytes([0, bytes[9], bytes[10], bytes[11]])
 }
 
-/// What befell packets 0 to `count`, and the PSNs in the order in which they came through.
+/// The faults of packets 0 to `count`, and the PSNs in the order of arrival.
 fn pass(faults: &Faults, opcode: u8, count: u32) -> (Vec<Fault>, Vec<u32>) {
     let mut order = Vec::new();
     let fates = (0..count).map(|psn| {
@@ -126,7 +126,7 @@ fn overtaken_packets_come_a_little_later_and_none_is_lost() {
     let (fates, mut order) = pass(&faults, SEND, 1000);
     assert!(fates.iter().any(|f| f.overtaken.is_some()));
     assert!(!order.is_sorted(), "nothing was reordered");
-    // The last ones have nobody to overtake them: their time runs out.
+    // No packets overtake the last ones, so the last ones wait for their time.
     std::thread::sleep(OVERTAKEN);
     order.extend(faults.release().iter().map(psn_of));
     assert_eq!(faults.due_in(), None);
@@ -169,7 +169,7 @@ fn a_psn_is_dropped_once_for_each_rule_and_queue_pair() {
     let faults = faults(rules);
     let arrive = |psn| faults.judge(&packet(&bytes(SEND, psn))).copies;
     assert_eq!([3, 3, 3, 5, 5, 6, 7].map(arrive), [0, 0, 1, 0, 1, 1, 1]);
-    // A queue pair made anew is another one.
+    // A queue pair created anew is a different queue pair.
     faults.remove_qp(QPN);
     faults.add_qp(QPN, 2);
     assert_eq!([3, 3, 5, 6, 6].map(arrive), [0, 1, 0, 0, 1]);
@@ -197,7 +197,8 @@ fn one_bit_is_flipped_and_never_one_that_the_icrc_leaves_out() {
     }
 }
 
-/// FLT-3: packets that may be marked are, at the rate, also those that are held; others are not.
+/// FLT-3: packets that may be marked are marked at the rate, also delayed packets; other packets
+/// are not.
 #[test]
 fn packets_that_may_be_are_marked() {
     let marking = || PacketFaults { seed: 7, ecn: rate(30), ..PacketFaults::default() };
@@ -224,7 +225,7 @@ fn packets_that_may_be_are_marked() {
     assert_eq!(held.release().first().map(|kept| kept.packet().traffic_class), Some(0xbb));
 }
 
-/// FLT-4: one queue pair's packets are held, another's are not, and the order stays.
+/// FLT-4: one queue pair's packets are delayed, another's are not, and the order stays.
 #[test]
 fn one_queue_pair_is_delayed() {
     let rule = DelayQp { nth: 2, time: Duration::from_millis(3) };

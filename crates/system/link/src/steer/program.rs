@@ -1,21 +1,21 @@
-//! The program itself, as the kernel runs it over the UDP payload, thus from the BTH on.
+//! The BPF program. The kernel runs it over the UDP payload, so offsets count from the BTH.
 
 use adverb_wire::{Bth, Deth};
 
 use adverb_local::{MAD_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot};
 use adverb_os::sys::Insn;
 
-/// Where a MAD begins.
+/// The offset of a MAD.
 const MAD: u32 = (Bth::LEN + Deth::LEN) as u32;
 /// The word with the management class, and the class of the communication manager (IBTA 13.4.4).
 const CLASS: u32 = MAD;
 const CM_CLASS: u32 = 7;
-/// The word with the attribute, which says what message it is (IBTA 16.7.3).
+/// The word with the attribute, which is the kind of the message (IBTA 16.7.3).
 const ATTRIBUTE: u32 = MAD + 16;
 const REQ: u32 = 0x10;
 const SIDR_REQ: u32 = 0x17;
 const SIDR_REP: u32 = 0x18;
-/// The communication id of whom a message is for; in an answer to a lookup it is the first.
+/// The receiver's communication id in a message; in a reply to a lookup it is the first id.
 const REMOTE_ID: u32 = MAD + 28;
 const REQUEST_ID: u32 = MAD + 24;
 
@@ -26,13 +26,13 @@ const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const IF_EQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const RETURN_A: u16 = (libc::BPF_RET | 0x10) as u16;
-/// Past the end of every group: the kernel's hash decides.
+/// Past the end of every group, so that the kernel's hash decides.
 const ANYBODY: Insn = Insn(RETURN, 0, 0, u32::MAX);
 
-/// Probes by their PSN, slots by the table, MADs by the slot in the communication id that they
-/// bring back, everything else by the kernel's hash, which it falls back to when the index is out
-/// of range. A request names a service in place of an id: the hash chooses, and who gets it hands
-/// it on.
+/// Steers probes by their PSN, other packets by the slot in their QPN, and MADs by the slot in the
+/// receiver's communication id. The kernel's hash decides for everything else, because the kernel
+/// falls back to the hash if the index is out of range. A request has a service instead of an id:
+/// the hash chooses a process, which forwards the request.
 pub(super) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
     let mut code = vec![
         Insn(LOAD, 0, 0, 4),
@@ -44,7 +44,7 @@ pub(super) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
         Insn(IF_EQ, 2, 0, MAD_QPN),
         Insn(SHIFT, 0, 0, SLOT_SHIFT),
         Insn(JUMP, 0, 0, 14),
-        // A MAD: of the communication manager?
+        // Whether the MAD is of the communication manager.
         Insn(LOAD, 0, 0, CLASS),
         Insn(SHIFT, 0, 0, 16),
         Insn(AND, 0, 0, 0xff),

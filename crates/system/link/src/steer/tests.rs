@@ -4,7 +4,7 @@ use adverb_cm::mad::{Apr, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, Sid
 use adverb_local::{self as slot, SLOT_BITS};
 use adverb_os::sys::Insn;
 
-/// Runs the few instructions the program is made of, as the kernel does.
+/// Runs the instructions used by the program, as the kernel does.
 fn run(code: &[Insn], packet: &[u8]) -> u32 {
     let (mut a, mut at) = (0u32, 0);
     loop {
@@ -41,7 +41,7 @@ fn program_maps_slots_probes_and_strangers() {
     assert_eq!(run(&code, &packet((1022 << 14) | 7, 9)), 2);
     assert_eq!(run(&code, &packet(513 << 14, 9)), 0);
     assert_eq!(run(&code, &packet(514 << 14, 9)), u32::MAX);
-    // The kernel's answer for a packet that ends before what is read: it is too short for a MAD.
+    // The kernel's answer for a packet that ends before the loaded word: too short for a MAD.
     assert_eq!(run(&code, &packet(1, 9)), 0);
     assert_eq!(run(&code, &packet(0xff_ffff, 9)), u32::MAX);
     assert_eq!(run(&code, &packet(PROBE_QPN, 17)), 17);
@@ -63,7 +63,7 @@ fn probe_survives_the_wire() {
     assert_eq!(Probe::parse(&bytes[..bytes.len() - 1]), None);
 }
 
-/// A MAD as queue pair 1 gets it.
+/// A MAD as received by queue pair 1.
 fn mad(message: Message) -> Vec<u8> {
     let mut packet = packet(1, 9);
     packet.extend([0; 8]);
@@ -71,7 +71,7 @@ fn mad(message: Message) -> Vec<u8> {
     packet
 }
 
-/// RCM-12: what a MAD brings back decides, as the communication manager reads it.
+/// RCM-12: the communication id in a MAD decides, as in the communication manager.
 #[test]
 fn rcm_12_mads_are_steered_to_the_process_that_they_answer() {
     let code = program(&[(1, 4), (1022, 2), (513, 0)]);
@@ -95,7 +95,7 @@ fn rcm_12_mads_are_steered_to_the_process_that_they_answer() {
             assert_eq!(run(&code, &packet), index, "slot {slot}");
         }
     }
-    // Requests ask for a service, and what a REJ without an id is for nobody knows.
+    // Requests name a service, and a REJ without an id has no known receiver.
     let service_id = 1 << 54 | 513 << 22;
     for message in [
         Message::from(Req { local_id, service_id, ..Req::default() }),
@@ -104,7 +104,7 @@ fn rcm_12_mads_are_steered_to_the_process_that_they_answer() {
     ] {
         assert_eq!(run(&code, &mad(message)), u32::MAX);
     }
-    // Another class of management.
+    // Another management class.
     let mut other = mad(Rtu { local_id, remote_id: local_id, ..Rtu::default() }.into());
     other[21] = 3;
     assert_ne!(run(&code, &other), 4);

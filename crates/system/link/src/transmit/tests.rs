@@ -8,7 +8,7 @@ use crate::{Config, RxBuffers, RxFrom};
 
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Ports beside those of the other tests.
+/// Ports different from the other tests'.
 fn link(offset: u16) -> UdpLink {
     let port = 32000 + (std::process::id() % 80) as u16 * 8 + offset;
     let local_ports = crate::LocalPorts::Any;
@@ -22,7 +22,7 @@ fn a_refused_run_is_sent_packet_by_packet() {
     let local = a.add_address(IP, 0).unwrap();
     let at = b.add_address(IP, 0).unwrap();
     let socket = a.socket(local).unwrap();
-    // A socket without checksums cannot segment: the kernel answers EINVAL to UDP_SEGMENT.
+    // A socket without checksums cannot segment: the kernel answers UDP_SEGMENT with EINVAL.
     sys::set_option(&socket.fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, b.port()));
     let qpn = (u32::from(b.local().slots()[0]) << SLOT_SHIFT).to_be_bytes();
@@ -46,7 +46,7 @@ fn a_refused_run_is_sent_packet_by_packet() {
         assert!(p.bytes[12..].iter().all(|&byte| byte == p.bytes[11]));
         psns.push(p.bytes[11]);
     };
-    // A loaded machine brings them after the send.
+    // On a loaded machine the packets arrive some time after the send.
     let (mut came, until) = (0, std::time::Instant::now() + std::time::Duration::from_secs(30));
     while came < 10 && std::time::Instant::now() < until {
         came += b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut sink);
@@ -59,7 +59,7 @@ fn a_refused_run_is_sent_packet_by_packet() {
 
 #[test]
 fn identifications_count_within_a_run() {
-    // What leaves as one run is read here as the joined bytes, with the ICRC each packet was given.
+    // The staged bytes of one run, with the ICRC given to each packet.
     let a = link(2);
     let local = a.add_address(IP, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, 9));

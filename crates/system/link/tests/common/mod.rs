@@ -1,4 +1,4 @@
-//! What the tests share: links on ports of their own, a background receiver, packets.
+//! Shared by the tests: links on their own ports, a background receiver, packets.
 #![allow(dead_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,20 +20,20 @@ use adverb_local::{SLOT_SHIFT, Slot};
 pub const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub const V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
 
-/// A port no other test of this run uses; below the ephemeral ones.
+/// A port not used by another test of this run; below the ephemeral ports.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let base = 20000 + (std::process::id() % 400) as u16 * 30;
     base + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One machine stands for several, with their ports and addresses.
+/// A configuration in which one machine plays several, with their ports and addresses.
 pub fn config(port: u16) -> Config {
     let local_ports = adverb_link::LocalPorts::Any;
     Config { port, local_ports, ..Config::default() }
 }
 
-/// A link with a slot of its own.
+/// A link with its own slot.
 pub fn open(config: Config) -> UdpLink {
     let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let seed = u64::from(nanos) ^ u64::from(std::process::id()) << 32;
@@ -51,7 +51,7 @@ pub struct Got {
     pub bytes: Vec<u8>,
 }
 
-/// A member of the group that shares a port: a link with a thread that receives and maintains.
+/// A member of the group sharing a port: a link with a thread that receives and maintains.
 pub struct Member {
     pub link: Arc<UdpLink>,
     pub got: Arc<Mutex<Vec<Got>>>,
@@ -101,7 +101,7 @@ impl Member {
         self.link.local().slots()[0]
     }
 
-    /// Waits until that many packets came, and takes them.
+    /// Waits until `count` packets have arrived, and takes the packets.
     pub fn take(&self, count: usize) -> Vec<Got> {
         assert!(
             wait(|| self.got.lock().unwrap().len() >= count),
@@ -125,7 +125,7 @@ impl Drop for Member {
     }
 }
 
-/// Waits half a minute at most for something to become true.
+/// Waits at most 30 seconds until `done` returns true.
 pub fn wait(mut done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -162,7 +162,7 @@ pub fn push(batch: &mut TxBatch, link: &UdpLink, route: &Route, qpn: u32, psn: u
     });
 }
 
-/// The bytes such a packet has at the receiver.
+/// The bytes of such a packet at the receiver.
 pub fn expected(qpn: u32, psn: u32, len: usize) -> Vec<u8> {
     let mut bytes = bth(qpn, psn).to_vec();
     bytes.extend((0..len).map(|at| pattern(psn, at)));
@@ -170,8 +170,8 @@ pub fn expected(qpn: u32, psn: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Takes the name of a slot that nobody has, or has any more, and does nothing there: the slot is
-/// nobody's, and no other test's link gets it meanwhile.
+/// Holds the name of a free slot without using it: the slot stays without an owner, and no other
+/// test's link gets it meanwhile.
 pub fn keep_free(slot: Slot) -> Option<Line> {
     Line::holding(&slot_name(slot), SockType::SeqPacket).ok()
 }
@@ -181,8 +181,7 @@ pub fn slot_name(slot: Slot) -> String {
     format!("adverb-{}-{slot}", nix::unistd::geteuid())
 }
 
-/// A connection, or a listener, at an abstract name, made without the link: what any program can
-/// make.
+/// A connection, or a listener, at an abstract name, made without the link, as any program can.
 pub struct Line(pub OwnedFd);
 
 impl Line {
@@ -190,21 +189,21 @@ impl Line {
         socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap()
     }
 
-    /// Connects to whoever listens there.
+    /// Connects to the listener of a name.
     pub fn to(name: &str) -> nix::Result<Line> {
         let fd = Line::socket(SockType::SeqPacket);
         connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap())?;
         Ok(Line(fd))
     }
 
-    /// Listens there.
+    /// Listens at a name.
     pub fn at(name: &str) -> nix::Result<Line> {
         let line = Line::holding(name, SockType::SeqPacket)?;
         listen(&line.0, Backlog::new(8).unwrap()).unwrap();
         Ok(line)
     }
 
-    /// Holds the name, and does nothing there.
+    /// Holds a name without listening.
     pub fn holding(name: &str, kind: SockType) -> nix::Result<Line> {
         let fd = Line::socket(kind);
         bind(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap())?;
@@ -216,21 +215,22 @@ impl Line {
         nix::sys::socket::send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)
     }
 
-    /// Sends a message with a descriptor, several times over.
+    /// Sends a message with descriptors.
     pub fn send_fds(&self, bytes: &[u8], fds: &[RawFd]) -> nix::Result<usize> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let rights = [ControlMessage::ScmRights(fds)];
         sendmsg::<()>(self.0.as_raw_fd(), &[std::io::IoSlice::new(bytes)], &rights, flags, None)
     }
 
-    /// A connection that somebody made to this listener, if there is one.
+    /// Accepts a connection, if one is waiting.
     pub fn taken(&self) -> Option<Line> {
         let listener = UnixListener::from(self.0.try_clone().unwrap());
         listener.set_nonblocking(true).unwrap();
         listener.accept().ok().map(|(line, _)| Line(line.into()))
     }
 
-    /// What was sent over this connection, if anything was; `Some(0)` at its end.
+    /// Receives a message of this connection, if there is one; `Some(0)` at the end of the
+    /// connection.
     pub fn received(&self) -> Option<usize> {
         nix::sys::socket::recv(self.0.as_raw_fd(), &mut [0; 65536], MsgFlags::MSG_DONTWAIT).ok()
     }

@@ -1,5 +1,5 @@
-//! Processes of other users: this test binary, started again. Its test `the_other` does what `ROLE`
-//! says.
+//! Processes of other users: this test binary, started again. The test `the_other` performs the
+//! role in `ROLE`.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -20,19 +20,19 @@ pub struct Other {
 }
 
 impl Other {
-    /// Starts one, which speaks when it is ready.
+    /// Starts a process, which prints a line when ready.
     pub fn start(uid: u32, role: &str) -> Other {
         Other::start_as(uid, role, 0o755)
     }
 
-    /// The same for a file with these rights.
+    /// As [`Other::start`], for an executable with these rights.
     pub fn start_as(uid: u32, role: &str, mode: u32) -> Other {
         assert!(
             nix::unistd::geteuid().is_root(),
             "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-link`)"
         );
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // A copy, as the other user may not be allowed into the build tree.
+        // A copy, because the other user may not have access to the build tree.
         let name = format!("adverb-trust-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let exe = std::env::temp_dir().join(name);
         std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
@@ -44,7 +44,7 @@ impl Other {
         command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = loop {
             match command.spawn() {
-                // Another thread forks just now, with the copy open for writing.
+                // Another thread is forking while the copy is open for writing.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
                     std::thread::yield_now()
                 }
@@ -86,7 +86,7 @@ pub fn say(what: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// What the test asks next; `None` when it is over.
+/// The next request of the test; `None` at the end.
 pub fn asked() -> Option<String> {
     let mut line = String::new();
     (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())

@@ -30,7 +30,7 @@ fn cut_and_unknown_messages_are_refused() {
     let mut other = whole.clone();
     other[7] ^= 1;
     assert_eq!(parse(&other), None, "another version");
-    // A length beyond the end gives one error and ends.
+    // A length beyond the end gives one error, and no further item.
     let items: Vec<_> = packets(&[9, 0, 1, 2]).map(|item| item.is_err()).collect();
     assert_eq!(items, [true]);
 }
@@ -57,7 +57,7 @@ fn a_greeting_survives_the_way() {
     assert_eq!(Hello::parse(&other), None, "another version");
 }
 
-/// TRU-3: what is kept of a greeting is bounded by the number of slots.
+/// TRU-3: the data kept from a greeting is bounded by the number of slots.
 #[test]
 fn a_greeting_names_slots_that_there_are() {
     let hello = |slots: Vec<Slot>| Hello { nonce: 1, wants_answer: false, mtu: 4096, slots };

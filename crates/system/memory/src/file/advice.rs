@@ -1,9 +1,9 @@
-//! `madvise`, answered for the file's pages as for private memory.
+//! `madvise` for pages of the file, with the effects for private memory.
 //!
-//! On private memory `MADV_DONTNEED` makes zeroes of the pages, and allocators count on it; on
-//! shared memory it does nothing of the kind. So the preload of `adverb run` has the program's
-//! advice come here first. It runs under the locks of allocators: it takes the table's lock alone,
-//! and allocates nothing.
+//! On private memory `MADV_DONTNEED` zeroes the pages, and allocators depend on this. On shared
+//! memory it does not. So the preload of `adverb run` passes the program's advice to this file
+//! first. The code runs under the locks of allocators: it takes only the table's lock, and
+//! allocates nothing.
 use super::SharedFile;
 use crate::maps::Vma;
 use crate::sys::{self, At};
@@ -11,11 +11,11 @@ use std::ffi::c_int;
 
 /// `MADV_DONTNEED_LOCKED`.
 const DONTNEED_LOCKED: c_int = 24;
-/// `MADV_GUARD_INSTALL` (Linux 6.13): the pages go, and what is there when the guard goes is
+/// `MADV_GUARD_INSTALL` (Linux 6.13): discards the pages. After removal of the guard they read as
 /// zeroes.
 const GUARD_INSTALL: c_int = 102;
-/// Ranges that are told apart at a fork: more than one for each block. Room that nobody touches
-/// costs nothing.
+/// The number of ranges with their own advice for a fork: more than one for each block. Untouched
+/// room costs nothing.
 const RANGES: usize = 1 << 14;
 
 /// What a child gets of a range.
@@ -27,8 +27,8 @@ pub(super) enum InChild {
     Zeroes,
 }
 
-/// What the program asked for its children, by where the memory is in the file: a mapping that is
-/// moved takes it along. The newest word on a page counts.
+/// The program's advice for its children, by file offset, so that the advice follows a moved
+/// mapping. The latest advice on a page counts.
 #[derive(Debug)]
 pub(super) struct Advised(Vec<(u64, u64, InChild)>);
 
@@ -37,7 +37,7 @@ impl Advised {
         Advised(Vec::with_capacity(RANGES))
     }
 
-    /// Forgets what was said of a range.
+    /// Removes the advice on a range.
     pub fn forget(&mut self, start: u64, end: u64) {
         let mut at = 0;
         while at < self.0.len() {
@@ -55,15 +55,15 @@ impl Advised {
         }
     }
 
-    /// When there is no room a child gets a copy of what it should not have: nothing that it counts
-    /// on.
+    /// Without room the advice is dropped. A child then gets an unwanted copy, on which it does not
+    /// depend.
     fn add(&mut self, start: u64, end: u64, what: InChild) {
         if self.0.len() < self.0.capacity() {
             self.0.push((start, end, what));
         }
     }
 
-    /// What a child gets at an address, and where the next word on that begins, at most `end`.
+    /// The advice at a file offset, and the next offset with other advice, at most `end`.
     pub fn at(&self, at: u64, end: u64) -> (Option<InChild>, u64) {
         let inside = self.0.iter().find(|(from, to, _)| (*from..*to).contains(&at));
         let next = self.0.iter().map(|(from, ..)| *from).filter(|from| *from > at).min().unwrap_or(end);
@@ -74,11 +74,11 @@ impl Advised {
     }
 }
 
-/// What a call of `madvise` does: the errno for the program, 0 for success.
+/// Performs a call of `madvise`. Returns the errno for the program, 0 for success.
 pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
     let len = len as u64;
     let as_it_stands = || {
-        // SAFETY: the program's own call, as it stands.
+        // SAFETY: the program's own call, unchanged.
         unsafe { sys::advise(addr, len, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
     };
     let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(crate::page_size()));
@@ -95,11 +95,11 @@ pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
 
 /// The program's own call, for a part of its range.
 fn raw(start: u64, end: u64, advice: c_int) -> c_int {
-    // SAFETY: the program's own advice, for memory that it names.
+    // SAFETY: the program's own advice for its own memory.
     unsafe { sys::advise(start, end - start, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
 }
 
-/// Do shared and private memory answer this advice in different ways?
+/// Whether shared and private memory react to this advice in different ways.
 fn matters(advice: c_int) -> bool {
     matches!(
         advice,
@@ -126,7 +126,7 @@ impl SharedFile {
         any
     }
 
-    /// Calls `each` with the parts of the file that are mapped in the range.
+    /// Calls `each` with the parts of the file mapped in the range.
     pub(super) fn each_own(&self, start: u64, end: u64, mut each: impl FnMut(&Vma)) {
         let _ = self.maps.walk(start, end, |vma| {
             if vma.is_of_file(self.id) {
@@ -136,25 +136,24 @@ impl SharedFile {
         });
     }
 
-    /// Makes zeroes of a part of the file where it is mapped.
+    /// Zeroes a part of the file where it is mapped.
     fn zero(&self, vma: &Vma) {
         if vma.is_of(self.id) {
             if sys::punch(self.raw_fd(), vma.offset, vma.end - vma.start).is_err() {
-                // SAFETY: the program gave up the contents. By way of the mapping, where the
-                // descriptor is gone.
+                // SAFETY: the program has given up the contents. With the descriptor closed, the
+                // mapping is the only way to the file.
                 let _ = unsafe { sys::advise(vma.start, vma.end - vma.start, libc::MADV_REMOVE) };
             }
         } else {
-            // A child may be looking at the same page of the file.
-            // SAFETY: the program gave up the contents.
+            // SAFETY: the program has given up the contents. A child may be reading the same page
+            // of the file, so a new mapping replaces this one.
             let _ = unsafe {
                 sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, None)
             };
         }
     }
 
-    /// Takes the file's parts of a range apart from the others, which are the kernel's to answer
-    /// for.
+    /// Applies the advice to the file's parts of a range, and passes the other parts to the kernel.
     fn advise_parts(&'static self, start: u64, end: u64, advice: c_int) -> c_int {
         let mut errno = 0;
         let mut at = start;
@@ -182,7 +181,7 @@ impl SharedFile {
         let (start, end) = (vma.offset, vma.offset + (vma.end - vma.start));
         match advice {
             libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL | libc::MADV_FREE => {
-                // At once is as good as lazily. What is locked refuses both.
+                // Discarding at once is a valid form of `MADV_FREE`. Locked memory refuses both.
                 let now = if advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
                 let errno = raw(vma.start, vma.end, now);
                 if errno == 0 {
@@ -207,17 +206,17 @@ impl SharedFile {
     }
 }
 
-/// The part of a mapping that lies in `[start, end)`.
+/// The part of a mapping within `[start, end)`.
 fn part(vma: &Vma, start: u64, end: u64) -> Vma {
     let from = vma.start.max(start);
     Vma { start: from, end: vma.end.min(end), offset: vma.offset + (from - vma.start), ..*vma }
 }
 
-/// `process_madvise` on this process itself: the bytes advised, or a negative errno.
+/// `process_madvise` on this process itself. Returns the bytes advised, or a negative errno.
 pub extern "C" fn advise_many(vectors: *const libc::iovec, count: usize, advice: c_int) -> isize {
     let mut done = 0_isize;
     for i in 0..count {
-        // SAFETY: the caller says that `count` vectors are there.
+        // SAFETY: the caller guarantees `count` vectors.
         let vector = unsafe { vectors.add(i).read() };
         let errno = advise(vector.iov_base as u64, vector.iov_len, advice);
         if errno != 0 {

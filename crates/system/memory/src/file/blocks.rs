@@ -1,14 +1,18 @@
-//! Blocks: page-aligned allocations of the program that are made of the file's pages from birth.
+//! Blocks: page-aligned allocations of the program that consist of the file's pages from the
+//! beginning.
 //!
-//! A block stays its allocator's. It is handed out by the allocator that the program has, of whole
-//! pages, and only then are its pages replaced by the file's, before the program knows the address.
-//! It goes back the same way: its pages become ordinary ones, and then its allocator frees it; one
-//! that is registered stays until its last registration ends. So an allocator never has pages of
-//! the file to hand out, and whichever way a program frees a block, past us or not, its allocator
-//! finds memory of its own.
+//! A block belongs to its allocator throughout:
 //!
-//! The table is looked at from inside the program's calls of `free` and `madvise`. Nothing here
-//! allocates or frees while it holds the table's lock.
+//! 1. The program's allocator hands out whole pages. Before the program knows the address, the
+//!    file's pages replace these pages.
+//! 2. When the program frees the block, ordinary pages replace the file's pages, and then the
+//!    allocator frees the memory. A registered block stays until its last registration ends.
+//!
+//! So an allocator never has pages of the file to hand out. Even if the program frees a block
+//! without our knowledge, the allocator finds its own memory there.
+//!
+//! The program's calls of `free` and `madvise` look into the table. So this file never allocates or
+//! frees while it holds the table's lock.
 use super::classes::HUGE;
 use super::index::{HELD, MARKED};
 use super::{BLOCKS_FROM, SPAN, SharedFile};
@@ -18,37 +22,38 @@ use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-/// Blocks that live at one time; further ones stay private.
+/// The largest number of blocks at one time; further allocations stay private.
 const BLOCKS: usize = 4096;
-/// Ranges of the file kept to be used again.
+/// The largest number of file ranges kept for reuse.
 const RANGES: usize = 1024;
-/// Bytes of the least range a block gets; all behind the block is its gap.
+/// The smallest range of a block in bytes. The part of the range behind the block is the block's
+/// gap.
 const RANGE: u64 = 1 << 34;
 
 /// A block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
-    /// Its address in the program.
+    /// The address in the program.
     pub start: u64,
-    /// Its bytes, whole pages.
+    /// The length in bytes, whole pages.
     pub len: u64,
-    /// Where its range of the file begins.
+    /// The offset of the block's range in the file.
     pub offset: u64,
-    /// Bytes of the range.
+    /// The length of the range in bytes.
     pub range: u64,
-    /// The device's own mapping of it; 0 for none yet.
+    /// The address of the device's own mapping; 0 for none yet.
     pub alias: u64,
-    /// Registrations that stand on it.
+    /// The number of registrations on the block.
     pub holds: u32,
-    /// A key was made for it: a peer may hold a window on its range, which nobody else gets any
-    /// more.
+    /// A registration of the block ended while peers had the file. A peer may still hold a window
+    /// on the range, so no other block gets the range.
     pub exposed: bool,
-    /// Its program has freed it while it was registered: its allocator gets it when the last
-    /// registration ends.
+    /// The program has freed the block while it was registered. The allocator gets the block when
+    /// the last registration ends.
     pub owed: bool,
-    /// It was freed past us: what is at its address may be another's.
+    /// The block was freed without our knowledge. Its address may belong to other memory by now.
     pub gone: bool,
-    /// Its program has asked for huge pages.
+    /// The program has asked for huge pages.
     pub huge: bool,
 }
 
@@ -58,11 +63,11 @@ impl Block {
     }
 }
 
-/// Mappings of the file that a child gets a copy of; more than a process may have by default. Room
-/// that nobody touches costs nothing.
+/// The largest number of mappings of the file that a child gets copies of. By default a process
+/// cannot have as many mappings. Untouched room costs nothing.
 pub(super) const PIECES: usize = 1 << 17;
 
-/// A mapping of the file as of the fork.
+/// A part of a mapping of the file at the time of a fork.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub start: u64,
@@ -70,7 +75,8 @@ pub(super) struct Piece {
     pub offset: u64,
     pub prot: c_int,
     pub zeroes: bool,
-    /// A second mapping, which the child inherits, where the file's descriptor is gone; 0 for none.
+    /// The address of a second mapping, inherited by the child when the file's descriptor is
+    /// closed; 0 for none.
     pub beside: u64,
 }
 
@@ -78,11 +84,11 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) struct Table {
     blocks: Vec<Block>,
-    /// Ranges of [`RANGE`] bytes that no peer ever saw.
+    /// Unused ranges of [`RANGE`] bytes, never seen by a peer.
     free: Vec<u64>,
     next: u64,
     pub advised: super::advice::Advised,
-    /// What a child of `fork` is to copy; filled before the fork.
+    /// The pieces for a child of `fork` to copy; filled before the fork.
     pub copies: Vec<Piece>,
 }
 
@@ -102,39 +108,40 @@ impl Table {
         self.blocks.iter().map(|block| block.len).sum()
     }
 
-    /// The block whose range of the file an offset lies in.
+    /// The block with the file offset in its range.
     pub fn within(&self, offset: u64) -> Option<Block> {
         self.blocks.iter().find(|b| (b.offset..b.offset + b.range).contains(&offset)).copied()
     }
 
-    /// Which block that its program has a place in the file belongs to.
+    /// The index of the block with the file offset in its range, among blocks that the program has
+    /// not freed.
     pub fn having(&self, offset: u64) -> Option<usize> {
         let has = |b: &Block| !b.gone && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
         self.blocks.iter().position(has)
     }
 
-    /// The block at a place in the table.
+    /// The block at an index of the table.
     pub fn block_mut(&mut self, at: usize) -> &mut Block {
         &mut self.blocks[at]
     }
 
-    /// No block?
+    /// Whether there is no block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Does the device map the file here for itself?
+    /// Whether the address lies in the device's own mapping of a block.
     pub fn is_alias(&self, start: u64) -> bool {
         self.blocks.iter().any(|b| b.alias != 0 && (b.alias..b.alias + b.len).contains(&start))
     }
 
-    /// The block that holds the whole range.
+    /// The block containing the whole range.
     fn holding(&self, start: u64, end: u64) -> Option<usize> {
         let at = self.blocks.iter().rposition(|b| b.start <= start && end <= b.end())?;
         Some(at)
     }
 
-    /// The block that begins at an address and that its program has.
+    /// The block starting at an address, if the program has not freed it.
     fn beginning(&self, start: u64) -> Option<usize> {
         self.blocks.iter().rposition(|b| b.start == start && !b.gone && !b.owed)
     }
@@ -159,21 +166,21 @@ impl Table {
     }
 }
 
-/// Why memory is not in the file: peers reach it by system calls.
+/// Why memory is not in the file. Peers reach private memory by system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Private {
-    /// Sharing is off, or no preload hands memory out.
+    /// Sharing is off, or no preload hands out memory.
     Off,
-    /// No page-aligned allocation of the program's holds all of it.
+    /// No page-aligned allocation of the program contains all of the memory.
     NoBlock,
-    /// The program has mapped something else there since.
+    /// The program has mapped other memory there since.
     Replaced,
     /// The kernel refuses a mapping.
     Kernel(nix::errno::Errno),
 }
 
 impl Private {
-    /// One word, for a counter.
+    /// The reason as one word, for a counter.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -198,18 +205,18 @@ impl fmt::Display for Private {
     }
 }
 
-/// Registered memory that lies in the file.
+/// Registered memory in the file.
 #[derive(Debug)]
 pub struct Placed {
-    /// The device's own address of it, which the program cannot take away.
+    /// The address in the device's own mapping, which the program cannot unmap.
     pub addr: u64,
-    /// Where it is in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Keeps it there.
+    /// Keeps the block in the file.
     pub hold: Hold,
 }
 
-/// A registration that stands on a block.
+/// A registration on a block.
 #[derive(Debug)]
 #[must_use = "dropped, the block may go"]
 pub struct Hold {
@@ -243,12 +250,12 @@ impl Drop for Hold {
 }
 
 impl SharedFile {
-    /// Makes fresh memory of the program's a block: its pages become pages of the file. `false`: it
-    /// stays as it is.
+    /// Turns fresh memory of the program into a block: pages of the file replace its pages. Returns
+    /// `false` if the memory stays private.
     ///
     /// # Safety
-    /// The range is whole pages of memory that was just allocated, of which nobody but the caller
-    /// knows, and which is private and anonymous; its contents are lost.
+    /// The range consists of whole pages of private anonymous memory. It was just allocated, and
+    /// only the caller knows of it. Its contents are lost.
     pub unsafe fn share_fresh(&'static self, start: u64, len: u64) -> bool {
         if !self.sharing.load(Ordering::Acquire) || self.is_stale() || len == 0 {
             return false;
@@ -265,7 +272,8 @@ impl SharedFile {
             self.index.remove(start);
             return false;
         };
-        // Huge pages are where they would be in private memory: both lie on multiples.
+        // The offset equals the address modulo the huge page size, so huge pages lie as in private
+        // memory.
         let skew = start % HUGE;
         let block = Block {
             start,
@@ -279,7 +287,7 @@ impl SharedFile {
             gone: false,
             huge: false,
         };
-        // SAFETY: the caller's range; a mapping that fails leaves the old one in place.
+        // SAFETY: the caller's range; a failed mapping leaves the old mapping in place.
         let mapped = unsafe {
             sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), block.offset)))
         };
@@ -288,15 +296,15 @@ impl SharedFile {
             table.give_range(&block);
             return false;
         }
-        // A child that no handler of ours sees has no such pages, rather than its parent's.
-        // SAFETY: concerns children alone.
+        // SAFETY: affects only children. A child made without our handlers then has no such pages,
+        // instead of its parent's.
         let _ = unsafe { sys::advise(start, len, libc::MADV_DONTFORK) };
         table.blocks.push(block);
         true
     }
 
-    /// Bytes of the block that begins at an address; 0 if none does. One at least where a child
-    /// misses one of its parent's.
+    /// The length of the block starting at an address; 0 if there is no such block. At least 1 in a
+    /// child without its parent's block at this address.
     #[must_use]
     pub fn block_at(&'static self, start: u64) -> u64 {
         match self.index.find(start) {
@@ -305,22 +313,24 @@ impl SharedFile {
         }
     }
 
-    /// The program does not have a block any more: it has freed it, here or past us.
+    /// The program no longer has the block: it has freed the block, with our knowledge (`owed`) or
+    /// without.
     fn part_with(&self, block: &mut Block, owed: bool) {
         self.index.remove(block.start);
         (block.owed, block.gone) = (block.owed || owed, block.gone || !owed);
     }
 
-    /// Is there nothing at an address, in a process that descends from one that had this file, or
-    /// another? A child that no handler saw has no page of its parent's blocks, and its allocator
-    /// is not to look at one.
+    /// Whether nothing is mapped at an address in a process with an ancestor that had such a file.
+    /// A child made without our handlers has no pages of its parent's blocks, and its allocator
+    /// must not access them.
     pub(crate) fn is_missing(&self, start: u64) -> bool {
         self.life.is_child() && !sys::is_mapped(start)
     }
 
-    /// The memory that begins at an address is about to be freed; `usable` is what its allocator
-    /// says of its bytes. If it is a block its pages become ordinary ones. `false`: it is
-    /// registered, or could not be changed, and is not to be freed: its allocator gets it later.
+    /// Called before the memory at `start` is freed; `usable` is the allocator's size of the
+    /// memory. Turns a block into ordinary pages. Returns `false` if the allocator must not free
+    /// the memory now, because the block is registered or could not be changed. The allocator gets
+    /// such a block later.
     pub fn release(&'static self, start: u64, usable: u64) -> bool {
         if self.is_stale() {
             return true;
@@ -329,7 +339,7 @@ impl SharedFile {
         let Some(at) = table.beginning(start) else { return !self.is_missing(start) };
         let block = table.blocks[at];
         if usable < block.len {
-            // What is here now is another: not ours to change.
+            // Other, shorter memory starts here now: not ours to change.
             self.part_with(&mut table.blocks[at], false);
             return true;
         }
@@ -340,16 +350,16 @@ impl SharedFile {
         self.make_ordinary(&mut table, at)
     }
 
-    /// Makes a block's pages private ones, and forgets the block.
+    /// Replaces a block's pages by private pages, and removes the block from the table.
     pub(super) fn make_ordinary(&'static self, table: &mut Table, at: usize) -> bool {
         let block = table.blocks[at];
-        // Nothing of it can be elsewhere, short of a second mapping that the program made of a
-        // whole block.
+        // With the whole block in place, no part can be mapped elsewhere, except by a second
+        // mapping of the whole block made by the program.
         let whole = self.maps_straight(&block, block.start, block.end());
         let mut failed = false;
-        // What the program has mapped there itself stays.
+        // Memory that the program mapped there itself stays.
         self.each_own(block.start, block.end(), |vma| {
-            // SAFETY: the program gives these pages up, and its allocator takes any contents.
+            // SAFETY: the program gives these pages up, and its allocator accepts any contents.
             let private =
                 unsafe { sys::map(At::Over(vma.start), vma.end - vma.start, RW, libc::MAP_PRIVATE, None) };
             failed |= private.is_err();
@@ -366,9 +376,9 @@ impl SharedFile {
         true
     }
 
-    /// Copies the beginning of a block to new memory, of which it touches what it must; answers how
-    /// many bytes that were. None, if the program has mapped something else there, or the
-    /// descriptor is gone.
+    /// Copies the first `len` bytes of a block to new memory, and touches only the pages with data.
+    /// Returns the number of bytes copied: 0 without such a block, if the program has mapped other
+    /// memory there, or if the descriptor is closed.
     pub fn copy_touched(&'static self, start: u64, to: u64, len: u64) -> u64 {
         let table = self.table();
         let Some(at) = table.beginning(start) else { return 0 };
@@ -383,14 +393,15 @@ impl SharedFile {
         if super::data::fill(fd, to, block.offset, len) { len } else { 0 }
     }
 
-    /// Has the block that a place in the file belongs to go back to its allocator when it is freed.
+    /// Marks the block at a file offset: when freed, it goes back to its allocator instead of the
+    /// pool.
     pub(super) fn mark(&self, table: &Table, offset: u64) {
         if let Some(at) = table.having(offset) {
             self.index.mark(table.blocks[at].start, MARKED);
         }
     }
 
-    /// Is a registration on the block that an address lies in?
+    /// Whether the block containing an address is registered.
     pub fn holds(&'static self, addr: u64) -> bool {
         let mut offset = None;
         let _ = self.maps.walk(addr, addr.saturating_add(1), |vma| {
@@ -400,8 +411,8 @@ impl SharedFile {
         offset.is_some_and(|offset| self.table().within(offset).is_some_and(|block| block.holds > 0))
     }
 
-    /// A thread or a child is to run on memory: it becomes private, unless it is registered, and
-    /// keeps its contents.
+    /// Makes memory private on which a thread or a child is about to run. The contents stay.
+    /// Registered blocks stay blocks.
     pub fn run_on(&'static self, start: u64, len: u64) {
         let end = start.saturating_add(len);
         let table = self.table();
@@ -411,10 +422,10 @@ impl SharedFile {
         }
     }
 
-    /// Finds the block that a registration lies in, and keeps it.
+    /// Finds the block of a registration, and keeps the block in the file.
     ///
     /// # Errors
-    /// Why the memory is reached in another way.
+    /// Why the memory stays private.
     pub fn place(&'static self, addr: u64, len: u64) -> Result<Placed, Private> {
         if !self.sharing.load(Ordering::Acquire) || self.is_stale() {
             return Err(Private::Off);
@@ -461,7 +472,8 @@ impl SharedFile {
         Ok(Placed { addr: block.alias + skip, offset: block.offset + skip, hold })
     }
 
-    /// Does the kernel map the block's part of the file at `[start, end)`, all of it, shared?
+    /// Whether the kernel maps exactly the block's part of the file at all of `[start, end)`,
+    /// shared.
     fn maps_straight(&self, block: &Block, start: u64, end: u64) -> bool {
         let mut at = start;
         let straight = |vma: &Vma| {
@@ -475,7 +487,8 @@ impl SharedFile {
         walked.is_ok() && at >= end
     }
 
-    /// Memory that an allocator hands out anew cannot be of an older block: that was freed past us.
+    /// Newly allocated memory cannot be part of an older block, so such a block was freed without
+    /// our knowledge.
     fn forget_overlapping(&'static self, table: &mut Table, start: u64, end: u64) {
         let mut at = 0;
         while at < table.blocks.len() {
@@ -490,7 +503,7 @@ impl SharedFile {
         }
     }
 
-    /// Gives the memory of a freed block back if the program maps it nowhere any more.
+    /// Frees the memory of a freed block if the program has no mapping of the block left.
     fn retire_if_gone(&'static self, table: &mut Table, at: usize) -> bool {
         let block = table.blocks[at];
         let mut mapped = false;
@@ -509,22 +522,22 @@ impl SharedFile {
     fn retire(&'static self, table: &mut Table, at: usize) {
         let block = table.blocks.remove(at);
         if block.alias != 0 {
-            // SAFETY: our own mapping; with no registration left nobody uses it.
+            // SAFETY: the device's own mapping; without a registration no thread uses it.
             let _ = unsafe { sys::unmap(block.alias, block.len) };
         }
         table.advised.forget(block.offset, block.offset + block.range);
-        // With the gap: the program may have grown into it.
+        // Together with the gap, because the program may have grown the block into the gap.
         let _ = sys::punch(self.raw_fd(), block.offset, block.range);
         table.give_range(&block);
     }
 }
 
-/// Makes zeroes of new memory. What is zero already is only read, which brings no page in.
+/// Zeroes new memory. Bytes that are zero already are only read, which allocates no page.
 fn clear(to: u64, len: u64) {
     let (mut at, end) = (to, to + len);
     while at < end {
         let n = (end - at).min(4096);
-        // SAFETY: memory of the caller's, which nobody else knows of yet.
+        // SAFETY: memory of the caller, not known to any other code yet.
         unsafe {
             if std::slice::from_raw_parts(at as *const u8, n as usize).iter().any(|b| *b != 0) {
                 std::ptr::write_bytes(at as *mut u8, 0, n as usize);

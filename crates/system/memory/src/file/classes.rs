@@ -1,23 +1,23 @@
-//! Which allocations become blocks: a guess by the size of an allocation.
+//! Decides which allocations become blocks, by the size of an allocation.
 //!
-//! A block is made before the program knows its address, so before it is known whether the program
-//! will register the block. Each class of sizes has credit. A new block takes one of it, and a
-//! registration of a block gives all back. A class without credit leaves its allocations to the
-//! program's allocator, until a page-aligned region of its size is registered. So a program that
-//! registers no block pays for the first few alone.
+//! A block is created before the program knows its address, and so before a registration. Each
+//! class of sizes has credit. A new block takes one unit of the credit, and a registration of a
+//! block restores the whole credit. The allocations of a class without credit stay with the
+//! program's allocator, until a page-aligned region of this size is registered. So a program that
+//! registers no block pays only for the first few.
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Blocks of a class that are made without a registration in between.
+/// The number of blocks of a class created without a registration in between.
 const CREDIT: u32 = 128;
-/// The same for classes whose blocks have room for a huge page, which the file's pages are not at
-/// first. Here a block that is handed out again counts, too.
+/// The same for classes of blocks with room for a huge page, because the file's pages are small at
+/// first. In these classes, reusing a block takes credit, too.
 const LARGE_CREDIT: u32 = 16;
-/// Bytes of a huge page.
+/// The length of a huge page in bytes.
 pub(super) const HUGE: u64 = 2 << 20;
-/// Classes: four between a power of two and the next.
+/// The number of classes: four between two powers of two.
 pub(super) const CLASSES: usize = 212;
 
-/// What the classes have taken of their credit.
+/// The credit used by each class.
 #[derive(Debug)]
 pub(super) struct Credit {
     taken: [AtomicU32; CLASSES],
@@ -25,7 +25,7 @@ pub(super) struct Credit {
     registered: [AtomicBool; CLASSES],
 }
 
-/// The class of a length of at least a byte.
+/// The class of a length, which is at least one byte.
 pub(super) fn class(len: u64) -> usize {
     let units = len.div_ceil(4096);
     let bits = units.checked_ilog2().unwrap_or(0);
@@ -44,24 +44,25 @@ impl Credit {
         }
     }
 
-    /// Takes one for a new block of `len` bytes; answers whether it was the last.
+    /// Takes one unit for a new block of `len` bytes; returns whether it was the last.
     pub fn take(&self, len: u64) -> bool {
         self.taken[class(len)].fetch_add(1, Ordering::Relaxed) + 1 == limit(len)
     }
 
-    /// Takes one for a block that is handed out again; answers whether it was the last.
+    /// Takes one unit for a reused block; returns whether it was the last.
     pub fn take_again(&self, len: u64) -> bool {
         len >= HUGE && self.take(len)
     }
 
-    /// Memory of `len` bytes was registered: a block, or what might have been one.
+    /// Restores the credit, because `len` bytes were registered: a block, or memory suitable as
+    /// one.
     pub fn give(&self, len: u64) {
         self.taken[class(len)].store(0, Ordering::Relaxed);
         self.registered[class(len)].store(true, Ordering::Relaxed);
     }
 
-    /// Takes all: the program wants memory of another kind. `false`: it registers memory of this
-    /// class, and nothing is taken.
+    /// Takes all credit, because the program wants another kind of memory. Returns `false`, and
+    /// takes nothing, if memory of this class was registered before.
     pub fn take_all(&self, len: u64) -> bool {
         let registers = self.registered[class(len)].load(Ordering::Relaxed);
         if !registers {
@@ -70,7 +71,7 @@ impl Credit {
         !registers
     }
 
-    /// Has the class of this length none left?
+    /// Whether the class of this length has no credit left.
     pub fn is_spent(&self, len: u64) -> bool {
         self.taken[class(len)].load(Ordering::Relaxed) >= limit(len)
     }

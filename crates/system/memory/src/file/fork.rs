@@ -1,13 +1,13 @@
-//! What a child of `fork` sees.
+//! The memory of a child of `fork`.
 //!
-//! Mappings of the file are not inherited (`MADV_DONTFORK`): a child that is made past every
-//! handler of ours has no such pages, so it can never write to its parent's. In a child of `fork`
-//! copies are made before `fork` returns there, and the parent waits for them: nothing that the
-//! forking thread does afterwards is in them. Other threads' writes of that time may be, and in
-//! another order than they were made: the copy is not of one moment, as the kernel's is. What was
-//! not touched is not copied. From then on the child's memory is ordinary.
+//! A child does not inherit mappings of the file (`MADV_DONTFORK`). So a child made without our
+//! handlers has no such pages, and can never write to the pages of its parent. In a child of
+//! `fork`, copies are made before `fork` returns there, and the parent waits for them. So the
+//! copies contain no later writes of the forking thread. They may contain concurrent writes of
+//! other threads, and in another order: unlike the kernel's, the copy is not of one moment.
+//! Untouched pages are not copied. From then on the child's memory is ordinary.
 //!
-//! Nothing in this file allocates, frees or calls a logger. `_Fork` is async-signal-safe, so the
+//! No code in this file allocates, frees or calls a logger. `_Fork` is async-signal-safe, so the
 //! forking thread may be inside the allocator already. A test counts the allocator's calls during
 //! forks (`tests/foreign/tests/forks.rs`).
 use super::SharedFile;
@@ -23,44 +23,48 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// The pipe on which the parent waits, made ahead: a process that has no descriptor left can fork
-/// all the same. -1 for none; its inode tells it from what a program, which closes all it finds,
-/// put in its place. Changed under the table's lock.
+/// The pipe on which the parent waits. It is made in advance, so that a process without a free
+/// descriptor can still fork. -1 is none. The inode tells whether the numbers are still the pipe's,
+/// because a program may close all descriptors and reuse the numbers. Changed under the table's
+/// lock.
 static READER: AtomicI32 = AtomicI32::new(-1);
 static WRITER: AtomicI32 = AtomicI32::new(-1);
 static PIPE: AtomicU64 = AtomicU64::new(0);
-/// What else is to be called before a fork, and in a child.
+/// Further functions to call before a fork, and in a child.
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// Set between `before` and what follows the fork.
+/// Set between `before` and the end of the fork.
 static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
-/// Signals that the forking thread did not take before the fork; none are taken until the child has
-/// its memory, whose handlers may look at it. Written and read by who has the table.
+/// The forking thread's signal mask from before the fork. No signal is taken until the child has
+/// its memory, because signal handlers may read the memory. Read and written only by the thread
+/// holding the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
-/// The forking thread has taken the pool. Written and read by who has the table.
+/// Whether the forking thread holds the pool. Read and written only by the thread holding the
+/// table.
 static POOL: AtomicBool = AtomicBool::new(false);
 
-/// Has `before` called before every fork, while no other thread forks, and `child` in every child;
-/// each after what is done here.
+/// Registers `before`, called before every fork while no other thread forks, and `child`, called in
+/// every child. Each runs after the functions of this file.
 pub(super) fn call_around(before: extern "C" fn(), child: extern "C" fn()) {
     BEFORE.store(before as *mut (), Ordering::Release);
     CHILD.store(child as *mut (), Ordering::Release);
 }
 
-/// Calls what [`call_around`] was given, if it was.
+/// Calls a function registered by [`call_around`], if there is one.
 fn call(function: &AtomicPtr<()>) {
     let function = function.load(Ordering::Acquire);
     if !function.is_null() {
-        // SAFETY: what `call_around` was given: a function of this signature.
+        // SAFETY: `call_around` stored a function of this signature.
         let function = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(function) };
         function();
     }
 }
 
-/// Can the machine hold what a child would copy? ENOMEM if not, 0 if so. Nothing here allocates: a
-/// signal handler that calls `_Fork` may have interrupted the allocator.
+/// Whether the process may fork: 0 if so, ENOMEM if the machine cannot hold the copies of a child,
+/// EAGAIN without descriptors for the pipe. Allocates nothing, because a signal handler that calls
+/// `_Fork` may have interrupted the allocator.
 pub(super) extern "C" fn may_fork() -> c_int {
-    /// Less is not asked for.
+    /// For less than this, available memory is not checked.
     const LITTLE: u64 = 1 << 20;
     let Some(file) = SharedFile::outside() else { return 0 };
     let usage = file.usage();
@@ -69,8 +73,8 @@ pub(super) extern "C" fn may_fork() -> c_int {
         return 0;
     }
     keep_stack(file);
-    // The lock alone: what allocates under it waits for an allocator that waits, in another
-    // thread's fork, for the lock.
+    // Take only this lock. Under it nothing may allocate: the allocator may wait, in another
+    // thread's fork, for the same lock.
     let table = file.table();
     let piped = has_pipe();
     drop(table);
@@ -90,8 +94,8 @@ pub(super) extern "C" fn may_fork() -> c_int {
     libc::ENOMEM
 }
 
-/// Before `fork`, in the thread that forks. An allocator's own handler may have run before, which
-/// holds all its locks: nothing is allocated here.
+/// Runs before `fork` in the forking thread. An allocator's own handler may have run before, and
+/// hold all its locks, so nothing is allocated here.
 pub(super) extern "C" fn before() {
     let Some(file) = SharedFile::outside() else { return call(&BEFORE) };
     let pooled = file.pool.hold();
@@ -105,8 +109,8 @@ pub(super) extern "C" fn before() {
             if !vma.is_of(file.id) || table.is_alias(vma.start) {
                 return;
             }
-            // What the program has freed no child has. Nothing comes or goes while the pool is
-            // held.
+            // A child gets no blocks that the program has freed. No block enters or leaves the pool
+            // while it is held.
             if pooled && file.index.find(vma.start).is_some_and(|about| about.has(POOLED)) {
                 return;
             }
@@ -119,7 +123,8 @@ pub(super) extern "C" fn before() {
                 beside: 0,
             };
             if (vma.start..vma.end).contains(&here) {
-                // A fork past the preload's `fork`, which has seen to it otherwise.
+                // A fork that bypasses the preload's `fork`, which would have kept the stack
+                // private.
                 file.mark(&table, vma.offset);
                 keep(file, vma);
                 return;
@@ -146,12 +151,12 @@ pub(super) extern "C" fn before() {
     }
     MASKED.store(table.quiet.before, Ordering::Relaxed);
     POOL.store(pooled, Ordering::Relaxed);
-    // Held over the fork; the parent and the child let go.
+    // Held over the fork; the parent and the child release the lock.
     std::mem::forget(table);
     FORKING.store(std::ptr::from_ref(file).cast_mut(), Ordering::Release);
 }
 
-/// Has a child inherit what it is to copy: the program has closed the file's descriptor.
+/// Lets a child inherit the pages to copy when the program has closed the file's descriptor.
 fn map_beside(piece: &mut Piece) {
     let len = piece.end - piece.start;
     // SAFETY: a second mapping of the same pages, at an address of the kernel's choice.
@@ -165,7 +170,7 @@ fn map_beside(piece: &mut Piece) {
     }
 }
 
-/// The end of that, in the parent and in the child.
+/// Removes the second mapping, in the parent and in the child.
 fn unmap_beside(piece: &Piece) {
     if piece.beside != 0 {
         // SAFETY: the mapping made for this fork.
@@ -173,7 +178,7 @@ fn unmap_beside(piece: &Piece) {
     }
 }
 
-/// Copies the pages that are there from the mapping beside.
+/// Copies the present pages from the second mapping.
 fn fill_from_beside(piece: &Piece) {
     const PAGES: u64 = 1024;
     let (page, len) = (crate::page_size(), piece.end - piece.start);
@@ -182,19 +187,20 @@ fn fill_from_beside(piece: &Piece) {
     while at < len {
         let n = (len - at).min(PAGES * page);
         let args = [piece.beside + at, n, there.as_mut_ptr() as u64, 0, 0, 0];
-        // SAFETY: a byte for each page of at most PAGES pages.
+        // SAFETY: one byte for each page of at most PAGES pages.
         let asked = unsafe { sys::call(libc::SYS_mincore, args) };
         for i in (0..n / page).filter(|i| asked.is_err() || there[*i as usize] & 1 == 1) {
             let (from, to) = (piece.beside + at + i * page, piece.start + at + i * page);
-            // SAFETY: a page of the mapping beside, into the one made for the child.
+            // SAFETY: from a page of the second mapping to the mapping made for the child.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, page as usize) };
         }
         at += n;
     }
 }
 
-/// The forking thread runs on this memory, so the child needs it at its first instruction: it
-/// becomes private, which the kernel copies as any other. It is no block any more.
+/// Makes the block private on which the forking thread runs, because the child needs this memory at
+/// its first instruction. The kernel then copies the memory as any other, and the memory is no
+/// block any more.
 fn keep_stack(file: &SharedFile) {
     let here = 0_u8;
     let here = (&raw const here) as u64;
@@ -209,11 +215,11 @@ fn keep_stack(file: &SharedFile) {
     }
 }
 
-/// Makes a mapping private, and wakes who waits there.
+/// Makes a mapping private, and wakes the threads waiting on futexes there.
 fn keep(file: &SharedFile, vma: &Vma) {
     file.make_own(vma);
     let (len, from) = (vma.end - vma.start, Some((file.raw_fd(), vma.offset)));
-    // SAFETY: a mapping of our own beside it, for a moment.
+    // SAFETY: a temporary mapping of the device.
     unsafe {
         if let Ok(beside) = sys::map(At::Anywhere, len, RW, libc::MAP_SHARED, from) {
             wake_waiters(vma, beside);
@@ -222,9 +228,9 @@ fn keep(file: &SharedFile, vma: &Vma) {
     }
 }
 
-/// The kernel finds the waiters of a futex that is not private by its place in the file, or by its
-/// address where the memory is private. Those that wait by the place, as who joins a thread does,
-/// look again, and wait by the address from then on.
+/// The kernel finds waiters of a shared futex by the offset in the file, or by the address once the
+/// memory is private. Threads already waiting by the offset, such as a thread in `pthread_join`,
+/// must wake up, check again, and wait by the address from then on.
 fn wake_waiters(vma: &Vma, beside: u64) {
     text::numbers_in(c"/proc/self/task", |task| {
         let Some(path) = Path::of(format_args!("/proc/self/task/{task}/syscall")) else { return };
@@ -236,16 +242,16 @@ fn wake_waiters(vma: &Vma, beside: u64) {
         });
         if let Some(at) = waits_at {
             let args = [beside + (at - vma.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
-            // SAFETY: wakes waiters, who look again.
+            // SAFETY: wakes waiters, which check their condition again.
             let _ = unsafe { sys::call(libc::SYS_futex, args) };
         }
     });
 }
 
-/// After `fork` in the parent: waits until the child has its copies, or is dead.
+/// Runs after `fork` in the parent: waits until the child has its copies, or is dead.
 pub(super) extern "C" fn in_parent() {
     let Some(file) = forking() else { return };
-    // SAFETY: the lock was taken by this thread before it forked.
+    // SAFETY: this thread took the lock before the fork.
     let waits = unsafe { !(*file.table.data_ptr()).copies.is_empty() };
     if waits {
         wait_for_child(file);
@@ -258,9 +264,9 @@ fn wait_for_child(file: &SharedFile) {
     close(writer);
     if reader >= 0 {
         let mut byte = [0_u8];
-        // A byte when it is done; the end of the file when it died.
+        // The child writes a byte when done; end of file means that it died.
         loop {
-            // SAFETY: one byte, ours.
+            // SAFETY: one byte of a local array.
             let read = unsafe { sys::transfer(libc::SYS_read, reader, byte.as_mut_ptr() as u64, 1, 0) };
             if read != Err(Errno::EINTR) {
                 break;
@@ -268,13 +274,13 @@ fn wait_for_child(file: &SharedFile) {
         }
         close(reader);
     }
-    // For the next fork, while the two descriptors are free.
+    // Make the next pipe while two descriptors are free.
     has_pipe();
-    // SAFETY: this thread has the lock.
+    // SAFETY: this thread holds the lock.
     unsafe { (*file.table.data_ptr()).copies.iter().for_each(unmap_beside) };
 }
 
-/// Is there a pipe for a fork? Makes one if not.
+/// Makes the pipe for a fork if there is none. Returns whether there is one.
 pub(super) fn has_pipe() -> bool {
     let ends = [READER.load(Ordering::Relaxed), WRITER.load(Ordering::Relaxed)];
     let ours = PIPE.load(Ordering::Relaxed);
@@ -294,12 +300,12 @@ pub(super) fn has_pipe() -> bool {
 /// The inode of a pipe.
 fn inode(fd: RawFd) -> Option<u64> {
     let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
     let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
     (failed == 0 && about.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(about.st_ino)
 }
 
-/// After `fork` in the child. Async-signal-safe.
+/// Runs after `fork` in the child. Async-signal-safe.
 pub(super) extern "C" fn in_child() {
     if let Some(file) = forking() {
         copy_all(file);
@@ -310,13 +316,13 @@ pub(super) extern "C" fn in_child() {
 fn copy_all(file: &SharedFile) {
     let (reader, writer) = take_pipe();
     close(reader);
-    // SAFETY: the lock was taken by this thread before it forked, and no other thread is here.
+    // SAFETY: this thread took the lock before the fork, and the child has no other thread.
     let table = unsafe { &*file.table.data_ptr() };
     for piece in &table.copies {
         copy(file.raw_fd(), piece);
         unmap_beside(piece);
     }
-    // The parent's file lives on with the parent alone.
+    // The parent's file belongs to the parent alone.
     replace(file);
     if writer >= 0 && !table.copies.is_empty() {
         // SAFETY: one byte from the stack.
@@ -326,7 +332,7 @@ fn copy_all(file: &SharedFile) {
     unlock(file);
 }
 
-/// Makes the child's copy of a piece. Where it cannot be had there is nothing.
+/// Makes the child's copy of a piece. If the copy fails, the range may stay unmapped.
 fn copy(fd: RawFd, piece: &Piece) {
     let len = piece.end - piece.start;
     // SAFETY: nothing is mapped there, or the call fails.
@@ -339,21 +345,20 @@ fn copy(fd: RawFd, piece: &Piece) {
         return;
     }
     if piece.prot != RW {
-        // SAFETY: the mapping made above gets the rights that its parent's has.
+        // SAFETY: the mapping made above gets the rights of the parent's mapping.
         let _ = unsafe { sys::protect(piece.start, len, piece.prot) };
     }
 }
 
-/// Puts something harmless in place of the descriptors that belong to the parent, under the same
-/// numbers.
+/// Puts a harmless file in place of the parent's descriptors, under the same numbers.
 fn replace(file: &SharedFile) {
-    // SAFETY: a new descriptor, copied over ours, which keep their numbers so that nobody closes
-    // another's.
+    // SAFETY: a new descriptor replaces our descriptors. The numbers stay in use, so that no later
+    // close hits a file of the program.
     unsafe {
         let nothing = libc::eventfd(0, libc::EFD_CLOEXEC);
         if nothing >= 0 {
             for fd in [file.raw_fd(), file.maps.own_fd()] {
-                // What the program has put there is its own.
+                // A file that the program has put there stays.
                 if fd >= 0 {
                     libc::dup3(nothing, fd, libc::O_CLOEXEC);
                 }
@@ -363,7 +368,7 @@ fn replace(file: &SharedFile) {
     }
 }
 
-/// The file whose lock `before` took, once.
+/// The file locked by `before`; returned once for each fork.
 fn forking() -> Option<&'static SharedFile> {
     // SAFETY: null, or a file, which is never freed.
     unsafe { FORKING.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
@@ -383,8 +388,8 @@ fn unlock(file: &SharedFile) {
     file.owner.store(0, Ordering::Relaxed);
     let masked = MASKED.load(Ordering::Relaxed);
     let pooled = POOL.load(Ordering::Relaxed);
-    // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and
-    // forgot the guard.
+    // SAFETY: this thread, or in a child the thread that continues it, took the lock in `before`
+    // and forgot the guard.
     unsafe { file.table.force_unlock() };
     if pooled {
         file.pool.let_go();

@@ -1,12 +1,15 @@
-//! Huge pages of blocks.
+//! Huge pages for blocks.
 //!
-//! The kernel gives private memory huge pages, and the file's pages mostly none
-//! (`shmem_enabled`). So a program that asks for huge pages (`MADV_HUGEPAGE`) and has registered no
-//! memory of this class gets private memory, where nothing can be lost by it: the block is not
-//! registered, holds nothing yet, and nobody else can write to it meanwhile. Further allocations of
-//! the class stay private until one of them is registered. Otherwise the block stays a block, and
-//! when it is registered, its pages that are there are put together to huge ones
-//! (`MADV_COLLAPSE`).
+//! The kernel gives huge pages to private memory, but mostly not to pages of the file
+//! (`shmem_enabled`). So a request for huge pages (`MADV_HUGEPAGE`) for a block has one of two
+//! effects:
+//!
+//! * The program has registered no memory of this class: the block becomes private memory. No data
+//!   is lost, because the block is not registered, holds nothing yet, and no other thread can write
+//!   to it meanwhile. Further allocations of the class stay private until one of them is
+//!   registered.
+//! * Otherwise the block stays a block. When the block is registered, its present pages are merged
+//!   into huge pages (`MADV_COLLAPSE`).
 use super::SharedFile;
 use super::blocks::Block;
 use super::classes::{HUGE, class};
@@ -19,30 +22,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// `MADV_COLLAPSE` (Linux 6.1).
 const COLLAPSE: i32 = 25;
 
-/// Threads of the device's own, each with its process, which a child of `fork` is not. None of them
-/// writes to memory that is not registered.
+/// The device's own threads, each with its process id, because a child of `fork` does not have
+/// these threads. They never write to unregistered memory.
 static OURS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 /// All memory of the program is registered, and others may write to any of it.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
-/// The number of a thread of this process.
+/// A number for a thread of this process.
 fn name(thread: u64) -> u64 {
     (u64::from(sys::pid()) << 32) | thread
 }
 
-/// The number of this thread.
+/// The kernel's number of this thread.
 fn this_thread() -> u64 {
-    // SAFETY: asks.
+    // SAFETY: no preconditions.
     unsafe { sys::call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0)
 }
 
-/// A thread of the device's own, while it lives.
+/// Marks the current thread as the device's own, while the value lives.
 #[derive(Debug)]
 #[must_use = "dropped, the thread counts as the program's"]
 pub struct OwnThread(Option<&'static AtomicU64>);
 
 impl OwnThread {
-    /// Says that this thread is the device's.
+    /// Marks the calling thread as the device's own.
     pub fn this() -> Self {
         let me = name(this_thread());
         let takes =
@@ -59,12 +62,12 @@ impl Drop for OwnThread {
     }
 }
 
-/// Says that others may write to memory of the program which is no registered block.
+/// Records that others may write to memory of the program outside of registered blocks.
 pub fn all_memory_is_open() {
     OPEN.store(true, Ordering::Release);
 }
 
-/// Can nobody but this thread write to memory that is not registered?
+/// Whether only this thread can write to unregistered memory.
 fn is_alone() -> bool {
     let me = this_thread();
     let (mut seen_me, mut others) = (false, false);
@@ -76,7 +79,7 @@ fn is_alone() -> bool {
 }
 
 impl SharedFile {
-    /// The program asks for huge pages where a block is mapped; `vma` is of the file.
+    /// Handles the program's request for huge pages where a block is mapped; `vma` is of the file.
     pub(super) fn want_huge(&'static self, vma: &Vma) {
         let mut table = self.table();
         let Some(at) = table.having(vma.offset) else { return };
@@ -98,13 +101,13 @@ impl SharedFile {
         self.empty(class(block.len));
     }
 
-    /// Puts the pages of a registered block that are there together, where whole huge pages are.
-    /// What the kernel refuses stays as it is.
+    /// Merges the present pages of a registered block into huge pages, for each whole huge page. If
+    /// the kernel refuses, the pages stay as they are.
     pub(super) fn collapse(&self, block: &Block) {
         each_data(self.raw_fd(), block.offset, block.offset + block.len, |from, until| {
             let (from, until) = (from.next_multiple_of(HUGE), until & !(HUGE - 1));
             if from < until {
-                // SAFETY: the device's own mapping of the block, whose bytes stay.
+                // SAFETY: the device's own mapping of the block; the bytes stay.
                 let _ = unsafe { sys::advise(block.alias + (from - block.offset), until - from, COLLAPSE) };
             }
             true

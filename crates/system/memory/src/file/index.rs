@@ -1,34 +1,35 @@
-//! Where blocks begin, for readers without the table's lock: each `free` of a page-aligned address
-//! looks here.
+//! The start addresses of blocks, for readers without the table's lock. Each `free` of a
+//! page-aligned address looks here.
 //!
-//! Entries come and go under the table's lock. A reader finds the entry of a block that its program
-//! has: no entry changes its place, and the program has the address after the entry was written.
+//! Entries are added and removed under the table's lock. A reader always finds the entry of a block
+//! not freed by the program: an entry never moves, and was written before the program got the
+//! address.
 use crate::sys::{self, At, RW};
 use nix::errno::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Entries of a bucket: the addresses are one line of the cache. A block that finds its bucket full
-/// stays private.
+/// Entries of a bucket: their addresses fill one cache line. A block with a full bucket stays
+/// private.
 const WAYS: usize = 8;
 const BITS: u32 = 10;
 
-/// The block lies in the pool: its program has freed it.
+/// The block is in the pool: the program has freed it.
 pub(super) const POOLED: u64 = 1;
-/// A registration stands on the block.
+/// The block is registered.
 pub(super) const HELD: u64 = 2;
-/// The block goes back to its allocator when it is freed: its mapping is not as it was made.
+/// When freed, the block goes back to the allocator, because the mapping has been changed.
 pub(super) const MARKED: u64 = 4;
-/// All flags: lengths are whole pages.
+/// All flags. The flags fit because lengths are whole pages.
 const FLAGS: u64 = 7;
 
 #[repr(C, align(64))]
 struct Bucket {
-    /// Addresses of blocks, 0 for none.
+    /// Start addresses of blocks, 0 for none.
     starts: [AtomicU64; WAYS],
     abouts: [About; WAYS],
 }
 
-/// Bytes of a block, and its flags.
+/// The length of a block, and its flags.
 #[repr(transparent)]
 pub(super) struct About(AtomicU64);
 
@@ -37,12 +38,12 @@ impl About {
         self.0.load(Ordering::Acquire) & !FLAGS
     }
 
-    /// Is one of these flags set?
+    /// Whether one of these flags is set.
     pub fn has(&self, flags: u64) -> bool {
         self.0.load(Ordering::Acquire) & flags != 0
     }
 
-    /// Sets flags; answers whether none of them was set before.
+    /// Sets flags; returns whether none of them was set before.
     pub fn set(&self, flags: u64) -> bool {
         self.0.fetch_or(flags, Ordering::AcqRel) & flags == 0
     }
@@ -52,15 +53,15 @@ impl About {
     }
 }
 
-/// All blocks that their programs have, and those in the pool.
+/// All blocks of the program, and the blocks in the pool.
 pub(super) struct Index(&'static [Bucket]);
 
 impl Index {
-    /// Room for all entries; what is not touched costs nothing.
+    /// Room for all entries; untouched room costs nothing.
     pub fn new() -> Result<Self, Errno> {
         let bytes = size_of::<Bucket>() << BITS;
-        // SAFETY: a new mapping, which stays as long as the process, aligned to a page. All zeroes
-        // are buckets without entries.
+        // SAFETY: a new mapping, aligned to a page and kept as long as the process. All zeroes are
+        // buckets without entries.
         unsafe {
             let at = sys::map(At::Anywhere, bytes as u64, RW, libc::MAP_PRIVATE, None)?;
             Ok(Index(std::slice::from_raw_parts(at as *const Bucket, 1 << BITS)))
@@ -72,14 +73,14 @@ impl Index {
         &self.0[(hash >> (u64::BITS - BITS)) as usize]
     }
 
-    /// The block that begins at an address.
+    /// The block starting at an address.
     pub fn find(&self, start: u64) -> Option<&'static About> {
         let bucket = self.bucket(start);
         let at = bucket.starts.iter().position(|s| s.load(Ordering::Acquire) == start)?;
         (start != 0).then(|| &bucket.abouts[at])
     }
 
-    /// Adds a block. `false`: there is no room. The caller has the table.
+    /// Adds a block. Returns `false` if there is no room. The caller holds the table.
     pub fn add(&self, start: u64, len: u64) -> bool {
         let bucket = self.bucket(start);
         let Some(at) = bucket.starts.iter().position(|s| s.load(Ordering::Relaxed) == 0) else {
@@ -90,7 +91,7 @@ impl Index {
         true
     }
 
-    /// Takes a block out. The caller has the table.
+    /// Removes a block. The caller holds the table.
     pub fn remove(&self, start: u64) {
         let bucket = self.bucket(start);
         let found = bucket.starts.iter().find(|s| s.load(Ordering::Relaxed) == start);
@@ -99,7 +100,7 @@ impl Index {
         }
     }
 
-    /// Sets a flag of a block, if it is here.
+    /// Sets a flag of a block, if the index has the block.
     pub fn mark(&self, start: u64, flag: u64) {
         if let Some(about) = self.find(start) {
             about.set(flag);

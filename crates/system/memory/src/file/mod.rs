@@ -1,33 +1,34 @@
-//! The file whose pages peers on this host may map, and what of this process's memory lies in it.
+//! The memory file of this process: peers on this host may map its pages.
 //!
-//! There is one sparse file a process. Memory gets there in two ways, and never by being moved:
+//! Each process has one sparse file. Memory gets into the file in two ways, and is never moved
+//! there:
 //!
-//! * **Pages of our own** ([`Pages::shared`](crate::Pages::shared)): device memory, buffers of the
-//!   native API.
-//! * **Blocks of the program**: page-aligned allocations (`posix_memalign` and its like) that the
-//!   preload of `adverb run` hands out. A block is made of the file's pages before the program sees
-//!   its address ([`SharedFile::share_fresh`]), so no byte is ever copied or lost on the way, and
-//!   its whole life passes through us.
+//! * **Pages of the device** ([`Pages::shared`](crate::Pages::shared)): device memory, and buffers
+//!   of the native API.
+//! * **Blocks of the program**: page-aligned allocations (`posix_memalign` and related calls),
+//!   handed out by the preload of `adverb run`. A block consists of the file's pages before the
+//!   program sees the address ([`SharedFile::share_fresh`]). So no byte is copied or lost on the
+//!   way, and the preload sees all calls in the life of the block.
 //!
-//! All else stays where it is. Peers reach it by `process_vm_readv` and `process_vm_writev`
-//! ([`Cma`](crate::Cma)).
+//! All other memory stays outside of the file. Peers reach it by `process_vm_readv` and
+//! `process_vm_writev` ([`Cma`](crate::Cma)).
 //!
-//! # A block is as private memory is
+//! # A block behaves like private memory
 //!
-//! | what the program does | what it sees, and why |
+//! | the program | effect, and mechanism |
 //! |---|---|
-//! | grows it (`mremap`, raw or not) | zeroes: each block has a range of the file of its own, with a gap behind it |
-//! | grows what it cut off or split before | zeroes: the preload sees the call ([`remap`]) |
-//! | moves, splits or protects it | its bytes: what is where is asked of the kernel, never remembered |
+//! | grows a block (`mremap`, raw or not) | zeroes: each block has its own range of the file, with a gap behind |
+//! | grows a part that was cut off or split before | zeroes: the preload sees the call ([`remap`]) |
+//! | moves, splits or protects a block | the bytes stay: the kernel is asked each time which part is mapped where |
 //! | gives pages up (`madvise`) | zeroes: the preload sees the call, [`SharedFile::advise`] frees the file's pages |
-//! | forks | a private copy in the child, made before `fork` returns ([`fork`]); a child made in another way has no such pages |
-//! | waits on a futex | as ever: the pages never change |
-//! | asks for huge pages | huge pages of private memory if the block is new, or of the file when it is registered ([`huge`]) |
-//! | frees or reallocates it | ordinary memory, given back to its allocator, whose block it always was: when its last registration ends |
-//! | unmaps it while it is registered | as with a NIC, keys go on opening the old pages, until they are deregistered |
+//! | forks | a private copy in the child, made before `fork` returns ([`fork`]); other children have no such pages |
+//! | waits on a futex | as always: the pages under the futex never change |
+//! | asks for huge pages | huge private pages if the block is new, or huge pages of the file at registration ([`huge`]) |
+//! | frees or reallocates a block | ordinary memory, given back to its allocator; if registered, after the last registration |
+//! | unmaps a registered block | as with a NIC, keys still open the old pages, until they are deregistered |
 //!
-//! The device itself reaches a registered block by a mapping of its own ([`Placed::addr`]), which
-//! no call of the program takes away (MEM-4).
+//! The device reaches a registered block through its own mapping ([`Placed::addr`]), which no call
+//! of the program removes (MEM-4).
 mod advice;
 mod allocator;
 mod blocks;
@@ -65,66 +66,67 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes of the file, all but a few of which are never touched.
+/// The size of the file in bytes. Nearly all of it is never touched.
 pub(crate) const SPAN: u64 = 1 << 62;
-/// The seals of the file: its size is for ever.
+/// The seals of the file, which fix its size.
 pub(crate) const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-/// Where the ranges of blocks begin; pages of our own lie before.
+/// The offset of the first block's range. The device's own pages lie below.
 const BLOCKS_FROM: u64 = 1 << 61;
-/// Pages of our own are packed, so that a peer maps many of them at once.
+/// The offset of the device's own pages. These pages are packed, so that one window of a peer
+/// covers many.
 const OWN_FROM: u64 = 1 << 30;
 
-/// The file of this process, which lives as long as the process does.
+/// The memory file of this process. It lives as long as the process.
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
-    /// Device and inode.
+    /// The device and inode of the file.
     id: ((u32, u32), u64),
     maps: Maps,
-    /// Blocks of the program are shared.
+    /// Allocations of the program become blocks.
     sharing: AtomicBool,
-    /// The process that it belongs to: no child, however it was made, takes it for its own.
+    /// The owner of the file. No child, however it was made, takes the file for its own.
     life: Life,
-    /// The thread that has the table, 0 for none: what it allocates or frees meanwhile is no block.
-    /// A variable of each thread's own would be allocated when it is first looked at, under locks
-    /// of the allocator that asks.
+    /// The thread that holds the table, 0 for none: its own allocations and frees meanwhile are no
+    /// blocks. A thread-local variable would not do: its first access allocates, under the locks of
+    /// the calling allocator.
     owner: AtomicUsize,
-    /// Where the next pages of our own go.
+    /// The offset of the next pages of the device.
     next_own: AtomicU64,
-    /// Bytes of our own pages that live.
+    /// Bytes of the device's own pages that are mapped.
     own: AtomicU64,
-    /// Bytes made since the machine was last asked what it has left.
+    /// Bytes created since the last question for available memory.
     unasked: AtomicU64,
-    /// Which allocations become blocks.
+    /// Decides which allocations become blocks.
     credit: Credit,
-    /// Where blocks begin, for who has no lock.
+    /// The start addresses of blocks, for readers without the lock.
     index: Index,
-    /// Blocks that were freed.
+    /// Freed blocks.
     pool: Pool,
     table: Mutex<Table>,
 }
 
-/// What lies in the file.
+/// The amount of memory in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that the kernel has pages for.
+    /// Bytes with pages allocated by the kernel.
     pub resident: u64,
-    /// Bytes of our own pages, touched or not.
+    /// Bytes of the device's own pages, touched or not.
     pub own: u64,
     /// Bytes of the program's blocks, touched or not.
     pub blocks: u64,
 }
 
-/// The table, locked.
+/// The locked table.
 struct Locked<'a> {
     owner: &'a AtomicUsize,
     guard: MutexGuard<'a, Table>,
-    /// Goes last: signals come when the lock is free.
+    /// Dropped last: signals come only after the unlock.
     quiet: Quiet,
 }
 
-/// While it lives this thread takes no signals: a handler may free, give advice or fork, and needs
-/// the table whole (MEM-7).
+/// Blocks all signals for this thread. A signal handler may free, give advice or fork, and needs a
+/// consistent table (MEM-7).
 struct Quiet {
     before: u64,
 }
@@ -141,9 +143,9 @@ impl Drop for Quiet {
     }
 }
 
-/// A number of this thread's.
+/// A number identifying this thread.
 fn this_thread() -> usize {
-    // SAFETY: asks.
+    // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize }
 }
 
@@ -166,7 +168,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Another process was given the file.
+/// Another process has been given the file.
 static PEERS: AtomicBool = AtomicBool::new(false);
 
 fn has_peers() -> bool {
@@ -176,10 +178,10 @@ fn has_peers() -> bool {
 static CURRENT: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
 
 impl SharedFile {
-    /// The file of this process, made on first use, and again in a child of `fork`.
+    /// The file of this process, created at the first call, and once more in a child of `fork`.
     ///
     /// # Errors
-    /// What the kernel refuses: descriptors, memory, `/proc`, a limit on the size of files.
+    /// An error of the kernel for descriptors, memory or `/proc`, or a limit on the size of files.
     pub fn of_process() -> io::Result<&'static SharedFile> {
         let known = CURRENT.load(Ordering::Acquire);
         if let Some(file) = Self::current() {
@@ -187,18 +189,18 @@ impl SharedFile {
         }
         door::at_fork(None);
         let made: &'static SharedFile = Box::leak(Box::new(SharedFile::make()?));
-        // No lock: a child of `fork` might find it held.
+        // No lock, because a child of `fork` might inherit a held lock.
         let new = std::ptr::from_ref(made).cast_mut();
         match CURRENT.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 let _locked = made.table();
-                // One that cannot be had now is asked for again by each fork.
+                // If no pipe can be made now, each fork tries again.
                 fork::has_pipe();
                 Ok(made)
             }
             Err(other) => {
-                // SAFETY: leaked above and seen by nobody else; whatever is in `CURRENT` is never
-                // freed.
+                // SAFETY: leaked above, and no other thread has seen this pointer. The file in
+                // `CURRENT` is never freed.
                 unsafe {
                     drop(Box::from_raw(new));
                     Ok(&*other)
@@ -207,19 +209,19 @@ impl SharedFile {
         }
     }
 
-    /// The same, unless this thread is inside its table.
+    /// As [`current`](Self::current); `None` if this thread holds the table.
     pub(crate) fn outside() -> Option<&'static SharedFile> {
         Self::current().filter(|file| file.owner.load(Ordering::Relaxed) != this_thread())
     }
 
-    /// The file of this process, if it was made; a child does not see its parent's.
+    /// The file of this process, if it was created. A child does not see the file of its parent.
     pub(crate) fn current() -> Option<&'static SharedFile> {
         // SAFETY: null, or leaked and never freed.
         let file = unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?;
         (!file.is_stale()).then_some(file)
     }
 
-    /// The file of this process, or the one that it descends from had.
+    /// The file of this process, or of an ancestor.
     pub(crate) fn inherited() -> Option<&'static SharedFile> {
         // SAFETY: as in `current`.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
@@ -230,15 +232,16 @@ impl SharedFile {
             return Err(io::Error::other("a limit on the size of files (RLIMIT_FSIZE) stands in the way"));
         }
         let create = |flags| {
-            // SAFETY: a terminated name and flags.
+            // SAFETY: the name is NUL-terminated, and the flags are integers.
             Errno::result(unsafe { libc::memfd_create(c"adverb-memory".as_ptr(), flags) })
         };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // The flag is of Linux 6.3; without it some distributions log a warning.
+        // MFD_NOEXEC_SEAL exists since Linux 6.3; without this flag some distributions log a
+        // warning.
         let fd = create(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| create(flags))?;
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: plain integers.
+        // SAFETY: all arguments are integers.
         unsafe {
             Errno::result(libc::ftruncate(fd.as_raw_fd(), SPAN.cast_signed()))?;
             Errno::result(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
@@ -262,8 +265,8 @@ impl SharedFile {
         })
     }
 
-    /// Has page-aligned allocations of the program come from the file from now on, if a preload
-    /// hands them out.
+    /// Turns sharing of the program's page-aligned allocations on or off. Takes effect if a preload
+    /// hands the allocations out.
     pub fn share_allocations(&'static self, on: bool) {
         let strict = on && crate::room::is_strict();
         if strict {
@@ -272,12 +275,11 @@ impl SharedFile {
         self.sharing.store(on && !strict, Ordering::Release);
     }
 
-    /// The descriptor, for a peer. Whoever has it may keep windows on what is registered from now
-    /// on.
+    /// The descriptor, for a peer. From now on a peer may keep windows on registered memory.
     ///
     /// # Errors
-    /// EBADF if the program has closed it: the number may be that of a file of its own, which no
-    /// peer is to get.
+    /// EBADF if the program has closed the descriptor. The number may belong to a file of the
+    /// program by now, which no peer may get.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.raw_fd() < 0 {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -286,8 +288,8 @@ impl SharedFile {
         Ok(self.fd.as_fd())
     }
 
-    /// The descriptor if it is the file's still, -1 if not: a program that closes all descriptors
-    /// closes this one, too, and the number may be that of a file of its own.
+    /// The descriptor if it still belongs to the file, else -1. A program that closes all
+    /// descriptors closes this one, too, and may reuse the number for its own file.
     fn raw_fd(&self) -> RawFd {
         let fd = self.fd.as_raw_fd();
         let is_ours = sys::identity(fd)
@@ -302,8 +304,8 @@ impl SharedFile {
         Locked { owner: &self.owner, guard, quiet }
     }
 
-    /// No fork begins while the result lives, as [`fork::before`] waits for the table. Nothing may
-    /// be allocated meanwhile: the allocator's locks may be in the hands of a thread that forks.
+    /// Prevents forks while the result lives, because [`fork::before`] waits for the table. The
+    /// caller must not allocate meanwhile: a forking thread may hold the allocator's locks.
     pub(crate) fn no_fork() -> Option<impl Sized> {
         Self::outside().map(SharedFile::table)
     }
@@ -312,13 +314,13 @@ impl SharedFile {
         self.life.is_over()
     }
 
-    /// Is a descriptor with these attributes this file?
+    /// Whether a descriptor with these attributes refers to this file.
     pub(crate) fn is_file(&self, about: &nix::sys::stat::FileStat) -> bool {
         let dev = (libc::major(about.st_dev), libc::minor(about.st_dev));
         (dev, about.st_ino) == self.id
     }
 
-    /// How much of the machine's memory lies in the file.
+    /// The amount of the machine's memory in the file.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let resident =
@@ -327,8 +329,8 @@ impl SharedFile {
         Usage { resident, own: self.own.load(Ordering::Relaxed), blocks }
     }
 
-    /// At least `len` zeroed bytes in the file, aligned to `align`: pages that come when they are
-    /// touched.
+    /// At least `len` zeroed bytes in the file, aligned to `align`. The kernel allocates a page at
+    /// its first access.
     pub(crate) fn pages(&'static self, len: usize, align: usize) -> Result<OwnPages, Errno> {
         let page = crate::page_size();
         if !align.is_power_of_two() || self.is_stale() {
@@ -344,10 +346,10 @@ impl SharedFile {
         made
     }
 
-    /// Counts `len` bytes more, if the machine can hold them with all that was made before and not
-    /// touched yet.
+    /// Counts `len` more bytes. Fails if the machine cannot hold them together with all untouched
+    /// memory created before.
     fn reserve(&self, len: u64) -> Result<(), Errno> {
-        /// So many bytes are made without a question.
+        /// Bytes created without asking the kernel for available memory.
         const STEP: u64 = 16 << 20;
         let own = self.own.fetch_add(len, Ordering::Relaxed).checked_add(len);
         let unasked = self.unasked.fetch_add(len, Ordering::Relaxed).saturating_add(len);
@@ -366,18 +368,18 @@ impl SharedFile {
 
     fn map_own(&'static self, len: u64, align: u64) -> Result<OwnPages, Errno> {
         let page = crate::page_size();
-        // A place in the file is never given twice: a peer may still hold a window on it. Behind it
-        // is a page's gap.
+        // An offset in the file is never used twice, because a peer may still hold a window there.
+        // A gap of one page follows.
         let offset = self.next_own.fetch_add(len + page, Ordering::Relaxed);
         if offset.checked_add(len).is_none_or(|end| end > BLOCKS_FROM) {
             self.next_own.fetch_sub(len + page, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
         }
         let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
-        // A child of a fork in between would write to this process's pages.
+        // A child forked in between would write to this process's pages.
         let _no_fork = Self::no_fork();
-        // SAFETY: a new mapping at an address of the kernel's choice; the parts that are cut off
-        // are its own.
+        // SAFETY: a new mapping at an address of the kernel's choice; only parts of this mapping
+        // are unmapped.
         unsafe {
             let at =
                 sys::map(At::Anywhere, room, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_NORESERVE, None)?;
@@ -390,8 +392,8 @@ impl SharedFile {
                 let _ = sys::unmap(start, len);
                 return Err(errno);
             }
-            // A child gets a copy, or nothing; never this. qemu-user does not know the advice
-            // (EINVAL): a child of `fork` gets its copy there too, by the handlers.
+            // A child gets a copy or nothing, and never these pages. qemu-user does not know the
+            // advice (EINVAL); there, too, the fork handlers make a copy for a child of `fork`.
             match sys::advise(start, len, libc::MADV_DONTFORK) {
                 Ok(()) | Err(Errno::EINVAL) => {}
                 Err(errno) => {
@@ -404,7 +406,7 @@ impl SharedFile {
     }
 }
 
-/// Pages of our own in the file. Dropped, they are unmapped, and their memory is given back.
+/// Pages of the device in the file. Dropping them unmaps the pages and frees their memory.
 #[derive(Debug)]
 pub(crate) struct OwnPages {
     file: &'static SharedFile,
@@ -414,11 +416,11 @@ pub(crate) struct OwnPages {
 }
 
 impl OwnPages {
-    /// First address.
+    /// The first address.
     pub fn addr(&self) -> u64 {
         self.start
     }
-    /// Where they begin in the file.
+    /// The offset in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -426,7 +428,8 @@ impl OwnPages {
 
 impl Drop for OwnPages {
     fn drop(&mut self) {
-        // A child may have a copy here, or nothing, or something else by now: it leaves it.
+        // A child may have a copy, nothing, or another mapping here by now, and must leave it
+        // alone.
         if self.file.is_stale() {
             return;
         }
@@ -437,7 +440,7 @@ impl Drop for OwnPages {
     }
 }
 
-/// A limit on the size of files would end the process by SIGXFSZ.
+/// Whether files have no size limit. With a limit, the kernel would end the process by SIGXFSZ.
 fn unlimited_files() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes the structure.

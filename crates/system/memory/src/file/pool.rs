@@ -1,14 +1,15 @@
-//! Blocks that their programs have freed, kept to be handed out again.
+//! Freed blocks, kept for the next allocations.
 //!
-//! To make a block and to end one costs several system calls. The pool keeps freed blocks as they
-//! are: the program's allocator still counts them as allocated, and the next allocation of the same
-//! class gets one, without a system call. The pool is bounded ([`BOUND`]); what finds no room goes
-//! back to its allocator, and so does all of a class whose credit is spent ([`Credit`]).
+//! Creating and ending a block costs several system calls. The pool keeps freed blocks unchanged:
+//! the program's allocator still counts them as allocated, and the next allocation of the same
+//! class gets one without a system call. The pool is bounded ([`BOUND`]). A block without room in
+//! the pool goes back to its allocator, and so do all blocks of a class without credit
+//! ([`Credit`]).
 //!
-//! The pool has shards, each with a lock. A thread takes the first lock that is free, from a shard
-//! of its own on. These locks are taken before the table's, never after it. Nothing is allocated,
-//! freed or asked of the kernel under one. A signal handler may come while its thread has one: for
-//! that thread there is no pool then.
+//! The pool has shards, each with a lock. A thread starts at its own shard, and takes the first
+//! free lock. Lock order: a shard's lock before the table's lock, never after it. Under a shard's
+//! lock no code allocates, frees or makes a system call. A signal handler may interrupt a thread
+//! that holds such a lock: for this thread the pool is then empty.
 //!
 //! [`Credit`]: super::classes::Credit
 use super::SharedFile;
@@ -21,28 +22,28 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes of all blocks in the pool.
+/// The limit for the bytes of all blocks in the pool.
 pub(super) const BOUND: u64 = 32 << 20;
-/// Bytes of the largest block in it.
+/// The largest block in the pool, in bytes.
 const LARGEST: u64 = 8 << 20;
-/// Blocks of a class in a shard.
+/// The largest number of blocks of a class in a shard.
 const DEPTH: usize = 64;
 const SHARDS: usize = 8;
-/// A shard takes the right to hold bytes in pieces of so many at least, and keeps one.
+/// A shard reserves bytes of [`BOUND`] in units of at least this size, and keeps one unit.
 const PIECE: u64 = 1 << 20;
-/// Classes up to the one of [`LARGEST`].
+/// The number of classes up to the class of [`LARGEST`].
 const LISTS: usize = 41;
-/// Blocks that are looked at for one of the right alignment.
+/// The number of blocks checked for a suitable alignment.
 const LOOKS: usize = 8;
-/// From so many bytes on an allocator may map a block by itself, and the program do with the
-/// mapping what it likes before it frees the block (`M_MMAP_THRESHOLD`). So the kernel is asked
-/// whether all is as it was made.
+/// From this length on, an allocator may give a block its own mapping, and the program may have
+/// changed the mapping before freeing the block (`M_MMAP_THRESHOLD`). So the kernel is asked
+/// whether the mapping is unchanged.
 const ASKED: u64 = 128 << 10;
 
 /// The pool.
 pub(super) struct Pool {
     shards: &'static [Shard],
-    /// Bytes that shards may hold, of [`BOUND`].
+    /// Bytes of [`BOUND`] reserved by shards.
     granted: AtomicU64,
 }
 
@@ -50,44 +51,44 @@ pub(super) struct Pool {
 #[repr(align(128))]
 struct Shard {
     lock: OwnedLock,
-    /// How many blocks are in each list, for a look without the lock.
+    /// The number of blocks in each list, to be read without the lock.
     counts: [AtomicUsize; LISTS],
-    /// Of who has the lock.
+    /// Accessed only by the thread holding the lock.
     lists: UnsafeCell<Lists>,
 }
 
-// SAFETY: `lists` is used under the lock alone.
+// SAFETY: `lists` is accessed only under the lock.
 unsafe impl Sync for Shard {}
 
 struct Lists {
     bytes: u64,
-    /// Bytes that the shard may hold.
+    /// Bytes reserved by the shard.
     granted: u64,
     blocks: [[Kept; DEPTH]; LISTS],
 }
 
-/// A lock whose word is the thread that has it. It is taken and let go by one store each, so a
-/// signal handler always sees whether its thread has it.
+/// A lock with the holding thread in its word. One compare-exchange takes the lock and one store
+/// releases the lock, so a signal handler always sees whether its thread holds the lock.
 #[derive(Debug)]
 struct OwnedLock {
     owner: AtomicUsize,
-    /// Threads that sleep, or are about to.
+    /// The number of threads that sleep or are about to.
     waiters: AtomicU32,
-    /// Changes when the lock was let go while threads slept.
+    /// Incremented by a release while threads sleep.
     turn: AtomicU32,
 }
 
 impl OwnedLock {
-    /// Takes the lock if it is free: `Ok`. Else whether this thread has it.
+    /// Takes the lock if it is free. `Err` says whether this thread holds it already.
     fn try_take(&self) -> Result<(), bool> {
         let me = super::this_thread();
         let taken = self.owner.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
         taken.map(drop).map_err(|owner| owner == me)
     }
 
-    /// Waits for the lock. `false` if this thread has it.
+    /// Waits for the lock. Returns `false` if this thread holds it already.
     fn take(&self) -> bool {
-        /// Looks at the lock before a thread sleeps.
+        /// Attempts before the thread sleeps.
         const SPINS: usize = 100;
         let mut looks = 0;
         loop {
@@ -101,9 +102,15 @@ impl OwnedLock {
         }
     }
 
-    /// Sleeps until the lock is let go. 1. This thread counts itself. 2. It reads the turn. 3. It
-    /// looks at the owner again. 4. It sleeps while the turn is the same. Who lets go stores the
-    /// owner and reads the count after that, so either sees the other.
+    /// Sleeps until the lock is released.
+    ///
+    /// 1. This thread increments `waiters`.
+    /// 2. It reads `turn`.
+    /// 3. It reads `owner` again, and returns if the lock is free.
+    /// 4. It sleeps while `turn` is unchanged.
+    ///
+    /// The releasing thread stores `owner` and then reads `waiters`. All accesses are SeqCst, so at
+    /// least one of the two threads sees the other.
     fn sleep(&self) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let turn = self.turn.load(Ordering::SeqCst);
@@ -123,19 +130,19 @@ impl OwnedLock {
 
     fn futex(&self, what: i32, value: u32) {
         let what = (what | libc::FUTEX_PRIVATE_FLAG) as u64;
-        // SAFETY: a word that lives as long as the process; no time is given.
+        // SAFETY: the word lives as long as the process; no timeout is given.
         let _ =
             unsafe { sys::call(libc::SYS_futex, [self.turn.as_ptr() as u64, what, value.into(), 0, 0, 0]) };
     }
 }
 
-/// The lists, of who has the lock.
+/// The lists, for the thread holding the lock.
 struct Locked(&'static Shard);
 
 impl Deref for Locked {
     type Target = Lists;
     fn deref(&self) -> &Lists {
-        // SAFETY: this thread has the lock, and no other guard.
+        // SAFETY: this thread holds the lock, and has no other guard.
         unsafe { &*self.0.lists.get() }
     }
 }
@@ -153,8 +160,8 @@ impl Drop for Locked {
     }
 }
 
-/// A block in the pool: its address, which is whole pages, and in the bits below how many pages of
-/// 4 KiB it has.
+/// A block in the pool: the address, and in the low bits of the page-aligned address the length in
+/// units of 4 KiB.
 #[derive(Clone, Copy, Debug)]
 struct Kept(u64);
 
@@ -175,7 +182,7 @@ impl Shard {
         self.counts[list].load(Ordering::Relaxed)
     }
 
-    /// Takes the newest block of a list that `fits`, which is asked with its address and its bytes.
+    /// Takes the newest block of a list for which `fits(address, length)` is true.
     fn pop(&self, lists: &mut Lists, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<Kept> {
         let (count, blocks) = (self.count(list), &mut lists.blocks[list]);
         let fits = |at: &usize| fits(blocks[*at].start(), blocks[*at].len());
@@ -189,11 +196,11 @@ impl Shard {
 }
 
 impl Pool {
-    /// Room for all shards; what is not touched costs nothing.
+    /// Room for all shards; untouched room costs nothing.
     pub fn new() -> Result<Self, Errno> {
         let bytes = size_of::<Shard>() * SHARDS;
-        // SAFETY: a new mapping, which stays as long as the process, aligned to a page. All zeroes
-        // are shards without blocks, whose locks are free.
+        // SAFETY: a new mapping, aligned to a page and kept as long as the process. All zeroes are
+        // shards without blocks and with free locks.
         let shards = unsafe {
             let at = sys::map(At::Anywhere, bytes as u64, RW, libc::MAP_PRIVATE, None)?;
             std::slice::from_raw_parts(at as *const Shard, SHARDS)
@@ -201,15 +208,15 @@ impl Pool {
         Ok(Pool { shards, granted: AtomicU64::new(0) })
     }
 
-    /// All shards, those of this thread first.
+    /// All shards, beginning with this thread's own.
     fn shards(&self) -> impl Iterator<Item = &'static Shard> + use<> {
         let hash = (super::this_thread() as u64 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (shards, home) = (self.shards, (hash >> 32) as usize);
         (0..SHARDS).map(move |n| &shards[(home + n) % SHARDS])
     }
 
-    /// Locks a shard of those that `fit`: the first that is free, or waits for one. `None` if there
-    /// is none, or this thread has a lock.
+    /// Locks one of the shards for which `fits` is true: the first with a free lock, else waits for
+    /// one. `None` if there is no such shard, or if this thread holds a lock already.
     fn lock(&self, fits: impl Fn(&Shard) -> bool) -> Option<Locked> {
         let mut busy = None;
         for shard in self.shards().filter(|shard| fits(shard)) {
@@ -223,8 +230,8 @@ impl Pool {
         busy.lock.take().then(|| Locked(busy))
     }
 
-    /// Takes all locks over a fork. `false`: this thread has one, and its child goes on with it;
-    /// none is taken.
+    /// Takes all locks for a fork. Returns `false`, and takes none, if this thread holds one
+    /// already. The child then continues with it.
     pub fn hold(&self) -> bool {
         for (n, shard) in self.shards.iter().enumerate() {
             if !shard.lock.take() {
@@ -235,13 +242,13 @@ impl Pool {
         true
     }
 
-    /// Ends what [`Pool::hold`] began, in the parent or in the child.
+    /// Releases the locks taken by [`Pool::hold`], in the parent or in the child.
     pub fn let_go(&self) {
         self.shards.iter().for_each(|shard| shard.lock.let_go());
     }
 
-    /// Takes a block out that `fits`, which is asked with its address and its bytes. One that is
-    /// not in the index was freed a second time, past us, and is left out.
+    /// Takes a block for which `fits(address, length)` is true. A block missing in the index was
+    /// freed twice, without our knowledge, and is skipped.
     fn pop(&self, index: &Index, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
         if list >= LISTS {
             return None;
@@ -251,7 +258,7 @@ impl Pool {
             let shard = locked.0;
             let block = shard.pop(&mut locked, list, &fits)?;
             self.give_back(&mut locked);
-            // Under the lock: a fork in between would take it for one of the pool.
+            // Under the lock: a fork in between would treat the block as part of the pool.
             if let Some(about) = index.find(block.start()).filter(|about| about.has(POOLED)) {
                 about.clear(POOLED);
                 return Some((block.start(), block.len()));
@@ -259,12 +266,12 @@ impl Pool {
         }
     }
 
-    /// Puts a block in, if there is room, and `may` allows it.
+    /// Adds a block if there is room and `may` returns true.
     fn push(&self, start: u64, len: u64, may: impl Fn() -> bool) -> bool {
         let list = class(len);
         let Some(mut locked) = self.lock(|shard| shard.count(list) < DEPTH) else { return false };
         let count = locked.0.count(list);
-        // Another thread may have come in between.
+        // Another thread may have added a block in between.
         if count == DEPTH || !self.grant(&mut locked, len) || !may() {
             return false;
         }
@@ -274,7 +281,7 @@ impl Pool {
         true
     }
 
-    /// Sees to it that a shard may hold `len` bytes more.
+    /// Reserves `len` more bytes for a shard.
     fn grant(&self, lists: &mut Lists, len: u64) -> bool {
         let Some(lacks @ 1..) = (lists.bytes + len).checked_sub(lists.granted) else { return true };
         let piece = lacks.max(PIECE);
@@ -286,7 +293,7 @@ impl Pool {
         true
     }
 
-    /// Gives back what an empty shard may hold beyond a piece.
+    /// Returns an empty shard's reserve beyond one unit.
     fn give_back(&self, lists: &mut Lists) {
         if lists.bytes == 0 && lists.granted > PIECE {
             self.granted.fetch_sub(lists.granted - PIECE, Ordering::Relaxed);
@@ -301,19 +308,19 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// What is to become of an allocation.
+/// The decision for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// The program's allocator makes it, and it stays as it is.
+    /// The program's allocator makes the allocation, which stays as it is.
     Private,
-    /// The program's allocator makes it of whole pages, and it becomes a block.
+    /// The program's allocator makes the allocation of whole pages, which becomes a block.
     Block,
-    /// It is this block, which was freed before.
+    /// The allocation is this freed block.
     Pooled(u64),
 }
 
 impl SharedFile {
-    /// Decides about an allocation of `len` bytes at an address that is a multiple of `align`.
+    /// Decides on an allocation of `len` bytes, aligned to `align`.
     pub(super) fn plan(&'static self, align: u64, len: u64) -> Plan {
         if !self.sharing.load(Ordering::Acquire) || !align.is_power_of_two() {
             return Plan::Private;
@@ -333,8 +340,8 @@ impl SharedFile {
         pooled.map_or(Plan::Block, |(start, _)| Plan::Pooled(start))
     }
 
-    /// A block is about to be freed; `usable` is what its allocator says of its bytes. `true`: it
-    /// is in the pool now, and is not to be freed.
+    /// Called before a block is freed; `usable` is the allocator's size of the block. Returns
+    /// `true` if the pool has taken the block, so that it must not be freed.
     pub(super) fn keep(&'static self, start: u64, usable: u64) -> bool {
         let Some(about) = self.index.find(start) else { return false };
         let len = about.len();
@@ -344,11 +351,12 @@ impl SharedFile {
         if len >= ASKED && !self.is_as_made(start, len) {
             return false;
         }
-        // One that is freed twice is in the pool once.
+        // A block freed twice is in the pool once.
         about.has(POOLED) || self.pool.push(start, len, || about.set(POOLED))
     }
 
-    /// Is a block one mapping of the file, for reading and writing, as it was made?
+    /// Whether a block is still one shared mapping of the file with read and write access, as
+    /// created.
     pub(super) fn is_as_made(&self, start: u64, len: u64) -> bool {
         let mut whole = false;
         let _ = self.maps.walk(start, start + len, |vma| {

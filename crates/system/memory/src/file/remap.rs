@@ -1,9 +1,9 @@
-//! `mremap`, answered for the file's pages as for private memory.
+//! `mremap` for pages of the file, with the effects for private memory.
 //!
-//! A mapping of a file that grows shows what lies behind in the file: pages that were cut off
-//! before, or those of a neighbour that it was split from. One that is moved and stays
-//! (`MREMAP_DONTUNMAP`) shows the same pages twice. Private memory shows zeroes in either case. So
-//! the preload of `adverb run` has the program's calls come here first.
+//! A growing mapping of a file shows the next pages of the file: pages cut off before, or pages of
+//! a neighbour split off before. A mapping moved with `MREMAP_DONTUNMAP` shows the same pages
+//! twice. Private memory shows zeroes in both cases. So the preload of `adverb run` passes the
+//! program's calls to this file first.
 use super::blocks::Block;
 use super::data::{each_data, fill};
 use super::{BLOCKS_FROM, SharedFile};
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// `MADV_POPULATE_WRITE` (Linux 5.14).
 const POPULATE_WRITE: c_int = 23;
 
-/// What a call of `mremap` does: the address, or a negative errno.
+/// Performs a call of `mremap`. Returns the address, or a negative errno.
 pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64 {
-    // SAFETY: the program's own call, as it stands.
+    // SAFETY: the program's own call, unchanged.
     let raw = || match unsafe { sys::remap(addr, old, new, flags, to) } {
         Ok(at) => at.cast_signed(),
         Err(errno) => -(errno as i64),
@@ -33,7 +33,7 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
         return raw();
     }
     if old_len == 0 {
-        // A second mapping of the same pages, which private memory has not.
+        // A second mapping of the same pages, which private memory does not allow.
         return -(Errno::EINVAL as i64);
     }
     file.each_own(addr, end, |vma| file.mark(&file.table(), vma.offset));
@@ -43,7 +43,7 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
     let got = raw();
     if got >= 0 && flags & libc::MREMAP_DONTUNMAP != 0 {
         file.each_own(addr, end, |vma| {
-            // SAFETY: the program has moved these pages away, and gets zeroes in their place.
+            // SAFETY: the program has moved these pages away, and expects zeroes in their place.
             let _ = unsafe {
                 sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, None)
             };
@@ -52,17 +52,17 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
     got
 }
 
-/// Writes to each page of writable memory, and changes nothing.
+/// Writes to each page of writable memory without changing a byte.
 fn touch(start: u64, len: u64) {
     for at in (start..start + len).step_by(crate::page_size() as usize) {
-        // SAFETY: a byte of the program's that it may write itself; other threads' writes stay.
+        // SAFETY: a byte that the program may write; writes of other threads stay.
         unsafe { AtomicU8::from_ptr(at as *mut u8) }.fetch_or(0, Ordering::Relaxed);
     }
 }
 
 impl SharedFile {
-    /// Sees to it that a mapping that grows shows zeroes behind its end: nothing lies there in the
-    /// file any more, or, where something must stay, the mapping is made private first.
+    /// Makes sure that a growing mapping shows zeroes behind its end. Frees the next pages of the
+    /// file, or, if these pages must stay, makes the mapping private first.
     fn make_room(&'static self, addr: u64, old: u64, new: u64) {
         let mut first = None;
         let _ = self.maps.walk(addr, addr + old, |vma| {
@@ -70,7 +70,7 @@ impl SharedFile {
             false
         });
         let fits = |vma: &Vma| vma.is_of_file(self.id) && vma.start <= addr && addr + old <= vma.end;
-        // What is no block of the program's, and no mapping of one, is the kernel's to answer for.
+        // The kernel handles memory outside of the program's blocks alone.
         let Some(vma) = first.filter(fits).filter(|vma| vma.offset >= BLOCKS_FROM) else { return };
         let at = vma.offset + (addr - vma.start);
         let (from, until) = (at + old, at + new);
@@ -85,7 +85,7 @@ impl SharedFile {
         }
     }
 
-    /// Does the program map a part of `[from, until)` of the file?
+    /// Whether the program maps a part of `[from, until)` of the file.
     fn shows(&self, from: u64, until: u64, is_alias: impl Fn(u64) -> bool) -> bool {
         let mut any = false;
         let looked = self.maps.files(|vma| {
@@ -95,27 +95,27 @@ impl SharedFile {
         any || looked.is_err()
     }
 
-    /// Makes a mapping of the file private memory that has nothing of the file any more, and loses
-    /// no write of another thread. (A private mapping of the file alone shows the file's page until
-    /// it is written to: what this process gives back, a child would lose.)
+    /// Turns a mapping of the file into private memory independent of the file, without losing a
+    /// write of another thread. A private mapping of the file alone would not do: it shows the
+    /// file's page until the first write, and a child would lose pages that this process frees.
     pub(super) fn make_own(&self, vma: &Vma) {
         if vma.flags & WRITE == 0 {
-            // Nobody writes there.
+            // No thread writes there.
             return self.make_private(vma);
         }
         let (fd, len) = (self.raw_fd(), vma.end - vma.start);
-        // SAFETY: the same bytes at the same place; from here on nobody else's writes are seen
-        // there.
+        // SAFETY: the same bytes at the same address. From here on no other process's writes are
+        // seen there.
         let mapped = unsafe {
             sys::map(At::Over(vma.start), len, vma.prot(), libc::MAP_PRIVATE, Some((fd, vma.offset)))
         };
         if mapped.is_err() {
             return;
         }
-        // What is a hole is zeroes with and without the file.
+        // A hole reads as zeroes with and without the file.
         each_data(fd, vma.offset, vma.offset + len, |from, until| {
             let (start, len) = (vma.start + (from - vma.offset), until - from);
-            // SAFETY: brings pages in, and changes none.
+            // SAFETY: allocates pages without changing any.
             if unsafe { sys::advise(start, len, POPULATE_WRITE) }.is_err() {
                 touch(start, len);
             }
@@ -126,8 +126,8 @@ impl SharedFile {
     /// Replaces a mapping of the file by private memory with the same bytes, in one step.
     fn make_private(&self, vma: &Vma) {
         let len = vma.end - vma.start;
-        // SAFETY: new memory, which goes over the program's own when it has the same bytes, or goes
-        // again.
+        // SAFETY: new memory. It replaces the program's mapping once it has the same bytes, or is
+        // unmapped again.
         unsafe {
             let Ok(new) = sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) else { return };
             let filled = if vma.is_of(self.id) {

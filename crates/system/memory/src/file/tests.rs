@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 
 const PAGE: u64 = 4096;
 
-/// One test at a time: all share the process's file, and some fork.
+/// One test at a time, because all tests share the process's file, and some fork.
 pub(super) fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -15,14 +15,14 @@ pub(super) fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
     (file, one)
 }
 
-/// Memory as an allocator has it just now.
+/// Memory as an allocator has just obtained it.
 pub(super) fn fresh(len: u64) -> u64 {
     // SAFETY: a new mapping.
     unsafe { sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) }.unwrap()
 }
 
 pub(super) fn unmap(start: u64, len: u64) {
-    // SAFETY: mappings of these tests.
+    // SAFETY: a mapping of these tests.
     unsafe { sys::unmap(start, len) }.unwrap();
 }
 
@@ -62,7 +62,7 @@ fn mem_2_a_peer_and_the_device_see_the_programs_bytes() {
     assert!(seen.iter().all(|b| *b == 7));
     HostMemory.write(range, &[9; 5000]).unwrap();
     assert_eq!([99, 100, 5099, 5100].map(|at| get(start + at)), [7, 9, 9, 7]);
-    // The same through the file, as a peer has it.
+    // The same through the file, as a peer reads it.
     let mut byte = [0];
     // SAFETY: one byte into an array of one.
     let n = unsafe { libc::pread(file.raw_fd(), byte.as_mut_ptr().cast(), 1, placed.offset.cast_signed()) };
@@ -71,7 +71,7 @@ fn mem_2_a_peer_and_the_device_see_the_programs_bytes() {
     free(file, start, 3 * PAGE);
 }
 
-/// MEM-1: what lies behind a block in the file is nobody else's: memory that grows shows zeroes.
+/// MEM-1: the file range behind a block belongs to no other block, so a growing block shows zeroes.
 #[test]
 fn mem_1_growth_shows_zeroes_and_no_neighbour() {
     let (file, _one) = file();
@@ -80,7 +80,7 @@ fn mem_1_growth_shows_zeroes_and_no_neighbour() {
         put(first, 1, PAGE);
         put(second, 2, PAGE);
         let held = file.place(first, PAGE).unwrap();
-        // SAFETY: memory of this test, whose new place is taken from the answer.
+        // SAFETY: memory of this test; the result says where it moved.
         let grown = unsafe {
             libc::mremap(first as *mut libc::c_void, PAGE as usize, 4 * PAGE as usize, libc::MREMAP_MAYMOVE)
         };
@@ -97,7 +97,7 @@ fn mem_1_growth_shows_zeroes_and_no_neighbour() {
     }
 }
 
-/// MEM-1: a block that is reallocated has its bytes at the new place, whatever was there before.
+/// MEM-1: a reallocated block has its bytes at the new address, whatever was there before.
 #[test]
 fn mem_1_new_memory_has_the_bytes_and_the_holes() {
     let (file, _one) = file();
@@ -113,8 +113,8 @@ fn mem_1_new_memory_has_the_bytes_and_the_holes() {
     free(file, start, 4 * PAGE);
 }
 
-/// MEM-1: what was cut off or split from a block before is not there when it grows, and what a move
-/// leaves behind is zero.
+/// MEM-1: pages cut off or split from a block do not reappear when the block grows, and a move
+/// leaves zeroes behind.
 #[test]
 fn mem_1_growth_and_moves_by_the_preload_show_zeroes() {
     let (file, _one) = file();
@@ -146,8 +146,8 @@ fn mem_1_growth_and_moves_by_the_preload_show_zeroes() {
     }
 }
 
-/// MEM-1: advice that gives pages up leaves zeroes; advice that private memory does not know
-/// changes nothing.
+/// MEM-1: advice that gives pages up leaves zeroes. Advice unknown for private memory changes
+/// nothing.
 #[test]
 fn mem_1_pages_given_up_are_zeroes() {
     let (file, _one) = file();
@@ -171,8 +171,8 @@ fn mem_1_pages_given_up_are_zeroes() {
     free(file, start, 4 * PAGE);
 }
 
-/// MEM-5: what is freed is given back, registered ranges when their registration ends, whatever
-/// other threads do.
+/// MEM-5: freed memory goes back to the machine, registered memory at the end of its registration,
+/// whatever other threads do.
 #[test]
 fn mem_5_freed_memory_goes_back_to_the_machine() {
     let (file, _one) = file();
@@ -192,8 +192,7 @@ fn mem_5_freed_memory_goes_back_to_the_machine() {
     let kept = file.place(two, len).unwrap();
     free(file, one, len);
     assert_eq!(file.usage().resident - before.resident, len);
-    // Freed by its program while it is registered: it stays for the keys that open it, and goes
-    // with them.
+    // Freed by the program while registered: the block stays for its keys, and is freed with them.
     free(file, two, len);
     assert_eq!(file.usage().resident - before.resident, len);
     let mut byte = [0];
@@ -205,27 +204,26 @@ fn mem_5_freed_memory_goes_back_to_the_machine() {
     other.join().unwrap();
 }
 
-/// A block that was freed past us, and whose place is another's by now, is left alone.
+/// A block freed without our knowledge, with other memory in its place by now, is left alone.
 #[test]
 fn mem_1_memory_of_others_is_not_touched_when_a_block_was_freed_past_us() {
     let (file, _one) = file();
     let start = block(file, 2 * PAGE);
-    // The allocator has split it: what begins there now is shorter.
+    // The allocator has split the block: the memory starting there now is shorter.
     put(start, 3, 2 * PAGE);
     assert!(file.release(start, 100));
     assert_eq!([start, start + PAGE].map(get), [3, 3]);
     unmap(start, 2 * PAGE);
     // Unmapped and mapped anew.
     let start = block(file, 2 * PAGE);
-    // In one call, as another thread may map something there in between.
-    // SAFETY: the block is this test's.
+    // SAFETY: the block is this test's. One call, because another thread may map memory there in
+    // between.
     unsafe { sys::map(At::Over(start), 2 * PAGE, RW, libc::MAP_PRIVATE, None) }.unwrap();
     put(start, 4, 2 * PAGE);
     assert!(matches!(file.place(start, PAGE), Err(Private::Replaced)));
     assert!(file.release(start, 2 * PAGE));
     assert_eq!([start, start + PAGE].map(get), [4, 4]);
-    // And handed out again.
-    // SAFETY: nobody else knows of it.
+    // SAFETY: no other code knows of the memory. The allocator hands it out again.
     assert!(unsafe { file.share_fresh(start, 2 * PAGE) });
     assert_eq!(get(start), 0);
     free(file, start, 2 * PAGE);
@@ -237,7 +235,8 @@ fn what_is_no_block_is_private() {
     let start = block(file, PAGE);
     let other = fresh(PAGE);
     let place = |addr, len| file.place(addr, len).map(|placed| placed.addr);
-    // `Replaced`: the kernel gave the place of a block that another test freed past us.
+    // `Replaced`: the kernel chose the address of a block freed by another test without our
+    // knowledge.
     let got = [place(other, 8), place(start + PAGE - 4, 8)];
     assert!(got.iter().all(|at| matches!(at, Err(Private::NoBlock | Private::Replaced))), "{got:?}");
     let got = [place(start, 0), place(u64::MAX - 4, 8)];
@@ -246,9 +245,9 @@ fn what_is_no_block_is_private() {
     free(file, start, PAGE);
 }
 
-/// Runs `child` in a child of fork; it answers an exit code.
+/// Runs `child` in a child of fork; returns the exit code that `child` returned.
 pub(super) fn in_child(child: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: the child calls nothing but reads, writes and system calls.
+    // SAFETY: the child only reads, writes and makes system calls.
     match unsafe { libc::fork() } {
         0 => {
             let code = child();
@@ -257,7 +256,7 @@ pub(super) fn in_child(child: impl FnOnce() -> u8) -> u8 {
         }
         pid => {
             let mut status = 0;
-            // SAFETY: a place for the answer.
+            // SAFETY: room for the status.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             assert!(libc::WIFEXITED(status), "status {status:#x}");
             libc::WEXITSTATUS(status) as u8
@@ -265,8 +264,8 @@ pub(super) fn in_child(child: impl FnOnce() -> u8) -> u8 {
     }
 }
 
-/// MEM-6: a child has its own copy as of the fork, of blocks and of pages of our own, wherever the
-/// program moved them.
+/// MEM-6: a child has its own copy from the time of the fork, of blocks and of the device's pages,
+/// wherever the program moved them.
 #[test]
 fn mem_6_a_child_has_a_copy_of_its_own() {
     let (file, _one) = file();
@@ -317,7 +316,7 @@ fn mem_6_a_child_has_a_copy_of_its_own() {
     free(file, start, len);
 }
 
-/// MEM-6: what the parent does as soon as `fork` has returned is not in the child's copy.
+/// MEM-6: the child's copy contains nothing that the parent writes once `fork` has returned.
 #[test]
 fn mem_6_the_copy_is_as_of_the_fork() {
     let (file, _one) = file();
@@ -333,13 +332,13 @@ fn mem_6_the_copy_is_as_of_the_fork() {
     }
     put(start, 2, len);
     let mut status = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: room for the status.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0);
     free(file, start, len);
 }
 
-/// MEM-6: advice about children is honoured.
+/// MEM-6: advice on children takes effect.
 #[test]
 fn mem_6_what_children_shall_not_have_they_have_not() {
     let (file, _one) = file();
@@ -351,7 +350,7 @@ fn mem_6_what_children_shall_not_have_they_have_not() {
     assert_eq!(advice::advise(start + 2 * PAGE, page, libc::MADV_DOFORK), 0);
     let code = in_child(|| {
         let mut state = 0_u8;
-        // SAFETY: asks whether a page is there.
+        // SAFETY: only asks whether a page is mapped.
         let there = unsafe { libc::mincore((start + PAGE) as *mut libc::c_void, page, &raw mut state) } == 0;
         u8::from(there || [start, start + 2 * PAGE, start + 3 * PAGE].map(get) != [0, 1, 1])
     });
@@ -360,13 +359,15 @@ fn mem_6_what_children_shall_not_have_they_have_not() {
     free(file, start, 4 * PAGE);
 }
 
-/// MEM-6: a child that no handler sees has no page of its parent's, rather than the same.
+/// MEM-6: a child made without our handlers has no page of its parent's blocks, instead of the same
+/// pages.
 #[test]
 fn mem_6_a_child_made_in_another_way_shares_nothing() {
     let (file, _one) = file();
     let start = block(file, PAGE);
     put(start, 1, PAGE);
-    // SAFETY: a fork by its number; the child does nothing but a write, which fails or ends it.
+    // SAFETY: a fork by its system call number; the child only makes one write, which fails or ends
+    // the child.
     let pid = unsafe { sys::call(libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]) }.unwrap();
     if pid == 0 {
         put(start, 9, 1);
@@ -374,14 +375,14 @@ fn mem_6_a_child_made_in_another_way_shares_nothing() {
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: room for the status.
     unsafe { libc::waitpid(pid as i32, &raw mut status, 0) };
     assert_eq!(get(start), 1);
     assert!(libc::WIFSIGNALED(status), "it had the page: {status:#x}");
     free(file, start, PAGE);
 }
 
-/// MEM-6: a thread that runs on a block forks, and both go on.
+/// MEM-6: a thread running on a block forks, and both processes continue.
 #[test]
 fn mem_6_a_stack_in_a_block_survives_a_fork() {
     let (file, _one) = file();
@@ -415,7 +416,8 @@ fn mem_6_a_stack_in_a_block_survives_a_fork() {
     unmap(start, len);
 }
 
-/// MEM-5: pages come when they are touched, and what the machine cannot hold is ENOMEM.
+/// MEM-5: pages are allocated at the first access, and a length that the machine cannot hold gives
+/// ENOMEM.
 #[test]
 fn mem_5_pages_of_our_own_are_lazy_and_bounded() {
     let (file, _one) = file();
@@ -436,7 +438,7 @@ fn mem_5_pages_of_our_own_are_lazy_and_bounded() {
     assert_eq!(Pages::shared(file, 8, 1 << 21).unwrap().addr() % (1 << 21), 0);
 }
 
-/// A range that a peer may know is never another block's.
+/// A range that a peer may know never becomes another block's.
 #[test]
 fn mem_2_a_range_that_peers_saw_is_not_used_again() {
     let (file, _one) = file();
@@ -457,14 +459,13 @@ fn mem_2_a_range_that_peers_saw_is_not_used_again() {
     free(file, next, PAGE);
 }
 
-/// MEM-4: memory that has gone is an error, by either way that the kernel copies.
+/// MEM-4: missing memory gives an error, by both ways of the kernel's copies.
 #[test]
 fn mem_4_vanished_memory_is_an_error() {
     let _one = file();
     let start = fresh(2 * PAGE);
     put(start, 6, 2 * PAGE);
-    // Not unmapped: another test might get the place.
-    // SAFETY: memory of this test.
+    // SAFETY: memory of this test. Not unmapped, because another test might map the address.
     unsafe { sys::protect(start + PAGE, PAGE, libc::PROT_NONE) }.unwrap();
     for forbidden in [false, true] {
         crate::kernel::forbid(forbidden);
@@ -487,7 +488,7 @@ fn mem_4_vanished_memory_is_an_error() {
     unmap(start, 2 * PAGE);
 }
 
-/// The preload's own definition of the hooks is the same.
+/// The preload's own definition of the hooks has the same layout.
 #[test]
 fn both_sides_of_the_door_agree() {
     use std::mem::offset_of;

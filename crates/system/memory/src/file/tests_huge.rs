@@ -1,4 +1,4 @@
-//! Huge pages, in processes of one thread and of several.
+//! Huge pages, in processes with one thread and with several.
 use super::classes::HUGE;
 use super::huge::OwnThread;
 use super::tests::{block, file, get, in_child, put, unmap};
@@ -6,7 +6,7 @@ use super::*;
 
 const LEN: u64 = 4 * HUGE;
 
-/// Bytes that a mapping has as huge pages, by the name of a line of `smaps`.
+/// The huge bytes of a mapping, from the line `name` of `smaps`.
 fn huge_bytes(start: u64, name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut lines = text.lines().skip_while(|line| {
@@ -20,15 +20,15 @@ fn huge_bytes(start: u64, name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Does this kernel give huge pages to private memory that asks?
+/// Whether this kernel gives huge pages to private memory on request.
 fn has_huge_pages() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
         .is_ok_and(|s| !s.contains("[never]"))
 }
 
-/// A block that begins where a huge page does.
+/// A block aligned to a huge page.
 fn aligned(file: &'static SharedFile, len: u64) -> u64 {
-    // SAFETY: new memory, of which what is too much goes.
+    // SAFETY: new memory, of which the surplus is unmapped.
     let start = unsafe {
         let at = sys::map(At::Anywhere, len + HUGE, RW, libc::MAP_PRIVATE, None).unwrap();
         let start = at.next_multiple_of(HUGE);
@@ -47,12 +47,12 @@ fn ask(start: u64) {
     assert_eq!(advice::advise(start, LEN as usize, libc::MADV_HUGEPAGE), 0);
 }
 
-/// MEM-1: a program of one thread that asks for huge pages gets them, before it writes; what it has
-/// written stays.
+/// MEM-1: a program with one thread gets huge pages on request before its first write. Written
+/// bytes stay.
 #[test]
 fn mem_1_a_new_block_has_huge_pages_on_request() {
     let (file, _one) = file();
-    // A child has one thread; it makes a file of its own.
+    // A child has one thread, and makes its own file.
     let code = in_child(|| {
         let file = SharedFile::of_process().unwrap();
         file.share_allocations(true);
@@ -70,8 +70,8 @@ fn mem_1_a_new_block_has_huge_pages_on_request() {
     assert!(!file.is_stale());
 }
 
-/// MEM-1: where another thread may write at this moment nothing is replaced; the device's own
-/// threads do not count.
+/// MEM-1: nothing is replaced while another thread may write. The device's own threads do not
+/// count.
 #[test]
 fn mem_1_a_block_that_others_may_write_stays() {
     let (_file, _one) = file();
@@ -94,7 +94,7 @@ fn mem_1_a_block_that_others_may_write_stays() {
     }
 }
 
-/// MEM-1: a block stays one when it is registered, and its pages become huge ones; its bytes stay.
+/// MEM-1: a registered block stays a block, and its pages become huge pages with the same bytes.
 /// Further allocations of the class are private.
 #[test]
 fn mem_1_registered_memory_gets_huge_pages_of_the_file() {
@@ -108,7 +108,7 @@ fn mem_1_registered_memory_gets_huge_pages_of_the_file() {
     assert!(seen(start) && seen(placed.addr));
     put(start + 5, 77, 1);
     assert_eq!(get(placed.addr + 5), 77);
-    // The kernel may refuse (before 6.1, or where no huge page is free); then nothing is lost.
+    // The kernel may refuse (before 6.1, or without a free huge page); then nothing is lost.
     let huge = huge_bytes(start, "ShmemPmdMapped");
     assert!(huge.is_multiple_of(HUGE), "{huge} bytes");
     drop(placed);

@@ -1,4 +1,4 @@
-//! What is left of a block elsewhere when its program gives it up, and signals.
+//! Signals, and the other places of a block's memory when the program gives the block up.
 use super::tests::{block, file, free, get, put};
 use super::*;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -13,8 +13,8 @@ fn tell(pipe: &mut PipeWriter) {
     pipe.write_all(&[0]).unwrap();
 }
 
-/// MEM-6: a block that a thread ran on has become ordinary memory. A child of then has it still
-/// when its parent has freed it, and the block's memory went back.
+/// MEM-6: a block used as a stack has become ordinary memory. A child forked then still has the
+/// memory after the parent has freed the block and its file pages.
 #[test]
 fn mem_6_a_child_keeps_what_its_parent_frees() {
     let (file, _one) = file();
@@ -42,8 +42,8 @@ fn mem_6_a_child_keeps_what_its_parent_frees() {
     assert_eq!(status, 0);
 }
 
-/// MEM-1: private memory that is locked refuses to be given up, and keeps its bytes; what lies
-/// before it in the range is given up.
+/// MEM-1: locked private memory refuses to be discarded, and keeps its bytes. Pages before the
+/// locked ones in the range are discarded.
 #[test]
 fn mem_1_locked_pages_are_not_given_up() {
     let (file, _one) = file();
@@ -62,8 +62,8 @@ fn mem_1_locked_pages_are_not_given_up() {
     free(file, start, 4 * PAGE);
 }
 
-/// MEM-7: no handler of the program runs while the table is changed: one that forks would have a
-/// child without its blocks.
+/// MEM-7: no signal handler of the program runs while the table is changed. A handler that forks
+/// would give the child no blocks.
 #[test]
 fn mem_7_signals_wait_for_the_table() {
     static CAME: AtomicBool = AtomicBool::new(false);
@@ -71,17 +71,17 @@ fn mem_7_signals_wait_for_the_table() {
         CAME.store(true, Ordering::SeqCst);
     }
     let (file, _one) = file();
-    // SAFETY: a handler that sets a flag, for a signal that nothing else here uses.
+    // SAFETY: a handler that sets a flag, for a signal with no other use in this program.
     unsafe { libc::signal(libc::SIGUSR2, comes as *const () as libc::sighandler_t) };
     let table = file.table();
-    // SAFETY: for this thread.
+    // SAFETY: a signal for this thread.
     unsafe { libc::raise(libc::SIGUSR2) };
     assert!(!CAME.load(Ordering::SeqCst));
     drop(table);
     assert!(CAME.load(Ordering::SeqCst));
 }
 
-/// qemu-user answers `MADV_DONTFORK` with EINVAL. Pages of our own can be had all the same.
+/// qemu-user answers `MADV_DONTFORK` with EINVAL. The device's pages must still be available.
 #[test]
 fn an_advice_that_the_kernel_does_not_know_fails_no_pages() {
     let (file, _one) = file();
@@ -89,7 +89,7 @@ fn an_advice_that_the_kernel_does_not_know_fails_no_pages() {
         let rule = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
         let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        // The number of the call, and the lower half of its third argument.
+        // Offset 0: the system call number; offset 32: the lower half of the third argument.
         let mut rules = [
             rule(load, 0, 0, 0),
             rule(equal, 0, 3, libc::SYS_madvise as u32),
@@ -99,13 +99,13 @@ fn an_advice_that_the_kernel_does_not_know_fails_no_pages() {
             rule(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_mut_ptr() };
-        // SAFETY: a filter for this thread alone; the program lives through the call.
+        // SAFETY: a filter only for this thread; the program lives through the call.
         let set = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
                 + libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
         };
         let asked = crate::Pages::shared(file, 8192, 4096).map(|pages| {
-            // SAFETY: asks about the pages.
+            // SAFETY: advice on the test's own pages.
             let told = unsafe { sys::advise(pages.addr(), 4096, libc::MADV_DONTFORK) };
             (told, pages.offset().is_some())
         });

@@ -1,11 +1,11 @@
-//! Which allocations become blocks, and blocks that are handed out again.
+//! Which allocations become blocks, and reused blocks.
 use super::pool::{BOUND, Plan};
 use super::tests::{block, file, fresh, get, in_child, put, unmap};
 use super::*;
 
 const PAGE: u64 = 4096;
 
-/// What the preload does for an allocation; its address, and whether it is a block.
+/// Allocates as the preload does. Returns the address, and whether the memory is a block.
 fn allocate(file: &'static SharedFile, align: u64, len: u64) -> (u64, bool) {
     match file.plan(align, len) {
         Plan::Private => (fresh(len), false),
@@ -14,14 +14,14 @@ fn allocate(file: &'static SharedFile, align: u64, len: u64) -> (u64, bool) {
     }
 }
 
-/// What the preload does for `free`.
+/// Frees as the preload does.
 fn free(file: &'static SharedFile, start: u64, len: u64) {
     if file.block_at(start) == 0 || (!file.keep(start, len) && file.release(start, len)) {
         unmap(start, len);
     }
 }
 
-/// Gives a class its credit back.
+/// Restores the credit of a class.
 fn anew(file: &'static SharedFile, len: u64) {
     file.credit.give(len);
 }
@@ -35,8 +35,8 @@ fn spend(file: &'static SharedFile, len: u64) {
     }
 }
 
-/// MEM-1: a freed block is the next allocation of its size; one that was changed is not, nor one
-/// that is too small or not aligned.
+/// MEM-1: a freed block serves the next allocation of its size. A changed block does not, and
+/// neither does a block that is too small or not aligned.
 #[test]
 fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
     let (file, _one) = file();
@@ -50,7 +50,8 @@ fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
     assert_eq!(file.plan(3 * PAGE, len), Plan::Private, "what is no alignment");
     assert_eq!(file.plan(1 << 46, len), Plan::Block, "not aligned so far");
     assert_eq!(file.plan(PAGE, len - PAGE), Plan::Pooled(first));
-    // The program changes what its children get, or the rights of a part, and frees it so.
+    // The program changes the advice for its children, or the rights of a part, and then frees the
+    // block.
     assert_eq!(advice::advise(first, PAGE as usize, libc::MADV_DONTFORK), 0);
     free(file, first, len);
     assert_eq!((file.plan(PAGE, len), file.block_at(first)), (Plan::Block, 0));
@@ -66,7 +67,7 @@ fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
     assert_eq!(file.plan(PAGE, len), Plan::Block);
 }
 
-/// MEM-5: the pool holds so many bytes and no more, and nothing of a class that has no credit.
+/// MEM-5: the pool holds a bounded number of bytes, and no block of a class without credit.
 #[test]
 fn mem_5_what_was_freed_is_bounded_and_goes_back() {
     let (file, _one) = file();
@@ -91,8 +92,8 @@ fn mem_5_what_was_freed_is_bounded_and_goes_back() {
     assert_eq!(file.usage(), before);
 }
 
-/// MEM-5: a class of which blocks are registered stays shared; without credit it is again from the
-/// first registration on.
+/// MEM-5: a class with registered blocks stays shared. Without credit it is shared again from the
+/// next registration on.
 #[test]
 fn mem_5_a_class_is_shared_while_its_blocks_are_registered() {
     let (file, _one) = file();
@@ -114,7 +115,7 @@ fn mem_5_a_class_is_shared_while_its_blocks_are_registered() {
     unmap(private, len);
 }
 
-/// A registered block that its program frees is not handed out before its registration ends.
+/// A registered block freed by the program is not reused before its registration ends.
 #[test]
 fn mem_5_a_registered_block_is_not_pooled() {
     let (file, _one) = file();
@@ -128,7 +129,8 @@ fn mem_5_a_registered_block_is_not_pooled() {
     assert_eq!(file.plan(PAGE, len), Plan::Block);
 }
 
-/// MEM-6: a child has nothing of what its parent has freed, and no such block is handed out there.
+/// MEM-6: a child has none of the blocks freed by its parent, and such a block is not handed out
+/// there.
 #[test]
 fn mem_6_a_child_has_nothing_of_the_pool() {
     let (file, _one) = file();
@@ -150,8 +152,8 @@ fn mem_6_a_child_has_nothing_of_the_pool() {
     free(file, freed, len);
 }
 
-/// MEM-7: a handler that interrupts its thread in the pool finds none, and may fork. The child goes
-/// on in the middle of it, so it has all blocks.
+/// MEM-7: a signal handler that interrupts its thread in the pool finds the pool empty, and may
+/// fork. The child continues inside the pool, so it has all blocks.
 #[test]
 fn mem_7_a_thread_in_the_pool_forks() {
     let (file, _one) = file();
@@ -168,7 +170,8 @@ fn mem_7_a_thread_in_the_pool_forks() {
     free(file, start, len);
 }
 
-/// Threads allocate and free at the same time, and others fork: no block is two threads'.
+/// Threads allocate and free at the same time, and the process forks: no block belongs to two
+/// threads.
 #[test]
 fn mem_7_threads_share_the_pool() {
     let (file, _one) = file();

@@ -1,11 +1,12 @@
-//! The sequences in instructions of aarch64. Their shape is that of `x86_64.rs`.
+//! The sequences in aarch64 instructions, in the form of `x86_64.rs`.
 //!
-//! A store behind the look stays behind it, as a branch stands in between. A load may be performed
-//! before the look: the memory was open then, as an entry that is valid was so before.
+//! A store after the check stays after it, because a branch stands in between. A load may be
+//! performed before the check. The memory was open then, because an entry valid at the check was
+//! valid before.
 use super::{Look, Outcome, Slot};
 use core::arch::asm;
 
-/// The address that `__rseq_offset` counts from.
+/// The address from which `__rseq_offset` counts.
 #[inline]
 pub(super) fn thread_pointer() -> *mut u8 {
     let pointer;
@@ -22,7 +23,7 @@ fn outcome(flag: u32) -> Outcome {
     }
 }
 
-/// Enters the sequence and looks: up to the instructions of the access.
+/// Enters the sequence and checks the words, up to the instructions of the access.
 macro_rules! begin {
     () => {
         concat!(
@@ -50,7 +51,7 @@ macro_rules! begin {
     };
 }
 
-/// Behind the last instruction of the access.
+/// The code behind the last instruction of the access.
 macro_rules! end {
     ($more:literal) => {
         concat!(
@@ -66,12 +67,12 @@ macro_rules! end {
     };
 }
 
-/// Copies `n` bytes, one at least.
+/// Copies `n` bytes, at least one.
 #[inline]
 pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
     let flag: u32;
-    // SAFETY: the caller's: the bytes may be read and written. A copy that begins again, or ends in
-    // the middle, has written bytes of `from` alone.
+    // SAFETY: the caller guarantees that the bytes may be read and written. An aborted copy has
+    // written only bytes of `from`.
     unsafe {
         asm!(
             begin!(),
@@ -103,11 +104,11 @@ pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8,
 
 macro_rules! store {
     ($name:ident, $word:ty, $store:literal) => {
-        /// One store, behind all others, of what lies at `from` at any alignment.
+        /// One release store of the value at `from`, at any alignment.
         #[inline]
         pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> Outcome {
             let flag: u32;
-            // SAFETY: the caller's: the bytes may be read and written.
+            // SAFETY: the caller guarantees that the bytes may be read and written.
             unsafe {
                 let value = u64::from(from.cast::<$word>().read_unaligned());
                 asm!(
@@ -134,8 +135,8 @@ store!(store_4, u32, "stlr {value:w}, [{to}]");
 store!(store_2, u16, "stlrh {value:w}, [{to}]");
 store!(store_1, u8, "stlrb {value:w}, [{to}]");
 
-/// Stores `swap` if `compare` is there; answers what was there. A store that fails is tried again
-/// from the look on.
+/// Stores `swap` if the word equals `compare`; returns the old value. A failed exclusive store
+/// restarts at the check.
 #[inline]
 pub(super) unsafe fn compare_swap(
     slot: Slot,
@@ -145,7 +146,7 @@ pub(super) unsafe fn compare_swap(
     swap: u64,
 ) -> (Outcome, u64) {
     let (flag, old): (u32, u64);
-    // SAFETY: the caller's: eight aligned bytes that may be read and written.
+    // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
     unsafe {
         asm!(
             begin!(),
@@ -171,11 +172,11 @@ pub(super) unsafe fn compare_swap(
 
 macro_rules! exchange {
     ($name:ident, $instruction:literal) => {
-        /// One store; answers what was there. A store that fails is tried again from the look on.
+        /// One exclusive store; returns the old value. A failed store restarts at the check.
         #[inline]
         pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (Outcome, u64) {
             let (flag, old): (u32, u64);
-            // SAFETY: the caller's: eight aligned bytes that may be read and written.
+            // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
             unsafe {
                 asm!(
                     begin!(),
@@ -202,13 +203,13 @@ macro_rules! exchange {
 exchange!(fetch_add, "add {t}, {old}, {value}");
 exchange!(swap, "mov {t}, {value}");
 
-/// A system call. Its last instruction enters the kernel: a thread within the call is past the
-/// sequence.
+/// A system call. The last instruction of the sequence enters the kernel: a thread within the call
+/// has left the sequence.
 #[inline]
 pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (Outcome, i64) {
     let flag: u32;
     let answer: u64;
-    // SAFETY: the kernel's convention, as in `sys::call`.
+    // SAFETY: the kernel's calling convention, as in `sys::call`.
     unsafe {
         asm!(
             begin!(),

@@ -1,16 +1,17 @@
-//! The sequences in instructions of x86-64.
+//! The sequences in x86-64 instructions.
 //!
-//! All have one shape. `2:` is the descriptor that the kernel reads: begin, length, abort handler.
-//! The sequence goes from `3:` to `4:`, behind its last instruction. The four bytes before the
-//! abort handler `5:` are the signature that glibc registers, within an instruction that traps.
+//! All sequences have the same form. Label `22:` is the descriptor read by the kernel: begin,
+//! length, abort handler. The sequence goes from `33:` to `44:`, which is just behind its last
+//! instruction. The four bytes before the abort handler `55:` are the signature registered by
+//! glibc, inside a trapping instruction.
 use super::{Look, Outcome, Slot};
 use core::arch::asm;
 
-/// The address that `__rseq_offset` counts from.
+/// The address from which `__rseq_offset` counts.
 #[inline]
 pub(super) fn thread_pointer() -> *mut u8 {
     let pointer;
-    // SAFETY: reads the word that the ABI has at the thread pointer: its own address.
+    // SAFETY: reads the word at the thread pointer. By the ABI this word holds its own address.
     unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
     pointer
 }
@@ -23,7 +24,7 @@ fn outcome(flag: u32) -> Outcome {
     }
 }
 
-/// Enters the sequence and looks: up to the instructions of the access.
+/// Enters the sequence and checks the words, up to the instructions of the access.
 macro_rules! begin {
     () => {
         concat!(
@@ -48,7 +49,7 @@ macro_rules! begin {
     };
 }
 
-/// Behind the last instruction of the access.
+/// The code behind the last instruction of the access.
 macro_rules! end {
     () => {
         concat!(
@@ -64,12 +65,12 @@ macro_rules! end {
     };
 }
 
-/// Copies `n` bytes, one at least.
+/// Copies `n` bytes, at least one.
 #[inline]
 pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
     let flag: u32;
-    // SAFETY: the caller's: the bytes may be read and written. A copy that begins again, or ends in
-    // the middle, has written bytes of `from` alone.
+    // SAFETY: the caller guarantees that the bytes may be read and written. An aborted copy has
+    // written only bytes of `from`.
     unsafe {
         asm!(
             begin!(),
@@ -125,11 +126,11 @@ pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8,
 
 macro_rules! store {
     ($name:ident, $word:ty, $class:ident, $store:literal) => {
-        /// One store, of what lies at `from` at any alignment.
+        /// One store of the value at `from`, at any alignment.
         #[inline]
         pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> Outcome {
             let flag: u32;
-            // SAFETY: the caller's: the bytes may be read and written.
+            // SAFETY: the caller guarantees that the bytes may be read and written.
             unsafe {
                 let value = from.cast::<$word>().read_unaligned();
                 asm!(
@@ -155,7 +156,7 @@ store!(store_4, u32, reg, "mov [{to}], {value:e}");
 store!(store_2, u16, reg, "mov [{to}], {value:x}");
 store!(store_1, u8, reg_byte, "mov [{to}], {value}");
 
-/// Stores `swap` if `compare` is there; answers what was there.
+/// Stores `swap` if the word equals `compare`; returns the old value.
 #[inline]
 pub(super) unsafe fn compare_swap(
     slot: Slot,
@@ -165,7 +166,7 @@ pub(super) unsafe fn compare_swap(
     swap: u64,
 ) -> (Outcome, u64) {
     let (flag, old): (u32, u64);
-    // SAFETY: the caller's: eight aligned bytes that may be read and written.
+    // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
     unsafe {
         asm!(
             begin!(),
@@ -186,11 +187,11 @@ pub(super) unsafe fn compare_swap(
 
 macro_rules! exchange {
     ($name:ident, $instruction:literal) => {
-        /// One locked instruction; answers what was there.
+        /// One locked instruction; returns the old value.
         #[inline]
         pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (Outcome, u64) {
             let (flag, old): (u32, u64);
-            // SAFETY: the caller's: eight aligned bytes that may be read and written.
+            // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
             unsafe {
                 asm!(
                     begin!(),
@@ -213,13 +214,13 @@ macro_rules! exchange {
 exchange!(fetch_add, "lock xadd [{word}], {value}");
 exchange!(swap, "xchg [{word}], {value}");
 
-/// A system call. Its last instruction enters the kernel: a thread within the call is past the
-/// sequence.
+/// A system call. The last instruction of the sequence enters the kernel: a thread within the call
+/// has left the sequence.
 #[inline]
 pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (Outcome, i64) {
     let flag: u32;
     let answer: i64;
-    // SAFETY: the kernel's convention, as in `sys::call`.
+    // SAFETY: the kernel's calling convention, as in `sys::call`.
     unsafe {
         asm!(
             begin!(),

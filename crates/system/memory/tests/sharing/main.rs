@@ -1,7 +1,7 @@
-//! A program's memory as its peers reach it.
+//! Access of peers to a program's memory.
 //!
-//! Each case is a process of its own, with one thread at first, started from this same program:
-//! what it does to threads, signals, limits and `fork` concerns nobody else.
+//! Each case is its own process, started from this same program, with one thread at first. So its
+//! changes of threads, signals, limits and forks affect no other case.
 #![allow(unsafe_code, reason = "it maps and unmaps memory under the crate's hands")]
 mod peers;
 mod world;
@@ -12,13 +12,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use world::Case;
 
-/// Names the case that a child is to play.
+/// The variable with the name of the case for a child to run.
 const CASE: &str = "ADVERB_MEMORY_CASE";
 
 /// Hundredths of a second after which a case counts as hanging.
 const HANG_LIMIT: u32 = 18_000;
 
-/// Characters of a message that are shown.
+/// The most characters shown of a message.
 const MESSAGE: usize = 4000;
 
 fn main() -> ExitCode {
@@ -39,7 +39,7 @@ fn play(case: Case) -> Result<(), libtest_mimic::Failed> {
     command.env(CASE, case.name).env("RUST_BACKTRACE", "0");
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let mut stderr = child.stderr.take().expect("a pipe");
-    // Read meanwhile: a long message would fill the pipe, and the child wait for ever.
+    // Read concurrently: a long message would fill the pipe and block the child for ever.
     let said = std::thread::spawn(move || {
         let mut said = Vec::new();
         stderr.read_to_end(&mut said).map(|_| said)

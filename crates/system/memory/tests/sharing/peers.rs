@@ -1,5 +1,4 @@
-//! The other side: windows into a peer's memory, copies through the kernel, and peers that mean
-//! harm.
+//! The peer's side: windows into another process's memory, copies by the kernel, and hostile peers.
 use crate::world::*;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Range};
@@ -48,7 +47,7 @@ fn what_is_no_peers_file() {
     let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
     assert_eq!(PeerMemory::new(file).err(), Some(PeerError::NotSealed));
     assert_eq!(PeerMemory::new(handed_over()).err(), Some(PeerError::Own));
-    // Without writing it is no use.
+    // A file sealed against writing is of no use.
     let constant = PeerMemory::new(memfd(0, size, sealed | libc::F_SEAL_FUTURE_WRITE)).unwrap();
     assert!(matches!(constant.window(4096, 8), Err(PeerError::Kernel(_))));
 }
@@ -62,7 +61,7 @@ fn tru_3_a_peer_cannot_change_the_size_of_the_file() {
     let errno = |failed: bool| failed.then(nix::errno::Errno::last_raw);
     for fd in [&given, &again].map(OwnedFd::as_raw_fd) {
         let byte = 1_u8;
-        // SAFETY: calls on a file, none of which is to have an effect; one byte to write.
+        // SAFETY: calls on a file, none of which may have an effect; one byte to write.
         unsafe {
             for len in [0, size - PAGE as i64, size + PAGE as i64, i64::MAX] {
                 assert_eq!(errno(libc::ftruncate(fd, len) < 0), Some(libc::EPERM), "{len}");
@@ -158,7 +157,7 @@ fn atomics_of_two_processes() {
     );
 }
 
-/// A program that polls the last byte of a message finds the rest there.
+/// A program that polls the last byte of a message finds all other bytes.
 fn the_last_byte_comes_last() {
     let memory: &[u8] = block(2);
     let placed = place(memory);
@@ -191,11 +190,11 @@ fn the_last_byte_comes_last() {
                 std::thread::yield_now();
             }
         }
-        // From the end, where what comes too late would be missing.
+        // Backwards, because the last bytes would be missing first.
         if (64 + skip..=last).rev().any(|at| byte(at) != n as u8 | 1) {
             torn.get_or_insert((n, len, skip));
         }
-        // SAFETY: the memory, until the child's turn.
+        // SAFETY: the memory is the parent's until it lets the child continue.
         unsafe { std::ptr::write_bytes(memory.as_ptr().cast_mut().add(64), 0, 2 * PAGE - 64) };
         word(memory, 0).store(n as u64 + 1, Ordering::Release);
     }
@@ -203,8 +202,8 @@ fn the_last_byte_comes_last() {
     assert_eq!(torn, None);
 }
 
-/// The same without luck: the message ends on a page that cannot be written at first. When the
-/// write comes to it, the rest is there.
+/// The same in a deterministic way: the message ends on a page without write access at first. When
+/// the write reaches this page, all other bytes are there.
 fn the_last_byte_waits_for_the_rest() {
     static PAGE_2: AtomicU64 = AtomicU64::new(0);
     static START: AtomicU64 = AtomicU64::new(0);
@@ -213,7 +212,7 @@ fn the_last_byte_waits_for_the_rest() {
     extern "C" fn look(_: libc::c_int) {
         let end = PAGE_2.load(Ordering::Relaxed);
         if LOOKS.fetch_add(1, Ordering::Relaxed) > 0 {
-            // SAFETY: this is some other fault, which would come again and again.
+            // SAFETY: this is another fault, which would come again and again.
             unsafe { libc::abort() }
         }
         for at in START.load(Ordering::Relaxed)..end {
@@ -221,21 +220,21 @@ fn the_last_byte_waits_for_the_rest() {
             let byte = unsafe { (at as *const u8).read_volatile() };
             MISSING.fetch_add(u64::from(byte != 7), Ordering::Relaxed);
         }
-        // SAFETY: from here on the write goes on.
+        // SAFETY: the case's own page; from here on the write continues.
         unsafe { libc::mprotect(end as *mut libc::c_void, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
     }
     let pages = Pages::new(2 * PAGE).unwrap();
     PAGE_2.store(pages.addr() + PAGE as u64, Ordering::Relaxed);
-    // SAFETY: a handler that touches the case's memory alone.
+    // SAFETY: a handler that accesses only the case's memory.
     unsafe { libc::signal(libc::SIGSEGV, look as *const () as libc::sighandler_t) };
     for len in [2, 3, 7, 8, 9, 15, 16, 17, 18, 23, 24, 25, 31, 32, 33, 64, 100, 257, 1000, 2049, 4096] {
-        // As many bytes as one word has, or fewer, come after the others.
+        // At most as many bytes as a word has come after the others.
         for beyond in 1..=8.min(len - 1) {
             assert!(pages.write_at(0, &[0; 2 * PAGE]));
             let start = PAGE + beyond - len;
             START.store(pages.addr() + start as u64, Ordering::Relaxed);
             LOOKS.store(0, Ordering::Relaxed);
-            // SAFETY: the second page, for a moment.
+            // SAFETY: the case's second page, for a moment.
             let rc = unsafe {
                 let page = PAGE_2.load(Ordering::Relaxed) as *mut libc::c_void;
                 libc::mprotect(page, PAGE, libc::PROT_NONE)
@@ -293,8 +292,8 @@ fn registered_memory_straight_to_a_peer() {
     assert_eq!(memory[5000..], filled(2)[5000..]);
 }
 
-/// The owner takes the pages away, writes to them and tries to shrink the file while a peer uses
-/// its window.
+/// The owner frees the pages, writes to them and tries to shrink the file while a peer uses its
+/// window.
 fn a_peer_that_means_harm() {
     let memory: &[u8] = block(64);
     let placed = place(memory);
@@ -341,7 +340,7 @@ fn a_window_does_not_outlive_a_fork() {
     let child = in_child(|| {
         let mut window = Some(window(&file, placed.offset, memory.len()));
         let grandchild = in_child(|| {
-            // What takes its place is not unmapped with it.
+            // A later mapping at the same address is not unmapped with the window.
             let others = (0..8).map(|_| pages(1)).collect::<Vec<_>>();
             drop(window.take());
             others.into_iter().for_each(|page| page.fill(1));
@@ -353,7 +352,7 @@ fn a_window_does_not_outlive_a_fork() {
     assert_eq!((child, memory[0]), (0, 9));
 }
 
-/// Runs `work` with the number of a process that has a copy of this one's memory, and sleeps.
+/// Runs `work` with the process id of a sleeping process with a copy of this process's memory.
 fn with_sleeper(work: impl FnOnce(u32)) {
     // SAFETY: the child sleeps until it is killed, and is ours.
     unsafe {
@@ -401,8 +400,8 @@ fn through_the_kernel() {
     });
 }
 
-/// One piece of a peer's to one of ours: what is longer than a call, what is not mapped at either
-/// end, and what the owner has taken back.
+/// One piece of a peer to one of ours: longer than one call, not mapped at either end, and taken
+/// back by the owner.
 fn through_the_kernel_in_one_piece() {
     const LONG: usize = 600;
     let memory = filled(LONG);
@@ -428,8 +427,8 @@ fn through_the_kernel_in_one_piece() {
     });
 }
 
-/// More pieces than one call takes, of different sizes on both sides, empty ones too; and a fault
-/// in the middle.
+/// More pieces than one call takes, of different sizes on both sides, some empty; and a fault in
+/// the middle.
 fn through_the_kernel_in_pieces() {
     let memory = filled(16);
     let local = pages(16);
@@ -476,7 +475,7 @@ fn through_the_kernel_refused() {
         assert_eq!(Cma::new(parent).allowed(addr(memory)), Err(CmaError::Forbidden));
         0
     });
-    // SAFETY: asks.
+    // SAFETY: no preconditions.
     if unsafe { libc::geteuid() } == 0 {
         assert_eq!(child, 0);
     }

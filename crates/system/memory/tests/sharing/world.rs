@@ -1,16 +1,16 @@
-//! What the cases have in common.
+//! Functions for all cases.
 use adverb_memory::{PeerMemory, Placed, SharedFile, Window};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
-/// A case, played in a process of its own.
+/// A case, run in its own process.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
     pub run: fn(),
 }
 
-/// A list of cases by the names of their functions.
+/// Makes a list of cases from the names of their functions.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::world::Case] = &[
@@ -22,19 +22,19 @@ pub(crate) use cases;
 
 pub const PAGE: usize = 4096;
 
-/// This process's file.
+/// The file of this process.
 pub fn file() -> &'static SharedFile {
     let file = SharedFile::of_process().expect("the kernel has what is needed");
     file.share_allocations(true);
     file
 }
 
-/// Private anonymous pages, unmapped never.
+/// Private anonymous pages, never unmapped.
 pub fn pages(n: usize) -> &'static mut [u8] {
     map(n * PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
 }
 
-/// The same, shared: a block, as the preload hands it out.
+/// As [`pages`], but shared: a block, as the preload hands it out.
 pub fn block(n: usize) -> &'static mut [u8] {
     let memory = pages(n);
     // SAFETY: mapped just now.
@@ -43,7 +43,7 @@ pub fn block(n: usize) -> &'static mut [u8] {
 }
 
 pub fn map(len: usize, prot: i32, flags: i32, fd: i32) -> &'static mut [u8] {
-    // SAFETY: new memory at an address of the kernel's choice, for this process's life.
+    // SAFETY: new memory at an address of the kernel's choice, for the life of this process.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0);
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
@@ -55,39 +55,39 @@ pub fn addr(memory: &[u8]) -> u64 {
     memory.as_ptr() as u64
 }
 
-/// A block with a pattern in it.
+/// A block filled with a pattern.
 pub fn filled(n: usize) -> &'static mut [u8] {
     let memory = block(n);
     memory.iter_mut().enumerate().for_each(|(n, byte)| *byte = (n % 251) as u8 + 1);
     memory
 }
 
-/// Gives up root, where that is what the case runs as: then there is no `userfaultfd` that handles
-/// the kernel's faults.
+/// Drops root, if the case runs as root. Without root, no `userfaultfd` handles faults of the
+/// kernel.
 pub fn become_nobody() {
     // SAFETY: this process has one thread.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!((libc::setgid(65534), libc::setuid(65534)), (0, 0));
-            // So that /proc/self stays its own.
+            // Keeps /proc/self accessible.
             assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1), 0);
         }
     }
 }
 
-/// A word in memory that others look at.
+/// A word in memory accessed by others.
 pub fn word(memory: &[u8], at: usize) -> &AtomicU64 {
     assert!(at + 8 <= memory.len() && (addr(memory) as usize + at).is_multiple_of(8));
-    // SAFETY: within the memory, and aligned; all access to it is atomic.
+    // SAFETY: within the memory, and aligned; all access to the word is atomic.
     unsafe { AtomicU64::from_ptr(memory.as_ptr().cast_mut().add(at).cast()) }
 }
 
-/// Registers all of it.
+/// Registers all of the memory.
 pub fn place(memory: &[u8]) -> Placed {
     file().place(addr(memory), memory.len() as u64).expect("a block")
 }
 
-/// Waits for a child; what it answers.
+/// Waits for a child; returns its exit code.
 pub fn ended(child: libc::pid_t) -> i32 {
     let mut status = 0;
     // SAFETY: a child of ours.
@@ -96,10 +96,9 @@ pub fn ended(child: libc::pid_t) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
-/// Runs `work` in a child of `fork`; its answer.
+/// Runs `work` in a child of `fork`; returns its result.
 pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child only does what the case says, and ends without running anything of its
-    // parent's.
+    // SAFETY: the child only runs the case, and ends without running code of its parent.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -110,13 +109,13 @@ pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
     ended(child)
 }
 
-/// A copy of the file's descriptor, as a peer would get it. A child of `fork` inherits it, but not
-/// the file as its own.
+/// A duplicate of the file's descriptor, as sent to a peer. A child of `fork` inherits the
+/// descriptor, but does not treat the file as its own.
 pub fn handed_over() -> OwnedFd {
     file().fd().unwrap().try_clone_to_owned().expect("a descriptor")
 }
 
-/// A child's window of its parent's memory, from an offset of the file.
+/// A child's window of its parent's memory, at an offset of the file.
 pub fn window(file: &OwnedFd, offset: u64, len: usize) -> Window {
     let peer = PeerMemory::new(file.try_clone().expect("a descriptor")).expect("a peer's file");
     peer.window(offset, len as u64).expect("a window")

@@ -1,4 +1,4 @@
-//! Socket addresses in the form of the kernel.
+//! Socket addresses in the kernel's form.
 use super::{Fd, check};
 use libc::{c_int, c_void, socklen_t};
 use std::io;
@@ -14,7 +14,7 @@ pub struct RawAddr {
 
 impl RawAddr {
     pub(super) fn empty() -> Self {
-        // SAFETY: all zeros is a value of this plain structure (family unspecified).
+        // SAFETY: all zeros is a valid value of this plain structure (family unspecified).
         let storage = unsafe { mem::zeroed() };
         RawAddr { storage, len: 0 }
     }
@@ -50,10 +50,10 @@ impl RawAddr {
         raw
     }
 
-    /// The abstract `AF_UNIX` name; cut to what a name can hold.
+    /// The abstract `AF_UNIX` name, cut to the longest possible name.
     pub fn abstract_name(name: &str) -> Self {
         let mut raw = RawAddr::empty();
-        // SAFETY: all zeros is a value of this plain structure.
+        // SAFETY: all zeros is a valid value of this plain structure.
         let mut sun: libc::sockaddr_un = unsafe { mem::zeroed() };
         sun.sun_family = libc::AF_UNIX as _;
         let bytes = &name.as_bytes()[..name.len().min(sun.sun_path.len() - 1)];
@@ -69,7 +69,7 @@ impl RawAddr {
     pub(super) fn to_inet(self) -> Option<SocketAddr> {
         match c_int::from(self.storage.ss_family) {
             libc::AF_INET => {
-                // SAFETY: the family says which structure it is, and storage is large enough.
+                // SAFETY: the family tells the structure, and the storage is large enough.
                 let sin = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in>().read() };
                 let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
                 Some(SocketAddrV4::new(ip, u16::from_be(sin.sin_port)).into())
@@ -94,7 +94,7 @@ pub fn bind(fd: &Fd, addr: &RawAddr) -> io::Result<()> {
     check(unsafe { libc::bind(fd.raw(), (&raw const addr.storage).cast(), addr.len) }).map(drop)
 }
 
-/// The port an IP socket is bound to.
+/// The bound port of an IP socket.
 pub fn local_port(fd: &Fd) -> io::Result<u16> {
     let mut addr = RawAddr::empty();
     let mut len = size_of::<libc::sockaddr_storage>() as socklen_t;

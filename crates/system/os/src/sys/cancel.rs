@@ -1,4 +1,4 @@
-//! Threads that `pthread_cancel` ends.
+//! Cancellation of threads by `pthread_cancel`.
 use super::{check, wait::timespec};
 use libc::c_int;
 use std::cell::Cell;
@@ -24,20 +24,20 @@ macro_rules! declare {
     };
 }
 
-// A cancelled thread unwinds through its callers. Where panics abort, a call that may unwind is
-// made to abort, too, but one of "C" is not: the thread then goes through the callers without
-// running their destructors.
+// A cancelled thread unwinds through its callers. With aborting panics, a call that may unwind
+// would abort the process. A call of ABI "C" would not: the thread then passes through the callers
+// without running their destructors.
 #[cfg(panic = "unwind")]
 declare!("C-unwind");
 #[cfg(not(panic = "unwind"))]
 declare!("C");
 
 thread_local! {
-    /// The state outside of [`Uncancelled`], within it.
+    /// The cancellation state outside of [`Uncancelled`]; `None` if there is no such value.
     static OUTSIDE: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
-/// While it lives the thread can be cancelled in [`wait_readable`] only.
+/// While the value lives, the thread can be cancelled only in [`wait_readable`].
 #[derive(Debug)]
 pub struct Uncancelled {
     state: c_int,
@@ -45,10 +45,10 @@ pub struct Uncancelled {
 }
 
 impl Uncancelled {
-    /// A cancellation point itself, as the calls are that wait.
+    /// A cancellation point itself, like the waiting calls of the C library.
     #[must_use]
     pub fn begin() -> Self {
-        // SAFETY: no arguments; nothing is held here.
+        // SAFETY: no arguments; this function holds nothing.
         unsafe { pthread_testcancel() };
         let state = set_state(PTHREAD_CANCEL_DISABLE);
         Uncancelled { state, outside: OUTSIDE.replace(Some(state)) }
@@ -64,12 +64,12 @@ impl Drop for Uncancelled {
 
 fn set_state(state: c_int) -> c_int {
     let mut old = 0;
-    // SAFETY: a state of the C library's, and a place for the old one.
+    // SAFETY: a state of the C library, and room for the old state.
     unsafe { pthread_setcancelstate(state, &raw mut old) };
     old
 }
 
-/// Sets a state again.
+/// Restores a cancellation state on drop.
 struct Again(c_int);
 
 impl Drop for Again {
@@ -78,8 +78,8 @@ impl Drop for Again {
     }
 }
 
-/// Waits until one of two descriptors is readable or the time is over. Here a thread can be
-/// cancelled if it could outside of [`Uncancelled`].
+/// Waits until one of two descriptors is readable or the time is over. The thread can be cancelled
+/// here if it could be cancelled outside of [`Uncancelled`].
 ///
 /// # Errors
 /// EINTR after a signal, ENOMEM.
@@ -88,7 +88,7 @@ pub fn wait_readable(fds: [BorrowedFd<'_>; 2], timeout: Option<Duration>) -> io:
     let timeout = timeout.map(timespec);
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let again = OUTSIDE.get().map(|state| Again(set_state(state)));
-    // SAFETY: two entries and the time, if any, live through the call; no signal mask.
+    // SAFETY: the two entries and the time, if any, live through the call; no signal mask.
     let result = check(unsafe { ppoll(polls.as_mut_ptr(), 2, timeout, ptr::null()) }).map(drop);
     drop(again);
     result

@@ -1,4 +1,4 @@
-//! Messages with ancillary data: datagrams and GSO runs out, batches of datagrams in.
+//! Messages with ancillary data: sending datagrams and GSO runs, receiving batches of datagrams.
 use super::{Fd, RawAddr, check_len};
 use libc::{c_int, socklen_t};
 use std::io;
@@ -11,24 +11,24 @@ pub const SOL_UDP: c_int = 17;
 pub const UDP_SEGMENT: c_int = 103;
 pub const UDP_GRO: c_int = 104;
 pub const UDP_NO_CHECK6_RX: c_int = 102;
-/// Largest datagram UDP can carry, rounded up: the size of a receive buffer.
+/// The largest UDP datagram, rounded up: the size of a receive buffer.
 pub const DATAGRAM: usize = 65536;
-/// Most datagrams a `recvmmsg` takes.
+/// The most datagrams of one `recvmmsg`.
 pub const MAX_DATAGRAMS: usize = 16;
 
-/// Room for ancillary data, aligned as `cmsghdr` wants it.
+/// Room for ancillary data, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control(pub(super) [u8; 128]);
 
-/// Ancillary data of a datagram to send.
+/// The options for sending a datagram, passed as ancillary data.
 #[derive(Clone, Copy, Default)]
 pub struct SendOptions {
-    /// Segment size of a GSO run; 0 for a single datagram.
+    /// The segment size of a GSO run; 0 for a single datagram.
     pub segment: u16,
-    /// Traffic class; 0 leaves the socket's.
+    /// The traffic class; 0 leaves the socket's.
     pub traffic_class: u8,
-    /// TTL or hop limit; 0 leaves the socket's.
+    /// The TTL or hop limit; 0 leaves the socket's.
     pub hop_limit: u8,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct ControlWriter<'a> {
 impl ControlWriter<'_> {
     /// Appends one item. `T` is plain data.
     pub(super) fn put<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
-        // SAFETY: arithmetic on a length only.
+        // SAFETY: only arithmetic on a length.
         let space = unsafe { libc::CMSG_SPACE(size_of::<T>() as u32) } as usize;
         assert!(self.used + space <= size_of::<Control>());
-        // SAFETY: msg_control points to a `Control` and the item ends within it (asserted); it is
-        // aligned because the buffer is and CMSG_SPACE keeps the alignment.
+        // SAFETY: `msg_control` points to a `Control`, and the item ends within it (asserted). The
+        // item is aligned, because the buffer is aligned and CMSG_SPACE keeps the alignment.
         unsafe {
             let item = self.header.msg_control.cast::<u8>().add(self.used).cast::<libc::cmsghdr>();
             (*item).cmsg_level = level;
@@ -57,20 +57,22 @@ impl ControlWriter<'_> {
     }
 }
 
-/// `sendmsg` that does not wait.
+/// `sendmsg` without waiting.
 ///
 /// # Safety
 /// The header's name, parts and ancillary data are readable.
 pub(super) unsafe fn send_message(fd: RawFd, header: &libc::msghdr) -> isize {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the caller's promise; the kernel's header is laid out as the C library's.
+    // SAFETY: the contract of this function; the kernel's header has the same layout as the C
+    // library's.
     unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const *header, flags) as isize }
 }
 
-/// `recvmsg` that does not wait.
+/// `recvmsg` without waiting.
 ///
 /// # Safety
-/// The header's name, parts and ancillary data are writable and of the lengths it says.
+/// The header's name, parts and ancillary data are writable and have the lengths given in the
+/// header.
 pub(super) unsafe fn receive_message(fd: RawFd, header: &mut libc::msghdr, flags: c_int) -> isize {
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut *header, flags | libc::MSG_DONTWAIT) as isize }
@@ -104,15 +106,14 @@ pub fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions)
     if items.used == 0 {
         header.msg_control = ptr::null_mut();
     }
-    // SAFETY: name, the one part and the ancillary data live through the call; the kernel only
-    // reads them.
+    // SAFETY: name, part and ancillary data live through the call; the kernel only reads them.
     check_len(unsafe { send_message(fd.own_lately(), &header) })
 }
 
-/// Walks the ancillary data of a received message.
+/// Calls `f` with each item of ancillary data of a received message.
 pub(super) fn for_each_control(header: &libc::msghdr, mut f: impl FnMut(c_int, c_int, &[u8])) {
-    // SAFETY: the header was filled by a successful receive call, so its control buffer holds
-    // well-formed items, and CMSG_NXTHDR stays inside msg_controllen.
+    // SAFETY: a successful receive call filled the header. So the control buffer has well-formed
+    // items, and CMSG_NXTHDR stays within msg_controllen.
     unsafe {
         let mut item = libc::CMSG_FIRSTHDR(header);
         while !item.is_null() {
@@ -132,12 +133,12 @@ pub(super) fn first_int(data: &[u8]) -> c_int {
     }
 }
 
-/// What came with a datagram.
+/// A received datagram without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     pub src: SocketAddr,
     pub len: usize,
-    /// Segment size when the kernel joined packets, `len` otherwise; never 0.
+    /// The segment size if the kernel joined packets, `len` otherwise; never 0.
     pub stride: usize,
     pub truncated: bool,
     pub traffic_class: u8,
@@ -161,7 +162,7 @@ impl RecvVec {
         }
     }
 
-    /// The buffer of datagram `i`.
+    /// The bytes of datagram `i`.
     pub fn datagram(&self, i: usize, len: usize) -> &[u8] {
         &self.bytes[i * DATAGRAM..][..len.min(DATAGRAM)]
     }
@@ -171,8 +172,8 @@ impl RecvVec {
         &mut self.bytes[..DATAGRAM]
     }
 
-    /// Receives up to `most` datagrams without waiting, telling what came with each; how many came
-    /// and how many would have fitted.
+    /// Receives up to `most` datagrams without waiting, and fills in `metas`. Returns the number of
+    /// datagrams received, and the number with room.
     pub fn recv(
         &mut self,
         fd: &Fd,
@@ -197,13 +198,13 @@ impl RecvVec {
         let headers =
             unsafe { std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<libc::mmsghdr>(), n) };
         let got = if let [only] = headers {
-            // Half the price of recvmmsg, which matters to who spins. SAFETY: the header points to
-            // buffers of the stated lengths that live through the call.
+            // Half the cost of recvmmsg, which matters to a spinning thread. SAFETY: the header
+            // points to buffers of the given lengths, which live through the call.
             let len = check_len(unsafe { receive_message(fd.own_lately(), &mut only.msg_hdr, 0) })?;
             only.msg_len = len as _;
             1
         } else {
-            // SAFETY: the headers point to buffers of the stated lengths that live through the
+            // SAFETY: the headers point to buffers of the given lengths, which live through the
             // call.
             check_len(unsafe {
                 libc::syscall(

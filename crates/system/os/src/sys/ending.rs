@@ -1,9 +1,9 @@
-//! Ends of connections in which others may have left descriptors.
+//! Closing connections in which others may have left descriptors.
 //!
-//! Who sends a descriptor and closes its own leaves the last close to whoever has the connection,
-//! even to one that never looks at what came. Some closes wait: that of a TCP socket with
-//! `SO_LINGER` for as long as its sender pleases. The kernel waits for nothing when a thread ends.
-//! So a connection that has something in it is closed by the end of a thread (TRU-2).
+//! A peer can send a descriptor and then close its own copy. The receiver of the connection then
+//! makes the last close, even if it never reads the message. The last close of some descriptors
+//! waits: a TCP socket with `SO_LINGER` waits as long as its sender likes. The kernel does not wait
+//! when a thread ends. So the end of a thread closes a connection with unread messages (TRU-2).
 use super::check;
 use libc::{c_int, c_uint, socklen_t};
 use std::io;
@@ -15,13 +15,13 @@ use std::sync::mpsc::sync_channel;
 /// `CLOSE_RANGE_UNSHARE` (linux/close_range.h, since 5.9).
 const UNSHARE: c_uint = 2;
 
-/// Closes a connection, or a socket that takes connections with those that nobody has taken.
-/// Returns at once, whatever others have left in them.
+/// Closes a connection, or a listening socket with all its connections. Returns at once, whatever
+/// descriptors others have left in them.
 pub fn end_connection(fd: OwnedFd) {
     let mut laden = Vec::new();
     let raw = fd.as_raw_fd();
-    // Nothing more comes in.
-    // SAFETY: plain integers. It fails only where the connection has ended.
+    // SAFETY: all arguments are integers. Fails only if the connection has ended. From now on
+    // nothing arrives.
     unsafe { libc::shutdown(raw, libc::SHUT_RDWR) };
     match held(raw) {
         Held::Nothing => return,
@@ -32,19 +32,19 @@ pub fn end_connection(fd: OwnedFd) {
                 unsafe { libc::shutdown(one.as_raw_fd(), libc::SHUT_RDWR) };
                 held(one.as_raw_fd()) == Held::Something
             }));
-            // First, so that its name is free when this returns.
+            // Close the listener first, so that its name is free when this function returns.
             drop(fd);
         }
     }
     close_received(laden);
 }
 
-/// What a socket holds.
+/// The contents of a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     Nothing,
     Something,
-    /// It listens.
+    /// A listening socket.
     Connections,
 }
 
@@ -54,8 +54,8 @@ fn held(fd: RawFd) -> Held {
         // SAFETY: `value` has `len` bytes.
         unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, (&raw const value).cast(), len) }
     };
-    // A message without a byte may have descriptors. So each has its sender's user from now on,
-    // for which there is no room.
+    // A message without a byte may have descriptors. With SO_PASSCRED each message also has its
+    // sender's credentials. There is no room for them, so the kernel sets MSG_CTRUNC.
     option(libc::SO_PASSCRED, 1);
     let mut byte = MaybeUninit::<u8>::uninit();
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
@@ -63,7 +63,7 @@ fn held(fd: RawFd) -> Held {
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: room for one byte. What is looked at stays.
+    // SAFETY: room for one byte. MSG_PEEK leaves the message in the socket.
     let n = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags) };
     match n {
         1.. => Held::Something,
@@ -76,7 +76,7 @@ fn held(fd: RawFd) -> Held {
     }
 }
 
-/// A stream has no message without a byte.
+/// Whether the socket is a stream, which has no empty messages.
 fn is_stream(fd: RawFd) -> bool {
     let mut kind: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
@@ -85,12 +85,12 @@ fn is_stream(fd: RawFd) -> bool {
     kind == libc::SOCK_STREAM
 }
 
-/// One that nobody has taken.
+/// Accepts one waiting connection.
 fn accept(fd: RawFd) -> Option<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let nobody = ptr::null_mut::<libc::sockaddr>();
     loop {
-        // SAFETY: no address is asked for.
+        // SAFETY: no address is requested.
         let one = unsafe { libc::syscall(libc::SYS_accept4, fd, nobody, ptr::null_mut::<u32>(), flags) };
         match check(one as c_int) {
             // SAFETY: a new descriptor.
@@ -101,9 +101,11 @@ fn accept(fd: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// Closes descriptors that others made. A thread takes a table of descriptors of its own, with all
-/// that this process has. Then they are closed here, which is not the last close, and the thread
-/// ends.
+/// Closes descriptors made by others, without waiting.
+///
+/// 1. A new thread takes its own table of descriptors, a copy of the process's.
+/// 2. The caller closes the descriptors. This is not the last close.
+/// 3. The thread ends. Its end makes the last close, and does not wait.
 pub fn close_received(fds: Vec<OwnedFd>) {
     if fds.is_empty() {
         return;
@@ -112,11 +114,11 @@ pub fn close_received(fds: Vec<OwnedFd>) {
     let (closed, is_closed) = sync_channel::<Vec<OwnedFd>>(1);
     let thread = without_signals(|| {
         std::thread::Builder::new().name("adverb-end".into()).spawn(move || {
-            // SAFETY: closes nothing; from here on this thread, which uses none, has descriptors of
-            // its own.
+            // SAFETY: closes nothing; from here on this thread has its own descriptors, and uses
+            // none.
             let apart = unsafe { libc::syscall(libc::SYS_close_range, c_uint::MAX, c_uint::MAX, UNSHARE) };
             let _ = copied.send(apart == 0);
-            // Older kernels: then they are closed here, and this thread waits.
+            // On older kernels this thread closes the descriptors, and waits.
             drop(is_closed.recv());
         })
     });
@@ -125,14 +127,14 @@ pub fn close_received(fds: Vec<OwnedFd>) {
         return;
     }
     drop(fds);
-    // Now it may end.
+    // Let the thread end.
     drop(closed);
 }
 
-/// Has a thread that is made meanwhile take no signals: they are the program's.
+/// Blocks all signals for threads created by `f`, because signals are for the program's threads.
 fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: two sets of this thread's own; the second call gives back what the first wrote.
+    // SAFETY: two sets of this thread; the second call restores the mask written by the first.
     unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

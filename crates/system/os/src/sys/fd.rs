@@ -1,4 +1,4 @@
-//! The descriptors of a process's sockets, in a table that the child of a fork can close.
+//! The descriptors of a process's sockets, in a table for the child of a fork to close.
 use super::ending::end_connection;
 use std::fs::File;
 use std::io;
@@ -8,21 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many descriptors a table can hold.
+/// The default number of descriptors in a table.
 pub const FD_LIMIT: usize = 2048;
 
-/// All descriptors of one owner, readable without a lock, so that the child of a fork can close
-/// them from a signal-safe context whatever the parent's threads held.
+/// All descriptors of one owner, readable without a lock. So the child of a fork can close them
+/// from a signal-safe context, whatever locks the parent's threads held.
 pub struct FdTable {
     entries: Box<[AtomicU64]>,
-    /// Where the socket is that stands for those of the table whose inodes are not their own;
-    /// `usize::MAX` for none.
+    /// The index of the witness socket. The witness stands for descriptors without an inode of
+    /// their own. `usize::MAX` for none.
     witness: AtomicUsize,
 }
 
-/// A descriptor and what it was when it came, in one word: a program that closes all descriptors
-/// may have put its own under the number since. Two words would let an entry's next owner change
-/// what its last owner compares with.
+/// A descriptor and its identity at registration, in one word. The identity is needed because a
+/// program may close all descriptors and reuse the number. With two words, the next owner of an
+/// entry could change the identity during the last owner's comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -33,12 +33,12 @@ impl Entry {
         Entry(identity(fd) << 32 | (fd as u64 + 1))
     }
 
-    /// Its descriptor, which may be the program's by now.
+    /// The descriptor. The number may belong to the program by now.
     fn fd(self) -> Option<RawFd> {
         RawFd::try_from(self.0 as u32).ok()?.checked_sub(1).filter(|fd| *fd >= 0)
     }
 
-    /// Its descriptor, unless the program has closed it.
+    /// The descriptor, unless the program has closed it.
     fn own(self) -> Option<RawFd> {
         self.fd().filter(|fd| Entry::of(*fd) == self)
     }
@@ -49,7 +49,7 @@ impl FdTable {
         Self::with_room(FD_LIMIT)
     }
 
-    /// A table of another size.
+    /// Creates a table of another size.
     pub fn with_room(limit: usize) -> Arc<Self> {
         Arc::new(FdTable {
             entries: (0..limit).map(|_| AtomicU64::new(Entry::FREE.0)).collect(),
@@ -57,21 +57,21 @@ impl FdTable {
         })
     }
 
-    /// Takes the descriptor over; closes it when there is no room.
+    /// Takes over the descriptor. Closes the descriptor if the table is full.
     pub fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         self.register_as(fd, Kind::Plain)
     }
 
-    /// The same for a socket in which others may leave descriptors.
+    /// As [`register`](Self::register), for a socket in which others may leave descriptors.
     pub(super) fn register_connection(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         self.register_as(fd, Kind::Connection)
     }
 
-    /// The same for an `epoll`, whose inode is that of every other one. A socket beside it is its
-    /// witness: a program that closes all descriptors closes both.
+    /// As [`register`](Self::register), for an `epoll`. All `epoll` descriptors have the same
+    /// inode. So a socket is created as a witness: a program closing all descriptors closes both.
     pub(super) fn register_epoll(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         let any = self.register_as(fd, Kind::Epoll)?;
-        // SAFETY: plain integers.
+        // SAFETY: all arguments are integers.
         let witness = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if witness < 0 {
             return Err(io::Error::last_os_error());
@@ -92,7 +92,7 @@ impl FdTable {
             }
         }
         if kind == Kind::Connection {
-            // SAFETY: the caller gave it up.
+            // SAFETY: the caller has given the descriptor up.
             end_connection(unsafe { OwnedFd::from_raw_fd(fd) });
         } else {
             close(fd);
@@ -100,16 +100,16 @@ impl FdTable {
         Err(io::Error::from_raw_os_error(libc::E2BIG))
     }
 
-    /// Has the program closed one of them?
+    /// Whether the program has closed one of the descriptors.
     pub fn has_lost_one(&self) -> bool {
         self.entries.iter().any(|entry| {
             let there = Entry(entry.load(Ordering::Acquire));
-            // One that was dropped meanwhile has been closed by its owner.
+            // A descriptor dropped meanwhile has been closed by its owner.
             there.fd().is_some() && there.own().is_none() && entry.load(Ordering::Acquire) == there.0
         })
     }
 
-    /// Closes everything. Async-signal-safe: atomics, fstat(2) and close(2) only.
+    /// Closes all descriptors. Async-signal-safe: only atomics, fstat(2) and close(2).
     pub fn close_all(&self) {
         (0..self.entries.len()).for_each(|index| self.close(index));
     }
@@ -119,24 +119,24 @@ impl FdTable {
         entry.is_none_or(|entry| Entry(entry.load(Ordering::Relaxed)).own().is_some())
     }
 
-    /// Closes one, unless the program has done so.
+    /// Closes a descriptor, unless the program has done so.
     pub(super) fn close(&self, index: usize) {
         if let Some(fd) = self.take(index) {
             close(fd);
         }
     }
 
-    /// Takes one out, unless the program has closed it.
+    /// Removes an entry. Returns the descriptor, unless the program has closed the descriptor.
     fn take(&self, index: usize) -> Option<RawFd> {
         Entry(self.entries[index].swap(Entry::FREE.0, Ordering::AcqRel)).own()
     }
 }
 
-/// What is special about a descriptor.
+/// The kind of a descriptor, for its checks and its close.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
-    /// Others may leave descriptors in it.
+    /// Others may leave descriptors in the socket.
     Connection,
     Epoll,
     Witness,
@@ -148,7 +148,7 @@ impl Drop for FdTable {
     }
 }
 
-/// A descriptor owned by a table: closed when dropped, unless the table closed it before.
+/// A descriptor owned by a table. Closed on drop, unless the table has closed it before.
 pub struct Fd {
     table: Arc<FdTable>,
     index: usize,
@@ -157,8 +157,9 @@ pub struct Fd {
 }
 
 impl Fd {
-    /// The descriptor, and -1 if the program has closed it, which every call then answers with
-    /// EBADF: the number may be that of a socket or file of the program's. One system call.
+    /// The descriptor, or -1 if the program has closed the descriptor, because the number may
+    /// belong to a socket or file of the program. Calls answer -1 with EBADF. Costs one system
+    /// call.
     pub fn own(&self) -> RawFd {
         if self.kind == Kind::Epoll && !self.table.has_witness() {
             return -1;
@@ -166,29 +167,29 @@ impl Fd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
     }
 
-    /// The same for what is done with each packet or event: see `Seen`.
+    /// As [`own`](Self::own), for operations on each packet or event: see `Seen`.
     pub fn own_lately(&self) -> RawFd {
         if self.seen.is_recent(|| self.own() >= 0) { self.raw() } else { -1 }
     }
 
-    /// [`Fd::own_lately`], borrowed.
+    /// As [`Fd::own_lately`], borrowed.
     pub fn borrow_lately(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.own_lately();
         // SAFETY: as in `borrow`.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// The descriptor; -1 after [`FdTable::close_all`], which every call then answers with EBADF.
-    /// It may be the program's by now: for a descriptor that is new, and for calls that change
-    /// nothing.
+    /// The descriptor without a check; -1 after [`FdTable::close_all`], which calls answer with
+    /// EBADF. The number may belong to the program by now. For a new descriptor, and for calls
+    /// without side effects.
     pub fn raw(&self) -> RawFd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).fd().unwrap_or(-1)
     }
 
     pub fn borrow(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.own();
-        // SAFETY: the entry owns the descriptor, and it is closed only by dropping `self` or in the
-        // child of a fork, where nobody uses the table any more.
+        // SAFETY: the entry owns the descriptor. Only dropping `self` closes the descriptor, or the
+        // child of a fork, where no code uses the table any more.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
@@ -196,9 +197,9 @@ impl Fd {
 impl Drop for Fd {
     fn drop(&mut self) {
         match self.kind {
-            // Closed with the table alone.
+            // Closed only together with the table.
             Kind::Witness => {}
-            // SAFETY: it was this entry's, which forgets it.
+            // SAFETY: the entry owned the descriptor, and has been cleared.
             Kind::Connection => self
                 .table
                 .take(self.index)
@@ -208,12 +209,12 @@ impl Drop for Fd {
     }
 }
 
-/// A descriptor of this library's that knows what it was of when it came. A program may close all
-/// descriptors and get the number for a file of its own; then this one is gone, and the file is
-/// neither used nor closed.
+/// A descriptor of this library with its identity at creation. A program may close all descriptors
+/// and get the number for its own file. Then this descriptor is gone, and the library neither uses
+/// nor closes the file.
 ///
-/// Descriptors of anonymous inodes (`eventfd`, `epoll`, `signalfd`) look all alike. What the
-/// library writes to is a pipe, a socket or a file, of which each has an inode of its own.
+/// Descriptors of anonymous inodes (`eventfd`, `epoll`, `signalfd`) all look alike. The library
+/// only writes to pipes, sockets and files, and each of these has its own inode.
 #[derive(Debug)]
 pub struct OwnFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -228,12 +229,12 @@ impl From<OwnedFd> for OwnFd {
 }
 
 impl OwnFd {
-    /// A descriptor that the program never sees. The library uses it often, so it gets another
-    /// number: see `set_aside`.
+    /// A descriptor never seen by the program. The library uses the descriptor often, so the
+    /// descriptor gets a high number: see `set_aside`.
     #[must_use]
     pub fn aside(fd: OwnedFd) -> Self {
         let (fd, is_aside) = set_aside(fd.into_raw_fd());
-        // SAFETY: the number is new, or the one that was given up above.
+        // SAFETY: the number is new, or is the descriptor given up above.
         Self::numbered(unsafe { OwnedFd::from_raw_fd(fd) }, is_aside)
     }
 
@@ -242,44 +243,45 @@ impl OwnFd {
         OwnFd { fd: ManuallyDrop::new(fd), is, seen: Seen::new(is_aside) }
     }
 
-    /// The same as [`OwnFd::get`], for what is done with each event: see `Seen`.
+    /// As [`OwnFd::get`], for operations on each event: see `Seen`.
     #[must_use]
     pub fn get_lately(&self) -> Option<BorrowedFd<'_>> {
         self.seen.is_recent(|| self.is.own().is_some()).then(|| self.fd.as_fd())
     }
 
-    /// The descriptor, unless the program has closed it. One system call.
+    /// The descriptor, unless the program has closed it. Costs one system call.
     #[must_use]
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
         self.is.own().is_some().then(|| self.fd.as_fd())
     }
 
-    /// The same as an error of the kernel's.
+    /// As [`OwnFd::get`], with an error of the kernel.
     ///
     /// # Errors
-    /// EBADF.
+    /// EBADF if the program has closed the descriptor.
     pub fn need(&self) -> io::Result<BorrowedFd<'_>> {
         self.get().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    /// Calls `with` with the file that it is of.
+    /// Calls `with` with the descriptor's file.
     ///
     /// # Errors
-    /// EBADF if the program has closed it; what `with` answers.
+    /// EBADF if the program has closed the descriptor; the error of `with`.
     pub fn as_file<T>(&self, with: impl FnOnce(&mut &File) -> io::Result<T>) -> io::Result<T> {
         let fd = self.need()?.as_raw_fd();
-        // SAFETY: this descriptor, which stays open; the value is not dropped.
+        // SAFETY: this descriptor stays open, because the value is not dropped.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
         with(&mut &*file)
     }
 
-    /// The descriptor, which may be the program's by now: for calls that change nothing.
+    /// The descriptor without a check, for calls without side effects. The number may belong to the
+    /// program by now.
     #[must_use]
     pub fn unchecked(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The number, which may be the program's by now.
+    /// The number, which may belong to the program by now.
     #[must_use]
     pub fn number(&self) -> RawFd {
         self.fd.as_raw_fd()
@@ -295,18 +297,18 @@ impl Drop for OwnFd {
     }
 }
 
-/// The lowest number of a descriptor that is set aside, at most.
+/// The lowest number of a descriptor set aside. A low limit of the process gives a lower one.
 const ASIDE: u64 = 4096;
 
-/// Gives a descriptor a high number, if the limit of the process leaves room for one. Answers the
-/// number, and whether it is high.
+/// Gives a descriptor a high number, if the limit of the process has room for one. Returns the
+/// number, and whether the number is high.
 ///
-/// A program that closes all descriptors gets the lowest numbers for its next files. So it does not
-/// get the numbers of the library, unless it opens hundreds of files. A call of the library with
-/// such a number then fails with EBADF, and touches no file of the program's.
+/// A program closing all descriptors gets the lowest numbers for its next files. So the program
+/// does not get the numbers of the library, unless the program opens hundreds of files. A call of
+/// the library with such a number then fails with EBADF, and does not affect a file of the program.
 fn set_aside(fd: RawFd) -> (RawFd, bool) {
     let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
-    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
     let limit = unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
         limit.assume_init().rlim_cur
@@ -315,7 +317,7 @@ fn set_aside(fd: RawFd) -> (RawFd, bool) {
     if fd >= first {
         return (fd, first > 0);
     }
-    // SAFETY: plain integers; the caller gave the old number up.
+    // SAFETY: all arguments are integers; the caller has given the old number up.
     let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, first) };
     if high < 0 {
         return (fd, false);
@@ -324,11 +326,11 @@ fn set_aside(fd: RawFd) -> (RawFd, bool) {
     (high, true)
 }
 
-/// When a descriptor was last seen to be the library's.
+/// The time at which a descriptor was last seen to be the library's.
 ///
-/// A descriptor that is [set aside](set_aside) is looked at once a tick of the kernel (4 ms at
-/// most), by one system call. The tick itself is read without one. A descriptor with a low number
-/// is looked at before each use.
+/// A descriptor [set aside](set_aside) is checked once in each tick of the kernel (at most 4 ms),
+/// by one system call. Reading the tick needs no system call. A descriptor with a low number is
+/// checked before each use.
 #[derive(Debug)]
 struct Seen {
     is_aside: bool,
@@ -340,7 +342,7 @@ impl Seen {
         Seen { is_aside, tick: AtomicU64::new(0) }
     }
 
-    /// Is it the library's? `look` asks the kernel.
+    /// Whether the descriptor is the library's. `look` asks the kernel.
     fn is_recent(&self, look: impl FnOnce() -> bool) -> bool {
         let now = tick();
         if self.is_aside && self.tick.load(Ordering::Relaxed) == now {
@@ -357,7 +359,7 @@ impl Seen {
 /// The kernel's tick, in nanoseconds; never 0.
 fn tick() -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the C library writes the structure, of which all zeroes is a value too.
+    // SAFETY: the C library writes the structure, and all zeroes is a valid value of the structure.
     let now = unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, now.as_mut_ptr());
         now.assume_init()
@@ -365,9 +367,9 @@ fn tick() -> u64 {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32).as_nanos() as u64 | 1
 }
 
-/// What a descriptor is, as far as device and inode say so: 32 bits of both.
+/// The identity of a descriptor: 32 bits derived from its device and inode.
 fn identity(fd: RawFd) -> u64 {
-    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
     let about = unsafe {
         let mut about = MaybeUninit::<libc::stat>::zeroed();
         libc::fstat(fd, about.as_mut_ptr());
@@ -386,8 +388,7 @@ pub(super) fn close(fd: RawFd) {
 mod tests {
     use super::*;
 
-    /// Descriptors that come and go in two threads are closed, each by its owner: entries are used
-    /// again at once.
+    /// Each of several threads closes its own descriptors, while entries are reused at once.
     #[test]
     fn what_is_dropped_is_closed() {
         let table = FdTable::new();
@@ -396,7 +397,7 @@ mod tests {
                 let (reader, writer) =
                     nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC).unwrap();
                 drop(table.register(writer.into_raw_fd()).unwrap());
-                // A child that another test is starting has a copy for a moment.
+                // A child being started by another test may have a copy for a moment.
                 let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
                 while nix::unistd::read(&reader, &mut [0]) != Ok(0) {
                     let late = std::time::Instant::now() > until;
@@ -423,12 +424,12 @@ mod tests {
         let (_, other) = nix::unistd::pipe().unwrap();
         let fd = table.register(other.into_raw_fd()).unwrap();
         assert!(fd.raw() >= 256 && fd.raw() != own.number());
-        // The program's files get numbers from the lowest on.
+        // The program's files get the lowest numbers.
         let next = nix::unistd::dup(std::io::stdin()).unwrap();
         assert!(next.as_raw_fd() < 256, "{low} was free again");
     }
 
-    /// Without room for high numbers each use is looked at.
+    /// Without room for high numbers each use is checked.
     #[test]
     fn a_low_number_is_looked_at_each_time() {
         let low = Seen::new(false);
@@ -443,7 +444,7 @@ mod tests {
         assert!(!Seen::new(true).is_recent(|| false), "a high one is looked at first");
     }
 
-    /// What the program has put under a number of ours is neither used nor closed.
+    /// A file that the program has put under a number of ours is neither used nor closed.
     #[test]
     fn what_the_program_has_taken_is_not_used() {
         let (reader, writer) = nix::unistd::pipe().unwrap();
@@ -462,7 +463,7 @@ mod tests {
         drop(ManuallyDrop::into_inner(taken));
     }
 
-    /// What the program has put under a number of ours stays open.
+    /// A file that the program has put under a number of ours stays open.
     #[test]
     fn what_the_program_has_taken_stays_open() {
         let table = FdTable::new();

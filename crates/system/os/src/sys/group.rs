@@ -1,4 +1,4 @@
-//! Socket options of multicast groups.
+//! Socket options for multicast groups.
 use super::{Fd, check, set_option};
 use libc::{c_int, socklen_t};
 use std::io;
@@ -9,8 +9,8 @@ use std::ptr;
 /// `IPV6_MULTICAST_ALL` (linux/in6.h, since 4.20).
 const IPV6_MULTICAST_ALL: c_int = 29;
 
-/// Makes a socket member of a multicast group on an interface, and of no other that other sockets
-/// have joined.
+/// Joins a multicast group on an interface. The socket receives no group joined only by other
+/// sockets.
 pub fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
     match group {
         IpAddr::V4(v4) => {
@@ -33,17 +33,17 @@ pub fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a socket receive nothing of groups that only other sockets have joined.
+/// Makes a socket receive nothing of groups joined only by other sockets.
 pub fn no_groups(fd: &Fd, v6: bool) {
-    // Kernels before 4.20 do not know that of IPv6: a copy too many then, where two interfaces have
-    // the group.
+    // Kernels before 4.20 do not have the option for IPv6. There a packet arrives twice if two
+    // interfaces have joined the group.
     let _ = match v6 {
         true => set_option(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0),
         false => set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0),
     };
 }
 
-/// Has what a socket sends to groups leave through an interface.
+/// Selects the interface for a socket's multicast packets.
 pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> {
     if v6 {
         return set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface as c_int);
@@ -54,9 +54,9 @@ pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> 
     set_value(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
 }
 
-/// Sets an option whose value is a plain structure of integers.
+/// Sets an option with a plain structure of integers as its value.
 fn set_value<T>(fd: &Fd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: `value` lives through the call and the length is its own; the kernel only reads it.
+    // SAFETY: `value` lives through the call and has the given length; the kernel only reads it.
     check(unsafe {
         libc::setsockopt(fd.raw(), level, name, ptr::from_ref(value).cast(), size_of::<T>() as socklen_t)
     })

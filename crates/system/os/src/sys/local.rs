@@ -1,4 +1,4 @@
-//! Sockets between processes of one host: `AF_UNIX`, connected, message by message.
+//! Sockets between processes of one host: `AF_UNIX`, connected, with message boundaries.
 use super::datagram::{Control, ControlWriter, first_int, for_each_control, receive_message, send_message};
 use super::{Fd, FdTable, RawAddr, Transit, check, check_len, close_received};
 use libc::{c_int, socklen_t};
@@ -8,43 +8,43 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// Most events that [`wait_any`] tells of at a time.
+/// The most events returned by one [`wait_any`].
 pub const EVENTS: usize = 16;
 
-/// An unbound socket that keeps messages apart.
+/// An unbound socket with message boundaries.
 pub fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers.
     table.register_connection(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
 }
 
-/// Takes connections at the name it is bound to from now on. The kernel notes whose process this
-/// is.
+/// Accepts connections at the bound name from now on. The kernel records this process and its user
+/// at the socket.
 pub fn listen(fd: &Fd, backlog: c_int) -> io::Result<()> {
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers.
     check(unsafe { libc::listen(fd.raw(), backlog) }).map(drop)
 }
 
-/// Connects without waiting; no cancellation point.
+/// Connects without waiting. Not a cancellation point.
 pub fn connect(fd: &Fd, to: &RawAddr) -> io::Result<()> {
     let (name, len) = (&raw const to.storage, to.len);
     // SAFETY: `to` holds `len` bytes of an address.
     check(unsafe { libc::syscall(libc::SYS_connect, fd.raw(), name, len) } as c_int).map(drop)
 }
 
-/// Takes one connection without waiting; no cancellation point.
+/// Accepts a connection without waiting. Not a cancellation point.
 pub fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let nothing = ptr::null_mut::<libc::sockaddr>();
-    // SAFETY: no address is asked for.
+    // SAFETY: no address is requested.
     let fd = check(unsafe {
         libc::syscall(libc::SYS_accept4, listener.own(), nothing, ptr::null_mut::<socklen_t>(), flags)
     } as c_int)?;
     table.register_connection(fd)
 }
 
-/// The user and the process at the other end of a connection: who called `listen`, or `connect`.
-/// The kernel noted both when the connection was made, and they stay.
+/// The user and the process at the other end of a connection: the process that called `listen` or
+/// `connect`. The kernel recorded both at that time, and never changes the record.
 pub fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
     let mut ids = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as socklen_t;
@@ -55,20 +55,20 @@ pub fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
     Ok((ids.uid, ids.pid))
 }
 
-/// Takes nothing more in. What has arrived can still be read; whoever goes on writing is told that
-/// nobody is there.
+/// Shuts down receiving. Bytes already received can still be read. A peer continuing to write gets
+/// an error.
 pub fn take_no_more(fd: &Fd) {
-    // SAFETY: plain integers. It fails only where the connection has ended.
+    // SAFETY: all arguments are integers. Fails only if the connection has ended.
     unsafe { libc::shutdown(fd.own(), libc::SHUT_RD) };
 }
 
-/// Ends a connection for whoever has its ends.
+/// Ends a connection for all holders of its two ends.
 pub fn break_off(fd: &Fd) {
-    // SAFETY: plain integers. It fails only where the connection has ended.
+    // SAFETY: all arguments are integers. Fails only if the connection has ended.
     unsafe { libc::shutdown(fd.own(), libc::SHUT_RDWR) };
 }
 
-/// Sends a message over a connection, with no or four descriptors.
+/// Sends a message over a connection, with no descriptor or with four.
 pub fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut vector = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; 2];
     if parts.len() > vector.len() {
@@ -95,19 +95,19 @@ pub fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Resul
     check_len(unsafe { send_message(fd.own(), &header) })
 }
 
-/// What came over a connection.
+/// A message received over a connection.
 pub struct Local {
-    /// Bytes; 0 at the end of the connection.
+    /// The length in bytes; 0 at the end of the connection.
     pub len: usize,
     /// The message or its descriptors did not fit.
     pub cut: bool,
-    /// Descriptors; those that nobody takes are closed with it.
+    /// The descriptors; any left are closed on drop.
     pub fds: Vec<OwnedFd>,
-    /// What they may be of.
+    /// Marks shared memory in transit: the descriptors may be of such memory.
     pub transit: Transit,
 }
 
-/// Receives one message without waiting.
+/// Receives a message without waiting.
 pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     let transit = Transit::begin();
     let mut control = Control([0; 128]);
@@ -118,15 +118,15 @@ pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>() as _;
-    // MSG_CMSG_CLOEXEC: nobody may smuggle descriptors in that survive an exec.
     // SAFETY: the part and the ancillary buffer are writable and live through the call.
+    // MSG_CMSG_CLOEXEC: no peer may pass in descriptors that survive an exec.
     let len = check_len(unsafe { receive_message(fd.own_lately(), &mut header, libc::MSG_CMSG_CLOEXEC) })?;
     let mut fds = Vec::new();
     for_each_control(&header, |level, kind, data| {
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             for fd in data.chunks_exact(4).map(first_int) {
-                // SAFETY: the kernel has just made the descriptor for this process, and nobody else
-                // knows it.
+                // SAFETY: the kernel has just made the descriptor for this process, and no other
+                // code knows it.
                 fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
@@ -137,42 +137,43 @@ pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     Ok(Local { len, cut, fds, transit })
 }
 
-/// Is it no socket but one between processes of this host? The close of others may wait.
+/// Whether the descriptor is no socket, or a socket between processes of this host. Closing other
+/// sockets may wait.
 fn is_harmless(fd: BorrowedFd<'_>) -> bool {
     let mut domain: c_int = libc::AF_UNIX;
     let mut len = size_of::<c_int>() as socklen_t;
     let to = (&raw mut domain).cast();
-    // SAFETY: `domain` has `len` bytes; what is no socket leaves it as it is.
+    // SAFETY: `domain` has `len` bytes; the call fails for other files and leaves `domain`
+    // unchanged.
     unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, to, &mut len) };
     domain == libc::AF_UNIX
 }
 
-/// A descriptor that is readable while one of those is that were added to it.
+/// An `epoll` descriptor: readable while an added descriptor is readable.
 pub fn any_of(table: &Arc<FdTable>) -> io::Result<Fd> {
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers.
     table.register_epoll(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)
 }
 
-/// Adds a descriptor, to be told of by `token`. It leaves when it is closed.
+/// Adds a descriptor, reported by `token`. Closing the descriptor removes it.
 pub fn watch(any: &Fd, fd: &Fd, token: u64) -> io::Result<()> {
     watch_for(any.own(), fd.own(), libc::EPOLLIN, token)
 }
 
-/// Adds a descriptor to be told of by `token` when it has one of the events, or its other end is
-/// gone.
+/// Adds a descriptor, reported by `token` when one of the events occurs or the other end is gone.
 pub fn watch_for(any: RawFd, fd: RawFd, events: c_int, token: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
     // SAFETY: the event is read during the call.
     check(unsafe { libc::epoll_ctl(any, libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
 }
 
-/// Takes a descriptor out again. One that is not there is no loss.
+/// Removes a descriptor. A missing descriptor is no error.
 pub fn unwatch(any: RawFd, fd: RawFd) {
-    // SAFETY: plain integers; the kernel looks at no event here.
+    // SAFETY: all arguments are integers; the kernel reads no event here.
     unsafe { libc::epoll_ctl(any, libc::EPOLL_CTL_DEL, fd, ptr::null_mut()) };
 }
 
-/// Two ends of a stream.
+/// Creates the two ends of a stream.
 pub fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let mut fds = [-1; 2];
@@ -183,8 +184,8 @@ pub fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
     Ok((ours?, theirs?))
 }
 
-/// Is it one end of an `AF_UNIX` stream? Calls on sockets of other kinds may wait for a lock that
-/// whoever else has the socket holds for as long as it likes.
+/// Whether the descriptor is one end of an `AF_UNIX` stream. A call on a socket of another kind may
+/// wait for a lock, and another holder of the socket can hold this lock for ever.
 pub fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
     let is = |name, wanted| {
         let mut value: c_int = 0;
@@ -197,23 +198,23 @@ pub fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
     is(libc::SO_DOMAIN, libc::AF_UNIX) && is(libc::SO_TYPE, libc::SOCK_STREAM)
 }
 
-/// Sends one byte and waits for nothing, whatever flags the socket has; no cancellation point. A
-/// full socket is no loss.
+/// Sends one byte without waiting, whatever flags the socket has. Not a cancellation point. A full
+/// socket is no error.
 pub fn send_byte(fd: BorrowedFd<'_>) {
     let byte = 1_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let nowhere = ptr::null::<libc::sockaddr>();
-    // SAFETY: one byte to read, no address.
+    // SAFETY: reads one byte, and no address.
     unsafe { libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), &raw const byte, 1_usize, flags, nowhere, 0) };
 }
 
-/// Takes what bytes there are, up to a bound, and waits for none; no cancellation point. `Some(0)`:
+/// Takes the bytes present, up to a bound, without waiting. Not a cancellation point. `Some(0)`:
 /// the other end is gone.
 pub fn take_bytes(fd: &Fd) -> Option<usize> {
     let mut bytes = [MaybeUninit::<u8>::uninit(); 256];
     let (at, nothing) = (bytes.as_mut_ptr(), ptr::null_mut::<libc::sockaddr>());
     let len = bytes.len();
-    // SAFETY: room for `len` bytes; no address is asked for.
+    // SAFETY: room for `len` bytes; no address is requested.
     let n = unsafe {
         libc::syscall(
             libc::SYS_recvfrom,
@@ -228,10 +229,10 @@ pub fn take_bytes(fd: &Fd) -> Option<usize> {
     usize::try_from(n).ok()
 }
 
-/// The tokens of descriptors that are readable now; no cancellation point.
+/// The tokens of readable descriptors. Not a cancellation point.
 pub fn wait_any(any: &Fd, tokens: &mut [u64; EVENTS]) -> io::Result<usize> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-    // SAFETY: room for `EVENTS` events, no time to wait, no signal mask.
+    // SAFETY: room for `EVENTS` events, timeout 0, no signal mask.
     let n = check(unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait,

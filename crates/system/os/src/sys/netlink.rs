@@ -1,5 +1,5 @@
-//! Netlink: questions to the kernel, which have one thing or a list for an answer, and news that it
-//! tells by itself.
+//! Netlink: requests to the kernel with one item or a list as the answer, and notifications from
+//! the kernel.
 use super::{OwnFd, check, check_len};
 use std::io;
 use std::mem::size_of;
@@ -7,30 +7,30 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 const HEADER: usize = size_of::<libc::nlmsghdr>();
-/// As much as the kernel puts into one answer, and more.
+/// More than the kernel puts into one answer.
 const ROOM: usize = 64 << 10;
-/// Answers read at most: nothing that is asked here is longer.
+/// The most answers read for one request: no list requested here is longer.
 const MOST: usize = 4096;
 
-/// A netlink socket that does not block.
+/// A non-blocking netlink socket.
 struct Socket(OwnFd);
 
 impl Socket {
     fn new(protocol: i32) -> io::Result<Self> {
         let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: plain integers.
+        // SAFETY: all arguments are integers.
         let fd = check(unsafe { libc::socket(libc::AF_NETLINK, flags, protocol) })?;
         // SAFETY: a new descriptor.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 
-    /// One answer, cut off at the end of the buffer.
+    /// Receives one answer, cut off at the end of the buffer.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.receive_with(buffer, 0)
     }
 
     fn receive_with(&self, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
-        // SAFETY: the buffer has room for the length said; no address is asked for.
+        // SAFETY: the buffer has room for the given length; no address is requested.
         check_len(unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
@@ -45,17 +45,17 @@ impl Socket {
     }
 }
 
-/// Readable when something about the machine's interfaces or their addresses has changed.
+/// Readable after a change of the machine's interfaces or their addresses.
 pub struct InterfaceNews(Socket);
 
 impl InterfaceNews {
-    /// From now on.
+    /// Starts listening for changes.
     ///
     /// # Errors
     /// The kernel has no such sockets, or refuses one.
     pub fn new() -> io::Result<Self> {
         let socket = Socket::new(libc::NETLINK_ROUTE)?;
-        // SAFETY: a structure of integers, for which zeros are values.
+        // SAFETY: a structure of integers, for which zeros are valid values.
         let mut name: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         name.nl_family = libc::AF_NETLINK as libc::sa_family_t;
         name.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
@@ -70,14 +70,15 @@ impl InterfaceNews {
         Ok(InterfaceNews(socket))
     }
 
-    /// Takes what has been told; `false` if nothing was. What it says is asked for anew: some of it
-    /// may be lost, and another user may have sent it.
+    /// Discards the notifications; returns `false` if there were none. The caller must ask the
+    /// kernel for the new state, because notifications may be lost, and another user may have sent
+    /// one.
     pub fn take(&self) -> bool {
         let mut some = false;
         for _ in 0..MOST {
             match self.0.receive(&mut [0; 1]) {
                 Ok(_) => some = true,
-                // More was told than there is room for.
+                // ENOBUFS: some notifications were lost for lack of room.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => some = true,
                 Err(_) => break,
             }
@@ -85,8 +86,8 @@ impl InterfaceNews {
         some
     }
 
-    /// Does something wait for [`InterfaceNews::take`]? The kernel puts a change into the socket
-    /// before the call that makes the change returns. `true` if it cannot be said.
+    /// Whether notifications wait for [`InterfaceNews::take`]. The kernel puts a change into the
+    /// socket before the call making the change returns. Returns `true` if the question fails.
     pub fn wait(&self) -> bool {
         let looked = self.0.receive_with(&mut [0; 1], libc::MSG_PEEK);
         !looked.is_err_and(|e| e.raw_os_error() == Some(libc::EAGAIN))
@@ -94,13 +95,14 @@ impl InterfaceNews {
 }
 
 impl InterfaceNews {
-    /// What to wait on; `None` if the program has closed it.
+    /// The descriptor to wait on; `None` if the program has closed it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.0.get()
     }
 }
 
-/// Asks `protocol` for a dump and calls `each` with every item: what follows the message's header.
+/// Asks `protocol` for a dump, and calls `each` with every item: the bytes behind the message's
+/// header.
 pub fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let socket = ask(protocol, kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, body)?;
     let mut buffer = vec![0u8; ROOM];
@@ -113,7 +115,7 @@ pub fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) 
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// Asks for one thing; what the kernel has not is its error.
+/// Asks for one item. A missing item is the kernel's error.
 pub fn get(protocol: i32, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let socket = ask(protocol, kind, libc::NLM_F_REQUEST, body)?;
     let mut buffer = vec![0u8; ROOM];
@@ -146,7 +148,7 @@ fn ask(protocol: i32, kind: u16, wants: i32, body: &[u8]) -> io::Result<Socket> 
     Ok(socket)
 }
 
-/// Takes the messages of one answer apart; `true` behind the last one.
+/// Splits the messages of one answer; returns `true` after the last answer.
 fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
     while let Some((header, _)) = rest.split_first_chunk::<HEADER>() {
         let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -164,7 +166,7 @@ fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The attributes behind the fixed part of an item: their kinds and values.
+/// The kinds and values of the attributes behind the fixed part of an item.
 pub fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = rest.first_chunk::<4>()?;

@@ -1,17 +1,17 @@
-//! UDP sockets, what is set and asked of sockets, and programs of classic BPF.
+//! UDP sockets, socket options, and programs of classic BPF.
 use super::{Fd, FdTable, check};
 use libc::{c_int, socklen_t};
 use std::io;
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// `SK_MEMINFO_DROPS` and the number of words `SO_MEMINFO` gives (linux/sock_diag.h).
+/// `SK_MEMINFO_DROPS`, and the number of words in `SO_MEMINFO` (linux/sock_diag.h).
 const SK_MEMINFO_DROPS: usize = 8;
 const SK_MEMINFO_VARS: usize = 9;
 
 pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers.
     let fd = check(unsafe {
         libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
     })?;
@@ -19,7 +19,7 @@ pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
 }
 
 pub fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: `value` lives through the call and the length is its own.
+    // SAFETY: `value` lives through the call and has the given length.
     check(unsafe {
         libc::setsockopt(fd.raw(), level, name, (&raw const value).cast(), size_of::<c_int>() as socklen_t)
     })
@@ -34,16 +34,16 @@ pub fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int> {
     Ok(value)
 }
 
-/// Asks for a buffer of `bytes`, past the machine's limit where the process may.
+/// Requests a buffer of `bytes`, beyond the machine's limit if the process has the privilege.
 pub fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
     if set_option(fd, libc::SOL_SOCKET, force, bytes).is_err() {
-        // The kernel cuts the plain request to its limit; nothing to report.
+        // The kernel reduces the plain request to its limit; nothing to report.
         let _ = set_option(fd, libc::SOL_SOCKET, plain, bytes);
     }
 }
 
-/// Datagrams the kernel dropped at this socket since it was made.
+/// Datagrams dropped by the kernel at this socket since its creation.
 pub fn kernel_drops(fd: &Fd) -> u64 {
     let mut words = [0u32; SK_MEMINFO_VARS];
     let mut len = size_of_val(&words) as socklen_t;
@@ -58,12 +58,12 @@ pub fn kernel_drops(fd: &Fd) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insn(pub u16, pub u8, pub u8, pub u32);
 
-/// Makes the program choose the socket of the reuseport group `fd` belongs to.
+/// Lets the program choose a socket of `fd`'s reuseport group.
 pub fn attach_reuseport(fd: &Fd, program: &[Insn]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
-/// Has a socket take what the program does not answer with 0.
+/// Lets a socket receive only packets for which the program does not return 0.
 pub fn attach_filter(fd: &Fd, program: &[Insn]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
@@ -74,7 +74,7 @@ fn attach(fd: &Fd, option: c_int, program: &[Insn]) -> io::Result<()> {
     let len = u16::try_from(code.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
     let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as socklen_t);
-    // SAFETY: `program` points to `len` instructions that live through the call; the kernel checks
-    // them.
+    // SAFETY: `program` points to `len` instructions, which live through the call; the kernel
+    // checks them.
     check(unsafe { libc::setsockopt(fd.raw(), libc::SOL_SOCKET, option, at, size) }).map(drop)
 }

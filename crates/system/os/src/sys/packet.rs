@@ -7,22 +7,22 @@ use std::mem::{self, size_of};
 use std::ptr;
 use std::sync::Arc;
 
-/// Bytes of both addresses of a frame, behind which its VLAN tag stands.
+/// Bytes of both addresses of a frame; the VLAN tag follows them.
 const ADDRESSES: usize = 12;
-/// Type of a VLAN tag where the kernel does not say which.
+/// The type of a VLAN tag if the kernel does not report the type.
 const VLAN: u16 = 0x8100;
 
-/// A frame received; the bytes are in the caller's buffer.
+/// A received frame; the bytes are in the caller's buffer.
 pub struct Framed {
     pub len: usize,
-    /// It leaves by the interface.
+    /// The interface sends this frame.
     pub leaving: bool,
-    /// The tag that the kernel took out: its type and its value.
+    /// The VLAN tag removed by the kernel: its type and its value.
     vlan: Option<(u16, u16)>,
 }
 
 impl Framed {
-    /// The frame as it was on the wire.
+    /// The frame as on the wire.
     pub fn bytes(&self, buffer: &[u8]) -> Vec<u8> {
         let bytes = &buffer[..self.len];
         match self.vlan {
@@ -35,11 +35,11 @@ impl Framed {
     }
 }
 
-/// A socket that takes and sends the frames of an interface, those to other stations included.
+/// A socket that receives and sends the frames of an interface, including frames to other stations.
 pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // Without a protocol it takes nothing until it is bound, of no interface.
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers. Protocol 0, so that the socket receives nothing of any
+    // interface before the bind.
     let fd = table.register(check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?)?;
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
     let all = libc::packet_mreq {
@@ -50,9 +50,9 @@ pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
     };
     let size = size_of::<libc::packet_mreq>() as socklen_t;
     let option = libc::PACKET_ADD_MEMBERSHIP;
-    // SAFETY: `all` lives through the call and the length is its own; the kernel only reads it.
+    // SAFETY: `all` lives through the call and has the given length; the kernel only reads it.
     check(unsafe { libc::setsockopt(fd.raw(), libc::SOL_PACKET, option, ptr::from_ref(&all).cast(), size) })?;
-    // SAFETY: all zeros is an address.
+    // SAFETY: all zeros is a valid address.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -74,11 +74,11 @@ pub fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
     check_len(unsafe { send_message(fd.own_lately(), &header) })
 }
 
-/// Receives a frame without waiting; `Ok(None)`: one that did not fit, which is gone.
+/// Receives a frame without waiting. `Ok(None)`: a frame did not fit and was dropped.
 pub fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed>> {
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all zeros is an address.
+    // SAFETY: all zeros is a valid address.
     let mut from: libc::sockaddr_ll = unsafe { mem::zeroed() };
     // SAFETY: all zeros is an empty message header.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
@@ -101,8 +101,8 @@ pub fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed>> {
     Ok(whole.then_some(Framed { len, leaving, vlan }))
 }
 
-/// The VLAN tag of a `struct tpacket_auxdata`: status, length, captured, two offsets, tag, type of
-/// the tag.
+/// The VLAN tag of a `struct tpacket_auxdata`: status, length, captured length, two offsets, tag,
+/// type of the tag.
 fn tag_of(data: &[u8]) -> Option<(u16, u16)> {
     let status = u32::from_ne_bytes(*data.first_chunk()?);
     let half = |at: usize| data.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b));

@@ -1,4 +1,4 @@
-//! Processes and threads: rights, slices, signals, the end of another.
+//! Processes and threads: privileges, time slices, signals, and the end of another process.
 use super::{check, check_len};
 use libc::c_int;
 use std::io;
@@ -6,13 +6,14 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// Has a file capabilities, so that the loader ignores the environment of whoever runs it?
+/// Whether a file has capabilities, so that the loader ignores the environment of the starting
+/// user.
 #[must_use]
 pub fn has_capabilities(path: &std::path::Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     let name = c"security.capability";
-    // SAFETY: two strings; without room for a value the kernel answers how long it is.
+    // SAFETY: two strings; without room for a value the kernel returns its length.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
@@ -21,23 +22,23 @@ pub fn has_capabilities(path: &std::path::Path) -> bool {
 /// # Errors
 /// No such process, no descriptors, or a kernel older than 5.3.
 pub fn process_end(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers.
     let fd = check_len(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as isize)?;
-    // SAFETY: the kernel has just made it for this process, close-on-exec.
+    // SAFETY: the kernel has just made the descriptor for this process, close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Asks the scheduler to run this thread in slices so short, in nanoseconds: it gets no more of a
-/// processor, but when it wakes it goes ahead of threads that spin through longer ones. Linux 6.12;
-/// an older kernel takes no notice.
+/// Asks the scheduler to run this thread in time slices of `slice` nanoseconds. The thread's share
+/// of the processor stays the same. But when the thread wakes, it runs before threads spinning in
+/// longer slices. Linux 6.12; older kernels ignore the request.
 ///
 /// # Errors
-/// The kernel's, if it knows nothing of this or a filter forbids it.
+/// The kernel does not know the call, or a filter forbids it.
 pub fn short_slices(slice: u64) -> io::Result<()> {
     let mut attr = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: the kernel writes at most `size` bytes, and all zeroes is a value of the structure
-    // too.
+    // SAFETY: the kernel writes at most `size` bytes, and all zeroes is a valid value of the
+    // structure.
     let mut attr = unsafe {
         check(libc::syscall(libc::SYS_sched_getattr, 0, attr.as_mut_ptr(), size, 0) as c_int)?;
         attr.assume_init()
@@ -46,24 +47,24 @@ pub fn short_slices(slice: u64) -> io::Result<()> {
         return Ok(());
     }
     attr.sched_runtime = slice;
-    // SAFETY: the kernel reads a structure that says its size.
+    // SAFETY: the kernel reads a structure that contains its size.
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } as c_int).map(drop)
 }
 
-/// A variable of the environment by which somebody chooses what this process does; none in a
-/// program with more rights than whoever started it (set-user-ID, file capabilities): those rights
-/// are not for who has the environment.
+/// An environment variable with a choice for this process. `None` in a program with more privileges
+/// than the starting user (set-user-ID, file capabilities), because the environment's author must
+/// not get these privileges.
 #[must_use]
 pub fn chosen(name: &str) -> Option<std::ffi::OsString> {
-    // SAFETY: asks.
+    // SAFETY: no preconditions.
     let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     if privileged { None } else { std::env::var_os(name) }
 }
 
-/// The user that this thread is and can only be: its real, effective and saved user are one.
+/// The only user of this thread, if real, effective and saved user are the same.
 pub fn only_uid() -> Option<u32> {
     let (mut real, mut effective, mut saved) = (0, 0, 0);
-    // SAFETY: three places for numbers.
+    // SAFETY: room for three numbers.
     let failed = unsafe { libc::getresuid(&raw mut real, &raw mut effective, &raw mut saved) };
     (failed == 0 && real == effective && effective == saved).then_some(effective)
 }
@@ -73,15 +74,16 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Does the program ask for calls that a signal interrupts to be started again, of every handler it
-/// has? Not those of faults, which interrupt no call and which runtimes install for themselves.
+/// Whether all signal handlers of the program ask for interrupted calls to be restarted
+/// (SA_RESTART). Handlers of faults are ignored: faults interrupt no call, and runtimes install
+/// such handlers for themselves.
 #[must_use]
 pub fn signals_restart() -> bool {
     const FAULTS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
     let mut handlers = (1..=64).filter(|signal| !FAULTS.contains(signal)).filter_map(|signal| {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: the action is only asked for, and all zeros is one too; the C library refuses its
+        // SAFETY: only reads the action, and all zeros is a valid action; the C library refuses its
         // own signals.
         let now = unsafe {
             check(libc::sigaction(signal, ptr::null(), now.as_mut_ptr())).ok()?;
@@ -90,6 +92,6 @@ pub fn signals_restart() -> bool {
         let is_handler = now.sa_sigaction != libc::SIG_DFL && now.sa_sigaction != libc::SIG_IGN;
         is_handler.then_some(now.sa_flags & libc::SA_RESTART != 0)
     });
-    // Without any, the one that interrupted is gone already.
+    // Without any handler: the handler of the interrupting signal is gone already.
     handlers.next().is_some_and(|first| first && handlers.all(|restarts| restarts))
 }

@@ -1,32 +1,32 @@
-//! Shared memory that comes or goes while another thread forks.
+//! Shared memory created or removed while another thread forks.
 //!
-//! Between the call that makes a descriptor or a mapping and the call that keeps it from children,
-//! another thread may fork. No lock can prevent that fork: the thread here allocates memory, and
-//! the thread that forks may hold the locks of an allocator. So the child cleans up, if a thread of
-//! its parent was at work in between.
+//! Between the creation of a descriptor or a mapping and the call that keeps it from children,
+//! another thread may fork. No lock can prevent the fork: the thread here allocates memory, and the
+//! forking thread may hold the locks of an allocator. So the child cleans up if a thread of its
+//! parent was at work in between.
 //!
-//! The kernel copies descriptors first and memory later. A descriptor that goes between the two
-//! copies is in the child, whose memory knows nothing of it. So the child compares counters of its
-//! memory with what the forking thread noted before the fork:
+//! The kernel copies descriptors first and memory later. A descriptor closed between the two copies
+//! is in the child, but not known to the child's memory. So the child compares counters in its
+//! memory with the forking thread's note from before the fork:
 //!
-//! 1. A thread that lets descriptors come or go adds one to `BEGUN`, works, and adds one to
+//! 1. A thread that creates or removes descriptors adds one to `BEGUN`, works, and adds one to
 //!    `ENDED`.
-//! 2. Before the fork, the forking thread notes `BEGUN` in `NOTED`, if `ENDED` is equal.
-//! 3. The child looks for shared memory if its `BEGUN` is not what was noted.
+//! 2. Before the fork, the forking thread stores `BEGUN` in `NOTED`, if `ENDED` is equal.
+//! 3. The child searches for shared memory if its `BEGUN` differs from `NOTED`.
 use libc::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// `u64::MAX`: a thread was at work.
+/// The noted value of `BEGUN`. `u64::MAX`: a thread was at work.
 static NOTED: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// While the value lives, shared memory comes or goes.
+/// While the value lives, this thread creates or removes shared memory.
 #[derive(Debug)]
 pub struct Transit(());
 
 impl Transit {
-    /// To be called before the descriptor or the mapping is made.
+    /// Called before the creation of the descriptor or the mapping.
     #[must_use]
     pub fn begin() -> Self {
         BEGUN.fetch_add(1, SeqCst);
@@ -40,27 +40,27 @@ impl Drop for Transit {
     }
 }
 
-/// What the kernel calls memory that processes share: rings and tables, and files of allocations.
+/// The kernel's names of shared memory: rings and tables, and memory files.
 const NAMES: [&[u8]; 2] = [b"/memfd:adverb (deleted)", b"/memfd:adverb-memory (deleted)"];
-/// The longest of them.
+/// The length of the longest name.
 const LONGEST: usize = NAMES[1].len();
-/// Mappings found in one look, and looks.
+/// The number of mappings found in one search, and the number of searches.
 const FOUND: usize = 8;
 const LOOKS: usize = 64;
 
-/// Before a fork, in the thread that forks. Only one thread at a time does.
+/// Called before a fork in the forking thread. Only one thread at a time forks.
 pub fn note_transit_before_fork() {
-    // In this order: `BEGUN` is never less.
+    // In this order, so that `begun` is never less than `ended`.
     let ended = ENDED.load(SeqCst);
     let begun = BEGUN.load(SeqCst);
     NOTED.store(if begun == ended { begun } else { u64::MAX }, SeqCst);
 }
 
-/// In the child of a fork: closes and unmaps shared memory that came or went at the fork.
-/// Async-signal-safe: system calls only, and a small stack.
+/// Called in the child of a fork: closes and unmaps shared memory created or removed during the
+/// fork. Async-signal-safe: only system calls, and a small stack.
 pub fn drop_transit_after_fork() {
     let begun = BEGUN.load(SeqCst);
-    // What a thread of the parent has begun does not end here.
+    // The parent's threads are not in the child, so their work never ends here.
     ENDED.store(begun, SeqCst);
     if begun != NOTED.load(SeqCst) {
         close_files();
@@ -70,19 +70,19 @@ pub fn drop_transit_after_fork() {
 
 fn open(path: &std::ffi::CStr) -> Option<c_int> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: a terminated path.
+    // SAFETY: the path is NUL-terminated.
     let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
     c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
 }
 
 fn close_files() {
-    /// Where the length and the name are in a `linux_dirent64`.
+    /// The offsets of the length and the name in a `linux_dirent64`.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let Some(dir) = open(c"/proc/self/fd") else { return };
     let mut entries = [0_u8; 512];
     loop {
-        // SAFETY: room for as many bytes as said.
+        // SAFETY: room for the given number of bytes.
         let n = unsafe { libc::syscall(libc::SYS_getdents64, dir, entries.as_mut_ptr(), entries.len()) };
         let Some(mut rest) = usize::try_from(n).ok().and_then(|n| entries.get(..n)).filter(|e| !e.is_empty())
         else {
@@ -104,27 +104,27 @@ fn close_files() {
     super::fd::close(dir);
 }
 
-/// The number that a terminated name is.
+/// Parses a NUL-terminated name as a number.
 fn number(name: &[u8]) -> Option<c_int> {
     let end = name.iter().position(|byte| *byte == 0)?;
     std::str::from_utf8(&name[..end]).ok()?.parse().ok()
 }
 
-/// Is the link of a terminated name one to shared memory?
+/// Whether the link with this NUL-terminated name refers to shared memory.
 fn is_shared(dir: c_int, name: &[u8]) -> bool {
     let mut link = [0_u8; LONGEST + 1];
-    // SAFETY: a terminated name, and room for as many bytes as said.
+    // SAFETY: a NUL-terminated name, and room for the given number of bytes.
     let n = unsafe { libc::syscall(libc::SYS_readlinkat, dir, name.as_ptr(), link.as_mut_ptr(), link.len()) };
     usize::try_from(n).is_ok_and(|n| NAMES.contains(&&link[..n]))
 }
 
-/// Unmaps some shared mappings of shared memory, if there are any.
+/// Unmaps some shared mappings of shared memory; returns whether there were any.
 fn unmap_files() -> bool {
     let Some(maps) = open(c"/proc/self/maps") else { return false };
     let (mut found, mut count) = ([(0, 0); FOUND], 0);
     let (mut bytes, mut line) = ([0_u8; 512], Line::default());
     'all: loop {
-        // SAFETY: room for as many bytes as said.
+        // SAFETY: room for the given number of bytes.
         let n = unsafe { libc::syscall(libc::SYS_read, maps, bytes.as_mut_ptr(), bytes.len()) };
         let Some(read) = usize::try_from(n).ok().and_then(|n| bytes.get(..n)).filter(|b| !b.is_empty())
         else {
@@ -142,19 +142,18 @@ fn unmap_files() -> bool {
     }
     super::fd::close(maps);
     for (start, end) in &found[..count] {
-        // SAFETY: a mapping that a thread of the parent was about to make, or had just made, and
-        // that has no user in this process.
+        // SAFETY: a mapping that a thread of the parent was making. It has no user in this process.
         unsafe { libc::syscall(libc::SYS_munmap, *start, end - start) };
     }
     count > 0
 }
 
-/// A line of `/proc/PID/maps`, byte by byte.
+/// A line of `/proc/PID/maps`, parsed byte by byte.
 #[derive(Default)]
 struct Line {
-    /// Which of the fields: addresses, rights, offset, device, inode, name.
+    /// The index of the field: addresses, rights, offset, device, inode, name.
     field: usize,
-    /// Bytes of this field so far.
+    /// The bytes of this field so far.
     at: usize,
     start: usize,
     end: usize,
@@ -163,7 +162,8 @@ struct Line {
 }
 
 impl Line {
-    /// Takes a byte. At the end of the line of a shared mapping of shared memory: where it is.
+    /// Takes a byte. At the end of a line for a shared mapping of shared memory, returns the
+    /// mapping's range.
     fn take(&mut self, byte: u8) -> Option<(usize, usize)> {
         const NAME: usize = 5;
         match (self.field, byte) {

@@ -1,12 +1,12 @@
-//! Waiting for descriptors, and what wakes who waits: counts and bytes.
+//! Waiting for descriptors, and pipes for waking a waiting thread.
 use super::check_len;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-/// Waits until one of the descriptors (at most 64) has one of the events, or a signal comes; gives
-/// back which.
+/// Waits until one of at most 64 descriptors has one of the events, or a signal arrives. Returns a
+/// bit for each ready descriptor.
 pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
     let mut polls = [libc::pollfd { fd: -1, events, revents: 0 }; 64];
     let count = fds.len().min(64);
@@ -20,7 +20,7 @@ pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
     Ok(polls[..count].iter().enumerate().fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
 }
 
-/// `poll` that is no cancellation point.
+/// `poll` without a cancellation point.
 pub(super) fn poll_raw(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<usize> {
     let mut wait = timespec(wait);
     // SAFETY: the entries and the time are writable and live through the call; no signal mask.
@@ -41,22 +41,22 @@ pub(super) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// Adds a byte to a pipe that is written without blocking; `false`: there is no room. No
-/// cancellation point.
+/// Adds a byte to a non-blocking pipe; returns `false` if there is no room. Not a cancellation
+/// point.
 #[must_use]
 pub fn add_byte(fd: BorrowedFd<'_>) -> bool {
     let byte = 0u8;
-    // SAFETY: one byte to read.
+    // SAFETY: reads a single byte.
     unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const byte, 1usize) == 1 }
 }
 
-/// Takes a byte from a pipe, if one is in it; no cancellation point. `blocks`: a read of an empty
-/// one would block.
+/// Takes a byte from a non-empty pipe. Not a cancellation point. `blocks`: a read of an empty pipe
+/// would block.
 pub fn take_byte(fd: BorrowedFd<'_>, blocks: bool) {
     let mut polls = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
     if !blocks || matches!(poll_raw(&mut polls, Duration::ZERO), Ok(1)) {
         let mut byte = 0u8;
-        // SAFETY: one byte to write.
+        // SAFETY: writes a single byte.
         unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), &raw mut byte, 1usize) };
     }
 }

@@ -1,9 +1,9 @@
-//! The ring by model checking: loom runs the interleavings of a producer and a consumer, with what
-//! the memory model allows, on the code that production uses. Only the memory is a model: few
-//! cells, whose bodies loom watches, so that a body that is written while it is read fails.
+//! The ring under a model checker. Loom runs the interleavings of a producer and a consumer with
+//! all effects of the memory model, on the production code. Only the memory is a model: few cells,
+//! with bodies watched by loom. So a body written during a read fails the test.
 //!
-//! Each test names changes of the code that make it fail; each of these was made and seen to fail.
-//! Run by `make loom`.
+//! Each test names changes of the code that make the test fail. Each of these changes was made and
+//! seen to fail. Run by `make loom`.
 use super::protocol::{CELL, Cells, HEADER, Pushed, Reader, Writer};
 use crate::sync::AtomicU64;
 use loom::cell::UnsafeCell;
@@ -11,13 +11,13 @@ use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Looks like the header of a record of no bytes, which it is not.
+/// Old bytes resembling the header of an empty record.
 const LURE: u64 = 1 << 56;
 
-/// A ring's memory; both ends hold it, as processes do.
+/// The memory of a ring. Both ends hold it, as two processes do.
 struct Model {
     headers: Vec<AtomicU64>,
-    /// What of a record lies in each cell: its length and its first byte.
+    /// The content of each cell: the record's length and its first byte.
     bodies: Vec<UnsafeCell<(usize, u8)>>,
     consumed: AtomicU64,
 }
@@ -54,7 +54,7 @@ impl Cells for Arc<Model> {
         let result = fill(&mut bytes);
         for at in index as usize..index as usize + Model::cells(len) {
             self.bodies[at].with_mut(|body| {
-                // SAFETY: loom fails the test if anybody else is there.
+                // SAFETY: loom fails the test if another thread accesses the cell.
                 unsafe { *body = (len, bytes[0]) }
             });
             if at != index as usize {
@@ -68,7 +68,7 @@ impl Cells for Arc<Model> {
         let mut bytes = vec![0; len];
         for at in index as usize..index as usize + Model::cells(len) {
             self.bodies[at].with(|body| {
-                // SAFETY: loom fails the test if anybody writes there.
+                // SAFETY: loom fails the test if another thread writes the cell.
                 let (length, byte) = unsafe { *body };
                 assert_eq!(length, len, "a cell of another record");
                 bytes.fill(byte);
@@ -78,7 +78,7 @@ impl Cells for Arc<Model> {
     }
 }
 
-/// Pushes records of these lengths, numbered, while another thread takes them.
+/// Pushes numbered records of these lengths while another thread takes them.
 fn crosses(cells: usize, lengths: &'static [usize]) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -112,27 +112,27 @@ fn crosses(cells: usize, lengths: &'static [usize]) {
     });
 }
 
-/// Short records around a ring that is full again and again.
+/// Short records pass through a ring that is full again and again.
 ///
-/// Fails if the header is stored relaxed; if it is read relaxed; if `consumed` is stored relaxed
-/// before the body was read; if the header behind a record is not cleared.
+/// Fails if the header is stored relaxed; if the header is read relaxed; if `consumed` is stored
+/// relaxed before the body is read; if the header behind a record is not cleared.
 #[test]
 fn loom_ring_short_records_fill_it_and_go_round() {
     crosses(4, &[8, 8, 8, 8, 8]);
 }
 
-/// Records of two cells leave bytes like headers behind, and a skip before the end.
+/// Records of two cells leave bytes resembling headers behind, and a skip before the end.
 ///
-/// Fails if the header behind a record is not cleared; if the skip is stored before the record it
-/// leads to, or relaxed.
+/// Fails if the header behind a record is not cleared; if the skip is stored before the record
+/// behind it, or relaxed.
 #[test]
 fn loom_ring_a_skip_leads_to_a_record() {
     crosses(8, &[100, 8, 100, 8, 100, 8]);
 }
 
-/// Cells cleared in advance do not reach into what the consumer still reads.
+/// Clearing cells in advance does not touch cells that the consumer still reads.
 ///
-/// Fails if as many are cleared as there is no room for.
+/// Fails if more cells are cleared than are free.
 #[test]
 fn loom_ring_clears_in_advance_only_what_is_free() {
     crosses(16, &[8, 400, 8, 300, 8]);

@@ -1,85 +1,85 @@
-//! What producer and consumer do to the cells of a ring, wherever the cells are: in a segment, or
-//! in a model checker's memory.
+//! The accesses of the producer and the consumer to the cells of a ring. The cells are in a
+//! segment, or in the memory of a model checker.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Broken;
 use crate::sync::{AtomicU64, load_acquire};
 
-/// Bytes a cell has: a cache line.
+/// Bytes of a cell: one cache line.
 pub(super) const CELL: usize = 64;
-/// Bytes a header word takes.
+/// Bytes of a header word.
 pub(super) const HEADER: usize = 8;
-/// Tags have so many bits.
+/// Bits of a tag.
 const TAG_BITS: u32 = 24;
-/// Bits 56 and up of a header word say what begins there; 0 is nothing.
+/// Bits 56 and up of a header word are the kind of the cell's content; 0 is none.
 const RECORD: u64 = 1;
 const SKIP: u64 = 2;
-/// Header words cleared in advance, at one go. One makes a record that goes to and fro 10 %
-/// quicker, and a stream of short ones half as fast: stores to lines in a row reach them in
-/// parallel, stores to and fro one by one.
+/// Header words cleared in advance at one time. With 1 instead of 8, a record going to and fro is
+/// 10 % faster, and a stream of short records runs at half the speed: stores to successive lines
+/// proceed in parallel, stores to lines going to and fro do not.
 const AHEAD: u64 = 8;
 
-/// The memory of a ring. Positions count cells from the beginning of time; an index is a position
-/// modulo `count`.
+/// The memory of a ring. Positions count cells since the creation of the ring. An index is a
+/// position modulo `count`.
 pub(super) trait Cells {
-    /// How many there are, a power of two.
+    /// The number of cells, a power of two.
     fn count(&self) -> u64;
-    /// The header word of the cell.
+    /// The header word of a cell.
     fn header(&self, index: u64) -> &AtomicU64;
-    /// How far the consumer has read, a position.
+    /// The position up to which the consumer has read.
     fn consumed(&self) -> &AtomicU64;
-    /// Lets the body of a record that begins in the cell be written. It ends within the ring.
+    /// Gives `fill` the body of the record at `index` for writing. The body ends within the ring.
     fn write<R>(&mut self, index: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
-    /// Lets it be read.
+    /// Gives `f` the body for reading.
     fn read<R>(&self, index: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R;
 }
 
-/// Cells that a record with a body of `len` bytes takes.
+/// The number of cells for a record with a body of `len` bytes.
 #[inline]
 fn cells_for(len: usize) -> u64 {
     (len + HEADER).div_ceil(CELL) as u64
 }
 
-/// Longest body in a ring of `count` cells: with it in the worst place, the skip and the cleared
-/// cell behind still fit into an empty ring.
+/// The longest body in a ring of `count` cells. Even at the worst index such a record fits into an
+/// empty ring, together with the skip and the cleared cell behind the record.
 pub(super) const fn max_body(count: u64) -> usize {
     (count as usize / 2) * CELL - HEADER
 }
 
-/// What became of a record.
+/// The result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// The consumer can take it.
+    /// The consumer can take the record.
     Done,
     /// There is no room now.
     Full,
-    /// It was not to be: `fill` gave false, or no ring holds such a record (its body is longer than
-    /// [`Producer::MAX_BODY`](super::Producer::MAX_BODY), or its tag has more than 24 bits).
+    /// `fill` returned false, or no ring can hold the record: the body is longer than
+    /// [`Producer::MAX_BODY`](super::Producer::MAX_BODY), or the tag has more than 24 bits.
     Refused,
 }
 
 /// The producer's side.
 pub(super) struct Writer<M> {
     cells: M,
-    /// Where the next record begins.
+    /// The position of the next record.
     head: u64,
-    /// The header words from `head` up to here are known to be 0.
+    /// The header words from `head` up to this position are known to be 0.
     clean: u64,
-    /// How far the consumer has read, when last looked at.
+    /// The consumer's position at the last read of it.
     consumed: u64,
     broken: bool,
 }
 
-/// Where a record goes.
+/// The cells for a record.
 struct Place {
-    /// Cells left over at the end, to be skipped; the record begins behind them.
+    /// Cells to skip at the end of the ring; the record begins behind them.
     skip: u64,
     cells: u64,
 }
 
 impl<M: Cells> Writer<M> {
-    /// On a ring that nobody has used: all zeros.
+    /// The writer of an unused ring: all zeros.
     pub(super) fn new(cells: M) -> Self {
         Writer { cells, head: 0, clean: 1, consumed: 0, broken: false }
     }
@@ -89,7 +89,8 @@ impl<M: Cells> Writer<M> {
         self.cells.count() - (self.head - self.consumed)
     }
 
-    /// Looks how far the consumer has read. Only what a consumer can have read is believed.
+    /// Reads the consumer's position. A position that the consumer cannot have reached breaks the
+    /// ring.
     #[cold]
     fn look(&mut self) -> Result<(), Broken> {
         if self.broken {
@@ -104,7 +105,7 @@ impl<M: Cells> Writer<M> {
         Ok(())
     }
 
-    /// A place for a body of `len` bytes and for the cleared header behind it.
+    /// Finds room for a body of `len` bytes and for the cleared header behind the record.
     #[inline]
     fn place(&mut self, len: usize) -> Result<Option<Place>, Broken> {
         if self.broken {
@@ -124,13 +125,13 @@ impl<M: Cells> Writer<M> {
         Ok(Some(Place { skip, cells }))
     }
 
-    /// Behind all that was written so far.
+    /// The position behind all records written so far.
     pub(super) fn position(&self) -> u64 {
         self.head
     }
 
-    /// Has the consumer read all that was written before the position, as far as it has said? One
-    /// that broke the ring reads nothing more.
+    /// Whether the consumer has read all records before the position, as far as the consumer has
+    /// published. Also true for a broken ring, because its consumer reads nothing more.
     pub(super) fn has_read(&mut self, position: u64) -> bool {
         if self.consumed >= position {
             return true;
@@ -138,7 +139,7 @@ impl<M: Cells> Writer<M> {
         self.look().is_err() || self.consumed >= position
     }
 
-    /// Has the consumer read all that was written, as far as it has said?
+    /// Whether the consumer has read all records, as far as the consumer has published.
     pub(super) fn is_read(&mut self) -> bool {
         self.look().is_ok() && self.consumed == self.head
     }
@@ -162,7 +163,7 @@ impl<M: Cells> Writer<M> {
         let mask = self.cells.count() - 1;
         let (start, end) = (self.head + skip, self.head + skip + cells);
         let clean = self.clean;
-        // A body longer than a cell runs over header words, even if `fill` gives up or unwinds.
+        // A body longer than a cell overwrites header words, even if `fill` gives up or unwinds.
         self.clean = self.head + 1;
         if !self.cells.write(start & mask, len, fill) {
             return Ok(Pushed::Refused);
@@ -179,7 +180,8 @@ impl<M: Cells> Writer<M> {
         }
         self.head = end;
         self.clean = clean.max(end + 1);
-        // The next in advance, so that a short record waits for no other line than its own.
+        // Clear the next headers in advance, so that a short record waits for no cache line but its
+        // own.
         if self.clean == end + 1 && self.free() > AHEAD {
             for position in end + 1..=end + AHEAD {
                 self.cells.header(position & mask).store(0, Relaxed);
@@ -190,9 +192,9 @@ impl<M: Cells> Writer<M> {
     }
 }
 
-/// A record that can be taken.
+/// A record ready to be taken.
 struct Record {
-    /// Where it begins, and behind it.
+    /// The index of the header; `end` is the position behind the record.
     index: u64,
     end: u64,
     len: usize,
@@ -200,7 +202,7 @@ struct Record {
 }
 
 impl Record {
-    /// The record at a position, or behind the skip there. `None`: nothing is there yet.
+    /// The record at a position, or behind a skip there. `None`: no record yet.
     #[inline]
     fn at(cells: &impl Cells, position: u64) -> Result<Option<Self>, Broken> {
         let count = cells.count();
@@ -210,7 +212,7 @@ impl Record {
             return Ok(None);
         }
         if header >> 56 == SKIP {
-            // The record behind it, at the beginning, was there before the skip.
+            // The producer stored the record at index 0 before the skip.
             start += count - (start & (count - 1));
             header = load_acquire(cells.header(0));
         }
@@ -224,16 +226,16 @@ impl Record {
     }
 }
 
-/// The records behind one that is being taken. They stay in the ring.
+/// The records behind the record being taken. They stay in the ring.
 pub(super) struct Behind<'a, M> {
     cells: &'a M,
     at: u64,
-    /// Where the ring ends, seen from the record that is being taken.
+    /// One ring length behind the record being taken: the end of the search.
     until: u64,
 }
 
 impl<M: Cells> Behind<'_, M> {
-    /// Shows the next record to `f`. `None`: nothing is there yet, or no record.
+    /// Passes the next record to `f`. `None`: no record yet, or not a valid record.
     pub(super) fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
         if self.at >= self.until {
             return None;
@@ -247,15 +249,15 @@ impl<M: Cells> Behind<'_, M> {
 /// The consumer's side.
 pub(super) struct Reader<M> {
     cells: M,
-    /// Where the next record begins.
+    /// The position of the next record.
     tail: u64,
-    /// What the producer was told of that.
+    /// The position last published to the producer.
     published: u64,
     broken: bool,
 }
 
 impl<M: Cells> Reader<M> {
-    /// On a ring that nobody has used.
+    /// The reader of an unused ring.
     pub(super) fn new(cells: M) -> Self {
         Reader { cells, tail: 0, published: 0, broken: false }
     }
@@ -293,7 +295,7 @@ impl<M: Cells> Reader<M> {
         Ok(Some(result))
     }
 
-    /// Tells the producer how far this side has read.
+    /// Publishes to the producer how far the consumer has read.
     #[inline]
     pub(super) fn release(&mut self) {
         if self.published != self.tail {

@@ -1,4 +1,4 @@
-//! The cells of a ring in a segment, and the two ends that processes hold.
+//! The cells of a ring in a segment, and the two ends of the ring.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::slice;
@@ -11,12 +11,12 @@ use crate::{Broken, ShmError};
 
 /// The first word of a ring of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");
-/// Where the consumer's line is.
+/// Offset of the consumer's position.
 const CONSUMED: usize = 64;
-/// Where the cells begin.
+/// Offset of the cells.
 pub(super) const DATA: usize = 4096;
-/// Cells of a ring: with 256 KiB it stays in a processor's cache with all that the program has
-/// there.
+/// Cells of a ring: 256 KiB, which stays in a processor's cache beside the working set of the
+/// program.
 const COUNT: u64 = 4096;
 
 /// The memory of a ring of `N` cells in this process.
@@ -27,7 +27,8 @@ pub(super) struct Shared<const N: u64> {
 impl<const N: u64> Shared<N> {
     const LEN: usize = {
         let len = DATA + N as usize * CELL;
-        // Thus no file of huge pages has it: those can run out, which is a signal.
+        // So a file on hugetlbfs cannot have this length. Huge pages can run out, and then an
+        // access raises SIGBUS.
         assert!(!len.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
         len
     };
@@ -43,7 +44,7 @@ impl<const N: u64> Shared<N> {
 
     pub(super) fn open(fd: &OwnedFd) -> Result<Self, ShmError> {
         segment::verify(fd.as_fd(), Self::LEN, segment::FIXED)?;
-        // Whoever made it should have; then this is quick.
+        // The creator should have allocated all pages; then this call is quick.
         segment::allocate(fd.as_fd(), 0..Self::LEN)?;
         let shared = Self::map(fd)?;
         let found = shared.word(0).load(Relaxed);
@@ -59,13 +60,13 @@ impl<const N: u64> Shared<N> {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at <= Self::LEN - 8);
-        // SAFETY: within the mapping and aligned (asserted); while the reference lives nobody of
-        // this process accesses the word but by atomics: bodies are lent by `write` and `read`
-        // only, from `&mut self` or to the one reader.
+        // SAFETY: within the mapping and aligned (asserted). While the reference lives, this
+        // process accesses the word only by atomics: `write` and `read` are the only functions
+        // lending bodies, and they need `&mut self` or the single reader.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(at).cast()) }
     }
 
-    /// Where the body of a record is.
+    /// The address of a record's body.
     #[inline]
     fn body(&self, index: u64, len: usize) -> *mut u8 {
         assert!(index < N);
@@ -96,9 +97,9 @@ impl<const N: u64> Cells for Shared<N> {
     fn write<R>(&mut self, index: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
         let at = self.body(index, len);
         // SAFETY: `len` bytes of the mapping (asserted in `body`). This process has no other
-        // reference into the mapping while `self` is borrowed. The consumer does not read there
-        // before the record is published. A peer that breaks the rules changes bytes while they are
-        // written: `fill` only writes, and nothing reads them back here.
+        // reference into the mapping while `self` is borrowed. The consumer does not read the body
+        // before the record is published. A peer breaking the protocol can change bytes during the
+        // write, but `fill` only writes, and no code here reads them back.
         fill(unsafe { slice::from_raw_parts_mut(at, len) })
     }
 
@@ -106,31 +107,32 @@ impl<const N: u64> Cells for Shared<N> {
     fn read<R>(&self, index: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
         let at = self.body(index, len);
         // SAFETY: `len` bytes of the mapping (asserted in `body`), which this process never writes.
-        // The producer does not write there before they are released. A peer that breaks the rules
-        // changes bytes while they are read: where they are and how many was decided from a copy of
-        // the header, no decision here rests on them, and `f` is told to take them out by one copy
-        // (`Consumer::take`).
+        // The producer does not write there before the consumer releases the cells. A peer breaking
+        // the protocol can change bytes during the read. Address and length come from a checked
+        // copy of the header, no decision here depends on the bytes, and `f` must take them out by
+        // one copy (`Consumer::take`).
         f(unsafe { slice::from_raw_parts(at, len) })
     }
 }
 
-/// The end of a ring that messages are put into. Who shares it among threads has a lock for it.
+/// The producer's end of a ring. Threads sharing it need a lock.
 pub struct Producer(Writer<Shared<COUNT>>);
 
 impl Producer {
-    /// Longest body of a record.
+    /// The longest body of a record.
     pub const MAX_BODY: usize = max_body(COUNT);
 
-    /// Takes the producer's end of a ring that another process made. Nobody else may have taken it.
+    /// Opens the producer's end of another process's ring. A ring has one producer: no other
+    /// process may have opened this end.
     pub fn open(fd: OwnedFd) -> Result<Producer, ShmError> {
         Ok(Producer(Writer::new(Shared::open(&fd)?)))
     }
 
-    /// Puts a record in: `fill` writes all of the body's `len` bytes, or gives false, and nothing
-    /// was put in.
+    /// Writes a record. `fill` writes all `len` bytes of the body, or returns false; then nothing
+    /// is pushed.
     ///
-    /// What `fill` leaves unwritten are bytes of older records. Err: the consumer published what it
-    /// cannot have read; the ring is of no use any more.
+    /// Bytes left unwritten by `fill` are bytes of older records. `Err`: the consumer published a
+    /// position that it cannot have reached; the ring is unusable from then on.
     #[inline]
     pub fn push(
         &mut self,
@@ -141,23 +143,24 @@ impl Producer {
         self.0.push(tag, len, fill)
     }
 
-    /// A place behind all records put in so far.
+    /// The position behind all records pushed so far.
     pub fn position(&self) -> u64 {
         self.0.position()
     }
 
-    /// Has the consumer read all records before such a place? It says so when it finds the ring
-    /// empty, or has read much.
+    /// Whether the consumer has read all records before `position`. The consumer publishes its
+    /// position when it finds the ring empty, or after every eighth of the ring.
     pub fn has_read(&mut self, position: u64) -> bool {
         self.0.has_read(position)
     }
 
-    /// Has the consumer read all that was written? It says so when it finds the ring empty.
+    /// Whether the consumer has read all records. The consumer publishes this when it finds the
+    /// ring empty.
     pub fn is_read(&mut self) -> bool {
         self.0.is_read()
     }
 
-    /// Whether a record with a body of `len` bytes would find room. Err: as from
+    /// Whether a record with a body of `len` bytes would find room. `Err`: as for
     /// [`push`](Producer::push).
     #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
@@ -165,47 +168,46 @@ impl Producer {
     }
 }
 
-/// The records behind one that is being taken. They stay in the ring, and are taken later.
+/// The records behind the record being taken. They stay in the ring, and are taken later.
 pub struct Behind<'a>(protocol::Behind<'a, Shared<COUNT>>);
 
 impl Behind<'_> {
-    /// Shows the next of them to `f`: its tag and its body, as [`Consumer::take`] does. `None`:
-    /// nothing has come behind the last one, or the producer broke the ring. A hostile producer may
-    /// change the record before it is taken.
+    /// Passes the tag and the body of the next record to `f`, as [`Consumer::take`] does. `None`:
+    /// there is no further record yet, or the producer broke the ring. A hostile producer may
+    /// change the record before the consumer takes it.
     pub fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
         self.0.next(f)
     }
 }
 
-/// The end of a ring that messages are taken from. Who shares it among threads has a lock for it.
+/// The consumer's end of a ring. Threads sharing it need a lock.
 pub struct Consumer(Reader<Shared<COUNT>>);
 
 impl Consumer {
-    /// Makes a ring, and a descriptor for the process that is to be its producer.
+    /// Creates a ring, and a descriptor for the process of the producer.
     pub fn create() -> Result<(Consumer, OwnedFd), ShmError> {
         let (shared, fd) = Shared::create()?;
         Ok((Consumer(Reader::new(shared)), fd))
     }
 
-    /// Whether nothing has come: one load of a line that stays in this processor's cache until
-    /// something comes.
+    /// Whether no record is waiting. Costs one load of a cache line, which stays in this
+    /// processor's cache until the next record arrives.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Gives the next record to `f`: its tag and its body.
+    /// Passes the tag and the body of the next record to `f`.
     ///
     /// The body lies in the ring, and a hostile producer may change it at any time. So `f` copies
-    /// out what it decides on, and decides on the copy. Err: the producer broke the ring; it is of
-    /// no use any more.
+    /// every value behind a decision, and decides on the copy. `Err`: the producer broke the ring;
+    /// the ring is unusable from then on.
     #[inline]
     pub fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
         self.0.take(|tag, body, _| f(tag, body))
     }
 
-    /// As [`take`](Consumer::take), for an `f` that may look at the records behind the one that it
-    /// is given.
+    /// As [`take`](Consumer::take), for an `f` that may also look at the following records.
     #[inline]
     pub fn take_and_look<R>(
         &mut self,
@@ -214,8 +216,8 @@ impl Consumer {
         self.0.take(|tag, body, behind| f(tag, body, Behind(behind)))
     }
 
-    /// Tells the producer of all that was read. It is told by itself every eighth of the ring, and
-    /// when [`take`](Consumer::take) finds nothing.
+    /// Publishes to the producer how far the consumer has read. [`take`](Consumer::take) does so by
+    /// itself after every eighth of the ring, and when it finds no record.
     #[inline]
     pub fn release(&mut self) {
         self.0.release();

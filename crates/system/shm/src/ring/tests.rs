@@ -1,4 +1,4 @@
-//! A ring against a queue, and against peers that write what they like.
+//! A ring compared with a queue, and under hostile peers.
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::protocol::{CELL, Cells, Pushed, Reader, Writer, max_body};
 use super::shared::{DATA, Shared};
 use crate::{Broken, Consumer, Producer, ShmError};
 
-/// Small, so that records meet its end all the time.
+/// Small, so that records reach the end of the ring often.
 const CELLS: u64 = 16;
 type Small = Shared<CELLS>;
 
@@ -35,7 +35,7 @@ fn push(writer: &mut Writer<impl Cells>, number: u32, len: usize) -> Result<Push
 #[derive(Clone, Debug)]
 enum Step {
     Push(usize),
-    /// `fill` writes half of what looks like headers, and gives up.
+    /// `fill` writes bytes resembling headers into half of the body, and gives up.
     Refuse(usize),
     Take,
     Release,
@@ -94,7 +94,7 @@ proptest! {
                     prop_assert!(seen.iter().eq(model.iter().skip(1)), "what lies behind: {:?}", seen);
                     let found_nothing = taken.is_none();
                     prop_assert_eq!(taken, model.pop_front());
-                    // Then the producer knows that all was read, and anything fits.
+                    // Finding nothing publishes the position, so the longest record fits.
                     prop_assert!(!found_nothing || writer.has_room(max_body(CELLS)).unwrap());
                 }
                 Step::Release => reader.release(),
@@ -106,8 +106,7 @@ proptest! {
         prop_assert_eq!(reader.take(|_, _, _| ()), Ok(None));
     }
 
-    /// Whatever stands where a header is expected: a record within the ring, or an error that
-    /// stays.
+    /// Any header word gives a record within the ring, or an error that stays.
     #[test]
     fn any_header_is_a_record_or_breaks_the_ring(
         kind in prop_oneof![0..4u64, any::<u8>().prop_map(u64::from)],
@@ -137,8 +136,8 @@ proptest! {
         }
     }
 
-    /// Whatever the consumer says it has read, the producer overwrites nothing that it may not
-    /// have.
+    /// Whatever position the consumer publishes, the producer overwrites only cells up to this
+    /// position.
     #[test]
     fn any_progress_is_possible_or_breaks_the_ring(
         progress in prop_oneof![0..40u64, any::<u64>()],
@@ -180,7 +179,7 @@ fn what_no_ring_holds_is_refused() {
     const { assert!(Producer::MAX_BODY >= 66 << 10) };
 }
 
-/// A fill that panics leaves the ring as it was, as one that gives up does.
+/// A panic in `fill` leaves the ring unchanged, as a `fill` that returns false does.
 #[test]
 fn a_panic_while_filling_leaves_nothing_behind() {
     let (mut writer, mut reader, _) = small();
@@ -212,7 +211,7 @@ fn only_a_sealed_ring_is_opened() {
     assert!(matches!(open(file.into()), Some(ShmError::WrongFormat { .. })));
 }
 
-/// Nobody who has the descriptor can make an access fail by taking the memory away.
+/// No process with the descriptor can shrink the file and so make an access fail.
 #[test]
 fn a_ring_keeps_its_size() {
     let (_consumer, fd) = Consumer::create().unwrap();
@@ -221,11 +220,11 @@ fn a_ring_keeps_its_size() {
     for other in [0, 4096, len - 1, len + 1] {
         assert_eq!(file.set_len(other).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
-    // All of its pages are there, in blocks of 512 bytes.
+    // All pages are allocated; `blocks` counts units of 512 bytes.
     assert!(std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512 >= len);
 }
 
-/// TRU-3: a ring that was broken stays so for its producer too, whatever the consumer writes later.
+/// TRU-3: a broken ring stays broken for its producer, whatever the consumer writes later.
 #[test]
 fn a_broken_ring_is_broken_for_good() {
     let (mut writer, _reader, file) = small();
@@ -242,8 +241,8 @@ fn a_broken_ring_is_broken_for_good() {
     }
 }
 
-/// Cells whose control words have another value at every look: what a peer achieves who writes
-/// between any two instructions.
+/// Cells with another value in a control word at every look, as if a peer wrote between any two
+/// instructions.
 struct Fickle {
     words: Vec<AtomicU64>,
     body: Vec<u8>,
@@ -291,9 +290,8 @@ fn header() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// TRU-3: each word is read once. A reader whose words change between any two looks takes
-    /// records that lie within the ring, with two looks at most for each, or finds the ring broken
-    /// for good.
+    /// TRU-3: each word is read once. The words change between any two looks. The reader takes only
+    /// records within the ring, with at most two looks for each, or finds the ring broken for good.
     #[test]
     fn words_that_change_between_two_looks_break_nothing(
         values in proptest::collection::vec(prop_oneof![9 => header(), 1 => Just(0)], 1..60),
@@ -315,12 +313,12 @@ proptest! {
                 Ok(None) => prop_assert!(!broken),
                 Err(Broken) => broken = true,
             }
-            // Two for the headers; the store of how far it has read is the third.
+            // Two looks at headers; the store of the consumer's position is the third.
             prop_assert!(looks.get() <= 3, "{} looks", looks.get());
         }
     }
 
-    /// TRU-3: the same for a producer, whose consumer says something else at every look.
+    /// TRU-3: the same for a producer, with another consumer position at every look.
     #[test]
     fn progress_that_changes_between_two_looks_breaks_nothing(
         values in proptest::collection::vec(prop_oneof![8 => 0..40u64, 1 => any::<u64>()], 0..60),

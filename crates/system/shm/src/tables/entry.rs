@@ -1,21 +1,21 @@
-//! An entry of a table: values that change together, written by one, read by many.
+//! An entry of a table: values with one writer and many readers, which change together.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sync::{AtomicU64, fence, load_acquire};
 
-/// Words of values an entry has.
+/// Words of values in an entry.
 pub(super) const WORDS: usize = 7;
-/// How often a reader that meets a writer looks again. A writer needs some nanoseconds, or was
-/// stopped or killed.
+/// How often a reader retries while a writer is active. A writer needs some nanoseconds, unless the
+/// kernel stopped or killed the writer.
 const ATTEMPTS: u32 = if cfg!(all(test, loom)) { 2 } else { 128 };
 
-/// A cache line. (Of `N` words in a model, where each word has many histories.)
+/// A cache line. (A model checks entries of `N` words, because each word adds many histories.)
 #[repr(C, align(64))]
 pub(super) struct Entry<const N: usize = WORDS> {
-    /// Odd while the owner writes; 0 in an entry that was never written. Does not come round within
-    /// a life time.
+    /// Odd while the owner writes; 0 in an entry never written. The counter does not wrap around
+    /// within the life of a process.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
@@ -26,7 +26,7 @@ impl<const N: usize> Entry<N> {
         Entry { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// The owner's write. Callers take turns.
+    /// Writes the values, for the owner. Callers take turns.
     pub(super) fn write(&self, values: &[u64; N]) {
         let sequence = self.sequence.load(Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Relaxed);
@@ -37,24 +37,24 @@ impl<const N: usize> Entry<N> {
         self.sequence.store(sequence.wrapping_add(2), Release);
     }
 
-    /// The sequence.
+    /// The sequence word.
     #[inline]
     pub(super) fn sequence(&self) -> &AtomicU64 {
         &self.sequence
     }
 
-    /// What the owner has written, without a look at the sequence: for the owner itself.
+    /// The values, without a check of the sequence. For the owner only.
     pub(super) fn own(&self) -> [u64; N] {
         std::array::from_fn(|i| self.words[i].load(Relaxed))
     }
 
-    /// The first word by itself, to tell whether the rest is worth reading.
+    /// The first word alone, to tell whether the rest is worth reading.
     pub(super) fn peek(&self) -> u64 {
         self.words[0].load(Relaxed)
     }
 
-    /// The values, all of one write, and the sequence they had. None: the owner is in the middle of
-    /// a write.
+    /// The values, all of one write, and their sequence. `None`: the owner is in the middle of a
+    /// write.
     pub(super) fn read(&self) -> Option<([u64; N], u64)> {
         for _ in 0..ATTEMPTS {
             let sequence = load_acquire(&self.sequence);
@@ -70,7 +70,7 @@ impl<const N: usize> Entry<N> {
         None
     }
 
-    /// Whether nothing was written since `read` gave this sequence.
+    /// Whether the owner has written nothing since `read` returned this sequence.
     #[inline]
     pub(super) fn is_unchanged(&self, sequence: u64) -> bool {
         load_acquire(&self.sequence) == sequence

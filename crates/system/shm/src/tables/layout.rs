@@ -1,93 +1,98 @@
-//! What is where in the segment of tables, and the form of entries.
+//! The layout of the segment of tables, and the form of entries.
 
 use super::entry::WORDS;
 
-/// Low bits of a QPN that are its index in the table.
+/// The low bits of a QPN are the index in the table.
 const QP_BITS: u32 = 14;
 /// Entries for queue pairs.
 pub(super) const QPS: usize = 1 << QP_BITS;
-/// Buckets of the key table, and entries a bucket.
+/// Buckets of the key table. Each bucket has [`WAYS`] entries.
 const BUCKETS: usize = 1 << 13;
 pub(super) const WAYS: usize = 8;
 pub(super) const KEYS: usize = BUCKETS * WAYS;
-/// Threads of a process that can use others' memory at one time.
+/// The largest number of threads of one process using other processes' memory at the same time.
 pub(super) const MARKS: usize = 256;
 
-/// Which process published tables.
+/// The process that published tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its number, in its own PID name space.
+    /// The process id, in the process's own PID namespace.
     pub pid: u32,
-    /// When it started, in clock ticks since boot (`/proc/PID/stat`): with the number it is one
-    /// process for good.
+    /// The start time in clock ticks since boot (`/proc/PID/stat`). Together with `pid` the start
+    /// time identifies a process even after the kernel reuses the number.
     pub start_time: u64,
-    /// Random; no other tables have it.
+    /// A random number identifying the tables.
     pub nonce: u64,
 }
 
-/// A queue pair as its peer needs to know it.
+/// What a peer needs to know of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpEntry {
-    /// Its number.
+    /// The queue pair number.
     pub qpn: u32,
-    /// The number of the queue pair it is connected to.
+    /// The number of the connected queue pair.
     pub peer_qpn: u32,
-    /// The [`Identity::nonce`] of the process that has that one: a number alone may be of a process
-    /// that took over the slot of one that died. 0 if not known.
+    /// The [`Identity::nonce`] of the connected queue pair's process; 0 if unknown. The number
+    /// alone is not enough: a new process may have taken over the slot of a dead process.
     pub peer_nonce: u64,
-    /// Of records in its peer's ring that point at a payload, those of this epoch count.
+    /// The current epoch. The owner accepts records by reference from the peer's ring only if the
+    /// records carry this epoch.
     pub epoch: u32,
-    /// Its protection domain, as a number of its process.
+    /// The protection domain, as a number of the owning process.
     pub pd: u32,
-    /// What it allows its peer to do.
+    /// The access rights of the peer.
     pub access: u32,
-    /// Whether its peer may use it now.
+    /// Whether the peer may use the queue pair now.
     pub ready: bool,
-    /// Where it offers its receives ([`Published::take_place`](super::Published::take_place)); 0:
-    /// it offers none.
+    /// The place of the queue pair's offers of receives
+    /// ([`Published::take_place`](super::Published::take_place)); 0 if the queue pair offers none.
     pub offers: u16,
 }
 
-/// A key as a peer needs to know it.
+/// What a peer needs to know of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyEntry {
     /// The key.
     pub key: u32,
-    /// Its protection domain, as a number of its process.
+    /// The protection domain, as a number of the owning process.
     pub pd: u32,
-    /// What it allows.
+    /// The access rights of the key.
     pub access: u32,
-    /// Where its range begins, in the key's own addresses.
+    /// The start of the range, in the address space of the key.
     pub va: u64,
-    /// Bytes of the range.
+    /// The length of the range in bytes.
     pub len: u64,
-    /// Where its range begins, as an address of its process.
+    /// The start of the range, as an address of the owning process.
     pub addr: u64,
-    /// How a peer reaches the memory: 0 by mapping its pages, 1 by `process_vm_writev` and
+    /// How a peer reaches the memory: 0 by mapping the pages, 1 by `process_vm_writev` and
     /// `process_vm_readv`.
     pub how: u8,
-    /// The only queue pair that may use it (a window of type 2); 0 for all of the protection
-    /// domain.
+    /// The only queue pair that may use the key (a type 2 memory window); 0 if every queue pair of
+    /// the protection domain may.
     pub qpn: u32,
 }
 
-/// An entry for a key that was found, to ask whether it is still the same.
+/// A key's entry, as found by a lookup.
+/// [`PeerTables::key_unchanged`](super::PeerTables::key_unchanged) tells whether the entry is still
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySeen {
     pub(super) slot: usize,
     pub(super) sequence: u64,
 }
 
-/// An entry for a queue pair that was found, to ask whether it is still the same.
+/// A queue pair's entry, as found by a lookup.
+/// [`PeerTables::qp_unchanged`](super::PeerTables::qp_unchanged) tells whether the entry is still
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpSeen {
     pub(super) slot: usize,
     pub(super) sequence: u64,
 }
 
-/// In the last word of an entry that holds something.
+/// Set in the last word of an occupied entry.
 const PRESENT: u64 = 1 << 63;
-/// What an entry that holds nothing has.
+/// The words of a vacant entry.
 pub(super) const VACANT: [u64; WORDS] = [0; WORDS];
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -106,8 +111,8 @@ pub(super) fn qp_index(qpn: u32) -> usize {
     qpn as usize % QPS
 }
 
-/// Where the bucket of a key begins. Its upper 24 bits are random, the lower eight its consumer's
-/// choice.
+/// The first entry of a key's bucket. The upper 24 bits of the key are random; the consumer chooses
+/// the lower eight.
 pub(super) fn bucket(key: u32) -> usize {
     let hash = (key >> 8).wrapping_mul(0x9e37_79b1) >> (u32::BITS - BUCKETS.ilog2());
     hash as usize * WAYS
@@ -135,7 +140,7 @@ impl QpEntry {
     }
 }
 
-/// The first word of a key's entry.
+/// The key, from the first word of its entry.
 pub(super) fn key_of(word: u64) -> u32 {
     low(word)
 }

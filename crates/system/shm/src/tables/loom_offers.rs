@@ -1,7 +1,7 @@
-//! Offers by model checking, on the code that production uses.
+//! Offers under a model checker, on the production code.
 //!
-//! Each test names changes of the code that make it fail; each of these was made and seen to fail.
-//! Run by `make loom`.
+//! Each test names changes of the code with which the test fails. Each of these changes was made
+//! and seen to fail. Run by `make loom`.
 use super::entry::Entry;
 use super::marks::{Mark, Set, Use};
 use super::offers::Offers;
@@ -10,7 +10,7 @@ use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// The use that a message makes.
+/// The use of a thread sending a message.
 const MESSAGE: Use = Use { owner: 1, qpn: 2, key: 0, restarts: false };
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -19,11 +19,10 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// A queue pair that ends takes each message whose sender has completed it.
+/// A closing queue pair takes each message completed by its sender.
 ///
-/// Fails if the sender looks at the entry before it sets its mark, or takes the mark away before
-/// its record is in the ring; if the owner does not wait, or looks at its ring before it has
-/// waited.
+/// Fails if the sender checks the entry before setting its mark, or clears the mark before the
+/// record is in the ring. Fails also if the owner does not wait, or reads the ring before waiting.
 #[test]
 fn loom_a_message_is_taken_before_the_end() {
     model(|| {
@@ -55,10 +54,10 @@ fn loom_a_message_is_taken_before_the_end() {
     });
 }
 
-/// A sender that finds no offer, and then that its peer has taken all messages, finds the offers
-/// that there are at its next look.
+/// A sender first finds no offer, and then finds all earlier messages taken. At its next look the
+/// sender finds the offers made meanwhile.
 ///
-/// Fails if the owner says what it has taken before it makes the offer; if either store is relaxed.
+/// Fails if the owner publishes `taken` before making the offer; if either store is relaxed.
 #[test]
 fn loom_offers_come_before_the_count_of_what_is_taken() {
     model(|| {

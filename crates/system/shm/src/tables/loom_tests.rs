@@ -1,8 +1,8 @@
-//! Entries and marks by model checking, on the code that production uses.
+//! Entries and marks under a model checker, on the production code.
 //!
-//! Each test names changes of the code that make it fail; each of these was made and seen to fail.
-//! Run by `make loom`. Loom knows fences of sequential consistency, not such accesses, and takes
-//! the way of `enter_barrier` that has a fence.
+//! Each test names changes of the code that make the test fail. Each of these changes was made and
+//! seen to fail. Run by `make loom`. Loom supports SeqCst fences and no SeqCst accesses, so the
+//! tests use the variant of `enter_barrier` with a fence.
 use super::entry::Entry;
 use super::marks::{Mark, Set, Use};
 use crate::sync::{AtomicU64, full_barrier};
@@ -17,16 +17,16 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// A use of the key that is taken back, and a use of another key.
+/// A use of the key being taken back, and a use of another key.
 const OURS: Use = Use { owner: 1, qpn: 2, key: 3, restarts: false };
 const OTHER: Use = Use { key: 4, ..OURS };
 
-/// What a process publishes and takes back, and the marks of a peer that uses it.
+/// A process's published entry, and the mark of a peer using the entry.
 struct World {
     entry: Entry<1>,
     used: AtomicU64,
     marks: [Mark; 1],
-    /// The memory behind the entry: loom fails a test in which it is written while it is read.
+    /// The memory behind the entry. Loom fails a test if it is written during a read.
     memory: UnsafeCell<u64>,
 }
 
@@ -42,43 +42,43 @@ impl World {
         Arc::new(world)
     }
 
-    /// A peer's thread: uses the memory if the entry is as it was.
+    /// A peer's thread uses the memory if the entry is unchanged.
     fn use_it(&self, seen: u64) {
         self.marks[0].enter(&OURS);
         if self.entry.is_unchanged(seen) {
-            // SAFETY: loom fails the test if anybody writes.
+            // SAFETY: loom fails the test if another thread writes.
             self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
         }
         self.marks[0].leave();
     }
 
-    /// As [`World::use_it`], where the mark names the use already and a lock is taken.
+    /// As [`World::use_it`], with the mark already naming the use and a lock as the barrier.
     fn use_it_under_a_lock(&self, seen: u64) {
         let lock = AtomicU64::new(0);
         self.marks[0].enter_by(|| lock.fetch_add(1, Acquire));
         if self.marks[0].names(&OURS) && self.entry.is_unchanged(seen) {
-            // SAFETY: loom fails the test if anybody writes.
+            // SAFETY: loom fails the test if another thread writes.
             self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
         }
         self.marks[0].leave();
     }
 
-    /// The owner: takes the memory back and gives it to somebody else.
+    /// The owner takes the memory back and reuses it.
     fn take_back(&self) {
         self.entry.write(&[0]);
         let mut inside = Set::now(&self.used, &self.marks, |at| at.key == OURS.key);
         while !inside.is_over(&self.marks) {
             thread::yield_now();
         }
-        // SAFETY: loom fails the test if anybody else is there.
+        // SAFETY: loom fails the test if another thread accesses the memory.
         self.memory.with_mut(|memory| unsafe { *memory = 0 });
     }
 }
 
-/// Memory taken back is used by nobody, once its owner has waited.
+/// No thread uses the memory after its owner has waited.
 ///
-/// Fails without the barrier of `enter`, or that of `Set::now`; if `leave` is relaxed; without the
-/// fence at the end of `Set::is_over`; if `Set::now` finds no mark.
+/// Fails without the barrier of `enter`, or without the barrier of `Set::now`; if `leave` is
+/// relaxed; without the fence at the end of `Set::is_over`; if `Set::now` finds no mark.
 #[test]
 fn loom_marks_hold_the_owner_until_the_last_use() {
     model(4, || {
@@ -96,7 +96,7 @@ fn loom_marks_hold_the_owner_until_the_last_use() {
     });
 }
 
-/// The same for a use whose barrier is that of a lock which the thread takes.
+/// The same with taking a lock as the barrier.
 ///
 /// Fails if `enter_barrier_by` has no fence; if the thread uses the memory although the mark names
 /// another key.
@@ -120,9 +120,9 @@ fn loom_marks_are_set_by_the_barrier_of_a_lock() {
     });
 }
 
-/// The same for a thread whose mark is used for the first time.
+/// The same for a thread using its mark for the first time.
 ///
-/// Fails if `used` is raised behind `enter`.
+/// Fails if `used` is raised after `enter`.
 #[test]
 fn loom_marks_are_counted_before_they_are_set() {
     model(4, || {
@@ -140,11 +140,10 @@ fn loom_marks_are_counted_before_they_are_set() {
     });
 }
 
-/// A mark that names another key, and then this key: the owner takes a use of this key for a use of
-/// this key.
+/// A mark names first another key, then this key. The owner recognises the use of this key.
 ///
-/// Fails if `enter` writes the name behind its barrier; if the barrier is not a release; without
-/// the release fence of `enter` and the second look of `Mark::read`.
+/// Fails if `enter` writes the name after its barrier; if the barrier is not a release; without the
+/// release fence of `enter` and the second load of `Mark::read`.
 #[test]
 fn loom_marks_name_what_is_used() {
     model(3, || {
@@ -165,10 +164,10 @@ fn loom_marks_name_what_is_used() {
     });
 }
 
-/// What a reader gets is of one write.
+/// A reader gets the values of one write.
 ///
-/// Fails without the fence of `write`, without that of `read`, or if the last store of `write` is
-/// relaxed.
+/// Fails without the fence of `write`, without the fence of `read`, or if the last store of `write`
+/// is relaxed.
 #[test]
 fn loom_entries_are_read_whole() {
     model(3, || {
@@ -187,10 +186,10 @@ fn loom_entries_are_read_whole() {
     });
 }
 
-/// A process that says it sleeps and then looks once more misses nothing: either it sees what was
-/// sent, or the sender sees it asleep.
+/// A process announces its sleep, looks once more, and misses nothing: either it finds the message,
+/// or the sender finds the process asleep.
 ///
-/// Fails without the barrier of `set_sleeping`, or that of `sleeping`.
+/// Fails without the barrier of `set_sleeping`, or without the barrier of `sleeping`.
 #[test]
 fn loom_a_sleeper_is_seen_or_sees() {
     model(4, || {

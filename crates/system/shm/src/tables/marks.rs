@@ -1,7 +1,8 @@
-//! Marks: what of other processes a thread is using just now, and waiting until it has finished.
+//! Marks: each says which published objects of other processes a thread is using now. An owner
+//! waits until the marks are cleared.
 //!
-//! A mark names the queue pair and the key that its thread uses. An owner that takes one of them
-//! back waits for the marks that name it, and for no others.
+//! A mark names a queue pair and a key. An owner taking an object back waits only for the marks
+//! naming this object.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,23 +11,24 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, enter_barrier, enter_barrier_by, fence, full_barrier};
 
-/// Looks at a mark without giving the processor away: most uses are short copies.
+/// How often a wait reads a mark without giving up the processor: most uses are short copies.
 pub(super) const SPINS: u32 = 256;
-/// Looks that let others run between, before it sleeps between them.
+/// How often a wait then yields the processor, before it sleeps between two reads.
 const YIELDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(50);
 
 /// What a thread is about to use of another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// [`Identity::nonce`](super::Identity::nonce) of the process that published the objects.
+    /// [`Identity::nonce`](super::Identity::nonce) of the owner of the objects.
     pub owner: u64,
-    /// The number of its queue pair: 24 bits.
+    /// The number of the queue pair: 24 bits.
     pub qpn: u32,
-    /// Its key.
+    /// The key.
     pub key: u32,
-    /// The thread begins again, at its look at the entries, after any time off the processor. So
-    /// it does nothing more once it has left the processor outside of a copying system call.
+    /// The thread uses a restartable sequence: after any time off the processor the thread begins
+    /// again at the check of the entries. So once the thread has left the processor, other than
+    /// inside a copying system call, the thread does nothing more with the object.
     pub restarts: bool,
 }
 
@@ -45,16 +47,16 @@ impl Use {
     }
 }
 
-/// A thread's mark, in a line of its own.
+/// The mark of a thread, in a cache line of its own.
 #[repr(C, align(64))]
 pub(super) struct Mark {
-    /// Odd while the thread uses what others have published. Never goes back.
+    /// Odd while the thread uses published objects of other processes. Never decreases.
     sequence: AtomicU64,
     /// [`Use::owner`].
     owner: AtomicU64,
     /// The rest of [`Use`].
     object: AtomicU64,
-    /// The number of the thread.
+    /// The kernel's number of the thread.
     thread: AtomicU64,
 }
 
@@ -65,17 +67,20 @@ impl Mark {
         Mark { sequence, owner, object, thread }
     }
 
-    /// Says which thread sets the mark. Before the first [`enter`](Self::enter) of that thread.
+    /// Records which thread sets the mark. Called before that thread's first
+    /// [`enter`](Self::enter).
     pub(super) fn belongs_to(&self, thread: u32) {
         self.thread.store(thread.into(), Relaxed);
     }
 
-    /// Sets the mark, which is not set. What is read of tables from here on is at least as new as
-    /// any write to them that was followed by a [`Set::now`] which did not see this mark.
+    /// Sets the mark, which must be clear. Suppose an owner wrote to its tables, and its following
+    /// [`Set::now`] did not see this mark. Then reads of the tables after this call see the owner's
+    /// write, or a newer value.
     #[inline]
     pub(super) fn enter(&self, at: &Use) {
         if !self.names(at) {
-            // An owner that reads a new name sees that the earlier use is over.
+            // The fence orders the end of the earlier use before the new name: an owner reading the
+            // new name also sees the end of the earlier use.
             fence(Release);
             self.owner.store(at.owner, Relaxed);
             self.object.store(at.object(), Relaxed);
@@ -83,20 +88,20 @@ impl Mark {
         enter_barrier(&self.sequence);
     }
 
-    /// Sets the mark, which is not set, for the use that it names already. `step` is the barrier of
-    /// [`enter`](Self::enter): it makes an atomic change that reads what it changes.
+    /// Sets the mark, which must be clear, for the use already named by the mark. `step` replaces
+    /// the barrier of [`enter`](Self::enter): `step` performs an atomic read-modify-write.
     #[inline]
     pub(super) fn enter_by<R>(&self, step: impl FnOnce() -> R) -> R {
         enter_barrier_by(&self.sequence, step)
     }
 
-    /// Does the mark name this use? For the thread that has it.
+    /// Whether the mark names this use. For the mark's own thread.
     #[inline]
     pub(super) fn names(&self, at: &Use) -> bool {
         self.owner.load(Relaxed) == at.owner && self.object.load(Relaxed) == at.object()
     }
 
-    /// Takes it away again, behind all that was done meanwhile.
+    /// Clears the mark, ordered after all accesses of the thread while the mark was set.
     #[inline]
     pub(super) fn leave(&self) {
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Release);
@@ -107,7 +112,7 @@ impl Mark {
         !self.sequence.load(Relaxed).is_multiple_of(2)
     }
 
-    /// What the mark says, if it is set and stays so meanwhile.
+    /// The content of the mark, if the mark is set and does not change during the read.
     fn read(&self, index: usize) -> Option<Held> {
         let sequence = self.sequence.load(Relaxed);
         if sequence.is_multiple_of(2) {
@@ -117,30 +122,30 @@ impl Mark {
         let what = Use::new(self.owner.load(Relaxed), self.object.load(Relaxed));
         let thread = self.thread.load(Relaxed) as u32;
         fence(Acquire);
-        // Changed: the use that was seen is over. A later use looks at the tables behind its own
-        // barrier, and so behind what the owner wrote.
+        // If the sequence has changed, the use seen here is over. A later use reads the tables
+        // after the barrier of its `enter`, and so after the owner's write.
         (self.sequence.load(Relaxed) == sequence).then_some(Held { index, sequence, what, thread })
     }
 }
 
-/// A mark that was set at one moment.
+/// A mark found set at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     index: usize,
     sequence: u64,
-    /// What it names.
+    /// The use named by the mark.
     pub what: Use,
-    /// The number of the thread that set it, as its process says.
+    /// The kernel's number of the mark's thread, as claimed by the thread's process.
     pub thread: u32,
 }
 
-/// Marks that were set at one moment.
+/// The marks found set at one moment.
 #[derive(Default)]
 pub(super) struct Set(Vec<Held>);
 
 impl Set {
-    /// Those that are set now and name what is `wanted`. The barrier stands behind what the caller
-    /// wrote to its tables before.
+    /// The marks that are set now and name a use that `wanted` accepts. The full barrier orders
+    /// this read after the caller's writes to its tables.
     pub(super) fn now(used: &AtomicU64, marks: &[Mark], wanted: impl Fn(&Use) -> bool) -> Self {
         full_barrier();
         let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(marks.len());
@@ -148,22 +153,22 @@ impl Set {
         Set(held.filter(|held| wanted(&held.what)).collect())
     }
 
-    /// Has each of them been taken away since? What those threads did happened before what comes
-    /// next then.
+    /// Whether each of the marks has been cleared since. If so, all accesses of the threads
+    /// happened before the caller's next ones.
     pub(super) fn is_over(&mut self, marks: &[Mark]) -> bool {
         self.0.retain(|held| marks[held.index].sequence.load(Relaxed) == held.sequence);
         fence(Acquire);
         self.0.is_empty()
     }
 
-    /// Keeps those of which `stays` says so.
+    /// Keeps the marks for which `stays` returns true.
     pub(super) fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
         self.0.retain(stays);
     }
 }
 
-/// Waits until each mark set at the call has been taken away. `pause` is called between two looks,
-/// with the number of looks so far, and ends the wait by false.
+/// Waits until each mark set at the call has been cleared. Between two checks this function calls
+/// `pause` with the number of checks so far; `false` from `pause` ends the wait.
 pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32) -> bool) -> bool {
     let mut set = Set::now(used, marks, |_| true);
     let mut looks = 0;
@@ -177,7 +182,7 @@ pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32)
     true
 }
 
-/// What stands between two looks at marks, `looks` of which were made.
+/// Pauses between two checks of marks, after `looks` checks.
 pub(super) fn pause(looks: u32) {
     if looks < SPINS {
         return;

@@ -1,4 +1,4 @@
-//! The segment of tables as mapped in one process, its owner's or a peer's.
+//! The segment of tables as mapped in one process, which is the owner or a peer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -22,13 +22,14 @@ const GRANULE: usize = 4096;
 const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
 const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
-/// Where the offers of the queue pairs begin.
+/// Offset of the queue pairs' offers.
 const OFFERS: usize = FIXED + SLOTS * size_of::<Entry>();
-/// Bytes from the offers of one queue pair to those of the next, so that none lies in two granules.
+/// Bytes from the offers of one queue pair to the offers of the next. No offers cross a granule
+/// boundary.
 const STRIDE: usize = 1024;
 const LEN: usize = OFFERS + QPS * STRIDE;
-/// No huge page divides the size, so that no file of huge pages has it: those can run out, which is
-/// a signal.
+/// No huge page size divides the length, so a file on hugetlbfs cannot have this length. Huge pages
+/// can run out, and then an access raises SIGBUS.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
 const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
 const _: () = assert!(
@@ -38,7 +39,7 @@ const _: () = assert!(
 #[repr(C, align(64))]
 struct Line<T>(T);
 
-/// What every process uses.
+/// The part of the segment used by every process.
 #[repr(C)]
 struct Fixed {
     head: Line<Head>,
@@ -48,7 +49,7 @@ struct Fixed {
     marks: [Mark; MARKS],
 }
 
-/// Where the words are that are no entries, for those who write them by force.
+/// Indexes of the words outside of the entries, to be overwritten by fuzzing and tests.
 pub(super) const SLEEPING_WORD: usize = std::mem::offset_of!(Fixed, sleeping) / 8;
 pub(super) const USED_WORD: usize = std::mem::offset_of!(Fixed, used) / 8;
 pub(super) const MARK_WORDS: usize = std::mem::offset_of!(Fixed, marks) / 8;
@@ -62,18 +63,19 @@ struct Head {
     thread: AtomicU64,
 }
 
-/// The number of the calling thread.
+/// The kernel's number of the calling thread.
 pub(super) fn thread_number() -> u32 {
-    // SAFETY: no preconditions. By its number, as C libraries have no such function of old.
+    // SAFETY: no preconditions. By number, because older C libraries have no function for this
+    // call.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 pub(super) struct Memory {
     map: Mapping,
-    /// The owner's descriptor. A peer has none: it maps the segment when it opens it.
+    /// The owner's descriptor. A peer has none: opening the tables maps the segment.
     owned: Option<Owned>,
-    /// A bit for each granule of entries that is known to have its pages. The seals let nobody take
-    /// them away again.
+    /// One bit for each granule of entries with pages known to be allocated. The seals keep any
+    /// process from freeing the pages again.
     allocated: Box<[AtomicU64]>,
 }
 
@@ -102,7 +104,7 @@ impl Memory {
         })
     }
 
-    /// New tables, and a descriptor for peers, who can only read them.
+    /// Creates tables, and a read-only descriptor for peers.
     pub(super) fn create(identity: Identity) -> Result<(Memory, OwnedFd), ShmError> {
         let fd = segment::create(LEN)?;
         let theirs =
@@ -119,7 +121,7 @@ impl Memory {
         Ok((memory, theirs))
     }
 
-    /// Tables of another process, and what it says it is.
+    /// Opens tables of another process; returns also the claimed identity of the process.
     pub(super) fn open(fd: OwnedFd) -> Result<(Memory, Identity), ShmError> {
         segment::verify(fd.as_fd(), LEN, segment::READ_ONLY)?;
         let memory = Memory::new(&fd, Access::Read)?;
@@ -138,17 +140,18 @@ impl Memory {
 
     #[inline]
     fn fixed(&self) -> &Fixed {
-        // SAFETY: the mapping begins with it, aligned to a page and large enough (asserted above);
-        // all of it is atomics, so any bytes are a value, and others may change them.
+        // SAFETY: the mapping begins with `Fixed`, is aligned to a page and is large enough
+        // (asserted above). All fields are atomics, so any bytes are a valid value, and other
+        // processes may change them.
         unsafe { &*self.map.as_ptr().cast::<Fixed>() }
     }
 
-    /// Whether the entry can be touched: it has its page, now or from now on.
+    /// Whether the entry may be accessed: its page is allocated, already or by this call.
     pub(super) fn is_allocated(&self, slot: usize) -> bool {
         self.has_granule(slot / PER_GRANULE)
     }
 
-    /// The same of the offers of a queue pair.
+    /// The same for a granule.
     fn has_granule(&self, granule: usize) -> bool {
         let (word, bit) = (&self.allocated[granule / 64], 1 << (granule % 64));
         if word.load(Relaxed) & bit != 0 {
@@ -159,7 +162,7 @@ impl Memory {
             Some(Owned { fd, .. }) => {
                 fd.borrow().is_some_and(|fd| segment::allocate(fd, start..start + GRANULE).is_ok())
             }
-            // What the owner has published has its page.
+            // The owner allocates the page before publishing anything there.
             None => self.map.is_there(start..start + GRANULE),
         };
         if done {
@@ -168,26 +171,27 @@ impl Memory {
         done
     }
 
-    /// An entry, of which the caller knows that it is allocated.
+    /// An entry. The caller knows that its page is allocated
+    /// ([`is_allocated`](Self::is_allocated)).
     #[inline]
     pub(super) fn entry(&self, slot: usize) -> &Entry {
         assert!(slot < SLOTS);
-        // SAFETY: within the mapping and aligned, as the mapping and `FIXED` are; all of it is
-        // atomics.
+        // SAFETY: within the mapping and aligned, because the mapping and `FIXED` are aligned. All
+        // fields are atomics.
         unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
     }
 
-    /// The offers at a place, which are counted from 1; `None` if there is no such place, or no
-    /// memory for it.
+    /// The offers at a place; places count from 1. `None` if there is no such place, or no memory
+    /// for the place.
     pub(super) fn offers(&self, place: u16) -> Option<&Offers> {
         let index = usize::from(place).checked_sub(1).filter(|index| *index < QPS)?;
         let at = OFFERS + index * STRIDE;
-        // SAFETY: within the mapping and aligned; all of it is atomics.
+        // SAFETY: within the mapping and aligned; all fields are atomics.
         self.has_granule((at - FIXED) / GRANULE)
             .then(|| unsafe { &*self.map.as_ptr().add(at).cast::<Offers>() })
     }
 
-    /// Counts the keys taken back.
+    /// The generation of offers. The owner increments the generation before taking a key back.
     #[inline]
     pub(super) fn generation(&self) -> &AtomicU64 {
         &self.fixed().generation.0
@@ -198,7 +202,7 @@ impl Memory {
         &self.fixed().marks
     }
 
-    /// How many of the marks were ever used.
+    /// The number of marks ever used.
     #[inline]
     pub(super) fn used(&self) -> &AtomicU64 {
         &self.fixed().used.0
@@ -213,21 +217,21 @@ impl Memory {
         &self.fixed().sleeping.0
     }
 
-    /// Any word of the segment, as a hostile owner has them at hand. For the owner alone: peers
+    /// Any word of the segment, as reachable for a hostile owner. For the owner only, because peers
     /// cannot write.
     pub(super) fn any_word(&self, index: usize) -> &AtomicU64 {
         let index = index % (LEN / 8);
-        // SAFETY: within the mapping and aligned; all of it is atomics. The owner has mapped it for
-        // writing.
+        // SAFETY: within the mapping and aligned; all words are atomics. The owner has mapped the
+        // segment for writing.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().cast::<u64>().add(index)) }
     }
 
-    /// The first word of an entry.
+    /// The index of the first word of an entry.
     pub(super) const fn word_of_entry(slot: usize) -> usize {
         (FIXED + slot * size_of::<Entry>()) / 8
     }
 
-    /// For a peer: takes the mapping of the owner's segment away. From then on every word reads as
+    /// For a peer: removes the mapping of the owner's segment. From then on every word reads as
     /// zero, which is an empty table.
     pub(super) fn let_go(&self) {
         if self.owned.is_none() {
@@ -235,15 +239,14 @@ impl Memory {
         }
     }
 
-    /// For the owner: closes the descriptor in the child of a fork. Only `fstat` and `close` are
-    /// called.
+    /// For the owner: closes the descriptor in the child of a fork. Calls only `fstat` and `close`.
     pub(super) fn close_after_fork(&self) {
         if let Some(owned) = &self.owned {
             owned.table.close_all();
         }
     }
 
-    /// Whether this is the process that mapped it, not a child of it.
+    /// Whether the calling process made the mapping; false in a forked child.
     pub(super) fn is_ours(&self) -> bool {
         self.map.is_ours()
     }

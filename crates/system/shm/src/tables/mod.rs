@@ -1,20 +1,20 @@
 //! Tables of a process's queue pairs and keys, which its peers read.
 //!
-//! An entry is a cache line: a sequence word, odd while the owner writes, and the values. A reader
-//! copies the values and believes them if the sequence was even and stayed the same. Who has seen
-//! an entry once needs one load to know that it is still so ([`KeySeen`]).
+//! An entry is one cache line: a sequence word, odd while the owner writes, and the values. A
+//! reader copies the values, and uses the copy if the sequence was even before and is the same
+//! after. A reader needs one load to learn later whether the entry has changed ([`KeySeen`]).
 //!
 //! # Taking back what peers may be using
 //!
 //! 1. A peer's thread sets its mark, which names the queue pair and the key ([`Use`]).
-//! 2. It looks at the two entries, uses the memory, and takes its mark away.
-//! 3. The owner makes an entry invalid, and reads the marks that name the entry.
-//! 4. The owner waits until each of these marks has changed once, or until it has another proof
-//!    that the thread is out ([`Inside::retain`]).
+//! 2. The thread checks the two entries, uses the memory, and clears its mark.
+//! 3. The owner makes an entry invalid, and reads the marks naming the entry.
+//! 4. The owner waits until each of these marks has changed once, or until another proof shows the
+//!    thread to be out ([`Inside::retain`]).
 //!
-//! Either the owner sees the mark or the peer sees the invalid entry: both put a full barrier
-//! between their write and their look. The marks of a process are in its own segment, so no other
-//! process can set or hold them.
+//! Either the owner sees the mark, or the peer sees the invalid entry: both put a full barrier
+//! between their write and their read. The marks of a process are in its own segment, so no other
+//! process can set or hold the marks.
 
 mod entry;
 #[cfg(not(all(test, loom)))]
@@ -48,7 +48,7 @@ pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]
 pub use published::{Busy, Published};
 
-/// Where in a segment of tables the words are that a peer reads: for a hostile owner
+/// Word indexes of what a peer reads within a segment of tables, for a hostile owner
 /// (`crate::fuzzing`).
 #[cfg(not(all(test, loom)))]
 pub(crate) mod words {
@@ -57,7 +57,7 @@ pub(crate) mod words {
     use super::memory::{MARK_WORDS, Memory, SLEEPING_WORD, USED_WORD};
     use std::ops::Range;
 
-    /// Words of an entry, its sequence first.
+    /// Words of an entry; the sequence is the first.
     const ENTRY: usize = 1 + WORDS;
 
     pub(crate) fn sleeping() -> usize {
@@ -73,7 +73,7 @@ pub(crate) mod words {
         let at = Memory::word_of_entry(layout::qp_index(qpn));
         at..at + ENTRY
     }
-    /// The whole bucket.
+    /// The words of the key's whole bucket.
     pub(crate) fn key(key: u32) -> Range<usize> {
         let at = Memory::word_of_entry(QPS + layout::bucket(key));
         at..at + WAYS * ENTRY

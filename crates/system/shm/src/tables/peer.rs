@@ -1,4 +1,5 @@
-//! A peer's side: looking things up, and waiting until it has let go of what is taken back.
+//! A peer's tables, as seen from this process: looking up entries, and waiting until the peer's
+//! threads have stopped using an object taken back by this process.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,48 +12,49 @@ use super::offers::Offers;
 use crate::ShmError;
 use crate::sync::full_barrier;
 
-/// Threads that were at work at one moment: see [`PeerTables::inside`].
+/// Threads found using published objects at one moment: see [`PeerTables::inside`].
 #[derive(Default)]
 pub struct Inside(marks::Set);
 
 impl Inside {
-    /// Keeps the threads of which `stays` says so; the others are out by another proof.
+    /// Keeps the threads for which `stays` returns true. For the other threads the caller has
+    /// another proof of having left.
     pub fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
         self.0.retain(stays);
     }
 }
 
-/// What another process publishes.
+/// The tables published by another process.
 pub struct PeerTables {
     memory: Memory,
     identity: Identity,
 }
 
 impl PeerTables {
-    /// Opens what the descriptor, got from that process, holds.
+    /// Opens the tables behind a descriptor sent by the other process.
     pub fn open(fd: OwnedFd) -> Result<PeerTables, ShmError> {
         let (memory, identity) = Memory::open(fd)?;
         Ok(PeerTables { memory, identity })
     }
 
-    /// The process has ended, or shares nothing any more: its memory is mapped here no longer.
-    /// Other threads may look at the same time; to all of them the tables are empty from now on.
+    /// Unmaps the tables, because the process has ended or shares nothing any more. Other threads
+    /// may read at the same time: for all of them the tables are empty from now on.
     pub fn let_go(&self) {
         self.memory.let_go();
     }
 
-    /// Which process it says it is. The number is to be compared with what the kernel says of its
-    /// socket.
+    /// The claimed identity of the process. The caller must compare `pid` with the kernel's
+    /// credentials of the process's socket.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// The thread that it says lives as long as its program; 0 for none.
+    /// The thread claimed to live as long as the process's program; 0 for none.
     pub fn thread(&self) -> u32 {
         self.memory.thread().load(Relaxed) as u32
     }
 
-    /// A queue pair by its number.
+    /// Looks up a queue pair by its number.
     pub fn qp(&self, qpn: u32) -> Option<(QpEntry, QpSeen)> {
         let slot = layout::qp_index(qpn);
         if !self.memory.is_allocated(slot) {
@@ -63,7 +65,7 @@ impl PeerTables {
         Some((entry, QpSeen { slot, sequence }))
     }
 
-    /// The offers at the place that an entry names ([`QpEntry::offers`]). `None`: there are none.
+    /// The offers at the place named by an entry ([`QpEntry::offers`]). `None`: there are none.
     #[inline]
     pub fn offers(&self, place: u16) -> Option<&Offers> {
         self.memory.offers(place)
@@ -75,7 +77,7 @@ impl PeerTables {
         self.memory.generation().load(Relaxed)
     }
 
-    /// A key. None: it is not published, or is being changed at this moment.
+    /// Looks up a key. `None`: the key is not published, or the owner is changing its entry.
     pub fn key(&self, key: u32) -> Option<(KeyEntry, KeySeen)> {
         let start = QPS + layout::bucket(key);
         if !self.memory.is_allocated(start) {
@@ -94,58 +96,60 @@ impl PeerTables {
         None
     }
 
-    /// Whether the key is still as it was when [`key`](Self::key) of these tables gave `seen`: one
-    /// load.
+    /// Whether the key is unchanged since [`key`](Self::key) of these tables returned `seen`. Costs
+    /// one load.
     #[inline]
     pub fn key_unchanged(&self, seen: &KeySeen) -> bool {
         self.memory.entry(seen.slot).is_unchanged(seen.sequence)
     }
 
-    /// Whether the queue pair is still as it was when [`qp`](Self::qp) of these tables gave `seen`:
-    /// one load.
+    /// Whether the queue pair is unchanged since [`qp`](Self::qp) of these tables returned `seen`.
+    /// Costs one load.
     #[inline]
     pub fn qp_unchanged(&self, seen: &QpSeen) -> bool {
         self.memory.entry(seen.slot).is_unchanged(seen.sequence)
     }
 
-    /// Whether the process sleeps: odd. To be asked after something was put where it looks before
-    /// it sleeps; has the barrier which that needs.
+    /// The sleep sequence of the process; odd while the process sleeps. The caller must first store
+    /// the message where the process looks before sleeping. This call has the full barrier between
+    /// the caller's store and the load of the sequence.
     #[inline]
     pub fn sleeping(&self) -> u32 {
         full_barrier();
         self.memory.sleeping().load(Relaxed)
     }
 
-    /// The threads of that process that are within [`enter`](super::Published::enter) now, for a
-    /// use that is `wanted`.
+    /// The threads of the peer that are now inside [`enter`](super::Published::enter) for a use
+    /// accepted by `wanted`.
     pub fn inside(&self, wanted: impl Fn(&Use) -> bool) -> Inside {
         Inside(marks::Set::now(self.memory.used(), self.memory.marks(), wanted))
     }
 
-    /// Have they all left it since? If the owner made an entry invalid before it looked for them,
-    /// no thread there uses the entry then.
+    /// Whether all threads of `inside` have left since. If the owner made an entry invalid before
+    /// calling [`inside`](Self::inside), no thread of the peer uses the entry any more.
     pub fn are_out(&self, inside: &mut Inside) -> bool {
         inside.0.is_over(self.memory.marks())
     }
 
-    /// The sequence word of an entry for a key, and the value it had when the entry was read. The
-    /// entry is unchanged while the word has that value.
+    /// The sequence word of a key's entry, and the word's value when the entry was read. The entry
+    /// is unchanged while the word has this value.
     #[inline]
     pub fn key_word(&self, seen: &KeySeen) -> (&AtomicU64, u64) {
         (self.memory.entry(seen.slot).sequence(), seen.sequence)
     }
 
-    /// The same of an entry for a queue pair.
+    /// The same for a queue pair's entry.
     #[inline]
     pub fn qp_word(&self, seen: &QpSeen) -> (&AtomicU64, u64) {
         (self.memory.entry(seen.slot).sequence(), seen.sequence)
     }
 
-    /// Waits until every thread of that process which was within [`enter`](super::Published::enter)
-    /// at the call has left it.
+    /// Waits until every thread of the peer that was inside [`enter`](super::Published::enter) at
+    /// the call has left.
     ///
-    /// With an entry made invalid before the call, nobody there uses it behind the call. False:
-    /// `patience` ran out, or `gone`, asked now and then, said that the process is no more.
+    /// If the owner made an entry invalid before the call, no thread of the peer uses the entry
+    /// after the call. Returns `false` if `patience` ran out, or if `gone`, which is called now and
+    /// then, returned true because the process has ended.
     pub fn wait_quiet(&self, patience: Duration, mut gone: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
         marks::quiet(self.memory.used(), self.memory.marks(), |looks| {

@@ -1,4 +1,5 @@
-//! The owner's side: publishing, and marking what its threads use of others.
+//! The owner's side of the tables: publishing, and marking which published objects of other
+//! processes its threads use.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -16,11 +17,11 @@ use super::offers::Offers;
 use crate::sync::full_barrier;
 use crate::{ShmError, segment};
 
-/// What this process publishes.
+/// The tables published by this process.
 ///
 /// Writers ([`set_qp`](Self::set_qp), [`remove_qp`](Self::remove_qp), [`set_key`](Self::set_key),
-/// [`remove_key`](Self::remove_key), [`set_sleeping`](Self::set_sleeping)) take turns by a lock of
-/// their caller's.
+/// [`remove_key`](Self::remove_key), [`set_sleeping`](Self::set_sleeping)) must take turns. The
+/// caller has a lock for them.
 pub struct Published {
     inner: Arc<Inner>,
 }
@@ -28,16 +29,16 @@ pub struct Published {
 struct Inner {
     memory: Memory,
     identity: Identity,
-    /// Tells these tables from all others this process ever had.
+    /// The number of these tables, unique in this process.
     id: u64,
-    /// Which marks some thread has.
+    /// Which marks belong to a thread.
     claimed: Mutex<[bool; MARKS]>,
-    /// Which places for offers are taken, a bit each.
+    /// Which places for offers are taken, one bit each.
     places: Mutex<[u64; QPS / 64]>,
 }
 
 impl Published {
-    /// Empty tables, and a descriptor for peers. Through it they can read and not write.
+    /// Creates empty tables, and a descriptor for peers. The descriptor allows reads only.
     pub fn create() -> Result<(Published, OwnedFd), ShmError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let identity =
@@ -53,25 +54,26 @@ impl Published {
         Ok((Published { inner: Arc::new(inner) }, fd))
     }
 
-    /// Which process this is, as its peers read it.
+    /// The identity of this process, as its peers read it.
     pub fn identity(&self) -> Identity {
         self.inner.identity
     }
 
-    /// In the child of a fork, which is to hold nothing of its parent. Only `fstat` and `close` are
-    /// called.
+    /// Closes the descriptor in the child of a fork, which must hold nothing of its parent. Calls
+    /// only `fstat` and `close`.
     pub fn close_after_fork(&self) {
         self.inner.memory.close_after_fork();
     }
 
-    /// Says which thread lives as long as this program, and no longer than that: an `exec` ends it
-    /// before it replaces the program.
+    /// Publishes the number of a thread living exactly as long as this program: an `exec` ends the
+    /// thread before the new program replaces this program.
     pub fn set_thread(&self, thread: u32) {
         self.inner.memory.thread().store(thread.into(), Relaxed);
     }
 
-    /// Publishes a queue pair under the low 14 bits of its number. False: there is no memory for
-    /// it, or another with the same low bits is published, and it is not published.
+    /// Publishes a queue pair under the low 14 bits of its number. Returns `false`, and publishes
+    /// nothing, if there is no memory, or if another queue pair with the same low bits is
+    /// published.
     pub fn set_qp(&self, entry: &QpEntry) -> bool {
         let slot = layout::qp_index(entry.qpn);
         let memory = &self.inner.memory;
@@ -82,7 +84,7 @@ impl Published {
         true
     }
 
-    /// Takes a queue pair back.
+    /// Removes a queue pair from the table.
     pub fn remove_qp(&self, qpn: u32) {
         let slot = layout::qp_index(qpn);
         let memory = &self.inner.memory;
@@ -95,22 +97,22 @@ impl Published {
         QpEntry::from_words(&self.inner.memory.entry(slot).own()).is_some_and(|entry| entry.qpn != qpn)
     }
 
-    /// A place for the offers of a queue pair, which is empty; 0 if there is none, or no memory for
-    /// it. The lowest that is free, so that places take memory for as many queue pairs as there are
-    /// at one time.
+    /// Takes an empty place for the offers of a queue pair; returns 0 if no place or no memory is
+    /// left. The lowest free place is taken, so the places need memory only for the largest number
+    /// of queue pairs at one time.
     pub fn take_place(&self) -> u16 {
         let mut places = self.inner.places.lock();
         let Some(word) = places.iter().position(|word| *word != u64::MAX) else { return 0 };
         let bit = places[word].trailing_ones();
         let place = (word as u32 * u64::BITS + bit + 1) as u16;
         let Some(offers) = self.offers(place) else { return 0 };
-        // Those of the queue pair before.
+        // Remove the offers of the place's previous queue pair.
         offers.clear();
         places[word] |= 1 << bit;
         place
     }
 
-    /// The place is free again. No entry names it any more.
+    /// Frees the place. No entry may name the place any more.
     pub fn give_place_back(&self, place: u16) {
         if let Some(index) = u32::from(place).checked_sub(1) {
             let mut places = self.inner.places.lock();
@@ -118,7 +120,7 @@ impl Published {
         }
     }
 
-    /// The offers at a place that was taken.
+    /// The offers at a taken place.
     #[inline]
     pub fn offers(&self, place: u16) -> Option<&Offers> {
         self.inner.memory.offers(place)
@@ -130,21 +132,21 @@ impl Published {
         self.inner.memory.generation().load(Relaxed)
     }
 
-    /// A key is about to be taken back: all offers so far are void.
+    /// Voids all offers made so far, because a key is about to be taken back.
     pub fn begin_generation(&self) {
         self.inner.memory.generation().fetch_add(1, SeqCst);
     }
 
-    /// Publishes a key, or what has become of it. False: its bucket is full, or there is no memory,
-    /// and it is not published.
+    /// Publishes a key or a change of the key. Returns `false`, and publishes nothing, if the
+    /// bucket is full or there is no memory.
     pub fn set_key(&self, entry: &KeyEntry) -> bool {
         let Some(slot) = self.find(entry.key, true) else { return false };
         self.inner.memory.entry(slot).write(&entry.to_words());
         true
     }
 
-    /// Takes a key back; `false` if it was not published. A thread that uses it already goes on:
-    /// see [`PeerTables::inside`](super::PeerTables::inside).
+    /// Removes a key from the table; returns `false` if the key was not published. A thread already
+    /// using the key continues: see [`PeerTables::inside`](super::PeerTables::inside).
     pub fn remove_key(&self, key: u32) -> bool {
         let found = self.find(key, false);
         if let Some(slot) = found {
@@ -153,7 +155,8 @@ impl Published {
         found.is_some()
     }
 
-    /// Where a key is; or, if it is nowhere, a `vacant` place for it.
+    /// The entry of a key. If the key has none and `vacant` is set, a free entry of the key's
+    /// bucket.
     fn find(&self, key: u32, vacant: bool) -> Option<usize> {
         let memory = &self.inner.memory;
         let start = QPS + layout::bucket(key);
@@ -171,12 +174,12 @@ impl Published {
         free
     }
 
-    /// Says whether the process sleeps and must be woken; gives back the new sequence, odd while it
-    /// sleeps. Said again while it sleeps, it is a new announcement, for which peers wake it once
-    /// more.
+    /// Announces whether the process sleeps and needs a wake-up. Returns the new sequence, which is
+    /// odd while the process sleeps. A second call with `true` is a new announcement: peers wake
+    /// the process once more.
     ///
-    /// Whoever has said that it sleeps looks once more whether something has come, and then sleeps:
-    /// either it finds what a peer has sent, or that peer finds it asleep
+    /// After the announcement of sleep, the caller looks for work once more and then sleeps. Either
+    /// the caller finds what a peer has sent, or the peer finds the process asleep
     /// ([`PeerTables::sleeping`](super::PeerTables::sleeping)).
     pub fn set_sleeping(&self, on: bool) -> u32 {
         let word = self.inner.memory.sleeping();
@@ -199,7 +202,7 @@ impl Published {
         &self.inner.memory
     }
 
-    /// What the end of the calling thread does.
+    /// Does what the end of the calling thread does.
     #[cfg(test)]
     pub(super) fn end_thread(&self) {
         CLAIMS.with(|claims| {
@@ -208,10 +211,9 @@ impl Published {
         });
     }
 
-    /// Marks that the calling thread makes the use `at` of tables or memory of others, until the
-    /// result is dropped. Entries that it looks at behind this, and finds valid, stay usable that
-    /// long. `None`: the thread has its mark set already, or as many threads as there are marks
-    /// have one.
+    /// Marks the calling thread as making the use `at` of another process's tables or memory, until
+    /// the result is dropped. Entries found valid after this call stay usable until then. `None`:
+    /// the thread has set its mark already, or other threads have all the marks.
     #[inline]
     pub fn enter(&self, at: &Use) -> Option<Busy<'_>> {
         let mark = self.mark()?;
@@ -219,10 +221,10 @@ impl Published {
         Some(Busy { mark, thread: PhantomData })
     }
 
-    /// As [`enter`](Self::enter), for the use that the thread's mark named last, and runs `step`
-    /// behind it, which gives the barrier: it makes an atomic change that reads what it changes, as
-    /// taking a lock does. So a thread that takes a lock anyway pays for one such change instead of
-    /// two. The result is of use if it [`names`](Busy::names) what the caller wants.
+    /// As [`enter`](Self::enter), for the use last named by the thread's mark. Runs `step` after
+    /// setting the mark. `step` supplies the barrier by an atomic read-modify-write, such as taking
+    /// a lock. So a thread taking a lock anyway pays for one such operation instead of two. The
+    /// caller must check that the result [`names`](Busy::names) the wanted use.
     #[inline]
     pub fn enter_by<R>(&self, step: impl FnOnce() -> R) -> (Option<Busy<'_>>, R) {
         match self.mark() {
@@ -234,7 +236,7 @@ impl Published {
         }
     }
 
-    /// The mark of the calling thread, if it has one and has not set it.
+    /// The mark of the calling thread, if the thread has a mark and the mark is clear.
     #[inline]
     fn mark(&self) -> Option<&Mark> {
         let index = CLAIMS.try_with(|claims| claims.index(&self.inner)).ok()??;
@@ -242,9 +244,8 @@ impl Published {
         (!mark.is_set()).then_some(mark)
     }
 
-    /// Waits until every thread of this process that was within [`enter`](Self::enter) at the call
-    /// has left it. The barrier stands behind what the caller wrote before: a thread that enters
-    /// later sees that.
+    /// Waits until every thread of this process inside [`enter`](Self::enter) at the call has left.
+    /// The call contains a full barrier: a thread entering later sees the caller's earlier writes.
     pub fn wait_quiet(&self) {
         let memory = &self.inner.memory;
         let pause = |looks| {
@@ -255,15 +256,16 @@ impl Published {
     }
 }
 
-/// A thread that uses what others have published; until it is dropped, they leave it where it is.
+/// The calling thread uses published objects of other processes. Until this guard is dropped, the
+/// owners do not take these objects back.
 pub struct Busy<'a> {
     mark: &'a Mark,
-    /// The mark is the thread's.
+    /// Only the mark's own thread may clear the mark.
     thread: PhantomData<*const ()>,
 }
 
 impl Busy<'_> {
-    /// Does the thread's mark name this use?
+    /// Whether the thread's mark names this use.
     #[inline]
     pub fn names(&self, at: &Use) -> bool {
         self.mark.names(at)
@@ -282,14 +284,15 @@ impl Inner {
         let mut claimed = self.claimed.lock();
         let index = claimed.iter().position(|claimed| !claimed)?;
         claimed[index] = true;
-        // Before the mark is set for the first time, and ordered with it by the barrier there.
+        // Store `used` before the mark is set for the first time. The barrier in `enter` orders the
+        // two.
         let used = self.memory.used();
         used.store(used.load(Relaxed).max(index as u64 + 1), Relaxed);
         self.memory.marks()[index].belongs_to(memory::thread_number());
         Some(index)
     }
 
-    /// The thread that had the mark ends.
+    /// Frees the mark of an ending thread.
     fn release(&self, index: usize) {
         if !self.memory.is_ours() {
             return;
@@ -306,9 +309,10 @@ thread_local! {
     static CLAIMS: Claims = const { Claims { last: Cell::new((0, 0)), all: RefCell::new(Vec::new()) } };
 }
 
-/// The marks of a thread, one for each tables of its process: nearly always one.
+/// The marks of a thread, one for each set of tables of its process. Nearly every process has one
+/// set.
 struct Claims {
-    /// The id of the tables used last, and the mark in them.
+    /// The id of the tables used last, and the index of the thread's mark in them.
     last: Cell<(u64, usize)>,
     all: RefCell<Vec<Claim>>,
 }
@@ -352,10 +356,10 @@ impl Drop for Claim {
     }
 }
 
-/// When this process started; 0 if the system does not say.
+/// The start time of this process; 0 if the system does not say.
 fn start_time() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Field 22; the second is a name in parentheses, which may have anything in it.
+    // Field 22. The second field is a name in parentheses, which may contain any character.
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
 }

@@ -39,7 +39,7 @@ fn tables() -> (Published, PeerTables) {
     (ours, PeerTables::open(fd).unwrap())
 }
 
-/// A generator good enough to write anywhere.
+/// A random number generator for random writes.
 struct Dice(u64);
 
 impl Dice {
@@ -58,13 +58,13 @@ fn peers_cannot_write_nor_take_pages_away() {
     assert!(file.write_at(&[1], 0).is_err());
     assert!(file.set_len(0).is_err() && file.set_len(len + 1).is_err());
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: plain integers.
+    // SAFETY: all arguments are integers.
     assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), punch, 0, len as i64) }, -1);
     let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping, which is not to come about.
+    // SAFETY: a new mapping, which the kernel must refuse.
     let map = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, shared, file.as_raw_fd(), 0) };
     assert_eq!(map, libc::MAP_FAILED);
-    // Opened once more by whoever may: the same.
+    // Opening the file once more for writing does not help.
     let again = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
     assert!(again.write_at(&[1], 0).is_err());
     let theirs = PeerTables::open(file.into()).unwrap();
@@ -75,7 +75,7 @@ fn peers_cannot_write_nor_take_pages_away() {
 fn only_sealed_tables_are_opened() {
     let open = |fd: OwnedFd| PeerTables::open(fd).err();
     let (_consumer, ring) = Consumer::create().unwrap();
-    // Its seals let its producer write.
+    // The seals of a ring let its producer write.
     assert!(matches!(open(ring), Some(ShmError::NotSealed { .. })));
     let (_ours, fd) = Published::create().unwrap();
     let len = File::from(fd).metadata().unwrap().len() as usize;
@@ -90,8 +90,8 @@ fn only_sealed_tables_are_opened() {
     }
 }
 
-/// Tables are large and mostly empty: only what is used takes memory, and a look at what is not
-/// there takes a page at most.
+/// Tables are large and mostly empty. Only used entries take memory, and looking up an absent entry
+/// takes one page at most.
 #[test]
 fn empty_tables_take_little_memory() {
     let (ours, fd) = Published::create().unwrap();
@@ -106,14 +106,15 @@ fn empty_tables_take_little_memory() {
     assert_eq!(used(), before + 4096);
 }
 
-/// Mappings of a file in this process.
+/// The number of mappings of a file in this process.
 fn mappings_of(file: &File) -> usize {
     let inode = format!(" {} ", file.metadata().unwrap().ino());
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:adverb") && line.contains(&inode)).count()
 }
 
-/// TRU-3: tables that are let go are mapped no longer, and are empty for threads that look at them.
+/// TRU-3: tables that were let go are no longer mapped, and are empty for threads still reading
+/// them.
 #[test]
 fn tru_3_tables_that_are_let_go_are_empty() {
     let (ours, fd) = Published::create().unwrap();
@@ -126,7 +127,7 @@ fn tru_3_tables_that_are_let_go_are_empty() {
     thread::scope(|scope| {
         let looking = scope.spawn(|| {
             while theirs.key_unchanged(&seen) {
-                // Whole, or not there.
+                // The whole entry, or none.
                 assert!(theirs.key(0x100).is_none_or(|(entry, _)| entry == key(0x100, 5)));
             }
         });
@@ -158,7 +159,7 @@ fn a_full_bucket_says_so() {
     assert!(theirs.key(*last).is_some());
 }
 
-/// Keys that differ in the eight bits of their consumer's choice are different keys.
+/// Keys that differ only in the eight bits of the consumer's choice are different keys.
 #[test]
 fn keys_are_whole() {
     let (ours, theirs) = tables();
@@ -172,8 +173,8 @@ fn keys_are_whole() {
     assert_eq!(theirs.key(0x1202).unwrap().0, key(0x1202, 2));
 }
 
-/// A reader gets the values of one write, or nothing; and what it has seen is unchanged only until
-/// the next.
+/// A reader gets the values of one write, or nothing. What the reader has seen counts as unchanged
+/// only until the next write.
 #[test]
 fn what_is_read_was_written_at_once() {
     let (ours, theirs) = tables();
@@ -203,7 +204,7 @@ fn what_is_read_was_written_at_once() {
     });
 }
 
-/// An owner may write anything anywhere in its tables while a peer reads them.
+/// A hostile owner may write anything anywhere in its tables while a peer reads them.
 #[test]
 fn a_hostile_owner_achieves_wrong_entries_at_most() {
     let (ours, theirs) = tables();
@@ -215,7 +216,8 @@ fn a_hostile_owner_achieves_wrong_entries_at_most() {
             while !stop.load(Relaxed) {
                 let value = dice.next();
                 memory.any_word(dice.next() as usize).store(value, Relaxed);
-                // Where they hurt most: sequences that look busy, the number of marks, the marks.
+                // The most sensitive words: sequences, which then look busy, the number of marks,
+                // and the marks.
                 memory.any_word(16).store(value, Relaxed);
                 memory.any_word(24 + value as usize % (8 * MARKS)).store(value | 1, Relaxed);
             }
@@ -244,11 +246,11 @@ fn a_hostile_owner_achieves_wrong_entries_at_most() {
 #[test]
 fn marks_are_as_many_as_threads_at_one_time() {
     let (ours, theirs) = tables();
-    // One after the other, more threads than marks.
+    // More threads than marks, one after the other.
     for _ in 0..MARKS + 10 {
         thread::scope(|scope| scope.spawn(|| assert!(ours.enter(&Use::default()).is_some())).join().unwrap());
     }
-    // One that forgets to leave has left when it has ended.
+    // The end of a thread clears a mark that the thread has forgotten.
     thread::scope(|scope| {
         scope.spawn(|| std::mem::forget(ours.enter(&Use::default()).unwrap())).join().unwrap()
     });
@@ -273,7 +275,7 @@ fn marks_are_as_many_as_threads_at_one_time() {
     assert!(theirs.wait_quiet(Duration::ZERO, || false));
 }
 
-/// A thread has a mark in each tables of its process; those of tables that are gone are forgotten.
+/// A thread has a mark in each set of tables of its process. Marks of dropped tables are forgotten.
 #[test]
 fn marks_of_several_tables() {
     let (a, see_a) = tables();
@@ -291,11 +293,13 @@ fn marks_of_several_tables() {
     }
 }
 
-/// What an owner takes back is used by nobody once it has waited: here it is a word that says so.
+/// No thread uses an object after its owner has taken it back and waited. Here the object is a word
+/// that says whether it is valid.
 #[test]
 fn nobody_uses_what_was_taken_back() {
     const OWNERS_TURNS: u32 = 3_000;
-    // The owner of the memory, and the peer whose threads use it, each with the other's view.
+    // The owner of the memory, and the peer using the memory, each with a view of the other's
+    // tables.
     let (owner, owners) = tables();
     let (user, users) = tables();
     let valid = AtomicBool::new(true);
@@ -338,9 +342,9 @@ fn nobody_uses_what_was_taken_back() {
     });
 }
 
-/// The same for memory of the user's own process, whose threads ask before each use whether it was
-/// taken back, and set their marks by a lock. While the number of changes is odd it is being taken
-/// back, and nobody finds it.
+/// The same for memory of the user's own process. Its threads check before each use whether the
+/// memory was taken back, and set their marks by a lock. An odd number of changes means: being
+/// taken back, not to be found by any thread.
 #[test]
 fn no_thread_of_the_process_uses_what_was_taken_back() {
     const TURNS: u64 = 3_000;
@@ -382,7 +386,7 @@ fn no_thread_of_the_process_uses_what_was_taken_back() {
     });
 }
 
-/// A mark that is entered by a lock has the name of its last use.
+/// A mark set by a lock's barrier keeps the name of its last use.
 #[test]
 fn a_mark_keeps_its_name() {
     let (ours, theirs) = tables();
@@ -400,21 +404,21 @@ fn a_mark_keeps_its_name() {
     assert!(theirs.are_out(&mut inside));
 }
 
-/// A child of a fork has no mapping, and dropping what it inherited touches nothing: neither its
-/// parent's tables nor what the child has at those addresses by then.
+/// The child of a fork has no mapping. Dropping inherited objects touches neither the parent's
+/// tables nor a later mapping of the child at the same addresses.
 #[test]
 fn a_child_drops_what_it_inherited_unharmed() {
     let (ours, theirs) = tables();
     let (consumer, _fd) = Consumer::create().unwrap();
     let _busy = ours.enter(&Use::default()).unwrap();
     let at = ours.memory().any_word(0).as_ptr().cast::<u8>();
-    // SAFETY: the child calls nothing but system calls, and drops that do nothing but such and
-    // freeing.
+    // SAFETY: the child makes only system calls and drops objects; the drops only make system calls
+    // and free memory.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: a new mapping where there is none; then its first byte. `_exit` ends the child,
-        // so that nothing is dropped again.
+        // SAFETY: a new mapping where there is none; then a write to its first byte. `_exit` ends
+        // the child, so no object is dropped twice.
         unsafe {
             let map = libc::mmap(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE, fixed, -1, 0);
             if map != at.cast() {
@@ -441,7 +445,7 @@ fn sleeping_is_odd() {
     assert_eq!(theirs.sleeping() % 2, 0);
     let first = ours.set_sleeping(true);
     assert_eq!((first % 2, theirs.sleeping()), (1, first));
-    // Said again while it sleeps, it is another announcement.
+    // A second announcement during sleep is a new announcement.
     let second = ours.set_sleeping(true);
     assert_eq!((second % 2, theirs.sleeping()), (1, second));
     assert_ne!(second, first);
@@ -473,8 +477,8 @@ fn every_index_of_a_queue_pair_has_a_place() {
     }
 }
 
-/// Several processes are waited for at once: what counts is who was inside at one moment, and not
-/// who comes later (MEM-2).
+/// An owner can wait for several processes at once. Only threads inside at one moment count, not
+/// threads that enter later (MEM-2).
 #[test]
 fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
     let ((a, see_a), (b, see_b)) = (tables(), tables());
@@ -518,7 +522,7 @@ fn a_receive_is_offered_as_the_one_it_is() {
     assert_eq!(found.get(3, theirs.generation()), None);
     offers.set(3, ours.generation(), Some(30));
     assert_eq!(found.get(3, theirs.generation()), Some(30));
-    // The place is another queue pair's.
+    // The place goes to another queue pair.
     assert_ne!(ours.take_place(), place);
     ours.give_place_back(place);
     assert_eq!(ours.take_place(), place);
@@ -529,7 +533,8 @@ fn a_receive_is_offered_as_the_one_it_is() {
     assert_eq!(found.get(3, 1), None, "a peer that is gone offers nothing");
 }
 
-/// Places take memory for as many queue pairs as there are at one time, however many come and go.
+/// Places take memory only for the largest number of queue pairs at one time, however many come and
+/// go.
 #[test]
 fn places_of_offers_are_the_lowest_that_are_free() {
     let (ours, _) = tables();
