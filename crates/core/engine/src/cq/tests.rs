@@ -268,7 +268,8 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     assert!(cq.arm_fresh(ArmKind::Next, T0), "placed since the callback");
     assert_eq!(cq.armed(), None, "satisfied");
     cq.mark_notified();
-    // All that is there was there at the last callback: may be satisfied; we wait for the next one.
+    // All completions were there at the last callback, so NDKPI allows both; the queue waits for
+    // the next completion.
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
     assert_eq!(cq.push(one(), T0), Ok(true));
     // New, but taken before the arm: nothing is in the queue.
@@ -278,8 +279,8 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
 }
 
-/// Whoever arms reads the clock first, and another thread may add a completion before the arm takes
-/// effect.
+/// A thread that arms reads the clock first. Another thread may add a completion before the arm
+/// takes effect.
 #[test]
 fn ndk_2_a_completion_later_than_the_clock_of_the_arm_satisfies_it_too() {
     let one = || success(1, WcOpcode::Send, false);
@@ -344,12 +345,12 @@ fn ext_4_what_no_event_will_speak_of() {
     cq.pop();
     cq.pop();
     assert_eq!(cq.overlooked(), 8);
-    // What comes after the arm and does not match it is what the arm says, not overlooked.
+    // A completion after the arm without a match is no lost wake-up, because the arm excludes it.
     add(&mut cq, 3);
     assert_eq!(cq.overlooked(), 8);
     (0..9).for_each(|_| _ = cq.pop());
     assert_eq!((cq.overlooked(), cq.len()), (0, 2));
-    // The arm fired, its event was read, nobody armed again.
+    // The arm fired, its event was read, and the program did not arm again.
     cq.arm(ArmKind::Next);
     add(&mut cq, 1);
     assert_eq!((cq.armed(), cq.overlooked()), (None, 3));
@@ -385,7 +386,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The naive model: remembers every arm and every completion since the last event and decides from
+/// The naive model: remembers every arm and every completion since the last event, and decides from
 /// the whole history.
 #[derive(Default)]
 struct Model {
@@ -397,8 +398,8 @@ struct Model {
     period: u64,
     persistent: bool,
     ndk: bool,
-    /// For each completion in the ring: when it came, whether the last callback knew it, whether
-    /// the last arm did.
+    /// For each completion in the ring: its time, and whether the last callback and the last arm
+    /// came after it.
     facts: Vec<(u64, bool, bool)>,
 }
 

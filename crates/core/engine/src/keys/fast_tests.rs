@@ -166,7 +166,7 @@ impl Memory for Arena {
 }
 
 proptest! {
-    /// What is written through the key reads back through it, and stands where the page list says.
+    /// Bytes written through the key read back through the key, and stand where the page list says.
     #[test]
     fn pages_in_any_order_are_one_region(
         order in Just((0..6u64).collect::<Vec<_>>()).prop_shuffle(),
