@@ -54,8 +54,8 @@ impl Srq {
         }
     }
 
-    /// As [`Srq::pop`], for a message whose first packet has this payload. A matching tagged buffer
-    /// is taken before an ordinary receive.
+    /// As [`Srq::pop`], for a message with this payload in its first packet. A matching tagged
+    /// buffer is taken before an ordinary receive.
     #[inline]
     pub fn pop_message(&mut self, first: &[u8]) -> Option<(RecvWqe, bool)> {
         if self.tags.is_some() { self.pop_tagged(first) } else { self.pop() }

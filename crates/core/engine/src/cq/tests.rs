@@ -15,7 +15,7 @@ fn failure(wr_id: u64, opcode: WcOpcode) -> Completion {
     Completion::failure(wr_id, 5, opcode, WcStatus::WrFlushErr, Arc::new(Cause::Injected))
 }
 
-/// One completion of every class that matters, with its class as the manual page has it.
+/// One completion of every relevant class, with its class by the manual page.
 fn samples() -> Vec<(Completion, Class)> {
     use WcOpcode::*;
     let mut all = Vec::new();
@@ -128,7 +128,7 @@ fn cqn_8_which_completion_made_the_event() {
     .collect();
     assert_eq!(made, [false, false, true, false]);
     assert!(!cq.next_made_the_event());
-    // An event that moderation held back is the newest completion's.
+    // An event held back by moderation belongs to the newest completion.
     cq.set_moderation(0, Duration::from_micros(1));
     cq.arm(ArmKind::Next);
     assert!(!add(&mut cq, false) && !add(&mut cq, false));
@@ -191,7 +191,7 @@ fn ext_2_count_or_period() {
     assert_eq!(cq.push(one(), at(11)), Ok(false));
     assert_eq!(cq.push(one(), at(12)), Ok(true));
     assert_eq!(cq.poll_timeout(), None);
-    // By time, from the first, once.
+    // By time, from the first completion, once.
     cq.arm(ArmKind::Solicited);
     assert_eq!(cq.push(one(), at(90)), Ok(false));
     assert_eq!(cq.poll_timeout(), None, "does not match the arm");
@@ -211,7 +211,7 @@ fn ext_2_count_or_period() {
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(one(), at(1_000)), Ok(false));
     assert_eq!(cq.poll_timeout(), Some(at(1_005)));
-    // Switched off while something is held: due at once.
+    // Moderation is switched off while an event is held back: the event is due at once.
     cq.set_moderation(0, Duration::ZERO);
     assert!(cq.poll_timeout() <= Some(at(1_000)));
     assert!(cq.handle_timeout(at(1_001)));
@@ -228,7 +228,7 @@ fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
         assert_eq!(cq.push(one(false), T0), Ok(false));
         assert_eq!(cq.armed(), Some(ArmKind::Solicited));
     }
-    // An arm beside it combines and is persistent, too.
+    // A second arm combines and is persistent, too.
     cq.arm(ArmKind::Next);
     assert_eq!([cq.push(one(false), T0), cq.push(one(false), T0)], [Ok(true), Ok(true)]);
     // In batches of two (EXT-2).
@@ -261,7 +261,7 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     let mut cq = Cq::new(100).unwrap();
     assert!(!cq.arm_fresh(ArmKind::Next, T0), "empty");
     assert_eq!(cq.push(one(), T0), Ok(true));
-    // The callback is called; another completion comes while it runs and takes the first one only.
+    // The callback runs. Another completion comes meanwhile, and the callback takes only the first.
     cq.mark_notified();
     assert_eq!(cq.push(one(), T0), Ok(false));
     cq.pop();
@@ -272,7 +272,7 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     // the next completion.
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
     assert_eq!(cq.push(one(), T0), Ok(true));
-    // New, but taken before the arm: nothing is in the queue.
+    // The completion is new but was taken before the arm: the queue is empty.
     cq.mark_notified();
     assert_eq!(cq.push(one(), T0), Ok(false));
     while cq.pop().is_some() {}
@@ -341,7 +341,7 @@ fn ext_4_what_no_event_will_speak_of() {
     cq.arm(ArmKind::Solicited);
     assert_eq!((cq.overlooked(), cq.was_armed()), (10, true));
     assert!(!cq.has_missed(), "an arm for solicited ones leaves the others for later");
-    // Two polled, as by a program that returns early.
+    // Two completions are polled, as by a program that returns early.
     cq.pop();
     cq.pop();
     assert_eq!(cq.overlooked(), 8);

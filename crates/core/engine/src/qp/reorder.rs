@@ -214,8 +214,7 @@ impl Reorder {
         let before = core::mem::replace(&mut gap.early, psn);
         let tell = if gap.told { Tell::Again } else { Tell::Gap };
         if gap.told && gap.due.is_none() {
-            // On an ordered path, a packet whose PSN does not follow the previous packet was sent
-            // again.
+            // On an ordered path, a packet that does not follow the previous packet was sent again.
             let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == Place::Again };
             if !anew {
                 return Tell::Nothing;
