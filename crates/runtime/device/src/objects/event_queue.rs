@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Wakers of tasks. Woken wakers are kept until a thread without locks drops them. The reason:
-/// dropping the last waker of a task may drop the task, and so the very queue whose lock the waking
-/// thread holds.
+/// dropping the last waker of a task may drop the task, and with the task this queue, while the
+/// waking thread holds the queue's lock.
 #[derive(Debug, Default)]
 struct Wakers {
     waiting: Vec<Waker>,

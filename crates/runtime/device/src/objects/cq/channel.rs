@@ -79,8 +79,8 @@ impl CompChannel {
         self.events.pop_step(self.context.node(), slept, |cq| cq.event_read()).inspect(Cq::note_event)
     }
 
-    /// Switches off the report of lost wake-ups (EXT-4) on this channel. For a face whose own
-    /// thread waits on the channel independently of the program.
+    /// Switches off the report of lost wake-ups (EXT-4) on this channel. Used by a face that waits
+    /// on the channel in its own thread, independently of the program.
     pub fn unwatch(&self) {
         self.watched.store(false, Ordering::Relaxed);
     }

@@ -8,9 +8,9 @@
 //! process cross none.
 //!
 //! Several processes of a user share the port. The answer to a MAD of this process brings back the
-//! communication id of this process, whose upper [`PREFIX_BITS`] bits name the process. A request
-//! names a service id, which a process claims ([`MadDoor::claim`]). A process hands a MAD for
-//! another process on. If a MAD is for no process, the receiving process answers it.
+//! communication id of this process. The upper [`PREFIX_BITS`] bits of the id name the process. A
+//! request names a service id, which a process claims ([`MadDoor::claim`]). A process hands a MAD
+//! for another process on. If a MAD is for no process, the receiving process answers it.
 mod place;
 mod wait;
 
