@@ -85,7 +85,7 @@ pub fn switches(id: i32) -> Option<u64> {
     switches_in(&status)
 }
 
-/// As [`switches`], from the text of `/proc/PID/task/TID/status`.
+/// As `switches`, from the text of `/proc/PID/task/TID/status`.
 #[must_use]
 pub fn switches_in(status: &str) -> Option<u64> {
     let count = |name: &str| {
