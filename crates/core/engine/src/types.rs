@@ -75,10 +75,10 @@ impl PathMtu {
             _ => return None,
         })
     }
-    /// The largest path MTU for an interface MTU. The overhead of the largest packet is counted
-    /// with IPv6 (40), UDP (8), BTH (12), the largest extension headers (XRCETH 4 + RETH 16 + ImmDt
-    /// 4, or AtomicETH 28) and ICRC (4) = 96 bytes. So the result holds for every packet of either
-    /// IP version. An MTU of 1500 gives 1024, 9000 gives 4096.
+    /// The largest path MTU for an interface MTU. The overhead is that of the largest packet, 96
+    /// bytes: IPv6 (40), UDP (8), BTH (12), the largest extension headers (XRCETH 4 + RETH 16 +
+    /// ImmDt 4, or AtomicETH 28) and ICRC (4). So the result holds for every packet of either IP
+    /// version. An MTU of 1500 gives 1024, 9000 gives 4096.
     #[must_use]
     pub const fn for_interface(mtu: usize) -> PathMtu {
         let room = mtu.saturating_sub(96);

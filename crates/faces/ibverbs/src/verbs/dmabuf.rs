@@ -87,7 +87,7 @@ fn io(e: std::io::Error) -> Error {
 
 fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
     let obj = live(dm)?;
-    // A new descriptor, so that nothing else has it, of a kind that cannot be mapped.
+    // A new descriptor that cannot be mapped. Its inode is unique.
     let (given, _) = UnixStream::pair().map_err(io)?;
     let kept = given.try_clone().map_err(io)?.into();
     let exported = Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj.dm) };

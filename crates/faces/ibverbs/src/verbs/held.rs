@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 thread_local! {
-    /// The object on which this thread waits. It lies in a thread-local variable and not on the
-    /// stack, so that it is dropped when the thread is cancelled, even in a build that aborts on
-    /// panics and so runs no destructors of the stack.
+    /// The object on which this thread waits. A thread-local variable holds the object, so the
+    /// object is dropped when the thread is cancelled. On the stack, it would not be dropped in a
+    /// build that aborts on panics, because such a build runs no destructors of the stack.
     static HELD: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
 }
 

@@ -28,13 +28,13 @@ fn find(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// What this thread did so far happens before what it posts now.
+/// The thread's actions so far happen before the requests that the thread posts next.
 #[inline]
 pub fn posted() {
     annotate(&RELEASE);
 }
 
-/// What this thread does next happens after the posts so far.
+/// The thread's next actions happen after the posts so far.
 #[inline]
 pub fn completed() {
     annotate(&ACQUIRE);

@@ -49,7 +49,8 @@ fn dealloc_parent(obj: &Live<PdObj>, parent: &ParentDomain) -> Result<(), Error>
         users => return Err(Error::busy("the parent domain", users)),
     }
     obj.pd.remove_user();
-    // A thread domain stays until its parent domains have ended (`dealloc_td`), so it is alive.
+    // A thread domain stays until its parent domains have ended (`dealloc_td`), so the thread
+    // domain is alive.
     if let Ok(td) = hot(parent.td) {
         td.users.fetch_sub(1, Ordering::SeqCst);
     }
@@ -165,13 +166,13 @@ pub fn custom_alloc(
 /// Frees memory of [`custom_alloc`].
 ///
 /// # Safety
-/// No code uses the memory any more, and it is freed once.
+/// No code uses the memory any more, and the memory is freed once.
 pub unsafe fn custom_free(custom: CustomMemory) {
     if let Some(free) = custom.domain.free {
         // SAFETY: the program's own function, called as the interface defines it.
         unsafe { free(custom.pd, custom.domain.pd_context, custom.memory, custom.resource_type) };
     }
-    // The domain stays until its users have ended (`dealloc_parent`), so it is alive.
+    // The domain stays until its users have ended (`dealloc_parent`), so the domain is alive.
     if let Ok(pd) = hot(custom.pd) {
         pd.custom_users.fetch_sub(1, Ordering::SeqCst);
     }

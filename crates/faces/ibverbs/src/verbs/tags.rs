@@ -65,7 +65,7 @@ unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Erro
         IBV_WR_TAG_SYNC => ListOp::Sync,
         other => return Err(Error::invalid(format!("opcode is {other}"), "it is not known")),
     };
-    // The opcode for synchronisation synchronises with or without the flag.
+    // A request with the synchronisation opcode synchronises, even without the flag.
     let reports = flags & IBV_OPS_TM_SYNC != 0 || wr.opcode == IBV_WR_TAG_SYNC;
     let known = reports.then_some(wr.tm.unexpected_cnt);
     Ok(srq.tag_op(wr.wr_id, op, known, flags & IBV_OPS_SIGNALED != 0)?.handle)

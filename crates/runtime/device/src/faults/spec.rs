@@ -195,24 +195,24 @@ pub struct KillQp {
 ///
 /// | item | what it does |
 /// |---|---|
-/// | `drop=1%` | drops packets that arrive, that share of them |
-/// | `dup=1%` | delivers packets twice |
-/// | `reorder=5%` | holds packets until one to three later ones of the queue pair have passed, or 2 ms |
-/// | `corrupt=0.1%` | flips a bit before the ICRC check, which drops the packet; of UDP packets alone |
-/// | `delay=2ms±1ms` | holds every packet for 1 to 3 ms, keeping their order; `delay=2ms` for 2 ms; `+-` is `±` |
-/// | `rnr=50ms` | receives of a reliable queue pair look absent for that long from the first message that needs one |
-/// | `kill-qp=2@after=100` | moves the second queue pair created to the error state after 100 messages |
-/// | `kill-qp=2@after=100@status=retry_exc_err` | the same, and the oldest send request under way completes with that status |
+/// | `drop=1%` | drops this share of the arriving packets |
+/// | `dup=1%` | delivers this share of the packets twice |
+/// | `reorder=5%` | holds this share of the packets until one to three later packets of the same queue pair have passed, or for 2 ms |
+/// | `corrupt=0.1%` | flips a bit in this share of the packets before the ICRC check, which then drops the packet; UDP packets only |
+/// | `delay=2ms±1ms` | holds every packet for 1 to 3 ms and keeps the order; `delay=2ms` holds for 2 ms; `+-` also stands for `±` |
+/// | `rnr=50ms` | makes receives of a reliable queue pair look absent for 50 ms, from the first message that needs a receive |
+/// | `kill-qp=2@after=100` | moves the second queue pair that was created to the error state after 100 messages |
+/// | `kill-qp=2@after=100@status=retry_exc_err` | does the same, and completes the oldest send request under way with this status |
 /// | `fail=create_cq@3` | fails the third call of a verb with ENOMEM |
-/// | `fail=post_send@7=EIO` | fails it with another error; a request that is posted counts as a call |
-/// | `delay-qp=2@5ms` | holds every packet that reaches the second queue pair: what it acknowledges completes as late |
-/// | `ecn=5%` | marks packets as a switch with a long queue does, those that may be marked; UDP packets alone |
+/// | `fail=post_send@7=EIO` | fails the seventh call of a verb with another error; each posted request counts as a call |
+/// | `delay-qp=2@5ms` | holds every packet that reaches the second queue pair, so acknowledged requests complete equally late |
+/// | `ecn=5%` | marks this share of the packets that allow a mark, like a switch with a long queue; UDP packets only |
 /// | `event=port_err@1@after=20` | raises an asynchronous event when the first queue pair has carried 20 messages |
 /// | `cm-drop=rep@1` | loses the first REP that the process sends; every message of the connection manager can be lost |
-/// | `cm-reject=1@reason=3` | refuses the first request for a connection with a reason, 28 (the program's own) if none is given |
-/// | `first=200` | all of these end with the 200th request and the 200th response that reach a queue pair |
-/// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair created; `@0x12345` names one by its number, none means each |
-/// | `seed=7` | other draws of the same shares |
+/// | `cm-reject=1@reason=3` | refuses the first request for a connection with this reason; without a reason, with 28 (the program's own) |
+/// | `first=200` | ends the faults of packets, except `drop-psn`, for each queue pair after the first 200 requests and the first 200 responses that reach it |
+/// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair; `@0x12345` selects a queue pair by number; without `@`, the rule holds for each queue pair |
+/// | `seed=7` | starts the random draws from another seed; the shares stay the same |
 ///
 /// Packets of every path obey: UDP, connections between processes, rings. A one-sided request
 /// performed in shared memory obeys the rules of the initiator's process for the answer that would
