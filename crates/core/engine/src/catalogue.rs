@@ -1,28 +1,29 @@
-//! What is known of each cause beyond its values: its code, what it means, and what to look at.
+//! Explanations of the causes: the code, the meaning, and what to look at.
 //!
-//! One list makes both [`CAUSES`] and [`Cause::entry`], by a match without a wildcard: a cause
+//! One list makes both [`CAUSES`] and [`Cause::entry`], by a match without a wildcard. So a cause
 //! without an entry does not compile.
 use crate::cause::Cause;
 
-/// What is known of one kind of cause or report.
+/// The explanation of one kind of cause or report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number, which never changes; that of a cause stands in `vendor_err`.
+    /// The number, which never changes. `vendor_err` carries the number of a cause.
     pub code: u32,
-    /// Its name, one word.
+    /// The name, one word.
     pub name: &'static str,
     /// What happened, in a sentence or two.
     pub meaning: &'static str,
-    /// What its text tells, value by value.
+    /// The values in the text, in order.
     pub values: &'static [&'static str],
-    /// What to look at, in the order of likelihood.
+    /// What to look at, most likely first.
     pub look: &'static [&'static str],
-    /// Pieces of its text that stand in each line it prints, in this order, and in no other's.
+    /// Pieces of the text that occur in each printed line of this kind, in this order, and in no
+    /// line of another kind.
     pub marks: &'static [&'static str],
 }
 
 impl Entry {
-    /// Whether a line of the log is of this kind.
+    /// Is a line of the log of this kind?
     #[must_use]
     pub fn is_in(&self, line: &str) -> bool {
         let mut rest = line;
@@ -42,7 +43,7 @@ macro_rules! catalogue {
         pub const CAUSES: &[Entry] = &[$(catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*])),*];
 
         impl Cause {
-            /// What is known of this kind of cause.
+            /// The explanation of this kind of cause.
             #[must_use]
             pub fn entry(&self) -> &'static Entry {
                 match self {
@@ -228,7 +229,7 @@ mod tests {
     use core::net::Ipv6Addr;
     use core::time::Duration;
 
-    /// One of each kind.
+    /// A sample of each kind.
     fn samples() -> Vec<Cause> {
         let (key, peer) = (0x1f04, crate::types::Gid(Ipv6Addr::LOCALHOST.octets()));
         Vec::from([
@@ -272,7 +273,7 @@ mod tests {
     fn codes_are_one_each_and_in_order() {
         assert!(CAUSES.iter().all(|e| e.code != 0), "0 is no detail");
         assert!(CAUSES.iter().zip(&CAUSES[1..]).all(|(a, b)| a.code < b.code));
-        // Programs and people keep these numbers: they do not change.
+        // Programs and people remember these numbers, so the numbers do not change.
         let fixed = [
             (Cause::Injected, 0xfb),
             (Cause::CqOverflow { depth: 1 }, 0x85),

@@ -1,4 +1,5 @@
-//! Why something failed: one typed cause behind every errno, completion status and dropped packet.
+//! Why an operation failed: one typed cause behind every errno, completion status and dropped
+//! packet.
 use crate::types::{Access, Gid, Key, Qpn};
 use alloc::sync::Arc;
 use core::fmt;
@@ -8,7 +9,7 @@ use core::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Cause {
-    /// No key with this index, or its tag is another.
+    /// There is no key with this index, or its tag differs.
     UnknownKey { key: Key },
     /// The key belongs to another protection domain.
     WrongPd { key: Key },
@@ -20,7 +21,7 @@ pub enum Cause {
     WindowNotUsable { key: Key },
     /// A fast-registered region that no request has registered, or that was invalidated since.
     NotRegistered { key: Key },
-    /// A window is still bound to the region, or it is otherwise in use.
+    /// A window is still bound to the region, or the region is in use otherwise.
     InUse { key: Key },
     /// The QP's own access flags forbid the operation.
     QpAccessDenied { needed: Access },
@@ -38,7 +39,7 @@ pub enum Cause {
     RecvTooShort { message: u64, buffers: u64 },
     /// Operation not allowed on this transport or queue.
     OpNotSupported { op: &'static str, on: &'static str },
-    /// The queue pair's state does not allow it.
+    /// The queue pair's state does not allow the operation.
     WrongState { op: &'static str, state: crate::types::QpState },
     /// The queue is full.
     QueueFull { queue: &'static str, depth: u32 },
@@ -56,15 +57,15 @@ pub enum Cause {
     ProtocolViolation { what: &'static str, psn: u32 },
     /// The completion queue overflowed.
     CqOverflow { depth: u32 },
-    /// Flushed because the queue pair went to error; `first` says why, if it was not the consumer's
-    /// own doing.
+    /// Flushed because the queue pair went to error. `first` is the reason; `None` if the consumer
+    /// moved the queue pair.
     Flushed { first: Option<Arc<Cause>> },
     /// A fault injected on purpose.
     Injected,
 }
 
 impl Cause {
-    /// A small number for `vendor_err`; `adverb explain` turns it back into words. 0 is "no
+    /// A small number for `vendor_err`; `adverb explain` translates the number into words. 0 is "no
     /// detail".
     #[must_use]
     pub fn vendor_err(&self) -> u32 {

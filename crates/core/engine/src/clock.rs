@@ -1,14 +1,14 @@
-//! The time of a step, read when the step needs it.
+//! The time of a step, read when the step needs the time.
 use crate::time::Time;
 
-/// Says what time it is. Most packets come in their turn and need no time, and a look at a clock
-/// costs as much as the rest of a short one: so a step is given a clock, not a time, and reads it
-/// at most once each way if the clock keeps what it read.
+/// A source of the current time. Most packets arrive in order and need no time, and reading a clock
+/// costs as much as the rest of a short step. So a step gets a clock and not a time. A clock that
+/// keeps what it read reads each time at most once a step.
 pub trait Clock {
-    /// The time, for deadlines of milliseconds and for ages. It may be ahead by a few milliseconds.
+    /// The time for deadlines of milliseconds, and for ages. May be a few milliseconds ahead.
     fn now(&self) -> Time;
-    /// The exact time, for the wait that a receiver that is not ready asks for (IBTA 9.7.5.2.8),
-    /// which may be 10 µs.
+    /// The exact time, for the wait requested by a receiver that is not ready (IBTA 9.7.5.2.8).
+    /// This wait may be 10 µs.
     fn exact(&self) -> Time {
         self.now()
     }

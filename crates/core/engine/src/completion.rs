@@ -49,7 +49,8 @@ pub enum WcOpcode {
     LocalInv = 6,
     Flush = 8,
     AtomicWrite = 9,
-    /// Fast registration; libibverbs has no code for it, and no request of its API makes one.
+    /// Fast registration. libibverbs has no code for this opcode, and no request of its API makes
+    /// one.
     FastReg = 64,
     Recv = 128,
     RecvRdmaWithImm = 129,
@@ -61,25 +62,25 @@ pub enum WcOpcode {
 }
 
 bitflags::bitflags! {
-    /// Flags of a work completion; the bits are those of `ibv_wc_flags`.
+    /// Flags of a work completion, with the bits of `ibv_wc_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct WcFlags: u32 {
-        /// A GRH (or the IP header in its place) stands in the first 40 bytes.
+        /// The first 40 bytes hold a GRH (or the IP header).
         const GRH = 1 << 0;
         /// Immediate data is valid.
         const WITH_IMM = 1 << 1;
         /// The key in `imm` was invalidated.
         const WITH_INV = 1 << 3;
-        /// The program does not know of all unexpected messages of the tag matching SRQ.
+        /// The program does not know of all unexpected messages of the tag-matching SRQ.
         const TM_SYNC_REQ = 1 << 4;
         /// A tag was matched.
         const TM_MATCH = 1 << 5;
-        /// All data of the matched message is there.
+        /// All data of the matched message has arrived.
         const TM_DATA_VALID = 1 << 6;
     }
 }
 
-/// A work completion with everything the extended polling API can ask for.
+/// A work completion with all values of the extended polling API.
 #[derive(Clone, Debug)]
 pub struct Completion {
     /// The consumer's id.
@@ -100,19 +101,19 @@ pub struct Completion {
     pub qpn: Qpn,
     /// Sender's queue pair (UD).
     pub src_qpn: Qpn,
-    /// Of a datagram: the header in the first 40 bytes, 0xa for IPv4, 0x9 for IPv6, as mlx5 puts it
-    /// into the service level, which RoCE has not (annex A17.4.5.1).
+    /// For a datagram, the kind of header in the first 40 bytes: 0xa for IPv4, 0x9 for IPv6. mlx5
+    /// puts this value into the service level, which RoCE does not have (annex A17.4.5.1).
     pub sl: u8,
-    /// A receive completion of a message whose sender asked for a solicited event (CQN-2).
+    /// A receive completion, and the sender of the message asked for a solicited event (CQN-2).
     pub solicited: bool,
-    /// When it was added to the CQ.
+    /// When the completion was added to the CQ.
     pub timestamp: Time,
-    /// Why it failed.
+    /// Why the request failed.
     pub cause: Option<Arc<Cause>>,
 }
 
 impl Completion {
-    /// A successful completion with everything else zero.
+    /// A successful completion; all other fields are zero.
     #[inline]
     #[must_use]
     pub fn success(wr_id: u64, qpn: Qpn, opcode: WcOpcode) -> Self {
@@ -132,12 +133,12 @@ impl Completion {
             cause: None,
         }
     }
-    /// Stores tag and application word of a message that was matched. They take fields that a
+    /// Stores tag and application word of a matched message. The values take fields that a
     /// successful receive on a connection does not use: `src_qpn`, `imm` and `vendor_err`.
     pub fn set_tag(&mut self, tag: u64, app_ctx: u32) {
         (self.src_qpn, self.imm, self.vendor_err) = ((tag >> 32) as u32, tag as u32, app_ctx);
     }
-    /// Tag and application word of a message that was matched; zero of all others.
+    /// Tag and application word of a matched message; zero for all other messages.
     #[must_use]
     pub fn tag(&self) -> (u64, u32) {
         if self.opcode != WcOpcode::TmRecv || self.status != WcStatus::Success {

@@ -1,4 +1,4 @@
-//! What a queue pair's step leads to outside itself, as values, in order.
+//! The outcome of a queue pair's step outside the queue pair, as values, in order.
 use crate::cause::Cause;
 use crate::completion::{Completion, WcOpcode};
 use crate::keys::KeyOp;
@@ -7,7 +7,7 @@ use adverb_wire::tag_matching::{self, RENDEZVOUS_LEN, Rvh, Tmh};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// Which completion queue a completion goes to.
+/// The completion queue for a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqRef {
     /// The QP's send CQ.
@@ -18,7 +18,7 @@ pub enum CqRef {
     XrcSrq(u32),
 }
 
-/// What a completion counter counts of a queue pair; discriminants are the bits of
+/// Operations of a queue pair that a completion counter counts. The discriminants are the bits of
 /// `ibv_qp_attach_comp_cntr_op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -29,22 +29,22 @@ pub enum CountedOp {
     Recv = 1,
     /// An RDMA READ.
     Read = 2,
-    /// An RDMA READ of the peer's.
+    /// An RDMA READ of the peer.
     RemoteRead = 3,
     /// An RDMA WRITE.
     Write = 4,
-    /// An RDMA WRITE of the peer's.
+    /// An RDMA WRITE of the peer.
     RemoteWrite = 5,
 }
 
-/// An operation that has ended, for completion counters: signaled or not.
+/// A finished operation for completion counters, signaled or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Which.
+    /// The operation.
     pub op: CountedOp,
-    /// Bytes of its message.
+    /// Bytes of the message.
     pub bytes: u64,
-    /// Successfully?
+    /// Did the operation succeed?
     pub good: bool,
 }
 
@@ -60,7 +60,7 @@ pub enum QpEvent {
     LastWqeReached,
 }
 
-/// Collects the outcome of one or several steps. Reused: the host drains it and passes it again.
+/// Collects the outcome of one or several steps. The host drains the value and passes it again.
 ///
 /// Order of application: first `key_op`, then the completions in order, then the events.
 #[derive(Debug, Default)]
@@ -69,27 +69,27 @@ pub struct Effects {
     pub completions: Vec<(CqRef, Completion)>,
     /// Asynchronous events in order.
     pub events: Vec<QpEvent>,
-    /// A key the peer invalidated (Send with invalidate), already checked.
+    /// A key that the peer invalidated (Send with invalidate), already checked.
     pub key_op: Option<KeyOp>,
-    /// Operations that have ended, of a queue pair that has them counted
+    /// Finished operations of a queue pair with completion counters
     /// ([`Qp::count`](crate::Qp::count)).
     pub counted: Vec<Counted>,
-    /// Requests for a rendezvous whose tag was matched, for the host to perform, in order.
+    /// Requests of rendezvous with a matched tag, for the host to perform, in order.
     pub rendezvous: Vec<Rendezvous>,
 }
 
-/// What a tag matching SRQ is to do for a peer that asked for a rendezvous: read its data, then say
-/// so. Both are requests with [`SendFlags::RENDEZVOUS`](crate::wr::SendFlags::RENDEZVOUS), the READ
-/// signaled.
+/// The task of a tag-matching SRQ for a peer that asked for a rendezvous: read the peer's data,
+/// then send a message. Both are requests with
+/// [`SendFlags::RENDEZVOUS`](crate::wr::SendFlags::RENDEZVOUS); the READ is signaled.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     /// Id of the tagged buffer.
     pub wr_id: u64,
-    /// The tagged buffer, as long as the data.
+    /// The tagged buffer, cut to the length of the data.
     pub sges: Vec<Sge>,
-    /// Where the data is.
+    /// Where the data lies.
     pub from: Remote,
-    /// The message that ends it.
+    /// The message that ends the rendezvous.
     pub fin: [u8; RENDEZVOUS_LEN],
 }
 
@@ -122,12 +122,12 @@ impl Effects {
         };
         self.counted.push(Counted { op, bytes, good });
     }
-    /// Notes the end of an operation of the peer's, or of a receive.
+    /// Notes the end of an operation of the peer, or of a receive.
     #[cold]
     pub(crate) fn count(&mut self, op: CountedOp, bytes: u64, good: bool) {
         self.counted.push(Counted { op, bytes, good });
     }
-    /// Nothing to do?
+    /// Is there nothing to do?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.completions.is_empty()

@@ -1,21 +1,21 @@
 //! The verbs machine, sans-IO.
 //!
-//! Everything a queue pair, a completion queue, a shared receive queue and a key table decide is
-//! decided here, as values: packets, work requests and the time go in; packets to send,
-//! completions, events and key operations come out. The crate has no clock, socket, thread, pointer
-//! or randomness (`no_std` proves most of that), so that the device, the simulator and the tests
-//! drive the very same code.
+//! All decisions of queue pairs, completion queues, shared receive queues and key tables are made
+//! here, as values. Packets, work requests and the time go in; packets to send, completions, events
+//! and key operations come out. The crate has no clock, socket, thread, pointer or randomness
+//! (`no_std` proves most of this). So the device, the simulator and the tests drive the same code.
 //!
-//! A host (the device) owns each object behind a lock of its own and drives a queue pair like this:
+//! A host (the device) owns each object behind a lock of its own, and drives a queue pair like
+//! this:
 //!
-//! 1. [`Qp::stage_send`], [`Qp::commit_sends`] and [`Qp::post_recv`] queue work;
-//!    [`Qp::handle_packet`] takes what the link delivered.
-//! 2. [`Qp::poll_output`] is called until it answers [`Output::Idle`]: it hands out packets
-//!    (headers and a gather list, never payload) and key operations (bind, invalidate) that the
+//! 1. [`Qp::stage_send`], [`Qp::commit_sends`] and [`Qp::post_recv`] queue work.
+//!    [`Qp::handle_packet`] takes packets from the link.
+//! 2. The host calls [`Qp::poll_output`] until the answer is [`Output::Idle`]. It hands out packets
+//!    (headers and a gather list, never payload) and key operations (bind, invalidate), which the
 //!    host performs on the [`KeyTable`].
-//! 3. [`Effects`] collects completions and events in order; the host moves them to the CQs and
+//! 3. [`Effects`] collects completions and events in order. The host moves them to the CQs and
 //!    channels.
-//! 4. [`Qp::poll_timeout`] says when [`Qp::handle_timeout`] wants to be called.
+//! 4. [`Qp::poll_timeout`] says when to call [`Qp::handle_timeout`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,8 +1,8 @@
-//! Access to application memory, as a trait: the engine checks keys and names ranges, the host
-//! reads and writes.
+//! Access to application memory as a trait: the engine checks keys and names ranges; the host reads
+//! and writes.
 use core::fmt;
 
-/// A checked piece of registered memory.
+/// A checked range of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Address in the host's own terms (a virtual address in the device, an arena offset in the
@@ -10,36 +10,36 @@ pub struct Range {
     pub addr: u64,
     /// Bytes.
     pub len: u32,
-    /// How the range may be reached.
+    /// How the host may reach the range.
     pub kind: RangeKind,
 }
 
-/// How a [`Range`] may be reached.
+/// How the host may reach a [`Range`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeKind {
-    /// Memory that the host keeps mapped itself: an access cannot fail.
+    /// Memory that the host keeps mapped: an access cannot fail.
     Mapped,
-    /// Memory whose pages may be missing, on-demand regions and all that a program may unmap; the
-    /// host must fail softly.
+    /// Memory with pages that may be missing: on-demand regions, and all memory that a program may
+    /// unmap. The host must fail softly.
     OnDemand,
     /// A null region: reads give zeros, writes vanish.
     Null,
     /// Pages of the fast-registered region with this key index; `addr` counts from the start of the
-    /// first one. [`PagedMemory`](crate::keys::PagedMemory) turns it into pieces of the kind that
-    /// [`Memory::page_kind`] says.
+    /// first page. [`PagedMemory`](crate::keys::PagedMemory) translates such a range into pieces of
+    /// kind [`Memory::page_kind`].
     Paged(u32),
 }
 
 /// The host could not reach the memory: the page is not mapped or not writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFault {
-    /// First address that could not be reached.
+    /// First unreachable address.
     pub addr: u64,
 }
 
 impl MemoryFault {
-    /// Not the memory is at fault, but the payload: its sender has taken it back while it was
-    /// copied. The packet is dropped.
+    /// The payload is at fault and not the memory: the sender took the payload back during the
+    /// copy. The packet is dropped.
     pub const WITHDRAWN: MemoryFault = MemoryFault { addr: u64::MAX };
 }
 
@@ -64,24 +64,24 @@ pub enum AtomicOp {
         /// Value added.
         add: u64,
     },
-    /// Store eight bytes atomically (RC ATOMIC WRITE); the old value is returned but not used.
+    /// Store eight bytes atomically (RC ATOMIC WRITE); the returned old value is not used.
     Write {
-        /// Value stored, as the eight bytes stand on the wire read in host order.
+        /// Value stored: the eight bytes from the wire, read in host order.
         value: u64,
     },
 }
 
-/// The host's memory. Ranges were checked by the [`KeyTable`](crate::KeyTable) and the host keeps
-/// their region alive during the call.
+/// The host's memory. The [`KeyTable`](crate::KeyTable) has checked the ranges, and the host keeps
+/// their regions alive during the call.
 pub trait Memory {
     /// Copies `from` to `to`; `to.len() == from.len`.
     fn read(&self, from: Range, to: &mut [u8]) -> Result<(), MemoryFault>;
     /// Copies `from` to `to`; `from.len() == to.len`.
     fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault>;
-    /// Performs `op` on the eight aligned bytes at `at`, atomically towards the CPU's own atomics,
-    /// and returns the old value.
+    /// Performs `op` on the eight aligned bytes at `at`, and returns the old value. The operation
+    /// is atomic with respect to the CPU's own atomics.
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault>;
-    /// How pages of fast-registered regions are reached.
+    /// How the host reaches pages of fast-registered regions.
     fn page_kind(&self) -> RangeKind {
         RangeKind::Mapped
     }

@@ -5,7 +5,7 @@ use crate::memory::Range;
 use crate::types::{Gid, PathMtu};
 use adverb_wire::Headers;
 
-/// A packet the link delivered: ICRC checked and removed, headers parsed, padding removed.
+/// A packet from the link: ICRC checked and removed, headers parsed, padding removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// Source address.
@@ -14,10 +14,10 @@ pub struct Packet<'a> {
     pub dst: Gid,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// TTL or hop limit, if the link knows it (else 64).
+    /// TTL or hop limit, if known to the link (else 64).
     pub hop_limit: u8,
-    /// Bytes a packet of its sender's messages holds, if that is not the path MTU: a link that is
-    /// no network may carry more.
+    /// Most payload bytes of a packet of this sender, if not the path MTU. A link without a network
+    /// may carry longer packets.
     pub mtu: Option<u32>,
     /// BTH and extension headers.
     pub headers: Headers,
@@ -26,21 +26,21 @@ pub struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// What its sender cuts messages into, and wants answers cut into.
+    /// The size of the pieces of the sender's messages, and of answers to the sender.
     pub(crate) fn mtu(&self, path: PathMtu) -> usize {
         self.mtu.map_or(path.bytes(), |mtu| mtu as usize)
     }
 }
 
-/// A packet to send; it stays in the queue pair until the next call.
+/// A packet to send. The packet stays in the queue pair until the next call.
 #[derive(Debug)]
 pub struct Transmit<'a> {
-    /// Where to.
+    /// The destination.
     pub path: &'a AddressVector,
-    /// DSCP and ECN: those of the path, and on reliable transports the sign that the queue pair
-    /// heeds marks (RFC 3168).
+    /// DSCP and ECN of the path. On reliable transports ECN says that the queue pair responds to
+    /// congestion marks (RFC 3168).
     pub traffic_class: u8,
-    /// UDP source port a link should use if it can choose.
+    /// Preferred UDP source port, if the link can choose.
     pub source_port: u16,
     /// BTH and extension headers; `bth.pad` is set.
     pub headers: &'a Headers,
@@ -51,14 +51,14 @@ pub struct Transmit<'a> {
 /// The payload of a [`Transmit`].
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Bytes the engine holds (inline data, atomics); possibly empty.
+    /// Bytes held by the engine (inline data, atomics); possibly empty.
     Bytes(&'a [u8]),
-    /// Registered memory, in order, all checked; no entry is empty.
+    /// Registered memory, in order, checked. No entry is empty.
     Gather(&'a [Range]),
 }
 
 impl Data<'_> {
-    /// Bytes in all.
+    /// Total number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -66,21 +66,22 @@ impl Data<'_> {
             Data::Gather(g) => g.iter().map(|r| r.len as usize).sum(),
         }
     }
-    /// No payload?
+    /// Is there no payload?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a queue pair wants done next.
+/// The next task for the host.
 #[derive(Debug)]
 pub enum Output<'a> {
-    /// Send this packet. A memory fault while the host copies the payload is reported with
+    /// Send this packet. If the copy of the payload faults, the host calls
     /// [`Qp::transmit_failed`](crate::Qp::transmit_failed).
     Packet(Transmit<'a>),
-    /// Perform this on the key table, then report with [`Qp::key_op_done`](crate::Qp::key_op_done).
+    /// Perform this operation on the key table, then call
+    /// [`Qp::key_op_done`](crate::Qp::key_op_done).
     Key(KeyOp),
-    /// Nothing until the next post, packet or timeout.
+    /// There is no task until the next post, packet or timeout.
     Idle,
 }

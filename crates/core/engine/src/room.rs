@@ -1,5 +1,5 @@
-//! Memory for as many entries as the program asked for. There may be less of it, so all of it is
-//! taken here, by calls that can fail.
+//! Memory for as many entries as the program asked for. The memory may be missing, so all of it is
+//! allocated here, by calls that can fail.
 use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
@@ -22,14 +22,14 @@ impl From<TryReserveError> for OutOfMemory {
     }
 }
 
-/// Room for `n` entries, none of which is touched.
+/// Room for `n` entries. No page is touched.
 pub(crate) fn list<T>(n: usize) -> Result<Vec<T>, OutOfMemory> {
     let mut list = Vec::new();
     list.try_reserve_exact(n)?;
     Ok(list)
 }
 
-/// The same, as a ring.
+/// Room for a ring of `n` entries. No page is touched.
 pub(crate) fn ring<T>(n: usize) -> Result<VecDeque<T>, OutOfMemory> {
     let mut ring = VecDeque::new();
     ring.try_reserve_exact(n)?;

@@ -14,36 +14,36 @@ mod tests;
 #[derive(Debug)]
 pub struct Srq {
     pd: PdId,
-    /// Grown as needed, up to `max_wr`.
+    /// The ring grows as needed, up to `max_wr`.
     ring: VecDeque<RecvWqe>,
-    /// Receives that have left the ring since it was made.
+    /// How many receives have left the ring since the queue was made.
     taken: u64,
     max_wr: u32,
     max_sge: u32,
     /// The armed limit; 0 is disarmed.
     limit: u32,
-    /// The matching list of a tag matching SRQ.
+    /// The matching list of a tag-matching SRQ.
     tags: Option<Box<TagList>>,
 }
 
 impl Srq {
-    /// A queue for `max_wr` requests of `max_sge` entries; at least one request.
+    /// A queue for `max_wr` requests (at least one) with `max_sge` entries each.
     #[must_use]
     pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
         Srq { pd, ring: VecDeque::new(), taken: 0, max_wr: max_wr.max(1), max_sge, limit: 0, tags: None }
     }
 
-    /// Makes it a tag matching SRQ with room for `max` tagged buffers.
+    /// Makes the queue a tag-matching SRQ with room for `max` tagged buffers.
     #[must_use]
     pub fn with_tags(self, max: u32) -> Self {
         Srq { tags: Some(Box::new(TagList::new(max))), ..self }
     }
 
-    /// Performs an operation on the matching list, with the unexpected messages that the program
-    /// knows of, if it says so.
+    /// Performs an operation on the matching list. `known` is the number of unexpected messages
+    /// that the program reports, if any.
     ///
     /// # Errors
-    /// `Invalid` for too many entries, or without such a list; `QueueFull`.
+    /// `Invalid` for too many entries, or without a matching list; `QueueFull`.
     pub fn tag_op(&mut self, op: ListOp<'_>, known: Option<u32>) -> Result<ListDone, PostError> {
         match &mut self.tags {
             Some(tags) => tags.perform(op, known),
@@ -54,8 +54,8 @@ impl Srq {
         }
     }
 
-    /// As [`Srq::pop`], for a message whose first packet has this payload: the buffer whose tag it
-    /// matches, if it does.
+    /// As [`Srq::pop`], for a message with this payload in its first packet. A matching tagged
+    /// buffer is taken before an ordinary receive.
     #[inline]
     pub fn pop_message(&mut self, first: &[u8]) -> Option<(RecvWqe, bool)> {
         if self.tags.is_some() { self.pop_tagged(first) } else { self.pop() }
@@ -81,7 +81,7 @@ impl Srq {
             let given = u32::try_from(wr.sges.len()).unwrap_or(u32::MAX);
             return Err(PostError::Invalid(Cause::TooManySges { given, max: self.max_sge }));
         }
-        // Memory that cannot be had is a full queue as well.
+        // A failed allocation counts as a full queue.
         if self.ring.len() >= self.max_wr as usize || self.ring.try_reserve(1).is_err() {
             let queue = "the shared receive queue";
             return Err(PostError::QueueFull(Cause::QueueFull { queue, depth: self.max_wr }));
@@ -91,12 +91,12 @@ impl Srq {
         Ok(())
     }
 
-    /// Takes the oldest receive; `true`: the limit was crossed, an SRQ_LIMIT_REACHED event is due
-    /// (once per arm).
+    /// Takes the oldest receive. `true`: the limit was crossed, and an SRQ_LIMIT_REACHED event is
+    /// due (once per arm).
     ///
-    /// Only a take crosses the limit: arming a queue that is below it already raises the event at
-    /// the next take, not at the arm, since `ibv_modify_srq(3)` has it raised when the number
-    /// *drops* below.
+    /// Only a take crosses the limit. If the queue is below the limit at the arm, the event comes
+    /// at the next take and not at the arm: by `ibv_modify_srq(3)` the event is raised when the
+    /// number *drops* below the limit.
     pub fn pop(&mut self) -> Option<(RecvWqe, bool)> {
         let wqe = self.ring.pop_front()?;
         self.taken += 1;
@@ -107,7 +107,7 @@ impl Srq {
         Some((wqe, reached))
     }
 
-    /// Arms the limit event: raised once when fewer than `limit` requests are left; 0 disarms.
+    /// Arms the limit event: raised once when fewer than `limit` requests are left. 0 disarms.
     ///
     /// # Errors
     /// `BadArgument` above `max_wr`.
@@ -123,8 +123,8 @@ impl Srq {
         self.modify(Some(max_wr), None)
     }
 
-    /// Changes capacity and limit together (`ibv_modify_srq` with both attributes). On refusal
-    /// nothing changed.
+    /// Changes capacity and limit together (`ibv_modify_srq` with both attributes). A refusal
+    /// changes nothing.
     ///
     /// # Errors
     /// Those of [`Srq::resize`] and [`Srq::set_limit`], with the new values.
@@ -144,26 +144,26 @@ impl Srq {
         Ok(())
     }
 
-    /// `(max_wr, max_sge, limit)`; the limit reads 0 once its event was raised.
+    /// `(max_wr, max_sge, limit)`. The limit reads 0 after its event.
     #[must_use]
     pub fn attributes(&self) -> (u32, u32, u32) {
         (self.max_wr, self.max_sge, self.limit)
     }
 
-    /// Does it match tags?
+    /// Does the queue match tags?
     #[must_use]
     pub fn has_tags(&self) -> bool {
         self.tags.is_some()
     }
 
-    /// Receives that were taken. The oldest that waits has this number.
+    /// How many receives were taken. This is also the number of the oldest waiting receive.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The entries of a receive that waits, by its number. `None` also where a message's tag says
-    /// which one it takes.
+    /// The entries of a waiting receive, by its number. `None` also for a tag-matching SRQ, where
+    /// the message's tag selects the receive.
     #[inline]
     pub(crate) fn sges_of(&self, receive: u64) -> Option<&[Sge]> {
         if self.tags.is_some() {
@@ -173,19 +173,19 @@ impl Srq {
         Some(self.ring.get(behind)?.sges.as_slice())
     }
 
-    /// Its protection domain.
+    /// The protection domain of the queue.
     #[must_use]
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// Receives waiting.
+    /// Number of waiting receives.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
-    /// None waiting?
+    /// Is no receive waiting?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

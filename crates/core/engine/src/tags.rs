@@ -1,11 +1,12 @@
-//! The matching list of a tag matching SRQ (`ibv_post_srq_ops(3)`, `Documentation/tag_matching.md`
+//! The matching list of a tag-matching SRQ (`ibv_post_srq_ops(3)`, `Documentation/tag_matching.md`
 //! of rdma-core).
 //!
-//! A message that carries a tag takes the oldest entry that matches; a message without one, or
-//! without a match, takes an ordinary receive of the SRQ, headers and all. In the second case it
-//! was *unexpected*: the program may be posting the entry it should have had. So entries that are
-//! added before the program has said that it knows of all unexpected messages match nothing until
-//! it does (*synchronisation*), and what they would have matched is unexpected, too.
+//! A message with a tag takes the oldest matching entry. A message without a tag, or without a
+//! match, takes an ordinary receive of the SRQ, including its headers. A message with a tag and
+//! without a match is *unexpected*: the program may be about to post the entry for this message.
+//!
+//! The program has to say that it knows of all unexpected messages (*synchronisation*). Entries
+//! added before match nothing until then. Messages for such entries are unexpected, too.
 use crate::cause::Cause;
 use crate::completion::WcOpcode;
 use crate::types::PdId;
@@ -18,7 +19,7 @@ use alloc::collections::VecDeque;
 #[path = "tags_tests.rs"]
 mod tests;
 
-/// Scatter/gather entries of a tagged buffer at most.
+/// Most scatter/gather entries of a tagged buffer.
 pub const MAX_TAG_SGE: u32 = 4;
 
 /// A tagged buffer.
@@ -26,11 +27,11 @@ pub const MAX_TAG_SGE: u32 = 4;
 pub struct TaggedBuffer<'a> {
     /// Id of the receive completions.
     pub recv_wr_id: u64,
-    /// Where the data goes.
+    /// Destination of the data.
     pub sges: &'a [Sge],
-    /// A message matches if its tag under the mask is this.
+    /// A message matches if its tag under the mask has this value.
     pub tag: u64,
-    /// Bits of the message's tag that count.
+    /// The bits of the message's tag to compare.
     pub mask: u64,
 }
 
@@ -39,20 +40,20 @@ pub struct TaggedBuffer<'a> {
 pub enum ListOp<'a> {
     /// Appends an entry.
     Add(TaggedBuffer<'a>),
-    /// Takes the entry with this handle out.
+    /// Removes the entry with this handle.
     Remove(u32),
-    /// Changes nothing; for what it reports.
+    /// Changes nothing; only reports the known unexpected messages.
     Sync,
 }
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListDone {
-    /// Opcode of its completion.
+    /// Opcode of the operation's completion.
     pub opcode: WcOpcode,
-    /// Handle of the entry that was added.
+    /// Handle of the added entry.
     pub handle: u32,
-    /// The entry to be removed was there.
+    /// For a removal: the entry was in the list.
     pub good: bool,
     /// The program does not know of all unexpected messages yet.
     pub sync_needed: bool,
@@ -65,18 +66,18 @@ struct Entry {
     mask: u64,
     wr_id: u64,
     sges: SgeList,
-    /// Added when the program knew of all unexpected messages, or it does since.
+    /// The program knew of all unexpected messages when the entry was added, or has known since.
     active: bool,
 }
 
-/// The list.
+/// The matching list.
 #[derive(Debug)]
 pub(crate) struct TagList {
     entries: VecDeque<Entry>,
     max: u32,
     next: u32,
-    /// Unexpected messages there were, and those that the program says it knows of. The count has
-    /// 16 bits on NICs.
+    /// Number of unexpected messages, and the number known to the program. The counts have 16 bits,
+    /// as on NICs.
     unexpected: u16,
     known: u16,
 }
@@ -91,7 +92,8 @@ impl TagList {
         self.unexpected == self.known
     }
 
-    /// Performs an operation that reports so many unexpected messages, if it does.
+    /// Performs an operation. `known` is the number of unexpected messages that the program
+    /// reports, if any.
     pub(crate) fn perform(&mut self, op: ListOp<'_>, known: Option<u32>) -> Result<ListDone, PostError> {
         if let ListOp::Add(buffer) = &op {
             let given = u32::try_from(buffer.sges.len()).unwrap_or(u32::MAX);
@@ -135,7 +137,7 @@ impl TagList {
         Ok(ListDone { opcode, handle, good, sync_needed: !self.in_sync() })
     }
 
-    /// The buffer of the entry that a message matches.
+    /// Takes the buffer of the matching entry.
     pub(crate) fn take(&mut self, pd: PdId, first: &[u8]) -> Option<RecvWqe> {
         let tmh = Tmh::parse(first)?;
         let kind = match tmh.op {
@@ -149,7 +151,8 @@ impl TagList {
         Some(RecvWqe { wr_id: entry.wr_id, pd, sges: entry.sges, tagged })
     }
 
-    /// What the ordinary receive is told that takes a message without a matching entry.
+    /// Describes a message without a matching entry for the ordinary receive that takes the
+    /// message.
     pub(crate) fn pass(&mut self, first: &[u8]) -> Box<Tagged> {
         let none = Tmh { op: TagOp::NoTag, app_ctx: 0, tag: 0 };
         let tagged = Tmh::parse(first).is_some_and(|h| matches!(h.op, TagOp::Eager | TagOp::Rendezvous));
@@ -161,12 +164,12 @@ impl TagList {
 }
 
 impl Tagged {
-    /// The bytes of a packet that go to the buffer.
+    /// The bytes of a packet for the buffer.
     pub(crate) fn data<'a>(&self, payload: &'a [u8], first: bool, capacity: u64) -> &'a [u8] {
         match self.kind {
             TagKind::Eager if first => payload.get(TMH_LEN..).unwrap_or_default(),
-            // Both headers, for the program to go on where the buffer is too short; nothing of a
-            // rendezvous that is performed.
+            // If the buffer is too short, both headers go to the buffer, so that the program can
+            // continue by itself. A rendezvous performed by the SRQ puts nothing there.
             TagKind::Rendezvous(rvh) => {
                 let keep = if first && u64::from(rvh.len) > capacity { capacity.min(32) as usize } else { 0 };
                 &payload[..keep.min(payload.len())]

@@ -54,7 +54,7 @@ fn tm_3_entries_added_before_all_is_known_match_nothing_until_it_is() {
     let mut srq = srq(4);
     add(&mut srq, 10, 1, !0, Some(0));
     assert_eq!(take(&mut srq, TagOp::Eager, 2), Some((0, TagKind::Unexpected)));
-    // The program does not know of it yet, and adds the entry it should have had.
+    // The program does not know of the unexpected message yet, and adds the entry for this message.
     assert!(add(&mut srq, 11, 2, !0, Some(0)).sync_needed);
     assert_eq!(take(&mut srq, TagOp::Eager, 2), Some((1, TagKind::Unexpected)), "order is kept");
     assert_eq!(take(&mut srq, TagOp::Eager, 1), Some((10, TagKind::Eager)), "older entries go on");

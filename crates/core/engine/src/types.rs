@@ -3,8 +3,8 @@ use core::fmt;
 
 /// A queue pair number (24 bits).
 pub type Qpn = u32;
-/// A local or remote key. Bits 8..32 are the index, bits 0..8 the key's own tag (the part a
-/// consumer may change on a type 2 memory window).
+/// A local or remote key. Bits 8..32 are the index. Bits 0..8 are the tag, which a consumer may
+/// change on a type 2 memory window.
 pub type Key = u32;
 
 /// A global identifier: an IPv6 address, or an IPv4 address mapped into one (RoCEv2).
@@ -41,7 +41,7 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// A protection domain: keys of one never open memory of another.
+/// A protection domain: its keys never open memory of another domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PdId(pub u32);
 
@@ -75,10 +75,10 @@ impl PathMtu {
             _ => return None,
         })
     }
-    /// The largest path MTU whose packets fit an interface MTU. The largest packet is counted with
-    /// IPv6 (40), UDP (8), BTH (12), the largest extension headers (XRCETH 4 + RETH 16 + ImmDt 4,
-    /// or AtomicETH 28) and ICRC (4) = 96 bytes, so that one figure holds for every packet of
-    /// either IP version. An MTU of 1500 gives 1024, 9000 gives 4096.
+    /// The largest path MTU for an interface MTU. The overhead is that of the largest packet, 96
+    /// bytes: IPv6 (40), UDP (8), BTH (12), the largest extension headers (XRCETH 4 + RETH 16 +
+    /// ImmDt 4, or AtomicETH 28) and ICRC (4). So the result holds for every packet of either IP
+    /// version. An MTU of 1500 gives 1024, 9000 gives 4096.
     #[must_use]
     pub const fn for_interface(mtu: usize) -> PathMtu {
         let room = mtu.saturating_sub(96);
@@ -101,7 +101,7 @@ pub enum QpType {
     Ud,
     /// XRC initiator: a send queue only.
     XrcSend,
-    /// XRC target: receives into the SRQ that each packet names.
+    /// XRC target: receives into the SRQ named in each packet.
     XrcRecv,
     /// Whole Ethernet frames.
     RawPacket,
@@ -178,20 +178,20 @@ bitflags::bitflags! {
     }
 }
 
-/// What the device offers; requests beyond it are refused with the name of the attribute.
+/// Limits of the device. A request beyond a limit is refused with the name of the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Work requests a send or receive queue holds at most.
+    /// Most work requests in a send or receive queue.
     pub max_qp_wr: u32,
-    /// Scatter/gather entries a work request has at most.
+    /// Most scatter/gather entries of a work request.
     pub max_sge: u32,
-    /// Bytes of inline data at most.
+    /// Most bytes of inline data.
     pub max_inline: u32,
-    /// Completions a CQ holds at most.
+    /// Most completions in a CQ.
     pub max_cqe: u32,
-    /// Reads and atomics a responder answers at a time, at most.
+    /// Most READs and atomics that a responder answers at a time.
     pub max_rd_atomic: u8,
-    /// Work requests an SRQ holds at most.
+    /// Most work requests in an SRQ.
     pub max_srq_wr: u32,
     /// Largest message in bytes.
     pub max_msg: u32,

@@ -1,4 +1,4 @@
-//! Work requests as the API gives them, and receive work queue elements as the queues keep them.
+//! Work requests as given by the API, and receive work queue elements as stored in the queues.
 use crate::attr::AddressVector;
 use crate::cause::Cause;
 use crate::keys::FastReg;
@@ -7,7 +7,7 @@ use adverb_wire::tag_matching::{Rvh, Tmh};
 use alloc::boxed::Box;
 
 bitflags::bitflags! {
-    /// Flags of a send work request; the bits are those of `ibv_send_flags`.
+    /// Flags of a send work request, with the bits of `ibv_send_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct SendFlags: u32 {
         /// Wait for earlier reads and atomics.
@@ -18,10 +18,10 @@ bitflags::bitflags! {
         const SOLICITED = 1 << 2;
         /// The data was copied at the post.
         const INLINE = 1 << 3;
-        /// Have the checksums of a frame filled in.
+        /// Fill in the checksums of a frame.
         const IP_CSUM = 1 << 4;
-        /// Of a rendezvous that an SRQ performs ([`Rendezvous`](crate::Rendezvous)); no bit of a
-        /// consumer's.
+        /// Marks requests of a rendezvous that an SRQ performs ([`Rendezvous`](crate::Rendezvous)).
+        /// Consumers do not set this bit.
         const RENDEZVOUS = 1 << 31;
     }
 }
@@ -52,8 +52,8 @@ pub struct Remote {
 pub struct MwBind {
     /// The window's current key.
     pub mw: Key,
-    /// The key it takes (type 2: the consumer's choice of tag; type 1: the device's). Only the low
-    /// 8 bits count, as on ConnectX and rxe: the others are the window's own
+    /// The window's new key. For type 2 the consumer chooses the tag, for type 1 the device. Only
+    /// the low 8 bits count, as on ConnectX and rxe; all other bits come from the window
     /// ([`MwBind::bound_key`]).
     pub new_key: Key,
     /// The region's local key.
@@ -67,22 +67,21 @@ pub struct MwBind {
 }
 
 impl MwBind {
-    /// The window's key once it is bound.
+    /// The window's key after the bind.
     #[must_use]
     pub fn bound_key(&self) -> Key {
         self.mw & !0xff | self.new_key & 0xff
     }
 }
 
-/// What a send work request does.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SendOp {
     Send,
-    /// Immediate data: the four bytes in network order, as `u32` read in host memory order
-    /// (`__be32`).
+    /// Immediate data: four bytes in network order, read from memory as `u32` (`__be32`).
     SendImm(u32),
-    /// Send with invalidate of a key of the peer's.
+    /// Send with invalidate of a key of the peer.
     SendInv(Key),
     Write(Remote),
     WriteImm(Remote, u32),
@@ -106,7 +105,7 @@ pub enum SendOp {
     },
     LocalInv(Key),
     BindMw(MwBind),
-    /// Give a fast-registered region its pages; the host staged them with
+    /// Give pages to a fast-registered region. The host staged the pages with
     /// [`KeyTable::stage_pages`](crate::KeyTable::stage_pages).
     FastReg(FastReg),
 }
@@ -116,18 +115,18 @@ pub enum SendOp {
 pub enum Payload<'a> {
     /// Gathered from registered memory when the request is processed.
     Sges(&'a [Sge]),
-    /// Copied now.
+    /// Copied at the post.
     Inline(&'a [&'a [u8]]),
 }
 
-/// Where a UD message goes.
+/// The destination of a UD message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdDest {
     /// Address handle, resolved.
     pub av: AddressVector,
     /// Destination queue pair.
     pub qpn: Qpn,
-    /// Q_Key; with the top bit set the QP's own is used (IBTA 10.2.5).
+    /// Q_Key. If the top bit is set, the QP's own Q_Key is used (IBTA 10.2.5).
     pub qkey: u32,
 }
 
@@ -157,13 +156,13 @@ pub struct RecvWr<'a> {
     pub sges: &'a [Sge],
 }
 
-/// Scatter/gather list of a queued receive: inline up to four entries, so that the usual receive
-/// allocates nothing.
+/// Scatter/gather list of a queued receive. Up to four entries are inline, so that the usual
+/// receive allocates nothing.
 #[derive(Clone, Debug)]
 pub enum SgeList {
     /// Up to four entries.
     Short(u8, [Sge; 4]),
-    /// More.
+    /// More than four entries.
     Long(Box<[Sge]>),
 }
 
@@ -194,37 +193,37 @@ impl SgeList {
 pub struct RecvWqe {
     /// The consumer's id.
     pub wr_id: u64,
-    /// Protection domain whose keys the entries name (that of the QP, or of the SRQ).
+    /// Protection domain of the entries' keys: the domain of the QP or of the SRQ.
     pub pd: PdId,
     /// Buffers.
     pub sges: SgeList,
-    /// Of a tag matching SRQ: what the message was to it.
+    /// For a tag-matching SRQ: how the message matched.
     pub tagged: Option<Box<Tagged>>,
 }
 
-/// What a message is to a tag matching SRQ.
+/// How a message matched in a tag-matching SRQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
-    /// How it is received.
+    /// How the message is received.
     pub kind: TagKind,
-    /// Its header, if it matched.
+    /// The tag-matching header of a matched message.
     pub tmh: Tmh,
 }
 
-/// How a message of a tag matching SRQ is received.
+/// How a tag-matching SRQ receives a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagKind {
-    /// Whole: it carries no tag to match.
+    /// As a whole: the message carries no tag to match.
     NoTag,
-    /// Whole: no entry matched.
+    /// As a whole: no entry matched.
     Unexpected,
     /// Without its header, into the buffer of the entry.
     Eager,
-    /// It asks for a READ into the buffer of the entry.
+    /// The message asks for a READ into the buffer of the entry.
     Rendezvous(Rvh),
 }
 
-/// Why a post was refused. Nothing was queued for the refused request.
+/// Why a post was refused. The refused request was not queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostError {
     /// The queue is full (ENOMEM).

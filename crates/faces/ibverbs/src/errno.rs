@@ -1,4 +1,4 @@
-//! The ways a C entry point says that it failed.
+//! The ways in which a C entry point reports a failure.
 
 use core::ffi::c_int;
 
@@ -20,7 +20,7 @@ pub fn minus_one(code: c_int) -> c_int {
     -1
 }
 
-/// An errno value as the result, with `errno` set as well: callers look at either.
+/// An errno value as the result, with `errno` set as well, because callers look at either.
 pub fn code(code: c_int) -> c_int {
     set(code);
     code

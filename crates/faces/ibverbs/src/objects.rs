@@ -1,8 +1,8 @@
-//! The C objects: what stands behind the handles of [`crate::handles`].
+//! The C objects behind the handles of [`crate::handles`].
 //!
-//! The visible part of an object is the header's type. It is the program's to read (and here and
-//! there to write) at any time, so it is only touched through raw pointers. Our part is one of the
-//! types here.
+//! The visible part of an object is the type of the header. The program may read the visible part
+//! (and write some fields) at any time, so the library accesses it only through raw pointers. The
+//! library's part is a type of this module.
 use crate::abi::*;
 use crate::handles::{Handle, Kind, Says, Slab};
 use crate::verbs::builder::Builder;
@@ -18,12 +18,12 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-/// A context. Its visible part is both tables, and its handle points to the second.
+/// A context. Its visible part contains both tables, and the handle points to the second.
 pub struct ContextObj {
     pub context: Arc<Context>,
-    /// Where its objects have their numbers.
+    /// The file that numbers the context's objects.
     pub file: FileId,
-    /// `cmd_fd`, closed with it.
+    /// The descriptor `cmd_fd`, closed with the context.
     pub cmd_fd: OwnFd,
 }
 
@@ -37,21 +37,21 @@ impl Drop for ContextObj {
 pub struct PdObj {
     pub pd: Arc<Pd>,
     pub parent: Option<ParentDomain>,
-    /// Objects that hold memory of the parent domain's allocator.
+    /// Number of objects with memory of the parent domain's allocator.
     pub custom_users: AtomicUsize,
 }
 
-/// A thread domain: the program's promise that objects of it are used by one thread at a time.
-/// Nothing depends on it.
+/// A thread domain: the program's promise that one thread at a time uses its objects. The library
+/// does not rely on this promise.
 pub struct TdObj {
-    /// Parent domains that name it.
+    /// Number of parent domains with this thread domain.
     pub users: AtomicUsize,
 }
 
-/// What makes a PD a parent domain.
+/// The additional data of a parent domain.
 #[derive(Clone, Copy)]
 pub struct ParentDomain {
-    /// Its thread domain, if any.
+    /// The thread domain, if any.
     pub td: *mut ibv_td,
     pub alloc: Option<
         unsafe extern "C" fn(*mut ibv_pd, *mut c_void, libc::size_t, libc::size_t, u64) -> *mut c_void,
@@ -60,24 +60,24 @@ pub struct ParentDomain {
     pub pd_context: *mut c_void,
 }
 
-// SAFETY: the pointers are the program's; whoever calls its functions or looks up the handle
-// answers for that.
+// SAFETY: the pointers belong to the program. The code that calls the program's functions or looks
+// up the handle is responsible for their validity.
 unsafe impl Send for ParentDomain {}
 // SAFETY: as above.
 unsafe impl Sync for ParentDomain {}
 
-/// What a memory region is over.
+/// The memory of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MrKind {
     /// The program's memory.
     Plain,
     /// Device memory.
     Dm,
-    /// Nothing.
+    /// No memory.
     Null,
     /// A descriptor's memory.
     Fd,
-    /// A region taken over by its handle.
+    /// A region imported by its handle.
     Imported,
 }
 
@@ -85,13 +85,13 @@ pub enum MrKind {
 pub struct MrObj {
     pub mr: Arc<Mr>,
     pub kind: MrKind,
-    /// The DMA handle that it was registered with.
+    /// The DMA handle of the registration.
     pub _dmah: Option<InUse>,
 }
 
 /// A DMA handle.
 pub struct DmahObj {
-    /// Regions that have it.
+    /// Number of regions with this handle.
     pub users: Arc<AtomicUsize>,
 }
 
@@ -128,7 +128,7 @@ pub struct DmObj {
 /// An XRC domain.
 pub struct XrcdObj {
     pub xrcd: Arc<Xrcd>,
-    /// Device and inode of the file it was opened on.
+    /// Device and inode of the domain's file.
     pub opened_on: Option<(u64, u64)>,
 }
 
@@ -143,42 +143,42 @@ pub struct ChannelObj {
     pub channel: Arc<CompChannel>,
 }
 
-/// A buffer of `ibv_alloc_buf`; its pages go with it.
+/// A buffer of `ibv_alloc_buf`. The drop unmaps its pages.
 pub struct BufObj {
     pub pd: *mut ibv_pd,
     pub addr: *mut c_void,
     pub size: usize,
 }
 
-// SAFETY: numbers to compare with, and pages that are given back once.
+// SAFETY: the pointers are only compared, and the pages are unmapped once.
 unsafe impl Send for BufObj {}
 // SAFETY: as above.
 unsafe impl Sync for BufObj {}
 
 impl Drop for BufObj {
     fn drop(&mut self) {
-        // SAFETY: pages mapped for this buffer, which the program has given up.
+        // SAFETY: pages mapped for this buffer; the program no longer uses them.
         unsafe { libc::munmap(self.addr, self.size) };
     }
 }
 
-/// A CQ, plain or extended: the extended type begins as the plain one does.
+/// A CQ, plain or extended. The extended type begins with the plain type.
 pub struct CqObj {
     pub cq: Arc<Cq>,
-    /// Held from `start_poll` to `end_poll`, unless the program promised a single thread.
+    /// Locked from `start_poll` to `end_poll`, unless the program promised to use a single thread.
     pub poll_lock: Option<RawMutex>,
-    /// The completion the readers read.
+    /// The current completion for the readers.
     pub current: UnsafeCell<Option<Completion>>,
-    /// The program was told last that there is no (other) completion.
+    /// The last call told the program that there is no (other) completion.
     pub said_empty: UnsafeCell<bool>,
     /// Wallclock minus the node's time, in nanoseconds.
     pub wallclock_offset: i64,
-    /// The parent domain's memory of this queue, to be given back.
+    /// The parent domain's memory of this queue, to be freed with the queue.
     pub custom: Option<CustomMemory>,
 }
 
-// SAFETY: the cells are used between start and end alone, under the lock or by the one thread that
-// the program promised.
+// SAFETY: the cells are used only between start and end, under the lock, or by the single thread
+// promised by the program.
 unsafe impl Sync for CqObj {}
 
 /// A shared receive queue.
@@ -192,7 +192,7 @@ pub struct QpObj {
     pub qp: Arc<Qp>,
     /// Created with `send_ops_flags`.
     pub extended: bool,
-    /// Held from `wr_start` to `wr_complete` or `wr_abort`.
+    /// Locked from `wr_start` to `wr_complete` or `wr_abort`.
     pub wr_lock: RawMutex,
     pub builder: UnsafeCell<Builder>,
     pub custom: Option<CustomMemory>,
@@ -201,7 +201,7 @@ pub struct QpObj {
 // SAFETY: the builder is used under `wr_lock`.
 unsafe impl Sync for QpObj {}
 
-/// Memory that a parent domain's allocator gave for an object.
+/// Memory from a parent domain's allocator for an object.
 #[derive(Clone, Copy)]
 pub struct CustomMemory {
     pub pd: *mut ibv_pd,
@@ -215,11 +215,11 @@ unsafe impl Send for CustomMemory {}
 // SAFETY: as above.
 unsafe impl Sync for CustomMemory {}
 
-/// A region's part of a DMA handle.
+/// A region's use of a DMA handle.
 pub struct InUse(Arc<AtomicUsize>);
 
 impl InUse {
-    /// One more region has it.
+    /// Adds a use by a region.
     pub fn new(users: &Arc<AtomicUsize>) -> Self {
         users.fetch_add(1, Ordering::SeqCst);
         InUse(users.clone())
@@ -232,8 +232,8 @@ impl Drop for InUse {
     }
 }
 
-/// Lists the kinds: number, our part, visible part, the handle's types, what messages call it, and
-/// which of the fields `context` and `handle` the visible part has.
+/// Lists the kinds: number, library's part, visible part, types of handles, name in messages. The
+/// last column says whether the visible part has the fields `context` and `handle`.
 macro_rules! kinds {
     ($($number:literal $object:ty: $visible:ty, [$($handle:ty),*], $name:literal, { $($field:ident)* };)*) => { $(
         impl Kind for $object {
@@ -247,8 +247,8 @@ macro_rules! kinds {
             #[allow(clippy::needless_update, unused_variables, reason = "not every type has the fields")]
             unsafe fn says(visible: *const $visible) -> Says {
                 Says {
-                    // SAFETY: the caller's promise: memory of that type, whatever the program wrote
-                    // there.
+                    // SAFETY: the caller guarantees memory of this type. The program may have
+                    // written any value there.
                     $( $field: Some(unsafe { (*visible).$field }), )*
                     ..Says::default()
                 }
@@ -306,7 +306,8 @@ impl Kind for QpObj {
         &SLAB
     }
     unsafe fn says(visible: *const ibv_qp_ex) -> Says {
-        // SAFETY: the caller's promise: memory of that type, whatever the program wrote there.
+        // SAFETY: the caller guarantees memory of this type. The program may have written any value
+        // there.
         let base = unsafe { &raw const (*visible).qp_base };
         // SAFETY: as above.
         unsafe { Says { context: Some((*base).context), handle: Some((*base).handle) } }

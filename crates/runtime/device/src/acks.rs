@@ -4,7 +4,8 @@ use adverb_sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Counts events read and events acknowledged; destroying waits until they are equal (CHN-4).
+/// Counts events read and events acknowledged. Destroying an object waits until both are equal
+/// (CHN-4).
 #[derive(Debug, Default)]
 pub struct Acks {
     read: AtomicU32,
@@ -19,7 +20,7 @@ impl Acks {
     pub fn note_read(&self) {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
-    /// The program acknowledges `n` events at once. No lock unless somebody waits for it.
+    /// The program acknowledges `n` events at once. Takes the lock only if a thread waits.
     pub fn ack(&self, n: u32) {
         self.acked.fetch_add(n, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) {
@@ -32,7 +33,8 @@ impl Acks {
     pub fn outstanding(&self) -> u32 {
         self.read.load(Ordering::Relaxed).wrapping_sub(self.acked.load(Ordering::SeqCst))
     }
-    /// Waits until every event read is acknowledged; says after a second what it waits for (EXT-5).
+    /// Waits until every event read is acknowledged. After a second logs the reason of the wait
+    /// (EXT-5).
     pub fn wait_all(&self, what: impl Fn() -> String) {
         let started = Instant::now();
         self.waiting.store(true, Ordering::SeqCst);

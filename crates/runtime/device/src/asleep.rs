@@ -2,7 +2,7 @@
 //!
 //! - [`call`] reads the texts of `/proc` and the arrays of `poll` and `select`, as values.
 //! - [`judge`] decides from values whether a wake-up is lost (EXT-4).
-//! - `process` reads what the threads of this process do.
+//! - `process` reads the activity of this process's threads.
 //!
 //! The report of a lost wake-up, `adverb hunt` and `adverb run --check` share these.
 pub mod call;

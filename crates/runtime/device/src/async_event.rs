@@ -1,4 +1,4 @@
-//! Asynchronous events, and what an object needs for those about it.
+//! Asynchronous events, and the state of an object for its events.
 use crate::acks::Acks;
 use std::any::Any;
 use std::fmt::Debug;
@@ -30,13 +30,13 @@ pub enum AsyncEvent {
     GidChange = 18,
 }
 
-/// An object that asynchronous events are about.
+/// An object that can be the subject of asynchronous events.
 pub(crate) trait Subject: Any + Debug + Send + Sync {
-    /// Events about it that the program has read and acknowledged.
+    /// Counts of the object's events read and acknowledged.
     fn async_acks(&self) -> &Acks;
 }
 
-/// What an event is about, as a context keeps it until it is read.
+/// The subject of an event, kept in a context until the event is read.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Object(Arc<dyn Subject>),

@@ -1,9 +1,9 @@
-//! The capture file of a process: what crosses the link, for Wireshark.
+//! The capture file of a process: the packets on the link, for Wireshark.
 //!
-//! It is asked for with [`set`], or with the environment variable `ADVERB_CAPTURE`, before the
-//! process first opens a device. No existing file is written to: a process that finds the name
-//! taken, as the second one does that is started under it, puts its process number before the
-//! extension.
+//! A capture is requested with [`set`], or with the environment variable `ADVERB_CAPTURE`, before
+//! the process first opens a device. Existing files are never written. If the file exists, the
+//! process puts its process number before the extension. This happens to the second process started
+//! with the same variable.
 use crate::error::Error;
 use crate::started::is_started;
 use adverb_link::Capture;
@@ -17,14 +17,13 @@ pub use adverb_link::capture::make_room;
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_CAPTURE";
 
-/// What [`set`] was given.
+/// The argument of [`set`].
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Captures to a file, whatever `ADVERB_CAPTURE` says, from the first device on that the process
-/// opens.
+/// Captures to a file from the first opened device on, whatever `ADVERB_CAPTURE` says.
 ///
 /// # Errors
-/// EBUSY if a device was opened already, or a capture was chosen.
+/// EBUSY if a device was opened already, or a capture was already chosen.
 pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
     if is_started() || CHOSEN.set(path.into()).is_err() {
         return Err(Error::new(Errno::EBUSY, "a capture is chosen once, before the first device is opened"));
@@ -32,8 +31,7 @@ pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Begins the capture that was asked for. One that cannot be had is reported and does no other
-/// harm.
+/// Begins the requested capture. A failure is logged and does no other harm.
 pub(crate) fn begin() -> Option<Arc<Capture>> {
     let chosen = CHOSEN.get().cloned().or_else(|| adverb_os::chosen(VARIABLE).map(PathBuf::from));
     let Some(path) = chosen.filter(|path| !path.as_os_str().is_empty()) else {
@@ -52,7 +50,7 @@ pub(crate) fn begin() -> Option<Arc<Capture>> {
     }
 }
 
-/// A process that is traced records its packets.
+/// A traced process records its packets in the trace.
 fn traced() -> Option<Arc<Capture>> {
     if let Some(directory) = adverb_os::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
         adverb_trace::begin(Path::new(&directory));

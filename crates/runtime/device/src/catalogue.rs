@@ -1,5 +1,4 @@
-//! The catalogue of everything that is explained: the engine's causes and what the device reports
-//! beside them.
+//! The catalogue of all explanations: the engine's causes, and other reports of the device.
 //!
 //! ```
 //! let line = "adverb: warn: queue pair 0x4d: Send completes with LocProtErr (wr_id 0x0): key 0x1f04 names no memory region or window";
@@ -8,7 +7,8 @@
 //! ```
 pub use adverb_engine::catalogue::{CAUSES, Entry};
 
-/// Reports that are no cause of a completion, and so never stand in `vendor_err`: codes from 0x101.
+/// Reports that are no cause of a completion and so never stand in `vendor_err`. Their codes start
+/// at 0x101.
 pub const REPORTS: &[Entry] = &[
     Entry {
         code: 0x101,
@@ -81,7 +81,8 @@ pub fn by_code(code: u32) -> Option<&'static Entry> {
     all().find(|e| e.code == code)
 }
 
-/// What a line of the log tells of; of a flush also the first failure that it names.
+/// The entries for a line of the log. For a flush this includes the first failure named in the
+/// line.
 pub fn in_line(line: &str) -> impl Iterator<Item = &'static Entry> {
     all().filter(move |e| !e.marks.is_empty() && e.is_in(line))
 }

@@ -1,4 +1,4 @@
-//! What queue pairs count as their operations end.
+//! Counts of finished operations of queue pairs.
 use crate::error::Error;
 use crate::uses::Uses;
 use adverb_engine::Counted;
@@ -6,21 +6,21 @@ use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counters of a process at most.
+/// Most counters of a process.
 pub const MAX_COUNTERS: u32 = 1 << 16;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// What a counter counts.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterType {
     /// Operations.
     Requests,
-    /// Bytes of their messages.
+    /// Bytes of the operations' messages.
     Bytes,
 }
 
-/// The counts of one counter.
+/// The counts of a counter.
 #[derive(Debug)]
 pub(crate) struct Counts {
     counter_type: CounterType,
@@ -30,7 +30,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// At zero.
+    /// A counter at zero.
     ///
     /// # Errors
     /// ENOMEM beyond [`MAX_COUNTERS`].
@@ -41,7 +41,7 @@ impl Counts {
             failed: AtomicU64::new(0),
             uses: Uses::new("the completion counter"),
         };
-        // Its drop takes the place back, also where there was none.
+        // The drop undoes this increment, also after a refusal.
         if LIVE.fetch_add(1, Ordering::Relaxed) >= MAX_COUNTERS as usize {
             return Err(Error::new(Errno::ENOMEM, format!("{MAX_COUNTERS} completion counters are in use")));
         }
@@ -63,20 +63,20 @@ impl Drop for Counts {
     }
 }
 
-/// The counters of a queue pair, by operation; the number of one is its bit in
+/// The counters of a queue pair, by operation. The index is the operation's bit in
 /// `ibv_qp_attach_comp_cntr_op`.
 #[derive(Debug, Default)]
 pub(crate) struct Attached([Option<Arc<Counts>>; Attached::OPS]);
 
 impl Attached {
-    /// Operations there are.
+    /// Number of operations.
     const OPS: usize = 6;
-    /// Their bits.
+    /// The bits of all operations.
     pub(crate) const ALL: u32 = (1 << Self::OPS) - 1;
-    /// Those of the peer's that need no packet on one host otherwise.
+    /// Operations of the peer that need no packet within a host.
     const REMOTE: u32 = 1 << 3 | 1 << 5;
 
-    /// Attaches a counter to operations; EBUSY if one of them has one.
+    /// Attaches a counter to operations; EBUSY if any of these has a counter already.
     pub(crate) fn attach(&mut self, counter: &Arc<Counts>, ops: u32) -> Result<(), Error> {
         if ops == 0 || ops & !Self::ALL != 0 {
             let errno = if ops == 0 { Errno::EINVAL } else { Errno::ENOTSUP };
@@ -97,15 +97,16 @@ impl Attached {
         }
         Ok(())
     }
-    /// The operations that are counted, as bits.
+    /// The counted operations as bits.
     fn ops(&self) -> u32 {
         self.0.iter().enumerate().filter(|(_, c)| c.is_some()).fold(0, |ops, (op, _)| ops | 1 << op)
     }
-    /// Are operations of the peer's counted? Then it may not perform them by itself.
+    /// Are operations of the peer counted? Then the peer may not perform them itself in this
+    /// process's memory.
     pub(crate) fn counts_remote(&self) -> bool {
         self.ops() & Self::REMOTE != 0
     }
-    /// Counts what has ended.
+    /// Counts finished operations.
     pub(crate) fn add(&self, counted: &[Counted]) {
         for one in counted {
             if let Some(counter) = &self.0[one.op as usize] {

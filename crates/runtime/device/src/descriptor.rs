@@ -1,9 +1,10 @@
-//! The descriptor of an event queue, as programs see it: a pipe with a byte for each event.
+//! The descriptor of an event queue for programs: a pipe that contains one byte for each event.
 //!
-//! Files of uverbs are readable while an event waits and never writable; an `eventfd` always says
-//! that it can be written to. Programs get the read end, so `poll`, `select` and `epoll`, level and
-//! edge, answer as for uverbs, and `O_ASYNC` sends its signal. The flags they set are theirs alone:
-//! the device gives and takes at a descriptor of its own, which never blocks.
+//! Files of uverbs are readable while an event waits, and never writable. An `eventfd` always
+//! reports that it is writable. Programs get the read end of the pipe. So `poll`, `select` and
+//! `epoll`, level- and edge-triggered, answer as for uverbs, and `O_ASYNC` sends its signal. The
+//! program's flags affect only the program's descriptor: the device gives and takes bytes at its
+//! own descriptor, which never blocks.
 mod spare;
 
 use crate::event_list::Tokens;
@@ -16,40 +17,41 @@ use spare::Spare;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Room for more than 4096 events at any time; a program with thousands of channels stays within
-/// what the kernel lets a user have in pipes.
+/// Room for more than 4096 events at any time. A program with thousands of channels stays within
+/// the kernel's limit for pipes of a user.
 const ROOM: i32 = 8192;
 
-/// Tokens as bytes in a pipe. All but [`Descriptor::program`] is called under the queue's lock.
+/// Tokens as bytes in a pipe. All functions except [`Descriptor::program`] are called under the
+/// queue's lock.
 #[derive(Debug)]
 pub struct Descriptor {
-    /// The program's.
+    /// The program's descriptor.
     program: OwnFd,
-    /// Ours, to write to. As a rule it is open for reading, too: then nobody is sent SIGPIPE, even
-    /// if the program has closed its own.
+    /// The device's descriptor for writing. Usually it is open for reading too, so that no SIGPIPE
+    /// is sent even if the program has closed its own descriptor.
     own: OwnFd,
-    /// To read from, where `own` cannot be. It blocks or not as the program wants it.
+    /// For reading, if `own` is write-only. This descriptor shares the program's blocking mode.
     second: Option<OwnFd>,
-    /// Events that the pipe has no room for. They are the first to be taken, so it is empty only if
-    /// there is none.
+    /// Events for which the pipe has no room. They are taken first, so the pipe is empty only if
+    /// there is no event.
     owed: AtomicUsize,
 }
 
 impl Descriptor {
-    /// Without a token. What the program gets blocks and is closed on exec.
+    /// A descriptor without a token. The program's descriptor blocks and is closed on exec.
     ///
     /// # Errors
-    /// No descriptors.
+    /// No descriptors are left.
     pub fn new() -> nix::Result<Self> {
         Descriptor::of_spare().map_or_else(|| Descriptor::of(open_both), Ok)
     }
 
-    /// Makes the pipe of a later descriptor, if one is missing: for a thread that waits. `false`:
-    /// there is nothing to make.
+    /// Makes the pipe of a later descriptor, if a pipe is missing. For a thread that waits.
+    /// `false`: no pipe is missing.
     pub(crate) fn prepare() -> bool {
         spare::prepare(|| {
             let Descriptor { program, own, second, .. } = Descriptor::of(open_both)?;
-            // Without `/proc` two descriptors would have to be kept.
+            // Without `/proc` a spare would need two descriptors of the device.
             if second.is_some() {
                 return Err(Errno::ENOENT);
             }
@@ -58,15 +60,15 @@ impl Descriptor {
         })
     }
 
-    /// One whose pipe was made in advance.
+    /// A descriptor with a pipe made in advance.
     fn of_spare() -> Option<Self> {
         let Spare { reads, own } = spare::take()?;
         let program = reads.get()?.try_clone_to_owned().ok()?;
         Some(Descriptor { program: program.into(), own, second: None, owed: AtomicUsize::new(0) })
     }
 
-    /// `both` opens a pipe again, for reading and writing; where it cannot, as without `/proc`, two
-    /// descriptors serve.
+    /// `both` opens a pipe again, for reading and writing. If this fails, as without `/proc`, two
+    /// descriptors are used.
     fn of(both: impl FnOnce(&OwnedFd) -> nix::Result<OwnedFd>) -> nix::Result<Self> {
         let (program, writes) = pipe2(OFlag::O_CLOEXEC)?;
         let (own, second) = match both(&program) {
@@ -77,38 +79,38 @@ impl Descriptor {
                 (writes, Some(reads.map_err(errno)?))
             }
         };
-        // Only what the user's pipes may hold together grows if this fails.
+        // If this fails, the user's pipes only use up more of the kernel's limit.
         let _ = fcntl(&own, FcntlArg::F_SETPIPE_SZ(ROOM));
         let (program, own, second) = (program.into(), OwnFd::aside(own), second.map(OwnFd::aside));
         let new = Descriptor { program, own, second, owed: AtomicUsize::new(0) };
-        // The pipe keeps the page of its first byte: to give one takes no memory from now on, and
-        // cannot fail.
+        // The pipe keeps the page of its first byte. So giving a byte needs no memory from now on
+        // and cannot fail.
         new.give();
         new.take();
         Ok(new)
     }
 
-    /// What the program has.
+    /// The program's descriptor.
     #[must_use]
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.unchecked()
     }
 
-    /// The inode number of the pipe: duplicates of the program's descriptor have the same.
+    /// The inode number of the pipe. Duplicates of the program's descriptor have the same number.
     #[must_use]
     pub fn inode(&self) -> Option<u64> {
         nix::sys::stat::fstat(self.own.get()?).ok().map(|found| found.st_ino)
     }
 
-    /// What a thread of ours waits on, whatever the program did to its own; `None` if the program
-    /// has closed it.
+    /// The descriptor on which a thread of the library waits, independent of the program's changes
+    /// to its own descriptor. `None` if the program has closed it.
     #[must_use]
     pub fn waits(&self) -> Option<BorrowedFd<'_>> {
         self.second.as_ref().unwrap_or(&self.own).get_lately()
     }
 }
 
-/// Opens the pipe once more, for reading and writing.
+/// Opens the pipe again, for reading and writing.
 fn open_both(reads: &OwnedFd) -> nix::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", reads.as_raw_fd());
     open(path.as_str(), OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC, Mode::empty())
@@ -120,7 +122,8 @@ fn errno(e: std::io::Error) -> Errno {
 
 impl Tokens for Descriptor {
     fn give(&self) {
-        // A program that has closed all its descriptors may have a file of its own there by now.
+        // A program that has closed all its descriptors may have its own file under this number by
+        // now.
         if self.own.get_lately().is_some_and(|fd| !adverb_os::add_byte(fd)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn a_pipe_made_in_advance_is_like_any_other() {
         let first = Descriptor::new().unwrap();
-        // Other tests may take the pipe. Whoever finds none wants one more.
+        // Other tests may take the pipe. A failed take raises the number of wanted pipes.
         let spare = loop {
             if let Some(spare) = Descriptor::of_spare() {
                 break spare;
@@ -185,7 +188,8 @@ mod tests {
             assert_eq!(says(&d), PollFlags::POLLIN);
             d.take();
             assert_eq!(says(&d), PollFlags::empty());
-            // A program that reads it takes no event, and nothing waits for what it took.
+            // A program that reads the descriptor takes no event, and no thread waits for the taken
+            // byte.
             d.give();
             nix::unistd::read(d.program(), &mut [0; 8]).unwrap();
             d.take();
@@ -207,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Were there no reader but the program, the kernel would send SIGPIPE, which ends the process.
+    /// With the program as the only reader, the kernel would send SIGPIPE, which ends the process.
     #[test]
     fn a_program_that_closes_its_descriptor_ends_nothing() {
         for mut d in both_kinds() {

@@ -3,7 +3,7 @@ use adverb_engine::{AttrError, Cause, OutOfMemory, PostError};
 use nix::errno::Errno;
 use std::fmt;
 
-/// A failed call: the errno that rdma-core users expect, and why.
+/// A failed call: the errno expected by users of rdma-core, and the reason.
 #[derive(Clone, Debug)]
 pub struct Error {
     errno: Errno,
@@ -17,7 +17,7 @@ pub enum Why {
     Cause(Cause),
     /// Attributes refused by `ibv_modify_qp`.
     Attr(AttrError),
-    /// Anything else, in words.
+    /// Another reason, in words.
     Text(String),
 }
 
@@ -26,7 +26,7 @@ impl Error {
     pub fn new(errno: Errno, why: impl Into<String>) -> Self {
         Error { errno, why: Why::Text(why.into()) }
     }
-    /// EINVAL naming the argument and the rule it breaks.
+    /// EINVAL naming the argument and the broken rule.
     pub fn invalid(what: impl fmt::Display, rule: impl fmt::Display) -> Self {
         Error::new(Errno::EINVAL, format!("{what}: {rule}"))
     }
@@ -34,7 +34,7 @@ impl Error {
     pub fn busy(what: &str, users: usize) -> Self {
         Error::new(Errno::EBUSY, format!("{what} is still used by {users} object(s)"))
     }
-    /// EOPNOTSUPP for something the device does not offer.
+    /// EOPNOTSUPP for a feature that the device does not have.
     pub fn unsupported(what: impl Into<String>) -> Self {
         Error::new(Errno::EOPNOTSUPP, what)
     }

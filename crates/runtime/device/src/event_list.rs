@@ -3,16 +3,16 @@ use crate::ranks;
 use crate::sync::Ranked;
 use std::collections::VecDeque;
 
-/// What a thread that waits for events looks at: a count with one token for each event.
+/// A count with one token for each event. Threads that wait for events watch this count.
 pub trait Tokens {
-    /// One more event.
+    /// Adds a token.
     fn give(&self);
-    /// One less.
+    /// Removes a token.
     fn take(&self);
 }
 
-/// Events in order, with as many tokens whenever the lock is free. No descriptor of its own, so
-/// that a model checker can explore it (CQN-12, `make loom`).
+/// Events in order. Whenever the lock is free, there are as many tokens as events. The list has no
+/// descriptor of its own, so that a model checker can explore it (CQN-12, `make loom`).
 #[derive(Debug)]
 pub struct EventList<T, K> {
     pub tokens: K,
@@ -29,8 +29,8 @@ impl<T, K: Tokens> EventList<T, K> {
         queue.push_back(event);
         self.tokens.give();
     }
-    /// Takes the oldest event, if any. `read` sees it under the lock: a [`EventList::remove`]
-    /// either finds the event or comes after `read` (CHN-4).
+    /// Takes the oldest event, if any. `read` sees the event under the lock: a
+    /// [`EventList::remove`] either finds the event or comes after `read` (CHN-4).
     pub fn try_pop(&self, read: impl FnOnce(&T)) -> Option<T> {
         let mut queue = self.queue.lock();
         let event = queue.pop_front()?;
@@ -38,12 +38,12 @@ impl<T, K: Tokens> EventList<T, K> {
         read(&event);
         Some(event)
     }
-    /// Gives or takes a token that stands for no event.
+    /// Gives or takes a token without an event.
     pub fn with_tokens<R>(&self, change: impl FnOnce(&K) -> R) -> R {
         let _queue = self.queue.lock();
         change(&self.tokens)
     }
-    /// Removes the events that match; they are never returned (CHN-5). Answers how many.
+    /// Removes the matching events, which are never returned (CHN-5). Answers their number.
     pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {
         let mut queue = self.queue.lock();
         let before = queue.len();

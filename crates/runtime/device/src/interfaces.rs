@@ -1,4 +1,4 @@
-//! The machine's network interfaces, as far as a device needs them.
+//! The machine's network interfaces, with the properties that a device needs.
 use adverb_os::Detection;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The speed of the loopback interface in Mbit/s: 4x EDR.
 const LOOPBACK_SPEED: u32 = 100_000;
-/// The speed of another interface whose driver reports none.
+/// The speed of another interface, if its driver reports none.
 const UNKNOWN_SPEED: u32 = 10_000;
 
 /// An interface.
@@ -19,28 +19,28 @@ pub struct Interface {
     pub index: u32,
     /// MTU in bytes.
     pub mtu: usize,
-    /// Hardware address, zero if it has none.
+    /// Hardware address, or zero.
     pub mac: [u8; 6],
-    /// The loopback interface.
+    /// Is this the loopback interface?
     pub loopback: bool,
-    /// Speed in Mbit/s: `speed_of` says what it is.
+    /// Speed in Mbit/s; see `speed_of`.
     pub speed: u32,
-    /// It is up and has a carrier.
+    /// Is the interface up, with a carrier?
     pub up: bool,
-    /// Addresses: IPv6 link-local first, then IPv4, then the other IPv6 addresses (the order of the
-    /// GID table).
+    /// Addresses in the order of the GID table: IPv6 link-local first, then IPv4, then other IPv6
+    /// addresses.
     pub addresses: Vec<IpAddr>,
 }
 
 impl Interface {
-    /// Is it up, with an address?
+    /// Is the interface up, with an address?
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.up && !self.addresses.is_empty()
     }
 }
 
-/// All usable interfaces, those that leave the machine first, loopback last.
+/// All usable interfaces: first interfaces that leave the machine, loopback last.
 ///
 /// # Errors
 /// The errno of `getifaddrs`.
@@ -52,8 +52,8 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
 
 /// All interfaces, in the same order.
 ///
-/// An address for which IPv6 duplicate address detection is under way is listed: what needs the
-/// address waits for it (`Context::resolve`). An address that another host has is not listed.
+/// An address under IPv6 duplicate address detection is listed, and its users wait
+/// (`Context::resolve`). An address that another host has is not listed.
 ///
 /// # Errors
 /// The errno of `getifaddrs`.
@@ -64,7 +64,7 @@ pub fn all() -> nix::Result<Vec<Interface>> {
     let is_duplicate = |on: u32, ip: Ipv6Addr| unusable.contains(&(on, ip, Detection::Duplicate));
     for entry in getifaddrs()? {
         let Some(address) = entry.address else { continue };
-        // An IPv4 address may carry a label, "eth0:1"; no interface has a colon in its own name.
+        // An IPv4 address may carry a label, "eth0:1". No interface name contains a colon.
         let name = entry.interface_name.split(':').next().unwrap_or_default();
         let slot = match found.iter().position(|i| i.name == name) {
             Some(p) => &mut found[p],
@@ -136,12 +136,12 @@ fn describe(name: &str, flags: InterfaceFlags, mtus: &BTreeMap<u32, usize>) -> I
     }
 }
 
-/// The speed of an interface in Mbit/s. `reported`: what its driver says in
+/// The speed of an interface in Mbit/s. `reported` is the driver's value from
 /// `/sys/class/net/NAME/speed`.
 ///
-/// Programs choose their protocols by the speed. Loopback reports none, and what it carries goes
-/// through shared memory: it counts as 100 Gbit/s. A driver that knows no speed says nothing or -1;
-/// such an interface counts as 10 Gbit/s, which is what the kernel says of a veth.
+/// Programs choose their protocols by the speed. Loopback reports none, and its data goes through
+/// shared memory, so loopback counts as 100 Gbit/s. A driver that knows no speed reports nothing or
+/// -1. Such an interface counts as 10 Gbit/s, as the kernel reports for a veth.
 fn speed_of(reported: Option<i64>, loopback: bool) -> u32 {
     let known = reported.and_then(|mbit| u32::try_from(mbit).ok()).filter(|mbit| *mbit > 0);
     known.unwrap_or(if loopback { LOOPBACK_SPEED } else { UNKNOWN_SPEED })

@@ -1,9 +1,9 @@
-//! A software RDMA device wholly in user space.
+//! A software RDMA device entirely in user space.
 //!
-//! [`device::list`] finds one device for each usable network interface; a [`Context`] of it makes
-//! the objects of verbs. All contexts of a process share one [`Node`](node::Node): the sockets, the
-//! queue pairs by number, the keys and the progress of it all. The C faces (`libibverbs.so.1`) and
-//! the command stand on this crate.
+//! [`device::list`] finds a device for each usable network interface. A [`Context`] of a device
+//! makes the objects of verbs. All contexts of a process share a [`Node`](node::Node): the sockets,
+//! the queue pairs by number, the keys and the progress. The C faces (`libibverbs.so.1`) and the
+//! command use this crate.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Memory that keys may open, and that stays as long as one does.
+//! Memory that keys may open, and that stays as long as a key opens it.
 use crate::error::Error;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, Range};
@@ -7,16 +7,17 @@ use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A DMA-BUF was registered in this process.
+/// Set when a DMA-BUF was registered in this process.
 static DMA_BUF: AtomicBool = AtomicBool::new(false);
 
-/// May memory of the device's own be a DMA-BUF, which the kernel does not copy to other processes?
+/// May memory of the device be a DMA-BUF? The kernel does not copy a DMA-BUF to other processes.
 pub(crate) fn dma_buf_was_registered() -> bool {
     DMA_BUF.load(Ordering::Acquire)
 }
 
-/// A piece of this process's memory, cheap to clone: pages of our own, or bytes that the program
-/// vouches for. Whoever opens it to keys keeps a clone, so that pages of our own outlive every key.
+/// A range of this process's memory, cheap to clone: pages of the library, or bytes guaranteed by
+/// the program. Code that opens the memory to keys keeps a clone, so that the library's pages
+/// outlive every key.
 #[derive(Clone, Debug)]
 pub struct Mapping(Kind);
 
@@ -28,7 +29,7 @@ enum Kind {
         addr: u64,
         len: u64,
     },
-    /// Pieces side by side.
+    /// Pieces side by side in the address space.
     Joined {
         addr: u64,
         len: u64,
@@ -37,7 +38,7 @@ enum Kind {
 }
 
 impl Mapping {
-    /// Zeroed pages of our own, at least `len` bytes.
+    /// Zeroed pages of the library, at least `len` bytes.
     ///
     /// # Errors
     /// ENOMEM.
@@ -48,7 +49,7 @@ impl Mapping {
         Ok(Mapping::pages(Arc::new(pages)))
     }
 
-    /// Pages of our own.
+    /// Pages of the library.
     #[must_use]
     pub fn pages(pages: Arc<Pages>) -> Self {
         Mapping(Kind::Pages(pages))
@@ -63,20 +64,20 @@ impl Mapping {
         Mapping(Kind::Fd(Arc::new(pages)))
     }
 
-    /// `len` bytes of the program's at `addr`.
+    /// `len` bytes of the program at `addr`.
     ///
     /// # Safety
-    /// The bytes stay mapped, readable and writable, until every registration of them has ended;
-    /// the device and peers may read and write them at any time meanwhile.
+    /// The bytes stay mapped, readable and writable, until all their registrations have ended. The
+    /// device and peers may read and write them at any time until then.
     #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
     #[must_use]
     pub unsafe fn vouched(addr: u64, len: u64) -> Self {
         Mapping(Kind::Vouched { addr, len })
     }
 
-    /// Pieces that lie side by side in the address space, as one: each is a mapping, an offset in
-    /// it and a length. `None` if there are none, one leaves its mapping, or they are not
-    /// contiguous.
+    /// Joins pieces side by side in the address space. Each piece is a mapping, an offset in the
+    /// mapping and a length. `None` if there is no piece, if a piece leaves its mapping, or if the
+    /// pieces are not contiguous.
     #[must_use]
     pub fn joined(pieces: &[(Mapping, u64, u64)]) -> Option<Self> {
         let (first, offset, _) = pieces.first()?;
@@ -112,13 +113,13 @@ impl Mapping {
         }
     }
 
-    /// No bytes?
+    /// Is the mapping empty?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How its bytes are reached: what the program vouches for may go all the same.
+    /// How the bytes are reached. Memory guaranteed by the program may still go.
     pub(crate) fn kind(&self) -> RangeKind {
         match &self.0 {
             Kind::Pages(pages) => pages.range_kind(),
@@ -131,7 +132,7 @@ impl Mapping {
         }
     }
 
-    /// Where the byte at an address of it is in the file that peers map, if it lies there.
+    /// File offset of the byte at an address, in the file that peers map. `None` for other memory.
     pub(crate) fn file_offset(&self, addr: u64) -> Option<u64> {
         match &self.0 {
             Kind::Pages(pages) => Some(pages.offset()? + addr.checked_sub(pages.addr())?),
@@ -139,7 +140,7 @@ impl Mapping {
         }
     }
 
-    /// Can neither the kernel nor a peer copy to and from it?
+    /// Is the memory a DMA-BUF, to and from which neither the kernel nor a peer can copy?
     pub(crate) fn is_dma_buf(&self) -> bool {
         matches!(&self.0, Kind::Fd(pages) if pages.is_dma_buf())
     }
@@ -168,8 +169,8 @@ impl Mapping {
         self.range(offset, to.len()).is_some_and(|r| HostMemory.read(r, to).is_ok())
     }
 
-    /// Changes the eight bytes at `offset` as the device's atomics do, and answers what they were,
-    /// in host order; `None` if they leave the memory or their address is no multiple of 8.
+    /// Changes the eight bytes at `offset` like the device's atomics, and answers the old value in
+    /// host order. `None` if the bytes leave the memory or their address is no multiple of 8.
     #[must_use]
     pub fn atomic_at(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         self.range(offset, 8).and_then(|r| HostMemory.atomic(r, op).ok())

@@ -1,12 +1,12 @@
-//! Which of this process's memory peers may map, as the environment asks for it.
+//! The memory of this process that peers may map, as chosen by the environment.
 use crate::error::Error;
 use adverb_memory::{Pages, SharedFile};
 use nix::errno::Errno;
 
-/// May page-aligned allocations of the program lie where peers map them (`ADVERB_ADOPT`)?
+/// May page-aligned allocations of the program lie in memory that peers map (`ADVERB_ADOPT`)?
 ///
 /// # Errors
-/// EINVAL for anything but `on` and `off`.
+/// EINVAL for values other than `on` and `off`.
 fn sharing_choice() -> Result<bool, Error> {
     match std::env::var("ADVERB_ADOPT").as_deref() {
         Err(_) | Ok("" | "on") => Ok(true),
@@ -15,12 +15,11 @@ fn sharing_choice() -> Result<bool, Error> {
     }
 }
 
-/// Has the program's page-aligned allocations shared from now on. Called as soon as a program shows
-/// that it wants a device: most allocate their buffers before they open one.
+/// Shares the program's page-aligned allocations from now on. Called as soon as a program shows
+/// interest in a device, because most programs allocate their buffers before they open a device.
 ///
 /// # Errors
-/// EINVAL for an environment that says something else than it may. Where the kernel refuses,
-/// nothing is shared.
+/// EINVAL for an invalid value in the environment. If the kernel refuses, no memory is shared.
 pub fn share_allocations() -> Result<(), Error> {
     let on = sharing_choice()?;
     match SharedFile::of_process() {
@@ -30,7 +29,7 @@ pub fn share_allocations() -> Result<(), Error> {
     Ok(())
 }
 
-/// Pages that peers may map; private ones where the kernel has none to share.
+/// Pages that peers may map; private pages if the kernel has none to share.
 ///
 /// # Errors
 /// ENOMEM and the like.

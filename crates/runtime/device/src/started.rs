@@ -1,9 +1,9 @@
-//! Whether this process has a node: what is chosen once for a process is chosen before.
+//! Does this process have a node? Process-wide choices have to be made before.
 use adverb_memory::Life;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The process that has one, plus one; the child of a fork has none yet. No lock: it must not meet
-/// one that is held.
+/// The process with a node, plus one. The child of a fork has no node yet. No lock, because a child
+/// must not meet a locked lock.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
 fn mark_of(life: Life) -> u64 {
@@ -15,7 +15,7 @@ pub(crate) fn set_started(life: Life) {
     STARTED.store(mark_of(life), Ordering::SeqCst);
 }
 
-/// Has this process (not its parent) a node?
+/// Does this process (not its parent) have a node?
 pub(crate) fn is_started() -> bool {
     STARTED.load(Ordering::SeqCst) == mark_of(Life::current())
 }

@@ -1,5 +1,5 @@
-//! The lock and the atomics of the code that a model checker explores: those of adverb-sync and the
-//! standard library, but loom's in the tests of `make loom`.
+//! The lock and the atomics of the code that a model checker explores. They come from adverb-sync
+//! and the standard library, and in the tests of `make loom` from loom.
 #[cfg(not(all(test, loom)))]
 pub use adverb_sync::Ranked;
 #[cfg(not(all(test, loom)))]

@@ -1,8 +1,8 @@
-//! Who still uses an object: what `EBUSY` is decided on.
+//! Uses of an object, which decide about `EBUSY`.
 use crate::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the users of an object. Explicit, because references of threads that are just passing do
+/// Counts the users of an object. The count is explicit, because references of passing threads do
 /// not count.
 #[derive(Debug)]
 pub struct Uses {
@@ -20,7 +20,7 @@ impl Uses {
     pub(crate) fn remove(&self) {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
-    /// EBUSY unless nobody uses it.
+    /// EBUSY if the object is in use.
     pub(crate) fn check_unused(&self) -> Result<(), Error> {
         match self.count.load(Ordering::SeqCst) {
             0 => Ok(()),

@@ -10,7 +10,7 @@ pub use rules::check_modify;
 mod tests;
 
 bitflags::bitflags! {
-    /// Which fields of a [`QpAttr`] a modify carries; the bits are those of `ibv_qp_attr_mask`.
+    /// The fields of a [`QpAttr`] that a modify carries, with the bits of `ibv_qp_attr_mask`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct AttrMask: u32 {
         /// `IBV_QP_STATE`.
@@ -60,7 +60,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A resolved address vector: where packets of a QP or an address handle go.
+/// A resolved address vector: the destination of a QP's or an address handle's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AddressVector {
     /// Source GID (the local address behind `sgid_index`).
@@ -106,7 +106,7 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
-/// The attributes of a queue pair. Codes (timeout, RNR timer) are kept as the API gives them.
+/// The attributes of a queue pair. Codes (timeout, RNR timer) are stored as given by the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct QpAttr {
@@ -180,21 +180,21 @@ impl Default for QpAttr {
 pub enum AttrError {
     /// The transition does not exist.
     BadTransition {
-        /// State it is in.
+        /// Current state.
         from: QpState,
-        /// State asked for.
+        /// Requested state.
         to: QpState,
     },
     /// `IBV_QP_CUR_STATE` does not match.
     NotInState {
-        /// State claimed.
+        /// Claimed state.
         claimed: QpState,
-        /// State it is in.
+        /// Current state.
         actual: QpState,
     },
-    /// Attributes this transition needs on this QP type are missing.
+    /// Attributes are missing that this transition needs on this QP type.
     Missing {
-        /// The missing ones.
+        /// The missing attributes.
         attrs: AttrMask,
         /// Transition.
         from: QpState,
@@ -203,7 +203,7 @@ pub enum AttrError {
     },
     /// Attributes that may not be given on this transition.
     NotAllowed {
-        /// The surplus ones.
+        /// The surplus attributes.
         attrs: AttrMask,
         /// Transition.
         from: QpState,

@@ -1,6 +1,7 @@
-//! Attributes whose field is narrower than the byte that programs set.
+//! Attributes with a field narrower than the byte set by programs.
 //!
-//! mlx5 keeps the low bits of such a field, and programs lean on it; so does this queue pair.
+//! mlx5 keeps the low bits of such a field, and programs rely on this. So this queue pair does the
+//! same.
 use super::{AttrMask, QpAttr};
 use core::fmt;
 
@@ -35,7 +36,7 @@ impl Narrow {
         }
     }
 
-    /// Bits that the field has.
+    /// Width of the field in bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -45,7 +46,7 @@ impl Narrow {
         }
     }
 
-    /// What the field keeps of a value.
+    /// The part of a value that the field keeps.
     #[must_use]
     pub const fn keeps(self, value: u8) -> u8 {
         value & ((1 << self.bits()) - 1)
@@ -69,7 +70,7 @@ impl fmt::Display for Cut {
     }
 }
 
-/// Cuts a value to its field; `told` hears of it if the value changes.
+/// Cuts a value to its field; calls `told` if the value changes.
 pub fn cut(field: Narrow, value: &mut u8, told: &mut dyn FnMut(Cut)) {
     let given = core::mem::replace(value, field.keeps(*value));
     if *value != given {
@@ -78,7 +79,7 @@ pub fn cut(field: Narrow, value: &mut u8, told: &mut dyn FnMut(Cut)) {
 }
 
 impl QpAttr {
-    /// Cuts the fields that `mask` names.
+    /// Cuts the fields in `mask`.
     pub fn narrow(&mut self, mask: AttrMask, told: &mut dyn FnMut(Cut)) {
         let mut on = |bit, field, value: &mut u8| {
             if mask.contains(bit) {

@@ -1,4 +1,4 @@
-//! The table of `ibv_modify_qp(3)`: which attributes each transition needs and takes, for each QP
+//! The table of `ibv_modify_qp(3)`: needed and allowed attributes of each transition, for each QP
 //! type.
 use super::{AddressVector, AttrError, AttrMask, QpAttr};
 use crate::types::{Limits, QpState, QpType};
@@ -35,8 +35,8 @@ const fn all<const N: usize>(masks: [AttrMask; N]) -> AttrMask {
     AttrMask::from_bits_truncate(bits)
 }
 
-/// One transition: for each type it exists for, the attributes it needs and those it takes besides
-/// (and besides STATE). Types that share both stand in one entry.
+/// One transition. For each QP type: the needed attributes, and the attributes allowed besides (and
+/// besides STATE). Types with the same rules share an entry.
 struct Row {
     from: QpState,
     to: QpState,
@@ -50,20 +50,20 @@ const XS: QpType = QpType::XrcSend;
 const XR: QpType = QpType::XrcRecv;
 const RAW: QpType = QpType::RawPacket;
 
-/// Attributes that may change with the connection up, on every connected type.
+/// Attributes that may change while the connection is up, on every connected type.
 const LIVE: AttrMask = all([CUR, ALT, ACCESS, MIG]);
 const LIVE_RNR: AttrMask = all([LIVE, MIN_RNR]);
 const CONNECT: AttrMask = all([AV, MTU, DEST, RQ_PSN]);
 const RESPOND: AttrMask = all([CONNECT, DEST_RD, MIN_RNR]);
 const REQUEST: AttrMask = all([TIMEOUT, RETRY, RNR, SQ_PSN, RD]);
-/// What SQD → SQD may change on every connected type.
+/// Attributes that SQD → SQD may change on every connected type.
 const DRAINED: AttrMask = all([AV, ALT, ACCESS, PKEY, MIG]);
 
-/// IBTA 11.2.5.2 and `ibv_modify_qp(3)`, with the XRC halves as Linux has them. RESET and ERR can
-/// be entered from everywhere with STATE alone and are not listed.
+/// IBTA 11.2.5.2 and `ibv_modify_qp(3)`, with the XRC halves as in Linux. RESET and ERR can be
+/// entered from every state with STATE alone, and are not listed.
 ///
-/// Not taken anywhere: CAP (the queues' sizes are fixed, as on ConnectX) and RATE_LIMIT (Linux's
-/// table has it for raw packet QPs only).
+/// No transition takes CAP (the queues' sizes are fixed, as on ConnectX) or RATE_LIMIT (in Linux
+/// only for raw packet QPs).
 const TABLE: &[Row] = &[
     Row {
         from: Reset,
@@ -146,8 +146,8 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// The attributes a transition needs and those it takes besides, or `None` if there is no such
-/// transition.
+/// The needed and the additionally allowed attributes of a transition, or `None` if the transition
+/// does not exist.
 fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMask)> {
     if matches!(to, Reset | Error) {
         return Some((NONE, NONE));
@@ -157,15 +157,15 @@ fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMa
     Some((*needed, *taken))
 }
 
-/// Checks a modify against the state machine and the device's limits and answers the state the QP
-/// will be in. Changes nothing. Without `STATE` the QP stays where it is, by the rules of that
-/// "transition" (as Linux does).
+/// Checks a modify against the state machine and the device's limits, and answers the new state of
+/// the QP. Changes nothing. Without `STATE` the QP keeps its state, by the rules of a transition to
+/// the same state (as in Linux).
 ///
 /// Hardware keeps the low bits of PSNs, the destination QPN, the flow label and the narrow fields
 /// ([`Narrow`](super::Narrow)). So these are not checked, and the queue pair cuts them.
 ///
 /// # Errors
-/// The first rule broken: `CUR_STATE`, the transition, missing attributes, surplus attributes,
+/// The first broken rule: `CUR_STATE`, the transition, missing attributes, surplus attributes,
 /// values.
 pub fn check_modify(
     qp_type: QpType,

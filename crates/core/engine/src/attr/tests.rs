@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits {
     gids: 4,
 };
 
-/// Attributes whose values break no rule.
+/// Attributes with values that break no rule.
 fn good(from: QpState, to: QpState) -> QpAttr {
     let av = AddressVector { is_global: true, port_num: 1, sgid_index: 3, ..AddressVector::default() };
     QpAttr {
@@ -48,7 +48,7 @@ fn mask(names: &str) -> AttrMask {
     names.split_whitespace().map(|n| AttrMask::from_name(n).unwrap_or_else(|| panic!("{n}"))).collect()
 }
 
-/// The manual's tables, written out a second time by QP type: (from, to, needed, taken besides).
+/// The manual's tables, written a second time by QP type: (from, to, needed, allowed besides).
 fn expected(ty: QpType) -> Vec<(QpState, QpState, AttrMask, AttrMask)> {
     use QpState::*;
     let text: &[(QpState, QpState, &str, &str)] = match ty {
@@ -232,8 +232,8 @@ fn cur_state_must_be_true() {
     assert_eq!(got, Ok(QpState::Rts));
 }
 
-/// Values one beyond their rule: refused by name where the attribute is in the mask, not looked at
-/// where it is not.
+/// Values just beyond their rule: refused by name if the attribute is in the mask, ignored
+/// otherwise.
 #[test]
 fn values() {
     use QpState::{Init, Reset, Rtr, Rts};
@@ -269,7 +269,7 @@ fn values() {
     }
 }
 
-/// Each value of a byte is taken, and keeps the bits of its field (OBJ-8).
+/// Each value of a byte is accepted, and keeps the bits of its field (OBJ-8).
 #[test]
 fn narrow_fields_keep_their_low_bits() {
     let all = AttrMask::all();
@@ -294,7 +294,7 @@ fn narrow_fields_keep_their_low_bits() {
         let lost = [value & 31, value & 31, value & 31, value & 7, value & 7, value & 15, value & 15];
         assert_eq!(cuts.len(), lost.iter().filter(|kept| **kept != value).count(), "{value}");
         assert!(cuts.iter().all(|cut| cut.given == value));
-        // What the mask does not name stays, and nobody is told.
+        // Attributes outside the mask stay, and nothing is reported.
         let mut other = wide;
         other.narrow(AttrMask::QKEY, &mut |cut| panic!("{cut}"));
         assert_eq!(other, wide);

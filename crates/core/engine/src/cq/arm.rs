@@ -1,9 +1,9 @@
-//! The arming machine of a completion queue: when does an added completion lead to an event?
+//! The arming machine of a completion queue: which added completion leads to an event?
 //!
-//! A pure state machine: arms and added completions go in, "fire" comes out. It never sees the
-//! ring, so what is already in the queue cannot fire anything (CQN-3). An arm is one-shot (CQN-4)
-//! unless it was asked for as persistent (EXT-3). A second arm while one is pending keeps the one
-//! that fires on more (CQN-5, CQN-6, NDK-1):
+//! A pure state machine: arms and added completions go in, "fire" comes out. The machine never sees
+//! the ring, so completions already in the queue cannot fire (CQN-3). An arm is one-shot (CQN-4) or
+//! persistent (EXT-3). A second arm over a pending arm leaves the wider of both (CQN-5, CQN-6,
+//! NDK-1):
 //!
 //! | pending \ new | Errors | Solicited | Next |
 //! |---|---|---|---|
@@ -12,9 +12,8 @@
 //! | Solicited | Solicited | Solicited | Next |
 //! | Next | Next | Next | Next |
 //!
-//! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough completions that match
-//! the arm were added, or the first of them has waited long enough. The states and what moves
-//! between them:
+//! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough matching completions
+//! were added, or the first of them has waited long enough. States and transitions:
 //!
 //! ```text
 //!              arm                       a completion matches, nothing holds it back
@@ -27,8 +26,8 @@
 //!                                            the n-th completion, or its time has come
 //! ```
 //!
-//! [`Arming::arm_fresh`] is NDKPI's arm, which completions that are there already may satisfy
-//! (NDK-2), and which an overrun of the queue satisfies, too.
+//! [`Arming::arm_fresh`] is the arm of NDKPI. Completions already in the queue may satisfy this arm
+//! (NDK-2), and so does an overrun of the queue.
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::time::Time;
 use core::time::Duration;
@@ -45,7 +44,7 @@ pub enum ArmKind {
 }
 
 impl ArmKind {
-    /// Combines two arms to the one that fires on more completions; the sets are nested.
+    /// Combines two arms to the wider arm. The sets of completions are nested.
     #[must_use]
     pub const fn combine(self, other: ArmKind) -> ArmKind {
         match (self, other) {
@@ -66,10 +65,10 @@ impl ArmKind {
     }
 }
 
-/// What a completion is to the arming machine.
+/// The class of a completion for the arming machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Successful, and nobody asked to be told.
+    /// Successful and not solicited.
     Ordinary,
     /// A successful receive of a message sent with the solicited flag.
     Solicited,
@@ -93,13 +92,13 @@ impl Class {
     }
 }
 
-/// How long an event is held back. Both parts zero (the default): not at all. With one part zero
-/// the other decides alone; with both, whichever is reached first.
+/// How long an event is held back. With both parts zero (the default) no event is held back. With
+/// one part zero only the other part counts. With both parts the first to be reached counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// Completions until the event.
     pub count: u32,
-    /// Time since the first of them until the event.
+    /// Time from the first of these completions to the event.
     pub period: Duration,
 }
 
@@ -107,14 +106,14 @@ pub struct Moderation {
 #[derive(Clone, Debug, Default)]
 pub struct Arming {
     pending: Option<ArmKind>,
-    /// The pending arm stays when it fires (EXT-3).
+    /// The pending arm stays after it fires (EXT-3).
     persistent: bool,
     /// The pending arm fires on an overrun of the queue (NDKPI).
     overrun_fires: bool,
     moderation: Moderation,
-    /// Completions that matched the pending arm and were held back; 0 when none is pending.
+    /// Completions that matched the pending arm and are held back; 0 without a pending arm.
     held: u32,
-    /// When the first of them was added.
+    /// When the first of these completions was added.
     held_since: Time,
 }
 
@@ -125,26 +124,26 @@ impl Arming {
         self.pending
     }
 
-    /// Asks for one event. Completions that were counted for a pending arm stay counted, as they
-    /// match the wider arm as well.
+    /// Asks for one event. Completions counted for a pending arm stay counted, because they match
+    /// the wider arm as well.
     pub fn arm(&mut self, kind: ArmKind) {
         self.pending = Some(self.pending.map_or(kind, |p| p.combine(kind)));
     }
 
-    /// Asks for an event for every completion that matches, or for every batch that moderation
-    /// makes of them, until [`Arming::disarm`] (EXT-3).
+    /// Asks for an event for every matching completion, or for every batch made by moderation,
+    /// until [`Arming::disarm`] (EXT-3).
     pub fn arm_persistent(&mut self, kind: ArmKind) {
         self.arm(kind);
         self.persistent = true;
     }
 
-    /// Does the pending arm stay when it fires?
+    /// Does the pending arm stay after it fires?
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         self.persistent
     }
 
-    /// Removes the pending arm and the completions counted for it.
+    /// Removes the pending arm and the completions counted for the arm.
     pub fn disarm(&mut self) {
         self.pending = None;
         self.persistent = false;
@@ -152,9 +151,9 @@ impl Arming {
         self.held = 0;
     }
 
-    /// Asks for one event as NDKPI does. `fresh` completions are in the queue that came after its
-    /// last callback, the oldest of them at `since`; whatever they are, they satisfy the arm at
-    /// once (NDK-2), as far as moderation lets them. `true`: the event is due.
+    /// Asks for one event as NDKPI does. `fresh` completions were added after the last callback;
+    /// the oldest of them was added at `since`. Completions of any class satisfy the arm at once
+    /// (NDK-2), within the limits of moderation. `true`: the event is due.
     #[must_use]
     pub fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
         self.arm(kind);
@@ -166,7 +165,8 @@ impl Arming {
         self.fire_if_due(now)
     }
 
-    /// The queue overran. `true`: an arm of NDKPI's is satisfied and gone, its event is due.
+    /// The queue overran. `true`: the overrun satisfied and removed an arm of NDKPI, and the event
+    /// is due.
     #[must_use]
     pub fn overrun(&mut self) -> bool {
         let fires = self.overrun_fires && self.pending.is_some();
@@ -176,7 +176,7 @@ impl Arming {
         fires
     }
 
-    /// A completion was added. `true`: the arm is satisfied and gone, its event is due.
+    /// A completion was added. `true`: the arm fired and its event is due.
     #[must_use]
     pub fn added(&mut self, class: Class, now: Time) -> bool {
         if !self.pending.is_some_and(|p| p.matches(class)) {
@@ -189,8 +189,8 @@ impl Arming {
         self.fire_if_due(now)
     }
 
-    /// Changes the moderation. If the completions counted so far satisfy the new one, the next
-    /// [`Arming::expired`] fires, and [`Arming::deadline`] asks for it at once.
+    /// Changes the moderation. If the counted completions satisfy the new moderation, the next
+    /// [`Arming::expired`] fires, and [`Arming::deadline`] is at once.
     pub fn set_moderation(&mut self, moderation: Moderation) {
         self.moderation = moderation;
     }
@@ -201,7 +201,7 @@ impl Arming {
         self.moderation
     }
 
-    /// When [`Arming::expired`] wants to be called: only while completions are held back.
+    /// When [`Arming::expired`] has to be called; only while completions are held back.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let period = self.moderation.period;
@@ -214,25 +214,25 @@ impl Arming {
         }
     }
 
-    /// Are there as many as moderation wants, so that the event is due whatever the time is?
+    /// Were enough completions counted, so that the event is due at any time?
     fn held_enough(&self) -> bool {
         let Moderation { count, period } = self.moderation;
         self.held > 0 && self.held >= count && (count > 0 || period.is_zero())
     }
 
-    /// Time has come. `true`: the arm is satisfied and gone, its event is due.
+    /// A deadline has come. `true`: the arm fired and its event is due.
     #[must_use]
     pub fn expired(&mut self, now: Time) -> bool {
         self.fire_if_due(now)
     }
 
     fn fire_if_due(&mut self, now: Time) -> bool {
-        // `now` may be earlier than the completions' times: an arm reads the clock, and another
-        // thread adds one before the arm takes effect.
+        // `now` may be earlier than the time of a completion: a thread that arms reads the clock,
+        // and another thread adds a completion before the arm takes effect.
         let due = self.held_enough() || self.deadline().is_some_and(|t| t <= now);
         if due {
             self.held = 0;
-            // One-shot (CQN-4) unless asked for otherwise (EXT-3).
+            // One-shot (CQN-4) unless persistent (EXT-3).
             if !self.persistent {
                 self.disarm();
             }

@@ -15,21 +15,21 @@ mod tests;
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
-    /// Grown as needed, up to `capacity`: programs ask for far more entries than they use.
+    /// The ring grows as needed, up to `capacity`. Programs ask for far more entries than they use.
     ring: VecDeque<Completion>,
     capacity: u32,
     broken: bool,
-    /// A completion that does not fit takes the place of the oldest one.
+    /// A completion that does not fit replaces the oldest completion.
     overwrites: bool,
     arming: Arming,
     /// Completions added since the queue was made.
     added: u64,
-    /// `added` when the last callback of NDKPI was called (NDK-2).
+    /// Value of `added` at the last callback of NDKPI (NDK-2).
     notified: u64,
-    /// `added` at the last arm; `None` before the first (EXT-4).
+    /// Value of `added` at the last arm; `None` before the first arm (EXT-4).
     armed_at: Option<u64>,
-    /// `added` when the last event was made, by a completion or by the moderation timer; 0 before
-    /// the first. An event that NDKPI's arm makes at once does not count.
+    /// Value of `added` at the last event, made by a completion or by the moderation timer; 0
+    /// before the first event. An immediate event of NDKPI's arm does not count.
     fired_at: u64,
 }
 
@@ -38,13 +38,13 @@ pub struct Cq {
 pub struct Overrun {
     /// `CqOverflow`.
     pub cause: Cause,
-    /// An arm of NDKPI's was satisfied by it; its event is due.
+    /// The overrun satisfied an arm of NDKPI; the event of the arm is due.
     pub fire: bool,
 }
 
 impl Cq {
-    /// A queue of at least `cqe` entries: of exactly `cqe`, but at least 1. The memory of all
-    /// entries is allocated here, and touched when it is used.
+    /// A queue of exactly `cqe` entries, at least 1. The memory for all entries is allocated here;
+    /// its pages are touched at their use.
     ///
     /// # Errors
     /// There is no such memory.
@@ -63,19 +63,20 @@ impl Cq {
         })
     }
 
-    /// From now on a completion that does not fit takes the place of the oldest one, and the queue
+    /// From now on a completion that does not fit replaces the oldest completion, and the queue
     /// never falls into error (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub fn ignore_overrun(&mut self) {
         self.overwrites = true;
     }
 
-    /// Adds a completion, stamped `now`. `Ok(true)`: the pending arm fired, an event is due (CQN-1,
-    /// CQN-2); the completion can be polled already (CQN-7).
+    /// Adds a completion with the time stamp `now`. `Ok(true)`: the pending arm fired and an event
+    /// is due (CQN-1, CQN-2). The completion can be polled before the event (CQN-7).
     ///
     /// # Errors
-    /// [`Overrun`]: the queue is full, or was full once; the completion is lost and the queue is in error. The host
-    /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the
-    /// queue can still be polled; nothing is added any more, as on a NIC.
+    /// [`Overrun`]: the queue is full, or was full once. The completion is lost and the queue is in
+    /// error. The host raises CQ_ERR at the first overrun ([`Cq::is_broken`] was false before). The
+    /// completions in the queue can still be polled, and no completion is added any more, as on a
+    /// NIC.
     #[inline(always)]
     pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Overrun> {
         let is_full = self.ring.len() >= self.capacity as usize;
@@ -103,19 +104,19 @@ impl Cq {
         fire
     }
 
-    /// Takes the oldest completion. Consumes no event and changes no arm (CQN-8).
+    /// Takes the oldest completion. Consumes no event and does not change the arm (CQN-8).
     #[inline]
     pub fn pop(&mut self) -> Option<Completion> {
         let oldest = self.ring.pop_front();
         if self.ring.is_empty() {
-            // The next completion goes to the start of the ring: a queue that is polled often uses
-            // few of its pages.
+            // The next completion goes to the start of the ring. So a queue which is polled often
+            // uses few pages of the ring.
             self.ring.clear();
         }
         oldest
     }
 
-    /// Takes the memory for a larger capacity, before [`Cq::resize`].
+    /// Allocates the memory for a larger capacity, before [`Cq::resize`].
     ///
     /// # Errors
     /// There is no such memory.
@@ -124,30 +125,30 @@ impl Cq {
         Ok(self.ring.try_reserve_exact(more)?)
     }
 
-    /// Looks at the completions, oldest first, without removing them (EXT-1).
+    /// The completions, oldest first. Removes none (EXT-1).
     pub fn peek(&self) -> impl Iterator<Item = &Completion> {
         self.ring.iter()
     }
 
-    /// Completions waiting.
+    /// Number of waiting completions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
-    /// None waiting?
+    /// Is no completion waiting?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Entries it holds at most.
+    /// Most entries of the queue.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// It overflowed.
+    /// Did the queue overflow?
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -159,26 +160,26 @@ impl Cq {
         self.arming.arm(kind);
     }
 
-    /// Asks for a notification of every completion that matches until [`Cq::disarm`] (EXT-3).
+    /// Asks for a notification of every matching completion until [`Cq::disarm`] (EXT-3).
     pub fn arm_persistent(&mut self, kind: ArmKind) {
         self.armed_at = Some(self.added);
         self.arming.arm_persistent(kind);
     }
 
-    /// Takes the pending arm back.
+    /// Removes the pending arm.
     pub fn disarm(&mut self) {
         self.arming.disarm();
     }
 
-    /// Does the pending arm stay when it fires (EXT-3)?
+    /// Does the pending arm stay after it fires (EXT-3)?
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         self.arming.is_persistent()
     }
 
-    /// Asks for a notification as NDKPI does: a completion in the queue that came after the last
-    /// [`Cq::mark_notified`] satisfies it at once (NDK-2), and so does an overrun, now or later.
-    /// `true`: its event is due.
+    /// Arms as NDKPI does. A completion in the queue that was added after the last
+    /// [`Cq::mark_notified`] satisfies the arm at once (NDK-2). An overrun satisfies the arm too,
+    /// now or later. `true`: the event is due.
     #[must_use]
     pub fn arm_fresh(&mut self, kind: ArmKind, now: Time) -> bool {
         self.armed_at = Some(self.added);
@@ -190,21 +191,21 @@ impl Cq {
         self.arming.arm_fresh(kind, fresh as u32, since, now) || (self.broken && self.arming.overrun())
     }
 
-    /// The callback of NDKPI is being called: what is in the queue now is not new to it any more
-    /// (NDK-2).
+    /// The callback of NDKPI is about to run. The completions in the queue are no longer new for
+    /// NDKPI (NDK-2).
     pub fn mark_notified(&mut self) {
         self.notified = self.added;
     }
 
-    /// Completions that no event will speak of: those that came before the pending arm, or all if
-    /// none is pending (EXT-4). An event made and not yet read may still speak of them; the host
-    /// knows.
+    /// Completions for which no event will come: all completions before the pending arm, or all
+    /// completions without a pending arm (EXT-4). An event that is made and not read may still
+    /// announce them. Only the host knows about such events.
     #[must_use]
     pub fn overlooked(&self) -> usize {
         match (self.armed(), self.armed_at) {
             (Some(_), Some(at)) => {
-                // The newest in the ring is number `added`, and numbers are without gaps but for
-                // purges.
+                // The newest completion in the ring has the number `added`. Numbers have no gaps
+                // except after purges.
                 let after = usize::try_from(self.added - at).unwrap_or(usize::MAX);
                 self.ring.len().saturating_sub(after)
             }
@@ -212,15 +213,15 @@ impl Cq {
         }
     }
 
-    /// Is one of the overlooked completions such that an event for it was to be expected? An arm
-    /// for solicited completions says that the others may wait.
+    /// Should an event have come for one of the overlooked completions? An arm for solicited
+    /// completions says that all other completions may wait.
     #[must_use]
     pub fn has_missed(&self) -> bool {
         let mut overlooked = self.ring.iter().take(self.overlooked());
         overlooked.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
     }
 
-    /// Was it ever armed?
+    /// Was the queue ever armed?
     #[must_use]
     pub fn was_armed(&self) -> bool {
         self.armed_at.is_some()
@@ -232,37 +233,37 @@ impl Cq {
         self.arming.pending()
     }
 
-    /// Holds events back until `count` completions that match the arm were added since it, or
-    /// `period` has passed since the first of them (`ibv_modify_cq`, EXT-2). Zero leaves a part
-    /// out; both zero is no moderation.
+    /// Holds events back until `count` matching completions were added since the arm, or `period`
+    /// has passed since the first of them (`ibv_modify_cq`, EXT-2). Zero disables a condition; both
+    /// zero disable moderation.
     pub fn set_moderation(&mut self, count: u32, period: Duration) {
         self.arming.set_moderation(Moderation { count, period });
     }
 
-    /// When [`Cq::handle_timeout`] wants to be called; `None` while no event is held back. Changes
-    /// with [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] only.
+    /// When [`Cq::handle_timeout`] has to be called; `None` while no event is held back. Only
+    /// [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] change the value.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.arming.deadline()
     }
 
-    /// Time has come. `true`: an event that moderation held back is due.
+    /// A deadline has come. `true`: an event held back by moderation is due.
     #[must_use]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let fire = self.arming.expired(now);
         self.fired(fire)
     }
 
-    /// Did the oldest completion make the last event, when it was added or by the moderation timer?
-    /// Only the host knows whether that event was read.
+    /// Did the oldest completion make the last event, when the completion was added or by the
+    /// moderation timer? Only the host knows whether the event was read.
     #[must_use]
     pub fn next_made_the_event(&self) -> bool {
-        // Numbers are without gaps but for purges, after which the answer may be off by what was
-        // purged.
+        // Numbers have no gaps except after purges. After a purge the answer may be off by the
+        // number of purged completions.
         !self.ring.is_empty() && self.fired_at == self.added - self.ring.len() as u64 + 1
     }
 
-    /// Changes the capacity; completions and the arm stay.
+    /// Changes the capacity. The completions and the arm stay.
     ///
     /// # Errors
     /// `BadArgument` for 0, or if more completions are waiting than would fit.
@@ -279,8 +280,8 @@ impl Cq {
         Ok(())
     }
 
-    /// Removes the completions of a QP that is being destroyed or reset. An arm they satisfied has
-    /// fired already; its event then finds fewer completions, or none (CQN-8).
+    /// Removes the completions of a queue pair that is destroyed or reset. An arm satisfied by such
+    /// completions has fired already. Its event then finds fewer completions, or none (CQN-8).
     pub fn purge(&mut self, qpn: Qpn) {
         self.ring.retain(|c| c.qpn != qpn);
     }

@@ -15,7 +15,7 @@ fn failure(wr_id: u64, opcode: WcOpcode) -> Completion {
     Completion::failure(wr_id, 5, opcode, WcStatus::WrFlushErr, Arc::new(Cause::Injected))
 }
 
-/// One completion of every class that matters, with its class as the manual page has it.
+/// One completion of every relevant class, with its class by the manual page.
 fn samples() -> Vec<(Completion, Class)> {
     use WcOpcode::*;
     let mut all = Vec::new();
@@ -128,7 +128,7 @@ fn cqn_8_which_completion_made_the_event() {
     .collect();
     assert_eq!(made, [false, false, true, false]);
     assert!(!cq.next_made_the_event());
-    // An event that moderation held back is the newest completion's.
+    // An event held back by moderation belongs to the newest completion.
     cq.set_moderation(0, Duration::from_micros(1));
     cq.arm(ArmKind::Next);
     assert!(!add(&mut cq, false) && !add(&mut cq, false));
@@ -191,7 +191,7 @@ fn ext_2_count_or_period() {
     assert_eq!(cq.push(one(), at(11)), Ok(false));
     assert_eq!(cq.push(one(), at(12)), Ok(true));
     assert_eq!(cq.poll_timeout(), None);
-    // By time, from the first, once.
+    // By time, from the first completion, once.
     cq.arm(ArmKind::Solicited);
     assert_eq!(cq.push(one(), at(90)), Ok(false));
     assert_eq!(cq.poll_timeout(), None, "does not match the arm");
@@ -211,7 +211,7 @@ fn ext_2_count_or_period() {
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(one(), at(1_000)), Ok(false));
     assert_eq!(cq.poll_timeout(), Some(at(1_005)));
-    // Switched off while something is held: due at once.
+    // Moderation is switched off while an event is held back: the event is due at once.
     cq.set_moderation(0, Duration::ZERO);
     assert!(cq.poll_timeout() <= Some(at(1_000)));
     assert!(cq.handle_timeout(at(1_001)));
@@ -228,7 +228,7 @@ fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
         assert_eq!(cq.push(one(false), T0), Ok(false));
         assert_eq!(cq.armed(), Some(ArmKind::Solicited));
     }
-    // An arm beside it combines and is persistent, too.
+    // A second arm combines and is persistent, too.
     cq.arm(ArmKind::Next);
     assert_eq!([cq.push(one(false), T0), cq.push(one(false), T0)], [Ok(true), Ok(true)]);
     // In batches of two (EXT-2).
@@ -261,25 +261,26 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     let mut cq = Cq::new(100).unwrap();
     assert!(!cq.arm_fresh(ArmKind::Next, T0), "empty");
     assert_eq!(cq.push(one(), T0), Ok(true));
-    // The callback is called; another completion comes while it runs and takes the first one only.
+    // The callback runs. Another completion comes meanwhile, and the callback takes only the first.
     cq.mark_notified();
     assert_eq!(cq.push(one(), T0), Ok(false));
     cq.pop();
     assert!(cq.arm_fresh(ArmKind::Next, T0), "placed since the callback");
     assert_eq!(cq.armed(), None, "satisfied");
     cq.mark_notified();
-    // All that is there was there at the last callback: may be satisfied; we wait for the next one.
+    // All completions were there at the last callback, so NDKPI allows both; the queue waits for
+    // the next completion.
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
     assert_eq!(cq.push(one(), T0), Ok(true));
-    // New, but taken before the arm: nothing is in the queue.
+    // The completion is new but was taken before the arm: the queue is empty.
     cq.mark_notified();
     assert_eq!(cq.push(one(), T0), Ok(false));
     while cq.pop().is_some() {}
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
 }
 
-/// Whoever arms reads the clock first, and another thread may add a completion before the arm takes
-/// effect.
+/// A thread that arms reads the clock first. Another thread may add a completion before the arm
+/// takes effect.
 #[test]
 fn ndk_2_a_completion_later_than_the_clock_of_the_arm_satisfies_it_too() {
     let one = || success(1, WcOpcode::Send, false);
@@ -340,16 +341,16 @@ fn ext_4_what_no_event_will_speak_of() {
     cq.arm(ArmKind::Solicited);
     assert_eq!((cq.overlooked(), cq.was_armed()), (10, true));
     assert!(!cq.has_missed(), "an arm for solicited ones leaves the others for later");
-    // Two polled, as by a program that returns early.
+    // Two completions are polled, as by a program that returns early.
     cq.pop();
     cq.pop();
     assert_eq!(cq.overlooked(), 8);
-    // What comes after the arm and does not match it is what the arm says, not overlooked.
+    // A completion after the arm without a match is no lost wake-up, because the arm excludes it.
     add(&mut cq, 3);
     assert_eq!(cq.overlooked(), 8);
     (0..9).for_each(|_| _ = cq.pop());
     assert_eq!((cq.overlooked(), cq.len()), (0, 2));
-    // The arm fired, its event was read, nobody armed again.
+    // The arm fired, its event was read, and the program did not arm again.
     cq.arm(ArmKind::Next);
     add(&mut cq, 1);
     assert_eq!((cq.armed(), cq.overlooked()), (None, 3));
@@ -385,7 +386,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The naive model: remembers every arm and every completion since the last event and decides from
+/// The naive model: remembers every arm and every completion since the last event, and decides from
 /// the whole history.
 #[derive(Default)]
 struct Model {
@@ -397,8 +398,8 @@ struct Model {
     period: u64,
     persistent: bool,
     ndk: bool,
-    /// For each completion in the ring: when it came, whether the last callback knew it, whether
-    /// the last arm did.
+    /// For each completion in the ring: its time, and whether the last callback and the last arm
+    /// came after it.
     facts: Vec<(u64, bool, bool)>,
 }
 

@@ -1,13 +1,13 @@
-//! May an access go through a key, and to which bytes? Looks at the table and changes nothing.
+//! May an access go through a key, and to which bytes? These checks only read the table.
 use super::{KeyTable, MwType, Object, Region, RegionKind};
 use crate::cause::Cause;
 use crate::memory::{Range, RangeKind};
 use crate::types::{Access, Key, PdId, Qpn};
 
-/// (first address of the key's own address space, bytes, first address in the host's terms).
+/// (first address in the key's own address space, bytes, first address in the host's terms).
 type Opened = (u64, u64, u64);
 
-/// Mapped memory that a local key of a protection domain opens.
+/// Mapped memory opened by a local key of a protection domain.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedRegion {
     key: Key,
@@ -15,15 +15,15 @@ pub struct MappedRegion {
 }
 
 impl MappedRegion {
-    /// Its key.
+    /// The key of the region.
     #[inline]
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// As [`KeyTable::check_local`], where the host's address alone is wanted: `None` if something
-    /// is wrong, or no byte is asked for.
+    /// As [`KeyTable::check_local`], but answers only the host's address. `None` if a check fails
+    /// or `len` is 0.
     #[inline(always)]
     #[must_use]
     pub fn place(&self, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
@@ -39,8 +39,8 @@ impl KeyTable {
     /// Checks a local scatter/gather entry. `needed` is empty for reading, `LOCAL_WRITE` for
     /// writing.
     ///
-    /// An entry of length 0 names no memory and its key is not looked at: the mlx5 provider never
-    /// hands such entries to the device. The range it gives is empty and of kind `Null`.
+    /// An entry of length 0 names no memory, and its key is not checked: the mlx5 provider never
+    /// gives such entries to the device. The answer is an empty range of kind `Null`.
     ///
     /// # Errors
     /// `UnknownKey`, `OpNotSupported` (a window's key), `WrongPd`, `AccessDenied`, `OutOfBounds`;
@@ -60,8 +60,8 @@ impl KeyTable {
         place(key, key, region.kind, (region.iova, region.len, region.addr), va, len)
     }
 
-    /// As [`KeyTable::check_local`], where the host's address alone is wanted: `None` if something
-    /// is wrong, no byte is asked for, or the memory is not simply mapped.
+    /// As [`KeyTable::check_local`], but answers only the host's address. `None` if a check fails,
+    /// `len` is 0, or the memory is not of kind `Mapped`.
     #[inline]
     #[must_use]
     pub fn mapped_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
@@ -76,8 +76,8 @@ impl KeyTable {
         Some(region.addr + offset)
     }
 
-    /// What a local key opens, if that is simply mapped: so that it need not be looked up for each
-    /// access while the key stays. `None` for every other key.
+    /// The region of a local key, if its kind is `Mapped`. The caller then needs no look-up for
+    /// each access while the key stays. `None` for every other key.
     #[must_use]
     pub fn mapped_region(&self, pd: PdId, key: Key) -> Option<MappedRegion> {
         let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
@@ -85,7 +85,7 @@ impl KeyTable {
         plain.then_some(MappedRegion { key, region: *region })
     }
 
-    /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA
+    /// Checks a remote access by the peer of `qpn`. Length 0 is allowed with any key (IBTA
     /// 9.7.4.1.5, C9-88).
     ///
     /// # Errors
@@ -107,11 +107,11 @@ impl KeyTable {
         place(key, owner, kind, opened, va, len)
     }
 
-    /// Checks a remote access to all that a key opens (a FLUSH of region selectivity, which ignores
-    /// address and length).
+    /// Checks a remote access to the whole range of a key (a FLUSH of region selectivity, which
+    /// ignores address and length).
     ///
     /// # Errors
-    /// Those of [`KeyTable::check_remote`] but the bounds.
+    /// Those of [`KeyTable::check_remote`] except the bounds.
     pub fn check_remote_key(&self, pd: PdId, qpn: Qpn, key: Key, needed: Access) -> Result<(), Cause> {
         self.remote(pd, qpn, key, needed).map(drop)
     }
@@ -128,7 +128,7 @@ impl KeyTable {
     #[inline]
     pub(super) fn local_region(&self, pd: PdId, key: Key) -> Result<&Region, Cause> {
         match self.exact(key)? {
-            // A window has an R_Key only; it is no L_Key.
+            // A window has an R_Key and no L_Key.
             Object::Window(_) => Err(Cause::OpNotSupported { op: "local access", on: "a memory window" }),
             Object::Region { region, .. } if region.pd != pd => Err(Cause::WrongPd { key }),
             Object::Region { region, .. } => Ok(region),
@@ -137,8 +137,8 @@ impl KeyTable {
         }
     }
 
-    /// What a remote key opens to `qpn`: the region it lies in, its kind and (start, length, host
-    /// address).
+    /// The range that a remote key opens to `qpn`: its region's key and kind, and (start, length,
+    /// host address).
     #[inline]
     fn remote(
         &self,
@@ -178,14 +178,14 @@ pub(super) fn demand(key: Key, needed: Access, granted: Access) -> Result<(), Ca
     if granted.contains(needed) { Ok(()) } else { Err(Cause::AccessDenied { key, needed, granted }) }
 }
 
-/// Offset of `va` into the `size` bytes at `start`, if all `len` bytes lie inside. No sum can wrap.
+/// Offset of `va` in the `size` bytes at `start`, if all `len` bytes lie inside. No sum can wrap.
 #[inline]
 pub(super) fn inside((start, size): (u64, u64), va: u64, len: u64) -> Option<u64> {
     let offset = va.checked_sub(start)?;
     (len <= size && offset <= size - len).then_some(offset)
 }
 
-/// Translates a checked access to what `key` opens of the region `owner`.
+/// Translates a checked access through `key` to memory of the region `owner`.
 #[inline]
 fn place(
     key: Key,

@@ -1,10 +1,10 @@
-//! Fast-registered regions: a key allocated once, and given pages by a work request (IBTA 10.6.3,
+//! Fast-registered regions: a key allocated once, with pages given by a work request (IBTA 10.6.3,
 //! NDKPI's `NdkFastRegister`).
 //!
 //! Such a key is *free* or *registered*. A request registers the free key over a list of pages of
-//! [`PAGE`] bytes that need not lie side by side, under a new tag; an invalidate, local or by the
-//! peer, frees it. The page lists of requests that are queued wait here under a number, so that a
-//! work queue element stays small.
+//! [`PAGE`] bytes, under a new tag. The pages need not lie side by side. An invalidate, local or by
+//! the peer, frees the key. Page lists of queued requests wait here under a number, so that a work
+//! queue element stays small.
 use super::access::inside;
 use super::{Object, Region, RegionKind, checked_region};
 use crate::cause::Cause;
@@ -17,18 +17,18 @@ use alloc::collections::VecDeque;
 /// Bytes of a page of a fast-registered region.
 pub const PAGE: u64 = 4096;
 
-/// The number of a page list that waits for its request.
+/// The number of a page list which waits for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageListId(u32);
 
-/// A fast registration, as a work request asks for it.
+/// A fast registration, as described by a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastReg {
     /// The key, found by its index.
     pub mr: Key,
-    /// The key it takes: the same index, any tag.
+    /// The new key: the same index, any tag.
     pub new_key: Key,
-    /// Address by which the key's users name the first byte.
+    /// Address of the first byte for users of the key.
     pub iova: u64,
     /// Bytes.
     pub len: u64,
@@ -45,13 +45,13 @@ pub struct FastReg {
 pub(super) struct Fast {
     pub(super) pd: PdId,
     max_pages: u32,
-    /// What it opens; `None` while it is free.
+    /// The open region; `None` while the key is free.
     pub(super) region: Option<Region>,
-    /// Windows bound to it.
+    /// Number of windows bound to the region.
     pub(super) windows: u32,
-    /// Host addresses of the pages it opens, and their number.
+    /// Number of the open page list, and the host addresses of its pages.
     pages: (Option<PageListId>, Box<[u64]>),
-    /// Page lists of requests that are queued, oldest first.
+    /// Page lists of queued requests, oldest first.
     staged: VecDeque<(PageListId, Box<[u64]>)>,
     next_list: u32,
 }
@@ -74,12 +74,13 @@ impl KeyTable {
         self.insert(Object::Fast(Box::new(fast)), random)
     }
 
-    /// Keeps the pages of a request until it is performed. Lists of earlier requests that never
-    /// were (flushed, or never posted) go with the next one that is, or with the key.
+    /// Keeps the pages of a request until the request is performed. Lists of requests that were
+    /// never performed (flushed, or never posted) are freed with the next performed request, or
+    /// with the key.
     ///
     /// # Errors
-    /// `UnknownKey`; `BadArgument` for no pages, more than the key was made for, or one that is not
-    /// page-aligned.
+    /// `UnknownKey`; `BadArgument` for no pages, more pages than the key allows, or a page without
+    /// page alignment.
     pub fn stage_pages(&mut self, mr: Key, pages: &[u64]) -> Result<PageListId, Cause> {
         let fast = self.fast_mut(mr)?;
         let bad = |rule| Err(Cause::BadArgument { what: "pages", rule });
@@ -98,14 +99,14 @@ impl KeyTable {
         Ok(id)
     }
 
-    /// Forgets the pages of a request that was not posted after all.
+    /// Forgets the pages of a request that was not posted.
     pub fn unstage_pages(&mut self, mr: Key, list: PageListId) {
         if let Ok(fast) = self.fast_mut(mr) {
             fast.staged.retain(|(id, _)| *id != list);
         }
     }
 
-    /// Is this page list open or waiting? The host keeps its memory as long.
+    /// Is this page list open or waiting? As long as it is, the host keeps the memory.
     #[must_use]
     pub fn uses_pages(&self, mr: Key, list: PageListId) -> bool {
         match self.slots.get(mr) {
@@ -116,10 +117,10 @@ impl KeyTable {
         }
     }
 
-    /// Frees the key and all it opens; the tag of `key` is not looked at.
+    /// Frees the key and its region. The tag of `key` is not checked.
     ///
     /// # Errors
-    /// `UnknownKey`; `InUse` while a window is bound to it.
+    /// `UnknownKey`; `InUse` while a window is bound to the region.
     pub fn dealloc_fast(&mut self, key: Key) -> Result<(), Cause> {
         if self.fast_mut(key)?.windows > 0 {
             return Err(Cause::InUse { key });
@@ -143,7 +144,7 @@ impl KeyTable {
         }
     }
 
-    /// The region a request would make, if it may.
+    /// The region which a valid request would make.
     pub(super) fn plan_fast(&self, reg: &FastReg, pd: PdId) -> Result<Region, Cause> {
         let Some((_, Object::Fast(fast))) = self.slots.get(reg.mr) else {
             return Err(Cause::UnknownKey { key: reg.mr });
@@ -156,7 +157,7 @@ impl KeyTable {
             return bad("key", "a fast registration changes the low 8 bits of the key only");
         }
         if fast.region.is_some() {
-            // From the free state only: an invalidate comes first.
+            // Registers from the free state only: an invalidate comes first.
             return Err(Cause::InUse { key: reg.mr });
         }
         let Some((_, pages)) = fast.staged.iter().find(|(id, _)| *id == reg.pages) else {
@@ -197,7 +198,7 @@ impl KeyTable {
 }
 
 impl Fast {
-    /// May it be freed by an invalidate of `key`?
+    /// May an invalidate of `key` free this key?
     pub(super) fn check_invalidate(&self, key: Key, pd: PdId) -> Result<(), Cause> {
         if self.pd != pd {
             return Err(Cause::WrongPd { key });
@@ -217,18 +218,19 @@ impl Fast {
     }
 }
 
-/// Memory that also knows the pages of fast-registered regions. The host wraps its own with the key
-/// table whose lock it holds.
+/// Memory that also knows the pages of fast-registered regions. The host wraps its memory together
+/// with the key table and holds the lock of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct PagedMemory<'a, M> {
-    /// The keys whose check named the ranges.
+    /// The key table that checked the ranges.
     pub keys: &'a KeyTable,
-    /// What the pages are made of.
+    /// The memory below the pages.
     pub memory: M,
 }
 
 impl<M: Memory> PagedMemory<'_, M> {
-    /// Calls `copy` for each piece of a range that lies in one page, with its place in the whole.
+    /// Calls `copy` for each part of a range within one page, with the part's position in the
+    /// range.
     fn pieces(
         &self,
         index: u32,

@@ -32,7 +32,7 @@ fn with(op: KeyOp, change: impl FnOnce(&mut FastReg)) -> KeyOp {
     KeyOp::Register { reg, pd }
 }
 
-/// Refused alike by check and apply.
+/// Check and apply refuse alike.
 fn refused(t: &mut KeyTable, op: &KeyOp) -> Cause {
     let checked = t.check_op(op).unwrap_err();
     assert_eq!(t.apply(op), Err(checked.clone()));
@@ -60,7 +60,7 @@ fn opens_only_between_its_registration_and_its_invalidate() {
         assert!(matches!(t.check_local(PD, key, Access::empty(), va, len), Err(Cause::OutOfBounds { .. })));
     }
     assert!(matches!(t.check_local(PdId(2), key, Access::empty(), 0x5010, 4), Err(Cause::WrongPd { .. })));
-    // A second registration without an invalidate; then one with.
+    // A second registration without an invalidate, then with an invalidate.
     let again = with(request(&mut t, mr, &[BASE], 0, 8), |r| (r.mr, r.new_key) = (key, key ^ 9));
     assert_eq!(refused(&mut t, &again), Cause::InUse { key });
     let inv = KeyOp::Invalidate { key, pd: PD, qpn: 99 };
@@ -166,7 +166,7 @@ impl Memory for Arena {
 }
 
 proptest! {
-    /// What is written through the key reads back through it, and stands where the page list says.
+    /// Bytes written through the key read back through the key, and stand where the page list says.
     #[test]
     fn pages_in_any_order_are_one_region(
         order in Just((0..6u64).collect::<Vec<_>>()).prop_shuffle(),

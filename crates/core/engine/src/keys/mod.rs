@@ -1,5 +1,5 @@
-//! The key table: memory regions and windows, and how they come and go. No pointers. What an access
-//! through a key may reach is in `access`.
+//! The key table: creation, change and removal of memory regions and windows. There are no pointers
+//! here. `access` checks accesses through a key.
 use crate::cause::Cause;
 use crate::types::{Access, Key, PdId, Qpn};
 use crate::wr::MwBind;
@@ -18,16 +18,16 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-/// What a memory region is made of.
+/// The kind of a memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
-    /// Memory that the host keeps mapped itself.
+    /// Memory that the host keeps mapped.
     Mapped,
     /// Memory that may go at any time: every access may fault softly.
     OnDemand,
     /// A null region: any address, reads give zeros, writes vanish.
     Null,
-    /// Pages given by a work request; `addr` counts from the start of the first one.
+    /// Pages given by a work request; `addr` counts from the start of the first page.
     Paged,
 }
 
@@ -53,11 +53,11 @@ pub struct Region {
 pub enum MwType {
     /// Bound by `ibv_bind_mw`, to all QPs of the PD.
     Type1,
-    /// Bound by a work request, to the QP it was bound on.
+    /// Bound by a work request, to the QP of this request.
     Type2,
 }
 
-/// A change of the key table that a work request or a packet asks for.
+/// A change of the key table requested by a work request or a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOp {
     /// Bind a window.
@@ -78,7 +78,7 @@ pub enum KeyOp {
         /// The QP.
         qpn: Qpn,
     },
-    /// Give a fast-registered region its pages.
+    /// Give pages to a fast-registered region.
     Register {
         /// The registration.
         reg: FastReg,
@@ -87,23 +87,23 @@ pub enum KeyOp {
     },
 }
 
-/// The rights a window can carry; other bits of a bind are ignored, as ConnectX ignores them in a
-/// work request.
+/// The rights of a window. Other bits of a bind are ignored, as ConnectX ignores them in a work
+/// request.
 const WINDOW_RIGHTS: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL)
     .union(Access::FLUSH_PERSISTENT);
 
-/// What a bound window opens.
+/// The range and rights of a bound window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Binding {
-    /// Key of the region it lies in.
+    /// Key of the window's region.
     mr: Key,
-    /// The QP it was bound on; type 2 opens to this one alone.
+    /// The QP of the bind. A type 2 window opens to this QP alone.
     qpn: Qpn,
     access: Access,
-    /// First address in the window's own address space: that of the region, or 0 if zero-based.
+    /// First address in the window's own address space: the region's address, or 0 if zero-based.
     start: u64,
     len: u64,
     /// First address in the host's terms.
@@ -126,7 +126,7 @@ enum Object {
     Fast(Box<Fast>),
 }
 
-/// A [`KeyOp`] found right, and what it does to the window.
+/// A valid [`KeyOp`], as its change of the window.
 struct Plan {
     /// The window's new key.
     key: Key,
@@ -134,12 +134,12 @@ struct Plan {
     binding: Option<Binding>,
 }
 
-/// Keys of one device. Key indices come from the host (`random`), so that remote keys cannot be
-/// guessed.
+/// Keys of one device. The host gives the key indices (`random`), so that a peer cannot guess
+/// remote keys.
 #[derive(Debug, Default)]
 pub struct KeyTable {
     slots: Slots<Object>,
-    /// Type 2 windows that are bound, so that destroying a QP usually looks at nothing.
+    /// Number of bound type 2 windows, so that destroying a QP usually searches nothing.
     bound_type2: usize,
 }
 
@@ -156,14 +156,14 @@ impl KeyTable {
         self.slots.len()
     }
 
-    /// No keys?
+    /// Is the table empty?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Registers a region. The key is `random` itself (index and tag), or one with the next free
-    /// index if that index is taken or 0. A zero-based region starts at 0, whatever `iova` says.
+    /// Registers a region. The key is `random` (index and tag), or has the next free index if the
+    /// index of `random` is taken or 0. A zero-based region starts at 0, whatever `iova` says.
     ///
     /// # Errors
     /// `BadArgument` for remote write or atomic access without local write, or for a range that
@@ -173,17 +173,18 @@ impl KeyTable {
         self.insert(Object::Region { region, windows: 0 }, random)
     }
 
-    /// Changes a region in place, under the same key (`ibv_rereg_mr`). On refusal nothing changed.
+    /// Changes a region in place, under the same key (`ibv_rereg_mr`). A refusal changes nothing.
     ///
     /// # Errors
-    /// Those of [`KeyTable::register`]; `UnknownKey`; `InUse` while a window is bound to it.
+    /// Those of [`KeyTable::register`]; `UnknownKey`; `InUse` while a window is bound to the
+    /// region.
     pub fn reregister(&mut self, key: Key, region: Region) -> Result<(), Cause> {
         let new = checked_region(region)?;
         *self.idle_region_mut(key)? = new;
         Ok(())
     }
 
-    /// Removes a region; refused while a window is bound to it.
+    /// Removes a region. Refused while a window is bound to the region.
     ///
     /// # Errors
     /// `UnknownKey`, `InUse`.
@@ -193,7 +194,7 @@ impl KeyTable {
         Ok(region)
     }
 
-    /// Allocates a window, not bound.
+    /// Allocates an unbound window.
     ///
     /// # Errors
     /// `QueueFull` when the table is full.
@@ -201,8 +202,8 @@ impl KeyTable {
         self.insert(Object::Window(Window { pd, ty, binding: None }), random)
     }
 
-    /// Frees a window, unbinding it. The tag of `key` is not checked: a bind in flight may have
-    /// changed it, and the owner is not told of an invalidate.
+    /// Frees a window and unbinds it. The tag of `key` is not checked: a bind in flight may have
+    /// changed the tag, and the owner is not told of an invalidate.
     ///
     /// # Errors
     /// `UnknownKey` if the index names no window.
@@ -223,13 +224,13 @@ impl KeyTable {
         }
     }
 
-    /// The window behind a key (whatever its tag): its type and whether it is bound.
+    /// The window behind a key (whatever its tag): its type, and whether the window is bound.
     #[must_use]
     pub fn window(&self, key: Key) -> Option<(MwType, bool)> {
         self.window_at(key).ok().map(|(_, w)| (w.ty, w.binding.is_some()))
     }
 
-    /// Windows bound to a region (whatever the key's tag).
+    /// Number of windows bound to a region (whatever the key's tag).
     #[must_use]
     pub fn windows_on(&self, key: Key) -> u32 {
         match self.slots.get(key) {
@@ -239,7 +240,7 @@ impl KeyTable {
         }
     }
 
-    /// Performs a bind or invalidate. On refusal nothing changed.
+    /// Performs a bind or invalidate. A refusal changes nothing.
     ///
     /// # Errors
     /// See [`KeyTable::check_op`].
@@ -267,7 +268,7 @@ impl KeyTable {
     /// Would [`KeyTable::apply`] succeed?
     ///
     /// # Errors
-    /// The rule broken. Binds: IBTA C10-72 … C10-75 and, for type 2, o10-37.2.30; invalidates:
+    /// The broken rule. Binds: IBTA C10-72 … C10-75 and, for type 2, o10-37.2.30; invalidates:
     /// o10-37.2.26.
     pub fn check_op(&self, op: &KeyOp) -> Result<(), Cause> {
         match *op {
@@ -280,9 +281,9 @@ impl KeyTable {
         }
     }
 
-    /// Frees the type 2 windows bound on a QP that is being destroyed: a later QP of the same
-    /// number must not open them. Looks at the whole table, but only when type 2 windows are bound
-    /// at all.
+    /// Frees the type 2 windows bound on a QP that is being destroyed, because a later QP with the
+    /// same number must not open them. Searches the whole table, but only if type 2 windows are
+    /// bound at all.
     pub fn release_qp(&mut self, qpn: Qpn) {
         if self.bound_type2 == 0 {
             return;
@@ -295,8 +296,8 @@ impl KeyTable {
         }
     }
 
-    /// Unbinds all windows of a region (whatever the key's tag), so that it can be deregistered.
-    /// Looks at the whole table, but only when windows are bound to it.
+    /// Unbinds all windows of a region (whatever the key's tag), so that the region can be
+    /// deregistered. Searches the whole table, but only if windows are bound to the region.
     pub fn unbind_windows(&mut self, mr: Key) {
         if self.windows_on(mr) == 0 {
             return;
@@ -326,7 +327,7 @@ impl KeyTable {
         }
     }
 
-    /// A window by index alone, with its current key.
+    /// A window and its current key, found by the index.
     fn window_at(&self, key: Key) -> Result<(Key, Window), Cause> {
         match self.slots.get(key) {
             Some((current, Object::Window(window))) => Ok((current, *window)),
@@ -334,7 +335,7 @@ impl KeyTable {
         }
     }
 
-    /// How many windows are bound to a region.
+    /// The number of windows bound to a region.
     fn windows_mut(&mut self, key: Key) -> Option<&mut u32> {
         match self.slots.get_mut(key)?.1 {
             Object::Region { windows, .. } => Some(windows),
@@ -343,7 +344,7 @@ impl KeyTable {
         }
     }
 
-    /// Gives a window its new key and binding and keeps the counts.
+    /// Gives a window its new key and binding, and updates the counts.
     fn set_window(&mut self, key: Key, plan: Plan, old: Window) {
         let type2 = usize::from(old.ty == MwType::Type2);
         if let Some(b) = old.binding {
@@ -365,16 +366,16 @@ impl KeyTable {
     }
 
     fn plan_bind(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
-        // The window is found by index alone, as ConnectX finds it: consumers that pipeline binds,
-        // or whose peer invalidated the window, hold an older tag.
+        // The window is found by its index alone, as in ConnectX. A consumer with pipelined binds
+        // holds an older tag, and so does a consumer after the peer invalidated the window.
         let (_, window) = self.window_at(bind.mw)?;
         let new_key = bind.bound_key();
         if window.pd != pd {
             return Err(Cause::WrongPd { key: bind.mw });
         }
         if bind.len == 0 {
-            // Unbinds and looks at no region. IBTA o10-37.2.40 has this for type 1 alone; ConnectX
-            // takes it for type 2 as well, where only the QP that bound the window may do it.
+            // Unbinds without a look at a region. IBTA o10-37.2.40 allows this for type 1 alone.
+            // ConnectX allows it for type 2 as well, but only on the QP that bound the window.
             return match window.binding {
                 Some(b) if window.ty == MwType::Type2 && b.qpn != qpn => {
                     Err(Cause::WindowNotUsable { key: bind.mw })
@@ -388,8 +389,8 @@ impl KeyTable {
         }
         let region = self.local_region(pd, bind.mr)?;
         if region.access.contains(Access::ZERO_BASED) {
-            // The mlx5 provider and rxe refuse it: a window's addresses would name nothing the peer
-            // knows.
+            // The mlx5 provider and rxe refuse such a bind, because the peer does not know the
+            // window's addresses.
             return Err(Cause::BadArgument { what: "mr", rule: "no window on a zero-based region" });
         }
         let access = bind.access & WINDOW_RIGHTS;

@@ -1,11 +1,11 @@
-//! The hash table under the key table: open addressing in one `Vec`, hashed by the key index, which
-//! is random already.
+//! The hash table under the key table: open addressing in one `Vec`. The hash is the key index,
+//! which is already random.
 use crate::room::{self, OutOfMemory};
 use crate::types::Key;
 use alloc::vec::Vec;
 use core::iter::repeat_with;
 
-/// Keys at most: half of the 24-bit index space, so that a free index is always near.
+/// Most keys: half of the 24-bit index space, so that a free index is always near.
 pub(super) const MAX_KEYS: u32 = 1 << 23;
 /// Slots of the first allocation; always a power of two.
 const FIRST: usize = 16;
@@ -16,8 +16,8 @@ struct Slot<T> {
     value: T,
 }
 
-/// Values by key index. At most half full, so that a look-up, hit or miss, touches one or two
-/// neighbouring slots.
+/// Values by key index. The table is at most half full, so that a look-up, hit or miss, touches one
+/// or two neighbouring slots.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Option<Slot<T>>>,
@@ -35,8 +35,9 @@ impl<T> Slots<T> {
         self.len
     }
 
-    /// Adds a value under the key `random`, or with the next free index. Index 0 is never given:
-    /// programs take a key of 0 for "none". `None`: full, or there is no memory.
+    /// Adds a value under the key `random`, or with the next free index. Index 0 is never used,
+    /// because programs take a key of 0 for "none". `None`: the table is full, or there is no
+    /// memory.
     pub(super) fn insert(&mut self, value: T, random: u32) -> Option<Key> {
         if self.len >= MAX_KEYS as usize {
             return None;
@@ -61,14 +62,14 @@ impl<T> Slots<T> {
         self.slots[at].as_ref().map(|s| (s.key, &s.value))
     }
 
-    /// Like [`Slots::get`]. The caller may change the key's tag, not its index.
+    /// Like [`Slots::get`]. The caller may change the key's tag, but not its index.
     pub(super) fn get_mut(&mut self, key: Key) -> Option<(&mut Key, &mut T)> {
         let at = self.find(key >> 8)?;
         self.slots[at].as_mut().map(|s| (&mut s.key, &mut s.value))
     }
 
-    /// Removes the value at the key's index and closes the gap, so that no tombstones slow down
-    /// later misses.
+    /// Removes the value at the key's index and closes the gap. Without tombstones, later misses
+    /// stay fast.
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
         let mut gap = self.find(key >> 8)?;
         let removed = self.slots[gap].take().map(|s| s.value);
@@ -78,8 +79,8 @@ impl<T> Slots<T> {
             at = (at + 1) & self.mask();
             let Some(slot) = &self.slots[at] else { return removed };
             let home = self.home(slot.key >> 8);
-            // The slot may move back only if its home is not between the gap (exclusive) and
-            // itself, cyclically.
+            // The slot may move back only if its home is not between the gap (exclusive) and the
+            // slot, cyclically.
             let from_home = at.wrapping_sub(home) & self.mask();
             let from_gap = at.wrapping_sub(gap) & self.mask();
             if from_home >= from_gap {
@@ -110,7 +111,7 @@ impl<T> Slots<T> {
             return None;
         }
         let mut at = self.home(index);
-        // Ends: at least half of the slots are empty.
+        // The loop ends, because at least half of the slots are empty.
         loop {
             match &self.slots[at] {
                 None => return None,
@@ -120,7 +121,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a slot of a new index into the first empty place.
+    /// Puts a slot with a new index into the first empty place.
     fn place(&mut self, slot: Slot<T>) {
         let mut at = self.home(slot.key >> 8);
         while self.slots[at].is_some() {

@@ -40,7 +40,7 @@ fn invalidate(key: Key) -> KeyOp {
     KeyOp::Invalidate { key, pd: PD, qpn: QPN }
 }
 
-/// Refused alike by check and apply.
+/// Check and apply refuse alike.
 fn refused(t: &mut KeyTable, op: &KeyOp) -> Cause {
     let checked = t.check_op(op).unwrap_err();
     assert_eq!(t.apply(op), Err(checked.clone()));
@@ -221,16 +221,16 @@ fn type_2_window() {
     t.apply(&invalidate(key)).unwrap();
     assert_eq!(t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1), Err(Cause::WindowNotUsable { key }));
     assert_eq!(refused(&mut t, &invalidate(key)), Cause::WindowNotUsable { key }, "NDK-6");
-    // Free again: bound again, found by index though the consumer holds an old tag.
+    // Free again: bound again and found by index, although the consumer holds an old tag.
     t.apply(&bind_op(MwBind { new_key: mw ^ 9, ..first })).unwrap();
     assert!(t.check_remote(PD, QPN, mw ^ 9, WRITE, BASE + 0x100, 1).is_ok());
-    // Unbinding by length 0 is for the QP that bound it.
+    // Only the QP of the bind may unbind with length 0.
     let unbind = MwBind { len: 0, new_key: mw ^ 10, ..first };
     let op = KeyOp::Bind { bind: unbind, pd: PD, qpn: OTHER_QPN };
     assert_eq!(refused(&mut t, &op), Cause::WindowNotUsable { key: mw });
     t.apply(&bind_op(unbind)).unwrap();
     assert_eq!(t.window(mw), Some((MwType::Type2, false)));
-    // Freeing a bound window lets the region go.
+    // A freed window releases the region.
     t.apply(&bind_op(MwBind { new_key: mw ^ 11, ..first })).unwrap();
     assert_eq!(t.deregister(mr), Err(Cause::InUse { key: mr }));
     t.dealloc_mw(mw).unwrap();
@@ -238,7 +238,8 @@ fn type_2_window() {
     assert_eq!(t.dealloc_mw(mw), Err(Cause::UnknownKey { key: mw }));
 }
 
-/// Consumers give any key, such as the region's plus something: its low 8 bits become the window's.
+/// Consumers give any key, such as the region's key plus a number: its low 8 bits become the
+/// window's tag.
 #[test]
 fn a_bind_takes_the_tag_of_the_new_key_alone() {
     for ty in [MwType::Type1, MwType::Type2] {
@@ -252,7 +253,7 @@ fn a_bind_takes_the_tag_of_the_new_key_alone() {
         for old in [mw, any.new_key] {
             assert!(t.check_remote(PD, QPN, old, READ, BASE + 0x100, 1).is_err(), "{old:#x}");
         }
-        // So does the bind that ends it.
+        // The unbinding bind takes the tag, too.
         t.apply(&bind_op(MwBind { len: 0, new_key: 0xdead_be01, ..any })).unwrap();
         assert_eq!(t.check_remote(PD, QPN, key, READ, BASE + 0x100, 1), Err(Cause::UnknownKey { key }));
         t.apply(&bind_op(any)).unwrap();
@@ -342,8 +343,8 @@ fn a_region_can_take_itself_from_its_windows() {
 }
 
 proptest! {
-    /// Against a map, with indices that collide in their low bits so that probing and gap closing
-    /// are exercised.
+    /// Compares with a map. Indices collide in their low bits, so that probing and gap closing are
+    /// exercised.
     #[test]
     fn slots_behave_as_a_map(steps in prop::collection::vec((0u32..4, 0u32..24, 0u32..3), 1..200)) {
         let mut slots = slots::Slots::default();
@@ -371,7 +372,7 @@ proptest! {
         }
     }
 
-    /// The bounds rule against arithmetic that cannot wrap.
+    /// Compares the bounds rule with arithmetic that cannot wrap.
     #[test]
     fn bounds_agree_with_wide_arithmetic(iova: u64, size: u64, va: u64, near: bool, delta in -40i64..40, len in 1u32..64) {
         let size = size.min(u64::MAX - iova);

@@ -1,26 +1,26 @@
-//! When a plain ACK leaves, and where among the packets that leave with it.
+//! When a plain ACK leaves, and its order among packets that leave together.
 
-/// May a plain ACK wait for company?
+/// May a plain ACK wait for another packet?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckDelay {
-    /// It leaves at once.
+    /// The ACK leaves at once.
     None,
-    /// It waits until something else leaves.
+    /// The ACK waits until another packet leaves.
     Alone,
-    /// Something else has left: it leaves behind that, in the same run.
+    /// Another packet has left: the ACK leaves behind this packet, in the same run.
     Accompanied,
 }
 
-/// Where a plain ACK goes that leaves together with a request of one packet.
+/// The position of a plain ACK that leaves together with a request of one packet.
 ///
-/// Programs rely on the order of a NIC, which acknowledges a message when it arrives: a send
-/// completes before the answer to it is received.
+/// Programs rely on the order of a NIC, which acknowledges a message on arrival: a send completes
+/// before the answer to the send is received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AckOrder {
-    /// In front of it.
+    /// In front of the request.
     Ahead,
-    /// Behind it, in the same run of packets. For hosts whose receiver takes the ACK of a run
-    /// first: a run of UDP segments may only end with a short one.
+    /// Behind the request, in the same run of packets. For hosts with a receiver that takes the ACK
+    /// of a run first. The reason: a run of UDP segments may only end with a shorter segment.
     #[default]
     Behind,
 }

@@ -1,8 +1,8 @@
-//! What a queue pair is created with.
+//! The parameters of a new queue pair.
 use crate::attr::QpCap;
 use crate::types::{PathMtu, PdId, QpType, Qpn};
 
-/// What a queue pair is created with.
+/// The parameters of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
     /// Number.
@@ -19,11 +19,11 @@ pub struct QpConfig {
     pub uses_srq: bool,
     /// Path MTU of the port: the longest UD message (the `path_mtu` attribute is not set on UD).
     pub port_mtu: PathMtu,
-    /// Bytes a requester keeps unacknowledged at most, so that it does not overrun the socket
-    /// buffers on the way ([`QpConfig::MAX_INFLIGHT`] is a good value). Responses to reads are
-    /// counted by the same measure.
+    /// Most unacknowledged bytes of a requester, so that the requester does not overrun the socket
+    /// buffers on the way ([`QpConfig::MAX_INFLIGHT`] is a good value). Responses to READs count in
+    /// the same way.
     pub max_inflight: u32,
-    /// Operations that end are noted for completion counters.
+    /// Finished operations are noted for completion counters.
     pub counted: bool,
 }
 

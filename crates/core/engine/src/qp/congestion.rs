@@ -1,9 +1,8 @@
 //! Congestion marks and their notifications (RoCEv2 annex A17.9, RFC 3168).
 //!
-//! Packets of reliable queue pairs say that they may be marked. Whoever takes a marked one tells
-//! the sender with a congestion notification (CNP); the sender's window gives way. A requester
-//! whose READ responses are marked asks for less by itself, too, as responses have no window of
-//! their own.
+//! Packets of reliable queue pairs are ECN-capable. The receiver of a marked packet sends a
+//! congestion notification (CNP) to the sender, and the sender's window shrinks. Responses have no
+//! window of their own. So a requester that receives marked READ responses also asks for less.
 use super::DropReason;
 use super::context::ctx;
 use super::ecn::ECN;
@@ -12,11 +11,11 @@ use crate::packet::{Data, Packet, Transmit};
 use crate::time::Time;
 use crate::types::QpState;
 
-/// A notification's payload (A17.9.3).
+/// The payload of a notification (A17.9.3).
 const RESERVED: [u8; 16] = [0; 16];
 
 impl Qp {
-    /// An admitted packet had been marked on its way.
+    /// An admitted packet was marked on its way.
     #[cold]
     pub(super) fn marked(&mut self, packet: &Packet<'_>, now: Time) {
         if !self.config.qp_type.is_reliable() {
@@ -28,7 +27,7 @@ impl Qp {
         }
     }
 
-    /// The notification that is due.
+    /// The congestion notification that is due.
     pub(super) fn notification(&mut self) -> Transmit<'_> {
         self.notifier.due = false;
         self.last_packet = Half::Requester;
@@ -39,7 +38,7 @@ impl Qp {
         Transmit { path, traffic_class: path.traffic_class & !ECN, source_port, headers, payload }
     }
 
-    /// The peer's host says that packets of this queue pair were marked.
+    /// Takes a notification: packets of this queue pair were marked.
     pub(super) fn handle_cnp(&mut self, packet: &Packet<'_>) {
         let refused = if !self.config.qp_type.is_reliable() {
             Some(DropReason::Transport)

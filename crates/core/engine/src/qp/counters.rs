@@ -1,4 +1,4 @@
-//! What a queue pair counts: packets dropped, by reason, and the life of the reliable protocol.
+//! Counters of a queue pair: dropped packets by reason, and events of the reliable protocol.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident: $name:literal,)*) => {
@@ -8,12 +8,12 @@ macro_rules! reasons {
         pub enum DropReason { $($(#[$doc])* $reason,)* }
 
         impl DropReason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[DropReason] = &[$(DropReason::$reason,)*];
             /// Number of reasons.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// As in a table of counters.
+            /// The name in a table of counters.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$reason => $name,)* }
@@ -27,7 +27,7 @@ reasons! {
     State: "qp_drop_state",
     /// The opcode belongs to another transport.
     Transport: "qp_drop_transport",
-    /// The opcode is reserved or not one of this transport's.
+    /// The opcode is reserved or belongs to no operation of this transport.
     Opcode: "qp_drop_opcode",
     /// Partition key does not match.
     PKey: "qp_drop_pkey",
@@ -35,23 +35,22 @@ reasons! {
     QKey: "qp_drop_qkey",
     /// The packet names another queue pair.
     DestQpn: "qp_drop_dest_qpn",
-    /// It did not come from the connected peer.
+    /// The packet did not come from the connected peer.
     Source: "qp_drop_source",
     /// A request outside the window, or a gap on UC.
     Sequence: "qp_drop_sequence",
-    /// A response to nothing that is outstanding.
+    /// A response without an outstanding request.
     GhostResponse: "qp_drop_ghost_response",
-    /// A response that says nothing new, about a loss that is being made good or a request that has
-    /// failed.
+    /// A response without news, about a loss under repair or a failed request.
     Stale: "qp_drop_stale_response",
-    /// Longer than the path MTU or the receive, or a FIRST or MIDDLE packet that is not exactly as
-    /// long as the MTU.
+    /// The packet is longer than the path MTU or the receive, or a FIRST or MIDDLE packet has not
+    /// exactly the length of the MTU.
     Length: "qp_drop_length",
     /// Key, bounds or rights forbid it (UC).
     Access: "qp_drop_access",
     /// No receive was posted (UC, UD).
     NoReceive: "qp_drop_no_receive",
-    /// A receive was, but its own buffers could not be written (UC, UD).
+    /// A receive was posted, but its buffers could not be written (UC, UD).
     Buffers: "qp_drop_buffers",
     /// Malformed otherwise.
     Malformed: "qp_drop_malformed",
@@ -59,11 +58,11 @@ reasons! {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a queue pair; they wrap and are never reset while it lives.
+        /// Counters of a queue pair. They wrap, and are never reset in the life of the queue pair.
         ///
-        /// A packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as
-        /// executed, as an answer, as a duplicate, with the NAK that refuses it, or with the reason
-        /// why it was dropped; as long as it is kept for its turn, as such.
+        /// Each packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as
+        /// executed, as an answer, as a duplicate, with the NAK that refuses the packet, or with
+        /// the reason of its drop. A packet in the reorder buffer counts as held.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             drops: [u64; DropReason::COUNT],
@@ -71,7 +70,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Adds what another queue pair counted.
+            /// Adds the counters of another queue pair.
             pub fn add(&mut self, other: &Counters) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
                 for (sum, more) in self.drops.iter_mut().zip(&other.drops) {
@@ -91,7 +90,7 @@ macro_rules! counters {
 counters! {
     /// Request packets executed.
     executed,
-    /// Response packets that told something.
+    /// Response packets with news.
     answers,
     /// Request packets handed out, retransmissions included.
     sent,
@@ -99,32 +98,32 @@ counters! {
     retransmitted,
     /// Local ACK timeouts.
     timeouts,
-    /// Restarts for want of an answer, before the local ACK timeout.
+    /// Restarts without an answer, before the local ACK timeout.
     probes,
-    /// RNR NAKs taken.
+    /// RNR NAKs received.
     rnr_naks,
-    /// Sequence-error NAKs taken.
+    /// Sequence-error NAKs received.
     seq_naks,
-    /// Restarts because an ACK passed over a read or atomic whose response is missing.
+    /// Restarts because an ACK skipped a READ or atomic and its response is missing.
     implied_naks,
     /// Duplicate requests that the responder answered again.
     duplicates,
-    /// Requests that the host performed in the peer's memory by itself.
+    /// Requests performed by the host in the peer's memory.
     direct,
-    /// SENDs that the host wrote into the peer's ring as a whole, without a packet.
+    /// SENDs written by the host into the peer's ring as a whole, without a packet.
     messages,
-    /// NAKs of any kind that the responder sent, each for a packet that it refused, but for those
-    /// of the next line.
+    /// NAKs of all kinds sent by the responder, including `gap_naks`. Each NAK that is no gap NAK
+    /// refuses a packet.
     naks_sent,
-    /// Sequence-error NAKs sent, each for packets that did not come.
+    /// Sequence-error NAKs sent because packets are missing.
     gap_naks,
-    /// Packets kept because they came before earlier ones.
+    /// Packets buffered because they came before earlier packets.
     held,
-    /// Packets no longer kept: their turn came, or they were dropped.
+    /// Packets taken out of the buffer, in their turn or dropped.
     released,
     /// Congestion notifications sent.
     cnps_sent,
-    /// Congestion notifications taken.
+    /// Congestion notifications received.
     cnps,
 }
 
@@ -133,7 +132,7 @@ impl Counters {
     pub(crate) fn drop(&mut self, why: DropReason) {
         self.drops[why as usize] = self.drops[why as usize].wrapping_add(1);
     }
-    /// Counts a packet that was kept and is dropped.
+    /// Counts a buffered packet that is dropped.
     pub(crate) fn discarded(&mut self) {
         self.released = self.released.wrapping_add(1);
         self.drop(DropReason::Sequence);
@@ -143,12 +142,12 @@ impl Counters {
     pub fn dropped(&self, why: DropReason) -> u64 {
         self.drops[why as usize]
     }
-    /// Packets dropped in all.
+    /// All dropped packets.
     #[must_use]
     pub fn dropped_total(&self) -> u64 {
         self.drops.iter().fold(0, |sum, n| sum.wrapping_add(*n))
     }
-    /// Packets taken in all, whatever became of them.
+    /// All packets taken, with any outcome.
     #[must_use]
     pub fn handled(&self) -> u64 {
         let refused = self.naks_sent.wrapping_sub(self.gap_naks);

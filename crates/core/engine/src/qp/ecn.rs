@@ -1,16 +1,16 @@
-//! Explicit congestion notification (RFC 3168): the field of the traffic class, and whether the
-//! peer is to be told of marks.
+//! Explicit congestion notification (RFC 3168): the field in the traffic class, and when the peer
+//! gets a notification.
 use crate::time::Time;
 use core::time::Duration;
 
-/// ECN-capable transport, codepoint 0, in the traffic class; the field; in it, congestion
-/// experienced is both bits.
+/// ECN-capable transport, codepoint 0, in the traffic class; and the mask of the field. Congestion
+/// experienced (CE) sets both bits.
 pub(super) const ECT_0: u8 = 2;
 pub(super) const ECN: u8 = 3;
-/// At most one notification in so long, as NICs do it.
+/// At most one notification in this time, as on NICs.
 const INTERVAL: Duration = Duration::from_micros(50);
 
-/// Whether the peer is to be told that its packets were marked.
+/// Decides when to tell the peer that its packets were marked.
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
     pub(super) due: bool,

@@ -1,4 +1,4 @@
-//! Failures: of a request, of the whole queue pair, and what they flush.
+//! Failures of a request and of the whole queue pair, and their flushes.
 use super::Qp;
 use super::verdict::Verdict;
 use crate::cause::Cause;
@@ -8,8 +8,8 @@ use crate::types::QpState;
 use alloc::sync::Arc;
 
 impl Qp {
-    /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes,
-    /// QP_FATAL.
+    /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): moves to ERR,
+    /// flushes, raises QP_FATAL.
     pub fn fail(&mut self, cause: Cause, effects: &mut Effects) {
         if matches!(self.attr.state, QpState::Reset | QpState::Err) {
             return;
@@ -18,8 +18,8 @@ impl Qp {
         self.enter_error(Some(Arc::clone(&cause)), Some(QpEvent::Fatal(cause)), effects);
     }
 
-    /// Fails the oldest send request with a status, and with it the queue pair, as an answer of the
-    /// peer or its silence would; without a request under way, as [`Qp::fail`] does.
+    /// Fails the oldest send request with a status, and so the queue pair, like a NAK or the
+    /// silence of the peer. Without a request under way, works like [`Qp::fail`].
     pub fn fail_oldest_send(&mut self, status: WcStatus, cause: Cause, effects: &mut Effects) {
         if !self.requester.has_requests() || matches!(self.attr.state, QpState::Reset | QpState::Err) {
             return self.fail(cause, effects);
@@ -28,8 +28,8 @@ impl Qp {
         self.settle(effects);
     }
 
-    /// After a step of the requester: a failed request flushes the send queue, and a drained send
-    /// queue is reported.
+    /// Runs after a step of the requester. A failed request flushes the send queue, and a drained
+    /// send queue is reported.
     pub(super) fn settle(&mut self, effects: &mut Effects) {
         if let Some(cause) = self.requester.take_failure(&self.config, effects) {
             if self.config.qp_type.is_reliable() {
@@ -58,7 +58,8 @@ impl Qp {
         }
     }
 
-    /// To ERR: both queues are flushed in order. `None` is the consumer's own wish.
+    /// Moves to ERR and flushes both queues in order. A cause of `None` means that the consumer
+    /// asked for ERR.
     pub(super) fn enter_error(
         &mut self,
         cause: Option<Arc<Cause>>,
@@ -76,8 +77,8 @@ impl Qp {
         self.responder.flush(&self.config, &cause, effects, &mut self.counters);
         effects.events.extend(event);
         if self.config.uses_srq {
-            // It takes no more from the SRQ; what it had taken is completed above (IBTA
-            // 11.6.3.1.3).
+            // The queue pair takes no more receives from the SRQ. Its active receive was completed
+            // above (IBTA 11.6.3.1.3).
             effects.events.push(QpEvent::LastWqeReached);
         }
     }

@@ -1,15 +1,15 @@
-//! What the host lends a queue pair for one step: clock, keys, memory, shared receives.
+//! The environment of one step of a queue pair: clock, keys, memory, shared receives.
 use crate::clock::Clock;
 use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::types::PdId;
 use crate::wr::RecvWqe;
 
-/// Where receives of an SRQ (or of the XRC SRQ that a packet names) come from.
+/// The source of receives of an SRQ, or of the XRC SRQ named in a packet.
 pub trait RecvSource {
     /// Takes a receive. `xrc_srqn` is the SRQ number of an XRC packet, `None` on RC and UD.
     fn pop(&mut self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
-    /// Takes a receive of the SRQ for a SEND whose first packet has this payload.
+    /// Takes a receive of the SRQ for a SEND. `first` is the payload of the SEND's first packet.
     fn pop_message(&mut self, first: &[u8]) -> Result<RecvWqe, NoRecv> {
         let _ = first;
         self.pop(None)
@@ -24,7 +24,7 @@ pub trait RecvSource {
 /// Why no receive could be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRecv {
-    /// The queue is empty: RNR on reliable transports, a drop elsewhere.
+    /// The queue is empty: RNR NAK on reliable transports, otherwise a drop.
     Empty,
     /// No XRC SRQ with this number in the QP's domain.
     NoSuchSrq,
@@ -39,9 +39,9 @@ impl RecvSource for NoSrq {
     }
 }
 
-/// What the host lends a queue pair for one step.
+/// The environment of one step of a queue pair.
 pub struct Env<'a, M: ?Sized, S: ?Sized> {
-    /// What time it is.
+    /// The clock.
     pub clock: &'a dyn Clock,
     /// Keys of the device.
     pub keys: &'a KeyTable,

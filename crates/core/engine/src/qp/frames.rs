@@ -1,20 +1,20 @@
-//! Raw packet queue pairs: what they send and receive are whole Ethernet frames. The host says
-//! which frames are theirs.
+//! Raw packet queue pairs, which send and receive whole Ethernet frames. The host selects the
+//! frames for a queue pair.
 use super::context::ctx;
 use super::{DropReason, Env, Qp, RecvSource};
 use crate::memory::Memory;
 use crate::types::{QpState, QpType};
 
 impl Qp {
-    /// A raw packet queue pair sends frames of at most so many bytes, header included, without the
-    /// check sequence.
+    /// Sets the longest frame of a raw packet queue pair to `max` bytes, with the header and
+    /// without the frame check sequence.
     #[must_use]
     pub fn with_frames(mut self, max: u32) -> Self {
         self.requester.set_frame(max);
         self
     }
 
-    /// Does a frame find no receive that could take it, where one may still be posted?
+    /// Does a frame find no receive, although a receive may still be posted?
     #[must_use]
     pub fn lacks_receive(&self) -> bool {
         !matches!(self.attr.state, QpState::Reset | QpState::Init | QpState::Err)
@@ -22,7 +22,8 @@ impl Qp {
             && !self.responder.has_receive()
     }
 
-    /// Takes a frame. What finds no receive, or one that is too short, is dropped and counted.
+    /// Takes a frame. Without a receive, or with a receive that is too short, the frame is dropped
+    /// and counted.
     pub fn take_frame<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,

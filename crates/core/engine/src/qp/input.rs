@@ -1,4 +1,4 @@
-//! Packets that come.
+//! Arriving packets.
 use super::context::ctx;
 use super::ecn::ECN;
 use super::requester::{AnswerEnv, transport_of};
@@ -14,8 +14,8 @@ use adverb_wire::{Opcode, QPN_MASK};
 const MULTICAST_QPN: Qpn = QPN_MASK;
 
 impl Qp {
-    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.
-    /// [`Qp::take_turn`] is to be asked afterwards.
+    /// Takes a packet for this QP. Cannot fail: a bad packet is a counted drop or a NAK. The caller
+    /// calls [`Qp::take_turn`] afterwards.
     pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,
@@ -52,8 +52,8 @@ impl Qp {
             self.established = true;
             env.effects.events.push(QpEvent::CommEst);
         }
-        // An XRC target has no protection domain of its own: that of the SRQ the packet names opens
-        // memory to it.
+        // An XRC target has no protection domain of its own. The SRQ named in the packet gives the
+        // domain for memory accesses.
         if let Some(xrc) = packet.headers.xrceth
             && self.config.qp_type == QpType::XrcRecv
             && let Some(pd) = env.srq.pd(xrc.srqn)
@@ -64,14 +64,15 @@ impl Qp {
         self.apply(verdict, env.effects);
     }
 
-    /// May [`Qp::take_turn`] have something to give or to do?
+    /// May [`Qp::take_turn`] have a packet or work to do?
     #[inline]
     #[must_use]
     pub fn has_kept(&self) -> bool {
         !(self.responder.reorder.is_idle() && self.requester.reorder().is_idle())
     }
-    /// The next packet that came early and whose turn it is. The host asks after each packet that
-    /// it gave to [`Qp::handle_packet`], and gives this one next, until there is none.
+    /// The next early packet in order, now that earlier packets are handled. After each
+    /// [`Qp::handle_packet`] the host calls this function until it answers `None`, and gives each
+    /// packet to `handle_packet`.
     #[inline]
     pub fn take_turn(&mut self, now: Time) -> Option<Kept> {
         if !self.has_kept() {
@@ -82,11 +83,12 @@ impl Qp {
             .or_else(|| self.requester.take_turn(now, &mut self.counters))
     }
 
-    /// The checks of IBTA 9.6.1 that come before either half.
+    /// The checks of IBTA 9.6.1 before either half handles the packet.
     fn admit(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
         let bth = &packet.headers.bth;
         let (state, qp_type) = (self.attr.state, self.config.qp_type);
-        // In ERR nothing is received but the request that led there, sent again: its NAK was lost.
+        // In ERR the queue pair receives only the request that ended the connection, or an earlier
+        // request: the NAK was lost.
         let ended_here =
             state == QpState::Err && bth.opcode.is_request() && self.responder.ended_at_or_after(bth.psn);
         if matches!(state, QpState::Reset | QpState::Init | QpState::Err) && !ended_here {
@@ -99,12 +101,12 @@ impl Qp {
         if bth.dest_qpn != self.config.qpn && !multicast {
             return Err(DropReason::DestQpn);
         }
-        // The only entry of the P_Key table is the default partition, as a full member: it talks to
-        // full and limited members alike (IBTA 10.9.3).
+        // The only entry of the P_Key table is the default partition, as a full member. A full
+        // member talks to full and limited members (IBTA 10.9.3).
         if bth.pkey & 0x7fff != 0x7fff {
             return Err(DropReason::PKey);
         }
-        // The host gives the zero GID as the source of a packet that it takes for forged.
+        // The host sets the zero GID as source of a packet that the host considers forged.
         if packet.src == crate::Gid::default() || qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
             return Err(DropReason::Source);
         }

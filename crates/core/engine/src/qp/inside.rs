@@ -1,30 +1,30 @@
-//! What a queue pair keeps on account of its peer's packets: for tests that send it anything at
-//! all.
+//! The state that a queue pair keeps because of packets of its peer, for tests that send arbitrary
+//! packets.
 use super::Qp;
 use crate::time::Time;
 use adverb_wire::Psn;
 
-/// A look inside.
+/// Internal state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inside {
     /// PSN of the next request.
     pub expected: Psn,
-    /// Oldest PSN of its own requests that is not acknowledged, and the first not sent yet.
+    /// Oldest unacknowledged PSN of the queue pair's own requests, and the first PSN not sent yet.
     pub unacknowledged: [Psn; 2],
-    /// Answers that wait to be sent.
+    /// Answers waiting to be sent.
     pub answers: usize,
     /// Results of atomics kept for duplicates.
     pub saved: usize,
     /// Own reads and atomics on their way.
     pub reads: usize,
-    /// Packets kept because they came early, requests and answers.
+    /// Buffered early packets: requests and answers.
     pub kept: [usize; 2],
-    /// When the peer is told of a gap in its requests.
+    /// When the NAK for a gap in the peer's requests is due.
     pub nak_at: Option<Time>,
 }
 
 impl Qp {
-    /// A look inside.
+    /// The internal state.
     #[doc(hidden)]
     #[must_use]
     pub fn inside(&self) -> Inside {

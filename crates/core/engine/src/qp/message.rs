@@ -2,8 +2,8 @@
 //!
 //! The host offers receives to the peer ([`Qp::certain_receive`]). The peer's host puts a message
 //! into shared memory and names the receive. This host then asks where the message goes
-//! ([`Qp::landing`]), copies it there and reports that ([`Qp::landed`]). What is unusual about a
-//! message goes through [`Qp::take_message`].
+//! ([`Qp::landing`]), copies the message there and reports the copy ([`Qp::landed`]). A message for
+//! which `landing` has no place goes through [`Qp::take_message`].
 use super::context::ctx;
 use super::{DropReason, Env, Qp, RecvSource};
 use crate::completion::{Completion, WcFlags, WcOpcode};
@@ -15,30 +15,32 @@ use crate::srq::Srq;
 use crate::types::{Access, QpState, QpType};
 
 impl Qp {
-    /// Receives that have left a queue since it was made. The oldest that waits has this number.
-    /// `shared`: the queue pair takes its receives from there, and no other one does.
+    /// How many receives have left the queue since the queue was made. This is also the number of
+    /// the oldest waiting receive. `shared` is the SRQ from which this queue pair alone takes its
+    /// receives.
     #[inline]
     #[must_use]
     pub fn receives_taken(&self, shared: Option<&Srq>) -> u64 {
         shared.map_or_else(|| self.responder.rq.taken(), Srq::taken)
     }
 
-    /// Receives that wait.
+    /// How many receives wait in the queue.
     #[inline]
     #[must_use]
     pub fn receives_waiting(&self, shared: Option<&Srq>) -> usize {
         shared.map_or_else(|| self.responder.rq.len() as usize, Srq::len)
     }
 
-    /// The bytes of a receive that waits, by its number, if a message of the peer's may be placed
-    /// there for certain: it has no entry, or one that names memory which is mapped and registered.
+    /// The size in bytes of a waiting receive, given by its number, if a message of the peer
+    /// certainly finds its place there. The receive has no entry, or one entry with registered and
+    /// mapped memory.
     #[inline]
     #[must_use]
     pub fn certain_receive(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u64) -> Option<u32> {
         self.certain(shared, keys, receive).map(|(_, room)| room)
     }
 
-    /// The address and the bytes of such a receive.
+    /// The address and the size in bytes of such a receive.
     #[inline]
     fn certain(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u64) -> Option<(u64, u32)> {
         if self.config.qp_type != QpType::Rc || self.config.counted || self.responder.receives_hidden {
@@ -59,8 +61,8 @@ impl Qp {
         }
     }
 
-    /// Where a whole SEND of `len` bytes for this receive goes. `None`: [`Qp::take_message`] says
-    /// what becomes of the message.
+    /// Where a whole SEND of `len` bytes for this receive goes. With `None`, [`Qp::take_message`]
+    /// decides what becomes of the message.
     #[inline]
     #[must_use]
     pub fn landing(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u32, len: usize) -> Option<Range> {
@@ -78,15 +80,17 @@ impl Qp {
         (len <= room).then_some(Range { addr, len, kind: RangeKind::Mapped })
     }
 
-    /// Takes the id of the oldest receive of its own queue, where a message has landed.
+    /// Takes the oldest receive of the queue pair's own queue, where a message was placed. Answers
+    /// the receive's id.
     #[inline]
     pub fn take_landed(&mut self) -> Option<u64> {
         self.responder.rq.pop_id()
     }
 
-    /// Is a message for the receive whose number ends with these 32 bits to be taken? `next` is the
-    /// number of the oldest receive. `false`: the queue pair does not receive, or the message is
-    /// for another receive, so it is dropped. With the first message the connection is established.
+    /// Checks whether the queue pair takes a message for a receive. `receive` is the low half of
+    /// the receive's number, `next` the number of the oldest receive. The caller drops the message
+    /// on `false`: the queue pair does not receive, or the message is for another receive. The
+    /// first message establishes the connection.
     pub fn expects(&mut self, (receive, next): (u32, u64), effects: &mut Effects) -> bool {
         let state = self.attr.state;
         if !matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) || self.config.qp_type != QpType::Rc {
@@ -104,9 +108,9 @@ impl Qp {
         true
     }
 
-    /// The host has placed a SEND of `len` bytes at [`Qp::landing`], or the peer's host has written
-    /// so many by a WRITE with immediate data (`opcode`), and the host has taken the receive with
-    /// this id. Answers the completion on the receive CQ.
+    /// The host has taken the receive with this id and its payload is in place. Either the host
+    /// copied a SEND of `len` bytes to [`Qp::landing`], or the peer's host wrote `len` bytes by a
+    /// WRITE with immediate data (`opcode`). Answers the completion for the receive CQ.
     #[inline]
     #[must_use]
     pub fn landed(
@@ -126,11 +130,11 @@ impl Qp {
         completion
     }
 
-    /// Takes a whole SEND that the peer's host has performed: it found the receive whose number
-    /// ends with these 32 bits offered ([`Qp::certain_receive`]), and nothing of its queue pair was
-    /// on its way. `next` is the number of the oldest receive. There is no PSN and no answer.
-    /// `false`: the queue pair does not receive, or the message is for another receive, so it is
-    /// dropped.
+    /// Takes a whole SEND that the peer's host has performed. `receive` is the low half of the
+    /// receive's number, `next` the number of the oldest receive. The sender found this receive
+    /// offered ([`Qp::certain_receive`]), and nothing of the sender's queue pair was on its way.
+    /// There is no PSN and no answer. With `false` the message is dropped: the queue pair does not
+    /// receive, or the message is for another receive.
     pub fn take_message<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,

@@ -1,6 +1,6 @@
 //! The queue pair.
 //!
-//! `queue_pair` has [`Qp`]; `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
+//! `queue_pair` has [`Qp`]. `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
 //! `modify`, `output` and `straight` add methods to [`Qp`]. The halves, `requester` and
 //! `responder`, do not know [`Qp`].
 mod ack;

@@ -1,4 +1,4 @@
-//! Attributes and states.
+//! Changes of attributes and states.
 use super::Qp;
 use super::ecn::Notifier;
 use crate::attr::{AttrError, AttrMask, QpAttr, check_modify};
@@ -8,7 +8,7 @@ use crate::types::{Limits, QpState, QpType};
 use adverb_wire::{Psn, QPN_MASK};
 
 impl Qp {
-    /// Changes attributes and state. On refusal nothing changed. A move to ERR flushes into
+    /// Changes attributes and state. A refusal changes nothing. A move to ERR flushes into
     /// `effects`.
     pub fn modify(
         &mut self,
@@ -19,8 +19,8 @@ impl Qp {
         effects: &mut Effects,
     ) -> Result<(), AttrError> {
         let from = self.attr.state;
-        // Programs set the attributes of a whole connection on either half of an XRC one; those of
-        // the half that is not there are passed over, as the kernel does.
+        // Programs set the attributes of a whole connection on either half of an XRC connection.
+        // Attributes of the other half are ignored, as in the kernel.
         let mask = mask
             - match self.config.qp_type {
                 QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
@@ -63,7 +63,7 @@ impl Qp {
         Ok(())
     }
 
-    /// RESET drops everything without a completion.
+    /// RESET drops all requests without a completion.
     fn reset(&mut self) {
         self.requester.reset(&self.config, &mut self.counters);
         self.responder.reset(&mut self.counters);
@@ -74,7 +74,7 @@ impl Qp {
     }
 }
 
-/// Copies the fields that `mask` names, but for the state.
+/// Copies the fields in `mask`, except the state.
 fn copy_attributes(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
     macro_rules! copy {
         ($($bit:ident: $($field:ident),+;)*) => {
@@ -102,7 +102,7 @@ fn copy_attributes(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
         DEST_QPN: dest_qpn;
         RATE_LIMIT: rate_limit;
     }
-    // 24-bit fields: hardware looks at the low bits.
+    // 24-bit fields: hardware uses the low bits.
     to.rq_psn &= Psn::MASK;
     to.sq_psn &= Psn::MASK;
     to.dest_qpn &= QPN_MASK;

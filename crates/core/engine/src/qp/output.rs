@@ -1,4 +1,4 @@
-//! Packets that leave.
+//! Departing packets.
 use super::ack::{AckDelay, AckOrder};
 use super::context::ctx;
 use super::queue_pair::{Half, Qp};
@@ -12,7 +12,7 @@ use crate::packet::{Output, Transmit};
 use crate::types::{QpState, QpType};
 
 impl Qp {
-    /// The next thing to do; call until [`Output::Idle`].
+    /// The next task for the host. The host calls this until [`Output::Idle`].
     pub fn poll_output(&mut self, clock: &dyn Clock, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
@@ -22,9 +22,9 @@ impl Qp {
             return Output::Packet(self.notification());
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd) && !self.held;
-        // A plain ACK goes behind a request that leaves, or ahead of it, as the host says. It never
-        // goes behind a message of several packets: the peer would get the answer to its request,
-        // with an event, before the request itself completes.
+        // A plain ACK leaves behind a departing request or ahead of it, as set by the host. The ACK
+        // never leaves behind a message of several packets. Otherwise the peer would get the answer
+        // to its request, with an event, before the request completes.
         let ahead = sends && self.ack_leads_request();
         let ack_last = self.responder.only_ack_waits() && !ahead;
         if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
@@ -56,12 +56,12 @@ impl Qp {
             AckOrder::Behind => self.requester.is_at_long_message(),
         }
     }
-    /// Where a plain ACK goes from now on that leaves together with a request.
+    /// Sets the order of a plain ACK and a request that leave together.
     #[inline]
     pub fn set_ack_order(&mut self, order: AckOrder) {
         self.ack_order = order;
     }
-    /// The packet that the requester has made ready.
+    /// The packet prepared by the requester.
     #[inline]
     fn request(&self) -> Transmit<'_> {
         let ud = self.config.qp_type == QpType::Ud;
@@ -70,21 +70,21 @@ impl Qp {
         let (headers, payload) = (self.requester.headers(), self.requester.payload());
         Transmit { path, traffic_class, source_port, headers, payload }
     }
-    /// Something leaves: an ACK that was delayed may leave behind it.
+    /// A packet leaves. A delayed ACK may leave behind it.
     #[inline]
     fn accompany_ack(&mut self) {
         if self.ack == AckDelay::Alone {
             self.ack = AckDelay::Accompanied;
         }
     }
-    /// Does a plain ACK wait, and nothing else, because the host delays it?
+    /// Does only a plain ACK wait, because the host delays it?
     #[inline]
     #[must_use]
     pub fn delays_ack(&self) -> bool {
         self.ack == AckDelay::Alone && self.responder.only_ack_waits()
     }
-    /// From now on a plain ACK waits until something else leaves, so that both leave in one run; or
-    /// it does so no more. The host sees to it that it does not wait for long.
+    /// With `delay`, a plain ACK waits until another packet leaves, so that both leave in one run.
+    /// The host makes sure that the ACK does not wait for long.
     #[inline]
     pub fn delay_ack(&mut self, delay: bool) {
         self.ack = if delay { AckDelay::Alone } else { AckDelay::None };
@@ -94,7 +94,8 @@ impl Qp {
         self.requester.key_op_done(&self.config, result, effects);
         self.settle(effects);
     }
-    /// The host could not read the payload of the last [`Output::Packet`], which it did not send.
+    /// The host could not read the payload of the last [`Output::Packet`] and did not send the
+    /// packet.
     pub fn transmit_failed(&mut self, fault: MemoryFault, effects: &mut Effects) {
         match self.last_packet {
             Half::Requester => {

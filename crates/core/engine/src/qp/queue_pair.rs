@@ -1,4 +1,4 @@
-//! The queue pair: its parts, and the calls that one part answers.
+//! The queue pair: its parts, and the calls that a single part answers.
 use super::ack::{AckDelay, AckOrder};
 use super::context::ctx;
 use super::ecn::Notifier;
@@ -17,7 +17,7 @@ use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
 use adverb_wire::Psn;
 use alloc::sync::Arc;
 
-/// Which half made the packet handed out last.
+/// Which half made the last packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
     Requester,
@@ -28,11 +28,11 @@ pub(super) enum Half {
 #[derive(Debug)]
 pub struct Qp {
     pub(super) config: QpConfig,
-    /// `attr.state` is the state.
+    /// Contains the state: `attr.state`.
     pub(super) attr: QpAttr,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
-    /// Why it is in ERR or SQE, unless the consumer moved it there.
+    /// Why the queue pair is in ERR or SQE. `None` if the consumer moved the queue pair there.
     pub(super) first_error: Option<Arc<Cause>>,
     pub(super) ack: AckDelay,
     pub(super) ack_order: AckOrder,
@@ -41,15 +41,15 @@ pub struct Qp {
     /// COMM_EST was raised.
     pub(super) established: bool,
     pub(super) notifier: Notifier,
-    /// Requests wait, and answers leave.
+    /// Requests are held back; answers leave.
     pub(super) held: bool,
 }
 
 impl Qp {
-    /// A queue pair in RESET. Its queues are allocated here; the data path allocates nothing.
-    ///
+    /// A queue pair in RESET. The queues are allocated here, because the data path allocates
+    /// nothing.
     /// # Errors
-    /// There is no memory for its queues.
+    /// There is no memory for the queues.
     pub fn new(config: QpConfig) -> Result<Self, OutOfMemory> {
         Ok(Qp {
             attr: QpAttr { cap: config.cap, ..QpAttr::default() },
@@ -66,12 +66,12 @@ impl Qp {
             config,
         })
     }
-    /// What it was created with.
+    /// The values with which the queue pair was created.
     #[must_use]
     pub fn config(&self) -> &QpConfig {
         &self.config
     }
-    /// Its state.
+    /// The state.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.attr.state
@@ -81,12 +81,12 @@ impl Qp {
     pub fn query(&self) -> QpAttr {
         QpAttr { cur_state: self.attr.state, ..self.attr }
     }
-    /// Its attributes, as they are kept.
+    /// The attributes as stored.
     #[must_use]
     pub fn attr(&self) -> &QpAttr {
         &self.attr
     }
-    /// From now on operations that end are noted in [`Effects::counted`].
+    /// From now on [`Effects::counted`] tells which operations have ended.
     pub fn count(&mut self) {
         self.config.counted = true;
     }
@@ -98,23 +98,23 @@ impl Qp {
             || self.responder.has_output() && !self.delays_ack()
             || self.notifier.is_due()
     }
-    /// What it counted.
+    /// The counters of the queue pair.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
-    /// Why it is in ERR or SQE, if that was not the consumer's own doing.
+    /// Why the queue pair is in ERR or SQE, unless the consumer moved it there.
     #[must_use]
     pub fn first_error(&self) -> Option<&Arc<Cause>> {
         self.first_error.as_ref()
     }
 
-    /// Queues a send request without handing it over yet (DEF-2): [`Qp::commit_sends`] does.
-    /// In SQE and ERR it is accepted and flushed at the commit.
+    /// Queues a send request without handing it over (DEF-2); [`Qp::commit_sends`] hands it over.
+    /// In SQE and ERR the request is accepted, and the commit flushes it.
     pub fn stage_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.requester.queue_mut().stage(&self.config, self.attr.state, wr)
     }
-    /// Hands over everything staged and answers how many requests that was.
+    /// Hands over all staged requests and answers their number.
     pub fn commit_sends(&mut self, effects: &mut Effects) -> usize {
         let n = self.requester.commit();
         if matches!(self.attr.state, QpState::Err | QpState::Sqe) {
@@ -123,24 +123,24 @@ impl Qp {
         }
         n
     }
-    /// Forgets everything staged since the last commit (`ibv_wr_abort`).
+    /// Forgets all requests staged since the last commit (`ibv_wr_abort`).
     pub fn abort_sends(&mut self) {
         let queue = self.requester.queue_mut();
         queue.staged = queue.posted;
     }
-    /// Send requests that still fit into the queue.
+    /// How many more send requests fit into the queue.
     #[must_use]
     pub fn free_sends(&self) -> usize {
         let queue = self.requester.queue();
         (self.config.cap.max_send_wr as usize).saturating_sub((queue.staged - queue.head) as usize)
     }
-    /// Send requests staged and not handed over.
+    /// Send requests that are staged and not handed over.
     #[must_use]
     pub fn staged_sends(&self) -> usize {
         let queue = self.requester.queue();
         (queue.staged - queue.posted) as usize
     }
-    /// Queues a receive. In ERR it is flushed at once.
+    /// Queues a receive. In ERR the receive is flushed at once.
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, effects: &mut Effects) -> Result<(), PostError> {
         if self.attr.state == QpState::Reset {
             let cause = Cause::WrongState { op: "post receive", state: QpState::Reset };
@@ -154,7 +154,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Keeps packets that come early in memory that others have a share of, too.
+    /// Keeps packets that come early in memory which several queue pairs share.
     #[must_use]
     pub fn with_reorder_memory(mut self, memory: &Arc<ReorderMemory>) -> Self {
         self.responder.reorder.share(Arc::clone(memory));
@@ -162,15 +162,15 @@ impl Qp {
         self
     }
 
-    /// Its packets do not cross a network from now on: messages are cut into pieces of `mtu` bytes
-    /// (but on UD), and as many as the host takes may be on their way. Before the first request
-    /// after RESET only.
+    /// From now on packets of this queue pair cross no network. Messages are cut into pieces of
+    /// `mtu` bytes (except on UD), and the host limits how many packets are on their way. Only
+    /// before the first request after RESET.
     pub fn leave_network(&mut self, mtu: u32) {
         self.requester.leave_network(&self.config, mtu);
     }
-    /// The peer's process has ended, as the host knows. Unfinished requests and later ones fail
-    /// with `IBV_WC_RETRY_EXC_ERR` within a tenth of a second instead of after all their retries.
-    /// Receives stay posted, as with a peer that is merely silent. Until RESET.
+    /// The host knows that the peer's process has ended. Unfinished and later requests fail with
+    /// `IBV_WC_RETRY_EXC_ERR` within 100 ms instead of after all retries. Receives stay posted, as
+    /// with a peer that is merely silent. This lasts until RESET.
     pub fn peer_gone(&mut self, now: Time, effects: &mut Effects) {
         if self.config.qp_type.is_reliable() {
             self.requester.peer_gone(&ctx!(self), now);
@@ -179,25 +179,25 @@ impl Qp {
             }
         }
     }
-    /// Sends again all that is not acknowledged, in other packets than before: the host takes back
-    /// what earlier ones point at.
+    /// Sends all unacknowledged requests again, in new packets. The host calls this when it takes
+    /// back the memory at which earlier packets point.
     pub fn send_again(&mut self) {
         if self.attr.state == QpState::Rts {
             self.requester.send_again();
         }
     }
-    /// Does no request leave from now on? Answers leave all the same.
+    /// With `held`, no request leaves from now on. Answers still leave.
     pub fn hold_requests(&mut self, held: bool) {
         self.held = held;
     }
-    /// The PSN of the next packet of a request that was not sent before.
+    /// The PSN of the next packet that is sent for the first time.
     #[must_use]
     pub fn next_psn(&self) -> Psn {
         self.requester.next_psn()
     }
-    /// The oldest send request, if the host may perform it in the peer's memory by itself: it is
-    /// one-sided or a SEND, nothing before it is on its way, and nothing is wrong with its own
-    /// side. If the host did so it reports with [`Qp::direct_done`]; otherwise the request goes by
+    /// The oldest send request, if the host may perform it in the peer's memory. The request is
+    /// one-sided or a SEND, no earlier request is on its way, and the local side is correct. The
+    /// host reports a performed request with [`Qp::direct_done`]. Any other request goes through
     /// [`Qp::poll_output`], which finds out what is wrong.
     pub fn poll_direct(&mut self, keys: &KeyTable) -> Option<Direct<'_>> {
         self.requester.direct(&ctx!(self), keys)
@@ -207,12 +207,13 @@ impl Qp {
         let opcode = self.requester.direct_done(&self.config, effects);
         self.count_direct(opcode);
     }
-    /// The consumer posts a WRITE, a READ or a SEND of one entry: where its bytes are, or are to
-    /// go, in the host's terms, if the host may perform it in the peer's memory before it is
-    /// queued. The send queue is empty, nothing is on its way or wants to leave, and the entry lies
-    /// in `known`, which the entry's key opens ([`Qp::mapped_region`]). If the host did so it
-    /// reports with [`Qp::direct_posted`]; otherwise the request is staged as any other, which
-    /// finds out what is wrong.
+    /// Asks whether the host may perform a WRITE, READ or SEND of one entry before the request is
+    /// queued. Answers the host's address of the entry's bytes.
+    ///
+    /// The send queue must be empty, with nothing on its way and nothing to send. The entry must
+    /// lie in `known`, which the entry's key opens ([`Qp::mapped_region`]). The host reports a
+    /// performed request with [`Qp::direct_posted`]. Any other request is staged as usual, and
+    /// errors show there.
     #[inline(always)]
     #[must_use]
     pub fn direct_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
@@ -223,12 +224,12 @@ impl Qp {
         }
         known.place(entry.lkey, needed, entry.addr, entry.length)
     }
-    /// What a key opens for [`Qp::direct_post`], as long as the key stays.
+    /// What a key opens for [`Qp::direct_post`]. Valid as long as the key exists.
     #[must_use]
     pub fn mapped_region(&self, keys: &KeyTable, key: Key) -> Option<MappedRegion> {
         keys.mapped_region(self.config.pd, key)
     }
-    /// As [`Qp::direct_post`], of a WRITE of so many inline bytes.
+    /// As [`Qp::direct_post`], for a WRITE of `len` inline bytes.
     #[inline(always)]
     #[must_use]
     pub fn direct_post_inline(&self, len: usize) -> bool {
@@ -238,8 +239,9 @@ impl Qp {
     fn takes_direct_post(&self, read: bool) -> bool {
         !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
     }
-    /// The host performed a request of [`Qp::direct_post`], whose completion is `opcode`; `read`:
-    /// so many bytes. Answers its completion on the send CQ, if it makes one.
+    /// The host performed a request of [`Qp::direct_post`]. `opcode` is the opcode of its
+    /// completion, `read` the bytes of a READ. Answers the completion for the send CQ, if the
+    /// request asks for a completion.
     #[inline(always)]
     pub fn direct_posted(
         &mut self,
@@ -256,34 +258,35 @@ impl Qp {
             if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.direct };
         *counter += 1;
     }
-    /// Is it sending again after a timeout?
+    /// Is the queue pair sending again after a timeout?
     #[must_use]
     pub fn is_retrying(&self) -> bool {
         self.requester.is_retrying()
     }
-    /// Receives posted on its own receive queue.
+    /// Receives on the queue pair's own receive queue.
     #[must_use]
     pub fn receives_posted(&self) -> u32 {
         self.responder.rq.len()
     }
-    /// Are packets of requests on their way that are not acknowledged yet?
+    /// Are packets of requests on their way and not yet acknowledged?
     #[must_use]
     pub fn has_unacknowledged(&self) -> bool {
         self.requester.has_unacknowledged()
     }
-    /// Does a READ of the peer's still have to take its payload, which a later request could
-    /// change? The host sends the waiting responses before it gives the queue pair such a request.
-    /// Verbs order a READ and the WRITE after it only by a fence, but NICs and soft-RoCE take the
-    /// payload of a short READ first, and programs rely on it.
+    /// Does a READ of the peer still have to take its payload, which a later request could change?
+    /// The host sends the waiting responses before it gives such a request to the queue pair. Verbs
+    /// orders a READ and a later WRITE only by a fence. But NICs and soft-RoCE take the payload of
+    /// a short READ first, and programs rely on this order.
     #[must_use]
     pub fn owes_read(&self) -> bool {
         self.responder.owes_read()
     }
-    /// While set, messages that need a receive find none, whatever is posted: a fault on request.
+    /// While set, messages that need a receive find none. Receives may be posted all the same. Used
+    /// for injected faults.
     pub fn hide_receives(&mut self, hide: bool) {
         self.responder.receives_hidden = hide;
     }
-    /// When [`Qp::handle_timeout`] wants to be called.
+    /// When [`Qp::handle_timeout`] has to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let due = self.requester.poll_timeout();
@@ -295,7 +298,7 @@ impl Qp {
     pub fn ack_timeout(&self) -> Option<Time> {
         self.requester.ack_timeout()
     }
-    /// Time has come. [`Qp::poll_output`] is to be called afterwards.
+    /// A deadline has come. The caller calls [`Qp::poll_output`] afterwards.
     pub fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
         self.responder.handle_timeout(now, &mut self.counters);
         self.requester.handle_timeout(&ctx!(self), now, &mut self.counters);

@@ -1,4 +1,4 @@
-//! The receive queue of a queue pair without SRQ: a ring whose scatter/gather entries live in one
+//! The receive queue of a queue pair without SRQ: a ring, with the scatter/gather entries in one
 //! slab, so that a post allocates nothing.
 use crate::cause::Cause;
 use crate::room::{self, OutOfMemory};
@@ -6,26 +6,26 @@ use crate::types::PdId;
 use crate::wr::{PostError, RecvWqe, RecvWr, Sge, SgeList};
 use alloc::vec::Vec;
 
-/// One posted receive; its entries stand in the slab at `slot * max_sge`.
+/// A posted receive. Its entries stand in the slab at `slot * max_sge`.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     wr_id: u64,
     sges: u32,
 }
 
-/// Posted receives, oldest first. The one being filled is in the responder, not here.
+/// Posted receives, oldest first. The active receive is in the responder and not here.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     pd: PdId,
     depth: u32,
     max_sge: u32,
-    /// Memory for `depth` slots is allocated with the queue, so that no post allocates. Slots are
-    /// touched as they are first used: an idle queue pair of a thousand costs no pages.
+    /// Memory for `depth` slots is allocated with the queue, so that no post allocates. Pages are
+    /// touched at the first use of a slot, so a thousand idle queue pairs cost no pages.
     entries: Vec<Entry>,
     slab: Vec<Sge>,
     head: u32,
     len: u32,
-    /// Receives that have left the queue since it was made.
+    /// How many receives have left the queue since the queue was made.
     taken: u64,
 }
 
@@ -37,24 +37,24 @@ impl RecvQueue {
         Ok(RecvQueue { pd, depth, max_sge, entries, slab, head: 0, len: 0, taken: 0 })
     }
 
-    /// Receives waiting.
+    /// Number of waiting receives.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// The oldest receive is the one with this number.
+    /// The number of the oldest receive.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The entries of a receive that waits, by its number.
+    /// The entries of a waiting receive, by its number.
     pub(crate) fn sges_of(&self, receive: u64) -> Option<&[Sge]> {
         let behind = receive.checked_sub(self.taken).filter(|behind| *behind < u64::from(self.len))?;
         let slot = self.wrap(self.head, behind as u32);
         Some(&self.slab[slot * self.max_sge as usize..][..self.entries[slot].sges as usize])
     }
 
-    /// Forgets everything.
+    /// Drops all receives.
     pub(crate) fn clear(&mut self) {
         self.taken += u64::from(self.len);
         self.head = 0;
@@ -84,7 +84,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest receive.
     pub(crate) fn pop(&mut self) -> Option<RecvWqe> {
         if self.len == 0 {
             return None;
@@ -97,7 +97,7 @@ impl RecvQueue {
         Some(wqe)
     }
 
-    /// Takes the id of the oldest, for a flush.
+    /// Takes the oldest receive and answers its id, for a flush.
     pub(crate) fn pop_id(&mut self) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -113,7 +113,7 @@ impl RecvQueue {
         self.taken += 1;
     }
 
-    /// `(at + by) % depth`; both are at most `depth`, which limits keep far below 2^31.
+    /// `(at + by) % depth`. Both are at most `depth`, which limits keep far below 2^31.
     fn wrap(&self, at: u32, by: u32) -> usize {
         let to = u64::from(at) + u64::from(by);
         let depth = u64::from(self.depth);

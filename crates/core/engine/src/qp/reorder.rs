@@ -1,18 +1,19 @@
-//! Packets that came before earlier ones, kept until it is their turn.
+//! Packets that arrived before earlier packets, buffered until their turn.
 //!
 //! A network with several paths, or a queue that several processors serve, lets packets overtake
-//! each other. To a queue pair that goes back N that looks like a loss: it drops what came early
-//! and has it sent again, and on a path that reorders all the time little gets through. So each
-//! half of a reliable queue pair keeps what came early. When the gap is filled, the packets behind
-//! it are handled in the order of their PSNs, just as if the network had delayed them.
+//! each other. A go-back-N queue pair takes this for loss: it would drop early packets and have
+//! them sent again. On a path with permanent reordering, little would get through. So each half of
+//! a reliable queue pair keeps early packets. When the gap is filled, the packets behind the gap
+//! are handled in the order of their PSNs, as if the network had delayed them.
 //!
-//! Whether a gap is a loss, nobody knows. The other side is told of it after a *wait*, which
-//! follows how late missing packets were before they came by themselves. Until that is known the
-//! wait is zero, so that a loss is told of at once. That a gap was no loss shows afterwards, too:
-//! the packet that was asked for comes a second time.
+//! A gap may be a loss or a delay. The other side is told of the gap after a *wait*. The wait
+//! follows the measured lateness of missing packets that came by themselves. Without a measurement
+//! the wait is zero, so a loss is told at once. If the requested packet comes a second time, the
+//! gap was no loss.
 //!
-//! What is kept is bounded: in packets and bytes here, in bytes for all queue pairs of a host by
-//! [`ReorderMemory`]. The nearest PSNs take precedence, so that packets which are not the peer's
+//! The buffer is bounded: in packets and bytes for each half, and in bytes for all queue pairs of a
+//! host by [`ReorderMemory`]. The nearest PSNs take precedence, so that forged packets with far
+//! PSNs cannot displace packets of the peer.
 //! cannot keep the peer's own out.
 use super::counters::{Counters, DropReason};
 use crate::packet::Packet;
@@ -25,23 +26,23 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
-/// Packets that one half of a queue pair keeps, their bytes, and how far ahead of the gap they may
-/// be.
+/// Most packets buffered by one half of a queue pair (`MOST`), their bytes (`MOST_BYTES`), and
+/// their greatest distance from the gap (`REACH`).
 pub(super) const MOST: usize = 64;
 const MOST_BYTES: usize = MOST * (4096 + size_of::<Kept>());
 pub(super) const REACH: i32 = 1024;
 /// The longest wait, in nanoseconds: shorter than a usual ACK timeout.
 const LONGEST: u64 = 10_000_000;
-/// Lateness of less, in nanoseconds, is none.
+/// A shorter lateness, in nanoseconds, counts as none.
 const SHORTEST: u64 = 1000;
-/// A packet that came twice may have been sent three times and then says nothing of lateness. So
-/// one such packet makes the wait at most twice as long plus this, in nanoseconds.
+/// A packet that came twice may have been sent three times; then its lateness is unknown. So such a
+/// packet at most doubles the wait and adds this, in nanoseconds.
 const STEP: u64 = 16_000;
-/// Part by which the wait shrinks when packets are less late, and when one is lost.
+/// Part by which the wait shrinks after a less late packet (`EARLIER`) and after a loss (`LOST`).
 const EARLIER: u64 = 64;
 const LOST: u64 = 8;
 
-/// What the queue pairs of a host may keep together of packets that came early.
+/// The memory for early packets that all queue pairs of a host share.
 #[derive(Debug)]
 pub struct ReorderMemory {
     left: AtomicUsize,
@@ -51,7 +52,7 @@ impl ReorderMemory {
     /// The usual bound of a host.
     pub const USUAL: usize = 16 << 20;
 
-    /// So many bytes.
+    /// A bound of `bytes` bytes.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
         ReorderMemory { left: AtomicUsize::new(bytes) }
@@ -69,7 +70,7 @@ impl ReorderMemory {
     }
 }
 
-/// A packet kept. It gives its bytes back to the host's memory when it goes.
+/// A buffered packet. Dropping the packet returns its bytes to the shared memory.
 #[derive(Debug)]
 pub struct Kept {
     came: Time,
@@ -89,7 +90,7 @@ impl Kept {
     fn psn(&self) -> Psn {
         self.headers.bth.psn
     }
-    /// As it came, but for the traffic class, which was looked at then.
+    /// The packet as it arrived, except for the traffic class, which was handled on arrival.
     #[must_use]
     pub fn packet(&self) -> Packet<'_> {
         Packet {
@@ -112,54 +113,54 @@ impl Drop for Kept {
     }
 }
 
-/// A packet is missing, and later ones came.
+/// A packet is missing and later packets came.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     since: Time,
-    /// When the other side is to be told.
+    /// When to tell the other side.
     due: Option<Time>,
-    /// It was told before.
+    /// The other side was told before.
     told: bool,
     /// The last packet that came early.
     early: Psn,
 }
 
-/// Whether the other side is to be told of a gap now.
+/// Should the other side be told of a gap now?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tell {
     Nothing,
     /// A gap.
     Gap,
-    /// The packets after the gap began anew: what was sent again was lost again.
+    /// The packets after the gap came again: the retransmission was lost, too.
     Again,
 }
 
-/// What became of a packet that was to be kept.
+/// The result of buffering a packet.
 #[derive(PartialEq, Eq)]
 enum Place {
     New,
-    /// It is there already, or was and made room for a nearer one.
+    /// The packet is buffered already, or was and made room for a nearer packet.
     Again,
     NoRoom,
 }
 
-/// The packets that came early at one half of a queue pair.
+/// The early packets of one half of a queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Reorder {
-    /// In the order of PSNs.
+    /// In PSN order.
     held: Vec<Kept>,
     bytes: usize,
     memory: Option<Arc<ReorderMemory>>,
     gap: Option<Gap>,
-    /// The last packet that was reported missing and came, and how late it was: if it comes again,
-    /// it had not been lost.
+    /// The last packet that was reported missing and then came, with its lateness. If the packet
+    /// comes again, there was no loss.
     doubt: Option<(Psn, u64)>,
-    /// How late packets are, in nanoseconds.
+    /// Measured lateness in nanoseconds.
     late: u64,
-    /// Something came early, and not all that follows from it has been done.
+    /// Early packets came, and their consequences are not all handled.
     busy: bool,
-    /// Set when a gap was filled and the packets behind it are still to be handled: whether the
-    /// other side had been told of the gap.
+    /// Set when a gap was filled and the packets behind the gap are still to be handled. The value
+    /// says whether the other side had been told of the gap.
     was_told: Option<bool>,
 }
 
@@ -168,31 +169,31 @@ impl Reorder {
         self.memory = Some(memory);
     }
 
-    /// Nothing came early that still matters.
+    /// No early packet matters any more.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         !self.busy
     }
 
-    /// When the other side is to be told of the gap.
+    /// When to tell the other side of the gap.
     pub(super) fn due(&self) -> Option<Time> {
         self.gap.and_then(|gap| gap.due)
     }
 
-    /// Drops what is kept.
+    /// Drops all buffered packets.
     pub(super) fn discard(&mut self, counters: &mut Counters) {
         self.held.drain(..).for_each(|_| counters.discarded());
         self.bytes = 0;
         (self.gap, self.was_told, self.busy) = (None, None, false);
     }
 
-    /// Drops what is kept and forgets what was learned of the path.
+    /// Drops all buffered packets and forgets the measured lateness.
     pub(super) fn reset(&mut self, counters: &mut Counters) {
         self.discard(counters);
         (self.doubt, self.late) = (None, 0);
     }
 
-    /// A packet came while the one at `missing` has not.
+    /// A packet came before the packet at `missing`.
     #[cold]
     pub(super) fn early(
         &mut self,
@@ -213,8 +214,7 @@ impl Reorder {
         let before = core::mem::replace(&mut gap.early, psn);
         let tell = if gap.told { Tell::Again } else { Tell::Gap };
         if gap.told && gap.due.is_none() {
-            // On a path that keeps the order, a packet with a PSN not above the one before it was
-            // sent again.
+            // On an ordered path, a packet that does not follow the previous packet was sent again.
             let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == Place::Again };
             if !anew {
                 return Tell::Nothing;
@@ -228,7 +228,7 @@ impl Reorder {
         Tell::Nothing
     }
 
-    /// Is it time to tell the other side?
+    /// Is the wait over?
     pub(super) fn expired(&mut self, now: Time) -> Tell {
         match &mut self.gap {
             Some(gap) if gap.due.is_some_and(|due| due <= now) => {
@@ -239,18 +239,18 @@ impl Reorder {
         }
     }
 
-    /// The other side sends again anyway.
+    /// The other side sends again in any case.
     pub(super) fn told(&mut self) {
         if let Some(gap) = &mut self.gap {
             (gap.told, gap.due) = (true, None);
         }
     }
 
-    /// The packet that was missing came.
+    /// The missing packet came.
     #[cold]
     pub(super) fn filled(&mut self, psn: Psn, now: Time) {
         let Some(gap) = self.gap.take() else {
-            // A peer that was told sends everything again, including what was missing here.
+            // A peer that was told sends all packets again, including the missing packet.
             self.was_told.get_or_insert(true);
             return;
         };
@@ -259,7 +259,7 @@ impl Reorder {
         if !gap.told {
             self.learn(late);
         } else if self.doubt.replace((psn, late)).is_some() {
-            // The one before it had been lost.
+            // The previous missing packet was really lost.
             self.late -= self.late.div_ceil(LOST);
             if self.late < SHORTEST {
                 self.late = 0;
@@ -267,12 +267,12 @@ impl Reorder {
         }
     }
 
-    /// Is [`Reorder::settled`] to be asked?
+    /// Has [`Reorder::settled`] to be called?
     pub(super) fn was_filled(&self) -> bool {
         self.was_told.is_some()
     }
 
-    /// Everything whose turn it was has been handled. Is there another gap to tell of?
+    /// All packets in order were handled. Is there another gap to tell of?
     pub(super) fn settled(&mut self, now: Time) -> Tell {
         let told = self.was_told.take().unwrap_or(true);
         self.busy = self.gap.is_some() || !self.held.is_empty();
@@ -286,19 +286,19 @@ impl Reorder {
         self.expired(now)
     }
 
-    /// A packet came that had come before.
+    /// A packet came a second time.
     pub(super) fn repeated(&mut self, psn: Psn) {
         if let Some((_, late)) = self.doubt.take_if(|(at, _)| *at == psn) {
             self.learn(late.min(2 * self.late + STEP));
         }
     }
 
-    /// The nearest packet kept.
+    /// The buffered packet with the nearest PSN.
     pub(super) fn first(&self) -> Option<&Headers> {
         self.held.first().map(|held| &held.headers)
     }
 
-    /// Takes out the nearest.
+    /// Takes out the nearest packet.
     pub(super) fn take_first(&mut self, counters: &mut Counters) -> Kept {
         counters.released = counters.released.wrapping_add(1);
         let held = self.held.remove(0);
@@ -306,7 +306,7 @@ impl Reorder {
         held
     }
 
-    /// Drops the nearest.
+    /// Drops the nearest packet.
     pub(super) fn drop_first(&mut self, counters: &mut Counters) {
         counters.drop(DropReason::Sequence);
         self.take_first(counters);
@@ -356,7 +356,7 @@ impl Reorder {
         Place::New
     }
 
-    /// Packets kept.
+    /// Number of buffered packets.
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }

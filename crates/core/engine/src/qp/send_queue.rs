@@ -1,5 +1,5 @@
-//! The send queue: a ring of work queue elements with slabs for their lists and inline bytes, all
-//! made with the queue pair, so that posting allocates nothing.
+//! The send queue: a ring of work queue elements, with slabs for their lists and inline bytes. All
+//! memory is allocated with the queue pair, so that posting allocates nothing.
 use crate::attr::AddressVector;
 use crate::cause::Cause;
 use crate::completion::WcOpcode;
@@ -17,35 +17,35 @@ pub(crate) struct Wqe {
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
     pub(crate) xrc_srqn: u32,
-    /// Bytes of the message; more than 32 bits can be asked for and is refused when it is
-    /// processed.
+    /// Bytes of the message. A length beyond 32 bits is accepted here and refused when the request
+    /// is processed.
     pub(crate) len: u64,
     /// Entries of the scatter/gather list.
     pub(crate) sges: u16,
     /// The bytes are in the inline slab.
     pub(crate) inline: bool,
-    /// Its PSNs are assigned.
+    /// The request has its PSNs.
     pub(crate) started: bool,
-    /// A local operation that was performed.
+    /// A local operation that is done.
     pub(crate) done: bool,
-    /// First PSN, unwrapped (see `Requester`), and how many it takes.
+    /// First PSN, unwrapped (see `Requester`), and the number of PSNs.
     pub(crate) first: u64,
     pub(crate) packets: u32,
-    /// Cost of everything before it, for the flow window.
+    /// Cost of all earlier requests, for the flow window.
     pub(crate) pos: u64,
 }
 
 impl Wqe {
-    /// One past its last PSN.
+    /// The PSN after the last PSN of the request.
     pub(crate) fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
     }
-    /// Performed by this device alone: no packet.
+    /// Performed by this device alone, without a packet.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
     }
-    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and ATOMIC WRITE and FLUSH of
-    /// annex A19.
+    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and the ATOMIC WRITE and FLUSH
+    /// of annex A19.
     pub(crate) fn needs_response(&self) -> bool {
         match self.op {
             SendOp::Read(_)
@@ -63,7 +63,8 @@ impl Wqe {
             | SendOp::FastReg(_) => false,
         }
     }
-    /// Where it is said that it failed. Of a rendezvous the READ says so, at the SRQ.
+    /// The CQ for a failure of the request. A rendezvous reports its failure with the READ, on the
+    /// CQ of the SRQ.
     pub(crate) fn failure_cq(&self) -> Option<CqRef> {
         if !self.flags.contains(SendFlags::RENDEZVOUS) {
             Some(CqRef::Send)
@@ -71,7 +72,7 @@ impl Wqe {
             self.flags.contains(SendFlags::SIGNALED).then_some(CqRef::Recv)
         }
     }
-    /// Opcode of its completion.
+    /// Opcode of the request's completion.
     pub(crate) fn wc_opcode(&self) -> WcOpcode {
         match self.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => WcOpcode::Send,
@@ -104,24 +105,24 @@ const EMPTY: Wqe = Wqe {
     pos: 0,
 };
 
-/// Requests are numbered from 0 as long as the queue lives; `head <= posted <= staged`.
+/// Requests are numbered from 0 in the life of the queue; `head <= posted <= staged`.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     wqes: Vec<Wqe>,
     sges: Vec<Sge>,
-    /// Inline data of all slots. Its memory is allocated as a whole, and touched as slots are first
-    /// used.
+    /// Inline data of all slots. The memory is allocated as a whole, and pages are touched at the
+    /// first use of a slot.
     inline: Vec<u8>,
     ud: Vec<UdDest>,
     mask: u64,
     depth: u32,
     max_sge: usize,
     max_inline: usize,
-    /// Oldest request not completed.
+    /// Number of the oldest request not completed.
     pub(crate) head: u64,
-    /// One past the last request handed over.
+    /// Number after the last request handed over.
     pub(crate) posted: u64,
-    /// One past the last request staged.
+    /// Number after the last staged request.
     pub(crate) staged: u64,
 }
 
@@ -143,7 +144,8 @@ fn op_name(op: &SendOp) -> &'static str {
     }
 }
 
-/// The table of `ibv_post_send(3)`. UC has no opcode for SEND with invalidate.
+/// Supported operations by the table of `ibv_post_send(3)`. UC has no opcode for SEND with
+/// invalidate.
 fn is_supported(qp_type: QpType, op: &SendOp) -> bool {
     match qp_type {
         QpType::Rc | QpType::XrcSend => true,
@@ -179,8 +181,8 @@ impl SendQueue {
         let depth = config.cap.max_send_wr;
         let slots = if depth == 0 { 0 } else { depth.next_power_of_two() as usize };
         let max_sge = config.cap.max_send_sge as usize;
-        // The eight bytes of an atomic write are always copied at the post, whatever room for
-        // inline data was asked for.
+        // The eight bytes of an atomic write are always copied at the post, so there is always room
+        // for them.
         let max_inline = (config.cap.max_inline_data as usize).max(8);
         let dests = if config.qp_type == QpType::Ud { slots } else { 0 };
         let no_dest = UdDest { av: AddressVector::default(), qpn: 0, qkey: 0 };
@@ -223,12 +225,12 @@ impl SendQueue {
         &self.ud[self.slot(idx)]
     }
 
-    /// Has an empty queue room for a request?
+    /// Does an empty queue have room for a request?
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.depth > 0
     }
-    /// A request goes through an empty queue at once; answers the number of the next one.
+    /// A request passes through an empty queue at once. Answers the number of the next request.
     #[inline]
     pub(crate) fn pass(&mut self) -> u64 {
         self.head += 1;
@@ -237,14 +239,14 @@ impl SendQueue {
         self.head
     }
 
-    /// Everything goes, silently.
+    /// Drops all requests without completions.
     pub(crate) fn clear(&mut self) {
         self.head = 0;
         self.posted = 0;
         self.staged = 0;
     }
 
-    /// Checks and copies a request behind those staged before.
+    /// Checks a request and copies it behind the requests staged before.
     pub(crate) fn stage(
         &mut self,
         config: &QpConfig,
@@ -265,7 +267,7 @@ impl SendQueue {
             _ if wqe.is_local() || matches!(wqe.op, SendOp::Flush { .. }) => {}
             Payload::Sges(sges) => {
                 let slab = &mut self.sges[slot * self.max_sge..];
-                // An entry of no bytes is nothing, whatever its key.
+                // An entry of no bytes counts as no entry, with any key.
                 for sge in sges.iter().filter(|s| s.length != 0) {
                     slab[usize::from(wqe.sges)] = *sge;
                     wqe.sges += 1;
@@ -286,7 +288,7 @@ impl SendQueue {
             }
         }
         if matches!(wqe.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
-            // A longer buffer takes its first 8 bytes; one packet answers.
+            // Only the first 8 bytes of a longer buffer are used, and one packet answers.
             wqe.len = wqe.len.min(8);
         }
         if let Some(dest) = wr.ud
@@ -299,8 +301,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// What a post refuses: wrong for the queue pair whatever its keys. Keys and lengths are looked
-    /// at when the request is processed, and fail it with a completion (IBTA 11.4.1.1).
+    /// The checks at the post: errors that do not depend on keys. Keys and lengths are checked when
+    /// the request is processed, and an error there gives a completion (IBTA 11.4.1.1).
     fn check(&self, config: &QpConfig, state: QpState, wr: &SendWr<'_>) -> Result<(), Cause> {
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(Cause::WrongState { op: "post send", state });

@@ -1,15 +1,15 @@
-//! What a step of the responder does to the queue pair as a whole.
+//! The effect of a responder's step on the whole queue pair.
 use crate::cause::Cause;
 use crate::effects::QpEvent;
 use alloc::sync::Arc;
 
-/// What a packet or a response did to the queue pair as a whole.
+/// The effect of a packet or a response on the whole queue pair.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It goes on.
+    /// The queue pair goes on.
     Ok,
-    /// It goes to ERR. The receive at fault is completed already and a NAK, if due, is queued in
-    /// the responder, which is polled for it in ERR too. The frame flushes the rest and raises
-    /// `event`.
+    /// The queue pair goes to ERR. The receive at fault is already completed. A NAK, if due, is
+    /// queued in the responder, which is polled in ERR too. The caller flushes all other requests
+    /// and raises `event`.
     Fatal { cause: Arc<Cause>, event: Option<QpEvent> },
 }

@@ -1,9 +1,9 @@
 //! The exported names and their version nodes.
 //!
-//! rustc cannot give a symbol a version, so each export is a trampoline in assembler, named
-//! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. The nodes themselves come
-//! from `build.rs`. A trampoline of a public name looks whether an instrument is on, and jumps to
-//! its function if not ([`crate::verbs::observers`]).
+//! rustc cannot give a version to a symbol. So each export is a trampoline in assembler, named
+//! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. `build.rs` makes the nodes.
+//! A trampoline of a public name checks whether an instrument is on. If no instrument is on, the
+//! trampoline jumps to its function ([`crate::verbs::observers`]).
 
 /// Defines one export: `trampoline!(name, node, "@@" or "@", path of the function)`.
 macro_rules! trampoline {
@@ -74,9 +74,9 @@ macro_rules! trampoline {
     };
 }
 
-/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`,
-/// calls of which instruments see with `told [nodes]`, or at the newest of several nodes as
-/// the default version and at the older ones beside: `at_nodes! { [older; newest] { … } }`.
+/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`. With
+/// `told [nodes]` instruments see the calls. `at_nodes! { [older; newest] { … } }` exports at the
+/// newest of several nodes as the default version, and at the older nodes besides.
 macro_rules! at_nodes {
     ([$($older:literal)*; $newest:literal] $entries:tt) => {
         at_nodes! { [$($older)*] "@" $entries }
@@ -95,7 +95,7 @@ macro_rules! at_nodes {
     };
 }
 
-/// Exports one function of [`private`] under many names, each with the newest node as its default
+/// Exports a function of [`private`] under many names, each with the newest node as its default
 /// version: `same_target! { [older; newest] { function: names; … } }`.
 macro_rules! same_target {
     ([$($older:literal)*; $newest:literal] $entries:tt) => {

@@ -1,7 +1,8 @@
-//! What stands behind the private names: commands to a kernel driver that does not exist.
+//! The functions behind the private names: commands to a kernel driver that does not exist.
 //!
-//! Each function serves names with different parameters. It takes none itself, which the C calling
-//! convention of the supported machines allows: the caller passes and removes them.
+//! Each function serves names with different parameters, and takes no parameters itself. The C
+//! calling convention of the supported machines allows this, because the caller passes and removes
+//! the parameters.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -23,14 +24,14 @@ pub extern "C" fn null() -> *mut c_void {
     errno::null(libc::EOPNOTSUPP)
 }
 
-/// For functions that count.
+/// For functions that return a count.
 pub extern "C" fn zero() -> c_uint {
     0
 }
 
-/// For functions that return nothing. Among them the registration of a provider: it has no hardware
+/// For functions that return nothing, such as the registration of a provider, which has no hardware
 /// to drive here.
 pub extern "C" fn nothing() {}
 
-/// Version 1.1's registration of a provider, empty since rdma-core 15.
+/// Registration of a provider in version 1.1, empty since rdma-core 15.
 pub extern "C" fn ibv_register_driver() {}

@@ -1,9 +1,8 @@
-//! The private names, by the nodes that have them. No program calls them, except
-//! `ibv_query_gid_type`, `ibv_wr_opcode_str` and, as they are loaded, the provider libraries
-//! `verbs_register_driver_N`: `libmlx5` and `libefa`, which perftest and others link to, need them
-//! all to exist.
+//! The private names, by their nodes. Programs call only `ibv_query_gid_type` and
+//! `ibv_wr_opcode_str`, and provider libraries call `verbs_register_driver_N` when they are loaded.
+//! `libmlx5` and `libefa`, to which perftest and other programs link, need all names to exist.
 //!
-//! Names recur under several nodes. The newest one is the default version, which `dlsym` finds.
+//! Names occur under several nodes. The newest node is the default version, which `dlsym` finds.
 
 at_nodes! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     verbs::device: ibv_query_gid_type;
@@ -87,7 +86,7 @@ trampoline!("verbs_register_driver_59", "IBVERBS_PRIVATE_59", "@@", super::priva
 trampoline!("verbs_register_driver_64", "IBVERBS_PRIVATE_64", "@@", super::private::nothing);
 trampoline!("verbs_register_driver_65", "IBVERBS_PRIVATE_65", "@@", super::private::nothing);
 
-/// Defines the one data object of the private nodes: a C `bool` that providers set.
+/// Defines the only data object of the private nodes: a C `bool` that providers set.
 macro_rules! data_object {
     ($($node:literal $at:literal)*) => {
         core::arch::global_asm!(

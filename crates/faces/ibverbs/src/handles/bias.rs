@@ -1,24 +1,28 @@
-//! Entering an object without an atomic read-modify-write, for the thread that uses it most.
+//! Entering an object without an atomic read-modify-write, for the thread that uses the object
+//! most.
 //!
-//! A place for objects belongs to one thread once that thread alone has used it for a while. The
-//! owner counts its stays in a word that only the owner writes, with plain loads and stores. What
-//! an atomic operation would order, whoever destroys the object orders instead: after the object is
-//! marked dead, membarrier(2) makes every thread of the process pass a full barrier. Then either
-//! the owner's count shows that it is inside, or its next look shows it that the object is dead.
+//! A slot gets an owner when a single thread has used the slot for a while. The owner counts its
+//! pins in a word that only the owner writes, with plain loads and stores. The destroying thread
+//! provides the ordering that an atomic operation would give:
 //!
-//! A thread is known by its thread pointer. A thread that has ended is not inside, so a later one
-//! with the same pointer may go on as the owner.
+//! 1. The destroying thread marks the object dead.
+//! 2. It calls membarrier(2), so that every thread of the process passes a full barrier.
+//! 3. Then either the owner's count shows that the owner is inside, or the owner's next look shows
+//!    that the object is dead.
+//!
+//! The thread pointer identifies a thread. An ended thread is not inside, so a later thread with
+//! the same pointer may continue as the owner.
 use super::this_thread;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
-/// Stays in a row after which a thread is given a place.
+/// Uses in a row after which a thread becomes the owner.
 const STREAK: u32 = 64;
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
 
-/// The kernel has the barrier and has been told that it will be asked for.
+/// The kernel has the barrier, and the process has registered for it.
 static HAS_BARRIER: AtomicBool = AtomicBool::new(false);
 
 fn membarrier(command: c_int) -> bool {
@@ -26,62 +30,64 @@ fn membarrier(command: c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Asks the kernel for the barrier, once. Quick while the process has one thread.
+/// Registers for the barrier, once. Fast while the process has one thread.
 pub(super) fn prepare() {
     HAS_BARRIER.store(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED), Ordering::Relaxed);
 }
 
-/// Every thread of the process passes a full barrier before this returns; false if the kernel would
-/// not.
+/// Makes every thread of the process pass a full barrier before the return; false if the kernel
+/// refuses.
 pub(super) fn barrier() -> bool {
-    // In a process that a fork made some kernels ask for the registration anew.
+    // In a process made by a fork some kernels require a new registration.
     membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
         || (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
             && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
 }
 
-/// The owner of a place, and how often it is inside.
+/// The owner of a slot, and the number of the owner's pins.
 #[derive(Default)]
 pub(super) struct Bias {
-    /// The owner's thread pointer; 0: nobody's yet.
+    /// The owner's thread pointer; 0 without an owner.
     owner: AtomicUsize,
-    /// Stays of the owner, nested ones of its signal handlers among them. Only the owner writes it.
+    /// Number of the owner's pins, including nested pins in its signal handlers. Only the owner
+    /// writes this word.
     inside: AtomicU32,
-    /// Who was here last, and its stays in a row. Both are hints.
+    /// The last thread here, and its number of uses in a row. Both are hints.
     last: AtomicUsize,
     streak: AtomicU32,
 }
 
 impl Bias {
-    /// Has the place an owner? It stays the owner of all objects that are made there, so that no
-    /// other thread ever writes its count.
+    /// Does the slot have an owner? The owner stays for all objects made in the slot, so that no
+    /// other thread ever writes the owner's count.
     pub(super) fn has_owner(&self) -> bool {
         self.owner.load(Ordering::Acquire) != 0
     }
-    /// Does the place belong to this thread?
+    /// Does the slot belong to this thread?
     #[inline]
     pub(super) fn is_own(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == this_thread()
     }
-    /// The owner is about to look whether the object lives.
+    /// The owner is about to check whether the object lives.
     #[inline]
     pub(super) fn enter(&self) {
         self.inside.store(self.inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // The look comes after; for the processor the destroyer's barrier sees to that.
+        // The check comes after the store. For the processor the barrier of the destroying thread
+        // guarantees the order.
         compiler_fence(Ordering::SeqCst);
     }
-    /// The owner is out, and looks once more whether the object lives.
+    /// The owner leaves, and checks again whether the object lives.
     #[inline]
     pub(super) fn leave(&self) {
-        // What it did inside comes before, for whoever sees this and ends the object.
+        // The owner's accesses come before, for a thread that sees this store and drops the object.
         self.inside.store(self.inside.load(Ordering::Relaxed) - 1, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
     }
-    /// The owner is inside. Certain for who has passed [`barrier`] since the object died.
+    /// Is the owner inside? Certain after the caller has passed [`barrier`] since the object died.
     pub(super) fn is_inside(&self) -> bool {
         self.inside.load(Ordering::Acquire) != 0
     }
-    /// One more stay of a thread that is not the owner: is the place to be given to it?
+    /// Another use by a thread that is not the owner. Should this thread become the owner?
     #[inline]
     pub(super) fn earns(&self) -> bool {
         if self.owner.load(Ordering::Relaxed) != 0 {
@@ -97,7 +103,7 @@ impl Bias {
         self.streak.store(streak, Ordering::Relaxed);
         streak == STREAK && HAS_BARRIER.load(Ordering::Relaxed)
     }
-    /// The place is this thread's from here on. Called once, by who set the bit that says so.
+    /// Makes this thread the owner. Called once, by the thread that set the `OWNED` bit.
     pub(super) fn give(&self) {
         self.owner.store(this_thread(), Ordering::Release);
     }

@@ -1,16 +1,16 @@
-//! Where handles can point to: chunks of address space, each for objects of one kind, that are
-//! never given back.
+//! Address space for handles: chunks, each for objects of one kind, which are never unmapped.
 //!
-//! A table finds the chunk of an address without touching the address. An entry is the chunk's base
-//! with the kind in the low bits. Chunks lie side by side in most processes, and so do their
-//! entries: a look-up is one load.
+//! A table finds the chunk of an address without a read at the address. An entry is the chunk's
+//! base with the kind in the low bits. In most processes chunks lie side by side, and so do their
+//! entries, so a look-up is one load.
 use adverb_device::{Errno, Error};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a chunk; it begins at a multiple of that.
+/// Size of a chunk in bytes, and its alignment.
 pub(super) const CHUNK: usize = 256 << 10;
-/// Room in the table. At most half of it is used, so that every search ends soon: 8 GiB of objects.
+/// Entries in the table. At most half of them are used, so that every search ends soon: 8 GiB of
+/// objects.
 const PLACES: usize = 1 << 16;
 
 static TABLE: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
@@ -20,7 +20,7 @@ const fn place_of(base: usize) -> usize {
     base / CHUNK % PLACES
 }
 
-/// The chunk an address lies in, and the kind of its objects.
+/// The chunk of an address, and the kind of its objects.
 #[inline]
 pub(super) fn find(address: usize) -> Option<(usize, u8)> {
     let base = address & !(CHUNK - 1);
@@ -59,34 +59,35 @@ pub(super) fn add(kind: u8) -> Result<usize, Error> {
     Ok(base)
 }
 
-/// The function by which LeakSanitizer learns of memory that holds pointers, if the program has it.
+/// The function that tells LeakSanitizer about memory with pointers, if the program has
+/// LeakSanitizer.
 static LEAK_CHECKER: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks it up. To be called before the first chunk is added, and without a lock: the loader takes
-/// its own.
+/// Looks the function up. Called before the first chunk is added and without a lock, because the
+/// loader takes its own locks.
 pub(super) fn find_leak_checker() {
-    // SAFETY: a look-up by name, in whatever the process has loaded.
+    // SAFETY: a look-up by name in all loaded objects of the process.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__lsan_register_root_region".as_ptr()) };
     LEAK_CHECKER.store(found as usize, Ordering::Release);
 }
 
-/// What only our slots point to is no leak, but a program that is built with LeakSanitizer takes it
-/// for one unless the chunk is made known to it.
+/// Registers the chunk with LeakSanitizer. Otherwise LeakSanitizer would report memory that only
+/// slots point to as a leak.
 fn tell_leak_checker(base: usize) {
     let found = LEAK_CHECKER.load(Ordering::Acquire) as *const c_void;
     if !found.is_null() {
         // SAFETY: the function of that name has this type (`sanitizer/lsan_interface.h`).
         let register: unsafe extern "C" fn(*const c_void, usize) = unsafe { core::mem::transmute(found) };
-        // SAFETY: the chunk is mapped, for ever.
+        // SAFETY: the chunk is mapped for ever.
         unsafe { register(base as *const c_void, CHUNK) };
     }
 }
 
-/// System calls and not the C library's functions: programs replace these and run code of their own
-/// in them.
+/// Uses system calls and not the C library's functions, because programs replace these functions
+/// and run their own code in them.
 fn map() -> Result<usize, Error> {
     let length = 2 * CHUNK;
-    // SAFETY: new private pages; the kernel chooses where.
+    // SAFETY: new private pages at an address that the kernel chooses.
     let start = unsafe {
         libc::syscall(
             libc::SYS_mmap,
@@ -106,7 +107,7 @@ fn map() -> Result<usize, Error> {
     let base = start.next_multiple_of(CHUNK);
     let unmap = |from: usize, to: usize| {
         if from < to {
-            // SAFETY: a part of the pages just mapped, which nobody knows.
+            // SAFETY: a part of the pages just mapped, which no other code knows.
             unsafe { libc::syscall(libc::SYS_munmap, from, to - from) };
         }
     };

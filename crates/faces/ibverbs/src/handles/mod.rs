@@ -1,22 +1,21 @@
-//! Handles: how the pointers that programs pass become objects (CQN-10, and the like for all other
-//! kinds).
+//! Handles: how the pointers of programs become objects (CQN-10, and the same for all other kinds).
 //!
-//! A program may pass anything: a handle it destroyed, once or twice, before or while another
-//! thread uses it; a handle of another kind; memory of its own. So no entry point dereferences a
-//! pointer it was given. [`live`] and [`hot`] are the only ways to an object; their answer keeps it
-//! until it is dropped.
+//! A program may pass any pointer: a handle destroyed once or twice, before or while another thread
+//! uses the handle; a handle of another kind; memory of its own. So no entry point dereferences a
+//! pointer of the program. [`live`] and [`hot`] are the only ways to an object. Their answer keeps
+//! the object until the answer is dropped.
 //!
-//! - Objects lie in slots of chunks that hold one kind each and are never unmapped (`chunks`,
-//!   `slab`). Whether an address is a slot of the right kind is known from a table, without a look
-//!   at the address.
+//! - Objects lie in slots of chunks. Each chunk holds a single kind and is never unmapped
+//!   (`chunks`, `slab`). A table says whether an address is a slot of the right kind, without a
+//!   read at the address.
 //! - A slot has a word: whether its object lives, and how many threads are inside. Entering is one
-//!   compare-and-swap, which fails on a dead object; leaving is one subtraction. The last one out
-//!   of a dead object ends what stands behind it. The one thread that an object belongs to needs
-//!   neither (`bias`).
-//! - A dead slot rests until 4096 others of its kind have died, with its visible part as it was. So
-//!   the inline functions of the header, which call through `qp->context->ops`, come to our
-//!   functions with a dead handle as they do with a live one, and these refuse it.
-//! - What stays pinned between calls, a chain of requests or a poll, is a [`Session`].
+//!   compare-and-swap, which fails on a dead object. Leaving is one subtraction. The last thread
+//!   that leaves a dead object drops the library's part. The owner thread of a slot needs neither
+//!   operation (`bias`).
+//! - A dead slot rests until 4096 other objects of its kind have died. Its visible part stays
+//!   unchanged. The inline functions of the header call through `qp->context->ops`. So with a dead
+//!   handle they still come to the library's functions, which refuse the handle.
+//! - A chain of requests or a poll stays pinned between calls by a [`Session`].
 mod bias;
 mod chunks;
 mod slab;
@@ -34,50 +33,50 @@ use slab::{Pin, Slot};
 
 /// A kind of objects.
 pub trait Kind: Sized + Send + Sync + 'static {
-    /// The header's type.
+    /// The type in the header.
     type Visible: 'static;
-    /// Its number; 0 is none.
+    /// The number of the kind; 0 is no kind.
     const KIND: u8;
-    /// What messages call it.
+    /// The name in messages.
     const NAME: &'static str;
-    /// Where in the visible part handles point to.
+    /// Offset of the handle in the visible part.
     const AT: usize = 0;
-    /// Its slots.
+    /// The slots of this kind.
     fn slab() -> &'static Slab<Self>;
-    /// `context` and `handle` as the visible part has them now.
+    /// The current `context` and `handle` of the visible part.
     ///
     /// # Safety
     /// `visible` is the visible part of a slot.
     unsafe fn says(visible: *const Self::Visible) -> Says;
 }
 
-/// What the visible part says of an object, as far as its type does.
+/// The fields of the visible part, as far as its type has them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Says {
-    /// Its context.
+    /// The context of the object.
     pub context: Option<*mut ibv_context>,
-    /// Its number in the device file.
+    /// The object's number in the device file.
     pub handle: Option<u32>,
 }
 
-/// A type of the header whose pointers are handles.
+/// A type of the header with pointers that are handles.
 pub trait Handle: Sized {
-    /// The objects they stand for.
+    /// The kind of object behind the handles.
     type Object: Kind;
 }
 
-/// Where an object comes from.
+/// The origin of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
-    /// Its context; it may be closed.
+    /// The context, which may be closed.
     pub context: *mut ibv_context,
-    /// The device file of its context.
+    /// The device file of the context.
     pub file: usize,
-    /// Its number in that file.
+    /// The object's number in the device file.
     pub handle: u32,
 }
 
-/// Takes a slot for a new object: before anything is made that would have to be undone.
+/// Reserves a slot for a new object. Called before anything is made that would have to be undone.
 ///
 /// # Errors
 /// ENOMEM.
@@ -85,8 +84,8 @@ pub fn reserve<K: Kind>() -> Result<Reserved<K>, Error> {
     K::slab().reserve()
 }
 
-/// The object of a handle, for the data path: one load from the table, and for all threads but the
-/// one that the object belongs to one compare-and-swap.
+/// The object of a handle, for the data path. Costs a load from the table, and for threads other
+/// than the owner a compare-and-swap.
 #[inline(always)]
 pub fn hot<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     let pinned = Slot::<H::Object>::at(handle as usize).and_then(|slot| Some((slot, slot.pin()?)));
@@ -96,14 +95,14 @@ pub fn hot<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     }
 }
 
-/// The object of a handle. Where the kernel would look at `context` and `handle`, so does this.
+/// The object of a handle. Checks `context` and `handle`, where the kernel would look at them.
 ///
 /// # Errors
-/// EINVAL for what is no living object of this kind, or whose `context` was changed; ENOENT if its
-/// `handle` was.
+/// EINVAL if there is no living object of this kind, or if `context` was changed; ENOENT if
+/// `handle` was changed.
 pub fn live<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     let object = hot(handle)?;
-    // SAFETY: the visible part of a slot.
+    // SAFETY: this is the visible part of a slot.
     let says = unsafe { H::Object::says(object.slot.visible()) };
     let origin = object.slot.origin();
     let name = H::Object::NAME;
@@ -122,10 +121,10 @@ pub fn live<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     }
 }
 
-/// As [`live`], for an object that is to be used with others of a device file.
+/// As [`live`], for an object used together with objects of a device file.
 ///
 /// # Errors
-/// As [`live`]; EINVAL if it belongs to another device file.
+/// As [`live`]; EINVAL if the object belongs to another device file.
 pub fn live_in<H: Handle>(handle: *mut H, file: usize) -> Result<Live<H::Object>, Error> {
     let object = live(handle)?;
     if object.origin().file == file {
@@ -145,7 +144,7 @@ pub fn maybe_in<H: Handle>(handle: *mut H, file: usize) -> Result<Option<Live<H:
     if handle.is_null() { Ok(None) } else { live_in(handle, file).map(Some) }
 }
 
-/// Why a pointer is no handle.
+/// Explains why a pointer is no handle.
 #[cold]
 fn refuse<K: Kind>(handle: usize) -> Error {
     let (name, what) = (K::NAME, handle as *const ());
@@ -158,11 +157,11 @@ fn refuse<K: Kind>(handle: usize) -> Error {
     Error::new(Errno::EINVAL, format!("{what:p} is no {name}: {why}"))
 }
 
-/// An object that is kept, alive or not, until this is dropped: by the thread that has it.
+/// An object that is kept, alive or not, until this value is dropped in its thread.
 pub struct Live<K: Kind> {
     slot: &'static Slot<K>,
     pin: Pin,
-    /// It stays with its thread, which may be the owner.
+    /// The value stays in its thread, which may be the owner of the slot.
     not_send: PhantomData<*const ()>,
 }
 
@@ -170,11 +169,11 @@ impl<K: Kind> Live<K> {
     fn new(slot: &'static Slot<K>, pin: Pin) -> Self {
         Live { slot, pin, not_send: PhantomData }
     }
-    /// The visible part, which is the program's: read and written field by field.
+    /// The visible part. The program may change it, so it is read and written field by field.
     pub fn visible(&self) -> *mut K::Visible {
         self.slot.visible()
     }
-    /// Where it comes from.
+    /// The origin of the object.
     pub fn origin(&self) -> Origin {
         self.slot.origin()
     }
@@ -191,8 +190,8 @@ impl<K: Kind> Live<K> {
             format!("the {} {:p} is being destroyed by another thread", K::NAME, self.visible()),
         ))
     }
-    /// Keeps the object beyond this call, for who `holder` (not 0) stands for, until
-    /// [`Session::leave`], which another thread may call.
+    /// Keeps the object beyond this call until [`Session::leave`], which another thread may call.
+    /// `holder` (not 0) names the holder.
     pub fn enter(self, holder: usize) {
         self.slot.session().store(holder, Ordering::Relaxed);
         match self.pin {
@@ -200,7 +199,7 @@ impl<K: Kind> Live<K> {
             Pin::Owner => self.slot.pin_again(),
         }
     }
-    /// Who keeps it; 0: nobody.
+    /// The holder of the session; 0 without a session.
     #[inline]
     pub fn holder(&self) -> usize {
         self.slot.session().load(Ordering::Relaxed)
@@ -211,7 +210,7 @@ impl<K: Kind> Deref for Live<K> {
     type Target = K;
     #[inline]
     fn deref(&self) -> &K {
-        // SAFETY: this is a pin.
+        // SAFETY: `self` is a pin.
         unsafe { self.slot.inner() }
     }
 }
@@ -219,19 +218,20 @@ impl<K: Kind> Deref for Live<K> {
 impl<K: Kind> Drop for Live<K> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this pin, whose last use was before.
+        // SAFETY: removes this pin, which is not used afterwards.
         unsafe { self.slot.unpin(self.pin) };
     }
 }
 
-/// An object whose end this thread has claimed. Dropped without [`Ending::finish`], it lives on.
+/// An object whose end this thread has claimed. A drop without [`Ending::finish`] gives the claim
+/// up, and the object lives on.
 pub struct Ending<K: Kind> {
     live: Live<K>,
     done: bool,
 }
 
 impl<K: Kind> Ending<K> {
-    /// The handle is dead from here on.
+    /// Marks the handle dead.
     pub fn finish(mut self) {
         self.done = true;
         self.live.slot.kill();
@@ -254,13 +254,13 @@ impl<K: Kind> Drop for Ending<K> {
 }
 
 /// An object that a chain of requests or a poll keeps between calls. If the object is dead, only
-/// its holder gets here.
+/// the holder of the session gets here.
 pub struct Session<K: Kind> {
     slot: &'static Slot<K>,
 }
 
-/// The session of a handle: of whoever, as long as the object lives (programs may go on in another
-/// thread); of `me` on a dead one.
+/// The session of a handle. While the object lives, any thread gets the session, because programs
+/// may continue in another thread. On a dead object only the holder `me` gets it.
 #[inline]
 pub fn session<H: Handle>(handle: *mut H, me: usize) -> Option<Session<H::Object>> {
     let slot = Slot::<H::Object>::at(handle as usize)?;
@@ -269,7 +269,7 @@ pub fn session<H: Handle>(handle: *mut H, me: usize) -> Option<Session<H::Object
 }
 
 impl<K: Kind> Session<K> {
-    /// The object has not been destroyed meanwhile.
+    /// Was the object not destroyed meanwhile?
     #[inline]
     pub fn is_live(&self) -> bool {
         self.slot.is_live()
@@ -279,7 +279,7 @@ impl<K: Kind> Session<K> {
     pub fn visible(&self) -> *mut K::Visible {
         self.slot.visible()
     }
-    /// Ends it; what keeps the object is the answer. `None` if another thread was first.
+    /// Ends the session and answers its pin. `None` if another thread was first.
     #[inline]
     pub fn leave(self) -> Option<Live<K>> {
         (self.slot.session().swap(0, Ordering::Relaxed) != 0).then(|| Live::new(self.slot, Pin::Counted))
@@ -290,19 +290,19 @@ impl<K: Kind> Deref for Session<K> {
     type Target = K;
     #[inline]
     fn deref(&self) -> &K {
-        // SAFETY: an open session holds a pin. The thread that is inside ends it, or breaks the
-        // rule of the interface that one thread at a time is between start and end.
+        // SAFETY: an open session has a pin. The thread inside ends the session. Otherwise the
+        // program breaks the rule that only one thread at a time is between start and end.
         unsafe { self.slot.inner() }
     }
 }
 
-/// A number that no other thread of the process has while this one lives.
+/// A number that no other living thread of the process has.
 #[inline]
 pub fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         let pointer: usize;
-        // SAFETY: reads the word that the ABI has at the thread pointer: its own address.
+        // SAFETY: reads the word which the ABI places at the thread pointer: its own address.
         unsafe {
             core::arch::asm!("mov {}, fs:[0]", out(reg) pointer,
                 options(nostack, preserves_flags, readonly, pure));

@@ -1,4 +1,4 @@
-//! The memory of the objects of one kind, and the word that says whether an object lives.
+//! The memory for objects of a kind, and the word that says whether an object lives.
 use super::bias::{self, Bias};
 use super::chunks::{self, CHUNK};
 use super::{Kind, Origin, this_thread};
@@ -8,70 +8,70 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// So many objects of a kind are destroyed before the memory of the first of them serves another.
+/// This many objects of a kind are destroyed before the memory of the first serves a new object.
 pub(super) const QUARANTINE: usize = 4096;
 
 /// The program may use the object.
 const LIVE: u64 = 1 << 63;
-/// Somebody is destroying it.
+/// A thread is destroying the object.
 const ENDING: u64 = 1 << 62;
-/// The place belongs to a thread ([`Bias`]).
+/// The slot has an owner thread ([`Bias`]).
 const OWNED: u64 = 1 << 61;
-/// Our part of a dead object is being ended, or has been.
+/// The library's part of the dead object is being dropped, or was dropped.
 const ENDED: u64 = 1 << 60;
-/// Threads that are inside beside the owner, and an open chain or poll.
+/// Number of counted pins: threads inside other than the owner, and an open chain or poll.
 const PINS: u64 = ENDED - 1;
 
-/// Place for an object. It stays a place for objects of this kind until the process ends, so that
-/// the word and the visible part can be read through any pointer the program ever had. All zeros
-/// are a place nobody used.
+/// Memory for an object. A slot stays a slot for objects of this kind until the process ends. So
+/// the word and the visible part can be read through any pointer that the program ever had. A slot
+/// of zeros was never used.
 #[repr(C)]
 pub(super) struct Slot<K: Kind> {
-    /// What the program sees. Read and written through raw pointers only: it is the program's at
-    /// any time.
+    /// The part visible to the program. Read and written only through raw pointers, because the
+    /// program may access it at any time.
     visible: UnsafeCell<MaybeUninit<K::Visible>>,
     life: Life,
-    /// Our part. It is there while the object lives or somebody is inside.
+    /// The library's part. Valid while the object lives or a thread is inside.
     inner: UnsafeCell<MaybeUninit<K>>,
 }
 
-/// What keeps an object, and how it is taken off.
+/// A pin, which keeps an object, and how to remove the pin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pin {
-    /// A stay of the thread that the object belongs to, which ends it itself.
+    /// A pin of the owner thread, which removes the pin itself.
     Owner,
-    /// One in the word.
+    /// A pin counted in the word.
     Counted,
 }
 
-/// A line of its own: programs read the visible part from many threads.
+/// A separate cache line: programs read the visible part from many threads.
 #[repr(C, align(64))]
 struct Life {
     /// [`LIVE`], [`ENDING`], [`OWNED`], [`ENDED`] and the count of pins.
     word: AtomicU64,
-    /// The thread that this place belongs to.
+    /// The owner thread of this slot.
     bias: Bias,
-    /// Who has a chain of requests or a poll open, which holds a pin; 0: nobody.
+    /// The holder of an open chain of requests or poll, which has a pin; 0 without a holder.
     session: AtomicUsize,
-    /// The next slot in the list that this one is in; 0: none.
+    /// The next slot in the list of this slot; 0 for none.
     next: AtomicUsize,
-    /// Where it comes from: what the visible part said when it was made.
+    /// The origin of the object: the fields of the visible part when the object was made.
     context: AtomicPtr<crate::abi::ibv_context>,
     file: AtomicUsize,
     handle: AtomicU32,
 }
 
-// SAFETY: the atomics are for all threads; `inner` is a `Sync` value that is shared under pins, and
-// moved in and out by the one thread that fills the slot or takes the last pin off; `visible` is
-// touched through raw pointers.
+// SAFETY: the atomics are for all threads. `inner` is a `Sync` value that is shared under pins. It
+// is moved in and out by a single thread: the thread that fills the slot, or the thread that
+// removes the last pin. `visible` is accessed only through raw pointers.
 unsafe impl<K: Kind> Sync for Slot<K> {}
 
 impl<K: Kind> Slot<K> {
     const STRIDE: usize = size_of::<Self>().next_multiple_of(64);
     const COUNT: usize = CHUNK / Self::STRIDE;
 
-    /// The slot that a handle points to, if it is an address that this kind's handles can have.
-    /// Reads nothing there.
+    /// The slot of a handle, if this kind's handles can have this address. Does not read memory at
+    /// the address.
     #[inline]
     pub(super) fn at(handle: usize) -> Option<&'static Self> {
         let address = handle.wrapping_sub(K::AT);
@@ -80,14 +80,14 @@ impl<K: Kind> Slot<K> {
         if kind != K::KIND || !offset.is_multiple_of(Self::STRIDE) || offset / Self::STRIDE >= Self::COUNT {
             return None;
         }
-        // SAFETY: a chunk of this kind is an array of slots with this stride, is never unmapped,
-        // and began as zeros, which are a slot.
+        // SAFETY: a chunk of this kind is an array of slots with this stride. A chunk is never
+        // unmapped, and it began as zeros, which are a valid slot.
         Some(unsafe { &*(address as *const Self) })
     }
     pub(super) fn visible(&self) -> *mut K::Visible {
         self.visible.get().cast()
     }
-    /// Adds a pin if the object lives: the owner's, or a counted one.
+    /// Adds a pin if the object lives: the owner's pin, or a counted pin.
     #[inline]
     pub(super) fn pin(&'static self) -> Option<Pin> {
         let Life { word, bias, .. } = &self.life;
@@ -96,7 +96,7 @@ impl<K: Kind> Slot<K> {
             if word.load(Ordering::Acquire) & LIVE != 0 {
                 return Some(Pin::Owner);
             }
-            // SAFETY: this stay.
+            // SAFETY: removes the pin just entered.
             unsafe { self.unpin(Pin::Owner) };
             return None;
         }
@@ -119,25 +119,26 @@ impl<K: Kind> Slot<K> {
         }
         false
     }
-    /// Adds a counted pin to one that the caller has, alive or not. Another thread may take it off.
+    /// Adds a counted pin while the caller has a pin, whether the object lives or not. Another
+    /// thread may remove the new pin.
     pub(super) fn pin_again(&self) {
         self.life.word.fetch_add(1, Ordering::Relaxed);
     }
-    /// Gives the place to this thread, which has a pin, unless the object is dead or the place
-    /// another's.
+    /// Makes this thread, which has a pin, the owner of the slot, unless the object is dead or the
+    /// slot has another owner.
     #[cold]
     fn own(&self) {
         let Life { word, bias, .. } = &self.life;
-        // Not after its death: who destroys it has to know whether it has an owner.
+        // Only while the object lives: the destroying thread has to know whether there is an owner.
         let first = |now| (now & LIVE != 0 && now & OWNED == 0).then_some(now | OWNED);
         if word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, first).is_ok() {
             bias.give();
         }
     }
-    /// Takes a pin off; the last one off a dead object ends our part.
+    /// Removes a pin. The last pin of a dead object drops the library's part.
     ///
     /// # Safety
-    /// The caller's own pin, which it does not use any more.
+    /// The pin belongs to the caller, who does not use it any more.
     #[inline]
     pub(super) unsafe fn unpin(&'static self, pin: Pin) {
         let word = &self.life.word;
@@ -152,35 +153,35 @@ impl<K: Kind> Slot<K> {
             self.try_end();
         }
     }
-    /// Ends our part of a dead object if nobody is inside. Everybody who leaves such an object
-    /// comes here, so the last one does.
+    /// Drops the library's part of a dead object if no thread is inside. Every thread that leaves a
+    /// dead object calls this, so the last thread does.
     #[cold]
     fn try_end(&'static self) {
         let Life { word, bias, .. } = &self.life;
         let now = word.load(Ordering::Acquire);
-        // With an owner, a thread is here after `kill` has passed its barrier, as that one holds a
-        // pin until then; or is the owner itself.
+        // If there is an owner, this thread came here after `kill` has passed its barrier, because
+        // the destroying thread has a pin until then. Or this thread is the owner.
         let free = now & (LIVE | ENDED | PINS) == 0 && !bias.is_inside();
         if free && word.compare_exchange(now, now | ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            // SAFETY: the object is dead, so no pin is added any more, and there is none; only one
-            // thread sets the bit.
+            // SAFETY: the object is dead, so no pin is added any more, and there is no pin. Only
+            // one thread sets the bit.
             unsafe { (*self.inner.get()).assume_init_drop() };
             K::slab().retire(self);
         }
     }
-    /// Claims the end of the object: false if somebody else has.
+    /// Claims the end of the object. Answers false if another thread has claimed it.
     pub(super) fn claim(&self) -> bool {
         self.life.word.fetch_or(ENDING, Ordering::AcqRel) & (ENDING | LIVE) == LIVE
     }
     pub(super) fn unclaim(&self) {
         self.life.word.fetch_and(!ENDING, Ordering::AcqRel);
     }
-    /// The object is dead from here on. The caller has a pin and the claim.
+    /// Marks the object dead. The caller has a pin and the claim.
     pub(super) fn kill(&self) {
         let before = self.life.word.fetch_and(!(LIVE | ENDING), Ordering::AcqRel);
         if before & OWNED != 0 && !self.life.bias.is_own() && !bias::barrier() {
-            // Without the barrier nobody knows whether the owner is inside: our part stays for
-            // ever.
+            // Without the barrier it is unknown whether the owner is inside. So the library's part
+            // is never dropped.
             self.life.word.fetch_or(ENDED, Ordering::AcqRel);
         }
     }
@@ -188,7 +189,7 @@ impl<K: Kind> Slot<K> {
     pub(super) fn is_live(&self) -> bool {
         self.life.word.load(Ordering::Acquire) & LIVE != 0
     }
-    /// It was an object once.
+    /// Was an object ever in this slot?
     pub(super) fn was_used(&self) -> bool {
         !self.life.context.load(Ordering::Relaxed).is_null()
     }
@@ -202,25 +203,26 @@ impl<K: Kind> Slot<K> {
             handle: self.life.handle.load(Ordering::Relaxed),
         }
     }
-    /// Our part.
+    /// The library's part.
     ///
     /// # Safety
-    /// A pin is held as long as the answer is used.
+    /// The caller has a pin as long as it uses the answer.
     #[inline]
     pub(super) unsafe fn inner(&self) -> &K {
-        // SAFETY: filled before the object came to life; ended after the last pin is off.
+        // SAFETY: filled before the object came to life; dropped only after the last pin was
+        // removed.
         unsafe { (*self.inner.get()).assume_init_ref() }
     }
 }
 
-/// A slot taken for an object that is being made. Dropped without [`Reserved::fill`], it is free
-/// again.
+/// A slot reserved for an object that is being made. A drop without [`Reserved::fill`] frees the
+/// slot.
 pub struct Reserved<K: Kind> {
     slot: &'static Slot<K>,
 }
 
 impl<K: Kind> Reserved<K> {
-    /// The handle that the object will have.
+    /// The future handle of the object.
     pub fn handle(&self) -> *mut K::Visible {
         self.slot.visible()
     }
@@ -229,7 +231,7 @@ impl<K: Kind> Reserved<K> {
         let slot = self.slot;
         core::mem::forget(self);
         let life = &slot.life;
-        // SAFETY: the slot is in no list, dead and without pins: only this thread writes these
+        // SAFETY: the slot is in no list, dead and without pins, so only this thread writes these
         // parts.
         unsafe {
             slot.visible().write(visible);
@@ -252,22 +254,22 @@ impl<K: Kind> Drop for Reserved<K> {
     }
 }
 
-/// Held while a list is changed, and by who forks: the child finds no list locked by a thread that
-/// it does not have.
+/// Held while a list is changed, and by a thread that forks. So the child finds no list locked by a
+/// thread that does not exist in the child.
 static NO_FORK: Mutex<()> = Mutex::new(());
 
-/// The thread that forks, between the handlers below; 0: none.
+/// The thread that forks, between the handlers below; 0 for none.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Before the first object: has forks wait for [`NO_FORK`], and looks for a leak checker. Nobody
-/// gets past it before that is done.
+/// Runs before the first object: makes forks wait for [`NO_FORK`], and looks for a leak checker. No
+/// thread passes this function before that is done.
 fn prepare() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
-    /// A lock for each process of a line: a child does not wait for a thread of its parent, but
-    /// prepares once more.
+    /// Locks by process id. The child of a fork does not wait for a thread of its parent, but
+    /// prepares again.
     static PREPARING: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
-    // Registered twice, where a process forked while it prepared, they lock and unlock once all the
-    // same.
+    // If a process forked while it prepared, the handlers are registered twice. They still lock and
+    // unlock once.
     extern "C" fn before() {
         if FORKING.load(Ordering::Relaxed) != this_thread() {
             core::mem::forget(NO_FORK.lock());
@@ -277,7 +279,7 @@ fn prepare() {
     extern "C" fn after() {
         if FORKING.load(Ordering::Relaxed) == this_thread() {
             FORKING.store(0, Ordering::Relaxed);
-            // SAFETY: locked by `before`, in the thread that forks, which is this one in parent and
+            // SAFETY: locked by `before` in the forking thread, which is this thread in parent and
             // child.
             unsafe { NO_FORK.force_unlock() };
         }
@@ -289,7 +291,7 @@ fn prepare() {
     if PREPARED.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: functions that may run around any fork: they take and release a lock.
+    // SAFETY: these functions may run around any fork: they take and release a lock.
     unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
     chunks::find_leak_checker();
     bias::prepare();
@@ -302,16 +304,16 @@ pub struct Slab<K: Kind> {
 }
 
 struct Lists<K: Kind> {
-    /// Dead ones, in the order of their end.
+    /// Dead slots, in the order of their end.
     dead: Queue<K>,
-    /// Reserved once and not needed.
+    /// Reserved slots that were not needed.
     spare: Queue<K>,
-    /// Slots of the newest chunk that were never used: the next one, and their end.
+    /// Unused slots of the newest chunk: the address of the next slot, and the end.
     fresh: (usize, usize),
 }
 
-/// Slots in a row, each of which names the next: nothing is allocated under the locks, for which a
-/// fork waits with the locks of the allocator.
+/// A linked list of slots. Each slot names the next, so nothing is allocated under the locks. A
+/// fork waits for these locks while it holds the locks of the allocator.
 struct Queue<K: Kind> {
     first: Option<&'static Slot<K>>,
     last: Option<&'static Slot<K>>,
@@ -333,7 +335,7 @@ impl<K: Kind> Queue<K> {
     fn pop(&mut self) -> Option<&'static Slot<K>> {
         let slot = self.first?;
         let next = slot.life.next.load(Ordering::Relaxed) as *const Slot<K>;
-        // SAFETY: null, or a slot, which are never unmapped.
+        // SAFETY: null, or a slot; slots are never unmapped.
         self.first = unsafe { next.as_ref() };
         if self.first.is_none() {
             self.last = None;
@@ -344,11 +346,11 @@ impl<K: Kind> Queue<K> {
 }
 
 impl<K: Kind> Slab<K> {
-    /// Without any.
+    /// An empty slab.
     pub const fn new() -> Self {
         Slab { lists: Mutex::new(Lists { dead: Queue::new(), spare: Queue::new(), fresh: (0, 0) }) }
     }
-    /// Takes a slot.
+    /// Reserves a slot.
     ///
     /// # Errors
     /// ENOMEM.
@@ -374,7 +376,8 @@ impl<K: Kind> Slab<K> {
             lists.fresh.0 += Slot::<K>::STRIDE;
             next
         };
-        // SAFETY: the address of a slot of this kind (see `Slot::at`); all lists hold only such.
+        // SAFETY: the address of a slot of this kind (see `Slot::at`); all lists hold only such
+        // addresses.
         Ok(Reserved { slot: unsafe { &*(address as *const Slot<K>) } })
     }
     fn retire(&self, slot: &'static Slot<K>) {

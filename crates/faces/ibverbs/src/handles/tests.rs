@@ -1,10 +1,10 @@
-//! The slots of a kind that only these tests have.
+//! Slots of kinds that only these tests use.
 use super::*;
 use core::sync::atomic::AtomicUsize;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Counts itself.
+/// Counts the living values.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -68,7 +68,7 @@ fn memory_is_bounded_and_a_handle_is_not_used_again_soon() {
     assert!(places.len() > slab::QUARANTINE, "{} places: none was used again too soon", places.len());
     assert!(places.len() < 2 * slab::QUARANTINE, "{} places", places.len());
 
-    // Our part ends with the last who is inside, not with the handle.
+    // The library's part is dropped by the last thread that leaves, and not with the handle.
     let handle = make(&count);
     let inside = live(handle).expect("it lives");
     end(handle);
@@ -77,7 +77,7 @@ fn memory_is_bounded_and_a_handle_is_not_used_again_soon() {
     drop(inside);
     assert_eq!(count.load(Ordering::SeqCst), 0);
 
-    // An end that is given up leaves the object; only one thread can claim it.
+    // An end that is given up leaves the object alive. Only one thread can claim the end.
     let handle = make(&count);
     let claim = live(handle).and_then(|o| o.end()).expect("it lives");
     assert!(live(handle).and_then(|o| o.end()).is_err());
@@ -92,14 +92,15 @@ fn memory_is_bounded_and_a_handle_is_not_used_again_soon() {
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
-/// Who is inside keeps our part, whichever thread the place belongs to; the last one out ends it.
+/// A thread inside keeps the library's part, owner or not. The last thread that leaves drops the
+/// part.
 #[test]
 fn cqn_10_a_thread_that_an_object_belongs_to_keeps_it_too() {
     let count = Arc::new(AtomicUsize::new(0));
     let handle = make(&count);
     let owned = || (0..1000).all(|_| hot(handle).is_ok());
     assert!(owned());
-    // The owner is inside, twice, while another thread destroys the object.
+    // The owner is inside twice, while another thread destroys the object.
     let (outer, inner) = (hot(handle).expect("it lives"), hot(handle).expect("it lives"));
     let address = handle as usize;
     let destroy = move || end(address as *mut Visible);
@@ -110,7 +111,7 @@ fn cqn_10_a_thread_that_an_object_belongs_to_keeps_it_too() {
     drop(outer);
     assert_eq!(count.load(Ordering::SeqCst), 0);
 
-    // Another thread is inside while the owner destroys it.
+    // Another thread is inside while the owner destroys the object.
     let handle = make(&count);
     assert!((0..1000).all(|_| hot(handle).is_ok()));
     let address = handle as usize;
@@ -129,7 +130,7 @@ fn cqn_10_a_thread_that_an_object_belongs_to_keeps_it_too() {
     other.join().expect("no panic");
     assert_eq!(count.load(Ordering::SeqCst), 0);
 
-    // What a chain keeps goes with its end, by whichever thread.
+    // The pin of a chain goes with the end of the chain, in any thread.
     let handle = make(&count);
     assert!((0..1000).all(|_| hot(handle).is_ok()));
     hot(handle).expect("it lives").enter(5);
@@ -141,7 +142,7 @@ fn cqn_10_a_thread_that_an_object_belongs_to_keeps_it_too() {
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
-/// An object that says when it is used after its end.
+/// An object that reports a use after its end.
 struct Watched {
     ended: std::sync::atomic::AtomicBool,
     count: Arc<AtomicUsize>,
@@ -174,8 +175,8 @@ impl Handle for WatchedVisible {
     type Object = Watched;
 }
 
-/// Threads use an object, one of them as the owner of its place, while another destroys it: none is
-/// inside when our part ends, and it ends.
+/// Threads use an object, one of them as owner, while another thread destroys the object. No thread
+/// is inside when the library's part is dropped, and the part is dropped.
 #[test]
 fn cqn_10_objects_are_destroyed_while_threads_use_them() {
     let count = Arc::new(AtomicUsize::new(0));
@@ -190,7 +191,7 @@ fn cqn_10_objects_are_destroyed_while_threads_use_them() {
             for nth in 0..2 {
                 let begun = &begun;
                 scope.spawn(move || {
-                    // The first becomes the owner before the second comes.
+                    // The first thread becomes the owner before the second comes.
                     assert!((0..200).all(|_| nth > 0 || hot(handle as *mut WatchedVisible).is_ok()));
                     begun.fetch_add(1, Ordering::SeqCst);
                     while let Ok(inside) = hot(handle as *mut WatchedVisible) {

@@ -1,5 +1,6 @@
-//! Fork protection. A NIC writes to physical pages and needs copy-on-write turned off; this device
-//! writes through the process's own mapping, so nothing has to be done and nothing can be too late.
+//! Fork protection. A NIC writes to physical pages, so copy-on-write must be off. This device
+//! writes through the mapping of the process itself, so nothing has to be done, and no request can
+//! come too late.
 
 use core::ffi::{c_int, c_void};
 
@@ -8,15 +9,15 @@ use libc::size_t;
 
 use crate::abi::*;
 
-/// The program asked for fork protection: it cares for what its children share.
+/// The program asked for fork protection, so it cares what its children share.
 static ASKED_FOR: AtomicBool = AtomicBool::new(false);
 
-/// Has the program asked for fork protection?
+/// Tells whether the program asked for fork protection.
 pub fn is_asked_for() -> bool {
     ASKED_FOR.load(Ordering::Relaxed)
 }
 
-/// Asks for fork protection: always granted.
+/// Asks for fork protection. Always granted.
 pub extern "C" fn ibv_fork_init() -> c_int {
     ASKED_FOR.store(true, Ordering::Relaxed);
     0
@@ -28,12 +29,12 @@ pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
     IBV_FORK_UNNEEDED
 }
 
-/// Keeps a range from being inherited: nothing to do. Private to providers.
+/// Keeps a range from being inherited. Does nothing. Private to providers.
 pub extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: size_t) -> c_int {
     0
 }
 
-/// Undoes [`ibv_dontfork_range`]: nothing to do. Private to providers.
+/// Undoes [`ibv_dontfork_range`]. Does nothing. Private to providers.
 pub extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: size_t) -> c_int {
     0
 }

@@ -1,5 +1,4 @@
-//! Translations between the kernel's structures and the header's, which the stock `librdmacm` asks
-//! of this library.
+//! Conversions between the kernel's structures and the header's. The stock `librdmacm` calls them.
 
 use crate::abi::*;
 
@@ -9,8 +8,8 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: 
     unsafe { dst.write((&*src).into()) }
 }
 
-/// QP attributes: kernel to header. `qp_state` and `rate_limit` are left alone: the kernel's
-/// structure answers "which attributes lead to the state asked for", and the caller sets the state
+/// QP attributes: kernel to header. `qp_state` and `rate_limit` are not changed: the kernel's
+/// structure answers "which attributes lead to the requested state", and the caller sets the state
 /// itself.
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const ib_uverbs_qp_attr) {
     // SAFETY: the caller passes two valid structures.
@@ -51,7 +50,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: 
     };
 }
 
-/// Path record: kernel to header. The MTU is a code and fits a byte.
+/// Path record: kernel to header. The MTU is a code and fits in a byte.
 pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     dst: *mut ibv_sa_path_rec,
     src: *const ib_user_path_rec,

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crate::abi::*;
 
-/// One rate. `mult` is 0 where the interface gives the code no multiple.
+/// One rate. `mult` is 0 if the interface defines no multiple for the code.
 struct Rate {
     code: ibv_rate,
     mult: c_int,
@@ -15,8 +15,8 @@ const fn rate(code: ibv_rate, mult: c_int, mbps: c_int) -> Rate {
     Rate { code, mult, mbps }
 }
 
-/// Lanes of SDR, DDR and QDR count raw bits; from FDR on the figure is the signalling rate, hence
-/// the odd numbers.
+/// For lanes of SDR, DDR and QDR, the figure counts raw bits. From FDR on, it is the signalling
+/// rate, so the numbers are odd.
 const RATES: [Rate; 23] = [
     rate(IBV_RATE_2_5_GBPS, 1, 2_500),
     rate(IBV_RATE_5_GBPS, 2, 5_000),
@@ -43,22 +43,22 @@ const RATES: [Rate; 23] = [
     rate(IBV_RATE_1200_GBPS, 480, 1_275_000),
 ];
 
-/// The multiple of 2.5 Gb/s of a rate code, -1 where there is none.
+/// The multiple of 2.5 Gb/s of a rate code, or -1 if there is none.
 pub extern "C" fn ibv_rate_to_mult(code: ibv_rate) -> c_int {
     RATES.iter().find(|r| r.code == code && r.mult != 0).map_or(-1, |r| r.mult)
 }
 
-/// The rate code of a multiple of 2.5 Gb/s, `IBV_RATE_MAX` where there is none.
+/// The rate code of a multiple of 2.5 Gb/s, or `IBV_RATE_MAX` if there is none.
 pub extern "C" fn mult_to_ibv_rate(mult: c_int) -> ibv_rate {
     RATES.iter().find(|r| r.mult == mult && r.mult != 0).map_or(IBV_RATE_MAX, |r| r.code)
 }
 
-/// The Mb/s of a rate code, -1 where there is none.
+/// The rate in Mb/s of a rate code, or -1 if there is none.
 pub extern "C" fn ibv_rate_to_mbps(code: ibv_rate) -> c_int {
     RATES.iter().find(|r| r.code == code).map_or(-1, |r| r.mbps)
 }
 
-/// The rate code of a figure in Mb/s, `IBV_RATE_MAX` where there is none.
+/// The rate code of a rate in Mb/s, or `IBV_RATE_MAX` if there is none.
 pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> ibv_rate {
     RATES.iter().find(|r| r.mbps == mbps).map_or(IBV_RATE_MAX, |r| r.code)
 }

@@ -1,4 +1,4 @@
-//! Texts for codes. Scripts compare them, so they are those every other implementation gives.
+//! Texts for codes. Scripts compare them, so they are the same as in all other implementations.
 
 use core::ffi::{CStr, c_char};
 

@@ -14,12 +14,11 @@ use libc::size_t;
 use crate::abi::IBV_SYSFS_PATH_MAX;
 use crate::errno;
 
-/// Where the kernel shows RDMA devices, and their character devices.
+/// The directories in which the kernel shows RDMA devices and their character devices.
 const DEVICES: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
 
-/// The content of a file of the devices' own virtual sysfs tree, `None` for a path that is not in
-/// it.
+/// The content of a file of the devices' own virtual sysfs tree. `None` for a path outside it.
 pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
     let text = if let Ok(below) = path.strip_prefix(DEVICES) {
         let mut parts = below.components();
@@ -45,21 +44,22 @@ pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
     Some(format!("{text}\n").into_bytes())
 }
 
-/// Reads a file of sysfs, the virtual tree first, into `buf`; the number of bytes, or an errno
-/// value.
+/// Reads a file of sysfs into `buf`, from the virtual tree first. Returns the number of bytes, or
+/// an errno value.
 pub fn read(path: &Path, buf: &mut [u8]) -> Result<usize, c_int> {
     if let Some(content) = virtual_file(path) {
         let len = content.len().min(buf.len());
         buf[..len].copy_from_slice(&content[..len]);
         return Ok(len);
     }
-    // One read, as sysfs wants it: an attribute is made anew for every read from its start.
+    // A single read, as sysfs needs it: sysfs builds an attribute anew for each read from its
+    // start.
     let read = File::open(path).and_then(|mut file| file.read(buf));
     read.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Where sysfs is mounted: `SYSFS_PATH` without trailing slashes, unless the program is set-uid,
-/// else `/sys`.
+/// The directory where sysfs is mounted: `SYSFS_PATH` without trailing slashes, unless the program
+/// is set-uid, otherwise `/sys`.
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -77,22 +77,22 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     .as_ptr()
 }
 
-/// Reads `dir/file` into `buf` as a string without its last newline; its length, or -1.
+/// Reads `dir/file` into `buf` as a string without its last newline. Returns its length, or -1.
 ///
-/// A text that leaves no room for the terminating zero is an error rather than a shortened text.
+/// A text that leaves no room for the terminating zero is an error. It is not shortened.
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
     buf: *mut c_char,
     size: size_t,
 ) -> c_int {
-    // SAFETY: the caller passes two strings and a buffer of `size` bytes; the buffer may be
-    // uninitialised in C's eyes only, any byte is a `u8`.
+    // SAFETY: the caller passes two strings and a buffer of `size` bytes. The buffer may be
+    // uninitialised only in the sense of C: every byte is a valid `u8`.
     let (dir, file, buf) = unsafe {
         (CStr::from_ptr(dir), CStr::from_ptr(file), core::slice::from_raw_parts_mut(buf.cast::<u8>(), size))
     };
     let mut path = PathBuf::from(OsStr::from_bytes(dir.to_bytes()));
-    // `push` would drop `dir` before a name that begins with a slash; C joins the two.
+    // `push` would drop `dir` if the name begins with a slash. The C library joins the two.
     let file = file.to_bytes();
     let start = file.iter().position(|&b| b != b'/').unwrap_or(file.len());
     path.push(OsStr::from_bytes(&file[start..]));

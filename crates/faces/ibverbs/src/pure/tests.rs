@@ -54,7 +54,7 @@ fn a_path_record_survives_both_ways() {
     for (i, byte) in bytes.iter_mut().enumerate() {
         *byte = i as u8 + 1;
     }
-    // SAFETY: a record of integers; every bit pattern is one.
+    // SAFETY: a record of integers; every bit pattern is valid.
     let mut kern: ib_user_path_rec = unsafe { core::mem::transmute_copy(&bytes) };
     kern.mtu = 5;
     let mut rec = ibv_sa_path_rec::zeroed();

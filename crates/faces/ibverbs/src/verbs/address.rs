@@ -3,7 +3,7 @@ use crate::abi::*;
 use adverb_device::context::AhAttr;
 use adverb_device::engine::{AddressVector, Gid};
 
-/// An address as the device takes it.
+/// Converts an address of the program to the device's form.
 pub fn address_in(a: &ibv_ah_attr) -> AhAttr {
     AhAttr {
         // SAFETY: both views of a GID are sixteen plain bytes.
@@ -21,7 +21,7 @@ pub fn address_in(a: &ibv_ah_attr) -> AhAttr {
     }
 }
 
-/// A resolved address as the program reads it back.
+/// Converts a resolved address to the form that the program reads.
 pub fn address_out(av: &AddressVector) -> ibv_ah_attr {
     let mut out = ibv_ah_attr::zeroed();
     out.grh.dgid.raw = av.dgid.0;

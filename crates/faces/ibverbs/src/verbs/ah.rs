@@ -11,7 +11,7 @@ use adverb_device::{Context, Error};
 use core::ffi::c_int;
 use nix::errno::Errno;
 
-/// Where the IPv4 header lies in the 40 bytes before a datagram (annex A17.4.5.1).
+/// Offset of the IPv4 header in the 40 bytes before a datagram (annex A17.4.5.1).
 const IPV4_AT: usize = 20;
 /// Next header of a RoCEv2 datagram: UDP.
 const NEXT_UDP: u8 = 17;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     make().unwrap_or_else(|e: Error| failed_null("ibv_create_ah", &e))
 }
 
-/// Destroys an address handle. Datagrams posted with it have a copy of the address.
+/// Destroys an address handle. Datagrams already posted with it hold a copy of the address.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     let end = || {
         let obj = live(ah)?.end()?;
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     done("ibv_destroy_ah", end())
 }
 
-/// The address a datagram came from: 0, or -1 with `errno`.
+/// The address that a datagram came from. Returns 0, or -1 with `errno`.
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
     port_num: u8,
@@ -67,11 +67,11 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     let mut result = Ok(());
     if wc.wc_flags & IBV_WC_GRH != 0 {
         attr.is_global = 1;
-        // SAFETY: the flag says that the 40 bytes are there; any bytes will do.
+        // SAFETY: the flag says that the 40 bytes are there, and every value of them is allowed.
         let area = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
         result = route_back(&owner.context, port_num, &area).map(|route| attr.grh = route);
     }
-    // SAFETY: the program's place for the address.
+    // SAFETY: the program passes a place for the address.
     unsafe { ah_attr.write(attr) };
     match result {
         Ok(()) => 0,
@@ -84,8 +84,8 @@ fn route_back(context: &Context, port: u8, area: &[u8; 40]) -> Result<ibv_global
     context.check_port(port)?;
     let ipv4 = &area[IPV4_AT..];
     let is_v4 = if area[0] >> 4 == 6 {
-        // The first nibble may be chance in bytes that mean nothing: an IPv4 header with a right
-        // checksum decides.
+        // A nibble of 6 can occur by chance, because these bytes have no meaning before a datagram
+        // over IPv4. So an IPv4 header with a correct checksum decides.
         ipv4[0] == IPV4_PLAIN && checksum(ipv4) == 0
     } else if ipv4[0] >> 4 == 4 {
         true
@@ -126,7 +126,7 @@ fn route_back(context: &Context, port: u8, area: &[u8; 40]) -> Result<ibv_global
     })
 }
 
-/// The Internet checksum over a header and the checksum in it: 0 if right.
+/// The Internet checksum over a header that includes its checksum: 0 if it is correct.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks_exact(2).map(|p| u32::from(u16::from_be_bytes([p[0], p[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -154,8 +154,8 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     }
 }
 
-/// The Ethernet address behind a GID, as far as this host knows it, and its VLAN (0xffff: none). 0,
-/// or a negative errno value. Our own packets find their way without it.
+/// The Ethernet address behind a GID, as this host knows it, and its VLAN (0xffff: none). Returns
+/// 0, or a negative errno value. The library's own packets do not need the Ethernet address.
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     context: *mut ibv_context,
     attr: *mut ibv_ah_attr,
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         .and_then(|_| neighbour::mac_of(owner.context.device().interface(), &attr.dgid));
     match found {
         Ok(mac) => {
-            // SAFETY: the program's places for six bytes and (unless null) the VLAN.
+            // SAFETY: the program passes places for six bytes and, unless it is null, for the VLAN.
             unsafe {
                 eth_mac.cast::<[u8; 6]>().write(mac);
                 if !vid.is_null() {

@@ -1,14 +1,14 @@
-//! One thread at a time on a queue pair that has chains.
+//! Lets one thread at a time use a queue pair that has chains.
 use crate::handles::{Live, this_thread};
 use crate::objects::QpObj;
 use adverb_sync::lock_api::RawMutex as _;
 
-/// Keeps chains of other threads off a queue pair.
+/// Keeps the chains of other threads away from a queue pair.
 pub struct Alone<'a>(Option<&'a QpObj>);
 
 impl<'a> Alone<'a> {
-    /// Waits for the others, unless this thread has a chain open itself: that is the program's
-    /// error, but no reason to hang.
+    /// Waits for the other threads. If this thread itself has an open chain, the call does not
+    /// wait: that is an error of the program, but a hang would be worse.
     #[inline]
     pub fn on(obj: &'a Live<QpObj>) -> Self {
         let waits = obj.extended && obj.holder() != this_thread();
@@ -23,7 +23,7 @@ impl Drop for Alone<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(obj) = self.0 {
-            // SAFETY: locked in `on`.
+            // SAFETY: `on` locked it.
             unsafe { obj.wr_lock.unlock() };
         }
     }

@@ -10,10 +10,10 @@ use adverb_device::{Context, Element, Error};
 use adverb_os::Uncancelled;
 use core::ffi::c_int;
 
-/// Waits for an event, as the flags of `async_fd` say.
+/// Waits for an event, or returns at once if the flags of `async_fd` say so.
 ///
-/// "C-unwind", as a thread can be cancelled while it waits. Hands its return address on, as
-/// `ibv_get_cq_event` does.
+/// "C-unwind", because a thread can be cancelled while it waits. Passes its return address on, like
+/// `ibv_get_cq_event`.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
@@ -26,7 +26,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_async_event);
 }
 
-/// As above, on processors whose return address we do not fetch.
+/// Like the function above, on processors where the library does not read the return address.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -42,12 +42,12 @@ unsafe extern "C-unwind" fn get_async_event(
     return_address: usize,
 ) -> c_int {
     let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> Outcome| {
-        // SAFETY: what the program passed.
+        // SAFETY: the program's arguments, unchanged.
         let call = unsafe { Call::returning_to(return_address, What::AsyncEvent { context, event, device }) };
         observe(&call, get)
     };
-    // Only the device context's own count is held while it waits: a thread that is cancelled there
-    // runs no destructor.
+    // While this call waits, it holds only the reference count of the device context: a thread that
+    // is cancelled during the wait runs no destructor.
     let outcome = match live(context).map(|obj| obj.context.clone()) {
         Ok(device) => {
             let _uncancelled = Uncancelled::begin();
@@ -61,20 +61,20 @@ unsafe extern "C-unwind" fn get_async_event(
         Err(e) => observed(None, &mut || Outcome::number(failed_minus_one("ibv_get_async_event", &e))),
     };
     if let Taken::Async(kind, element) = &outcome.taken {
-        // The objects wait for the acknowledgement before they go, so the handles live.
+        // The objects stay until the event is acknowledged, so the handles are alive.
         let element = match element {
             Element::Cq(cq) => ibv_async_event_element { cq: cq.cookie() as *mut ibv_cq },
             Element::Qp(qp) => ibv_async_event_element { qp: qp.cookie() as *mut ibv_qp },
             Element::Srq(srq) => ibv_async_event_element { srq: srq.cookie() as *mut ibv_srq },
             Element::Port(port) => ibv_async_event_element { port_num: (*port).into() },
         };
-        // SAFETY: the program's place for the event.
+        // SAFETY: the program passes a place for the event.
         unsafe { event.write(ibv_async_event { element, event_type: *kind as u32 }) };
     }
     outcome.code()
 }
 
-/// Acknowledges an event, so that its object can be destroyed.
+/// Acknowledges an event. Its object can then be destroyed.
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: the program's event.
     if let Err(e) = unsafe { ack(&*event) } {
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
 }
 
 /// # Safety
-/// The type says which element it has.
+/// The event's type says which field of the element is valid.
 unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
     match event.event_type {
         IBV_EVENT_CQ_ERR => {

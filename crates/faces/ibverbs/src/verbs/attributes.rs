@@ -1,5 +1,5 @@
-//! What a device offers, in the words of `ibv_query_device` and `ibv_query_device_ex`, and its
-//! clock.
+//! What a device offers, as `ibv_query_device` and `ibv_query_device_ex` report it, and the clock
+//! of the device.
 use super::tags::MAX_TAG_OPS;
 use super::wq::HASH_XOR;
 use super::{done, failed, set_text};
@@ -17,13 +17,14 @@ use adverb_device::srq::MAX_TAGS;
 use core::ffi::c_int;
 use libc::{EINVAL, size_t, timespec};
 
-/// Objects of a kind: bounded by memory alone; the number is what 24-bit numbers could name.
+/// Objects of one kind: only memory bounds them, so this is the number that 24-bit object numbers
+/// allow.
 const MANY: c_int = (1 << 24) - 1;
-/// Keys the key table holds: 24-bit indices, half of which it uses.
+/// Keys in the key table: it uses half of the 24-bit indices.
 const MAX_KEYS: c_int = 1 << 23;
 /// Queue pairs: a quarter of the host's 24-bit numbers.
 const MAX_QP: c_int = 1 << 22;
-/// Kernel's names for these bits: `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `…_ATOMIC_WRITE`.
+/// The kernel's names for these bits: `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `…_ATOMIC_WRITE`.
 const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 
@@ -75,8 +76,10 @@ fn attributes(context: &Context) -> ibv_device_attr {
     a.max_qp_rd_atom = limits.max_rd_atomic.into();
     a.max_res_rd_atom = MAX_QP * c_int::from(limits.max_rd_atomic);
     a.max_qp_init_rd_atom = limits.max_rd_atomic.into();
-    // The CPU's own atomics: atomic towards everything on this machine. Of a program's own memory
-    // no more than that holds: the kernel copies words of it, under a lock of the process.
+    // On shared memory, atomics are the CPU's own instructions: atomic against every access on this
+    // machine. In a program's private memory the kernel copies the words, under a lock of the
+    // process, so atomics are atomic only against each other. The device reports the weaker of the
+    // two.
     a.atomic_cap = IBV_ATOMIC_HCA;
     a.max_raw_ethy_qp = MANY;
     a.max_mw = MAX_KEYS;
@@ -88,7 +91,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
     a.max_srq_wr = int(limits.max_srq_wr);
     a.max_srq_sge = int(limits.max_sge);
     a.max_pkeys = PKEYS;
-    // 4.096 µs × 2^15 = 134 ms: how long a busy host may leave a packet unread.
+    // 4.096 µs × 2^15 = 134 ms: the time for which a busy host may leave a packet unread.
     a.local_ca_ack_delay = 15;
     a.phys_port_cnt = limits.ports;
     if let Some(nic) = context.nic() {
@@ -97,7 +100,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
     a
 }
 
-/// Leaves out what the device that this one stands for does not have.
+/// Leaves out what the imitated device does not have.
 fn restrict(a: &mut ibv_device_attr, nic: &Nic) {
     a.max_sge_rd = nic.max_sge_rd as c_int;
     if !nic.has.contains(Has::ATOMIC) {
@@ -169,7 +172,7 @@ fn extended(context: &Context) -> ibv_device_attr_ex {
     a
 }
 
-/// As [`restrict`].
+/// Like [`restrict`], for the extended attributes.
 fn restrict_extended(a: &mut ibv_device_attr_ex, nic: &Nic) {
     let gone = !u64::from(a.orig_attr.device_cap_flags) & u64::from(CAP_FLAGS);
     a.device_cap_flags_ex &= !gone;
@@ -194,13 +197,13 @@ fn restrict_extended(a: &mut ibv_device_attr_ex, nic: &Nic) {
     }
 }
 
-/// Writes the first `len` bytes of a value; what `len` has beyond it becomes zero.
+/// Writes the first `len` bytes of a value. Bytes after the value become zero.
 ///
 /// # Safety
 /// `to` has `len` bytes.
 pub(super) unsafe fn write_prefix<T>(to: *mut T, value: &T, len: usize) {
     let own = len.min(size_of::<T>());
-    // SAFETY: the caller's promise; `own` bytes of ours exist.
+    // SAFETY: the caller's promise; the value has `own` bytes.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping((&raw const *value).cast(), own);
         to.cast::<u8>().add(own).write_bytes(0, len - own);
@@ -212,12 +215,12 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     device_attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: the program's place for the attributes.
+    // SAFETY: the program passes a place for the attributes.
     let query = live(context).map(|obj| unsafe { device_attr.write(attributes(&obj.context)) });
     done("ibv_query_device", query)
 }
 
-/// Slot `query_device_ex`: writes `attr_size` bytes; `input` may be null.
+/// Slot `query_device_ex`: writes `attr_size` bytes. `input` may be null.
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -229,7 +232,7 @@ pub unsafe extern "C" fn query_device_ex(
     {
         return errno::code(EINVAL);
     }
-    // SAFETY: the program's `attr_size` bytes.
+    // SAFETY: the program passes room for `attr_size` bytes.
     let query = live(context).map(|obj| unsafe { write_prefix(attr, &extended(&obj.context), attr_size) });
     done("ibv_query_device_ex", query)
 }
@@ -240,12 +243,12 @@ pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut
         Ok(obj) => obj,
         Err(e) => return failed("ibv_query_rt_values_ex", &e),
     };
-    // SAFETY: the program's values.
+    // SAFETY: the program passes a place for the values.
     let values = unsafe { &mut *values };
     let asked = values.comp_mask;
     values.comp_mask = 0;
     if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
-        // Programs read the raw clock from `tv_nsec` alone.
+        // Programs read the raw clock only from `tv_nsec`.
         let now = obj.context.node().now().0;
         values.raw_clock = timespec { tv_sec: 0, tv_nsec: now as _ };
         values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;

@@ -1,4 +1,5 @@
-//! Buffers of `ibv_alloc_buf`: memory that any device reaches. Here that is plain pages.
+//! Buffers of `ibv_alloc_buf`: memory that any device can reach. In this library it is ordinary
+//! pages.
 use super::{failed, failed_minus_one, failed_null, region};
 use crate::abi::*;
 use crate::handles::{live, reserve};
@@ -8,11 +9,11 @@ use core::ffi::{c_int, c_void};
 use libc::size_t;
 use nix::errno::Errno;
 
-/// Allocates memory that devices reach. Also slot `alloc_buf`.
+/// Allocates memory that devices can reach. Also slot `alloc_buf`.
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: size_t, buf: *mut *mut ibv_buf) -> *mut c_void {
     match alloc(pd, size) {
         Ok((handle, addr)) => {
-            // SAFETY: the program's place for the handle.
+            // SAFETY: the program passes a place for the handle.
             unsafe { buf.write(handle) };
             addr
         }
@@ -43,7 +44,7 @@ fn alloc(pd: *mut ibv_pd, size: size_t) -> Result<(*mut ibv_buf, *mut c_void), E
     Ok((place.fill([0], BufObj { pd, addr, size }, domain.origin()).cast(), addr))
 }
 
-/// Frees such memory. Also slot `free_buf`.
+/// Frees memory of `ibv_alloc_buf`. Also slot `free_buf`.
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     if buf.is_null() {
         return;
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     }
 }
 
-/// EINVAL unless a range lies in a buffer of the domain.
+/// Returns EINVAL unless the range lies in a buffer of the domain.
 pub(super) fn check_inside(
     pd: *mut ibv_pd,
     buf: *mut ibv_buf,
@@ -77,7 +78,7 @@ pub(super) fn check_inside(
     }
 }
 
-/// Registers such memory.
+/// Registers memory of `ibv_alloc_buf`.
 pub unsafe extern "C" fn ibv_reg_buf_mr(
     pd: *mut ibv_pd,
     buf: *mut ibv_buf,
@@ -86,12 +87,12 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     check_inside(pd, buf, addr, length)
-        // SAFETY: the buffer's pages, which the program keeps as it does any registered memory.
+        // SAFETY: the buffer's pages, which the program keeps, like any registered memory.
         .and_then(|()| unsafe { region::register(pd, addr, length, addr as u64, access as u32) })
         .unwrap_or_else(|e| failed_null("ibv_reg_buf_mr", &e))
 }
 
-/// A descriptor of such memory: plain pages have none (ENODATA, as in rdma-core).
+/// A descriptor of such memory. Ordinary pages have none (ENODATA, as in rdma-core).
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int {
     let none = || Error::new(Errno::ENODATA, "plain pages have no DMA-BUF");
     failed_minus_one("ibv_export_buf_dmabuf_fd", &live(buf).err().unwrap_or_else(none))

@@ -16,9 +16,9 @@ pub struct Builder {
     pub(super) spare: Vec<u8>,
     pub(super) ud: Option<UdDest>,
     pub(super) srqn: u32,
-    /// Windows that the chain binds, by address, and the keys they get.
+    /// Windows that the chain binds: the address of each, and its new key.
     pub(super) binds: Vec<(usize, u32)>,
-    /// What was staged, if an instrument asks for it (`wr_api::note`).
+    /// Staged requests, if an instrument asks for them (`wr_api::note`).
     pub(super) noted: Option<Vec<Noted>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Noted {
     pub op: SendOp,
     pub sges: Vec<Sge>,
     pub inline: bool,
-    /// So many bytes it has.
+    /// The number of bytes.
     pub bytes: u64,
 }
 

@@ -38,10 +38,10 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     done("ibv_destroy_comp_channel", end())
 }
 
-/// Waits for an event and answers its CQ (CHN-1, CHN-2, CHN-7).
+/// Waits for an event and returns its CQ (CHN-1, CHN-2, CHN-7).
 ///
-/// "C-unwind", as a thread can be cancelled while it waits. Hands its return address on, as
-/// `req_notify_cq` does.
+/// "C-unwind", because a thread can be cancelled while it waits. Passes its return address on, like
+/// `req_notify_cq`.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
@@ -55,7 +55,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     core::arch::naked_asm!("mov x3, x30", "b {get}", get = sym get_cq_event);
 }
 
-/// As above, on processors whose return address we do not fetch.
+/// Like the function above, on processors where the library does not read the return address.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -73,13 +73,13 @@ unsafe extern "C-unwind" fn get_cq_event(
     return_address: usize,
 ) -> c_int {
     let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> Outcome| {
-        // SAFETY: what the program passed.
+        // SAFETY: the program's arguments, unchanged.
         let call =
             unsafe { Call::returning_to(return_address, What::CqEvent { handle: channel, channel: of }) };
         observe(&call, get)
     };
-    // Only the channel's own count is held while it waits: a thread that is cancelled there runs no
-    // destructor.
+    // While this call waits, it holds only the reference count of the channel: a thread that is
+    // cancelled during the wait runs no destructor.
     let outcome = match live(channel).map(|obj| obj.channel.clone()) {
         Ok(channel) => {
             let _uncancelled = Uncancelled::begin();
@@ -94,8 +94,8 @@ unsafe extern "C-unwind" fn get_cq_event(
     };
     if let Taken::Completion(event) = &outcome.taken {
         let handle = event.cookie() as *mut ibv_cq;
-        // SAFETY: a handle that was given out is readable for ever, and the CQ waits for the
-        // acknowledgement of this event before it goes (CHN-4); the program passes two places.
+        // SAFETY: memory of a handle that was given to the program stays readable for ever, and the
+        // CQ stays until this event is acknowledged (CHN-4). The program passes two places.
         unsafe {
             cq.write(handle);
             cq_context.write((*handle).cq_context);

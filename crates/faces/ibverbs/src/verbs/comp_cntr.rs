@@ -19,7 +19,7 @@ const OPS: u32 = IBV_QP_ATTACH_COMP_CNTR_OP_SEND
     | IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
     | IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE;
 
-/// Support for completion counters, of the size the program knows.
+/// Support for completion counters, in the size that the program knows.
 pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     context: *mut ibv_context,
     caps: *mut ibv_comp_cntr_caps,
@@ -32,7 +32,8 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
             supported_qp_attach_ops: OPS,
         };
         let known = caps_size.min(size_of::<ibv_comp_cntr_caps>());
-        // SAFETY: the program's place of `caps_size` bytes; what it knows beyond us is zero.
+        // SAFETY: the program passes room for `caps_size` bytes. Fields that this library does not
+        // know become zero.
         unsafe {
             caps.cast::<u8>().write_bytes(0, caps_size);
             caps.cast::<u8>().copy_from_nonoverlapping((&raw const all).cast(), known);
@@ -75,7 +76,7 @@ unsafe fn create(
     Ok(place.fill(ibv_comp_cntr { context, handle }, CompCntrObj { counter }, origin))
 }
 
-/// Destroys a counter; EBUSY while queue pairs have it attached.
+/// Destroys a counter: EBUSY while it is attached to queue pairs.
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(cntr: *mut ibv_comp_cntr) -> c_int {
     let end = || {
         let obj = live(cntr)?.end()?;
@@ -106,7 +107,7 @@ fn inc(count: &AtomicU64, amount: u64) {
     count.fetch_add(amount, Ordering::AcqRel);
 }
 fn read(count: &AtomicU64, to: *mut u64) {
-    // SAFETY: the program's place for the value.
+    // SAFETY: the program passes a place for the value.
     unsafe { to.write(count.load(Ordering::Acquire)) };
 }
 
@@ -125,7 +126,7 @@ counts! {
     ibv_read_err_comp_cntr(value: *mut u64) failed read;
 }
 
-/// Counts operations of a queue pair, until it is destroyed.
+/// Counts operations of a queue pair until the queue pair is destroyed.
 pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     qp: *mut ibv_qp,
     cntr: *mut ibv_comp_cntr,

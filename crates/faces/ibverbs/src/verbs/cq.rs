@@ -15,8 +15,8 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Fields of a completion that a program may ask for: all. The VLAN and the flow tag read 0, as the
-/// device strips no VLANs and has no flow that tags.
+/// Fields of a completion that a program may ask for: all. The VLAN and the flow tag read 0,
+/// because the device strips no VLANs and no flow of it sets a tag.
 const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -33,14 +33,14 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
 /// Flags of a queue.
 const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
-/// Completions with these carry the time of their coming.
+/// With these flags, completions carry the time at which they came.
 const TIMESTAMPS: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
-/// drivers.
+/// Resource type in the request to a parent domain's allocator. The number is this library's own,
+/// outside the ranges of vendors' drivers.
 pub const RESOURCE_CQ: u64 = 0xadb0_0001;
 
-/// What a CQ is made of beyond what every CQ has.
+/// The parts of a CQ that not every CQ has.
 struct Extras {
     single_threaded: bool,
     ignores_overrun: bool,
@@ -86,7 +86,7 @@ fn create(
         wallclock_offset: wallclock_offset(&owner.context),
         custom: extras.custom,
     };
-    // Events may name it as soon as somebody can use it.
+    // Events may name the CQ as soon as a thread can use it.
     cq.set_cookie(place.handle() as usize);
     tell(Event::Cq { cq: &cq, ignores_overrun: extras.ignores_overrun });
     let handle = place.fill(c, inner, origin).cast();
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     init_attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the program's attributes; fields beyond those of version 17 are looked at as
-    // `comp_mask` says.
+    // SAFETY: the program's attributes; fields after those of version 17 are read only if
+    // `comp_mask` names them.
     match unsafe { create_ex(context, init_attr) } {
         Ok(cq) => cq.cast(),
         Err(e) => failed_null("ibv_create_cq_ex", &e),
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn create_cq_ex(
 /// # Safety
 /// Valid attributes.
 unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Result<*mut ibv_cq, Error> {
-    // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter
-    // than ours.
+    // SAFETY: the caller's promise. The code makes no reference to the whole struct: in an old
+    // program the struct is shorter than the library's.
     let (cqe, vector, wc_flags, mask) =
         unsafe { ((*attr).cqe, (*attr).comp_vector, (*attr).wc_flags, (*attr).comp_mask) };
     if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
@@ -176,7 +176,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     if made.is_err()
         && let Some(custom) = custom
     {
-        // SAFETY: allocated above, used by nobody.
+        // SAFETY: allocated above; no other code uses it.
         unsafe { custom_free(custom) };
     }
     made
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     done("ibv_resize_cq", resize())
 }
 
-/// Destroys a CQ, after its events have been acknowledged (CHN-4).
+/// Destroys a CQ, after its events were acknowledged (CHN-4).
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     done("ibv_destroy_cq", destroy(cq))
 }
@@ -213,8 +213,8 @@ fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     poll::leave_own(&obj);
     obj.finish();
     if let Some(custom) = custom {
-        // SAFETY: the program's memory of the queue, which nothing lies in; given back once, by who
-        // ended the queue.
+        // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once,
+        // by the thread that ended the queue.
         unsafe { custom_free(custom) };
     }
     Ok(())

@@ -21,11 +21,12 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// The device objects given out. A device keeps its object as long as it does not change, and an
-/// object stays: programs keep pointers, and there are as many as the machine ever had interfaces.
+/// The device objects given to programs. A device keeps its object while the device does not
+/// change. Objects are never freed, because programs keep pointers. There are only as many as the
+/// machine ever had interfaces.
 static DEVICES: Mutex<Vec<&'static DeviceObj>> = Mutex::new(Vec::new());
 
-/// The lists given out and not freed yet, by address.
+/// The lists given out and not yet freed, by address.
 static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 fn describe(device: &Arc<Device>, index: usize) -> &'static DeviceObj {
@@ -45,7 +46,7 @@ fn index_of(obj: &DeviceObj) -> c_int {
     digits.fold(0, |n, &c| n * 10 + c_int::from(c as u8 - b'0'))
 }
 
-/// The devices of this moment.
+/// The current devices.
 fn current() -> Result<Vec<&'static DeviceObj>, Error> {
     let found = adverb_device::device::list()?;
     let mut known = DEVICES.lock();
@@ -64,8 +65,8 @@ fn current() -> Result<Vec<&'static DeviceObj>, Error> {
     Ok(now)
 }
 
-/// The devices of this process, null-terminated; `num_devices` may be null. A machine without a
-/// usable network interface has none: the list is empty then, and the log says why.
+/// The devices of this process, null-terminated. `num_devices` may be null. On a machine without a
+/// usable network interface the list is empty, and the log gives the reason.
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     logging::init();
     let set_count = |n: usize| {
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
         failed("ibv_free_device_list", &e);
         return;
     }
-    // SAFETY: allocated by `ibv_get_device_list`, and freed by nobody else.
+    // SAFETY: allocated by `ibv_get_device_list`, and freed only here.
     unsafe { libc::free(list.cast()) };
 }
 
@@ -122,8 +123,8 @@ fn find(device: *mut ibv_device) -> Result<&'static DeviceObj, Error> {
     })
 }
 
-/// The name of a device: what its structure says. The structure is public, and programs' tests make
-/// devices of their own, so any pointer but null has a name; nothing is read.
+/// The name of a device, from its structure. The structure is public, and tests of programs make
+/// devices of their own. So any pointer except null gives a name, and no memory is read.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
         let e = Error::invalid("null", "it is no device");
@@ -158,8 +159,8 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         Ok(device) => device,
         Err(e) => return failed_null("ibv_open_device", &e),
     };
-    // `cmd_fd` names the context for `ibv_import_device`: a descriptor with an inode of its own.
-    // SAFETY: a plain system call; a descriptor it returns is ours.
+    // `cmd_fd` identifies the context for `ibv_import_device`: a descriptor with its own inode.
+    // SAFETY: a plain system call; a returned descriptor belongs to the library.
     let fd = unsafe {
         match libc::memfd_create(files::CMD_FD_NAME.as_ptr(), libc::MFD_CLOEXEC) {
             -1 => None,
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     })
 }
 
-/// Makes a context with the `cmd_fd`, which it owns, and (imported) the file of objects it shares.
+/// Makes a context. The context owns `cmd_fd`, and shares the file of objects if imported.
 pub(super) fn make_context(
     device: &'static DeviceObj,
     cmd_fd: OwnedFd,
@@ -195,14 +196,14 @@ pub(super) fn make_context(
     table.context.async_fd = context.async_fd();
     table.context.num_comp_vectors = COMP_VECTORS as c_int;
     table.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-    // SAFETY: only the address is taken, within the slot.
+    // SAFETY: only an address within the slot is taken.
     let handle = unsafe { &raw mut (*place.handle()).context };
     let origin = Origin { context: handle, file: file.number(), handle: 0 };
     place.fill(table, ContextObj { context, file, cmd_fd: cmd_fd.into() }, origin);
     Ok(handle)
 }
 
-/// Closes a device. Objects the program did not destroy stay with the process until it ends, as in
+/// Closes a device. Objects that the program did not destroy stay until the process ends, as in
 /// rdma-core.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     done("ibv_close_device", live(context).and_then(|obj| obj.end()).map(|obj| obj.finish()))

@@ -1,7 +1,7 @@
 //! Memory regions over descriptors, and descriptors of device memory.
 //!
-//! What device memory is exported as has no bytes of its own, as with the kernel's: it cannot be
-//! mapped, only registered, and that in the process it is of.
+//! The exported file of device memory has no bytes of its own, like that of the kernel: it cannot
+//! be mapped. It can only be registered, and only in the process that the device memory belongs to.
 use super::files::{enter_mr, inode};
 use super::region::access_of;
 use super::{failed_minus_one, failed_null};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 /// Device memory that was exported.
 struct Exported {
-    /// Kept, so that no other file gets the inode.
+    /// Kept open, so that no other file gets the same inode.
     _fd: OwnedFd,
     inode: (u64, u64),
     dm: Weak<Dm>,
@@ -26,7 +26,7 @@ struct Exported {
 
 static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Vec::new());
 
-/// What a descriptor is registered as.
+/// The part of a descriptor's memory to register.
 pub(super) struct Part {
     pub(super) fd: RawFd,
     pub(super) offset: u64,
@@ -53,7 +53,7 @@ pub(super) fn register(pd: *mut ibv_pd, part: &Part, dmah: Option<InUse>) -> Res
     let visible = ibv_mr {
         context: origin.context,
         pd: obj.visible(),
-        // As in rdma-core: there is no address, so it is the offset.
+        // As in rdma-core, the offset is reported, because there is no address.
         addr: part.offset as *mut c_void,
         length: part.length,
         handle,
@@ -87,7 +87,7 @@ fn io(e: std::io::Error) -> Error {
 
 fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
     let obj = live(dm)?;
-    // A descriptor that nothing else has, and that cannot be mapped.
+    // A new descriptor that cannot be mapped. Its inode is unique.
     let (given, _) = UnixStream::pair().map_err(io)?;
     let kept = given.try_clone().map_err(io)?.into();
     let exported = Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj.dm) };
@@ -97,7 +97,7 @@ fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
     Ok(given.into_raw_fd())
 }
 
-/// The part of a descriptor that attributes name.
+/// The part of a descriptor that the attributes name.
 pub(super) fn part_of(attr: &ibv_mr_init_attr) -> Result<Part, Error> {
     let has = |bit| attr.comp_mask & bit != 0;
     let complete = has(IBV_REG_MR_MASK_FD_OFFSET) && has(IBV_REG_MR_MASK_IOVA);

@@ -1,6 +1,6 @@
-//! DMA handles: hints on where a device's transfers are to go in the caches of a processor. Here
-//! the processor itself copies, so a hint changes nothing; it is checked as a device checks it, and
-//! regions keep it.
+//! DMA handles: hints about the processor cache into which a device's transfers are to go. In this
+//! library the processor itself copies, so a hint has no effect. A hint is checked as a device
+//! checks it, and regions store it.
 use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
@@ -43,8 +43,8 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
     if has(IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && mem_type > IBV_TPH_MEM_TYPE_PM {
         return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "it is not known"));
     }
-    // A handle is one for its processing hint (PCI Express 6.2); processor and type of memory may
-    // be left out.
+    // A handle needs a processing hint (PCI Express 6.2). The processor and the type of memory are
+    // optional.
     if !has(IBV_DMAH_INIT_ATTR_MASK_PH) || attr.ph > MAX_PH {
         return Err(Error::invalid("ph", "a processing hint of 0 to 3 is needed"));
     }
@@ -54,9 +54,9 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
     Ok(place.fill(ibv_dmah { context }, DmahObj { users: Arc::default() }, origin))
 }
 
-/// Is the processor among those that the calling thread may run on?
+/// Tells whether the calling thread may run on the processor.
 fn may_run_on(cpu: usize) -> bool {
-    // SAFETY: all zero bytes are a set, which the call fills.
+    // SAFETY: all zero bytes are a valid set, which the call fills.
     let (set, done) = unsafe {
         let mut set: libc::cpu_set_t = core::mem::zeroed();
         let done = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
@@ -66,7 +66,7 @@ fn may_run_on(cpu: usize) -> bool {
     done == 0 && cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, &set) }
 }
 
-/// Frees a DMA handle; EBUSY while regions have it. Also slot `dealloc_dmah`.
+/// Frees a DMA handle: EBUSY while regions use it. Also slot `dealloc_dmah`.
 pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
     let end = || {
         let obj = live(dmah)?.end()?;

@@ -1,4 +1,5 @@
-//! What verbs do not have (EXT-1, EXT-3, EXT-4): the functions of `include/adverb.h`.
+//! Functions that the verbs interface does not have (EXT-1, EXT-3, EXT-4): those of
+//! `include/adverb.h`.
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
@@ -11,7 +12,8 @@ use core::ffi::{c_int, c_uint};
 /// `ADVERB_NOTIFY_PERSISTENT`.
 const PERSISTENT: c_uint = 1;
 
-/// Copies completions and leaves them in the queue (EXT-1): how many, or a negative errno value.
+/// Copies completions and leaves them in the queue (EXT-1). Returns how many, or a negative errno
+/// value.
 pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let obj = match hot(cq) {
         Ok(obj) => obj,
@@ -20,8 +22,8 @@ pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
     let Ok(max) = usize::try_from(num_entries) else { return -errno::code(libc::EINVAL) };
     let mut out = wc;
     let n = obj.cq.peek(max, |c| {
-        // SAFETY: the program passes room for `num_entries`, and `peek` calls this at most as
-        // often.
+        // SAFETY: the program passes room for `num_entries`, and `peek` calls this at most that
+        // many times.
         unsafe {
             out.write(wc_of(c));
             out = out.add(1);
@@ -30,20 +32,20 @@ pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
     n as c_int
 }
 
-/// Arms, once or until it is taken back (EXT-3); hands its return address on, as
-/// `ibv_req_notify_cq` does (EXT-4).
+/// Arms once, or until the arm is taken back (EXT-3). Passes its return address on, like
+/// `ibv_req_notify_cq` (EXT-4).
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
-    // The three arguments stay where they are; the fourth takes the return address; the callee
-    // returns to it.
+    // The three arguments stay in their registers. The fourth receives the return address. The
+    // called function returns directly to that address.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("mov rcx, [rsp]", "jmp {arm}", arm = sym arm);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x3, x30", "b {arm}", arm = sym arm);
 }
 
-/// Arms, on processors whose return address we do not fetch.
+/// Arms, on processors where the library does not read the return address.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
     // SAFETY: the caller's promise.
@@ -74,7 +76,7 @@ pub unsafe extern "C" fn adverb_disarm_cq(cq: *mut ibv_cq) -> c_int {
     done("adverb_disarm_cq", hot(cq).map(|obj| obj.cq.disarm()))
 }
 
-/// Completions in a channel's queues that no event will speak of (EXT-4).
+/// The number of completions in a channel's queues that no event will report (EXT-4).
 pub unsafe extern "C" fn adverb_overlooked(channel: *mut ibv_comp_channel) -> c_int {
     let obj = match live(channel) {
         Ok(obj) => obj,

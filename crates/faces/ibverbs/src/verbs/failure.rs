@@ -1,20 +1,20 @@
-//! Why calls fail, kept for the reports of a check.
+//! The reasons for failed calls, kept for the reports of a check.
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static KEPT: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Of this thread's last call that failed.
+    /// The reason of this thread's last failed call.
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Reasons are kept from here on.
+/// From here on, reasons are kept.
 pub fn keep() {
     KEPT.store(true, Ordering::Relaxed);
 }
 
-/// A call fails.
+/// Records why a call fails.
 #[cold]
 pub fn note(why: &dyn std::fmt::Display) {
     if KEPT.load(Ordering::Relaxed) {
@@ -22,7 +22,7 @@ pub fn note(why: &dyn std::fmt::Display) {
     }
 }
 
-/// Why this thread's last call failed, once.
+/// Takes the reason of this thread's last failed call.
 pub fn last() -> String {
     LAST.with(|place| std::mem::take(&mut *place.borrow_mut()))
 }

@@ -1,8 +1,8 @@
-//! Open device files, and objects by their handles.
+//! Open device files, and the objects that are named by handles.
 //!
-//! In rdma-core several contexts may stand on one open device file, and objects are named by
-//! handles within it. Here the file is a number: `cmd_fd` is an empty memory file whose inode leads
-//! to it. A file is known to its own process only.
+//! In rdma-core, several contexts may share one open device file, and handles name the objects
+//! within the file. In this library the file is a number, and `cmd_fd` is an empty memory file
+//! whose inode identifies the number. Only the process that opened a file knows it.
 use crate::listed::DeviceObj;
 use adverb_device::{Dm, Error, Mr, Pd};
 use adverb_sync::Mutex;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The name of the memory files behind `cmd_fd`, as `/proc/self/fd` shows it.
 pub(super) const CMD_FD_NAME: &CStr = c"adverb-cmd";
 
-/// An open device file: contexts on it share their objects' handles.
+/// An open device file. Contexts on one file share the handles of their objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId(usize);
 
 impl FileId {
-    /// Its number, which no other file of this process ever has.
+    /// The file's number. No other file of this process ever has the same number.
     pub fn number(self) -> usize {
         self.0
     }
@@ -35,7 +35,7 @@ struct File {
     contexts: usize,
 }
 
-/// Objects by handle, each with the file it belongs to.
+/// Objects by handle, each with the file that it belongs to.
 struct Handles {
     next_file: usize,
     files: Vec<File>,
@@ -54,13 +54,13 @@ static HANDLES: Mutex<Handles> = Mutex::new(Handles {
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A handle nothing else in this process has.
+/// A handle that no other object in this process has.
 pub(super) fn new_handle() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub(super) fn inode(fd: RawFd) -> Result<(u64, u64), Error> {
-    // SAFETY: all zero bytes are a `stat`, filled by the call.
+    // SAFETY: all zero bytes are a valid `stat`, which the call fills.
     let (stat, done) = unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
         let done = libc::fstat(fd, &raw mut stat);
@@ -69,7 +69,7 @@ pub(super) fn inode(fd: RawFd) -> Result<(u64, u64), Error> {
     if done == 0 { Ok((stat.st_dev, stat.st_ino)) } else { Err(Errno::last().into()) }
 }
 
-/// Enters the file of a newly opened device.
+/// Registers the file of a newly opened device.
 pub(super) fn open_file(cmd_fd: &OwnedFd, device: &'static DeviceObj) -> Result<FileId, Error> {
     let inode = inode(cmd_fd.as_raw_fd())?;
     let mut handles = HANDLES.lock();
@@ -79,7 +79,7 @@ pub(super) fn open_file(cmd_fd: &OwnedFd, device: &'static DeviceObj) -> Result<
     Ok(id)
 }
 
-/// One more context on the file whose `cmd_fd` has this inode, if there is such a file.
+/// Counts one more context on the file whose `cmd_fd` has this inode, if there is such a file.
 pub(super) fn enter_context(inode: (u64, u64)) -> Option<(FileId, &'static DeviceObj)> {
     let mut handles = HANDLES.lock();
     let file = handles.files.iter_mut().find(|f| f.inode == inode)?;
@@ -87,8 +87,8 @@ pub(super) fn enter_context(inode: (u64, u64)) -> Option<(FileId, &'static Devic
     Some((file.id, file.device))
 }
 
-/// A context on the file was closed. After the last one nothing can be taken over from it; objects
-/// that the program did not destroy keep their numbers, and can still be destroyed.
+/// Counts a closed context on the file. After the last one, no object can be imported from the
+/// file. Objects that the program did not destroy keep their handles and can still be destroyed.
 pub(crate) fn close_file(id: FileId) {
     let mut handles = HANDLES.lock();
     let Some(at) = handles.files.iter().position(|f| f.id == id) else { return };
@@ -106,8 +106,8 @@ macro_rules! registry {
             HANDLES.lock().$map.insert(handle, (FileId(file), object.clone()));
             handle
         }
-        /// Ends an object and its handle, however many pointers the program has to it: ENOENT when
-        /// it ended by another.
+        /// Ends an object and its handle. The program may have several pointers to the object. The
+        /// result is ENOENT if the object already ended through another pointer.
         pub(super) fn $end(handle: u32, end: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
             let Some(entry) = HANDLES.lock().$map.remove(&handle) else {
                 return Err(Error::new(
@@ -119,7 +119,7 @@ macro_rules! registry {
                 HANDLES.lock().$map.insert(handle, entry);
             })
         }
-        /// The object of a file with a handle.
+        /// The object with this handle in a file.
         pub(super) fn $find(file: usize, handle: u32) -> Result<Arc<$object>, Error> {
             match HANDLES.lock().$map.get(&handle) {
                 Some((of, object)) if of.0 == file => Ok(object.clone()),

@@ -14,25 +14,25 @@ fn not_offered() -> Error {
     Error::unsupported("flow actions and flow counters are not offered")
 }
 
-/// Nothing can be an object of a kind of which none is ever made: EINVAL.
+/// The answer for a kind of which this library never makes an object, so the pointer cannot be
+/// valid: EINVAL.
 fn none<T>(call: &str, what: *const T) -> c_int {
     failed(call, &Error::invalid(format!("{what:p}"), "this library made no such object"))
 }
 
-/// The answer of a call that is not offered: EINVAL if its handle is none, else why it is not
-/// offered.
+/// The answer of a call that is not offered: EINVAL if the handle is invalid, otherwise `why`.
 fn refused<H: Handle, T>(call: &str, handle: *mut H, why: Error) -> *mut T {
     failed_null(call, &live(handle).err().unwrap_or(why))
 }
 
 /// Slot `ibv_create_flow`.
 pub unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
-    // SAFETY: the program's rule, with its specifications behind it.
+    // SAFETY: the program's rule, with its specifications after it.
     unsafe { create(qp, attr) }.unwrap_or_else(|e| failed_null("ibv_create_flow", &e))
 }
 
 /// # Safety
-/// `attr` is followed by the specifications that it counts.
+/// As many specifications as `attr` counts follow it.
 unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv_flow, Error> {
     let obj = live(qp)?;
     // SAFETY: the caller's promise.
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 }
 
 /// # Safety
-/// `attr` is followed by the specifications that it counts.
+/// As many specifications as `attr` counts follow it.
 unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
     // SAFETY: the caller's promise.
     let a = unsafe { &*attr };
@@ -81,10 +81,10 @@ unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
         return Err(Error::invalid(what, "only normal rules have specifications"));
     }
     let (mut specs, mut drops) = (Vec::new(), false);
-    // SAFETY: the specifications follow; each says how long it is.
+    // SAFETY: the specifications follow, and each states its own length.
     let mut next = unsafe { attr.add(1) }.cast::<u8>();
     for _ in 0..a.num_of_specs {
-        // SAFETY: as above; programs pack them, so they need not be aligned.
+        // SAFETY: as above. Programs pack specifications, so these may be unaligned.
         let size = unsafe {
             let header = next.cast::<ibv_flow_spec_hdr>().read_unaligned();
             match header.type_ {
@@ -102,7 +102,8 @@ unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
 }
 
 /// # Safety
-/// At `at` there is a specification with that header, as long as that says.
+/// At `at` there is a specification with this header, and the specification has the length that the
+/// header states.
 unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error> {
     /// # Safety
     /// As for [`spec`].
@@ -111,10 +112,10 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
             let what = format!("the size of a specification of type {:#x} is {}", header.type_, header.size);
             return Err(Error::invalid(what, format!("{} bytes are needed", size_of::<T>())));
         }
-        // SAFETY: the caller's promise; all bytes are a value of the types below.
+        // SAFETY: the caller's promise; every value of the bytes is valid for the types below.
         Ok(unsafe { at.cast::<T>().read_unaligned() })
     }
-    /// Words of a filter are in network order: their bytes as they lie there.
+    /// Words of a filter are in network order, so their bytes in memory are taken unchanged.
     macro_rules! fields {
         ($spec:ident, $($field:ident),*) => {
             ($(Match { value: $spec.val.$field.to_ne_bytes(), mask: $spec.mask.$field.to_ne_bytes() }),*)
@@ -122,7 +123,7 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
     }
     match header.type_ {
         IBV_FLOW_SPEC_ETH => {
-            // SAFETY: of that type.
+            // SAFETY: the specification has this type.
             let s: ibv_flow_spec_eth = unsafe { read(at, header) }?;
             let (ether_type, vlan) = fields!(s, ether_type, vlan_tag);
             let mac = |value, mask| Match { value, mask };
@@ -130,20 +131,20 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
             Ok(Spec::Eth { dst, src, ether_type, vlan })
         }
         IBV_FLOW_SPEC_IPV4 => {
-            // SAFETY: of that type.
+            // SAFETY: the specification has this type.
             let s: ibv_flow_spec_ipv4 = unsafe { read(at, header) }?;
             let (src, dst) = fields!(s, src_ip, dst_ip);
             let any = Match::ANY;
             Ok(Spec::Ipv4 { src, dst, proto: any, tos: any, ttl: any, flags: any })
         }
         IBV_FLOW_SPEC_IPV4_EXT => {
-            // SAFETY: of that type.
+            // SAFETY: the specification has this type.
             let s: ibv_flow_spec_ipv4_ext = unsafe { read(at, header) }?;
             let (src, dst, proto, tos, ttl, flags) = fields!(s, src_ip, dst_ip, proto, tos, ttl, flags);
             Ok(Spec::Ipv4 { src, dst, proto, tos, ttl, flags })
         }
         IBV_FLOW_SPEC_IPV6 => {
-            // SAFETY: of that type.
+            // SAFETY: the specification has this type.
             let s: ibv_flow_spec_ipv6 = unsafe { read(at, header) }?;
             let (flow_label, next_header, traffic_class, hop_limit) =
                 fields!(s, flow_label, next_hdr, traffic_class, hop_limit);
@@ -152,7 +153,7 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
             Ok(Spec::Ipv6 { src, dst, flow_label, next_header, traffic_class, hop_limit })
         }
         IBV_FLOW_SPEC_TCP | IBV_FLOW_SPEC_UDP => {
-            // SAFETY: of that type.
+            // SAFETY: the specification has this type.
             let s: ibv_flow_spec_tcp_udp = unsafe { read(at, header) }?;
             let (dst, src) = fields!(s, dst_port, src_port);
             let is_tcp = header.type_ == IBV_FLOW_SPEC_TCP;

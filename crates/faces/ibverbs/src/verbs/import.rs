@@ -1,4 +1,4 @@
-//! Objects taken over by their handles. Those of another process cannot be.
+//! Objects imported by their handles. Objects of another process cannot be imported.
 use super::files::{CMD_FD_NAME, close_file, enter_context, find_dm, find_mr, find_pd, inode};
 use super::{device, dm, failed_null};
 use crate::abi::*;
@@ -9,19 +9,20 @@ use core::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicUsize;
 
-/// Opens the device behind a duplicated `cmd_fd`, which belongs to the new context then.
+/// Opens the device behind a duplicated `cmd_fd`. The descriptor then belongs to the new context.
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     import_device(cmd_fd).unwrap_or_else(|e| failed_null("ibv_import_device", &e))
 }
 
 fn import_device(cmd_fd: RawFd) -> Result<*mut ibv_context, Error> {
     let (id, device) = enter_context(inode(cmd_fd)?).ok_or_else(|| not_ours(cmd_fd))?;
-    // SAFETY: an open descriptor (its inode was read) that the program gives to us.
+    // SAFETY: an open descriptor (its inode was read), which the program passes to the library.
     let fd = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
     device::make_context(device, fd, Some(id)).inspect_err(|_| close_file(id))
 }
 
-/// Why a descriptor leads to no context: it is another process's, or nothing of ours.
+/// Why a descriptor leads to no context: it belongs to another process, or it is none of this
+/// library's.
 fn not_ours(fd: RawFd) -> Error {
     let target = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     let name = CMD_FD_NAME.to_string_lossy();
@@ -34,7 +35,7 @@ fn not_ours(fd: RawFd) -> Error {
     }
 }
 
-/// Takes over a protection domain.
+/// Imports a protection domain.
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
     import_pd(context, pd_handle).unwrap_or_else(|e| failed_null("ibv_import_pd", &e))
 }
@@ -46,7 +47,7 @@ fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Erro
     Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
 }
 
-/// Gives back what was taken over: the handle ends, the object stays.
+/// Ends an imported handle. The object itself stays.
 fn unimport<H: Handle>(call: &str, handle: *mut H) {
     match live(handle).and_then(|object| object.end()) {
         Ok(object) => object.finish(),
@@ -56,14 +57,14 @@ fn unimport<H: Handle>(call: &str, handle: *mut H) {
     }
 }
 
-/// Gives it back: the domain itself stays.
+/// Ends the imported handle. The domain itself stays.
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
         unimport("ibv_unimport_pd", pd);
     }
 }
 
-/// Takes over a memory region. Address and length are not known to the importer, as in rdma-core.
+/// Imports a memory region. As in rdma-core, the importer does not learn the address and length.
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr {
     import_mr(pd, mr_handle).unwrap_or_else(|e| failed_null("ibv_import_mr", &e))
 }
@@ -78,14 +79,14 @@ fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Error> {
     Ok(place.fill(visible, MrObj { mr, kind: MrKind::Imported, _dmah: None }, origin))
 }
 
-/// Gives it back: the region itself stays.
+/// Ends the imported handle. The region itself stays.
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
         unimport("ibv_unimport_mr", mr);
     }
 }
 
-/// Takes over device memory.
+/// Imports device memory.
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm {
     import_dm(context, dm_handle).unwrap_or_else(|e| failed_null("ibv_import_dm", &e))
 }
@@ -96,7 +97,7 @@ fn import_dm(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Erro
     Ok(dm::give(place, Origin { context, file, handle }, find_dm(file, handle)?))
 }
 
-/// Gives it back: the memory itself stays.
+/// Ends the imported handle. The memory itself stays.
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     unimport("ibv_unimport_dm", dm);
 }

@@ -1,4 +1,4 @@
-//! The library's own log lines: `adverb: …` on standard error, as `ADVERB_LOG` says.
+//! The library's own log lines: `adverb: …` on standard error, at the level of `ADVERB_LOG`.
 use super::observers::observer::When;
 use adverb_device::printable::printable_line;
 use log::{LevelFilter, Log, Metadata, Record};
@@ -14,7 +14,7 @@ impl Log for Stderr {
     }
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // One write a line, so that those of several threads and processes do not mix.
+            // Each line is one write, so that lines of several threads and processes do not mix.
             let level = record.level().as_str().to_ascii_lowercase();
             let text = record.args().to_string();
             let line = format!("adverb: {level}: {}\n", printable_line(&text));
@@ -26,18 +26,18 @@ impl Log for Stderr {
 
 static SINK: Stderr = Stderr;
 
-/// The level of a value of `ADVERB_LOG`; errors alone unless it names another.
+/// The level for a value of `ADVERB_LOG`: only errors, unless the value names another level.
 fn level(value: Option<&str>) -> LevelFilter {
     value.and_then(|v| v.trim().parse().ok()).unwrap_or(LevelFilter::Error)
 }
 
-/// Whether a value says what it means; none says that nothing is wanted in particular.
+/// Tells whether the value is a level. An empty value counts too: it asks for no particular level.
 fn is_level(value: &str) -> bool {
     value.trim().is_empty() || value.trim().parse::<LevelFilter>().is_ok()
 }
 
-/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger
-/// already.
+/// Installs the sink, once. If the program already has a logger (a Rust program that links this
+/// crate), that logger stays.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -51,7 +51,7 @@ pub fn init() {
                 log::error!("ADVERB_LOG is {text:?}: off, error, warn, info, debug and trace are possible");
             }
         }
-        // Last, as instruments log what is wrong with their settings.
+        // Last, because instruments log errors in their settings.
         super::observers::init(When::Use);
     });
 }

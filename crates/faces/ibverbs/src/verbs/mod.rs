@@ -1,5 +1,5 @@
-//! The C entry points, by object: exported functions (`ibv_…`) and those that contexts and objects
-//! point to.
+//! The C entry points, by object: exported functions (`ibv_…`), and the functions that contexts and
+//! objects point to.
 #![allow(clippy::missing_safety_doc, reason = "the contract is that of the verb's manual page")]
 #![allow(clippy::too_many_arguments, reason = "the signatures are the header's")]
 
@@ -48,8 +48,8 @@ pub mod xrcd;
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Says why a call fails (the number alone would not), sets `errno`, and answers the same: callers
-/// look at either.
+/// Logs why a call fails (the number alone would not tell), sets `errno`, and returns the same
+/// number: callers read one or the other.
 #[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
@@ -57,13 +57,13 @@ pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     crate::errno::code(e.errno())
 }
 
-/// As [`failed`], for calls that return a pointer: sets `errno` and answers null.
+/// Like [`failed`], for calls that return a pointer: sets `errno` and returns null.
 #[cold]
 pub fn failed_null<T>(call: &str, e: &adverb_device::Error) -> *mut T {
     crate::errno::null(failed(call, e))
 }
 
-/// As [`failed`], for calls that return -1 and set `errno`.
+/// Like [`failed`], for calls that return -1 and set `errno`.
 #[cold]
 pub fn failed_minus_one(call: &str, e: &adverb_device::Error) -> c_int {
     crate::errno::minus_one(failed(call, e))
@@ -78,7 +78,7 @@ pub fn done(call: &str, result: Result<(), adverb_device::Error>) -> c_int {
     }
 }
 
-/// Writes to a place of the program's, unless it passed none.
+/// Writes to a place in the program, unless the program passed null.
 ///
 /// # Safety
 /// `to` is null or a valid place.
@@ -90,7 +90,7 @@ pub unsafe fn put<T>(to: *mut T, value: T) {
     }
 }
 
-/// Copies a text into a field of a C struct, shortened so that its zero fits.
+/// Copies a text into a field of a C struct, shortened so that the terminating zero fits.
 fn set_text(field: &mut [c_char], text: &str) {
     field.fill(0);
     let room = field.len() - 1;
@@ -99,11 +99,13 @@ fn set_text(field: &mut [c_char], text: &str) {
     }
 }
 
-/// Counts acknowledged events in a field of an object's structure, where programs look at it.
+/// Counts acknowledged events in a field of an object's structure, because programs read that
+/// field.
 ///
 /// # Safety
-/// It is a field of a handle that was given out.
+/// The field belongs to a handle that was given to the program.
 unsafe fn acknowledged(field: *mut u32, events: u32) {
-    // SAFETY: such memory stays, and threads of the program may acknowledge at once.
+    // SAFETY: memory of handles is never unmapped. The access is atomic because several threads of
+    // the program may acknowledge at the same time.
     unsafe { AtomicU32::from_ptr(field) }.fetch_add(events, Ordering::Relaxed);
 }

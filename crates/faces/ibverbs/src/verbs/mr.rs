@@ -61,7 +61,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, mr_init_attr: *mut ibv_m
 }
 
 /// # Safety
-/// As [`register`].
+/// The same as for [`register`].
 unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut ibv_mr, Error> {
     let has = |bit| attr.comp_mask & bit != 0;
     const KNOWN: u64 = IBV_REG_MR_MASK_IOVA
@@ -102,7 +102,7 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
     unsafe { register_with(pd, attr.addr, attr.length, iova, attr.access as u32, dmah) }
 }
 
-/// Changes a registration; 0 or one of `ibv_rereg_mr_err_code`.
+/// Changes a registration. Returns 0 or a value of `ibv_rereg_mr_err_code`.
 pub unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         failed("ibv_rereg_mr", &e);
         return IBV_REREG_MR_ERR_CMD;
     }
-    // SAFETY: the visible fields of a live region, the program's to read.
+    // SAFETY: the visible fields of a live region, which the program may read.
     unsafe {
         if has(IBV_REREG_MR_CHANGE_PD) {
             (*mr).pd = pd;

@@ -29,8 +29,8 @@ fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
     Ok(place.fill(visible, MwObj { mw }, origin))
 }
 
-/// Slot `bind_mw`: windows of type 1. Posts a bind request whose key is the window's with the next
-/// tag.
+/// Slot `bind_mw`: windows of type 1. Posts a bind request, whose key is the window's key with the
+/// next tag.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: the program's request.
     done("ibv_bind_mw", bind(qp, mw, unsafe { &*mw_bind }))
@@ -74,21 +74,21 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
     let _alone = super::alone::Alone::on(&queue);
     let mut chain = queue.qp.send_chain()?;
     chain.stage(&wr)?;
-    // Before the hand-over: whoever polls the completion may read the new key.
+    // Before the hand-over, because the thread that polls the completion may read the new key.
     show_key(&window, key);
     chain.commit();
     Ok(())
 }
 
-/// Gives a window the key of a bind that is handed over. Windows of type 2 get it as well, as from
-/// irdma: some programs read it from `rkey`, the others know it already.
+/// Writes the key of a posted bind into the window. Windows of type 2 get the key too, as with
+/// irdma: some programs read it from `rkey`, and the others know it already.
 fn show_key(window: &Live<MwObj>, key: u32) {
     window.mw.set_key(key);
-    // SAFETY: a visible field of the window, which the caller keeps.
+    // SAFETY: a visible field of the window; the caller keeps the window alive.
     unsafe { (*window.visible()).rkey = key };
 }
 
-/// As [`show_key`], of a window that may have been destroyed meanwhile.
+/// Like [`show_key`], for a window that may have been destroyed meanwhile.
 pub(super) fn show_key_of(mw: *mut ibv_mw, key: u32) {
     if let Ok(window) = hot(mw) {
         show_key(&window, key);

@@ -5,8 +5,8 @@ use adverb_device::interfaces::{self, Interface, ip_of, is_link_local};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// The Ethernet address behind a GID: of an interface of this host, of the kernel's ARP table, or
-/// that a link-local address was made of.
+/// The Ethernet address behind a GID: from an interface of this host, from the kernel's ARP table,
+/// or from the link-local address itself.
 pub(super) fn mac_of(via: &Interface, gid: &Gid) -> Result<[u8; 6], Error> {
     let ip = ip_of(gid);
     if let Some(own) = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip)) {
@@ -22,8 +22,8 @@ pub(super) fn mac_of(via: &Interface, gid: &Gid) -> Result<[u8; 6], Error> {
     found.ok_or_else(|| Error::new(Errno::EHOSTUNREACH, format!("no Ethernet address of {ip} is known")))
 }
 
-/// Looks an address up in the text of `/proc/net/arp`: IP, type, flags, hardware address, mask,
-/// interface.
+/// Looks up an address in the text of `/proc/net/arp`. Its columns are IP, type, flags, hardware
+/// address, mask and interface.
 fn from_arp(table: &str, ip: IpAddr, interface: &str) -> Option<[u8; 6]> {
     const COMPLETE: u32 = 2;
     table.lines().skip(1).find_map(|line| {
@@ -42,7 +42,7 @@ fn from_arp(table: &str, ip: IpAddr, interface: &str) -> Option<[u8; 6]> {
     })
 }
 
-/// The Ethernet address in the modified EUI-64 of an IPv6 address.
+/// The Ethernet address contained in the modified EUI-64 of an IPv6 address.
 fn from_eui64(a: &[u8; 16]) -> Option<[u8; 6]> {
     (a[11] == 0xff && a[12] == 0xfe).then(|| [a[8] ^ 2, a[9], a[10], a[13], a[14], a[15]])
 }

@@ -5,27 +5,27 @@ use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::{CStr, c_int};
 
-/// Slot `req_notify_cq`: hands its return address on, which is the place in the program that arms,
-/// so that the report of a lost wake-up can name it (EXT-4).
+/// Slot `req_notify_cq`. Passes its return address on: that is the place in the program that arms,
+/// so the report of a lost wake-up can name it (EXT-4).
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // The first two arguments stay where they are; the third takes the return address; the callee
-    // returns to it.
+    // The first two arguments stay in their registers. The third receives the return address. The
+    // called function returns directly to that address.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {arm}", arm = sym arm);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x2, x30", "b {arm}", arm = sym arm);
 }
 
-/// Slot `req_notify_cq`, on processors whose return address we do not fetch.
+/// Slot `req_notify_cq`, on processors where the library does not read the return address.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { arm(cq, solicited_only, 0) }
 }
 
-/// Arms (CQN-1, CQN-2, CQN-10, CQN-11).
+/// Arms a CQ (CQN-1, CQN-2, CQN-10, CQN-11).
 pub(super) unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, return_address: usize) -> c_int {
     let obj = match hot(cq) {
         Ok(obj) => obj,
@@ -38,18 +38,19 @@ pub(super) unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, retu
     }
 }
 
-/// The call that returns to this address, which is in the instruction before; 0: not known.
+/// The address of the call that returns to this address: it lies in the instruction before. 0:
+/// unknown.
 pub fn site_before(return_address: usize) -> ArmSite {
     return_address.checked_sub(1).map_or(ArmSite::Unknown, ArmSite::Code)
 }
 
-/// An address in the program's code, in words: file and offset, the function, the line if the
-/// program says.
+/// Text for an address in the program's code: file and offset, the function, and the line if the
+/// program has line information.
 pub fn name_code(address: usize) -> String {
     describe(address, false)
 }
 
-/// The same, with the whole path of the line's file.
+/// Like `name_code`, with the whole path of the source file.
 pub fn name_code_with_path(address: usize) -> String {
     describe(address, true)
 }
@@ -68,7 +69,7 @@ fn describe(address: usize, whole: bool) -> String {
     text
 }
 
-/// The file that an address was loaded from, and the offset in it.
+/// The file that the code at an address was loaded from, and the offset in that file.
 pub fn module_of(address: usize) -> String {
     match file_of(address) {
         Some((file, base)) => format!("{}+{:#x}", file.to_string_lossy(), address.wrapping_sub(base)),
@@ -76,12 +77,12 @@ pub fn module_of(address: usize) -> String {
     }
 }
 
-/// The name of the file that an address was loaded from, and where the file begins in memory.
-/// Allocates nothing.
+/// The name of the file that the code at an address was loaded from, and the address where the file
+/// begins in memory. Does not allocate.
 pub fn file_of(address: usize) -> Option<(&'static CStr, usize)> {
     // SAFETY: all zeros are a valid value of the struct, which the call fills.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked about; the struct is ours.
+    // SAFETY: the call accepts any address; the struct is a local variable.
     if unsafe { libc::dladdr(address as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }

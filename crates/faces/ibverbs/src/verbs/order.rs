@@ -1,10 +1,11 @@
 //! Tells ThreadSanitizer that a completion comes after the posts before it.
 //!
-//! A program may give memory from one of its threads to another by these alone: one fills a buffer
-//! and posts, the other polls and uses the buffer again. ThreadSanitizer follows the locks that a
-//! program calls. It does not see those in here, and would report a race. So in a program that has
-//! its run-time library each post counts as a release of one word, and each completion as an
-//! acquisition of it.
+//! A program may pass memory from one of its threads to another with only posts and completions:
+//! one thread fills a buffer and posts it, and the other thread polls and uses the buffer again.
+//! ThreadSanitizer follows the locks that a program calls, but it does not see the locks inside
+//! this library, and would report a race. So in a program that has the run-time library of
+//! ThreadSanitizer, each post counts as a release of one word, and each completion counts as an
+//! acquire of that word.
 use core::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -12,7 +13,7 @@ type Annotation = unsafe extern "C" fn(*mut c_void);
 
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static ACQUIRE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// The word that stands for all posts. Only its address counts.
+/// The word that stands for all posts. Only its address matters.
 static POSTS: u8 = 0;
 
 /// Looks for the run-time library.
@@ -23,17 +24,17 @@ pub fn look() {
 }
 
 fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: a string; the call only looks.
+    // SAFETY: a valid string; the call only looks up a symbol.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// What this thread did so far comes before what it posts now.
+/// The thread's actions so far happen before the requests that the thread posts next.
 #[inline]
 pub fn posted() {
     annotate(&RELEASE);
 }
 
-/// What follows in this thread comes after the posts so far.
+/// The thread's next actions happen after the posts so far.
 #[inline]
 pub fn completed() {
     annotate(&ACQUIRE);
@@ -43,9 +44,9 @@ pub fn completed() {
 fn annotate(place: &AtomicPtr<c_void>) {
     let function = place.load(Ordering::Relaxed);
     if !function.is_null() {
-        // SAFETY: only the functions of these names are stored, which have this signature.
+        // SAFETY: only the functions with these names are stored, and they have this signature.
         let function: Annotation = unsafe { core::mem::transmute(function) };
-        // SAFETY: the run-time library takes any address, and does not write there.
+        // SAFETY: the run-time library accepts any address, and does not write there.
         unsafe { function((&raw const POSTS).cast_mut().cast()) }
     }
 }

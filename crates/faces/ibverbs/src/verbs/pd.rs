@@ -49,7 +49,8 @@ fn dealloc_parent(obj: &Live<PdObj>, parent: &ParentDomain) -> Result<(), Error>
         users => return Err(Error::busy("the parent domain", users)),
     }
     obj.pd.remove_user();
-    // A thread domain waits for its parent domains (`dealloc_td`), so it lives.
+    // A thread domain stays until its parent domains have ended (`dealloc_td`), so the thread
+    // domain is alive.
     if let Ok(td) = hot(parent.td) {
         td.users.fetch_sub(1, Ordering::SeqCst);
     }
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
 }
 
 /// # Safety
-/// Valid attributes, of the size that their `comp_mask` says.
+/// Valid attributes, of the size that `comp_mask` states.
 unsafe fn parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
@@ -133,11 +134,11 @@ unsafe fn parent_domain(
     Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
 }
 
-/// Asks the allocator of a parent domain for an object's memory. `None`: it is no parent domain, it
-/// has no allocator, or the allocator leaves it to us.
+/// Asks the allocator of a parent domain for an object's memory. `None`: the domain is no parent
+/// domain, it has no allocator, or the allocator leaves the memory to the library.
 ///
 /// # Errors
-/// ENOMEM if the program's allocator answers null.
+/// ENOMEM if the program's allocator returns null.
 pub fn custom_alloc(
     obj: &Live<PdObj>,
     size: usize,
@@ -147,7 +148,7 @@ pub fn custom_alloc(
     let pd = obj.visible();
     let Some(domain) = obj.parent else { return Ok(None) };
     let Some(alloc) = domain.alloc else { return Ok(None) };
-    // SAFETY: the program's own function, called as it was promised.
+    // SAFETY: the program's own function, called as the interface defines it.
     let memory = unsafe { alloc(pd, domain.pd_context, size, align, resource_type) };
     if memory == IBV_ALLOCATOR_USE_DEFAULT {
         return Ok(None);
@@ -162,16 +163,16 @@ pub fn custom_alloc(
     Ok(Some(CustomMemory { pd, domain, memory, resource_type }))
 }
 
-/// Gives memory of [`custom_alloc`] back.
+/// Frees memory of [`custom_alloc`].
 ///
 /// # Safety
-/// Nobody uses the memory any more; it is given back once.
+/// No code uses the memory any more, and the memory is freed once.
 pub unsafe fn custom_free(custom: CustomMemory) {
     if let Some(free) = custom.domain.free {
-        // SAFETY: the program's own function, called as it was promised.
+        // SAFETY: the program's own function, called as the interface defines it.
         unsafe { free(custom.pd, custom.domain.pd_context, custom.memory, custom.resource_type) };
     }
-    // The domain waits for its users (`dealloc_parent`), so it lives.
+    // The domain stays until its users have ended (`dealloc_parent`), so the domain is alive.
     if let Ok(pd) = hot(custom.pd) {
         pd.custom_users.fetch_sub(1, Ordering::SeqCst);
     }

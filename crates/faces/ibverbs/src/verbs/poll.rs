@@ -9,8 +9,8 @@ use adverb_device::engine::{Cause, Completion};
 use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::c_int;
 
-/// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed or is
-/// none.
+/// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed or the
+/// handle is invalid.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let obj = match hot(cq) {
         Ok(obj) => obj,
@@ -19,8 +19,8 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
     let Ok(max) = usize::try_from(num_entries) else { return -errno::code(libc::EINVAL) };
     let mut out = wc;
     let polled = obj.cq.poll(max, |c| {
-        // SAFETY: the program passes room for `num_entries`, and `poll` calls this at most as
-        // often.
+        // SAFETY: the program passes room for `num_entries`, and `poll` calls this closure at most
+        // that often.
         unsafe {
             out.write(wc_of(&c));
             out = out.add(1);
@@ -77,7 +77,7 @@ pub fn extend(c: &mut ibv_cq_ex) {
 }
 
 pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: the program passes attributes, or null where it follows the habit of older code.
+    // SAFETY: the program passes attributes, or null like some older code.
     if !attr.is_null() && unsafe { (*attr).comp_mask } != 0 {
         return errno::code(libc::EINVAL);
     }
@@ -103,8 +103,8 @@ pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_po
     rc
 }
 
-/// Gives what is there; with an event that is not read yet, less, once
-/// ([`adverb_device::Cq::poll_next`]).
+/// Takes the next completion. While an event is unread, a completion may be left for the event,
+/// once ([`adverb_device::Cq::poll_next`]).
 pub(super) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let obj = match session(cq, this_thread()) {
         Some(obj) if obj.is_live() => obj,
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     }
 }
 
-/// Why there is no poll to go on with.
+/// Explains why there is no open poll.
 fn no_poll<H: Handle<Object = CqObj>>(cq: *mut H) -> Error {
     let none = || Error::invalid(format!("the completion queue {cq:p}"), "ibv_start_poll comes first");
     hot(cq).err().unwrap_or_else(none)
@@ -136,7 +136,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Ends the poll that this thread has open.
+/// Ends the open poll of this thread.
 pub fn leave_own(obj: &Live<CqObj>) {
     if obj.holder() == this_thread()
         && let Some(obj) = session(obj.visible(), this_thread()).and_then(|open| open.leave())
@@ -145,7 +145,7 @@ pub fn leave_own(obj: &Live<CqObj>) {
     }
 }
 
-/// Lets the next thread poll.
+/// Allows the next thread to poll.
 fn unlock(obj: &CqObj) {
     if let Some(lock) = &obj.poll_lock {
         // SAFETY: locked in `start_poll`, by the poll that just ended.
@@ -153,10 +153,10 @@ fn unlock(obj: &CqObj) {
     }
 }
 
-/// Makes what was polled the current completion; ENOENT when there was none.
+/// Makes the polled completion the current completion; ENOENT without a completion.
 ///
 /// # Safety
-/// `cq` is the handle of `obj`, which this thread alone polls.
+/// `cq` is the handle of `obj`, and only this thread polls it.
 #[inline]
 unsafe fn present(
     obj: &CqObj,
@@ -167,8 +167,8 @@ unsafe fn present(
     if polled.is_err() {
         return errno::code(libc::EIO);
     }
-    // SAFETY: the caller's promise: the visible fields are written through the raw handle, the rest
-    // by its only user.
+    // SAFETY: the caller's promise. The visible fields are written through the raw handle, and the
+    // others by their only user.
     unsafe {
         *obj.said_empty.get() = taken.is_none();
         let Some(c) = taken else { return libc::ENOENT };
@@ -180,7 +180,7 @@ unsafe fn present(
     0
 }
 
-/// Reads from the current completion; zero without one.
+/// Reads from the current completion. The answer is zero without a completion.
 ///
 /// # Safety
 /// Called by the thread that polls.
@@ -218,7 +218,7 @@ readers! {
 
 /// Pointer `read_tm_info` of extended CQs.
 unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: readers are called between start and end, by the thread that polls; the program
+    // SAFETY: readers are called between start and end, by the polling thread, and the program
     // passes a place.
     unsafe {
         let (tag, priv_) = current(cq, |_, c| c.tag());

@@ -17,8 +17,8 @@ const PHYS_LINK_UP: u8 = 5;
 const SYSFS_V1: u32 = 0;
 const SYSFS_ROCE_V2: u32 = 1;
 
-/// IBTA codes of (link width, lane speed) that come nearest to a speed in Mbit/s, as RoCE drivers
-/// report them.
+/// IBTA codes of (link width, lane speed) nearest to a speed in Mbit/s, as RoCE drivers report
+/// them.
 pub(crate) fn link_codes(mbit: u32) -> (u8, u32) {
     const X1: u8 = 1;
     const X4: u8 = 2;
@@ -48,7 +48,7 @@ fn attributes(context: &Context) -> ibv_port_attr {
     a.pkey_tbl_len = limits.pkeys;
     a.max_vl_num = 1;
     a.active_width = width;
-    // Codes above a byte only fit the newer field.
+    // Codes above one byte fit only the newer field.
     a.active_speed = u8::try_from(lane).unwrap_or(128);
     a.active_speed_ex = lane;
     a.link_layer = IBV_LINK_LAYER_ETHERNET;
@@ -71,12 +71,12 @@ pub unsafe extern "C" fn query_port(
     if let Err(e) = context.check_port(port_num) {
         return failed("ibv_query_port", &e);
     }
-    // SAFETY: the program's place of that many bytes.
+    // SAFETY: the program passes room for that many bytes.
     unsafe { write_prefix(port_attr, &attributes(context), port_attr_len) };
     0
 }
 
-/// The attributes of a port, of which only [`COMPAT_PORT_ATTR_SIZE`] bytes are written.
+/// The attributes of a port. Only [`COMPAT_PORT_ATTR_SIZE`] bytes are written.
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port_num: u8,
@@ -100,13 +100,13 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     if let Err(e) = check_port(context, port_num) {
         return failed("ibv_query_port_speed", &e);
     }
-    // SAFETY: the program's place for the number.
+    // SAFETY: the program passes a place for the number.
     unsafe { port_speed.write(u64::from(context.port_state().speed) / 100) };
     0
 }
 
 fn check_port(context: &Context, port_num: u32) -> Result<(), Error> {
-    // Any number that is no `u8` is no port either.
+    // A number that is no `u8` is no port either.
     context.check_port(u8::try_from(port_num).unwrap_or(u8::MAX))
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     // A negative index is beyond any table.
     match gid_at(context, port_num.into(), index as u32) {
         Ok(found) => {
-            // SAFETY: the program's place for the GID.
+            // SAFETY: the program passes a place for the GID.
             unsafe { gid.write(ibv_gid { raw: found.0 }) };
             0
         }
@@ -149,7 +149,7 @@ fn entry(context: &Context, gid: Gid, index: u32) -> ibv_gid_entry {
     }
 }
 
-/// One row of the GID table, of the size the program knows.
+/// One row of the GID table, in the size that the program knows.
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
     port_num: u32,
@@ -173,15 +173,15 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         Err(e) => failed("ibv_query_gid_ex", &e),
         Ok(gid) if gid.is_zero() => errno::code(ENODATA),
         Ok(gid) => {
-            // SAFETY: the program's place of that many bytes.
+            // SAFETY: the program passes room for that many bytes.
             unsafe { write_prefix(to, &entry(context, gid, gid_index), entry_size) };
             0
         }
     }
 }
 
-/// All valid rows of the GID table; their number, or a negative errno value. Too little room for
-/// all is `-EINVAL`.
+/// Writes all valid rows of the GID table. Returns their number, or a negative errno value:
+/// `-EINVAL` if the rows do not fit.
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -222,8 +222,8 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     written as isize
 }
 
-/// The type of a GID as sysfs counts them: 0 for IB and RoCE v1 (and an empty entry), 1 for RoCE
-/// v2. Private to rdma-core, which calls it from its programs.
+/// The type of a GID in the numbering of sysfs: 0 for IB and RoCE v1 (and for an empty entry), 1
+/// for RoCE v2. Private to rdma-core, whose programs call it.
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port_num: u8,
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     let context = &owner.context;
     match gid_at(context, port_num.into(), index) {
         Ok(gid) => {
-            // SAFETY: the program's place for the type.
+            // SAFETY: the program passes a place for the type.
             unsafe { gid_type.write(if gid.is_zero() { SYSFS_V1 } else { SYSFS_ROCE_V2 }) };
             0
         }
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     let context = &owner.context;
     match context.pkey(port_num, usize::try_from(index).unwrap_or(usize::MAX)) {
         Ok(found) => {
-            // SAFETY: the program's place for the key.
+            // SAFETY: the program passes a place for the key.
             unsafe { pkey.write(found.to_be()) };
             0
         }

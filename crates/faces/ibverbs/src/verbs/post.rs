@@ -9,32 +9,32 @@ use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, 
 use adverb_device::qp::{PlainData, PlainOp, PlainPost, SendChain};
 use core::ffi::c_int;
 
-/// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway,
-/// entry by entry.
+/// Most entries of an inline list. A longer list exceeds the device's inline data anyway, entry by
+/// entry.
 const MAX_INLINE_SGES: usize = 64;
-/// Inline entries that are brought together, so that their request may be performed at once, and
-/// their bytes.
+/// Inline entries that are copied together, so that their request may be performed at once
+/// (`GATHERED`), and their bytes.
 const GATHERED: usize = 4;
 const GATHERED_BYTES: usize = 128;
 /// The 24 bits of a queue pair's number that hardware keeps.
 const QPN_MASK: u32 = 0x00ff_ffff;
 
-// The engine's entry is laid out as the header's.
+// The engine's entry has the layout of the header's.
 const _: () = {
     assert!(size_of::<Sge>() == size_of::<ibv_sge>());
     assert!(core::mem::offset_of!(Sge, length) == core::mem::offset_of!(ibv_sge, length));
     assert!(core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(ibv_sge, lkey));
 };
 
-/// Slot `post_send`: the chain is handed over at once (DEF-2); on failure what came before the bad
-/// request was.
+/// Slot `post_send`: hands the chain over at once (DEF-2). On a failure the requests before the bad
+/// request are handed over.
 pub unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     let refused = |wr, e: &Error| {
-        // SAFETY: the program passes a place for the request that failed.
+        // SAFETY: the program passes a place for the failed request.
         unsafe { put(bad_wr, wr) };
         super::failed("ibv_post_send", e)
     };
@@ -43,8 +43,8 @@ pub unsafe extern "C" fn post_send(
         Err(e) => return refused(wr, &e),
     };
     super::order::posted();
-    // Requests staged by another thread between `wr_start` and `wr_complete` are not to be handed
-    // over with these.
+    // Requests that another thread has staged between `wr_start` and `wr_complete` must not be
+    // handed over with these.
     let _alone = Alone::on(&obj);
     let mut chain = match obj.qp.send_chain() {
         Ok(chain) => chain,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn post_send(
     0
 }
 
-/// Stages the requests from `next` on and hands over the chain; on failure says which it was.
+/// Stages the requests from `next` on and hands the chain over. A failure names the request.
 ///
 /// # Safety
 /// `next` is a valid list.
@@ -82,8 +82,8 @@ unsafe fn post_rest(
         let stage = |wr: &SendWr<'_>| {
             chain.stage(wr)?;
             if let SendOp::BindMw(bind) = wr.op {
-                // SAFETY: set for this opcode. Before the hand-over: whoever polls may read the
-                // key.
+                // SAFETY: set for this opcode. The key is shown before the handover, because a
+                // thread that polls may read the key.
                 mw::show_key_of(unsafe { (*next).op.bind_mw.mw }, bind.bound_key());
             }
             Ok(())
@@ -101,11 +101,11 @@ unsafe fn post_rest(
     Ok(())
 }
 
-/// Performs a SEND, WRITE or READ of one entry, or of a few inline ones, at once, if that is
-/// possible. Whatever is unusual about it is left to [`with_request`], which names what is wrong.
+/// Performs a SEND, WRITE or READ of one entry, or of a few inline entries, at once if possible.
+/// Unusual requests are left to [`with_request`], which reports errors.
 ///
 /// # Safety
-/// `wr` and what it points to are valid.
+/// `wr` and its pointers are valid.
 #[inline]
 unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
     let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
@@ -114,7 +114,7 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
     if wr.sg_list.is_null() || (count != 1 && !gathers) {
         return false;
     }
-    // SAFETY: plain words; which of them mean something the opcode says.
+    // SAFETY: plain words; the opcode says which of them are meaningful.
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { va: rdma.remote_addr, rkey: rdma.rkey };
     let op = match wr.opcode {
@@ -125,7 +125,7 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
         _ => return false,
     };
     if gathers {
-        // SAFETY: so many entries; the layouts agree (above).
+        // SAFETY: `count` entries; the layouts agree (above).
         let entries = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
         let (mut bytes, mut len) = ([0; GATHERED_BYTES], 0);
         for entry in entries {
@@ -149,19 +149,19 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
     chain.perform(&PlainPost { wr_id: wr.wr_id, flags, op, data })
 }
 
-/// Reads a request of the program's and passes it on as the engine's.
+/// Reads a request of the program and passes it to `f` as the engine's.
 ///
 /// # Safety
-/// `wr` and what it points to are valid.
+/// `wr` and its pointers are valid.
 unsafe fn with_request<R>(
     wr: &ibv_send_wr,
     is_ud: bool,
     f: impl FnOnce(&SendWr<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
-    // SAFETY: the opcode says which part of the unions is set.
+    // SAFETY: the opcode says which parts of the unions are set.
     let op = unsafe { operation(wr) }?;
     let ud = if is_ud {
-        // SAFETY: on UD, and only there, the program sets the destination.
+        // SAFETY: the program sets the destination on UD, and only there.
         let to = unsafe { wr.wr.ud };
         ud_dest(to.ah, to.remote_qpn, to.remote_qkey)?
     } else {
@@ -197,16 +197,17 @@ unsafe fn with_request<R>(
 /// The bytes of an inline entry.
 ///
 /// # Safety
-/// It is an address and a length of the program's memory, valid as long as the answer is used.
+/// The entry is an address and a length of the program's memory, valid as long as the answer is
+/// used.
 unsafe fn bytes_of<'a>(sge: &Sge) -> &'a [u8] {
     // SAFETY: the caller's promise.
     unsafe { slice(sge.addr as *const u8, sge.length as usize) }
 }
 
 /// # Safety
-/// The parts of the unions that the opcode uses are set.
+/// The program has set the parts of the unions that the opcode uses.
 unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
-    // SAFETY: plain words; which of them mean something the opcode says.
+    // SAFETY: plain words; the opcode says which of them are meaningful.
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { va: rdma.remote_addr, rkey: rdma.rkey };
     // SAFETY: as above.
@@ -312,7 +313,7 @@ pub(super) unsafe fn report(
     }
 }
 
-/// Posts a list; on failure says which request it was.
+/// Posts a list. A failure names the request.
 ///
 /// # Safety
 /// `wr` is a valid list.
@@ -341,10 +342,10 @@ pub(super) unsafe fn post_each(
     Ok(())
 }
 
-/// A list of the program's; a null pointer is an empty one.
+/// A list of the program; a null pointer is an empty list.
 ///
 /// # Safety
-/// `count` valid elements at `start`, unless it is null.
+/// `count` valid elements at `start`, unless `start` is null.
 pub unsafe fn slice<'a, T>(start: *const T, count: usize) -> &'a [T] {
     if start.is_null() || count == 0 {
         return &[];

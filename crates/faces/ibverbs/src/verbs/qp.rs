@@ -15,8 +15,8 @@ use adverb_device::nic::room::{self, Operations};
 use adverb_device::{Errno, Error, Qp, QpInit};
 use core::ffi::c_int;
 
-/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
-/// drivers.
+/// Resource type passed to a parent domain's allocator: the library's own, outside the ranges of
+/// vendor drivers.
 const RESOURCE_QP: u64 = 0xadb0_0002;
 
 /// `send_ops_flags` that a queue pair type offers.
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
         Ok(domain) => domain.origin().context,
         Err(e) => return failed_null("ibv_create_qp", &e),
     };
-    // SAFETY: the program's attributes; they are written only within the plain struct.
+    // SAFETY: the program's attributes. Only fields of the plain struct are written.
     unsafe {
         let plain = &mut *attr;
         let mut ex = ibv_qp_init_attr_ex::zeroed();
@@ -77,18 +77,18 @@ pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the program's attributes; fields beyond those of version 17 are looked at as
-    // `comp_mask` says.
+    // SAFETY: the program's attributes. Fields beyond version 17 are read only if `comp_mask` names
+    // them.
     unsafe { create(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_qp_ex", &e))
 }
 
 /// # Safety
-/// Valid attributes, as long as `comp_mask` says.
+/// The attributes are valid, as far as `comp_mask` says.
 unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
     let owner = live(context)?;
     let file = owner.file.number();
-    // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter
-    // than ours.
+    // SAFETY: the caller's promise. There is no reference to the whole struct, because the struct
+    // of an old program is shorter.
     unsafe {
         let mask = (*attr).comp_mask;
         let has = |bit| mask & bit != 0;
@@ -196,7 +196,7 @@ fn cap_in(c: &ibv_qp_cap) -> QpCap {
     }
 }
 
-/// What a request has room for, by `send_ops_flags`.
+/// The operations of a queue pair by `send_ops_flags`.
 fn operations(kind: QpType, flags: Option<u64>) -> Operations {
     flags.map_or(Operations::all(kind), |flags| Operations {
         rdma: flags
@@ -229,8 +229,8 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         obj.qp.modify(&values, mask)?;
         tell(Event::Modified { qp: &obj.qp, attr: &values, mask });
         if mask.contains(AttrMask::STATE) {
-            // The visible state is what was asked for last: a program that posts while the queue
-            // pair fails by itself must not see it change.
+            // The visible state is the last requested state. A program that posts while the queue
+            // pair fails must not see the state change.
             // SAFETY: a visible field.
             unsafe { (*qp).state = (*attr).qp_state };
         }
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     done("ibv_modify_qp", modify())
 }
 
-/// Reads the fields that the mask names.
+/// Reads the fields named in the mask.
 fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     let mut out = QpAttr::default();
     let state = |what: &str, value: u32| {
@@ -361,7 +361,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 
 fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     let obj = live(qp)?;
-    // The kernel's rule: who attached it detaches it.
+    // The kernel's rule: attached groups have to be detached first.
     if let groups @ 1.. = obj.qp.multicast_groups() {
         return Err(Error::new(
             Errno::EBUSY,
@@ -385,14 +385,14 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     wr_api::leave_own(&obj);
     obj.finish();
     if let Some(custom) = custom {
-        // SAFETY: the program's memory of the queue pair, which nothing lies in; given back once,
-        // by who ended it.
+        // SAFETY: the program's memory of the queue pair, which is no longer used. It is freed
+        // once, by the thread that ended the queue pair.
         unsafe { custom_free(custom) };
     }
     Ok(())
 }
 
-/// The extended face of a QP that was created with `send_ops_flags`, else null.
+/// The extended interface of a QP created with `send_ops_flags`, else null.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     match live(qp) {
         Ok(obj) if obj.extended => qp.cast(),
@@ -401,14 +401,14 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     }
 }
 
-/// Has a UD queue pair given what is sent to a multicast group.
+/// Attaches a UD queue pair to a multicast group, to receive the group's packets.
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     // SAFETY: the program's GID.
     let attach = |qp: &Qp| qp.attach_mcast(unsafe { gid_in(gid) }, lid);
     done("ibv_attach_mcast", live(qp).and_then(|obj| attach(&obj.qp)))
 }
 
-/// Ends that.
+/// Detaches a UD queue pair from a multicast group.
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     // SAFETY: the program's GID.
     let detach = |qp: &Qp| qp.detach_mcast(unsafe { gid_in(gid) }, lid);
@@ -416,17 +416,17 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 }
 
 /// # Safety
-/// `gid` points to one.
+/// `gid` points to a GID.
 unsafe fn gid_in(gid: *const ibv_gid) -> Gid {
-    // SAFETY: the caller's word; both readings of the union are plain bytes.
+    // SAFETY: the caller's promise. Both members of the union are plain bytes.
     Gid(unsafe { (*gid).raw })
 }
 
-/// Why there are no options of enhanced connection establishment.
+/// The reason why there are no options of enhanced connection establishment.
 const NO_ECE: &str = "enhanced connection establishment is not offered";
 
-/// Sets the options of enhanced connection establishment: the device has none. EOPNOTSUPP, as where
-/// a NIC's driver has none.
+/// Sets the options of enhanced connection establishment. The device has none, so the answer is
+/// EOPNOTSUPP, as with a NIC's driver without such options.
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     if let Err(e) = live(qp) {
         return failed("ibv_set_ece", &e);
@@ -438,8 +438,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
     failed("ibv_set_ece", &Error::unsupported(NO_ECE))
 }
 
-/// The options of enhanced connection establishment: EOPNOTSUPP, by which programs know that there
-/// are none.
+/// The options of enhanced connection establishment. EOPNOTSUPP tells programs that there are none.
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
     match live(qp) {
         Err(e) => failed("ibv_query_ece", &e),
@@ -447,7 +446,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c
     }
 }
 
-/// Whether data arrives in order; 0 for no promise: retransmission may write again.
+/// Does data arrive in order? 0 means no promise, because a retransmission may write again.
 pub unsafe extern "C" fn ibv_query_qp_data_in_order(
     qp: *mut ibv_qp,
     _op: ibv_wr_opcode,

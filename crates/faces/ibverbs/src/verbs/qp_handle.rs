@@ -1,4 +1,4 @@
-//! Queue pairs as they are given to the program, by one handle or several.
+//! The handles by which the program knows a queue pair: one or several.
 use super::observers::call::{Event, Kind};
 use super::observers::list::tell;
 use super::observers::table;
@@ -13,8 +13,9 @@ use adverb_sync::{Mutex, RawMutex};
 use core::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// Queue pairs that can have several handles, by address, and each handle. Events name the oldest
-/// that lives: the one of the context they come from, as long as there is one.
+/// Queue pairs that can have several handles: the address of the queue pair, and one handle, per
+/// entry. Events name the oldest handle that is alive. That is the handle of the context the events
+/// come from, as long as it exists.
 static OPENED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// Gives a queue pair to the program.
@@ -36,7 +37,7 @@ pub(super) fn enter(
     c.qp_base = base;
     wr_api::extend(&mut c);
     table::replace_qp(&mut c);
-    // Events may name it as soon as somebody can use it.
+    // Events may name the queue pair as soon as a thread can use it.
     let handle = place.handle() as usize;
     if qp.qp_type() == QpType::XrcRecv {
         let mut opened = OPENED.lock();
@@ -56,7 +57,7 @@ pub(super) fn enter(
     handle
 }
 
-/// Events do not name this handle from here on, if its queue pair has another.
+/// From here on, events do not name this handle, if its queue pair has another one.
 pub(super) fn leave(handle: *mut ibv_qp, qp: &Arc<Qp>) {
     if qp.qp_type() != QpType::XrcRecv {
         return;

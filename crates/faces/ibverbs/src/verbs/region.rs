@@ -1,4 +1,4 @@
-//! Memory regions as they are registered and given to the program.
+//! Memory regions: how they are registered and given to the program.
 use super::files;
 use super::observers::call::{Event, Kind};
 use super::observers::list::tell;
@@ -11,7 +11,8 @@ use core::ffi::c_void;
 use libc::size_t;
 use std::sync::Arc;
 
-/// The rights of an access word: optional bits that are not known are dropped, others refused.
+/// The rights in an access word. Unknown optional bits are dropped, and other unknown bits are
+/// refused.
 pub(super) fn access_of(bits: u32) -> Result<Access, Error> {
     let access = Access::from_bits_truncate(bits);
     let unknown = bits & !access.bits() & !IBV_ACCESS_OPTIONAL_RANGE;
@@ -35,7 +36,7 @@ pub(super) fn give(
 ) -> *mut ibv_mr {
     let (origin, lkey) = (pd.origin(), mr.key());
     let handle = files::enter_mr(origin.file, &mr);
-    // A null region has an L_Key only.
+    // A null region has only an L_Key.
     let rkey = if kind == MrKind::Null { 0 } else { lkey };
     let visible = ibv_mr { context: origin.context, pd: pd.visible(), addr, length, handle, lkey, rkey };
     tell(Event::Registered { mr: &mr, memory: None, iova: 0, access: Access::empty() });
@@ -57,10 +58,10 @@ pub(super) unsafe fn register(
     unsafe { register_with(pd, addr, length, iova, access, None) }
 }
 
-/// With a DMA handle, if one is given.
+/// Like [`register`], with a DMA handle if one is given.
 ///
 /// # Safety
-/// As [`register`].
+/// The same as for [`register`].
 pub(super) unsafe fn register_with(
     pd: *mut ibv_pd,
     addr: *mut c_void,

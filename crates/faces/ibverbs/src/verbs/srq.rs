@@ -11,11 +11,11 @@ use adverb_device::nic::room;
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
 
-/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
-/// drivers.
+/// Resource type in the request to a parent domain's allocator. The number is this library's own,
+/// outside the ranges of vendors' drivers.
 pub const RESOURCE_SRQ: u64 = 0xadb0_0003;
 
-/// What makes an SRQ one of another type than the basic one.
+/// What an SRQ of another type than the basic one needs.
 enum Special {
     Xrc { xrcd: *mut ibv_xrcd, cq: *mut ibv_cq },
     Tags { cq: *mut ibv_cq, max_tags: u32 },
@@ -33,7 +33,7 @@ fn create(
     let (pd_of, max_wr) = (&domain.pd, attr.max_wr);
     let context = pd_of.context();
     let max_sge = room::grant_srq(context.nic(), context.limits(), attr.max_sge);
-    // `srq_limit` says nothing at creation: an SRQ begins without a limit.
+    // `srq_limit` is ignored at creation: a new SRQ has no limit.
     let srq = match special {
         None => Srq::new(pd_of, max_wr, max_sge, 0, None)?,
         Some(Special::Xrc { xrcd, cq }) => {
@@ -45,7 +45,7 @@ fn create(
         }
     };
     let custom = custom_alloc(&domain, size_of::<SrqObj>(), 64, RESOURCE_SRQ).inspect_err(|_| {
-        // Nobody knows it yet.
+        // No other code knows the SRQ yet.
         let _ = srq.destroy();
     })?;
     (attr.max_wr, attr.max_sge, _) = srq.attributes();
@@ -57,14 +57,14 @@ fn create(
     c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.cond = libc::PTHREAD_COND_INITIALIZER;
     let origin = Origin { handle: c.handle, ..from };
-    // Events may name it as soon as somebody can use it.
+    // Events may name the SRQ as soon as a thread can use it.
     srq.set_cookie(place.handle() as usize);
     let handle = place.fill(c, SrqObj { srq, custom }, origin);
     tell(Event::Made(Kind::Srq, handle as usize));
     Ok(handle)
 }
 
-/// Creates an SRQ; the sizes it got are written back.
+/// Creates an SRQ. The actual sizes are written back.
 pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     srq_init_attr: *mut ibv_srq_init_attr,
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn create_srq_ex(
 }
 
 /// # Safety
-/// Valid attributes, of the size that their `comp_mask` says.
+/// Valid attributes, of the size that `comp_mask` states.
 unsafe fn create_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
@@ -159,13 +159,13 @@ pub unsafe extern "C" fn ibv_modify_srq(
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> c_int {
     let query = live(srq).map(|obj| {
         let (max_wr, max_sge, srq_limit) = obj.srq.attributes();
-        // SAFETY: the program's place for the attributes.
+        // SAFETY: the program passes a place for the attributes.
         unsafe { srq_attr.write(ibv_srq_attr { max_wr, max_sge, srq_limit }) };
     });
     done("ibv_query_srq", query)
 }
 
-/// Destroys an SRQ; EBUSY while queue pairs use it. Waits until its events were acknowledged.
+/// Destroys an SRQ: EBUSY while queue pairs use it. Waits until its events are acknowledged.
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     done("ibv_destroy_srq", destroy(srq))
 }
@@ -179,8 +179,8 @@ fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     let custom = obj.custom;
     obj.finish();
     if let Some(custom) = custom {
-        // SAFETY: the program's memory of the queue, which nothing lies in; given back once, by who
-        // ended the queue.
+        // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once,
+        // by the thread that ended the queue.
         unsafe { custom_free(custom) };
     }
     Ok(())
@@ -188,6 +188,6 @@ fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
 
 /// Slot `get_srq_num`.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
-    // SAFETY: the program's place for the number.
+    // SAFETY: the program passes a place for the number.
     done("ibv_get_srq_num", live(srq).map(|obj| unsafe { srq_num.write(obj.srq.number()) }))
 }

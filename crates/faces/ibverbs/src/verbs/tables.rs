@@ -3,7 +3,8 @@
 use super::*;
 use crate::abi::*;
 
-/// The table inside every `ibv_context`. Programs call its data path without a null check.
+/// The table inside every `ibv_context`. Programs call its data path functions without a null
+/// check.
 pub fn context_ops() -> ibv_context_ops {
     ibv_context_ops {
         _compat_query_device: Some(device::ibv_query_device),
@@ -20,8 +21,7 @@ pub fn context_ops() -> ibv_context_ops {
     }
 }
 
-/// A context with both tables filled; device, descriptors, vectors and mutex are the caller's to
-/// set.
+/// A context with both tables filled. The caller sets device, descriptors, vectors and mutex.
 pub fn verbs_context() -> verbs_context {
     let mut context = ibv_context::zeroed();
     context.ops = context_ops();

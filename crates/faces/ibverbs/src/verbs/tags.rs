@@ -8,7 +8,8 @@ use adverb_device::engine::Sge;
 use adverb_device::engine::tags::{ListOp, TaggedBuffer};
 use core::ffi::c_int;
 
-/// List operations that may be outstanding, as the device says. They end as they are posted.
+/// The number of list operations that may be outstanding, as the device reports it. An operation
+/// ends when it is posted.
 pub const MAX_TAG_OPS: u32 = 1024;
 
 /// Slot `post_srq_ops`.
@@ -41,7 +42,7 @@ pub unsafe extern "C" fn post_srq_ops(
     done("ibv_post_srq_ops", result)
 }
 
-/// Performs one operation and answers its handle.
+/// Performs one operation and returns its handle.
 ///
 /// # Safety
 /// A valid request.
@@ -64,7 +65,7 @@ unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Erro
         IBV_WR_TAG_SYNC => ListOp::Sync,
         other => return Err(Error::invalid(format!("opcode is {other}"), "it is not known")),
     };
-    // A synchronisation is one, flag or not.
+    // A request with the synchronisation opcode synchronises, even without the flag.
     let reports = flags & IBV_OPS_TM_SYNC != 0 || wr.opcode == IBV_WR_TAG_SYNC;
     let known = reports.then_some(wr.tm.unexpected_cnt);
     Ok(srq.tag_op(wr.wr_id, op, known, flags & IBV_OPS_SIGNALED != 0)?.handle)

@@ -13,7 +13,7 @@ use adverb_device::raw::steering::{Fields, Hash, TOEPLITZ_KEY};
 use adverb_device::raw::{IndTable, MAX_TABLE, Wq, WqState};
 use adverb_device::{Context, Error, Qp};
 
-/// XOR of all bytes, as a hash function: the header names Toeplitz alone, and this is the next bit.
+/// XOR of all bytes, as a hash function. The header names only Toeplitz, and this is the next bit.
 pub const HASH_XOR: u8 = 1 << 1;
 
 /// Slot `create_wq`.
@@ -67,7 +67,7 @@ unsafe extern "C" fn post_recv(
         Ok(obj) => unsafe { post_each(wr, |wr| obj.wq.post_recv(wr)) },
         Err(e) => Err((wr, e)),
     };
-    // SAFETY: the program's place.
+    // SAFETY: the program passes a place for the failed request.
     unsafe { report("ibv_post_wq_recv", posted, bad_wr) }
 }
 
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn create_rwq_ind_table(
 }
 
 /// # Safety
-/// `attr` names as many work queues as it says.
+/// `attr` names as many work queues as its count states.
 unsafe fn create_table(
     context: *mut ibv_context,
     attr: *const ibv_rwq_ind_table_init_attr,
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) ->
 /// A queue pair that spreads frames over the work queues of a table.
 ///
 /// # Safety
-/// Valid attributes, as long as their `comp_mask` says.
+/// Valid attributes, of the size that `comp_mask` states.
 pub(super) unsafe fn create_spreading(
     context: *mut ibv_context,
     device: &Arc<Context>,
@@ -173,7 +173,7 @@ pub(super) unsafe fn create_spreading(
     attr: *const ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Error> {
     const NEEDED: u32 = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_PD;
-    // SAFETY: the caller's promise, for each field once the mask was looked at.
+    // SAFETY: the caller's promise. Each field is read only if the mask names it.
     let (mask, qp_type) = unsafe { ((*attr).comp_mask, (*attr).qp_type) };
     if qp_type != IBV_QPT_RAW_PACKET {
         return Err(Error::unsupported("only raw packet queue pairs spread what they receive"));

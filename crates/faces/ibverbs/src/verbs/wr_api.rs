@@ -1,8 +1,8 @@
 //! The extended posting interface: `ibv_wr_start` … `ibv_wr_complete`.
 //!
-//! Requests are staged one by one and handed over by `ibv_wr_complete`, or forgotten by
-//! `ibv_wr_abort` (DEF-2). As the setters come after the operation, a request is staged when the
-//! next one begins or the chain ends.
+//! Requests are staged one by one. `ibv_wr_complete` hands them over, and `ibv_wr_abort` forgets
+//! them (DEF-2). The setters come after the operation. So a request is staged when the next request
+//! begins or the chain ends.
 use crate::abi::*;
 use crate::handles::{Live, Session, hot, session, this_thread};
 use crate::objects::QpObj;
@@ -42,8 +42,8 @@ pub fn extend(c: &mut ibv_qp_ex) {
     c.wr_flush = Some(wr_flush);
 }
 
-/// Opens a chain, which keeps the queue pair until it is completed or aborted. On what is no queue
-/// pair it does nothing, as all until `wr_complete`, which says so.
+/// Opens a chain. The chain keeps the queue pair until complete or abort. On an invalid handle this
+/// call and all further calls do nothing, and `wr_complete` reports the error.
 pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     let obj = match hot(qp) {
         Ok(obj) => obj,
@@ -53,15 +53,15 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         }
     };
     let me = this_thread();
-    // A chain that this thread has open begins anew: that is the program's error, but no reason to
-    // hang.
+    // If this thread already has a chain open, the chain begins anew. This is an error of the
+    // program, but no reason to hang.
     let anew = obj.holder() == me;
     if anew {
         obj.qp.abort_sends();
     } else {
         obj.wr_lock.lock();
     }
-    // SAFETY: the lock makes this thread the builder's only user until complete or abort.
+    // SAFETY: the lock makes this thread the only user of the builder until complete or abort.
     let builder = unsafe { &mut *obj.builder.get() };
     builder.open = false;
     builder.error = None;
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     }
 }
 
-/// From here on the chain keeps what is staged.
+/// From here on the chain keeps its staged requests.
 ///
 /// # Safety
 /// Called between start and complete.
@@ -80,8 +80,8 @@ pub(super) unsafe fn note(qp: *mut ibv_qp_ex) {
     unsafe { with_builder(qp, |b| b.noted = Some(Vec::new())) }
 }
 
-/// Stages the open request, and shows what the chain kept so far. `None`: there is no chain, or the
-/// chain keeps nothing.
+/// Stages the open request, and shows the kept requests of the chain. `None`: there is no chain, or
+/// the chain keeps no requests.
 ///
 /// # Safety
 /// Called between start and complete.
@@ -99,7 +99,7 @@ fn chain(qp: *mut ibv_qp_ex) -> Option<Session<QpObj>> {
     session(qp, this_thread())
 }
 
-/// Why there is no chain.
+/// Explains why there is no chain.
 fn no_chain(qp: *mut ibv_qp_ex) -> Error {
     let none = || Error::invalid(format!("the queue pair {qp:p}"), "ibv_wr_start comes first");
     hot(qp).err().unwrap_or_else(none)
@@ -107,7 +107,8 @@ fn no_chain(qp: *mut ibv_qp_ex) -> Error {
 
 pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let Some(obj) = chain(qp) else { return super::failed("ibv_wr_complete", &no_chain(qp)) };
-    // SAFETY: between start and complete this thread is the builder's only user and holds the lock.
+    // SAFETY: between start and complete this thread is the only user of the builder and holds the
+    // lock.
     let builder = unsafe { &mut *obj.builder.get() };
     builder.finish(&obj.qp);
     let mut failed = builder.error.take();
@@ -122,7 +123,7 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
             }
             obj.qp.commit_sends();
         }
-        // One bad request voids the chain.
+        // A single bad request voids the chain.
         Some(_) => obj.qp.abort_sends(),
     }
     leave(obj);
@@ -146,16 +147,16 @@ fn abort(obj: Session<QpObj>) {
     leave(obj);
 }
 
-/// Lets the next thread begin.
+/// Allows the next thread to begin.
 #[inline]
 fn leave(obj: Session<QpObj>) {
     if let Some(obj) = obj.leave() {
-        // SAFETY: locked in `wr_start`, for the chain that just ended.
+        // SAFETY: locked in `wr_start` for the chain that just ended.
         unsafe { obj.wr_lock.unlock() };
     }
 }
 
-/// Ends the chain that this thread has open.
+/// Ends the open chain of this thread.
 pub fn leave_own(obj: &Live<QpObj>) {
     if obj.holder() == this_thread()
         && let Some(open) = chain(obj.visible())
@@ -164,14 +165,14 @@ pub fn leave_own(obj: &Live<QpObj>) {
     }
 }
 
-/// Stages the request before and begins one.
+/// Stages the previous request and begins a new request.
 ///
 /// # Safety
 /// Called between start and complete.
 #[inline]
 unsafe fn begin(qp: *mut ibv_qp_ex, op: Result<SendOp, Error>) {
     let Some(obj) = chain(qp) else { return };
-    // SAFETY: the caller's promise makes this thread the only user; the visible words are read
+    // SAFETY: the caller's promise makes this thread the only user. The visible words are read
     // through the raw handle.
     unsafe {
         let builder = &mut *obj.builder.get();
@@ -295,8 +296,8 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_sge) {
-    // SAFETY: used between start and complete; the program passes `count` entries, laid out as
-    // ours.
+    // SAFETY: used between start and complete. The program passes `count` entries, in the engine's
+    // layout.
     unsafe {
         let sges = slice(list.cast::<Sge>(), count);
         with_builder(qp, |b| {

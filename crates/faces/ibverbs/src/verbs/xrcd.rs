@@ -1,4 +1,4 @@
-//! XRC domains. Domains opened on the same file are one, within this process.
+//! XRC domains. Within this process, domains opened on the same file are one domain.
 use super::{done, failed_null};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
@@ -9,7 +9,7 @@ use core::ffi::c_int;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
-/// Files that domains are open on (device and inode), and how often.
+/// Files on which domains are open (device and inode), and the number of domains on each.
 static FILES: Mutex<BTreeMap<(u64, u64), usize>> = Mutex::new(BTreeMap::new());
 
 /// Slot `open_xrcd`.
@@ -60,7 +60,7 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
 }
 
 fn inode(fd: c_int) -> Result<(u64, u64), Error> {
-    // SAFETY: all zero bytes are a `stat`, filled by the call.
+    // SAFETY: all zero bytes are a valid `stat`, which the call fills.
     let (stat, done) = unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
         let done = libc::fstat(fd, &raw mut stat);

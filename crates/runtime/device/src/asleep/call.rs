@@ -1,14 +1,14 @@
-//! System calls that wait, as a line of `/proc/PID/task/TID/syscall` shows them.
+//! System calls that wait, as shown in a line of `/proc/PID/task/TID/syscall`.
 use nix::libc::{self, c_long};
 use std::time::Duration;
 
-/// Flag of a futex operation: no other process has the word.
+/// Flag of a futex operation: no other process uses the word.
 const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
 
-/// What a line of `/proc/PID/task/TID/syscall` says of its thread.
+/// The content of a line of `/proc/PID/task/TID/syscall`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The thread runs, or it is blocked outside of a system call.
+    /// The thread runs, or is blocked outside of a system call.
     Running,
     /// The thread is blocked in a system call.
     Blocked(Call),
@@ -48,7 +48,7 @@ pub enum On {
     Select {
         /// Address of the set of descriptors to read from.
         set: u64,
-        /// Descriptors below this number count.
+        /// Only descriptors below this number count.
         below: u64,
     },
     /// Descriptors that an `epoll` watches.
@@ -59,12 +59,12 @@ pub enum On {
     Futex {
         /// Only threads of this process can wake the thread.
         private: bool,
-        /// The value that the word had: of `pthread_join` the number of the thread that is to end.
+        /// The value of the word. For `pthread_join`: the number of the thread to join.
         value: u32,
     },
     /// Requests of an `io_uring`, which the call does not name.
     Uring,
-    /// Something that is never a completion channel.
+    /// An object that is never a completion channel.
     Else,
 }
 
@@ -83,7 +83,7 @@ pub enum Limit {
 
 impl Limit {
     fn milliseconds(argument: u64) -> Limit {
-        // The kernel takes an `int`; a negative one means no limit.
+        // The kernel takes an `int`; a negative value means no limit.
         u32::try_from((argument as u32).cast_signed())
             .map_or(Limit::Endless, |ms| Limit::For(Duration::from_millis(ms.into())))
     }
@@ -94,7 +94,7 @@ impl Limit {
         if address == 0 { Limit::Endless } else { Limit::Timeval(address) }
     }
 
-    /// The limit that 16 bytes of memory hold. `None` for a value that the kernel refuses.
+    /// The limit in 16 bytes of memory. `None` for a value that the kernel refuses.
     #[must_use]
     pub fn of_memory(self, bytes: [u8; 16]) -> Option<Duration> {
         let word = |at: usize| i64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -104,12 +104,12 @@ impl Limit {
     }
 }
 
-/// Reads a line of `/proc/PID/task/TID/syscall`. `None` for a text of another form.
+/// Reads a line of `/proc/PID/task/TID/syscall`. `None` for a text in another format.
 #[must_use]
 pub fn parse(line: &str) -> Option<Line> {
     let mut words = line.split_whitespace();
     let first = words.next()?;
-    // "-1" stands for a thread that is blocked, and not in a system call: in a page fault.
+    // "-1" stands for a thread that is blocked outside of a system call, in a page fault.
     if first == "running" || first == "-1" {
         return Some(Line::Running);
     }
@@ -121,7 +121,7 @@ pub fn parse(line: &str) -> Option<Line> {
 }
 
 impl Call {
-    /// What the call waits for. `None` for a call that works, such as a write to a disk.
+    /// The event for which the call waits. `None` for a call that works, such as a write to a disk.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
         let a = self.arguments;
@@ -157,7 +157,7 @@ impl Call {
         Some(Wait { name, on, limit })
     }
 
-    /// The calls that newer processors do not have.
+    /// Calls that do not exist on newer processors.
     #[cfg(target_arch = "x86_64")]
     fn old_wait(&self, number: c_long) -> Option<(&'static str, On, Limit)> {
         let a = self.arguments;
@@ -175,14 +175,14 @@ impl Call {
     }
 }
 
-/// Does the thread of this line sleep until another thread, a process or a signal wakes it?
+/// Does the thread of this line sleep until another thread, a process or a signal wakes the thread?
 #[must_use]
 pub fn sleeps_for_ever(line: &str) -> bool {
     let Some(Line::Blocked(call)) = parse(line) else { return false };
     call.wait().is_some_and(|wait| wait.on != On::Uring && wait.limit == Limit::Endless)
 }
 
-/// Does an array of `pollfd` ask whether one of these descriptors is readable? Answers the first.
+/// Does an array of `pollfd` ask whether any of these descriptors is readable? Answers the first.
 pub fn polled(array: &[u8], mut is_ours: impl FnMut(i32) -> bool) -> Option<i32> {
     let entry = |bytes: &[u8]| {
         let fd = i32::from_ne_bytes(bytes[..4].try_into().expect("four bytes"));
@@ -194,10 +194,10 @@ pub fn polled(array: &[u8], mut is_ours: impl FnMut(i32) -> bool) -> Option<i32>
     asked.map(|(fd, _)| fd).find(|fd| is_ours(*fd))
 }
 
-/// Does a set of `select` have one of these descriptors? Answers the first.
+/// Does a set of `select` contain any of these descriptors? Answers the first.
 pub fn selected(set: &[u8], below: u64, mut is_ours: impl FnMut(i32) -> bool) -> Option<i32> {
     let most = below.min(set.len() as u64 * 8) as usize;
-    // The set is an array of `long`, whose lowest bit is the lowest descriptor.
+    // The set is an array of `long`. The lowest bit is the lowest descriptor.
     let bit = |n: usize| {
         let byte = if cfg!(target_endian = "little") { n / 8 } else { (n / 8) ^ 7 };
         set[byte] >> (n % 8) & 1 == 1
@@ -205,14 +205,14 @@ pub fn selected(set: &[u8], below: u64, mut is_ours: impl FnMut(i32) -> bool) ->
     (0..most).filter(|n| bit(*n)).map(|n| n as i32).find(|fd| is_ours(*fd))
 }
 
-/// A descriptor that an `epoll` watches, as a line of `/proc/PID/fdinfo/EPFD` shows it.
+/// A descriptor watched by an `epoll`, as shown in a line of `/proc/PID/fdinfo/EPFD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// Its number when it was added.
+    /// Number of the descriptor when it was added.
     pub fd: i32,
-    /// The events that are asked for.
+    /// The requested events.
     pub events: u32,
-    /// The file's inode number, on kernels that name it.
+    /// Inode number of the file, on kernels that show it.
     pub inode: Option<u64>,
 }
 
@@ -236,14 +236,14 @@ impl Watched {
         Some(watched)
     }
 
-    /// Does the `epoll` say when the descriptor is readable? `EPOLLONESHOT` takes this back until
-    /// the program asks again.
+    /// Does the `epoll` report when the descriptor is readable? After an event `EPOLLONESHOT`
+    /// clears this until the program asks again.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.events & (libc::EPOLLIN | libc::EPOLLRDNORM).cast_unsigned() != 0
     }
 
-    /// Does the `epoll` say so at each edge, and again and again?
+    /// Does the `epoll` report each edge, again and again?
     #[must_use]
     pub fn is_at_edge(&self) -> bool {
         let has = |bit: i32| self.events & bit.cast_unsigned() != 0;

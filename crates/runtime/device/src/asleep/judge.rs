@@ -1,25 +1,25 @@
-//! Whether a thread sleeps beside its completions: the decision, from what the threads do.
+//! Decides from the state of the threads whether a wake-up is lost.
 use std::fmt;
 use std::time::Duration;
 
-/// A queue that no thread has touched for so long is looked at.
+/// A queue is looked at after this time without a touch by a thread.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// A shorter wait is a pause between two polls. So long is waited, too, where the kernel does not
-/// show what a thread waits for.
+/// A shorter wait counts as a pause between two polls. The same time is waited where the kernel
+/// does not show what a thread waits for.
 pub const PAUSE: Duration = Duration::from_secs(1);
-/// So long all threads have to be idle. `adverb hunt` gives a program up after half a second.
+/// All threads have to be idle for this time. `adverb hunt` gives a program up after half a second.
 pub const IDLE: Duration = Duration::from_millis(400);
-/// So long is waited where the thread that is to poll could be in the middle of its work.
+/// The wait if the thread that should poll could be in the middle of its work.
 pub const LONG: Duration = Duration::from_secs(10);
-/// Time between two looks is never longer.
+/// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What a thread does.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// The thread runs, or sleeps for a time.
     Works,
-    /// The thread waits without a limit for another thread of this process (`true`), or for
+    /// The thread waits without a limit: for another thread of this process (`true`), or for
     /// something else that is not the channel.
     Rests(bool),
     /// The thread waits for an event of the channel; `pause`: for less than [`PAUSE`].
@@ -31,63 +31,64 @@ pub enum Doing {
     Hidden,
 }
 
-/// A thread, what it does and in which call.
+/// A thread, its activity and its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number, as of `gettid`.
+    /// The thread's number (`gettid`).
     pub id: i32,
-    /// Its name.
+    /// The thread's name.
     pub name: String,
-    /// What it does.
+    /// The thread's activity.
     pub doing: Doing,
-    /// In which call.
+    /// The system call.
     pub call: String,
 }
 
-/// The threads that are expected to poll a queue, by number.
+/// The threads expected to poll a queue, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hands {
     /// The thread that polled last.
     pub poller: Option<i32>,
-    /// The thread that armed last, if this was after the last poll.
+    /// The thread that armed last, if after the last poll.
     pub armer: Option<i32>,
-    /// The thread that took the last event, if this was after the last poll.
+    /// The thread that took the last event, if after the last poll.
     pub taker: Option<i32>,
-    /// The thread that polled last has also taken the last event.
+    /// The thread that polled last also took the last event.
     pub same: bool,
 }
 
-/// What is known of a queue with completions that no event will tell of.
+/// The known facts about a queue with completions for which no event will come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scene {
     /// The threads that are expected to poll.
     pub hands: Hands,
-    /// The program's threads, as far as they are known.
+    /// The program's threads, as far as known.
     pub threads: Vec<Thread>,
     /// The kernel does not list the threads.
     pub hidden: bool,
     /// A task of an asynchronous executor has begun to wait for an event since the last poll.
     pub task: bool,
-    /// No other queue has the channel.
+    /// No other queue uses the channel.
     pub alone: bool,
-    /// Another queue of the channel is armed or has an event: a thread may wait for its sake.
+    /// Another queue of the channel is armed or has an event, so a thread may wait for the other
+    /// queue.
     pub sibling: bool,
     /// The queue was never armed.
     pub never_armed: bool,
-    /// For so long no thread has polled, armed or taken an event.
+    /// Time without a poll, an arm or an event taken.
     pub silent: Duration,
 }
 
-/// Why a wake-up is taken for lost.
+/// Why a wake-up counts as lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// The thread that waits for the channel.
     pub waiter: Option<Thread>,
     /// A task waits for the channel.
     pub task: bool,
-    /// No thread of the process is left that could poll.
+    /// No thread of the process that could poll is left.
     pub idle: bool,
-    /// The evidence is that no thread has polled for so long.
+    /// The evidence is this time without a poll.
     pub silent: Option<Duration>,
 }
 
@@ -112,7 +113,7 @@ impl fmt::Display for Evidence {
 }
 
 impl Scene {
-    /// Why a wake-up is lost, if one is. The table is in ARCHITECTURE.md, *Lost wake-ups*.
+    /// Decides whether a wake-up is lost. ARCHITECTURE.md has the table, *Lost wake-ups*.
     #[must_use]
     pub fn judge(&self) -> Option<Evidence> {
         let after = |time: Duration| (self.silent >= time).then_some(time);
@@ -125,7 +126,7 @@ impl Scene {
             // The program polls this queue without events, and sleeps for the other queue.
             return None;
         }
-        // Threads that have ended poll no more.
+        // Ended threads poll no more.
         let is_hand = |t: &&Thread| [poller, armer, taker].contains(&Some(t.id));
         let hands: Vec<&Thread> = self.threads.iter().filter(is_hand).collect();
         let is_waiter = |t: &Thread| matches!(t.doing, Doing::Waits { .. });
@@ -163,13 +164,13 @@ impl Scene {
         if hands.is_empty() && self.alone {
             return since(PAUSE, waiter);
         }
-        // A thread that has taken the event by itself comes back to the queue.
+        // A thread that has taken the event itself comes back to the queue.
         if has_polled && same { None } else { since(LONG, waiter) }
     }
 }
 
-/// When a queue is looked at again that has been silent for this time: later each time, and at the
-/// times that [`Scene::judge`] waits for.
+/// Time until the next look at a queue that has been silent for this time. The intervals grow, and
+/// include the times for which [`Scene::judge`] waits.
 #[must_use]
 pub fn next_look(silent: Duration) -> Duration {
     let next = (silent * 2).clamp(PATIENCE, silent + LONGEST);

@@ -1,4 +1,4 @@
-//! What the threads of a process do, read from `/proc`.
+//! The activity of the threads of a process, read from `/proc`.
 use super::call::{Call, Limit, Line, On, Wait, Watched, parse, polled, selected};
 use super::judge::{Doing, PAUSE, Thread};
 use adverb_memory::Life;
@@ -10,30 +10,30 @@ use std::io::{ErrorKind, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// An `epoll` may be watched by another one, and so on; the kernel allows a chain of five.
+/// An `epoll` may watch another `epoll`, and so on. The kernel allows a chain of five.
 const DEPTH: usize = 5;
-/// At most so many entries of a `pollfd` array are read, and so many descriptors of a set.
+/// The most entries read from a `pollfd` array, and the most descriptors of a set.
 const MOST: u64 = 1 << 16;
-/// Names of the device's own threads begin so.
+/// Prefix of the names of the device's own threads.
 const OURS: &str = "adverb";
 
 thread_local! {
-    /// The process that the thread is of, and its number: the child of a `fork` inherits both.
+    /// The thread's process and number. The child of a `fork` inherits both.
     static OWN: Cell<(u32, i32)> = const { Cell::new((0, 0)) };
 }
 
-/// How long a thread of this process has run so far, and how long it has waited for a processor.
-/// `None`: it has ended, or the kernel does not tell.
+/// How long a thread of this process has run so far, and how long the thread has waited for a
+/// processor. `None`: the thread has ended, or the kernel does not tell.
 pub fn schedstat(thread: i32) -> Option<[Duration; 2]> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().map(Duration::from_nanos));
     Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
 }
 
-/// The number of the calling thread, as of `gettid`, which costs a system call once.
+/// The number of the calling thread (`gettid`). Costs a system call once.
 pub fn own_id() -> i32 {
     let life = Life::current().number();
-    // A thread that ends may have taken its variables down already.
+    // A thread about to end may have destroyed its thread-local variables already.
     let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == life && *id != 0);
     known.map_or_else(
         || {
@@ -48,15 +48,16 @@ pub fn own_id() -> i32 {
 /// The channel that a thread may wait for.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// The pipe's inode number. A program may have duplicates of the descriptor under any number.
+    /// The pipe's inode number. A program may have duplicates of the descriptor under other
+    /// numbers.
     pub inode: u64,
     /// The channel sends a signal (`O_ASYNC`).
     pub signals: bool,
-    /// Threads that are inside of a get-event call of the channel.
+    /// Threads inside a get-event call of the channel.
     pub getting: Vec<i32>,
 }
 
-/// The threads of this process but the device's own; `None` if the kernel does not list them.
+/// The threads of this process except the device's own; `None` if the kernel does not list them.
 #[must_use]
 pub fn threads() -> Option<Vec<i32>> {
     let leader = getpid().as_raw();
@@ -76,14 +77,15 @@ fn name_of(id: i32) -> String {
     name.trim_end().to_owned()
 }
 
-/// How often a thread has left the processor: while this number stays, the thread is blocked.
+/// How often a thread has left the processor. While this number is unchanged, the thread is
+/// blocked.
 #[must_use]
 pub fn switches(id: i32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{id}/status")).ok()?;
     switches_in(&status)
 }
 
-/// The same, from the text of `/proc/PID/task/TID/status`.
+/// As `switches`, from the text of `/proc/PID/task/TID/status`.
 #[must_use]
 pub fn switches_in(status: &str) -> Option<u64> {
     let count = |name: &str| {
@@ -93,8 +95,8 @@ pub fn switches_in(status: &str) -> Option<u64> {
     Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
 }
 
-/// What a thread of this process does. `None` if the thread has ended. `others`: the threads that
-/// live.
+/// The activity of a thread of this process. `None` if the thread has ended. `others`: the living
+/// threads.
 #[must_use]
 pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
     let getting = channel.getting.contains(&id);
@@ -104,27 +106,27 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
             Some(Line::Blocked(call)) => blocked(call, channel, others),
             None => (Doing::Hidden, String::new()),
         },
-        // ESRCH: the thread ends just now.
+        // ESRCH: the thread is just ending.
         Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => return None,
         Err(e) if e.kind() == ErrorKind::NotFound && is_gone(id) => return None,
         Err(_) => (Doing::Hidden, String::new()),
     };
     let (doing, call) = match doing {
         Doing::Waits { .. } if getting => (doing, "ibv_get_cq_event".to_owned()),
-        // Packets wake the thread, and it sleeps again.
+        // Packets wake the thread, and the thread sleeps again.
         _ if getting => (Doing::Waits { pause: true }, "ibv_get_cq_event".to_owned()),
         _ => (doing, call),
     };
     Some(Thread { id, name: name_of(id), doing, call })
 }
 
-/// The kernel lists threads, and not this one.
+/// The kernel lists threads, and not this thread.
 fn is_gone(id: i32) -> bool {
     let exists = |path: String| std::fs::exists(path).unwrap_or(false);
     exists(format!("/proc/self/task/{}/syscall", getpid())) && !exists(format!("/proc/self/task/{id}"))
 }
 
-/// What a thread does that is blocked in a system call, and the call in words.
+/// The activity of a thread that is blocked in a system call, and the call in words.
 fn blocked(call: Call, channel: &Channel, others: &[i32]) -> (Doing, String) {
     let Some(wait) = call.wait() else { return (Doing::Works, String::new()) };
     match wait.on {
@@ -134,13 +136,13 @@ fn blocked(call: Call, channel: &Channel, others: &[i32]) -> (Doing, String) {
     }
     match waits_for(wait.on, channel) {
         Ok(Some(fd)) => waits(wait, format!("{}({fd})", wait.name)),
-        // Its memory is gone, so the thread has left the call.
+        // The call's memory is gone, so the thread has left the call.
         Err(Errno::EFAULT) => (Doing::Works, String::new()),
         Err(_) => (Doing::Hidden, wait.name.to_owned()),
         Ok(None) if wait.limit != Limit::Endless => (Doing::Works, wait.name.to_owned()),
         Ok(None) => {
             let own = match wait.on {
-                // `pthread_join` waits for a word with the number of the other thread.
+                // `pthread_join` waits for a word that contains the number of the other thread.
                 On::Futex { private, value } => private || others.contains(&value.cast_signed()),
                 _ => false,
             };
@@ -157,14 +159,14 @@ fn waits(wait: Wait, call: String) -> (Doing, String) {
         Limit::Timespec(address) | Limit::Timeval(address) => {
             let mut bytes = [0; 16];
             let read = memory(address, &mut bytes).ok();
-            // A limit that cannot be read is taken for a short one.
+            // An unreadable limit counts as a short limit.
             Some(read.and_then(|()| wait.limit.of_memory(bytes)).unwrap_or_default())
         }
     };
     (Doing::Waits { pause: limit.is_some_and(|time| time < PAUSE) }, call)
 }
 
-/// The descriptor of the channel that the call waits for, or the `epoll` that watches it.
+/// The descriptor of the channel, or of an `epoll` that watches the channel, in this call.
 fn waits_for(on: On, channel: &Channel) -> nix::Result<Option<i32>> {
     let is_channel = |fd: i32| is_pipe(fd, channel.inode);
     Ok(match on {
@@ -194,12 +196,12 @@ fn is_pipe(fd: i32, inode: u64) -> bool {
     link_of(fd).is_some_and(|link| link == format!("pipe:[{inode}]"))
 }
 
-/// Does an `epoll`, or one that it watches, say when the pipe is readable?
+/// Does an `epoll`, or an `epoll` watched by it, report when the pipe is readable?
 fn watches(epoll: i32, inode: u64, depth: usize) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")) else { return false };
     let all: Vec<Watched> = text.lines().filter_map(Watched::parse).filter(Watched::reads).collect();
-    // An inode number of another file system can be the same: the link decides, unless the program
-    // has closed that descriptor and has kept a duplicate.
+    // Another file system may use the same inode number, so the link decides. If the program has
+    // closed this descriptor and kept a duplicate, the inode number decides.
     let is_it = |w: &Watched| match w.inode {
         Some(found) => found == inode && link_of(w.fd).is_none_or(|link| !link.starts_with('/')),
         None => is_pipe(w.fd, inode),
@@ -210,7 +212,7 @@ fn watches(epoll: i32, inode: u64, depth: usize) -> bool {
     if depth <= 1 {
         return false;
     }
-    // All descriptors of this kind have one inode.
+    // All descriptors of this kind share an inode.
     let own = std::fs::metadata(format!("/proc/self/fd/{epoll}")).ok().map(|found| found.ino());
     let is_epoll = |w: &&Watched| {
         let likely = own.is_none() || w.inode.is_none() || w.inode == own;
@@ -219,7 +221,7 @@ fn watches(epoll: i32, inode: u64, depth: usize) -> bool {
     all.iter().filter(is_epoll).any(|w| watches(w.fd, inode, depth - 1))
 }
 
-/// Copies memory of this process by the kernel, as it may go at any moment.
+/// Copies memory of this process by the kernel, because the memory may go at any moment.
 fn memory(address: u64, into: &mut [u8]) -> nix::Result<()> {
     if into.is_empty() {
         return Ok(());

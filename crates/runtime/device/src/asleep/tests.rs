@@ -108,7 +108,7 @@ const WAITS: Doing = Doing::Waits { pause: false };
 const PAUSES: Doing = Doing::Waits { pause: true };
 const HIDDEN: Doing = Doing::Hidden;
 
-/// Threads 1, 2, … do this; thread 1 polled last.
+/// Threads 1, 2, … with these activities; thread 1 polled last.
 fn scene(doing: &[Doing]) -> Scene {
     let thread = |(i, doing): (usize, &Doing)| Thread {
         id: i as i32 + 1,
@@ -128,7 +128,7 @@ fn scene(doing: &[Doing]) -> Scene {
     }
 }
 
-/// After which silence the scene is reported, and the report.
+/// The silence after which the scene is reported, and the report.
 fn reported(scene: &Scene) -> Option<(Duration, Evidence)> {
     [PATIENCE, IDLE, PAUSE, LONG, LONG * 100].into_iter().find_map(|silent| {
         let evidence = Scene { silent, ..scene.clone() }.judge()?;
@@ -140,7 +140,7 @@ fn after(scene: &Scene) -> Option<Duration> {
     reported(scene).map(|(silent, _)| silent)
 }
 
-/// EXT-4: the thread that polls decides. Its work is respected however long it takes.
+/// EXT-4: the thread that polls decides. Its work is respected for any length of time.
 #[test]
 fn ext_4_the_thread_that_polls_decides() {
     assert_eq!(after(&scene(&[WORKS])), None);
@@ -167,7 +167,7 @@ fn ext_4_a_thread_about_to_poll_counts() {
     assert_eq!(after(&gone), Some(PATIENCE), "a thread that has ended polls no more");
 }
 
-/// One thread waits for events and wakes another one, which polls.
+/// A thread waits for events and wakes another thread, which polls.
 #[test]
 fn ext_4_work_that_is_handed_over() {
     let handed = |doing: &[Doing]| {
@@ -184,13 +184,13 @@ fn ext_4_work_that_is_handed_over() {
     assert_eq!(after(&busy), Some(LONG), "the third thread could be what the worker waits for");
     let text = reported(&busy).unwrap().1.to_string();
     assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and nobody has polled for 10 s"#);
-    // The thread that polls took the event by itself: it comes back.
+    // The polling thread took the event itself, so the thread comes back.
     let mut own = scene(&[IN_FUTEX, WAITS, WORKS]);
     own.hands.same = true;
     assert_eq!(after(&own), None);
 }
 
-/// What cannot be seen is waited for longer.
+/// A hidden activity gets a longer wait.
 #[test]
 fn ext_4_a_hidden_thread_gets_a_second() {
     assert_eq!(after(&scene(&[HIDDEN])), Some(PAUSE));
@@ -205,7 +205,7 @@ fn ext_4_a_hidden_thread_gets_a_second() {
     assert_eq!(evidence.to_string(), "a task waits for the event, and nobody has polled for 10 s");
 }
 
-/// A queue that no thread has touched has no owner but the threads that wait.
+/// A queue that no thread has touched belongs only to the waiting threads.
 #[test]
 fn ext_4_an_untouched_queue() {
     let untouched = |doing: &[Doing]| Scene { hands: Hands::default(), never_armed: true, ..scene(doing) };
@@ -217,7 +217,7 @@ fn ext_4_an_untouched_queue() {
     assert_eq!(after(&shared), Some(LONG));
     let sibling = Scene { alone: false, sibling: true, ..untouched(&[WAITS]) };
     assert_eq!(after(&sibling), Some(LONG));
-    // Never armed, but polled: the program needs no event for this one.
+    // Never armed, but polled: the program needs no event for this queue.
     let polled = Scene { hands: Hands { poller: Some(1), ..Hands::default() }, ..sibling };
     assert_eq!(after(&polled), None);
     let mut armed = scene(&[WORKS, WAITS]);
@@ -225,7 +225,7 @@ fn ext_4_an_untouched_queue() {
     assert_eq!(after(&armed), Some(LONG), "armed too late, never polled");
 }
 
-/// The looks become rare, and come at the times that the judgement waits for.
+/// The looks become rare, and include the times for which the judgement waits.
 #[test]
 fn looks_become_rare() {
     let (mut silent, mut times) = (Duration::ZERO, Vec::new());

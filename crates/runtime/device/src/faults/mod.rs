@@ -1,9 +1,9 @@
-//! Faults on demand: what a program does when packets are lost, receives are late, queue pairs
-//! fail, memory runs out.
+//! Injected faults: lost packets, late receives, failing queue pairs, missing memory. They show how
+//! a program reacts.
 //!
-//! They are asked for with [`set`], or with the environment variable `ADVERB_FAULT`, before the
-//! process first opens a device. [`Spec`] says how they are written. What was injected is counted
-//! (the line of counters at level `info` when the process ends) and says "injected" in the log.
+//! Faults are requested with [`set`], or with the environment variable `ADVERB_FAULT`, before the
+//! process first opens a device. [`Spec`] describes the text form. Injected faults are counted (the
+//! line of counters at level `info` when the process ends), and the log marks each with "injected".
 use crate::async_event::AsyncEvent;
 use crate::error::Error;
 use crate::started::is_started;
@@ -25,14 +25,14 @@ pub use spec::{Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refu
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_FAULT";
 
-/// What [`set`] was given. No lock: the child of a fork must not meet one that is held.
+/// The argument of [`set`]. No lock, because the child of a fork must not meet a locked lock.
 static CHOSEN: OnceLock<Spec> = OnceLock::new();
 
-/// Asks for faults, whatever `ADVERB_FAULT` says; for none with `Spec::default()`. They begin with
-/// the first device that the process opens.
+/// Requests faults, whatever `ADVERB_FAULT` says. `Spec::default()` requests none. The faults begin
+/// with the first device that the process opens.
 ///
 /// # Errors
-/// EBUSY if a device was opened already, or faults were chosen.
+/// EBUSY if a device was opened already, or faults were already chosen.
 pub fn set(spec: Spec) -> Result<(), Error> {
     if is_started() || CHOSEN.set(spec).is_err() {
         return Err(Error::new(Errno::EBUSY, "faults are chosen once, before the first device is opened"));
@@ -40,7 +40,7 @@ pub fn set(spec: Spec) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was asked for; nothing if nothing was.
+/// The requested faults; an empty `Spec` without a request.
 pub(crate) fn asked() -> Result<Spec, Error> {
     if let Some(spec) = CHOSEN.get() {
         return Ok(spec.clone());
@@ -53,22 +53,22 @@ pub(crate) fn asked() -> Result<Spec, Error> {
     })
 }
 
-/// The faults of a process that are no faults of packets.
+/// The injected faults of a process, except faults of packets.
 #[derive(Debug)]
 pub(crate) struct Injector {
     spec: Spec,
-    /// Queue pairs created.
+    /// Number of queue pairs created.
     qps: AtomicU32,
-    /// Calls so far, in the order of [`Call::ALL`].
+    /// Number of calls so far, in the order of [`Call::ALL`].
     calls: [AtomicU64; Call::ALL.len()],
-    /// Messages of the connection manager sent so far, in the order of [`MadKind::ALL`].
+    /// Number of connection manager messages sent so far, in the order of [`MadKind::ALL`].
     mads: [AtomicU64; MadKind::ALL.len()],
-    /// Requests for a connection so far.
+    /// Number of connection requests so far.
     requests: AtomicU64,
     pub(crate) counters: Injected,
 }
 
-/// How often.
+/// How often each fault was injected.
 #[derive(Debug, Default)]
 pub(crate) struct Injected {
     /// Packets answered as if no receive were posted.
@@ -79,14 +79,14 @@ pub(crate) struct Injected {
     pub(crate) fail: AtomicU64,
     /// Asynchronous events raised.
     pub(crate) event: AtomicU64,
-    /// Messages of the connection manager that were not sent.
+    /// Connection manager messages not sent.
     pub(crate) cm_drop: AtomicU64,
-    /// Requests for a connection that were refused.
+    /// Connection requests refused.
     pub(crate) cm_reject: AtomicU64,
 }
 
 impl Injector {
-    /// `None` when there is nothing to do.
+    /// `None` without requested faults.
     pub(crate) fn new(spec: Spec) -> Option<Self> {
         if spec.is_none() {
             return None;
@@ -102,7 +102,7 @@ impl Injector {
         })
     }
 
-    /// Counts a call; the error if it is one that fails.
+    /// Counts a call; answers the error if the call has to fail.
     pub(crate) fn call(&self, call: Call) -> Result<(), Error> {
         let at = self.calls[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
         let Some(FailCall { errno, .. }) = self.spec.fail.iter().find(|f| f.call == call && f.at == at)
@@ -114,7 +114,7 @@ impl Injector {
         Err(Error::injected(*errno))
     }
 
-    /// A queue pair was created: its number in the order of creation, and what is to befall it.
+    /// A queue pair was created. Answers its number in the order of creation, and its faults.
     pub(crate) fn new_qp(&self) -> QpFaults {
         let nth = self.qps.fetch_add(1, Ordering::Relaxed) + 1;
         let kills = self.spec.kill_qp.iter().filter(|kill| kill.nth == nth);
@@ -123,7 +123,7 @@ impl Injector {
         QpFaults { nth, messages: 0, kill, events, rnr: self.spec.rnr.map(|_| None) }
     }
 
-    /// The asynchronous events that are due, now that so many messages were carried.
+    /// The asynchronous events that are due after the messages carried so far.
     pub(crate) fn events(&self, qp: &mut QpFaults) -> Vec<AsyncEvent> {
         let messages = qp.messages;
         let due: Vec<_> =
@@ -135,7 +135,7 @@ impl Injector {
         due
     }
 
-    /// Counts a message of the connection manager that is to leave. `true` if it is lost.
+    /// Counts a departing message of the connection manager. `true`: the message is lost.
     pub(crate) fn loses_mad(&self, mad: &[u8]) -> bool {
         let Some(kind) = MadKind::of(mad) else { return false };
         let at = self.mads[kind.index()].fetch_add(1, Ordering::Relaxed) + 1;
@@ -147,7 +147,7 @@ impl Injector {
         lost
     }
 
-    /// Counts a request for a connection; why it is refused, if it is to be.
+    /// Counts a connection request; answers the reason if the request has to be refused.
     pub(crate) fn refuses(&self) -> Option<RejectReason> {
         let at = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let reason = self.spec.refuse.iter().find(|refuse| refuse.at == at)?.reason;
@@ -156,7 +156,7 @@ impl Injector {
         Some(reason)
     }
 
-    /// Do receives look absent to a message of this queue pair that needs one?
+    /// Do receives look absent to a message of this queue pair that needs a receive?
     pub(crate) fn hides_receives(&self, qp: &mut QpFaults, now: Time) -> bool {
         let Some((since, time)) = qp.rnr.as_mut().zip(self.spec.rnr) else { return false };
         let hides = now.since(*since.get_or_insert(now)) < time;
@@ -168,8 +168,8 @@ impl Injector {
         hides
     }
 
-    /// Counts messages that a queue pair is about to carry; the cause of its end if it has carried
-    /// its last, and the status of its oldest request if one is asked for.
+    /// Counts messages that a queue pair is about to carry. After the last message answers the
+    /// cause of the failure, and the status of the oldest request if a status is given.
     pub(crate) fn carry(
         &self,
         qp: &mut QpFaults,
@@ -191,17 +191,18 @@ impl Injector {
     }
 }
 
-/// What is to befall a queue pair.
+/// The injected faults of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpFaults {
-    /// The how manieth of its process, from 1.
+    /// Number in the process's order of creation, from 1.
     pub(crate) nth: u32,
     /// Messages carried.
     messages: u64,
-    /// It ends after so many.
+    /// The queue pair ends after this many messages.
     kill: Option<KillQp>,
-    /// Asynchronous events that are still to come.
+    /// Asynchronous events still to come.
     events: Vec<RaiseEvent>,
-    /// Receives look absent for a while: since when, once a message has needed one.
+    /// Receives look absent for a while; the value is the start of this time, once a message has
+    /// needed a receive.
     rnr: Option<Option<Time>>,
 }

@@ -1,4 +1,4 @@
-//! Reads what faults are asked for; strict, and with an answer that helps.
+//! Parses requested faults: strictly, and with a helpful error.
 use super::spec::{
     Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec, UNITS,
 };
@@ -15,7 +15,7 @@ const MAX_24: u64 = 0x00ff_ffff;
 
 const KNOWN: &str = "drop, dup, reorder, corrupt, delay, delay-qp, ecn, first, drop-psn, rnr, kill-qp, fail, event, cm-drop, cm-reject and seed are known";
 
-/// Why a text asks for no faults that there are.
+/// Why a text is no valid specification of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     item: String,
@@ -90,8 +90,8 @@ fn rate(name: &str, value: &str) -> Result<Rate> {
     parts.and_then(Rate::per_billion).ok_or_else(rule)
 }
 
-/// A decimal number times ten to the power of `digits`, of which it may have so many after the
-/// point.
+/// A decimal number times ten to the power of `digits`. The text may have up to `digits` digits
+/// after the point.
 fn fixed_point(text: &str, digits: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -225,7 +225,7 @@ fn refuse(value: &str) -> Result<Refuse> {
     Ok(Refuse { at: number("the request", at, 1, u64::MAX)?, reason })
 }
 
-/// What a name stands for.
+/// The value of a name.
 fn known<T: Copy>(what: &str, name: &str, all: &[(T, &str)]) -> Result<T> {
     all.iter().find(|(_, known)| *known == name).map(|(value, _)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();

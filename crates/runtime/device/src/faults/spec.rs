@@ -1,4 +1,4 @@
-//! What faults are asked for, and how that is written.
+//! The requested faults, and their text form.
 use crate::async_event::AsyncEvent;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::WcStatus;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(super) const UNITS: [(u64, &str); 4] =
     [(1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s")];
 
-/// A call of the interface that can be made to fail, by its name in verbs without `ibv_`.
+/// A call that can be made to fail. Its name is the verb without `ibv_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Call {
@@ -35,7 +35,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Call; 17] = [
         Call::OpenDevice,
         Call::AllocPd,
@@ -56,7 +56,7 @@ impl Call {
         Call::ReqNotifyCq,
     ];
 
-    /// As it is written.
+    /// The name in a specification.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,18 +81,18 @@ impl Call {
     }
 }
 
-/// Fails one call. A request that is posted counts as a call, however many are posted at once.
+/// Fails a single call. Each posted request counts as a call, also in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailCall {
-    /// Which.
+    /// The call.
     pub call: Call,
-    /// The how manieth of the process, from 1.
+    /// Number of the call in the process, from 1.
     pub at: u64,
-    /// With this error; `poll_cq` has no error of its own, and fails as an overflowed queue does.
+    /// The error. `poll_cq` has no error of its own, and fails as with an overflowed queue.
     pub errno: Errno,
 }
 
-/// Errors that a call can be made to fail with, and their names.
+/// Errors for failing calls, and their names.
 pub const ERRNOS: [(Errno, &str); 12] = [
     (Errno::ENOMEM, "ENOMEM"),
     (Errno::EINVAL, "EINVAL"),
@@ -108,7 +108,7 @@ pub const ERRNOS: [(Errno, &str); 12] = [
     (Errno::EINTR, "EINTR"),
 ];
 
-/// Statuses that the request under way can be made to complete with, and their names.
+/// Statuses for the request under way, and their names.
 pub const STATUSES: [(WcStatus, &str); 13] = [
     (WcStatus::LocLenErr, "loc_len_err"),
     (WcStatus::LocQpOpErr, "loc_qp_op_err"),
@@ -125,8 +125,8 @@ pub const STATUSES: [(WcStatus, &str); 13] = [
     (WcStatus::GeneralErr, "general_err"),
 ];
 
-/// Asynchronous events that can be raised, and their names: about the queue pair, then about its
-/// port and its device.
+/// Asynchronous events that can be raised, and their names: first about the queue pair, then about
+/// its port and device.
 pub const EVENTS: [(AsyncEvent, &str); 16] = [
     (AsyncEvent::QpFatal, "qp_fatal"),
     (AsyncEvent::QpReqErr, "qp_req_err"),
@@ -146,85 +146,86 @@ pub const EVENTS: [(AsyncEvent, &str); 16] = [
     (AsyncEvent::GidChange, "gid_change"),
 ];
 
-/// Raises an asynchronous event. The event alone: nothing happens to the queue pair or the port.
+/// Raises an asynchronous event. Nothing else happens to the queue pair or the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaiseEvent {
-    /// Which.
+    /// The event.
     pub event: AsyncEvent,
-    /// About the how manieth queue pair that the process created, from 1, or its port.
+    /// Number of the queue pair in the process's order of creation, from 1. The event is about this
+    /// queue pair or its port.
     pub nth: u32,
-    /// When it has carried so many messages, at least one.
+    /// Raised when the queue pair has carried this many messages, at least one.
     pub after: u64,
 }
 
-/// Loses a message of the connection manager that the process sends.
+/// Loses a message of the connection manager sent by the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropMad {
-    /// Of this kind,
+    /// The kind of message.
     pub kind: MadKind,
-    /// the how manieth, from 1.
+    /// Number of the message among its kind, from 1.
     pub at: u64,
 }
 
 /// Refuses a request for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refuse {
-    /// The how manieth that reaches the process, from 1.
+    /// Number of the request among those that reach the process, from 1.
     pub at: u64,
-    /// Why.
+    /// The reason.
     pub reason: RejectReason,
 }
 
-/// Moves a queue pair to the error state, as a failure of the device would.
+/// Moves a queue pair to the error state, like a failure of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KillQp {
-    /// The how manieth that the process created, from 1.
+    /// Number of the queue pair in the process's order of creation, from 1.
     pub nth: u32,
-    /// Messages that it carries before: requests handed over, and requests of its peer that began
-    /// to arrive.
+    /// Messages carried before: requests handed over, and requests of the peer that began to
+    /// arrive.
     pub after: u64,
-    /// The oldest send request under way completes with this; without one it is flushed as all
-    /// others are.
+    /// Status of the oldest send request under way. Without a status this request is flushed like
+    /// all others.
     pub status: Option<WcStatus>,
 }
 
 /// Faults on demand.
 ///
-/// Written as `ADVERB_FAULT` and `adverb run --fault` take it, a list with commas:
+/// Written in the form of `ADVERB_FAULT` and `adverb run --fault`, as a list with commas:
 ///
 /// | item | what it does |
 /// |---|---|
-/// | `drop=1%` | drops packets that arrive, that share of them |
-/// | `dup=1%` | delivers packets twice |
-/// | `reorder=5%` | holds packets until one to three later ones of the queue pair have passed, or 2 ms |
-/// | `corrupt=0.1%` | flips a bit before the ICRC check, which drops the packet; of UDP packets alone |
-/// | `delay=2ms±1ms` | holds every packet for 1 to 3 ms, keeping their order; `delay=2ms` for 2 ms; `+-` is `±` |
-/// | `rnr=50ms` | receives of a reliable queue pair look absent for that long from the first message that needs one |
-/// | `kill-qp=2@after=100` | moves the second queue pair created to the error state after 100 messages |
-/// | `kill-qp=2@after=100@status=retry_exc_err` | the same, and the oldest send request under way completes with that status |
+/// | `drop=1%` | drops this share of the arriving packets |
+/// | `dup=1%` | delivers this share of the packets twice |
+/// | `reorder=5%` | holds this share of the packets until one to three later packets of the same queue pair have passed, or for 2 ms |
+/// | `corrupt=0.1%` | flips a bit in this share of the packets before the ICRC check, which then drops the packet; UDP packets only |
+/// | `delay=2ms±1ms` | holds every packet for 1 to 3 ms and keeps the order; `delay=2ms` holds for 2 ms; `+-` also stands for `±` |
+/// | `rnr=50ms` | makes receives of a reliable queue pair look absent for 50 ms, from the first message that needs a receive |
+/// | `kill-qp=2@after=100` | moves the second queue pair that was created to the error state after 100 messages |
+/// | `kill-qp=2@after=100@status=retry_exc_err` | does the same, and completes the oldest send request under way with this status |
 /// | `fail=create_cq@3` | fails the third call of a verb with ENOMEM |
-/// | `fail=post_send@7=EIO` | fails it with another error; a request that is posted counts as a call |
-/// | `delay-qp=2@5ms` | holds every packet that reaches the second queue pair: what it acknowledges completes as late |
-/// | `ecn=5%` | marks packets as a switch with a long queue does, those that may be marked; UDP packets alone |
+/// | `fail=post_send@7=EIO` | fails the seventh call of a verb with another error; each posted request counts as a call |
+/// | `delay-qp=2@5ms` | holds every packet that reaches the second queue pair, so acknowledged requests complete equally late |
+/// | `ecn=5%` | marks this share of the packets that allow a mark, like a switch with a long queue; UDP packets only |
 /// | `event=port_err@1@after=20` | raises an asynchronous event when the first queue pair has carried 20 messages |
 /// | `cm-drop=rep@1` | loses the first REP that the process sends; every message of the connection manager can be lost |
-/// | `cm-reject=1@reason=3` | refuses the first request for a connection with a reason, 28 (the program's own) if none is given |
-/// | `first=200` | all of these end with the 200th request and the 200th response that reach a queue pair |
-/// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair created; `@0x12345` names one by its number, none means each |
-/// | `seed=7` | other draws of the same shares |
+/// | `cm-reject=1@reason=3` | refuses the first request for a connection with this reason; without a reason, with 28 (the program's own) |
+/// | `first=200` | ends the faults of packets, except `drop-psn`, for each queue pair after the first 200 requests and the first 200 responses that reach it |
+/// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair; `@0x12345` selects a queue pair by number; without `@`, the rule holds for each queue pair |
+/// | `seed=7` | starts the random draws from another seed; the shares stay the same |
 ///
-/// Packets of every path obey: UDP, connections between processes, rings. A one-sided request that
-/// its initiator performs in shared memory obeys the rules of the initiator's process, as the
-/// answer that would arrive there: it waits (`delay`, `delay-qp`), or goes as packets whose answer
-/// is lost (`drop`, `drop-psn`). Doubled and out of order it would be the same.
+/// Packets of every path obey: UDP, connections between processes, rings. A one-sided request
+/// performed in shared memory obeys the rules of the initiator's process for the answer that would
+/// arrive there. Such a request waits (`delay`, `delay-qp`), or goes as packets with a lost answer
+/// (`drop`, `drop-psn`). Duplication and reordering would have no effect.
 ///
-/// Shares have up to seven digits after the point; times are in ns, us, ms or s. What names a
-/// packet, a queue pair, a call, an event or a message may stand more than once.
+/// Shares have up to seven digits after the point. Times are in ns, us, ms or s. Items for a
+/// packet, a queue pair, a call, an event or a message may occur more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Faults of packets.
     pub packets: PacketFaults,
-    /// For how long receives look absent.
+    /// How long receives look absent.
     pub rnr: Option<Duration>,
     /// Queue pairs that fail.
     pub kill_qp: Vec<KillQp>,
@@ -239,7 +240,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Whether nothing is asked for.
+    /// Is no fault requested?
     #[must_use]
     pub fn is_none(&self) -> bool {
         let none = Spec { packets: self.packets.clone(), ..Spec::default() };

@@ -231,7 +231,7 @@ fn receives_hide_from_the_first_message_on() {
     assert_eq!(hides, [true, true, false, false], "it comes back after its end");
 }
 
-/// FLT-1: each event once, when its queue pair has carried so many messages.
+/// FLT-1: each event comes once, when its queue pair has carried this many messages.
 #[test]
 fn events_come_after_their_messages_once() {
     let injector = Injector::new(spec("event=port_err@2@after=3,event=comm_est@2@after=0")).unwrap();
@@ -247,7 +247,7 @@ fn events_come_after_their_messages_once() {
     assert_eq!(injector.counters.event.load(Ordering::Relaxed), 2);
 }
 
-/// FLT-2: the message of that kind and number is lost, and the request of that number refused.
+/// FLT-2: the message with this kind and number is lost, and the request with this number refused.
 #[test]
 fn messages_are_lost_and_requests_refused_by_number() {
     let injector = Injector::new(spec("cm-drop=rep@2,cm-reject=2@reason=3,cm-reject=3")).unwrap();

@@ -1,4 +1,4 @@
-//! Pages that a NIC keeps in memory, and the kernel's limit on them (`ulimit -l`).
+//! Pages that a NIC locks in memory, and the kernel's limit for locked pages (`ulimit -l`).
 use crate::error::Error;
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -9,20 +9,20 @@ const PAGE: u64 = 4096;
 /// The number of CAP_IPC_LOCK.
 const IPC_LOCK: u32 = 14;
 
-/// Pages of this process that are registered.
+/// Number of registered pages of this process.
 static PAGES: AtomicU64 = AtomicU64::new(0);
 
-/// Registered pages, counted as long as this lives.
+/// Registered pages, counted until the drop.
 #[derive(Debug)]
 pub struct Locked {
     pages: u64,
 }
 
 impl Locked {
-    /// Counts pages, as the kernel does when memory is registered with a NIC.
+    /// Counts pages, like the kernel at a registration of memory with a NIC.
     ///
     /// # Errors
-    /// ENOMEM when they are more than `RLIMIT_MEMLOCK` and the process has no CAP_IPC_LOCK.
+    /// ENOMEM if the pages exceed `RLIMIT_MEMLOCK` and the process has no CAP_IPC_LOCK.
     pub fn pages(pages: u64) -> Result<Locked, Error> {
         let limit = match getrlimit(Resource::RLIMIT_MEMLOCK) {
             Ok((soft, _)) if soft != RLIM_INFINITY && !may_lock() => soft / PAGE,
@@ -51,13 +51,13 @@ impl Drop for Locked {
     }
 }
 
-/// Pages that a range touches.
+/// Number of pages that a range touches.
 pub(crate) fn pages_of(addr: u64, len: u64) -> u64 {
     let last = addr.saturating_add(len).div_ceil(PAGE);
     last.saturating_sub(addr / PAGE)
 }
 
-/// Has the process CAP_IPC_LOCK?
+/// Does the process have CAP_IPC_LOCK?
 fn may_lock() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     *MAY.get_or_init(|| {

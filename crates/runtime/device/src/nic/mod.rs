@@ -1,9 +1,8 @@
-//! Devices that this one can stand for, so that what passes here passes there: their limits, what
-//! they do not have, the changes of state that they refuse, and the kernel's limit on pages that
-//! they keep in memory.
+//! NICs that this device can stand for, so that programs that work here also work there. A NIC has
+//! limits, missing features, refused changes of state, and the kernel's limit on locked pages.
 //!
-//! Asked for with the environment variable [`VARIABLE`], before the process first opens a device.
-//! Without it a context has no [`Nic`], and that is all there is to pay.
+//! Requested with the environment variable [`VARIABLE`], before the process first opens a device.
+//! Without the variable a context has no [`Nic`], and the cost is the check of this field.
 use crate::error::Error;
 use adverb_engine::{Cause, Limits, Payload, PostError, QpState, QpType, SendOp, SendWr};
 use std::sync::OnceLock;
@@ -22,7 +21,7 @@ pub use table::ALL;
 pub const VARIABLE: &str = "ADVERB_AS_NIC";
 
 bitflags::bitflags! {
-    /// What a device has beside queue pairs, sends and receives.
+    /// Features of a device beside queue pairs, sends and receives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Has: u32 {
         /// RDMA read and write.
@@ -51,7 +50,7 @@ bitflags::bitflags! {
         const FLUSH = 1 << 11;
         /// A queue pair in RESET may be reset again.
         const RESET_TWICE = 1 << 12;
-        /// Requests that invalidate a key of one's own.
+        /// Requests that invalidate a local key.
         const LOCAL_INVALIDATE = 1 << 13;
     }
 }
@@ -77,16 +76,16 @@ impl Has {
     }
 }
 
-/// A device that this one stands for.
+/// A NIC that this device stands for.
 #[derive(Debug)]
 pub struct Nic {
-    /// As it is asked for.
+    /// The name for requesting the NIC.
     pub name: &'static str,
-    /// The part whose numbers these are, and where they are from.
+    /// The part with these numbers, and the source of the numbers.
     pub of: &'static str,
     /// Kinds of queue pairs.
     pub qp_types: &'static [QpType],
-    /// What it has.
+    /// Features.
     pub has: Has,
     /// Requests of a send or receive queue.
     pub max_qp_wr: u32,
@@ -96,20 +95,20 @@ pub struct Nic {
     pub max_sge_rd: u32,
     /// Bytes of inline data.
     pub max_inline: u32,
-    /// What its requests have room for beside what was asked for.
+    /// Room of its requests beyond the requested sizes.
     pub room: room::Room,
     /// Entries of a completion queue.
     pub max_cqe: u32,
     /// Reads and atomics at a time.
     pub max_rd_atomic: u8,
-    /// Requests of a shared receive queue; 0 if it has none.
+    /// Requests of a shared receive queue; 0 without such queues.
     pub max_srq_wr: u32,
 }
 
-/// The device that was asked for, if one was.
+/// The requested NIC, if there is a request.
 ///
 /// # Errors
-/// EINVAL for a name that there is not.
+/// EINVAL for an unknown name.
 pub fn asked() -> Result<Option<&'static Nic>, Error> {
     static ASKED: OnceLock<Option<String>> = OnceLock::new();
     let asked = ASKED.get_or_init(|| {
@@ -120,10 +119,10 @@ pub fn asked() -> Result<Option<&'static Nic>, Error> {
 }
 
 impl Nic {
-    /// The device of a name.
+    /// The NIC with this name.
     ///
     /// # Errors
-    /// In words, with the names that there are.
+    /// A message with the known names.
     pub fn by_name(name: &str) -> Result<&'static Nic, String> {
         ALL.iter().find(|nic| nic.name == name).ok_or_else(|| {
             let names: Vec<_> = ALL.iter().map(|nic| nic.name).collect();
@@ -143,7 +142,7 @@ impl Nic {
         }
     }
 
-    /// EOPNOTSUPP if it lacks something.
+    /// EOPNOTSUPP if the NIC lacks a feature.
     ///
     /// # Errors
     /// EOPNOTSUPP.
@@ -161,7 +160,7 @@ impl Nic {
         Err(Error::unsupported(format!("{} has no {kind:?} queue pairs, but {:?}", self.name, self.qp_types)))
     }
 
-    /// A change of state that the standard allows and this device refuses.
+    /// Refuses a change of state that the standard allows and this NIC refuses.
     pub(crate) fn check_change(&self, from: QpState, to: QpState) -> Result<(), Error> {
         if from == QpState::Reset && to == QpState::Reset && !self.has.contains(Has::RESET_TWICE) {
             let what = format!("qp_state is {to:?}");
@@ -170,7 +169,7 @@ impl Nic {
         Ok(())
     }
 
-    /// A request that this device does not take.
+    /// Refuses a request that this NIC does not take.
     pub(crate) fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let needed: &[Has] = match wr.op {
             SendOp::Send | SendOp::FastReg(_) => &[],

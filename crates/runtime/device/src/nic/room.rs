@@ -1,29 +1,29 @@
-//! The room of a work request: how many bytes of inline data and how many scatter/gather entries a
-//! queue pair is granted, beside what it asked for.
+//! The room of a work request: how much inline data and how many scatter/gather entries a queue
+//! pair is granted, beyond its request.
 //!
-//! rxe and libmlx5 lay inline data and entries into the same place, and grant what that place
-//! holds. Programs lean on the grant, so each device grants what its driver grants. Depths of
-//! queues are granted as they are asked for.
+//! rxe and libmlx5 place inline data and entries in the same memory, and grant the capacity of this
+//! memory. Programs rely on the grant, so each device grants the same as its driver. Depths of
+//! queues are granted as requested.
 use super::Nic;
 use adverb_engine::{Limits, QpCap, QpType};
 
 /// Bytes of a scatter/gather entry, in rxe's requests and in libmlx5's.
 const ENTRY: u32 = 16;
 
-/// What a request has room for.
+/// The room of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// What was asked for (`providers/irdma`, `providers/efa`).
+    /// As requested (`providers/irdma`, `providers/efa`).
     AsAsked,
-    /// One place for inline data and entries, as large as the larger of both (`rxe_init_sq`).
+    /// Shared memory for inline data and entries, as large as the larger of both (`rxe_init_sq`).
     Shared,
-    /// All inline data of the device, whatever was asked for (`providers/siw`).
+    /// The device's full inline data for every request (`providers/siw`).
     AllInline,
-    /// A multiple of 64 bytes; headers, entries and inline data lie there (`mlx5_calc_send_wqe`).
+    /// A multiple of 64 bytes for headers, entries and inline data (`mlx5_calc_send_wqe`).
     Blocks,
 }
 
-/// What the requests of a send queue may do: `send_ops_flags`, or everything.
+/// Operations allowed in a send queue: `send_ops_flags`, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operations {
     /// RDMA write and read.
@@ -35,7 +35,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Without `send_ops_flags`: what the kind of queue pair has.
+    /// Without `send_ops_flags`: all operations of this kind of queue pair.
     #[must_use]
     pub fn all(kind: QpType) -> Self {
         let connected = !matches!(kind, QpType::Ud | QpType::RawPacket);
@@ -43,8 +43,8 @@ impl Operations {
     }
 }
 
-/// The sizes that a queue pair gets. They are at least those asked for. Beyond them they stay
-/// within the device's limits, so that only a size that was asked for can be refused.
+/// The granted sizes of a queue pair. They are at least the requested sizes. Beyond the request
+/// they stay within the device's limits, so that only a requested size can be refused.
 #[must_use]
 pub fn grant(
     nic: Option<&Nic>,
@@ -77,13 +77,13 @@ pub fn grant(
     cap
 }
 
-/// The entries that a shared receive queue gets, by the same rules (`mlx5_alloc_srq_buf`).
+/// The granted entries of a shared receive queue, by the same rules (`mlx5_alloc_srq_buf`).
 #[must_use]
 pub fn grant_srq(nic: Option<&Nic>, limits: &Limits, asked: u32) -> u32 {
     if nic.map(|nic| nic.room) != Some(Room::Blocks) {
         return asked;
     }
-    // A request begins with 16 bytes that name the next one, and has 32 bytes at least.
+    // A request begins with 16 bytes that name the next request, and has at least 32 bytes.
     let entries = power_of_two(asked.saturating_add(1).max(2)) - 1;
     entries.min(limits.max_sge).max(asked)
 }
@@ -96,8 +96,8 @@ fn power_of_two(n: u32) -> u32 {
 fn mlx5_headers(kind: QpType, operations: Operations) -> u32 {
     const CONTROL: u32 = 16;
     let of = |has: bool, bytes: u32| if has { CONTROL + bytes } else { CONTROL };
-    // An address; an address and two operands; a control segment of 48 bytes, a key's context and
-    // a list of its memory of 64 bytes each.
+    // An address; an address and two operands; a control segment of 48 bytes, a key's context and a
+    // list of its memory of 64 bytes each.
     let operation = of(operations.rdma, 16).max(of(operations.atomic, 32)).max(of(operations.keys, 176));
     let transport = match kind {
         QpType::Ud => 48,
@@ -108,10 +108,10 @@ fn mlx5_headers(kind: QpType, operations: Operations) -> u32 {
     operation + transport
 }
 
-/// Bytes of inline data that a request of `asked` holds after `headers` bytes.
+/// Bytes of inline data in a request of `asked` after `headers` bytes.
 fn mlx5_inline(headers: u32, asked: QpCap) -> u32 {
     const BLOCK: u32 = 64;
-    /// Before inline data lies its length.
+    /// The length precedes inline data.
     const LENGTH: u32 = 4;
     let up = |bytes: u32, to: u32| bytes.checked_next_multiple_of(to).unwrap_or(u32::MAX);
     let entries = asked.max_send_sge.saturating_mul(ENTRY);
@@ -157,7 +157,7 @@ mod tests {
         (cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data)
     }
 
-    /// NIC-6: the numbers are what the drivers' formulas give.
+    /// NIC-6: the numbers follow the drivers' formulas.
     #[test]
     fn each_device_grants_what_its_driver_does() {
         use QpType::{RawPacket, Rc, Ud, XrcSend};
@@ -167,7 +167,7 @@ mod tests {
             (None, Ud, [1, 1], 220, (13, 1, 220)),
             (None, Rc, [32, 1], 1024, (32, 1, 1024)),
             (None, Rc, [0, 0], 0, (0, 0, 0)),
-            // What cannot be is refused with what was asked for.
+            // An impossible request is answered with the request, and refused later.
             (None, Rc, [33, 1], 1025, (33, 1, 1025)),
             (Some("mlx5"), Rc, [1, 1], 0, (1, 1, 60)),
             (Some("mlx5"), Rc, [1, 1], 72, (1, 1, 124)),
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// NIC-6: never less than what was asked for, and else within the limits.
+    /// NIC-6: the grant is never below the request, and otherwise within the limits.
     #[test]
     fn a_grant_is_never_less_nor_beyond_the_limits() {
         for nic in ALL.iter().map(Some).chain([None]) {
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// NIC-6: of shared receive queues.
+    /// NIC-6: shared receive queues.
     #[test]
     fn a_shared_receive_queue_gets_what_its_requests_hold() {
         let mlx5 = Nic::by_name("mlx5").unwrap();

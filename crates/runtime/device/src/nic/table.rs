@@ -1,9 +1,10 @@
-//! The devices, by their kernel drivers, their providers of rdma-core, and what users printed.
+//! The NICs, with data from their kernel drivers, their providers in rdma-core, and output printed
+//! by users.
 use super::room::Room;
 use super::{Has, Nic};
 use adverb_engine::QpType::{RawPacket, Rc, Uc, Ud, XrcRecv, XrcSend};
 
-/// All of them.
+/// All NICs.
 pub const ALL: &[Nic] = &[
     Nic {
         name: "mlx5",

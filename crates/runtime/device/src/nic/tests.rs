@@ -15,7 +15,7 @@ fn takes(nic: &Nic, op: SendOp, elements: usize) -> bool {
     nic.check_send(&wr).is_ok()
 }
 
-/// NIC-1: a name is one of the table, and another is answered with those.
+/// NIC-1: names of the table are accepted. For another name the answer lists the names.
 #[test]
 fn names_are_those_of_the_table() {
     assert!(ALL.iter().all(|nic| Nic::by_name(nic.name).unwrap().name == nic.name));
@@ -23,7 +23,7 @@ fn names_are_those_of_the_table() {
     assert!(ALL.iter().all(|nic| why.contains(nic.name)), "{why}");
 }
 
-/// NIC-2: which requests each takes.
+/// NIC-2: the requests that each NIC takes.
 #[test]
 fn requests_are_those_of_the_device() {
     let far = Remote { va: 0, rkey: 0 };
@@ -43,12 +43,12 @@ fn requests_are_those_of_the_device() {
         let taken: Vec<_> = ALL.iter().filter(|nic| takes(nic, op, 1)).map(|nic| nic.name).collect();
         assert_eq!(taken, on, "{op:?}");
     }
-    // iWARP reads into one element.
+    // iWARP reads into a single element.
     assert!(takes(nic("irdma"), SendOp::Read(far), 6) && !takes(nic("siw"), SendOp::Read(far), 2));
     assert!(takes(nic("siw"), SendOp::Write(far), 6));
 }
 
-/// NIC-2: sizes are the NIC's, and what is the machine's stays.
+/// NIC-2: sizes come from the NIC; limits of the machine stay.
 #[test]
 fn sizes_are_those_of_the_device() {
     let own = Limits {
@@ -70,7 +70,7 @@ fn sizes_are_those_of_the_device() {
     assert_eq!((limits.max_msg, limits.port_mtu, limits.gids), (9, PathMtu::Mtu1024, 7));
 }
 
-/// NIC-3: a reset of what is in RESET is refused where it is; no other change is.
+/// NIC-3: a reset in RESET is refused where the NIC refuses it. No other change is refused.
 #[test]
 fn a_second_reset_is_refused() {
     use QpState::{Err, Init, Reset};

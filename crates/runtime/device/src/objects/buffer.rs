@@ -1,5 +1,5 @@
-//! Memory that a queue pair may use without any promise from the caller: pages of our own,
-//! registered while they live.
+//! Registered memory without a promise of the caller: pages of the library, registered while they
+//! live.
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::objects::pd::{Backing, Mr, Pd};
@@ -9,8 +9,9 @@ use adverb_memory::Pages;
 use nix::errno::Errno;
 use std::sync::Arc;
 
-/// Registered memory of our own, zeroed at first. Bytes are copied in and out, never borrowed: the
-/// device and peers may write them at any time. Dropped, it is deregistered and given back.
+/// Registered memory of the library, initially zero. Bytes are copied in and out, never borrowed,
+/// because the device and peers may write them at any time. The drop deregisters and frees the
+/// memory.
 #[derive(Debug)]
 pub struct Buffer {
     pages: Arc<Pages>,
@@ -18,11 +19,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates `len` bytes and registers them in `pd`, seen by keys at [`Buffer::addr`] (at 0
-    /// with [`Access::ZERO_BASED`]).
+    /// Allocates `len` bytes and registers them in `pd`. Keys see the bytes at [`Buffer::addr`] (at
+    /// 0 with [`Access::ZERO_BASED`]).
     ///
     /// # Errors
-    /// ENOMEM when the memory cannot be had, EINVAL for rights that contradict each other.
+    /// ENOMEM when there is no memory, EINVAL for rights that contradict each other.
     pub fn new(pd: &Arc<Pd>, len: usize, access: Access) -> Result<Self, Error> {
         let pages = crate::memory::pages(len).map_err(|e| {
             let why = e.desc();
@@ -52,17 +53,17 @@ impl Buffer {
     pub fn len(&self) -> usize {
         self.pages.len()
     }
-    /// No bytes?
+    /// Is the buffer empty?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
-    /// Its key, local and remote.
+    /// The buffer's key, local and remote.
     #[must_use]
     pub fn key(&self) -> Key {
         self.mr.key()
     }
-    /// Its region.
+    /// The buffer's region.
     #[must_use]
     pub fn mr(&self) -> &Arc<Mr> {
         &self.mr
@@ -90,9 +91,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Once it is deregistered no copy is under way and the pages may go.
+        // After the deregistration no copy is under way, so the pages may go.
         if let Err(e) = self.mr.dereg() {
-            // A window is still bound to it: peers can reach the pages, so they stay.
+            // A window is still bound to the region. Peers can reach the pages, so the pages stay.
             log::warn!("{} bytes stay registered: {e}", self.len());
             std::mem::forget(self.pages.clone());
         }

@@ -1,4 +1,4 @@
-//! Completion counters: how many operations ended, without a completion for each.
+//! Completion counters: the number of finished operations, without a completion for each.
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::objects::context::Context;
@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 
 pub use crate::counts::{CounterType, MAX_COUNTERS};
 
-/// Counts operations of queue pairs that ended, the good and the failed apart. Failed ones are
-/// counted by one each, whatever the type. Counts wrap to zero.
+/// Counts finished operations of queue pairs, successful and failed separately. Each failed
+/// operation counts one, for every type of counter. Counts wrap to zero.
 #[derive(Debug)]
 pub struct CompCounter {
     context: Arc<Context>,
@@ -16,7 +16,7 @@ pub struct CompCounter {
 }
 
 impl CompCounter {
-    /// Makes one, at zero.
+    /// Makes a counter at zero.
     ///
     /// # Errors
     /// ENOMEM beyond [`MAX_COUNTERS`]; EIO in a child of `fork`.
@@ -30,17 +30,17 @@ impl CompCounter {
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
-    /// The count of what succeeded.
+    /// The count of successful operations.
     #[must_use]
     pub fn good(&self) -> &AtomicU64 {
         &self.counts.good
     }
-    /// The count of what failed.
+    /// The count of failed operations.
     #[must_use]
     pub fn failed(&self) -> &AtomicU64 {
         &self.counts.failed
     }
-    /// Ends it; refused while queue pairs have it attached.
+    /// Ends the counter. Refused while the counter is attached to queue pairs.
     ///
     /// # Errors
     /// EBUSY.

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// An address as `ibv_ah_attr` gives it.
+/// An address in the form of `ibv_ah_attr`.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct AhAttr {
@@ -38,17 +38,17 @@ pub struct Context {
     limits: Limits,
     nic: Option<&'static Nic>,
     port: Arc<Port>,
-    /// Packets are to come at every address of the port.
+    /// Packets have to be received at every address of the port.
     at_every_address: AtomicBool,
     pub(crate) events: EventQueue<(AsyncEvent, Source)>,
     pub(crate) dm_used: AtomicUsize,
 }
 
 impl Device {
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// What the kernel refused: descriptors, threads, the slot of the process.
+    /// Errors of the kernel for descriptors, threads and the slot of the process.
     pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
         Context::new(self)
     }
@@ -67,11 +67,11 @@ impl Context {
         let nic = nic::asked()?;
         let port = node.ports.open(device.interface(), &device.gids(), say_who_is_in_the_way);
         let context = Context::on(node, device, nic, port)?;
-        // The list of devices may be an old one.
+        // The list of devices may be old.
         context.node.look_at_interfaces()?;
         Ok(context)
     }
-    /// Opens a device that only `node` has, whose interface is no interface of this machine.
+    /// Opens a device that only `node` has. Its interface is no interface of this machine.
     ///
     /// # Errors
     /// No descriptors.
@@ -108,41 +108,41 @@ impl Context {
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
-    /// The process's engine.
+    /// The node of the process.
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.node
     }
-    /// What the device offers. The port's MTU is that of the time when it was opened; see
+    /// The limits of the device. The MTU is the port's MTU when the device was opened; see
     /// [`Context::port_mtu`].
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
-    /// The device that it stands for, if that was asked for.
+    /// The NIC that this device stands for, if requested.
     #[must_use]
     pub fn nic(&self) -> Option<&'static Nic> {
         self.nic
     }
-    /// EOPNOTSUPP if the device that it stands for lacks something.
+    /// EOPNOTSUPP if the NIC that this device stands for lacks a feature.
     pub(crate) fn needs(&self, what: Has) -> Result<(), Error> {
         self.nic.map_or(Ok(()), |nic| nic.needs(what))
     }
-    /// The same, with the port's MTU of this moment.
+    /// The limits with the port's current MTU.
     pub(crate) fn limits_now(&self) -> Limits {
         Limits { port_mtu: self.port_mtu(), ..self.limits }
     }
-    /// The largest path MTU whose packets fit the interface now.
+    /// The largest path MTU for the interface's current MTU.
     #[must_use]
     pub fn port_mtu(&self) -> PathMtu {
         self.port.path_mtu()
     }
-    /// The port as it is now.
+    /// The current state of the port.
     #[must_use]
     pub fn port_state(&self) -> PortState {
         self.port.state()
     }
-    /// The GID table as it is now, up to its last entry that is not empty.
+    /// The current GID table, up to its last entry that is not empty.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         self.port.state().gids
@@ -182,8 +182,8 @@ impl Context {
         }
         Ok(())
     }
-    /// Resolves an address: checks it and finds the local GID behind its index. Waits while IPv6
-    /// duplicate address detection is under way for the local address.
+    /// Resolves an address: checks the fields and finds the local GID of the index. Waits while
+    /// IPv6 duplicate address detection for the local address is under way.
     ///
     /// # Errors
     /// EINVAL naming the field.
@@ -212,7 +212,7 @@ impl Context {
                 "both must be IPv4 or both IPv6",
             ));
         }
-        // Packets leave from the one and, on one host, come from the other.
+        // Packets leave from the local address. Within a host they come from the other address.
         let ends = [crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)];
         self.node.addresses.await_usable(&self.node, &ends);
         Ok(AddressVector {
@@ -231,7 +231,8 @@ impl Context {
             port_num: attr.port_num,
         })
     }
-    /// Opens port 4791 at every address of the device: a datagram QP receives on all of them.
+    /// Opens port 4791 at every address of the device, because a datagram QP receives at all of
+    /// them.
     pub(crate) fn open_all(&self) -> Result<(), Error> {
         self.at_every_address.store(true, Ordering::Relaxed);
         let mut first = None;
@@ -240,7 +241,7 @@ impl Context {
             let (ip, scope) = self.address_of(gid);
             match self.node.addresses.open_if_usable(&self.node, ip, scope) {
                 Ok(Some(_)) => opened += 1,
-                // `open_what_came` opens it.
+                // `open_what_came` opens this address later.
                 Ok(None) => {}
                 Err(e) => {
                     log::error!("{e}");
@@ -258,23 +259,23 @@ impl Context {
         let (ip, scope) = self.address_of(gid);
         self.node.addresses.open(&self.node, ip, scope).map(drop)
     }
-    /// The address of a GID, and the interface that it needs.
+    /// The IP address of a GID, and the interface index that the address needs.
     fn address_of(&self, gid: &Gid) -> (IpAddr, u32) {
         let ip = crate::interfaces::ip_of(gid);
         let local = matches!(ip, IpAddr::V6(a) if crate::interfaces::is_link_local(&a));
         (ip, if local { self.device.interface().index } else { 0 })
     }
-    /// The descriptor of asynchronous events.
+    /// The descriptor for asynchronous events.
     #[must_use]
     pub fn async_fd(&self) -> RawFd {
         self.events.raw_fd()
     }
-    /// The same, borrowed: for polling it beside others, or for its `O_NONBLOCK`.
+    /// The same, borrowed, for a poll together with other descriptors, or for setting `O_NONBLOCK`.
     #[must_use]
     pub fn async_events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
-    /// An event about an object.
+    /// Queues an event about an object.
     pub(crate) fn raise(&self, event: AsyncEvent, object: Arc<dyn Subject>) {
         self.add_event(event, Source::Object(object));
     }
@@ -282,7 +283,7 @@ impl Context {
         log::debug!("asynchronous event {event:?}");
         self.events.push((event, source));
     }
-    /// Takes back unread events about an object that is being destroyed.
+    /// Removes unread events about an object that is being destroyed.
     pub(crate) fn forget<T>(&self, object: &T) {
         let address = std::ptr::from_ref(object).cast::<()>();
         self.events.remove(|(_, source)| match source {
@@ -290,7 +291,7 @@ impl Context {
             Source::Port(_) => false,
         });
     }
-    /// Device memory in use, bytes.
+    /// Bytes of device memory in use.
     #[must_use]
     pub fn dm_used(&self) -> usize {
         self.dm_used.load(Ordering::Relaxed)
@@ -301,8 +302,8 @@ impl Follower for Context {
     fn port(&self) -> &Arc<Port> {
         &self.port
     }
-    /// Opens port 4791 at addresses that have come, for datagram queue pairs. One that is not ready
-    /// yet is tried again with the next news.
+    /// Opens port 4791 at new addresses, for datagram queue pairs. An address that is not ready yet
+    /// is tried again at the next notification.
     fn open_what_came(&self) {
         if !self.at_every_address.load(Ordering::Relaxed) {
             return;
@@ -314,8 +315,8 @@ impl Follower for Context {
             }
         }
     }
-    /// An event about the port. An unread one of the same kind says no more than this one: a
-    /// program that does not read them keeps few.
+    /// Queues an event about the port. An older unread event of the same kind is removed, because
+    /// both say the same. So a program that never reads events keeps only a few.
     fn raise_of_port(&self, event: AsyncEvent) {
         log::info!("{}: {event:?}", self.device.name());
         self.events.remove(|(unread, _)| *unread == event);

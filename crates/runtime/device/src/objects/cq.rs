@@ -29,21 +29,21 @@ pub use channel::CompChannel;
 pub use notify::ArmSite;
 pub use watch::{Overlooked, set_code_namer};
 
-/// Where the events of a completion queue go.
+/// The destination of a completion queue's events.
 #[derive(Clone, Debug)]
 pub enum Sink {
     /// Nowhere (CQN-11).
     None,
     /// To a completion channel.
     Channel(Arc<CompChannel>),
-    /// To the face's own.
+    /// To an object of the face.
     Custom(Arc<dyn Notify>),
 }
 
 /// Takes the events of completion queues.
 pub trait Notify: Send + Sync + std::fmt::Debug {
-    /// An arm of `cq` was satisfied. Called under the queue's lock, by whichever thread added the
-    /// completion: it may only wake somebody, and must not call the queue.
+    /// An arm of `cq` was satisfied. Called under the queue's lock, by the thread that added the
+    /// completion. The function may only wake a task or thread, and must not call the queue.
     fn notify(&self, cq: &Arc<Cq>);
 }
 
@@ -54,22 +54,23 @@ pub struct Cq {
     number: u32,
     sink: Sink,
     core: NotifyCore,
-    /// Events in the channel that nobody has read.
+    /// Events in the channel that the program has not read.
     unread: AtomicUsize,
     watch: Watch,
     acks: Acks,
     async_acks: Acks,
     pub(crate) uses: Uses,
-    /// The face's own word: the C object of this queue.
+    /// A word for the face: the C object of this queue.
     cookie: AtomicUsize,
     destroyed: AtomicBool,
-    /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `core`.
+    /// The queue's entry in the timer queue; `u64::MAX` without an entry. Changed under the lock of
+    /// `core`.
     timer_at: AtomicU64,
-    /// The timer queue knows its number.
+    /// Set when the timer queue knows the queue's number.
     timed: OnceLock<()>,
-    /// Nobody asks when completions were added.
+    /// The program does not read the time stamps of completions.
     untimed: AtomicBool,
-    /// Its program is hunted.
+    /// Set if the program is hunted.
     hunted: Option<Box<hunt::Hunted>>,
 }
 
@@ -87,7 +88,7 @@ impl Cq {
         Cq::with_sink(context, cqe, channel.map_or(Sink::None, |c| Sink::Channel(c.clone())), comp_vector)
     }
 
-    /// Makes a queue of at least `cqe` entries whose events go to `sink`.
+    /// Makes a queue of at least `cqe` entries with events to `sink`.
     ///
     /// # Errors
     /// EINVAL naming the bad argument.
@@ -133,39 +134,40 @@ impl Cq {
         Ok(cq)
     }
 
-    /// Nobody will ask for the time stamps of its completions, and they need not be taken: a look
-    /// at the clock costs as much as all the rest of adding one.
+    /// The program will not read time stamps, so no time stamp is taken. Reading the clock costs as
+    /// much as the rest of adding a completion.
     pub fn without_timestamps(&self) {
         self.untimed.store(true, Ordering::Relaxed);
     }
 
-    /// A completion that does not fit takes the place of the oldest one, and the queue never falls
-    /// into error: the consumer answers for its size (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    /// From now on a completion that does not fit replaces the oldest completion, and the queue
+    /// never falls into error. The consumer is responsible for the size of the queue
+    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub fn ignore_overrun(&self) {
         self.core.ignore_overrun();
     }
 
-    /// Its number in this process.
+    /// The queue's number in this process.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The face's own word.
+    /// The word of the face.
     #[must_use]
     pub fn cookie(&self) -> usize {
         self.cookie.load(Ordering::Acquire)
     }
-    /// Sets the face's own word.
+    /// Sets the word of the face.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Release);
     }
-    /// The context it belongs to.
+    /// The context of the queue.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
-    /// Entries it holds.
+    /// The capacity in entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.core.capacity()
@@ -184,7 +186,7 @@ impl Cq {
         self.add(completion, now)
     }
 
-    /// As [`Cq::push`], unless it is chosen to come later.
+    /// As [`Cq::push`], unless the hunt holds the completion back.
     #[cold]
     fn push_hunted(
         self: &Arc<Self>,
@@ -217,8 +219,8 @@ impl Cq {
         match &self.sink {
             Sink::None => {}
             Sink::Channel(channel) => {
-                // A persistent arm makes events whether or not anybody reads them: no more than
-                // there are entries.
+                // A persistent arm makes events even if the program reads none. So unread events
+                // are limited to the capacity of the queue.
                 let unread = self.unread.load(Ordering::Relaxed);
                 if !cq.is_persistent() || unread < cq.capacity() as usize {
                     self.unread.fetch_add(1, Ordering::Relaxed);
@@ -236,11 +238,11 @@ impl Cq {
         self.acks.note_read();
     }
 
-    /// Takes up to `max` completions, oldest first. An empty queue makes the device progress first.
-    /// `take` is called under the queue's lock, so it must not call the device.
+    /// Takes up to `max` completions, oldest first. With an empty queue the device first makes
+    /// progress. `take` is called under the queue's lock, so it must not call the device.
     ///
     /// # Errors
-    /// The cause, if the queue overflowed and nothing is left in it.
+    /// The cause, if the queue overflowed and is empty.
     pub fn poll(self: &Arc<Self>, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
         let node = self.context.node();
         node.fault_call(Call::PollCq).map_err(|_| Cause::Injected)?;
@@ -257,16 +259,17 @@ impl Cq {
         self.core.poll(max, take)
     }
 
-    /// Takes another completion after [`Cq::poll`] gave one. It makes no progress, and it stops at
-    /// a completion that made an event which nobody has read yet: that one is left for the event to
-    /// find, unless the caller was told `Ok(0)` before and will `insist`. So a program that arms
-    /// and then polls until empty does not meet an event for an empty queue, though the completion
-    /// came between the two. That event would be legal (CQN-8), but between a NIC's arm and poll
-    /// there are nanoseconds, and here the time for which a program may lose the processor: some
-    /// take it for an error.
+    /// Takes another completion after [`Cq::poll`] gave a completion. Makes no progress.
+    ///
+    /// Stops at a completion that made a still unread event, and leaves the completion for this
+    /// event. With `insist` the completion is taken all the same: the caller was told `Ok(0)`
+    /// before. So a program that arms and then polls until empty gets no event for an empty queue,
+    /// even if the completion came between arm and poll. Such an event would be legal (CQN-8). But
+    /// on a NIC only nanoseconds lie between arm and poll. Here the program may lose the processor
+    /// in between, and some programs take such an event for an error.
     ///
     /// # Errors
-    /// The cause, if the queue overflowed and nothing is left in it.
+    /// The cause, if the queue overflowed and is empty.
     pub fn poll_next(self: &Arc<Self>, insist: bool, take: impl FnMut(Completion)) -> Result<usize, Cause> {
         let leave = |cq: &adverb_engine::Cq| {
             !insist && self.unread.load(Ordering::Relaxed) > 0 && cq.next_made_the_event()
@@ -277,20 +280,20 @@ impl Cq {
         self.core.poll_unless(leave, 1, take)
     }
 
-    /// Completions waiting now; makes no progress.
+    /// Number of waiting completions; makes no progress.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.waiting()
     }
-    /// None waiting now?
+    /// Is no completion waiting?
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Events made that the program has not taken (feature `sim`).
+    /// Events made and not taken by the program (feature `sim`).
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn unread(&self) -> usize {
@@ -306,8 +309,8 @@ impl Cq {
         all
     }
 
-    /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how
-    /// many. An empty queue makes the device progress first.
+    /// Shows up to `max` completions, oldest first, and leaves them in the queue (EXT-1). Answers
+    /// their number. With an empty queue the device first makes progress.
     pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
         let node = self.context.node();
         node.policy.looks_at_queue(|| node.now());
@@ -318,14 +321,14 @@ impl Cq {
         self.core.peek(max, show)
     }
 
-    /// It overflowed: completions were lost, and none is added any more.
+    /// Has the queue overflowed? Then completions were lost, and none is added any more.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.core.is_broken()
     }
 
-    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm holds, and no event goes
-    /// anywhere (CQN-11).
+    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm stays pending, and its
+    /// event goes nowhere (CQN-11).
     ///
     /// # Errors
     /// EINVAL for a destroyed queue (CQN-10).
@@ -334,7 +337,7 @@ impl Cq {
         self.req_notify_at(kind, ArmSite::Source(Location::caller()))
     }
 
-    /// As [`Cq::req_notify`], for a face that knows where it was called.
+    /// As [`Cq::req_notify`], for a face that knows the address or line of the call.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue (CQN-10).
@@ -347,9 +350,9 @@ impl Cq {
         Ok(())
     }
 
-    /// Asks for a notification of every completion (with moderation: of every batch) that `kind`
-    /// matches, until [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has
-    /// entries.
+    /// Asks for a notification of every completion (with moderation: of every batch) that matches
+    /// `kind`, until [`Cq::disarm`] (EXT-3). Unread events are limited to the capacity of the
+    /// queue.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -358,7 +361,7 @@ impl Cq {
         self.notify_persistent_at(kind, ArmSite::Source(Location::caller()))
     }
 
-    /// As [`Cq::notify_persistent`], for a face that knows where it was called.
+    /// As [`Cq::notify_persistent`], for a face that knows the address or line of the call.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -370,13 +373,14 @@ impl Cq {
         Ok(())
     }
 
-    /// Takes the pending arm back, persistent or not. Events made already stay.
+    /// Removes the pending arm, persistent or not. Events already made stay.
     pub fn disarm(&self) {
         self.core.disarm();
     }
 
-    /// Arms as NDKPI does: a completion in the queue that came after the last [`Cq::mark_notified`]
-    /// satisfies the arm at once (NDK-2), and so does an overrun of the queue, now or later.
+    /// Arms as NDKPI does. A completion in the queue that was added after the last
+    /// [`Cq::mark_notified`] satisfies the arm at once (NDK-2). An overrun satisfies the arm too,
+    /// now or later.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -390,12 +394,12 @@ impl Cq {
         Ok(())
     }
 
-    /// The callback that [`Cq::arm_fresh`] asked for is about to be called.
+    /// The callback for [`Cq::arm_fresh`] is about to run.
     pub fn mark_notified(&self) {
         self.core.mark_notified();
     }
 
-    /// The program has armed and is likely to sleep.
+    /// The program has armed and will probably sleep.
     fn armed(self: &Arc<Self>, armed: Armed) {
         if !matches!(self.sink, Sink::None) {
             self.context.node().about_to_sleep(armed.idly);
@@ -403,8 +407,9 @@ impl Cq {
         self.note_arm(armed.waiting);
     }
 
-    /// Moderates events: an armed queue notifies after `count` completions that the arm waits for
-    /// or `period` after the first of them, whichever is first (EXT-2); both zero end it.
+    /// Moderates events (EXT-2). An armed queue notifies after `count` completions that match the
+    /// arm, or `period` after the first of them, whichever comes first. Zero for both ends
+    /// moderation.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -416,7 +421,7 @@ impl Cq {
         Ok(())
     }
 
-    /// Makes it known to the timer queue.
+    /// Registers the queue with the timer queue.
     fn enter_timed(self: &Arc<Self>) {
         self.timed.get_or_init(|| {
             let queue: Weak<Cq> = Arc::downgrade(self);
@@ -454,14 +459,14 @@ impl Cq {
         Ok(self.core.resize(cqe)?)
     }
 
-    /// Removes what a destroyed or reset queue pair left.
+    /// Removes the completions of a destroyed or reset queue pair.
     pub(crate) fn purge(&self, qpn: u32) {
         self.hunt_purge(qpn);
         self.core.purge(qpn);
     }
 
-    /// Ends the queue: refused while queue pairs use it; unread events are taken back (CHN-5), then
-    /// it waits until every event read was acknowledged (CHN-4).
+    /// Ends the queue; refused while queue pairs use the queue. Unread events are taken back
+    /// (CHN-5). Then the call waits until every event read was acknowledged (CHN-4).
     ///
     /// # Errors
     /// EBUSY.
@@ -492,7 +497,7 @@ impl TimedQueue for Cq {
     fn timer_due(self: Arc<Self>, at: Time, now: Time) {
         let rearm = |cq: &adverb_engine::Cq| {
             if self.timer_at.load(Ordering::Relaxed) != at.0 {
-                // An earlier one took its place, which is still to come.
+                // An earlier entry took the place of this entry and is still to come.
                 return;
             }
             self.timer_at.store(u64::MAX, Ordering::Relaxed);

@@ -1,22 +1,22 @@
-//! Values that lose their high bits, as their field is narrower than a byte: the log says it once a
-//! process and field.
+//! Values that lose their high bits, because their field is narrower than a byte. The log says this
+//! once for each process and field.
 use crate::nic::Nic;
 use adverb_engine::attr::{Cut, Narrow, cut};
 use adverb_engine::{AddressVector, AttrMask, QpAttr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Hears of the cuts of each call, inside the call.
+/// Called with the cuts of each call, inside the call.
 static OBSERVER: OnceLock<fn(&[Cut])> = OnceLock::new();
-/// Fields that the log has named, a bit each.
+/// Fields already named in the log, one bit each.
 static TOLD: AtomicU32 = AtomicU32::new(0);
 
-/// Has a face hear of every call that cuts values; the first observer counts.
+/// Sets the function that is told of every call with cut values. Only the first observer counts.
 pub fn observe(observer: fn(&[Cut])) {
     let _ = OBSERVER.set(observer);
 }
 
-/// Tells the observer of each call, and the log of each field once.
+/// Tells the observer about each call, and the log once about each field.
 fn tell(cuts: &[Cut], nic: Option<&Nic>) {
     if cuts.is_empty() {
         return;
@@ -33,7 +33,7 @@ fn tell(cuts: &[Cut], nic: Option<&Nic>) {
     }
 }
 
-/// Cuts the narrow fields that `mask` names.
+/// Cuts the narrow fields in `mask`.
 pub(crate) fn narrow(attr: &QpAttr, mask: AttrMask, nic: Option<&Nic>) -> QpAttr {
     let (mut attr, mut cuts) = (*attr, Vec::new());
     attr.narrow(mask, &mut |cut| cuts.push(cut));

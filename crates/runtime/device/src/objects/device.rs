@@ -9,26 +9,26 @@ use std::sync::Arc;
 
 pub use crate::node::ports::GID_TABLE;
 
-/// Completion vectors of a device; events of all of them come out of the same channel.
+/// Completion vectors of a device; all of them use the same channel.
 pub const COMP_VECTORS: u32 = 1;
-/// The one port of a device.
+/// The only port of a device.
 pub const PORT: u8 = 1;
 /// Entries of the P_Key table: the default key.
 pub const PKEYS: u16 = 1;
 /// The default P_Key, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
-/// Bytes of inline data a send takes at most.
+/// Most bytes of inline data of a send.
 pub const MAX_INLINE: u32 = 1024;
-/// Bytes of device memory an allocation has at most, and all of them together.
+/// Most bytes of device memory in an allocation, and in all allocations together.
 pub const MAX_DM: u64 = 64 << 20;
-/// Vendor id: none of the IEEE's, "ad".
+/// Vendor id: not assigned by the IEEE, "ad".
 pub const VENDOR_ID: u32 = 0x00ad_0ad0;
 /// Vendor part id.
 pub const VENDOR_PART_ID: u32 = 0xad;
 /// Hardware revision.
 pub const HW_VER: u32 = 1;
 
-/// A device a program can open.
+/// A device that a program can open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     name: String,
@@ -36,8 +36,8 @@ pub struct Device {
     gids: Vec<Gid>,
 }
 
-/// The devices of this machine: those of interfaces that leave it first, loopback last. Empty only
-/// if the machine has no interface that is up.
+/// The devices of this machine: first devices of interfaces that leave the machine, loopback last.
+/// The list is empty only if no interface of the machine is up.
 ///
 /// # Errors
 /// The errno of the kernel's interface list.
@@ -46,7 +46,7 @@ pub fn list() -> Result<Vec<Arc<Device>>, Error> {
     Ok(all.into_iter().filter(|device| device.interface.is_usable()).map(Arc::new).collect())
 }
 
-/// The device of this name, though its interface may be down or without an address.
+/// The device of this name. Its interface may be down or without an address.
 ///
 /// # Errors
 /// The errno of the kernel's interface list.
@@ -54,7 +54,8 @@ pub fn named(name: &str) -> Result<Option<Arc<Device>>, Error> {
     Ok(all()?.into_iter().find(|device| device.name == name).map(Arc::new))
 }
 
-/// Those of all interfaces. Where one is open in this process, its GID table stands as it is there.
+/// The devices of all interfaces. If a device is open in this process, its current GID table is
+/// used.
 fn all() -> Result<Vec<Device>, Error> {
     let fresh = |interface: Interface| {
         let table = ports::merged(&[], &interface.addresses);
@@ -73,24 +74,24 @@ fn all() -> Result<Vec<Device>, Error> {
 }
 
 impl Device {
-    /// That of an interface, which no other context has open.
+    /// The device of an interface that no other context has open.
     #[cfg(feature = "sim")]
     pub(crate) fn of(interface: Interface) -> Self {
         let gids = ports::merged(&[], &interface.addresses);
         Device { name: format!("adverb_{}", interface.name), interface, gids }
     }
-    /// Its name, `adverb_` and the interface's.
+    /// The device's name: `adverb_` and the interface's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// The interface behind it.
+    /// The interface of the device.
     #[must_use]
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
-    /// Its EUI-64, the same in all processes: of the interface's hardware address, or (loopback) a
-    /// local one of its index.
+    /// The EUI-64 of the device, the same in all processes. The EUI-64 comes from the interface's
+    /// hardware address, or (loopback) from a local address made of the interface index.
     #[must_use]
     pub fn guid(&self) -> u64 {
         let m = self.interface.mac;
@@ -102,25 +103,25 @@ impl Device {
         };
         u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
     }
-    /// The GIDs of its port: link-local first, then IPv4, then the other IPv6 addresses. Where the
-    /// device is open and addresses have come and gone since, each stands where it stood; zero is
-    /// an empty entry.
+    /// The GIDs of the port: link-local first, then IPv4, then other IPv6 addresses. While the
+    /// device is open each address keeps its index when other addresses come and go; zero is an
+    /// empty entry.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         self.gids.clone()
     }
-    /// Where an address stands in the GID table.
+    /// Index of an address in the GID table.
     #[must_use]
     pub fn gid_index_of(&self, ip: &IpAddr) -> Option<u8> {
         let wanted = interfaces::gid_of(ip);
         self.gids.iter().position(|gid| *gid == wanted).and_then(|index| u8::try_from(index).ok())
     }
-    /// The largest path MTU whose packets fit the interface.
+    /// The largest path MTU for the interface.
     #[must_use]
     pub fn path_mtu(&self) -> PathMtu {
         PathMtu::for_interface(self.interface.mtu)
     }
-    /// What it offers.
+    /// The limits of the device.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {

@@ -1,4 +1,4 @@
-//! What asynchronous events are about, and how a program takes them.
+//! The subjects of asynchronous events, and how a program takes events.
 use crate::async_event::{AsyncEvent, Source, Subject};
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{self, Poll};
 
-/// What an asynchronous event is about.
+/// The subject of an asynchronous event.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Element {
@@ -20,7 +20,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// That of an event; `None` for an object of no kind that programs know.
+    /// The element of an event's source. `None` for an object of a kind that programs do not know.
     fn of(source: Source) -> Option<Self> {
         let object: Arc<dyn Any + Send + Sync> = match source {
             Source::Port(port) => return Some(Element::Port(port)),
@@ -38,8 +38,8 @@ impl Element {
 }
 
 impl Context {
-    /// Waits for an asynchronous event as the descriptor's `O_NONBLOCK` says. It must be
-    /// acknowledged with [`Context::ack_async_event`].
+    /// Waits for an asynchronous event if the descriptor's `O_NONBLOCK` allows waiting. The caller
+    /// must acknowledge the event with [`Context::ack_async_event`].
     ///
     /// # Errors
     /// EAGAIN, EINTR.
@@ -50,7 +50,7 @@ impl Context {
         let (event, source) = self.events.pop_idly(|(_, source)| source.note_read())?;
         Ok((event, Element::of(source).ok_or(Errno::EIO)?))
     }
-    /// Takes an asynchronous event if one waits, without waiting. It must be acknowledged with
+    /// Takes an asynchronous event without waiting. The caller must acknowledge the event with
     /// [`Context::ack_async_event`].
     #[must_use]
     pub fn try_async_event(&self) -> Option<(AsyncEvent, Element)> {
@@ -60,7 +60,7 @@ impl Context {
         let (event, source) = self.events.take(|(_, source)| source.note_read())?;
         Some((event, Element::of(source)?))
     }
-    /// As [`Context::next_async_event`], for a task, which is woken when there is one.
+    /// As [`Context::next_async_event`], for a task. The task is woken by an event.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -74,7 +74,7 @@ impl Context {
             Ok((event, element))
         })
     }
-    /// Acknowledges one event about `element`.
+    /// Acknowledges an event about `element`.
     pub fn ack_async_event(&self, element: &Element) {
         match element {
             Element::Cq(cq) => cq.async_acks().ack(1),

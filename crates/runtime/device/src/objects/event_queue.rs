@@ -1,8 +1,8 @@
 //! Queues with a descriptor: completion channels and asynchronous events.
 //!
-//! The descriptor is the read end of a pipe that holds as many bytes as the queue events whenever
-//! the queue's lock is free, so that it is readable exactly while something waits (CHN-2) and each
-//! event gives an edge of its own.
+//! The descriptor is the read end of a pipe. Whenever the queue's lock is free, the pipe contains
+//! one byte for each event in the queue. So the descriptor is readable exactly while an event waits
+//! (CHN-2), and each event gives its own edge.
 use crate::descriptor::Descriptor;
 use crate::event_list::{EventList, Tokens};
 use crate::node::{Asleep, Node, Spin};
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Wakers of tasks. Those that were woken are kept until somebody comes by who holds no lock:
-/// dropping the last waker of a task may drop the task, and with it the very queue whose lock the
-/// waking thread holds.
+/// Wakers of tasks. Woken wakers are kept until a thread without locks drops them. The reason:
+/// dropping the last waker of a task may drop the task, and with the task this queue, while the
+/// waking thread holds the queue's lock.
 #[derive(Debug, Default)]
 struct Wakers {
     waiting: Vec<Waker>,
@@ -30,7 +30,7 @@ pub struct EventQueue<T> {
     /// Tasks that wait for an event, and whether there are any.
     wakers: adverb_sync::Ranked<Wakers, ranks::Wakers>,
     has_wakers: AtomicBool,
-    /// The next wait is to return.
+    /// The next wait has to return.
     interrupted: AtomicBool,
     spin: Spin,
 }
@@ -47,7 +47,7 @@ impl<T> EventQueue<T> {
         })
     }
 
-    /// The descriptor; it is the queue's for its lifetime.
+    /// The descriptor; valid for the lifetime of the queue.
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
@@ -67,8 +67,8 @@ impl<T> EventQueue<T> {
     /// Adds an event.
     pub fn push(&self, event: T) {
         self.list.push(event);
-        // A task stores `has_wakers` and then looks into the list; here it is the other way round,
-        // so one sees the other.
+        // A task stores `has_wakers` and then looks into the list. This thread adds to the list and
+        // then reads `has_wakers`. So at least one side sees the other.
         if self.has_wakers.swap(false, Ordering::SeqCst) {
             let woken = std::mem::take(&mut self.wakers.lock().waiting);
             woken.iter().for_each(Waker::wake_by_ref);
@@ -76,16 +76,16 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Drops the wakers that were woken; the caller holds no lock.
+    /// Drops the woken wakers. The caller holds no lock.
     fn forget_woken(&self) {
         let woken = std::mem::take(&mut self.wakers.lock().woken);
         drop(woken);
     }
 
-    /// Has one waiting [`EventQueue::pop`], or the next one, return EINTR.
+    /// Makes a waiting [`EventQueue::pop`], or the next call, return EINTR.
     pub fn interrupt(&self) {
-        // Word and token change together: who took the word before the token was given would leave
-        // the descriptor readable for good.
+        // Word and token change together. If a thread took the word before the token was given, the
+        // descriptor would stay readable for ever.
         self.list.with_tokens(|tokens| {
             if !self.interrupted.swap(true, Ordering::SeqCst) {
                 tokens.give();
@@ -93,7 +93,7 @@ impl<T> EventQueue<T> {
         });
     }
 
-    /// Was it interrupted? Once each.
+    /// Was the queue interrupted? Answers `true` once for each interrupt.
     fn take_interrupt(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
             && self.list.with_tokens(|tokens| {
@@ -110,7 +110,7 @@ impl<T> EventQueue<T> {
         self.list.try_pop(read)
     }
 
-    /// Takes the oldest event, if any, after some progress.
+    /// Takes the oldest event, if there is any after some progress.
     pub fn try_pop(&self, node: &Node, read: impl Fn(&T)) -> Option<T> {
         let event = self.list.try_pop(&read).or_else(|| {
             node.progress();
@@ -120,7 +120,7 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
-    /// Takes the oldest event, or has the task woken when there is one.
+    /// Takes the oldest event, or registers the task for a wake-up.
     pub fn poll_pop(&self, node: &Node, cx: &mut Context<'_>, read: impl Fn(&T)) -> Poll<T> {
         self.forget_woken();
         if let Some(event) = self.try_pop(node, &read) {
@@ -132,7 +132,7 @@ impl<T> EventQueue<T> {
         }
         self.has_wakers.store(true, Ordering::SeqCst);
         drop(wakers);
-        // The background thread has the sockets from here on.
+        // From here on the background thread drives the sockets.
         node.sleeps_without_us();
         match self.list.try_pop(&read) {
             Some(event) => Poll::Ready(event),
@@ -140,7 +140,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Removes the events that match; they are never returned (CHN-5). Answers how many.
+    /// Removes the matching events, which are never returned (CHN-5). Answers their number.
     pub fn remove(&self, matches: impl FnMut(&T) -> bool) -> usize {
         self.list.remove(matches)
     }
@@ -150,14 +150,14 @@ impl<T> EventQueue<T> {
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
     }
 
-    /// Takes the oldest event; without one it waits, as the descriptor's `O_NONBLOCK` says (CHN-1,
-    /// CHN-2, CHN-7). `read` sees the event before any [`EventQueue::remove`] can miss it (CHN-4).
-    /// The waiting thread drives the device itself, so that an arriving packet costs one wake-up,
-    /// not two. `before_sleep` is called each time it goes to sleep.
+    /// Takes the oldest event. Without an event the call waits if the descriptor's `O_NONBLOCK`
+    /// allows it (CHN-1, CHN-2, CHN-7). `read` sees the event before any [`EventQueue::remove`] can
+    /// miss it (CHN-4). The waiting thread drives the device itself, so that an arriving packet
+    /// costs one wake-up and not two. `before_sleep` is called before each sleep.
     ///
     /// # Errors
-    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came
-    /// first, unless all handlers are of those that start calls again.
+    /// EAGAIN if there is no event and the descriptor is non-blocking. EINTR if a signal came
+    /// first, unless all handlers restart system calls (`SA_RESTART`).
     pub fn pop(
         &self,
         node: &Node,
@@ -170,9 +170,9 @@ impl<T> EventQueue<T> {
         Ok(event)
     }
 
-    /// As [`EventQueue::pop`], but only the background thread drives the device: for events so rare
-    /// that a thread may wait for them as long as the program runs, which is not to wake for every
-    /// packet meanwhile.
+    /// As [`EventQueue::pop`], but only the background thread drives the device. For rare events: a
+    /// thread may wait for them as long as the program runs, and should not wake for every packet
+    /// meanwhile.
     ///
     /// # Errors
     /// As of [`EventQueue::pop`].
@@ -180,14 +180,14 @@ impl<T> EventQueue<T> {
         self.wait(None, None, read, || {})
     }
 
-    /// One look of a thread that drives `node`.
+    /// A single look of a thread that drives `node`.
     fn look(&self, node: &Node, read: impl Fn(&T)) -> Option<T> {
         node.progress();
         self.list.try_pop(read)
     }
 
-    /// What [`EventQueue::pop`] does from one sleep to the next, but for its spin (feature `sim`).
-    /// `slept`: it has slept before in this call.
+    /// The part of [`EventQueue::pop`] between two sleeps, without the spin (feature `sim`).
+    /// `slept`: the call has slept before.
     #[cfg(feature = "sim")]
     pub fn pop_step(&self, node: &Node, slept: bool, read: impl Fn(&T)) -> Option<T> {
         let event = match slept {
@@ -204,7 +204,7 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
-    /// `node` is what the waiting thread drives.
+    /// `node` is driven by the waiting thread.
     fn wait(
         &self,
         node: Option<&Node>,
@@ -225,7 +225,7 @@ impl<T> EventQueue<T> {
         let mut slept = false;
         loop {
             if let Some(node) = node.filter(|_| slept) {
-                // Whatever ended the sleep lies in any of the sockets.
+                // The packet or event that ended the sleep may be in any socket.
                 node.progress_after_sleep();
             }
             let spin_until = Instant::now() + node.map_or(Duration::ZERO, |_| self.spin.length());
@@ -255,10 +255,11 @@ impl<T> EventQueue<T> {
                 }
             };
             let asleep = node.map(Asleep::begin);
-            // The program has closed all its descriptors: no event comes by them any more.
+            // The program has closed all its descriptors, so no event can come through them any
+            // more.
             let own = self.list.tokens.waits().ok_or(Errno::EBADF)?;
             let fds = [own, node.map_or(own, Node::packets_fd)];
-            // A thread cancelled there leaves its announcement behind, which others then ring for
+            // A thread cancelled here leaves its announcement behind. Peers then ring the doorbell
             // in vain.
             let woken = if asleep.as_ref().is_some_and(|a| a.needless) {
                 Ok(())
@@ -267,13 +268,13 @@ impl<T> EventQueue<T> {
             };
             drop(asleep);
             if let Err(e) = woken {
-                // The bell may have rung, too, and this thread has taken its ringing from others
-                // that sleep.
+                // The doorbell may have rung too, and this thread may have consumed a ring meant
+                // for other sleeping threads.
                 if let Some(node) = node {
                     node.progress_after_sleep();
                 }
                 let errno = e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-                // The kernel starts a `read` again after such handlers, but never a `poll` (CHN-7).
+                // The kernel restarts a `read` after such handlers, but never a `poll` (CHN-7).
                 if errno != Errno::EINTR || !adverb_os::signals_restart() {
                     return Err(errno);
                 }

@@ -9,11 +9,11 @@ use adverb_engine::{Access, FastReg, Key};
 use adverb_sync::Ranked;
 use std::sync::Arc;
 
-/// Pages that a fast-registered region holds at most.
+/// Most pages of a fast-registered region.
 pub const MAX_FAST_PAGES: u32 = 1 << 16;
 
-/// One page of a fast registration. The bytes of it that the region opens must lie in the mapping;
-/// the page itself may begin before it or end after it.
+/// A page of a fast registration. The bytes of the page inside the region must lie in the mapping.
+/// The page itself may begin before the mapping or end after it.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// The memory.
@@ -23,8 +23,8 @@ pub struct Page {
 }
 
 /// A key for fast registrations: a work request
-/// ([`SendOp::FastReg`](adverb_engine::SendOp::FastReg)) gives it pages, an invalidate takes them
-/// away.
+/// ([`SendOp::FastReg`](adverb_engine::SendOp::FastReg)) registers pages, and an invalidate removes
+/// them.
 #[derive(Debug)]
 pub struct FastMr {
     pd: Arc<Pd>,
@@ -33,9 +33,9 @@ pub struct FastMr {
 
 #[derive(Debug)]
 struct Inner {
-    /// The key that the last request posted gave it.
+    /// The key given by the last posted request.
     key: Key,
-    /// Memory of the page lists that the key table has.
+    /// Memory of the page lists in the key table.
     kept: Vec<(PageListId, Vec<Mapping>)>,
     ended: bool,
 }
@@ -62,25 +62,25 @@ impl Pd {
 }
 
 impl FastMr {
-    /// Its key, local and remote, as the last request posted gave it.
+    /// The region's key, local and remote, as given by the last posted request.
     #[must_use]
     pub fn key(&self) -> Key {
         self.inner.lock().key
     }
 
-    /// Its protection domain.
+    /// The region's protection domain.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
-    /// Makes the request that registers `len` bytes over `pages`, from byte `fbo` of the first one,
-    /// named by addresses from `iova` on, under a new key. Post it, and then say so with
-    /// [`FastMr::posted`], or [`FastMr::forget`] it.
+    /// Makes a request that registers `len` bytes over `pages`, from byte `fbo` of the first page.
+    /// Addresses start at `iova`, and the key is new. The caller posts the request and then calls
+    /// [`FastMr::posted`], or drops the request with [`FastMr::forget`].
     ///
     /// # Errors
-    /// EINVAL: pages that are not aligned or leave their memory, too many or too few of them, an
-    /// `iova` whose offset in its page is not `fbo`.
+    /// EINVAL: pages without alignment or outside of their memory, too many or too few pages, or an
+    /// `iova` with an offset in its page other than `fbo`.
     pub fn prepare(
         &self,
         pages: &[Page],
@@ -105,12 +105,12 @@ impl FastMr {
         let mr = inner.key;
         inner.kept.retain(|(id, _)| keys.uses_pages(mr, *id));
         inner.kept.push((list, pages.iter().map(|p| p.mapping.clone()).collect()));
-        // A new tag each time: whoever kept the old key opens nothing.
+        // The tag changes each time, so that the old key opens nothing.
         let new_key = (mr & !0xff) | (mr.wrapping_add(1) & 0xff);
         Ok(FastReg { mr, new_key, iova, len, access, first: fbo, pages: list })
     }
 
-    /// The request was posted: from now on [`FastMr::key`] is its key.
+    /// The request was posted. From now on [`FastMr::key`] answers its key.
     pub fn posted(&self, request: &FastReg) {
         self.inner.lock().key = request.new_key;
     }
@@ -122,10 +122,10 @@ impl FastMr {
         inner.kept.retain(|(id, _)| *id != request.pages);
     }
 
-    /// Frees the key, registered or not; refused while a window is bound to it.
+    /// Frees the key, registered or not. Refused while a window is bound to the region.
     ///
     /// # Errors
-    /// EBUSY; EINVAL if it was freed already.
+    /// EBUSY; EINVAL if the key was freed already.
     pub fn dereg(&self) -> Result<(), Error> {
         let node = self.pd.context().node();
         if node.is_stale() {
@@ -145,14 +145,14 @@ impl FastMr {
 
 impl Drop for FastMr {
     fn drop(&mut self) {
-        // Memory of our own must not go while a key opens it.
+        // The library's own memory must not go while a key opens it.
         if !self.inner.get_mut().ended && self.dereg().is_err() {
             std::mem::forget(std::mem::take(&mut self.inner.get_mut().kept));
         }
     }
 }
 
-/// Each page is aligned, and the bytes of it that the region opens are there.
+/// Checks that each page is aligned, and that its bytes inside the region exist.
 fn check_pages(pages: &[Page], fbo: u32, len: u64) -> Result<(), Error> {
     let first = u64::from(fbo);
     let end = first.checked_add(len).filter(|end| first < PAGE && *end <= pages.len() as u64 * PAGE);

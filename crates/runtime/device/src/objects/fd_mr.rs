@@ -8,18 +8,19 @@ use nix::errno::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Bytes of the page that offsets of a DMA-BUF are compared in.
+/// Page size for comparing the offsets of a DMA-BUF.
 const PAGE: u64 = 4096;
 
 impl Pd {
-    /// Registers `len` bytes from `offset` of a descriptor's memory, seen by keys at `iova`: of a
-    /// DMA-BUF, or of a file that can be mapped, such as a memfd. The descriptor may be closed
-    /// afterwards. The offset of `iova` in a page is that of `offset`, as NICs have it.
+    /// Registers `len` bytes from `offset` of a descriptor's memory. Keys see the bytes at `iova`.
+    /// The descriptor is a DMA-BUF, or a file that can be mapped, such as a memfd. The caller may
+    /// close the descriptor afterwards. The offsets of `iova` and of `offset` within a page are
+    /// equal, as on NICs.
     ///
     /// # Errors
-    /// EBADF (no descriptor), EACCES (not opened with the access asked for), EINVAL (nothing that
-    /// can be mapped, bytes beyond its end, an `iova` that does not fit, rights that a DMA-BUF
-    /// cannot have), ENOMEM.
+    /// EBADF (no descriptor), EACCES (not opened with the requested access), ENOMEM. EINVAL (the
+    /// descriptor cannot be mapped, bytes beyond its end, an `iova` that does not fit, rights that
+    /// a DMA-BUF cannot have).
     pub fn reg_fd(
         self: &Arc<Self>,
         fd: RawFd,
@@ -49,7 +50,7 @@ impl Pd {
         self.reg_mapping(&Mapping::of_fd(pages), 0, len, iova, access)
     }
 
-    /// As [`Pd::reg_fd`], of device memory that was exported as a descriptor.
+    /// As [`Pd::reg_fd`], for device memory exported as a descriptor.
     ///
     /// # Errors
     /// EINVAL as there.
@@ -66,7 +67,7 @@ impl Pd {
     }
 }
 
-/// What may be asked of a descriptor's memory.
+/// The range and rights allowed for a descriptor's memory.
 fn check_fd_range(offset: u64, len: u64, iova: u64, access: Access) -> Result<(), Error> {
     let rights = Access::LOCAL_WRITE
         | Access::REMOTE_WRITE

@@ -1,4 +1,4 @@
-//! What programs create and destroy.
+//! Objects that programs create and destroy.
 pub mod buffer;
 pub mod comp_counter;
 pub mod context;

@@ -1,4 +1,4 @@
-//! Protection domains and what lives in them: regions, windows, device memory; XRC domains.
+//! Protection domains and their objects: regions, windows, device memory; XRC domains.
 use crate::error::Error;
 use crate::faults::Call;
 use crate::host::{Listed, Place};
@@ -35,10 +35,10 @@ pub struct Pd {
 }
 
 impl Pd {
-    /// Allocates one.
+    /// Allocates a protection domain.
     ///
     /// # Errors
-    /// EIO in a child of `fork` whose context is its parent's.
+    /// EIO in a child of `fork` if the context belongs to the parent.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.node().fault_call(Call::AllocPd)?;
@@ -50,12 +50,12 @@ impl Pd {
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
-    /// Its number in the key table.
+    /// The domain's number in the key table.
     #[must_use]
     pub fn id(&self) -> PdId {
         self.id
     }
-    /// A user that the faces keep (parent domains).
+    /// Adds a use by a face (parent domains).
     pub fn add_user(&self) {
         self.uses.add();
     }
@@ -63,7 +63,7 @@ impl Pd {
     pub fn remove_user(&self) {
         self.uses.remove();
     }
-    /// Frees it; refused while objects live in it.
+    /// Frees the domain. Refused while the domain contains objects.
     ///
     /// # Errors
     /// EBUSY.
@@ -74,15 +74,15 @@ impl Pd {
         self.uses.check_unused()
     }
 
-    /// Registers `len` bytes at `addr`, seen by keys at `iova`.
+    /// Registers `len` bytes at `addr`. Keys see the bytes at `iova`.
     ///
     /// # Errors
     /// EINVAL (rights that contradict each other, a range that wraps), EFAULT (not mapped with the
-    /// access asked for), ENOMEM.
+    /// requested access), ENOMEM.
     ///
     /// # Safety
-    /// The bytes stay mapped, with the access asked for, until [`Mr::dereg`]; the device and peers
-    /// may read and (as the rights say) write them at any time meanwhile.
+    /// The bytes stay mapped with the requested access until [`Mr::dereg`]. The device and peers
+    /// may read them, and with the respective rights write them, at any time until then.
     #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
     pub unsafe fn reg_mr(
         self: &Arc<Self>,
@@ -95,8 +95,8 @@ impl Pd {
         self.register(region, Backing::Program)
     }
 
-    /// Registers `len` bytes from `offset` of a mapping, seen by keys at `iova`. The region keeps
-    /// the mapping.
+    /// Registers `len` bytes from `offset` of a mapping. Keys see the bytes at `iova`. The region
+    /// keeps the mapping alive.
     ///
     /// # Errors
     /// As [`Pd::reg_mr`]; EINVAL if the bytes leave the mapping.
@@ -126,8 +126,8 @@ impl Pd {
         self.register(region, Backing::Mapping(mapping.clone()))
     }
 
-    /// A region that opens nothing: reads give zeros, writes vanish. It does not keep the domain
-    /// busy, as a NIC's is not the domain's: the domain may be freed before it.
+    /// A region without memory: reads give zeros, writes vanish. The region does not keep the
+    /// domain busy, as on a NIC: the domain may be freed first.
     ///
     /// # Errors
     /// ENOMEM.
@@ -139,10 +139,10 @@ impl Pd {
         )
     }
 
-    /// Registers a piece of device memory; keys count its bytes from zero.
+    /// Registers a range of device memory. Keys count the bytes from zero.
     ///
     /// # Errors
-    /// EINVAL if the piece leaves the memory or the rights are not zero-based.
+    /// EINVAL if the range leaves the memory or the rights are not zero-based.
     pub fn reg_dm_mr(
         self: &Arc<Self>,
         dm: &Arc<Dm>,
@@ -215,12 +215,12 @@ impl Pd {
         Ok(Arc::new(Mr { key, inner: Ranked::new(inner), backing }))
     }
 
-    /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without
-    /// `fault` only the entries are checked. Unless `wait`, a page that is not there is no error.
+    /// Faults in the pages of on-demand regions (`ibv_advise_mr`), for writing if `write`. Without
+    /// `fault` only the entries are checked. Without `wait` a missing page is no error.
     ///
     /// # Errors
-    /// ENOENT (no such key), EPERM (another domain's, or not writable), EINVAL (a window, or not on
-    /// demand), EFAULT (out of bounds, or not mapped); as the kernel answers.
+    /// ENOENT (no such key), EPERM (another domain's key, or not writable), EINVAL (a window, or
+    /// not on demand), EFAULT (out of bounds, or not mapped), as in the kernel.
     pub fn prefetch(&self, sges: &[Sge], write: bool, fault: bool, wait: bool) -> Result<(), Error> {
         self.context.node().check_alive()?;
         let needed = if write { Access::LOCAL_WRITE } else { Access::empty() };
@@ -272,7 +272,7 @@ impl Pd {
     }
 }
 
-/// Does the domain wait for a region like this?
+/// Does the domain wait for such a region?
 fn keeps_domain(region: &Region) -> bool {
     region.kind != RegionKind::Null
 }
@@ -285,14 +285,14 @@ pub struct Mr {
     backing: Backing,
 }
 
-/// What a region's bytes are.
+/// The memory behind a region.
 #[derive(Debug)]
 pub(crate) enum Backing {
-    /// Memory of the program's own, for which it vouches.
+    /// Memory of the program. The program guarantees that the memory stays.
     Program,
     /// Device memory.
     Dm(Arc<Dm>),
-    /// Memory that stays as long as the region.
+    /// A mapping that stays as long as the region.
     Mapping(Mapping),
 }
 
@@ -300,7 +300,8 @@ impl Backing {
     fn is_dma_buf(&self) -> bool {
         matches!(self, Backing::Mapping(mapping) if mapping.is_dma_buf())
     }
-    /// Where the byte at an address is in the file that peers map, for memory of our own.
+    /// File offset of the byte at an address, in the file that peers map. `None` for memory of the
+    /// program.
     fn file_offset(&self, addr: u64) -> Option<u64> {
         match self {
             Backing::Program => None,
@@ -310,19 +311,19 @@ impl Backing {
     }
 }
 
-/// Where the bytes of a region are reached.
+/// Where the device and peers reach the bytes of a region.
 #[derive(Debug)]
 struct Placement {
-    /// As the key table has it: with the device's own address of memory that is shared.
+    /// The region in the key table: for shared memory with the device's own address.
     region: Region,
-    /// For peers.
+    /// The place for peers.
     place: Place,
     listed: Option<Listed>,
     hold: Option<Hold>,
 }
 
 impl Placement {
-    /// Finds out for a region as its consumer named it.
+    /// Finds the placement of a region described by its consumer.
     fn of(node: &Node, mut region: Region, backing: &Backing) -> Self {
         let mut hold = None;
         let mut place = Place::Process(region.addr);
@@ -362,7 +363,7 @@ impl Placement {
 #[derive(Debug)]
 struct MrInner {
     pd: Arc<Pd>,
-    /// As its consumer named it.
+    /// The region as described by its consumer.
     region: Region,
     placement: Placement,
     locked: Option<Locked>,
@@ -370,26 +371,26 @@ struct MrInner {
 }
 
 impl Mr {
-    /// Its key, local and remote.
+    /// The region's key, local and remote.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
-    /// What it opens.
+    /// The range and rights of the region.
     #[must_use]
     pub fn region(&self) -> Region {
         self.inner.lock().region
     }
-    /// Its protection domain.
+    /// The region's protection domain.
     #[must_use]
     pub fn pd(&self) -> Arc<Pd> {
         self.inner.lock().pd.clone()
     }
 
-    /// Changes the range, the protection domain or the rights, each if given; the key stays.
+    /// Changes the range, the protection domain or the rights, each if given. The key stays.
     ///
     /// # Errors
-    /// As [`Pd::reg_mr`]; the region is as it was then.
+    /// As [`Pd::reg_mr`]. The region is unchanged then.
     ///
     /// # Safety
     /// As [`Pd::reg_mr`] for the new range.
@@ -429,19 +430,19 @@ impl Mr {
         Ok(())
     }
 
-    /// Deregisters: waits for copies under way, then no access can begin. Refused while a window is
-    /// bound to it.
+    /// Deregisters the region: waits for copies under way; afterwards no access can begin. Refused
+    /// while a window is bound to the region.
     ///
     /// # Errors
-    /// EBUSY; EINVAL if it was deregistered already.
+    /// EBUSY; EINVAL if the region was deregistered already.
     pub fn dereg(&self) -> Result<(), Error> {
         self.end(|_| ())
     }
 
-    /// As [`Mr::dereg`], but unbinds the windows that are bound to it.
+    /// As [`Mr::dereg`], but unbinds the region's windows.
     ///
     /// # Errors
-    /// EINVAL if it was deregistered already.
+    /// EINVAL if the region was deregistered already.
     pub fn revoke(&self) -> Result<(), Error> {
         self.end(|keys| keys.unbind_windows(self.key))
     }
@@ -475,8 +476,8 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Memory of our own must not go while the key opens it; what the program vouched for is its
-        // own business.
+        // The library's own memory must not go while the key opens it. Memory of the program is the
+        // program's responsibility.
         if let Backing::Mapping(mapping) = &self.backing
             && !self.inner.get_mut().ended
         {

@@ -33,7 +33,7 @@ pub use post::SendChain;
 /// A queue pair.
 pub type Qp = QueuePair<QpObject>;
 
-/// What a queue pair was made with, and what its program sees of it beside its queues.
+/// The parameters of a queue pair, and its state for the program beside its queues.
 #[derive(Debug)]
 pub struct QpObject {
     me: Weak<Qp>,
@@ -44,17 +44,17 @@ pub struct QpObject {
     srq: Option<Arc<Srq>>,
     xrcd: Option<Arc<Xrcd>>,
     async_acks: Acks,
-    /// The face's own word.
+    /// A word for the face.
     cookie: AtomicUsize,
-    /// Handles: one, and one more for each `ibv_open_qp` of an XRC target.
+    /// Number of handles: one, and one more for each `ibv_open_qp` of an XRC target.
     handles: AtomicUsize,
-    /// Multicast groups it is attached to.
+    /// Multicast groups to which the queue pair is attached.
     pub(crate) attachments: Ranked<Vec<Attachment>, ranks::Attachments>,
-    /// What it sends to a group that it is attached to is not given to it.
+    /// The queue pair does not receive its own packets to a group.
     blocks_own: AtomicBool,
-    /// What it is, of raw packet queue pairs.
+    /// The role of a raw packet queue pair.
     pub(crate) role: Option<Role>,
-    /// Flows that name it.
+    /// Number of flows to this queue pair.
     pub(crate) flows: AtomicUsize,
 }
 
@@ -62,7 +62,7 @@ impl Qp {
     /// Makes a queue pair in RESET.
     ///
     /// # Errors
-    /// EINVAL naming the bad or missing argument, ENOMEM when numbers are used up.
+    /// EINVAL naming the bad or missing argument, ENOMEM when all numbers are in use.
     pub fn new(context: &Arc<Context>, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.node().fault_call(Call::CreateQp)?;
@@ -73,7 +73,7 @@ impl Qp {
         Qp::with_role(context, pd, init, Some(Role::Pair(Port::of(context)?)))
     }
 
-    /// As [`Qp::new`]; what raw packet queue pairs need depends on their role.
+    /// As [`Qp::new`]; the role decides what a raw packet queue pair needs.
     pub(crate) fn with_role(
         context: &Arc<Context>,
         pd: Option<&Arc<Pd>>,
@@ -126,18 +126,19 @@ impl Qp {
         if let Some(srq) = &qp.own.srq
             && let Some(alone) = srq.queue().join(qp.number())
         {
-            // The receives are not that one's alone any more.
+            // The other queue pair no longer takes the receives alone.
             ring::withdraw_offers(context.node(), alone);
         }
         Ok(qp)
     }
 
-    /// Spares it what it sends itself to a multicast group (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
+    /// The queue pair no longer receives its own packets to a multicast group
+    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
     pub fn block_own_multicast(&self) {
         self.own.blocks_own.store(true, Ordering::Relaxed);
     }
 
-    /// Another handle on an XRC target of the same domain (`ibv_open_qp`).
+    /// Opens another handle on an XRC target of the same domain (`ibv_open_qp`).
     ///
     /// # Errors
     /// EINVAL if there is no such target.
@@ -177,7 +178,7 @@ impl Qp {
         }
     }
 
-    /// Its protection domain.
+    /// The protection domain.
     #[must_use]
     pub fn pd(&self) -> Option<&Arc<Pd>> {
         self.own.pd.as_ref()
@@ -187,12 +188,12 @@ impl Qp {
     pub fn context(&self) -> &Arc<Context> {
         &self.own.context
     }
-    /// The face's own word.
+    /// The word of the face.
     #[must_use]
     pub fn cookie(&self) -> usize {
         self.own.cookie.load(Ordering::Acquire)
     }
-    /// Sets the face's own word.
+    /// Sets the word of the face.
     pub fn set_cookie(&self, cookie: usize) {
         self.own.cookie.store(cookie, Ordering::Release);
     }
@@ -207,23 +208,23 @@ impl Qp {
     pub fn signals_all(&self) -> bool {
         self.inner.lock().engine.config().signal_all
     }
-    /// Its state.
+    /// The state.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.inner.lock().engine.state()
     }
-    /// What the engine counted for it.
+    /// The engine's counters of the queue pair.
     #[must_use]
     pub fn counters(&self) -> adverb_engine::qp::Counters {
         *self.inner.lock().engine.counters()
     }
 
-    /// Has operations of it counted, those whose bits are in `ops` (`ibv_qp_attach_comp_cntr_op`),
-    /// until it is destroyed.
+    /// Attaches a completion counter until the queue pair is destroyed. `ops` has the bits of the
+    /// operations to count (`ibv_qp_attach_comp_cntr_op`).
     ///
     /// # Errors
-    /// EINVAL in another state than RESET and INIT, ENOTSUP for operations that are not known,
-    /// EBUSY for those that have a counter.
+    /// EINVAL in another state than RESET and INIT, ENOTSUP for unknown operations, EBUSY for
+    /// operations that already have a counter.
     pub fn attach_counter(&self, counter: &Arc<CompCounter>, ops: u32) -> Result<(), Error> {
         self.own.context.node().check_alive()?;
         let mut inner = self.inner.lock();

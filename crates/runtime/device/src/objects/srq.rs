@@ -15,10 +15,10 @@ use adverb_engine::{Cause, Completion, RecvWqe, RecvWr, WcFlags, WcStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Tagged buffers of a tag matching SRQ at most.
+/// Most tagged buffers of a tag-matching SRQ.
 pub const MAX_TAGS: u32 = 4096;
 
-/// A shared receive queue: basic, XRC, or tag matching.
+/// A shared receive queue: basic, XRC, or tag-matching.
 #[derive(Debug)]
 pub struct Srq {
     context: Arc<Context>,
@@ -26,7 +26,7 @@ pub struct Srq {
     number: u32,
     queue: SharedQueue,
     xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
-    /// Where a tag matching SRQ completes.
+    /// The CQ of a tag-matching SRQ.
     tag_cq: Option<Arc<Cq>>,
     async_acks: Acks,
     pub(crate) uses: Uses,
@@ -35,7 +35,7 @@ pub struct Srq {
 }
 
 impl Srq {
-    /// Makes a queue; with `xrc` an XRC one, whose completions go to that CQ.
+    /// Makes a queue. With `xrc` the queue is an XRC SRQ with completions to this CQ.
     ///
     /// # Errors
     /// EINVAL naming the bad argument.
@@ -49,7 +49,7 @@ impl Srq {
         Self::make(pd, (max_wr, max_sge, limit), xrc, None)
     }
 
-    /// Makes a tag matching queue with room for `max_tags` tagged buffers. All receives of its
+    /// Makes a tag-matching queue with room for `max_tags` tagged buffers. All receives of its
     /// queue pairs complete at `cq`.
     ///
     /// # Errors
@@ -123,16 +123,16 @@ impl Srq {
         Ok(srq)
     }
 
-    /// The face's own word.
+    /// The word of the face.
     #[must_use]
     pub fn cookie(&self) -> usize {
         self.cookie.load(Ordering::Acquire)
     }
-    /// Sets the face's own word.
+    /// Sets the word of the face.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Release);
     }
-    /// The SRQ number, as an XRC sender names it.
+    /// The SRQ number for XRC senders.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
@@ -166,7 +166,7 @@ impl Srq {
     /// Changes the capacity and arms the limit event, each if given.
     ///
     /// # Errors
-    /// EINVAL; nothing was changed then.
+    /// EINVAL. Nothing was changed then.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         self.context.node().check_alive()?;
         if let Some(max_wr) = max_wr {
@@ -187,26 +187,26 @@ impl Srq {
         self.queue.receives.lock().attributes()
     }
 
-    /// Receives waiting.
+    /// Number of waiting receives.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.receives.lock().len()
     }
-    /// None waiting?
+    /// Is no receive waiting?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The CQ of a tag matching SRQ.
+    /// The CQ of a tag-matching SRQ.
     #[must_use]
     pub fn tag_cq(&self) -> Option<&Arc<Cq>> {
         self.tag_cq.as_ref()
     }
 
-    /// Performs an operation on the matching list, and answers what it came to; it completes if it
-    /// is signaled, or failed. `known` is the number of unexpected messages that the program knows
-    /// of.
+    /// Performs an operation on the matching list, and answers the result. A signaled or failed
+    /// operation makes a completion. `known` is the number of unexpected messages known to the
+    /// program.
     ///
     /// # Errors
     /// EINVAL for a bad request, ENOMEM when the list is full, EIO in a child of `fork`.
@@ -229,11 +229,11 @@ impl Srq {
             Completion::failure(wr_id, 0, done.opcode, WcStatus::TmErr, cause)
         };
         c.flags.set(WcFlags::TM_SYNC_REQ, done.sync_needed);
-        // Under the lock: no message may take an entry before it is said that it is there.
+        // Under the lock: no message may take an entry before the completion of its addition.
         if (signaled || !done.good)
             && let Some(cq) = &self.tag_cq
         {
-            // A queue that overflows says so itself.
+            // An overflow of the queue is reported by the queue itself.
             let _ = cq.push(c, || node.now());
         }
         Ok(done)
@@ -249,7 +249,7 @@ impl Srq {
         self.pop_by(|inner| inner.pop_message(first))
     }
 
-    /// Does it match tags?
+    /// Does the queue match tags?
     #[inline]
     pub(crate) fn matches_tags(&self) -> bool {
         self.tag_cq.is_some()
@@ -267,18 +267,19 @@ impl Srq {
         Ok(wqe)
     }
 
-    /// Tells the program that fewer receives are left than its limit.
+    /// Tells the program that fewer receives are left than the limit.
     pub(crate) fn limit_reached(self: &Arc<Self>) {
         self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
     }
 
-    /// Its receives, and who takes them.
+    /// The receives, and the queue pairs that take them.
     #[inline]
     pub(crate) fn queue(&self) -> &SharedQueue {
         &self.queue
     }
 
-    /// Ends the queue; refused while queue pairs use it. Waits until its events were acknowledged.
+    /// Ends the queue. Refused while queue pairs use the queue. Waits until the events of the queue
+    /// were acknowledged.
     ///
     /// # Errors
     /// EBUSY.

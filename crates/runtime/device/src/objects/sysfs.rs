@@ -1,10 +1,10 @@
-//! What the kernel would show of a device below `/sys/class/infiniband/NAME`: the one table that
-//! the drop-in library, the tree of `adverb run` and, through that tree, the preloaded library
-//! answer from.
+//! The files that the kernel would show for a device below `/sys/class/infiniband/NAME`. The
+//! drop-in library and the tree of `adverb run` answer from this table, and through the tree also
+//! the preloaded library.
 use crate::objects::device::Device;
 use crate::objects::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
 
-/// Up to this speed in Mbit/s a port is one lane wide, above it four.
+/// Up to this speed in Mbit/s a port has one lane, above four.
 const ONE_LANE: u32 = 50_000;
 
 /// The attributes of a device: paths and contents, without the newline.
@@ -47,13 +47,13 @@ pub fn attributes(device: &Device) -> Vec<(String, String)> {
     files
 }
 
-/// Bytes as sysfs writes GUIDs and GIDs: groups of two bytes.
+/// Bytes in the format of GUIDs and GIDs in sysfs: groups of two bytes.
 fn groups(bytes: &[u8]) -> String {
     let group = |pair: &[u8]| pair.iter().map(|b| format!("{b:02x}")).collect::<String>();
     bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
 }
 
-/// The speed of the port in the kernel's words.
+/// The speed of the port in the kernel's format.
 fn rate(mbit: u32) -> String {
     format!("{} Gb/sec ({}X)", f64::from(mbit) / 1000.0, if mbit > ONE_LANE { 4 } else { 1 })
 }

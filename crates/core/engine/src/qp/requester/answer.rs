@@ -1,5 +1,5 @@
-//! What the responder answers: ACKs, NAKs, READ responses, old values of atomics (IBTA 9.7.5,
-//! 9.7.6, 9.7.7).
+//! Responses of the peer's responder: ACKs, NAKs, READ responses, old values of atomics (IBTA
+//! 9.7.5, 9.7.6, 9.7.7).
 use super::state::{Place, ReadReq, Requester};
 use crate::cause::Cause;
 use crate::clock::Clock;
@@ -17,7 +17,7 @@ use crate::wr::SendOp;
 use adverb_wire::{NakCode, Opcode, Operation, Psn, Syndrome, rnr_timer_us};
 use core::time::Duration;
 
-/// Answer to a request that wants more than an ACK.
+/// Answer to a request that needs more than an ACK.
 enum Answer<'a> {
     /// READ response First, Middle, Last or Only, and its payload.
     Data(Opcode, &'a [u8]),
@@ -28,7 +28,7 @@ enum Answer<'a> {
 /// Why a response is not taken now.
 enum Untaken {
     Dropped(DropReason),
-    /// It came before the response to this PSN.
+    /// The response to this PSN has to come first.
     Early(u64),
 }
 type Taken = Result<(), Untaken>;
@@ -36,7 +36,7 @@ type Taken = Result<(), Untaken>;
 const STALE: Untaken = Untaken::Dropped(DropReason::Stale);
 const GHOST: Untaken = Untaken::Dropped(DropReason::GhostResponse);
 
-/// What a step of the requester works with.
+/// The environment of a step of the requester.
 pub(crate) struct AnswerEnv<'a, 'b, M: ?Sized> {
     pub(crate) ctx: &'a QpCtx<'b>,
     pub(crate) clock: &'a dyn Clock,
@@ -73,12 +73,12 @@ impl Requester {
         }
     }
 
-    /// The response that later ones wait for.
+    /// The PSN of the response for which later responses wait.
     fn missing(&self) -> u64 {
         self.reads.front().map_or(self.una, |read| read.next)
     }
 
-    /// Takes out a response that was kept for now; those kept for something that is over are
+    /// Takes out the early response that is next in order. Early responses to finished requests are
     /// dropped.
     #[cold]
     pub(crate) fn take_turn(&mut self, now: Time, counters: &mut Counters) -> Option<Kept> {
@@ -86,7 +86,7 @@ impl Requester {
             let psn = self.unwrapped(headers.bth.psn);
             if psn < self.high {
                 let its_turn = match (self.reads.front(), headers.bth.opcode.operation()) {
-                    // Nothing before it wants more than an ACK.
+                    // No earlier request needs more than an ACK.
                     (_, Operation::Acknowledge) => self.first_unanswered(psn).is_none(),
                     (Some(read), _) => read.next == psn,
                     (None, _) => false,
@@ -105,13 +105,13 @@ impl Requester {
         None
     }
 
-    /// Time has come: a response that is missing may be lost.
+    /// A deadline has come: a missing response may be lost.
     pub(super) fn early_due(&mut self, now: Time, counters: &mut Counters) {
         let tell = self.reorder.expired(now);
         self.tell(tell, now, counters);
     }
 
-    /// Asks again for what is missing.
+    /// Asks again for the missing response.
     fn tell(&mut self, tell: Tell, now: Time, counters: &mut Counters) {
         let missing = self.missing();
         let lost = tell != Tell::Nothing && missing < self.cur.psn && missing < self.high;
@@ -120,7 +120,7 @@ impl Requester {
         }
     }
 
-    /// The PSN of a response, which is at or after the oldest unacknowledged one.
+    /// The unwrapped PSN of a response, which is at or after the oldest unacknowledged PSN.
     fn unwrapped(&self, psn: Psn) -> u64 {
         self.una + u64::from((psn - self.una as u32).get())
     }
@@ -129,7 +129,7 @@ impl Requester {
         let headers = &packet.headers;
         let psn = self.unwrapped(headers.bth.psn);
         if psn >= self.high {
-            // Of something long acknowledged, or of nothing.
+            // The response belongs to a request acknowledged long ago, or to no request.
             if headers.bth.opcode.operation() != Operation::Acknowledge {
                 self.reorder.repeated(headers.bth.psn);
             }
@@ -161,7 +161,7 @@ impl Requester {
         }
     }
 
-    /// Everything before `to` is acknowledged; `false`: it was already.
+    /// All packets before `to` are acknowledged. Answers `false` if they already were.
     fn progress<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, to: u64) -> bool {
         if to <= self.una {
             return false;
@@ -190,15 +190,15 @@ impl Requester {
         true
     }
 
-    /// First PSN up to `psn` whose request wants more than an ACK and has not got it.
+    /// First PSN up to `psn` of a request that needs more than an ACK and has not got its response.
     fn first_unanswered(&self, psn: u64) -> Option<u64> {
         if let Some(read) = self.reads.front()
             && read.next <= psn
         {
             return Some(read.next);
         }
-        // After a restart the requests from the cursor on are not in `reads`, yet answers to their
-        // first sending may still come.
+        // After a restart the requests from the cursor on are not in `reads`. Responses to their
+        // first transmission may still come.
         let mut idx = self.cur.idx;
         while idx < self.next_start {
             let wqe = self.sq.wqe(idx);
@@ -214,9 +214,9 @@ impl Requester {
         None
     }
 
-    /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it
-    /// really got to, and whether it told something. It may pass over a request whose response is
-    /// missing.
+    /// Handles an ACK (also the ACK in a NAK) for all packets before `end`. An ACK may skip a
+    /// request with a missing response. Answers how far the ACK really reaches, and whether there
+    /// was progress.
     fn ack_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, end: u64) -> (u64, bool) {
         let to = self.first_unanswered(end - 1).unwrap_or(end);
         (to, self.progress(env, to))
@@ -225,14 +225,14 @@ impl Requester {
     fn ack<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> Taken {
         let (reached, told) = self.ack_before(env, psn + 1);
         if reached <= psn && reached < self.cur.psn {
-            // The response that it passed over is late or lost.
+            // The skipped response is late or lost.
             return Err(Untaken::Early(reached));
         }
         if told { Ok(()) } else { Err(STALE) }
     }
 
-    /// As [`Requester::ack_before`]. If a NAK passes over a response, that was lost: an implied NAK
-    /// (IBTA 9.7.7.2.2).
+    /// As [`Requester::ack_before`]. If a NAK skips a response, the response was lost: an implied
+    /// NAK (IBTA 9.7.7.2.2).
     fn nak_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> (u64, Taken) {
         let (reached, progress) = self.ack_before(env, psn);
         let lost = reached < psn && reached < self.cur.psn && self.restart(reached, env.clock.now(), false);
@@ -242,8 +242,8 @@ impl Requester {
         (reached, if progress || lost { Ok(()) } else { Err(STALE) })
     }
 
-    /// Restarts at `psn` after a loss, once until there is progress or a timer fires, or the packet
-    /// was lost `again`.
+    /// Restarts at `psn` after a loss. A second restart at the same PSN needs progress or a timer
+    /// in between, or a packet lost `again`.
     fn restart(&mut self, psn: u64, now: Time, again: bool) -> bool {
         if self.recovering == Some(psn) && !(again && self.probe.may_answer(now)) {
             return false;
@@ -261,7 +261,8 @@ impl Requester {
             return told;
         }
         if code == NakCode::PsnSequence {
-            // During an RNR wait the responder discards what follows; that says nothing new.
+            // During an RNR wait the responder discards the following packets, so this NAK is no
+            // news.
             if self.rnr_until.is_none() && self.restart(psn, env.clock.now(), true) {
                 env.counters.seq_naks += 1;
                 return Ok(());
@@ -303,7 +304,7 @@ impl Requester {
         Ok(())
     }
 
-    /// A READ response or the like.
+    /// A READ response or the answer of an atomic.
     fn answer<M: Memory + ?Sized>(
         &mut self,
         env: &mut AnswerEnv<'_, '_, M>,
@@ -313,7 +314,7 @@ impl Requester {
         let Some(read) = self.reads.front().copied().filter(|r| r.next <= psn) else {
             return Err(GHOST);
         };
-        // A response acknowledges all before its request.
+        // A response acknowledges all packets before its request.
         let told = if self.progress(env, read.next) { Ok(()) } else { Err(STALE) };
         if read.next < psn {
             return Err(Untaken::Early(read.next));
@@ -335,7 +336,7 @@ impl Requester {
                 self.place(env, read.idx, at, data)
             }
             (SendOp::AtomicWrite(_) | SendOp::Flush { .. }, Answer::Data(_, [])) => Ok(()),
-            // The wire carries the number, memory has it in host order (IBTA 9.4.5).
+            // The wire carries the number; memory holds it in host order (IBTA 9.4.5).
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Old(old)) => {
                 self.place(env, read.idx, 0, &old.to_ne_bytes())
             }
@@ -357,10 +358,10 @@ impl Requester {
     /// May the response at `read.next` have this opcode? The responses to one request are First,
     /// Middle, Last, or Only (IBTA 9.7.5.1). The requester fails on any other order, as rxe does.
     ///
-    /// A READ that is asked for again in parts may be answered by a response to an earlier,
-    /// longer request. So First and Only need the start of a request, Last and Only need its end.
-    /// Middle and Last may stand at the start, and First and Middle at the end, only where an
-    /// earlier request went on.
+    /// A READ requested again in parts may be answered by a response to an earlier, longer request.
+    /// So First and Only need the start of a request, and Last and Only need its end. Middle and
+    /// Last may stand at the start, and First and Middle at the end, only where an earlier request
+    /// went on.
     fn is_in_sequence(&self, read: &ReadReq, opcode: Opcode) -> bool {
         let wqe = self.sq.wqe(read.idx);
         let is_boundary = |psn| read.fresh || self.asked.contains(&(psn, true));
@@ -375,7 +376,8 @@ impl Requester {
             && (ends || !says_end)
     }
 
-    /// Writes bytes `at..` of a request's answer to its scatter/gather list.
+    /// Writes response bytes for a request to its scatter/gather list, from byte `at` of the answer
+    /// on.
     fn place<M: Memory + ?Sized>(
         &mut self,
         env: &AnswerEnv<'_, '_, M>,

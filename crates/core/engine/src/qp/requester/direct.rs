@@ -1,12 +1,12 @@
-//! Requests that the host performs by itself, where it reaches the peer's memory: one-sided
-//! requests and short SENDs. There is no packet and no PSN.
+//! Requests that the host performs itself, where it reaches the peer's memory: one-sided requests
+//! and short SENDs. There is no packet and no PSN.
 //!
-//! Only the oldest request may go this way, and only while nothing before it is on its way, so
-//! order within the queue pair holds. Whatever is irregular about a request (a key, a length, a
-//! state) is left to the packet path, whose checks and errors are those of a network.
+//! Only the oldest request may go this way, and only while no earlier request is on its way. So the
+//! order within the queue pair holds. An irregular request (key, length, state) is left to the
+//! packet path, which checks and fails as on a network.
 //!
-//! A WRITE, READ or SEND that is posted to an idle queue is performed before it is queued, as
-//! nothing would look at its place there.
+//! A WRITE, READ or SEND for an idle queue is performed before it is queued, because no code would
+//! look at its place in the queue.
 use super::send::MAX_MSG;
 use super::state::{Cursor, Requester};
 use crate::completion::{Completion, WcOpcode};
@@ -18,26 +18,26 @@ use crate::qp::context::QpCtx;
 use crate::types::{Access, QpState, QpType};
 use crate::wr::{SendFlags, SendOp};
 
-/// A request to perform at once.
+/// A request for the host to perform at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct<'a> {
     /// SEND, WRITE (with immediate data or without), READ, an atomic, ATOMIC WRITE or FLUSH.
     pub op: SendOp,
-    /// It asks for a solicited event.
+    /// The request asks for a solicited event.
     pub solicited: bool,
     /// Bytes of the message.
     pub len: u64,
-    /// The bytes to write, or (READ, atomics) where the answer goes: registered memory, checked.
+    /// The bytes to write, or (READ, atomics) the place for the answer: registered memory, checked.
     pub local: Data<'a>,
 }
 
 impl Requester {
-    /// Is everything before the oldest request done?
+    /// Are all requests before the oldest done, and is there an oldest?
     fn is_clear(&self) -> bool {
         self.sq.head < self.sq.posted && self.has_begun_nothing()
     }
 
-    /// Is nothing on its way, and nothing wrong?
+    /// Is nothing on its way, and no failure pending?
     #[inline(always)]
     fn has_begun_nothing(&self) -> bool {
         let head = self.sq.head;
@@ -50,7 +50,7 @@ impl Requester {
             && self.key_op.is_none()
     }
 
-    /// The oldest request, if it can be performed directly.
+    /// The oldest request, if the host can perform it directly.
     pub(crate) fn direct(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Option<Direct<'_>> {
         if ctx.attr.state != QpState::Rts || ctx.config.qp_type != QpType::Rc || !self.is_clear() {
             return None;
@@ -97,7 +97,7 @@ impl Requester {
         Some(Direct { op, solicited, len, local: Data::Gather(&self.ranges) })
     }
 
-    /// The host performed the request that [`Requester::direct`] has just answered.
+    /// The host performed the request just answered by [`Requester::direct`].
     pub(crate) fn direct_done(&mut self, config: &QpConfig, effects: &mut Effects) -> WcOpcode {
         let idx = self.sq.head;
         let opcode = self.sq.wqe(idx).wc_opcode();
@@ -108,7 +108,7 @@ impl Requester {
         opcode
     }
 
-    /// Is nothing queued, nothing on its way, and nothing wrong?
+    /// Is nothing queued, nothing on its way, and no failure pending?
     #[inline(always)]
     fn is_idle(&self) -> bool {
         self.sq.head == self.sq.staged && self.has_begun_nothing()
@@ -124,8 +124,8 @@ impl Requester {
             && !(read && ctx.attr.max_rd_atomic == 0)
     }
 
-    /// The host performed a request before it was queued; `read`: bytes of a READ. It has come and
-    /// gone: its completion, if it makes one.
+    /// The host performed a request before it was queued. `read` is the number of bytes of a READ.
+    /// Answers the completion, if the request asks for a completion.
     #[inline(always)]
     pub(crate) fn direct_posted(
         &mut self,

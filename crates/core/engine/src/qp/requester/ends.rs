@@ -1,4 +1,4 @@
-//! How requests end: with success when they are acknowledged or handed out, by a failure, flushed.
+//! The end of requests: success when acknowledged or sent, failure, flush.
 use super::state::{Cursor, Failure, Place, Requester};
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
@@ -10,25 +10,25 @@ use crate::wr::SendFlags;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-/// How long requests to a process that has ended wait before they fail, at most. A network would
-/// let them wait for all their retries. Meanwhile a program polls what was answered, and some
-/// programs end with that: `ibv_srq_pingpong` leaves sends behind that its peer has no use for.
+/// Longest wait of requests to an ended process before they fail. On a network they would wait for
+/// all their retries. In this time a program polls earlier completions, and some programs exit
+/// then: `ibv_srq_pingpong` leaves sends behind that its peer has no use for.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Requester {
-    /// Marks request `idx` as failed. Of several the earliest counts.
+    /// Marks request `idx` as failed. If several requests fail, the earliest counts.
     pub(super) fn fail(&mut self, idx: u64, status: WcStatus, cause: Cause) {
         if self.failure.as_ref().is_none_or(|f| idx < f.idx) {
             self.failure = Some(Failure { idx, status, cause: Arc::new(cause) });
         }
     }
 
-    /// The oldest request fails. There is one.
+    /// Fails the oldest request. The caller knows that a request exists.
     pub(crate) fn fail_oldest(&mut self, status: WcStatus, cause: Cause) {
         self.fail(self.sq.head, status, cause);
     }
 
-    /// The peer's process has ended. Nothing is sent to it any more, and unanswered requests fail
+    /// The peer's process has ended. Nothing more is sent to the peer, and unanswered requests fail
     /// after [`FAREWELL`].
     pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>, now: Time) {
         let attempts = u32::from(ctx.attr.retry_cnt) + 1;
@@ -56,13 +56,13 @@ impl Requester {
                 }
                 self.retire(config, effects);
             }
-            // "Memory management operation error" in IBTA's words, of binds and invalidates alike
-            // (11.6.2).
+            // IBTA calls this a "memory management operation error", for binds and invalidates
+            // alike (11.6.2).
             Err(cause) => self.fail(idx, WcStatus::MwBindErr, cause),
         }
     }
 
-    /// The packet just prepared was not sent: its memory cannot be read.
+    /// The packet just prepared was not sent, because its memory cannot be read.
     pub(crate) fn transmit_failed(&mut self, addr: u64) {
         if self.sq.head <= self.prepared_idx && self.prepared_idx < self.sq.posted {
             self.fail(self.prepared_idx, WcStatus::LocProtErr, Cause::Fault { addr });
@@ -73,8 +73,8 @@ impl Requester {
         self.failure.as_ref().is_some_and(|f| f.idx == idx)
     }
 
-    /// Completes the failed request, if its turn has come, and answers why. The caller flushes the
-    /// rest.
+    /// Completes the failed request if its turn has come, and answers the cause. The caller flushes
+    /// the rest.
     pub(crate) fn take_failure(&mut self, config: &QpConfig, effects: &mut Effects) -> Option<Arc<Cause>> {
         let failure = self.failure.take_if(|f| f.idx == self.sq.head)?;
         let wqe = self.sq.wqe(failure.idx);
@@ -95,8 +95,8 @@ impl Requester {
         Some(failure.cause)
     }
 
-    /// Completes everything handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA 10.3.1.7). What
-    /// is only staged stays, for the commit.
+    /// Completes all requests that were handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA
+    /// 10.3.1.7). Staged requests stay for the commit.
     pub(crate) fn flush(
         &mut self,
         config: &QpConfig,
@@ -121,7 +121,7 @@ impl Requester {
         self.quiesce(counters);
     }
 
-    /// Nothing is in flight any more.
+    /// Resets all state of requests in flight.
     pub(super) fn quiesce(&mut self, counters: &mut Counters) {
         self.reorder.discard(counters);
         self.una = self.high;
@@ -140,7 +140,7 @@ impl Requester {
         self.sink = (u64::MAX, 0, Place::default());
     }
 
-    /// Completes, from the head, what is acknowledged or (UC, UD) handed out.
+    /// Completes, from the head, the requests that are acknowledged or (UC, UD) sent.
     pub(super) fn retire(&mut self, config: &QpConfig, effects: &mut Effects) {
         while self.sq.head < self.next_start && !self.fails_at(self.sq.head) {
             let wqe = self.sq.wqe(self.sq.head);
@@ -150,12 +150,12 @@ impl Requester {
             self.complete(config, self.sq.head, effects);
             self.sq.head += 1;
         }
-        // The cursor may stand on a local request that was done before a loss and has gone now.
+        // The cursor may stand on a local request that was done before a loss and is now retired.
         // Another request will take its slot.
         self.cur.idx = self.cur.idx.max(self.sq.head);
     }
 
-    /// Completes a request with success, if it asked for a completion.
+    /// Completes a request with success, if the request asked for a completion.
     pub(super) fn complete(&self, config: &QpConfig, idx: u64, effects: &mut Effects) {
         let wqe = self.sq.wqe(idx);
         if config.counted {

@@ -1,8 +1,8 @@
-//! The requester: everything about the send queue (IBTA 9.7.2 to 9.7.7, 9.8.3).
+//! The requester: all work for the send queue (IBTA 9.7.2 to 9.7.7, 9.8.3).
 //!
-//! PSNs are kept *unwrapped* in 64 bits: the low 24 bits are those on the wire, and a PSN from the
-//! wire is placed at or after the oldest unacknowledged one. Order is then plain comparison. The
-//! flow window and the cost of a packet are explained in `window`.
+//! PSNs are kept *unwrapped* in 64 bits. The low 24 bits are the PSN on the wire. A PSN from the
+//! wire is placed at or after the oldest unacknowledged PSN, so plain comparison gives the order.
+//! `window` explains the flow window and the cost of a packet.
 mod answer;
 mod direct;
 mod ends;

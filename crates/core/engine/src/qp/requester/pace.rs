@@ -1,4 +1,4 @@
-//! How fast the requester goes when the network loses: early restarts, smaller READs, congestion
+//! The requester's pace when the network loses packets: early restarts, smaller READs, congestion
 //! notifications.
 use super::state::{ReadReq, Requester};
 use super::window;
@@ -9,7 +9,7 @@ use crate::time::Time;
 use core::time::Duration;
 
 impl Requester {
-    /// The wait for an answer, shorter than the local ACK timeout, may be over.
+    /// Sends a probe if the wait is over. This wait is shorter than the local ACK timeout.
     pub(super) fn probe_if_due(&mut self, now: Time, counters: &mut Counters) {
         if self.probe.due().is_some_and(|t| t <= now) {
             counters.probes += 1;
@@ -17,12 +17,12 @@ impl Requester {
         }
     }
 
-    /// The longest wait for a probe; none where nothing is lost on the way.
+    /// The longest wait for a probe. `None` where no packet is lost on the way.
     pub(super) fn probe_within(&self) -> Option<Duration> {
         self.timeout.filter(|_| self.own_mtu.is_none())
     }
 
-    /// No answer came: from the oldest unacknowledged packet again, a little at first.
+    /// No answer came: sends again from the oldest unacknowledged packet, few packets at first.
     pub(super) fn unheard(&mut self, now: Time) {
         self.window.silent(self.mtu, self.high);
         self.recovering = None;
@@ -35,17 +35,17 @@ impl Requester {
         self.window.congested(self.mtu, self.una, self.high);
     }
 
-    /// How many packets of READ response to ask for at a time: two such parts keep the path busy,
-    /// if two are allowed.
+    /// Sets how many packets of READ response one request asks for. Two such parts keep the path
+    /// busy, if the peer allows two.
     pub(super) fn start_parts(&mut self, config: &QpConfig, attr: &QpAttr) {
         self.parts = if attr.max_rd_atomic == 1 { 1 } else { 2 };
         let most = u64::from(config.max_inflight) / self.parts / (self.mtu + window::OVERHEAD);
         self.read_part = most.max(1);
     }
 
-    /// Packets of the next part at most: a share of the window. A retry may ask for the rest of an
-    /// earlier request, not for more (IBTA 9.7.5.1.4): it ends where one that was asked for before
-    /// did, or earlier.
+    /// Most packets of the next part: a share of the window. A retry may ask for the rest of an
+    /// earlier request, and not for more (IBTA 9.7.5.1.4). So the part ends at or before the end of
+    /// an earlier request.
     pub(super) fn part(&self) -> u64 {
         let psn = self.cur.psn;
         let window = self.window.packets(self.mtu);
@@ -53,15 +53,15 @@ impl Requester {
             return (window / self.parts).clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
-        // All of the rest if it fits, since then only what follows it waits. A quarter of the
-        // window stays free for routers that cannot buffer a burst.
+        // All of the rest if it fits, because only later packets wait then. A quarter of the window
+        // stays free for routers that cannot buffer a burst.
         (window * 3 / 4).clamp(1, end - psn)
     }
 
-    /// Must the cursor wait for the part just asked for, as both were one request before? A
-    /// responder may keep of a request only what was last asked for again, and from then on drop
-    /// what begins before that (rxe does). So parts of one request go one after the other: none
-    /// ever begins before one that was asked for earlier.
+    /// Must the cursor wait for the last requested part, because both parts were one request
+    /// before? A responder may remember only the last repetition of a request, and then drop a part
+    /// that begins earlier (rxe does). So parts of one request go one after the other, and no part
+    /// begins before an earlier requested part.
     pub(super) fn waits_for_part(&self) -> bool {
         let psn = self.cur.psn;
         self.cur.at > 0
@@ -69,7 +69,7 @@ impl Requester {
             && !self.asked.contains(&(psn, true))
     }
 
-    /// This READ will be asked for again.
+    /// Notes that this READ will be requested again.
     pub(super) fn ask_again(&mut self, read: ReadReq) {
         let una = self.una;
         self.asked.retain(|(end, _)| *end > una);

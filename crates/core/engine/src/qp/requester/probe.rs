@@ -1,33 +1,35 @@
-//! Before the local ACK timeout: what tells a loss that draws no NAK, and when a second NAK is not
-//! an echo of the first.
+//! Loss detection before the local ACK timeout: finds losses that draw no NAK, and tells a second
+//! NAK from an echo of the first.
 //!
-//! The timeout T counts in tens of milliseconds, while a round trip takes some microseconds. Who
-//! waits for T whenever the last packet of a burst, its ACK, or a packet sent again is lost has no
-//! throughput left at a loss of a few percent. So the requester measures round trips, and after
-//! several of them without an answer it sends again from the oldest unacknowledged packet, little
-//! at first. To the responder this is a retry like others, and a duplicate if only the answer was
-//! lost. It does not count against `retry_cnt`: that many timeouts T still pass before the request
-//! fails.
+//! The timeout T is tens of milliseconds, while a round trip takes some microseconds. If the last
+//! packet of a burst, its ACK, or a retransmission is lost, no NAK comes. A requester that waits
+//! for T each time has no throughput left at a loss of a few percent.
+//!
+//! So the requester measures round trips. After several round trips without an answer, the
+//! requester sends again from the oldest unacknowledged packet, few packets at first. To the
+//! responder this is an ordinary retry, or a duplicate if only the answer was lost. A probe does
+//! not count against `retry_cnt`: as many timeouts T still pass before the request fails.
 use crate::time::Time;
 use core::time::Duration;
 
-/// Wait at least so long: a peer in software answers when it is scheduled.
+/// Shortest wait in nanoseconds. A peer in software answers when it is scheduled.
 const SHORTEST: u64 = 1_000_000;
-/// Doublings of the wait.
+/// Most doublings of the wait.
 const MOST_DOUBLINGS: u32 = 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    /// Smoothed round trip and its variation (RFC 6298), in nanoseconds; the shortest.
+    /// Smoothed round trip and its variation (RFC 6298), and the shortest round trip, in
+    /// nanoseconds.
     srtt: u64,
     variation: u64,
     shortest: u64,
-    /// A request under way: when it was sent. Its acknowledgement gives a sample.
+    /// PSN and departure time of a request under way. Its acknowledgement gives a sample.
     sample: Option<(u64, Time)>,
     at: Option<Time>,
-    /// Probes since there was progress.
+    /// Probes since the last progress.
     sent: u32,
-    /// When it was last sent again from an earlier packet on.
+    /// When the requester last went back to an earlier packet.
     restarted: Time,
 }
 
@@ -36,7 +38,7 @@ impl Probe {
         self.at
     }
 
-    /// The packet with this PSN, which asks for an answer, leaves for the first time.
+    /// The packet with this PSN leaves for the first time and asks for an answer.
     #[inline]
     pub(super) fn asked(&mut self, psn: u64, now: Time) {
         if self.sample.is_none() {
@@ -47,7 +49,7 @@ impl Probe {
     /// The wait begins.
     pub(super) fn arm(&mut self, now: Time, timeout: Option<Duration>) {
         self.at = match timeout {
-            // Without a round trip known, or without any timer, there is nothing to go by.
+            // Without a measured round trip, or with the timer disabled, the wait is unknown.
             Some(longest) if self.srtt > 0 => {
                 let wait = (self.srtt + 4 * self.variation).max(SHORTEST) << self.sent.min(MOST_DOUBLINGS);
                 Some(now + Duration::from_nanos(wait).min(longest))
@@ -61,7 +63,7 @@ impl Probe {
         self.sample = None;
     }
 
-    /// Everything before `una` is acknowledged; more is under way, or not.
+    /// All packets before `una` are acknowledged. `more` says whether other packets are under way.
     pub(super) fn progress(&mut self, una: u64, now: Time, timeout: Option<Duration>, more: bool) {
         if let Some((psn, at)) = self.sample
             && una > psn
@@ -89,8 +91,8 @@ impl Probe {
         self.shortest = self.shortest.min(took);
     }
 
-    /// The peer told of a loss, so it goes back to an earlier packet. A packet sent twice is no
-    /// measure (Karn).
+    /// The peer reported a loss, so the requester goes back to an earlier packet. A packet sent
+    /// twice gives no sample (Karn's algorithm).
     pub(super) fn restarted(&mut self, now: Time, timeout: Option<Duration>) {
         self.sent = 0;
         self.again(now, timeout);
@@ -102,13 +104,13 @@ impl Probe {
         self.arm(now, timeout);
     }
 
-    /// Nothing was heard: the next wait is twice as long.
+    /// No answer came: the next wait is twice as long.
     pub(super) fn unheard(&mut self, now: Time, timeout: Option<Duration>) {
         self.sent += 1;
         self.again(now, timeout);
     }
 
-    /// Could what arrives now answer what was sent again?
+    /// Can a packet that arrives now be an answer to the retransmission?
     pub(super) fn may_answer(&self, now: Time) -> bool {
         self.srtt > 0 && now.since(self.restarted).as_nanos() as u64 > self.shortest
     }

@@ -1,4 +1,4 @@
-//! Sending again after a timeout, and the cursor's way back to an earlier PSN.
+//! Retransmission after a timeout, and the cursor's return to an earlier PSN.
 use super::state::{Cursor, Place, Requester};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
@@ -8,7 +8,7 @@ use crate::time::Time;
 use adverb_wire::Psn;
 
 impl Requester {
-    /// Time has come.
+    /// A deadline has come.
     pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
         if self.gone.is_some() {
             return self.peer_gone(ctx, now);
@@ -39,12 +39,12 @@ impl Requester {
         self.ack_deadline = self.timeout.map(|t| now + t);
     }
 
-    /// Sends again all that is not acknowledged.
+    /// Sends all unacknowledged packets again.
     pub(crate) fn send_again(&mut self) {
         self.go_back(self.una);
     }
 
-    /// Sends again from `psn` on. Requests from there on count as never sent.
+    /// Sends again from `psn` on. Later READs and atomics count as never sent.
     pub(super) fn go_back(&mut self, psn: u64) {
         while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {
             self.ask_again(read);
@@ -54,7 +54,7 @@ impl Requester {
         self.seek(psn);
     }
 
-    /// Moves the cursor to an unwrapped PSN at or after the head's.
+    /// Moves the cursor to an unwrapped PSN at or after the PSN of the head.
     pub(super) fn seek(&mut self, psn: u64) {
         let mut cur = Cursor { idx: self.sq.head, psn, ..Cursor::default() };
         while cur.idx < self.next_start {
@@ -73,7 +73,7 @@ impl Requester {
         self.cur = cur;
     }
 
-    /// Byte `at` of a message in its scatter/gather list.
+    /// Position of byte `at` of a message in its scatter/gather list.
     pub(super) fn locate(&self, idx: u64, at: u64) -> Place {
         let mut left = at;
         let sges = self.sq.sges(idx);

@@ -20,15 +20,15 @@ use adverb_wire::{
 const FRAME_HEADER: u64 = 14;
 /// Longest message (IBTA 9.7.7.1).
 pub(crate) const MAX_MSG: u64 = 1 << 31;
-/// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA
-/// 9.7.2).
+/// Most PSNs outstanding: half the circle. Beyond this number, old and new PSNs cannot be told
+/// apart (IBTA 9.7.2).
 const MAX_OUTSTANDING: u64 = 1 << (Psn::BITS - 1);
 
 pub(crate) const fn transport_of(qp_type: QpType) -> Transport {
     match qp_type {
         QpType::Rc => Transport::Rc,
         QpType::Uc => Transport::Uc,
-        // Of a frame no header leaves; it is counted as a datagram.
+        // A frame leaves without RDMA headers. Counters treat a frame as a datagram.
         QpType::Ud | QpType::RawPacket => Transport::Ud,
         QpType::XrcSend | QpType::XrcRecv => Transport::Xrc,
     }
@@ -64,7 +64,7 @@ fn reth(remote: &Remote, skip: u64, len: u64) -> Reth {
 }
 
 impl Requester {
-    /// The next thing to do.
+    /// The next action.
     pub(crate) fn poll(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -74,7 +74,8 @@ impl Requester {
         counters: &mut Counters,
     ) -> Step {
         if !self.reliable && self.una != self.high {
-            // The packet handed out last has left: UC and UD ask no more (IBTA 9.8.3, 9.8.2).
+            // The last packet has left, and UC and UD expect no acknowledgement (IBTA 9.8.3,
+            // 9.8.2).
             self.una = self.high;
             self.pos_una = self.pos_next;
             self.retire(ctx.config, effects);
@@ -84,8 +85,8 @@ impl Requester {
         }
         loop {
             let idx = self.cur.idx;
-            // The cursor may have passed a request whose last packet could not be read: nothing
-            // after it begins.
+            // The cursor may be past a request that failed because its last packet could not be
+            // read. No later request begins.
             if idx == self.sq.posted || self.failure.as_ref().is_some_and(|f| f.idx <= idx) {
                 return Step::Idle;
             }
@@ -134,19 +135,19 @@ impl Requester {
         }
     }
 
-    /// Headers of the packet that [`Requester::poll`] has just answered.
+    /// Headers of the packet just answered by [`Requester::poll`].
     pub(crate) fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// A congestion notification is the packet just prepared.
+    /// Makes a congestion notification the prepared packet.
     pub(crate) fn notify(&mut self, dest_qpn: Qpn) -> &Headers {
         self.headers = Headers::new(Bth::new(Opcode::CNP, dest_qpn, Psn::ZERO));
         self.headers.bth.becn = true;
         &self.headers
     }
 
-    /// Payload of the packet that [`Requester::poll`] has just answered.
+    /// Payload of the packet just answered by [`Requester::poll`].
     pub(crate) fn payload(&self) -> Data<'_> {
         match self.prepared {
             Prepared::Inline { at, len } => Data::Bytes(self.sq.inline(self.prepared_idx, at, len)),
@@ -155,20 +156,20 @@ impl Requester {
         }
     }
 
-    /// UD destination of that packet.
+    /// UD destination of this packet.
     pub(crate) fn ud_path(&self) -> &crate::attr::AddressVector {
         &self.sq.dest(self.prepared_idx).av
     }
 
-    /// Gives a request its PSNs, if it may begin now; checks what can be checked before its first
-    /// packet.
+    /// Gives a request its PSNs, if the request may begin now. Checks all conditions known before
+    /// the first packet.
     fn start_request(&mut self, ctx: &QpCtx<'_>, idx: u64) -> bool {
         if ctx.attr.state != QpState::Rts {
             return false; // SQD starts nothing new (IBTA 10.3.1.5).
         }
         let wqe = self.sq.wqe(idx);
-        // A fence waits for READs and atomics (IBTA 10.8.3.3). An invalidate waits for everything
-        // before it: what it takes away may be needed to send again.
+        // A fence waits for READs and atomics (IBTA 10.8.3.3). An invalidate waits for all earlier
+        // requests, because a retransmission may need the key.
         if wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty()
             || matches!(wqe.op, SendOp::LocalInv(_)) && self.sq.head != idx
         {
@@ -194,7 +195,7 @@ impl Requester {
         true
     }
 
-    /// A frame has a header and is no longer than the port takes.
+    /// Checks that a frame has a header and fits the port.
     fn check_frame(&self, ctx: &QpCtx<'_>, len: u64) -> Result<(), (WcStatus, Cause)> {
         if ctx.config.qp_type != QpType::RawPacket {
             return Ok(());
@@ -218,12 +219,12 @@ impl Requester {
         }
     }
 
-    /// Cost in flight if a packet at the cursor is next.
+    /// Cost in flight before a packet at the cursor.
     fn in_flight(&self, pos: u64, first: u64) -> u64 {
         (pos + self.cur.at + (self.cur.psn - first) * OVERHEAD).saturating_sub(self.pos_una)
     }
 
-    /// Does one of the unacknowledged packets before the cursor ask for an answer?
+    /// Does an unacknowledged packet before the cursor ask for an answer?
     fn answer_is_due(&self) -> bool {
         u64::from(self.since_ack_req) < self.cur.psn - self.una
     }
@@ -237,12 +238,13 @@ impl Requester {
         let mut ack_req = false;
         if self.reliable {
             let in_flight = self.in_flight(wqe.pos, wqe.first);
-            // If the window gave way after they left, none of those on their way may ask for an
-            // ACK. Then one more leaves and asks, or nothing would move until a timeout.
+            // If the window shrank after packets left, none of the packets on their way may ask for
+            // an ACK. Then one more packet leaves and asks. Otherwise nothing would move until a
+            // timeout.
             if !self.window.admits(in_flight, n + OVERHEAD) && self.answer_is_due() {
                 return None;
             }
-            // The next one would not go out before an ACK: ask for it now.
+            // The next packet has to wait for an ACK, so this packet asks for an ACK.
             let full = !self.window.admits(in_flight + n + OVERHEAD, self.mtu + OVERHEAD);
             ack_req = last || full || self.since_ack_req + 1 >= self.window.ack_every();
         }
@@ -261,14 +263,15 @@ impl Requester {
                 SendOp::SendInv(rkey) => headers.ieth = Some(Ieth { rkey }),
                 _ => {}
             }
-            // CQN-9: only what completes a receive carries it.
+            // CQN-9: only packets that complete a receive carry the solicited bit.
             headers.bth.solicited =
                 wqe.flags.contains(SendFlags::SOLICITED) && !matches!(wqe.op, SendOp::Write(_));
         }
         if ctx.config.qp_type == QpType::Ud {
             let dest = self.sq.dest(idx);
             headers.bth.dest_qpn = dest.qpn;
-            // With the top bit set the QP's own Q_Key goes out (IBTA 10.2.5).
+            // If the top bit of the given Q_Key is set, the queue pair's own Q_Key is sent (IBTA
+            // 10.2.5).
             let qkey = if dest.qkey & 1 << 31 != 0 { ctx.attr.qkey } else { dest.qkey };
             headers.deth = Some(Deth { qkey, src_qpn: ctx.config.qpn });
         }
@@ -280,8 +283,8 @@ impl Requester {
         Some(())
     }
 
-    /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so
-    /// that no more is on its way than the window allows.
+    /// Makes a READ request. A long READ is requested in parts, as a retry would request its rest.
+    /// So the responses on their way fit the window.
     fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<()> {
         if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) || self.waits_for_part() {
             return None;
@@ -304,7 +307,7 @@ impl Requester {
         Some(())
     }
 
-    /// A request of one packet that is answered by one packet.
+    /// Makes a request of one packet with a response of one packet.
     fn single_request(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<()> {
         if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) {
             return None;
@@ -363,7 +366,8 @@ impl Requester {
         self.prepared = Prepared::Gather;
     }
 
-    /// Finds the `n` bytes at the cursor, checking each key now: it may have gone since the post.
+    /// Finds the `n` bytes at the cursor. The keys are checked now, because a key may have been
+    /// taken back since the post.
     fn gather(&mut self, config: &QpConfig, idx: u64, n: u64, keys: &KeyTable) -> bool {
         if self.sq.wqe(idx).inline {
             self.prepared = Prepared::Inline { at: self.cur.at as usize, len: n as usize };
@@ -417,7 +421,7 @@ impl Requester {
     }
 }
 
-/// What is known to be wrong before the first packet.
+/// Errors that show before the first packet.
 fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, Cause)> {
     let too_long = |max| Err((WcStatus::LocLenErr, Cause::MessageTooLong { len, max }));
     if ctx.config.qp_type == QpType::Ud && len > port_bytes(ctx.config.port_mtu) {

@@ -19,37 +19,38 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-/// The local ACK timeout T of the attributes may run between T and 4T (IBTA 9.7.6.1.3). A peer in
-/// software answers when it is scheduled, which on a busy machine takes milliseconds. So a T below
-/// 20 ms becomes 20 ms or 4T, whichever is shorter.
+/// Lengthens a short local ACK timeout T. IBTA 9.7.6.1.3 allows a timeout between T and 4T. A peer
+/// in software answers when it is scheduled, which takes milliseconds on a busy machine. So a T
+/// below 20 ms becomes 20 ms or 4T, whichever is shorter.
 fn patient(t: Duration) -> Duration {
     const SCHEDULED: Duration = Duration::from_millis(20);
     t.max(SCHEDULED.min(4 * t))
 }
 
-/// Unwrapped PSNs start in the second lap, so that "the one before" never underflows.
+/// Unwrapped PSNs start in the second lap, so that subtracting from a PSN never underflows.
 const FIRST_LAP: u64 = 1 << Psn::BITS;
 
 /// Where the next packet comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
-    /// Request.
+    /// Number of the request.
     pub(super) idx: u64,
     /// PSN of the next packet.
     pub(super) psn: u64,
-    /// Bytes of the message before it, and where that is in the scatter/gather list.
+    /// Bytes of the message before this packet, and the position of byte `at` in the scatter/gather
+    /// list.
     pub(super) at: u64,
     pub(super) place: Place,
 }
 
-/// A place in a scatter/gather list.
+/// A position in a scatter/gather list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) sge: usize,
     pub(super) off: u32,
 }
 
-/// A request on the wire that wants more than an ACK: a READ (or a part of one), an atomic.
+/// A request on the wire that needs more than an ACK: a READ (or a part of a READ), an atomic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadReq {
     pub(super) idx: u64,
@@ -58,11 +59,11 @@ pub(super) struct ReadReq {
     /// PSN of the next response.
     pub(super) next: u64,
     pub(super) end: u64,
-    /// Nothing of it was asked for before.
+    /// No part of this READ was requested before.
     pub(super) fresh: bool,
 }
 
-/// A request that cannot go on. It fails when everything before it has completed, so that
+/// A request that cannot go on. The request fails when all earlier requests have completed, so that
 /// completions stay in order.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -71,10 +72,10 @@ pub(crate) struct Failure {
     pub(crate) cause: Arc<Cause>,
 }
 
-/// What the requester wants done.
+/// The next action of the requester.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Send what [`Requester::headers`] and [`Requester::payload`] answer.
+    /// Send the packet described by [`Requester::headers`] and [`Requester::payload`].
     Packet,
     Key(KeyOp),
     Idle,
@@ -91,24 +92,25 @@ pub(super) enum Prepared {
 pub(crate) struct Requester {
     pub(super) sq: SendQueue,
     pub(super) cur: Cursor,
-    /// First request not started; those before it have their PSNs.
+    /// First request not started. Earlier requests have their PSNs.
     pub(super) next_start: u64,
-    /// Oldest PSN not acknowledged, and the first never sent.
+    /// Oldest unacknowledged PSN, and the first PSN never sent.
     pub(super) una: u64,
     pub(super) high: u64,
-    /// The same in terms of cost: of everything acknowledged, and of everything started.
+    /// The same two positions as cost: of all acknowledged packets, and of all started requests.
     pub(super) pos_una: u64,
     pub(super) pos_next: u64,
     pub(super) window: Window,
     pub(super) probe: Probe,
-    /// Answers that came before earlier ones.
+    /// Answers that arrived before earlier answers.
     pub(super) reorder: Reorder,
     pub(super) reads: VecDeque<ReadReq>,
-    /// Where the next READ response of request `.0` at byte `.1` goes.
+    /// The position for the next READ response: of request `.0`, at byte `.1`.
     pub(super) sink: (u64, u64, Place),
-    /// Packets since the last one that asked for an ACK.
+    /// Packets sent since the last packet with an ACK request.
     pub(super) since_ack_req: u32,
-    /// PSN of the last restart, until there is progress: hints to restart there again are echoes.
+    /// PSN of the last restart, until there is progress. Further hints to restart at this PSN are
+    /// echoes.
     pub(super) recovering: Option<u64>,
     pub(super) failure: Option<Failure>,
     pub(super) retries: u32,
@@ -116,43 +118,44 @@ pub(crate) struct Requester {
     pub(super) ack_deadline: Option<Time>,
     pub(super) rnr_until: Option<Time>,
     pub(super) last_progress: Time,
-    /// Request whose key operation the host performs now.
+    /// Number of the request for which the host performs a key operation now.
     pub(super) key_op: Option<u64>,
     pub(super) headers: Headers,
     pub(super) prepared: Prepared,
     /// Request of the packet just prepared.
     pub(super) prepared_idx: u64,
     pub(super) ranges: Vec<Range>,
-    /// The peer's process has ended: from this time on unanswered requests fail.
+    /// The peer's process has ended. From this time on unanswered requests fail.
     pub(super) gone: Option<Time>,
-    /// What messages are cut into, if not by the path MTU.
+    /// Size of the pieces of a message, if not the path MTU.
     pub(super) own_mtu: Option<u32>,
-    /// Longest frame, of a raw packet queue pair.
+    /// Longest frame of a raw packet queue pair.
     frame: u32,
-    // Attributes in the form the packet path wants them.
+    // Attributes in the form that the packet path needs.
     pub(super) mtu: u64,
     pub(super) timeout: Option<Duration>,
     pub(super) reliable: bool,
-    /// Packets of READ response asked for at a time at most, and how many such parts share the
-    /// window.
+    /// Most packets of READ response in one READ request, and the number of such parts that share
+    /// the window.
     pub(super) read_part: u64,
     pub(super) parts: u64,
-    /// Where READ requests ended that were given up to be sent again, and whether they were fresh.
+    /// Ends of READ requests that were given up to be sent again, and whether each was fresh.
     pub(super) asked: Vec<(u64, bool)>,
 }
 
 impl Requester {
-    /// The last thing that happened was a timeout.
+    /// The last event was a timeout.
     pub(crate) fn is_retrying(&self) -> bool {
         self.retries > 0
     }
 
-    /// Packets were sent that are not acknowledged yet.
+    /// Some sent packets are not acknowledged yet.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.high > self.una
     }
 
-    /// Oldest PSN not acknowledged and first never sent; READs and the like on their way.
+    /// Oldest unacknowledged PSN, first PSN never sent, and the number of READs and atomics on
+    /// their way.
     pub(crate) fn inside(&self) -> ([Psn; 2], usize) {
         ([self.una, self.high].map(|psn| Psn::new(psn as u32)), self.reads.len())
     }
@@ -196,8 +199,8 @@ impl Requester {
         })
     }
 
-    /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between
-    /// overflows. Until RESET.
+    /// Packets of this queue pair cross no network until RESET. They may have `mtu` bytes, and no
+    /// buffer in between overflows.
     pub(crate) fn leave_network(&mut self, config: &QpConfig, mtu: u32) {
         if !matches!(config.qp_type, QpType::Ud | QpType::RawPacket) {
             self.own_mtu = Some(mtu);
@@ -206,7 +209,7 @@ impl Requester {
         }
     }
 
-    /// Longest frame.
+    /// Sets the longest frame.
     pub(crate) fn set_frame(&mut self, max: u32) {
         self.frame = max;
     }
@@ -216,17 +219,17 @@ impl Requester {
         Psn::new(self.high as u32)
     }
 
-    /// May there be something to send, or to fail?
+    /// May there be a packet to send, or a request to fail?
     #[inline]
     pub(crate) fn wants_output(&self) -> bool {
-        // A message of UC or UD is done when its last packet has left, which the next look finds.
+        // A UC or UD message is done when its last packet has left. The next poll finds this out.
         let left = !self.reliable && self.una != self.high;
         let more = self.cur.idx < self.sq.posted && self.gone.is_none();
         more || self.failure.is_some() || left
     }
 
-    /// Does the next packet belong to a message of several packets, ask for several (READ), or
-    /// belong to a rendezvous, whose request is acknowledged before its final message comes?
+    /// Does the next packet belong to a message of several packets, or ask for several (READ)? A
+    /// rendezvous counts too, because its request is acknowledged before the final message comes.
     pub(crate) fn is_at_long_message(&self) -> bool {
         self.cur.idx < self.sq.posted && {
             let wqe = self.sq.wqe(self.cur.idx);
@@ -241,7 +244,7 @@ impl Requester {
         &mut self.sq
     }
 
-    /// To RESET: everything is forgotten.
+    /// To RESET: all requests are forgotten.
     pub(crate) fn reset(&mut self, config: &QpConfig, counters: &mut Counters) {
         self.sq.clear();
         self.cur = Cursor::default();
@@ -254,7 +257,7 @@ impl Requester {
         self.quiesce(counters);
     }
 
-    /// RTR to RTS: the first PSN.
+    /// RTR to RTS: sets the first PSN.
     pub(crate) fn start(&mut self, config: &QpConfig, attr: &QpAttr, now: Time) {
         let psn = FIRST_LAP + u64::from(attr.sq_psn & Psn::MASK);
         self.una = psn;
@@ -277,19 +280,19 @@ impl Requester {
         self.reads.reserve(wanted.saturating_sub(self.reads.len()));
     }
 
-    /// Hands over what was staged.
+    /// Hands over the staged requests.
     pub(crate) fn commit(&mut self) -> usize {
         let n = self.sq.staged - self.sq.posted;
         self.sq.posted = self.sq.staged;
         n as usize
     }
 
-    /// Was anything handed over that has not completed?
+    /// Is a request handed over and not completed?
     pub(crate) fn has_requests(&self) -> bool {
         self.sq.head < self.sq.posted
     }
 
-    /// Nothing started is unfinished (SQD).
+    /// No started request is unfinished (SQD).
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.head == self.next_start
     }

@@ -1,44 +1,45 @@
 //! The flow window: how much may be unacknowledged.
 //!
-//! RoCE counts on a lossless network and has no window of its own but the end-to-end credits, which
-//! say nothing of bytes. Here packets cross socket buffers and routers, which drop. The window
-//! grows with acknowledgements and gives way to losses as TCP's does (RFC 5681, once for all losses
-//! of a window as in RFC 6582), up to `QpConfig::max_inflight`. To congestion notifications it
-//! gives way by how many there are, as DCQCN's rate does: `alpha` follows the share of round trips
-//! that were notified of.
+//! RoCE counts on a lossless network. Its only window is the end-to-end credits, which say nothing
+//! about bytes. Here packets cross socket buffers and routers, which drop packets. The window grows
+//! with acknowledgements and shrinks with losses as TCP's window does (RFC 5681, once for all
+//! losses of a window as in RFC 6582). The upper bound is `QpConfig::max_inflight`. Congestion
+//! notifications shrink the window by their frequency, as they shrink DCQCN's rate: `alpha` follows
+//! the share of round trips with a notification.
 
-/// What a packet costs a socket buffer beside its payload: headers and the kernel's bookkeeping
+/// The cost of a packet in a socket buffer beside its payload: headers and the kernel's bookkeeping
 /// (about a `sk_buff`).
 pub(super) const OVERHEAD: u64 = 768;
-/// Where it starts.
+/// Initial size in bytes.
 const INITIAL: u64 = 64 * 1024;
-/// Packets it has after a silence, and at least after a loss: few enough for a small router, enough
-/// that a loss is mostly followed by a packet that tells of it.
+/// Size in packets after a silence (`RESTART`), and least size after a loss (`LEAST`). Both are
+/// small enough for a small router. `LEAST` is large enough for the peer to notice most losses by a
+/// later packet.
 const RESTART: u64 = 2;
 const LEAST: u64 = 4;
-/// Packets of a long message between two that ask for an ACK, at most; at least two in a window
-/// ask.
+/// Most packets of a long message from one ACK request to the next. Each window contains at least
+/// two ACK requests.
 const ACK_REQ_EVERY: u64 = 16;
-/// `alpha` of all round trips.
+/// The value of `alpha` when every round trip has a notification.
 const ALPHA_ONE: u64 = 1024;
-/// Part of the way that `alpha` goes in a round trip.
+/// `alpha` moves by this part of its distance in each round trip.
 const ALPHA_GAIN: u64 = 16;
 
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
-    /// Below it the window grows by what is acknowledged, above it by a packet a round trip.
+    /// Below the threshold the window grows by the acknowledged cost, above by one packet a round
+    /// trip.
     threshold: u64,
     max: u64,
-    /// Losses of packets before this PSN were answered for.
+    /// Losses before this PSN have already shrunk the window.
     recovered: u64,
-    /// What it was before a silence, until it is known what the silence meant.
+    /// Size and threshold before a silence, until the cause of the silence is known.
     before: Option<(u64, u64)>,
-    /// How much congestion there is, in parts of [`ALPHA_ONE`]; counts from the first notification
-    /// on.
+    /// The amount of congestion, in parts of [`ALPHA_ONE`]. Valid from the first notification on.
     alpha: u64,
     notified: bool,
-    /// Up to here lasts the round trip in hand; was it notified of?
+    /// PSN at which the current round trip ends; was there a notification in this round trip?
     round: u64,
     round_marked: bool,
     ack_every: u32,
@@ -60,24 +61,24 @@ impl Window {
             ack_every: ACK_REQ_EVERY as u32,
         }
     }
-    /// Without bounds.
+    /// A window without bounds.
     pub(super) fn open() -> Self {
         Window { size: u64::MAX / 2, ..Window::new(0) }
     }
     fn is_open(&self) -> bool {
         self.max == 0
     }
-    /// May a packet of this cost be sent? One always may.
+    /// May a packet of this cost be sent? With nothing in flight, always.
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size
     }
-    /// `acked` was acknowledged, up to the PSN `una`. `beyond`: it includes packets that were to be
-    /// sent again and have not been sent again yet.
+    /// The cost `acked` was acknowledged, up to the PSN `una`. With `beyond` the acknowledgement
+    /// covers packets that were due to be sent again and were not yet.
     pub(super) fn progress(&mut self, acked: u64, mtu: u64, una: u64, high: u64, beyond: bool) {
         if let Some((size, threshold)) = self.before.take()
             && beyond
         {
-            // Nothing was lost but time (as RFC 5682 finds out).
+            // Packets were late and not lost (the case that RFC 5682 detects).
             (self.size, self.threshold, self.recovered) = (size, threshold, una);
         }
         if self.notified && una >= self.round {
@@ -97,7 +98,7 @@ impl Window {
         self.size = (self.size + more).min(self.max);
         self.resized(mtu);
     }
-    /// Something was lost, and what came after it arrived.
+    /// A packet was lost and later packets arrived.
     pub(super) fn lost(&mut self, mtu: u64, una: u64, high: u64) {
         if una < self.recovered || self.is_open() {
             return;
@@ -107,7 +108,7 @@ impl Window {
         self.threshold = self.size;
         self.resized(mtu);
     }
-    /// Nothing has been heard for too long.
+    /// No answer came for too long.
     pub(super) fn silent(&mut self, mtu: u64, high: u64) {
         if self.is_open() {
             return;
@@ -121,7 +122,7 @@ impl Window {
         self.recovered = high;
         self.resized(mtu);
     }
-    /// The network is congested. The window gives way once a round trip.
+    /// The network is congested. The window shrinks once a round trip.
     pub(super) fn congested(&mut self, mtu: u64, una: u64, high: u64) {
         if self.is_open() {
             return;
@@ -140,15 +141,16 @@ impl Window {
         self.resized(mtu);
     }
     fn resized(&mut self, mtu: u64) {
-        // Few ACKs keep runs long; in a small window the loss of the only one would leave silence.
+        // Few ACK requests keep GSO runs long. In a small window the loss of a single ACK request
+        // would leave silence.
         let every = if self.size < INITIAL { self.packets(mtu) / 2 } else { ACK_REQ_EVERY };
         self.ack_every = every.clamp(1, ACK_REQ_EVERY) as u32;
     }
-    /// Of how many packets of a long message one asks for an ACK.
+    /// One of so many packets of a long message asks for an ACK.
     pub(super) fn ack_every(&self) -> u32 {
         self.ack_every
     }
-    /// Packets of `mtu` bytes that fit.
+    /// How many packets of `mtu` bytes fit.
     pub(super) fn packets(&self, mtu: u64) -> u64 {
         self.size / (mtu + OVERHEAD)
     }

@@ -1,4 +1,4 @@
-//! How the connection ends at this half: the last answer, the event, the flush.
+//! The end of the connection at the responder: the last answer, the event, the flush.
 use super::state::Responder;
 use crate::cause::Cause;
 use crate::completion::{Completion, WcOpcode, WcStatus};
@@ -9,19 +9,19 @@ use adverb_wire::{NakCode, Psn};
 use alloc::sync::Arc;
 
 impl Responder {
-    /// Drops what waits to be sent and ends the connection with a NAK.
+    /// Drops the waiting answers and ends the connection with a NAK.
     pub(super) fn end_with(&mut self, psn: Psn, code: NakCode) {
         self.last_answer = Some((psn, self.msn, Some(code)));
         self.responses.end_with(psn, self.msn, Some(code));
     }
 
-    /// Did the connection end with an answer to the request with this PSN, or a later one?
+    /// Did the connection end with an answer to the request with this PSN, or to a later request?
     pub(crate) fn ended_at_or_after(&self, psn: Psn) -> bool {
         self.last_answer.is_some_and(|(at, ..)| !at.precedes(psn))
     }
 
-    /// Completes every receive that the queue pair holds, in order, and drops what waits to be
-    /// sent, but for the answer that ends the connection and what must go before it.
+    /// Flushes all receives of the queue pair, in order. Drops the waiting answers, except the
+    /// answer that ends the connection and the answers before it.
     pub(crate) fn flush(
         &mut self,
         config: &QpConfig,
@@ -44,7 +44,7 @@ impl Responder {
     }
 }
 
-/// The end of the connection that no receive tells of: an event does (IBTA 9.9.3).
+/// The end of the connection when no receive reports the error: an event does (IBTA 9.9.3).
 pub(super) fn fatal(code: NakCode, cause: Arc<Cause>) -> Verdict {
     let event = match code {
         NakCode::RemoteAccess => QpEvent::AccessErr(cause.clone()),

@@ -1,4 +1,4 @@
-//! Frames into receives.
+//! Raw frames into receives.
 use super::inbound::Active;
 use super::state::Responder;
 use crate::completion::{Completion, WcOpcode, WcStatus};
@@ -10,7 +10,7 @@ use crate::qp::{Counters, DropReason, Env, NoRecv, RecvSource};
 use adverb_wire::NakCode;
 
 impl Responder {
-    /// Is a receive at hand?
+    /// Is a receive available?
     pub(in crate::qp) fn has_receive(&self) -> bool {
         self.active.is_some() || self.rq.len() > 0
     }

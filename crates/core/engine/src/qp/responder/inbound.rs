@@ -1,19 +1,19 @@
-//! Filling a receive: a cursor into the scatter list, checked before every byte.
+//! Filling a receive: a cursor into the scatter list; every byte is checked before it is written.
 use crate::cause::Cause;
 use crate::keys::KeyTable;
 use crate::memory::Memory;
 use crate::types::Access;
 use crate::wr::{RecvWqe, Sge};
 
-/// A receive taken off its queue and not completed yet.
+/// A receive taken from its queue and not completed yet.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) wqe: RecvWqe,
-    /// XRC: the SRQ it came from.
+    /// XRC: the number of the SRQ of this receive.
     pub(super) xrc_srqn: Option<u32>,
-    /// Bytes of all buffers.
+    /// Size of all buffers in bytes.
     pub(super) capacity: u64,
-    /// Bytes filled; the cursor below stands there.
+    /// Bytes filled. The cursor below stands behind them.
     pub(super) filled: u64,
     index: usize,
     offset: u32,
@@ -25,14 +25,15 @@ impl Active {
         Active { wqe, xrc_srqn, capacity, filled: 0, index: 0, offset: 0 }
     }
 
-    /// Back to the start: the message was dropped, the receive serves the next one (UC, UD).
+    /// Moves the cursor to the start. The message was dropped, and the receive serves the next
+    /// message (UC, UD).
     pub(super) fn rewind(&mut self) {
         self.filled = 0;
         self.index = 0;
         self.offset = 0;
     }
 
-    /// Bytes that still fit.
+    /// Free bytes.
     pub(super) fn room(&self) -> u64 {
         self.capacity - self.filled
     }
@@ -41,7 +42,7 @@ impl Active {
         Pieces { sges: self.wqe.sges.as_slice(), index: self.index, offset: self.offset, left: len }
     }
 
-    /// May the next `len` bytes be written? There must be room for them.
+    /// May the next `len` bytes be written? The caller knows that there is room.
     pub(super) fn check(&self, keys: &KeyTable, len: usize) -> Result<(), Cause> {
         for p in self.pieces(len) {
             keys.check_local(self.wqe.pd, p.lkey, Access::LOCAL_WRITE, p.addr, p.length)?;
@@ -49,8 +50,8 @@ impl Active {
         Ok(())
     }
 
-    /// Writes `data`, for which there must be room, behind what is filled already. Nothing is
-    /// written unless every byte of it may be.
+    /// Writes `data` behind the filled bytes. The caller knows that there is room. If a byte may
+    /// not be written, no byte is written.
     pub(super) fn place<M: Memory + ?Sized>(
         &mut self,
         keys: &KeyTable,
@@ -62,7 +63,7 @@ impl Active {
         let mut rest = data;
         let mut checked = false;
         while let Some(p) = pieces.next() {
-            // A packet that spans entries is checked as a whole first; the usual one is checked
+            // A packet in several entries is first checked as a whole. The usual packet is checked
             // only once.
             if !checked && pieces.left > 0 {
                 self.check(keys, data.len())?;
@@ -79,7 +80,7 @@ impl Active {
     }
 }
 
-/// The parts of the scatter list that the next bytes go to; none is empty.
+/// The parts of the scatter list for the next bytes. No part is empty.
 #[derive(Default)]
 pub(super) struct Pieces<'a> {
     sges: &'a [Sge],
@@ -94,7 +95,7 @@ impl<'a> Pieces<'a> {
         Pieces { sges, ..Pieces::default() }
     }
 
-    /// The part of the next entry that the next `len` bytes go to, or begin to go to.
+    /// The part of the next entry where the next `len` bytes start.
     pub(super) fn next_of(&mut self, len: u32) -> Option<Sge> {
         self.left = len as usize;
         self.next()

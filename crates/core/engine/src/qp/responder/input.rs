@@ -1,4 +1,4 @@
-//! Requests that arrive, and the NAK for a packet that is missing.
+//! Arriving requests, and the NAK for a missing packet.
 use super::state::Responder;
 use crate::memory::Memory;
 use crate::packet::Packet;
@@ -11,8 +11,8 @@ use crate::types::QpType;
 use adverb_wire::{NakCode, Syndrome};
 
 impl Responder {
-    /// Takes a request of the queue pair's transport, in RTR or a later state that receives; the
-    /// frame has checked that.
+    /// Takes a request of the queue pair's transport. The caller has checked that the state (RTR or
+    /// later) receives.
     pub(crate) fn handle_request<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -21,13 +21,13 @@ impl Responder {
         counters: &mut Counters,
     ) -> Verdict {
         let h = &packet.headers;
-        // A parsed packet always agrees with its opcode; a made-up one need not.
+        // Headers from the parser always fit their opcode. Other headers may not.
         if !h.is_consistent() {
             counters.drop(DropReason::Malformed);
             return Verdict::Ok;
         }
-        // The host takes one invalidation a step. A second one before it did so counts as lost; the
-        // peer sends it again.
+        // The host takes one invalidation a step. A second invalidation in the same step counts as
+        // lost, and the peer sends it again.
         if h.ieth.is_some() && env.effects.key_op.is_some() {
             counters.drop(DropReason::State);
             return Verdict::Ok;
@@ -43,13 +43,13 @@ impl Responder {
         }
     }
 
-    /// Time has come: a packet that is missing may be lost.
+    /// A deadline has come: a missing packet may be lost.
     pub(crate) fn handle_timeout(&mut self, now: Time, counters: &mut Counters) {
         let tell = self.reorder.expired(now);
         self.tell(tell, counters);
     }
 
-    /// Asks for the packet that is missing.
+    /// Sends a NAK for the missing packet.
     pub(super) fn tell(&mut self, tell: Tell, counters: &mut Counters) {
         if tell != Tell::Nothing && !self.responses.has_nak() {
             counters.gap_naks = counters.gap_naks.wrapping_add(1);

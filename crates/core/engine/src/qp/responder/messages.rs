@@ -1,6 +1,6 @@
-//! SEND and RDMA WRITE, one packet at a time: what RC, UC and XRC have in common. Whoever calls has
-//! checked the PSN, the order of opcodes and the length of the packet; a refusal is a NAK on one
-//! transport and a drop on the other.
+//! SEND and RDMA WRITE, packet by packet: the common part of RC, UC and XRC. The caller has checked
+//! the PSN, the order of opcodes and the length of the packet. A refusal is a NAK on a reliable
+//! transport and a drop on UC.
 use super::inbound::Active;
 use super::state::{Message, Responder};
 use crate::cause::Cause;
@@ -20,16 +20,16 @@ use alloc::sync::Arc;
 /// Longest message (IBTA 9.7.7).
 pub(super) const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Why a packet is not executed. Nothing but the refusal itself has happened.
+/// Why a packet is not executed. Apart from the refusal nothing has happened.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// No receive is posted.
     NotReady,
-    /// For good: the NAK code, and the status of the receive that is being filled, if one is.
+    /// Final: the NAK code, and the status of the active receive, if there is an active receive.
     Final { code: NakCode, cause: Cause, status: WcStatus },
-    /// Its payload was taken back by its sender.
+    /// The sender took the payload back.
     Withdrawn,
-    /// The message came whole and its receive is filled, but the key it names cannot be
+    /// The whole message arrived and its receive is filled, but the key in the message cannot be
     /// invalidated.
     NotInvalidated { cause: Cause },
 }
@@ -54,9 +54,9 @@ impl Refusal {
     }
 }
 
-/// The QP's own access flags come before any key (IBTA 10.7.2.2). An operation that the QP is not
-/// set up for is an invalid request, as an opcode is that nobody knows (IBTA 9.9.3, "unsupported or
-/// reserved opcode"); only keys and regions give access errors.
+/// Checks the queue pair's access flags, before any key (IBTA 10.7.2.2). An operation that the
+/// queue pair does not allow is an invalid request, like an unknown opcode (IBTA 9.9.3,
+/// "unsupported or reserved opcode"). Only keys and regions give access errors.
 pub(super) fn check_qp_access(ctx: &QpCtx<'_>, needed: Access) -> Result<(), Refusal> {
     if ctx.attr.access.contains(needed) {
         Ok(())
@@ -67,7 +67,7 @@ pub(super) fn check_qp_access(ctx: &QpCtx<'_>, needed: Access) -> Result<(), Ref
 }
 
 impl Responder {
-    /// Makes sure a receive is at hand.
+    /// Makes sure that a receive is active.
     pub(super) fn take_receive<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -151,7 +151,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Takes a SEND of one packet that has no PSN.
+    /// Takes a SEND of one packet without PSN.
     pub(crate) fn take_whole<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -168,7 +168,7 @@ impl Responder {
             Err(Refusal::NotInvalidated { cause }) => {
                 self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
             }
-            // The peer was promised a receive, and its request has succeeded.
+            // The peer had the offer of a receive, and its request has succeeded.
             Err(Refusal::NotReady | Refusal::Withdrawn) => {
                 let cause = Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
                 self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
@@ -185,7 +185,8 @@ impl Responder {
         let op = packet.headers.bth.opcode;
         let n = packet.payload.len() as u32;
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
-        // With each packet: once the right is taken back no byte of a message under way is placed.
+        // Checked with each packet: after the right is taken back, no byte of a message under way
+        // is placed.
         check_qp_access(ctx, Access::REMOTE_WRITE)?;
         if let Some(reth) = packet.headers.reth
             && reth.len > MAX_MESSAGE
@@ -194,15 +195,15 @@ impl Responder {
             let cause = Cause::MessageTooLong { len, max };
             return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
         }
-        // Resources come before keys and lengths (IBTA 9.7.4.1.4): the receive of the immediate
-        // data is at hand when the key is found wrong, and says so (IBTA 11.6.2, "local access
-        // error").
+        // Resources come before keys and lengths (IBTA 9.7.4.1.4). So the receive of the immediate
+        // data is active when a wrong key is found, and completes with a "local access error" (IBTA
+        // 11.6.2).
         if packet.headers.imm.is_some() {
             self.take_receive(ctx, env, packet, false)?;
         }
         let (va, rkey, len, before, base) = if let Some(reth) = packet.headers.reth {
-            // The whole range before the first byte; a WRITE of no bytes has no key to check (IBTA
-            // 9.7.4.1.5).
+            // The whole range is checked before the first byte. A WRITE of no bytes has no key to
+            // check (IBTA 9.7.4.1.5).
             let base = if reth.len > 0 {
                 let whole =
                     env.keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_WRITE, reth.va, reth.len);
@@ -249,7 +250,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Completes the receive at hand with success.
+    /// Completes the active receive with success.
     pub(super) fn complete(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -277,9 +278,9 @@ impl Responder {
         if let Some(deth) = h.deth {
             c.src_qpn = deth.src_qpn;
             c.flags |= WcFlags::GRH;
-            // What the 40 bytes hold (annex A17.4.5.1 wants a flag for it), where mlx5 says it and
-            // programs such as UCX look: a UDP header (8) behind IPv4 (2) or IPv6 (1). A service
-            // level RoCE has not.
+            // Tells the format of the 40 bytes before the payload, in the field where mlx5 tells it
+            // and programs such as UCX look (annex A17.4.5.1 wants a flag). A UDP header (8)
+            // follows an IPv4 (2) or IPv6 (1) header. RoCE has no service level.
             c.sl = if packet.src.ipv4().is_some() && packet.dst.ipv4().is_some() { 0xa } else { 0x9 };
         }
         if let Some(tagged) = &active.wqe.tagged {
@@ -288,7 +289,7 @@ impl Responder {
         effects.completions.push((cq_of(&active), c));
     }
 
-    /// Completes the receive at hand, if there is one, with a failure.
+    /// Completes the active receive, if there is a receive, with a failure.
     pub(super) fn complete_failed(
         &mut self,
         config: &QpConfig,
@@ -308,8 +309,8 @@ impl Responder {
     }
 }
 
-/// Says at its first packet that a message of several has matched: what other messages match comes
-/// after that.
+/// Reports at the first packet that a message of several packets has matched a tag. Matches of
+/// other messages come later.
 #[cold]
 fn announce(active: &Active, config: &QpConfig, effects: &mut Effects) {
     if let Some(tagged) = active.wqe.tagged.as_ref().filter(|t| t.kind == TagKind::Eager) {
@@ -320,7 +321,7 @@ fn announce(active: &Active, config: &QpConfig, effects: &mut Effects) {
     }
 }
 
-/// The end of a message that a tag matching SRQ received; `whole` if one packet was all of it.
+/// The end of a message received by a tag-matching SRQ. `whole`: one packet was the whole message.
 #[cold]
 fn end_tagged(active: &Active, tagged: &Tagged, whole: bool, c: &mut Completion, effects: &mut Effects) {
     let tmh = tagged.tmh;

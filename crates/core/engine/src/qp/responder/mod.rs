@@ -1,7 +1,8 @@
-//! The responder: executes what the peer asks for, and answers.
+//! The responder executes requests of the peer and answers them.
 //!
-//! A packet that fails any check never touches memory. On reliable transports it draws a NAK;
-//! elsewhere it is dropped and counted. Answers wait in [`responses`] until the host asks for them.
+//! A packet that fails a check never touches memory. On reliable transports such a packet draws a
+//! NAK; on UC and UD the responder drops and counts it. Answers wait in [`responses`] until the
+//! host polls for output.
 mod ends;
 mod frames;
 mod inbound;

@@ -1,4 +1,4 @@
-//! Answers that leave.
+//! Departing answers.
 use super::ends::fatal;
 use super::responses::ReadFailed;
 use super::state::Responder;
@@ -14,9 +14,9 @@ use adverb_wire::NakCode;
 use alloc::sync::Arc;
 
 impl Responder {
-    /// Makes the next answer ready for [`Responder::response`]; `false`: there is none.
+    /// Prepares the next answer for [`Responder::response`]. `false`: there is none.
     pub(crate) fn prepare_response(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> bool {
-        // At most twice: what takes the place of a failed READ is a NAK.
+        // Two rounds at most, because a NAK takes the place of a failed READ.
         loop {
             match self.responses.prepare(ctx, keys) {
                 Ok(ready) => return ready,
@@ -31,17 +31,17 @@ impl Responder {
         }
     }
 
-    /// The answer made ready last.
+    /// The answer prepared last.
     pub(crate) fn response<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
         self.responses.transmit(ctx)
     }
 
-    /// A failure that came up while an answer was made.
+    /// A failure found while an answer was prepared.
     pub(crate) fn take_fatal(&mut self) -> Option<Verdict> {
         self.fatal.take()
     }
 
-    /// The host could not read the payload of the last answer, which it did not send.
+    /// The host could not read the payload of the last answer and did not send the answer.
     pub(crate) fn transmit_failed(
         &mut self,
         _ctx: &QpCtx<'_>,

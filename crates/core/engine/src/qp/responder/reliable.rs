@@ -21,7 +21,7 @@ use alloc::sync::Arc;
 const FLUSH_GLOBAL: u8 = 1;
 const FLUSH_PERSISTENT: u8 = 2;
 
-/// What a request is, whatever its place in the message.
+/// The kind of a request, for any position in the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     Send,
@@ -63,12 +63,12 @@ impl Class {
     }
 }
 
-/// Is it a packet of a SEND or WRITE, whose answer is a mere ACK?
+/// Is this a packet of a SEND or WRITE, which is answered by a plain ACK?
 pub(super) fn is_plain(packet: &Packet<'_>) -> bool {
     matches!(Class::of(packet.headers.bth.opcode.operation()), Some(Class::Send | Class::Write))
 }
 
-/// Is the order of opcodes right (IBTA 9.7.4.1.3)? `Err` says what is wrong.
+/// Checks the order of opcodes (IBTA 9.7.4.1.3). `Err` says what is wrong.
 pub(super) fn check_sequence(
     class: Class,
     packet: &Packet<'_>,
@@ -83,7 +83,7 @@ pub(super) fn check_sequence(
     }
 }
 
-/// Is the payload as long as the opcode wants it (IBTA 9.7.4.1.6)?
+/// Checks that the payload has the length required by the opcode (IBTA 9.7.4.1.6).
 pub(super) fn check_length(class: Class, packet: &Packet<'_>, mtu: usize) -> Result<(), &'static str> {
     let op = packet.headers.bth.opcode;
     let len = packet.payload.len();
@@ -125,7 +125,7 @@ impl Responder {
             return Verdict::Ok;
         }
         if ahead > 0 {
-            // After an RNR NAK what follows is dropped until the retry (IBTA 9.7.5.2.8).
+            // After an RNR NAK the responder drops later packets until the retry (IBTA 9.7.5.2.8).
             if self.awaiting_retry {
                 counters.drop(DropReason::Sequence);
             } else {
@@ -154,7 +154,7 @@ impl Responder {
                 Verdict::Ok
             }
             Err(Refusal::NotReady) => {
-                // The peer sends everything from here on again, and not soon.
+                // The peer sends this packet and all later packets again after a pause.
                 self.awaiting_retry = true;
                 self.reorder.discard(counters);
                 self.queue_nak(Syndrome::RnrNak { timer: ctx.attr.min_rnr_timer }, counters);
@@ -169,8 +169,8 @@ impl Responder {
                 self.last_answer = Some((self.expected, self.msn, Some(code)));
                 self.fail(ctx, env.effects, code, cause, status)
             }
-            // IBTA 9.9.6.3, class J: the message was received, so its sender hears nothing but
-            // that; the receive and the connection end in error here.
+            // IBTA 9.9.6.3, class J: the message was received, so the sender gets a plain ACK. The
+            // receive and the connection end in error at this end.
             Err(Refusal::NotInvalidated { cause }) => {
                 counters.executed = counters.executed.wrapping_add(1);
                 self.count_message();
@@ -181,7 +181,8 @@ impl Responder {
         }
     }
 
-    /// Takes out the packet that was kept for now; what else was kept for now or before is dropped.
+    /// Takes out the early packet with the expected PSN. Early packets before the expected PSN are
+    /// dropped.
     #[cold]
     pub(crate) fn take_turn(&mut self, now: Time, counters: &mut Counters) -> Option<Kept> {
         while let Some(headers) = self.reorder.first() {
@@ -195,7 +196,7 @@ impl Responder {
             self.reorder.drop_first(counters);
         }
         if self.reorder.was_filled() {
-            // The peer learns at once what it need not send again.
+            // The ACK tells the peer at once which packets not to send again.
             if let Some(newest) = self.executed {
                 self.respond_to(newest, Body::Ack, false);
             }
@@ -205,7 +206,7 @@ impl Responder {
         None
     }
 
-    /// Executes the expected packet and answers how many PSNs it takes.
+    /// Executes the expected packet and answers how many PSNs the packet takes.
     fn execute<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -243,8 +244,8 @@ impl Responder {
         self.respond_to(self.expected, Body::Nak(syndrome), false);
     }
 
-    /// The connection ends. The receive in hand tells the consumer; without one an event does (IBTA
-    /// 9.9.3).
+    /// Ends the connection. The active receive tells the consumer; without a receive, an event does
+    /// (IBTA 9.9.3).
     pub(super) fn fail(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -262,7 +263,7 @@ impl Responder {
         }
     }
 
-    /// One more READ or atomic than `max_dest_rd_atomic` is refused (IBTA 9.7.4.1.4).
+    /// Refuses a READ or atomic beyond `max_dest_rd_atomic` (IBTA 9.7.4.1.4).
     fn check_resources(&self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
         if self.responses.resources(false) >= usize::from(ctx.attr.max_dest_rd_atomic) {
             return Err(Refusal::invalid("more reads and atomics than max_dest_rd_atomic", packet));
@@ -313,7 +314,7 @@ impl Responder {
         Ok(packets(reth.len, mtu))
     }
 
-    /// Checks and performs one atomic; answers the old value.
+    /// Checks and performs an atomic; answers the old value.
     fn perform<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &self,
         ctx: &QpCtx<'_>,
@@ -332,8 +333,8 @@ impl Responder {
             .keys
             .check_remote(ctx.config.pd, ctx.config.qpn, rkey, needed, va, 8)
             .map_err(Refusal::access)?;
-        // A region may start at any byte, its address space at another: what must be aligned is the
-        // memory itself.
+        // A region and its address space may start at different bytes. The memory itself has to be
+        // aligned.
         if at.addr % 8 != 0 {
             let cause = Cause::Misaligned { va: at.addr };
             return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
@@ -361,7 +362,8 @@ impl Responder {
         };
         let original = self.perform(ctx, env, packet, (eth.va, eth.rkey, Access::REMOTE_ATOMIC), op)?;
         self.count_message();
-        // As many results as the peer may have outstanding; it cannot ask for an older one again.
+        // Keeps as many results as the peer may have outstanding. The peer cannot repeat an older
+        // request.
         while self.saved.len() >= usize::from(ctx.attr.max_dest_rd_atomic) {
             self.saved.pop_front();
         }
@@ -389,8 +391,8 @@ impl Responder {
         Ok(())
     }
 
-    /// What earlier packets placed is globally visible already, so that a FLUSH has only to be
-    /// allowed and answered.
+    /// Handles a FLUSH. The data of earlier packets is globally visible already, so the FLUSH needs
+    /// only a check and an answer.
     fn flush_request<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -411,8 +413,8 @@ impl Responder {
         }
         check_qp_access(ctx, needed)?;
         self.check_resources(ctx, packet)?;
-        // Selectivity 1 is the whole region: address and length say nothing then, but the key must
-        // still be good.
+        // Selectivity 1 covers the whole region. Address and length mean nothing then, but the key
+        // has to be valid.
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
         if feth.selectivity == 0 {
             env.keys.check_remote(pd, qpn, reth.rkey, needed, reth.va, reth.len).map_err(Refusal::access)?;

@@ -1,4 +1,4 @@
-//! Requests that come again: answered again, executed no second time (IBTA 9.7.5.1.4).
+//! Repeated requests: answered again and not executed again (IBTA 9.7.5.1.4).
 use super::messages::MAX_MESSAGE;
 use super::reliable::{Class, is_plain};
 use super::responses::{Body, packets};
@@ -11,8 +11,8 @@ use crate::types::Access;
 use adverb_wire::{NakCode, Operation, Psn};
 
 impl Responder {
-    /// A request that was executed before (IBTA 9.7.5.1.4): answered again, never executed again
-    /// but for READ.
+    /// Handles a request that was executed before (IBTA 9.7.5.1.4). The request is answered again.
+    /// Only a READ is executed again.
     pub(super) fn repeat(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -48,8 +48,8 @@ impl Responder {
         }
     }
 
-    /// Is there room for one more answer to a duplicate? A flood of duplicates gets no more answers
-    /// than requests in order would.
+    /// Is there room for another answer to a duplicate? Duplicates get no more answers than new
+    /// requests, so that a flood of duplicates is bounded.
     fn repeats_left(&self, ctx: &QpCtx<'_>) -> bool {
         self.responses.resources(true) < usize::from(ctx.attr.max_dest_rd_atomic)
     }
@@ -65,10 +65,9 @@ impl Responder {
         room
     }
 
-    /// The PSN and code of the NAK that answers a READ which is asked for again after the
-    /// connection has ended. At the PSN where the connection ended the NAK would also acknowledge
-    /// all responses before it (IBTA 9.7.7.2.2), so a requester that lost one of them would ask
-    /// again for ever.
+    /// The PSN and code of the NAK for a READ repeated after the end of the connection. A NAK at
+    /// the PSN where the connection ended would also acknowledge all earlier responses (IBTA
+    /// 9.7.7.2.2). A requester that lost an earlier response would then repeat the READ for ever.
     pub(super) fn refuse_read(
         &self,
         ctx: &QpCtx<'_>,
@@ -82,7 +81,7 @@ impl Responder {
         if u32::try_from(at.since(bth.psn)).is_ok_and(|ahead| ahead < count) {
             return Some((bth.psn, code));
         }
-        // A part that ends before that PSN is refused only if its memory is gone.
+        // A part before the end of the connection is refused only if its memory is gone.
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
         keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_READ, reth.va, reth.len)
             .err()
@@ -90,9 +89,9 @@ impl Responder {
             .map(|_| (bth.psn, NakCode::RemoteAccess))
     }
 
-    /// A READ again, or the rest of one. Keys and rights are checked as its packets are made. What
-    /// fails then is refused, but it ends nothing: a copy that the network kept may name memory
-    /// long gone, and whoever sent it takes no notice.
+    /// Handles a repeated READ, or the rest of a READ. Keys and rights are checked when the packets
+    /// are prepared. A failure is answered with a NAK and ends nothing: a copy from the network may
+    /// name memory which is long gone, and its sender ignores the NAK.
     fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
         let Some(reth) = packet.headers.reth else { return false };
         let psn = packet.headers.bth.psn;
@@ -120,10 +119,10 @@ impl Responder {
         true
     }
 
-    /// The request that ended the connection, or one before it, has come again: the answer was lost
-    /// and is queued once more. By IBTA 10.3.1.7 a queue pair in ERR drops the request. Then the
-    /// peer would get a timeout instead of the reason, as over UDP a NAK is lost as easily as any
-    /// packet. An ACK carries no result, so only SENDs and WRITEs get one.
+    /// Queues the last answer again, because the request that ended the connection, or an earlier
+    /// request, has come again and the answer was lost. By IBTA 10.3.1.7 a queue pair in ERR drops
+    /// the request. Then the peer would get a timeout instead of the reason, because over UDP a NAK
+    /// may be lost like any packet. An ACK carries no result, so only SENDs and WRITEs get an ACK.
     pub(crate) fn end_again(
         &mut self,
         ctx: &QpCtx<'_>,

@@ -1,8 +1,8 @@
-//! Answers waiting to be sent, in PSN order: acknowledges, READ responses packet by packet, atomic
+//! Answers that wait to be sent, in PSN order: ACKs, READ responses packet by packet, atomic
 //! results.
 //!
-//! Any answer also acknowledges everything before it (IBTA 9.7.5.1.2). So an ACK stays only while
-//! nothing comes after it, and a burst of requests draws one ACK.
+//! Every answer also acknowledges all earlier requests (IBTA 9.7.5.1.2). So an ACK stays only while
+//! no answer follows, and a burst of requests draws one ACK.
 use crate::cause::Cause;
 use crate::keys::KeyTable;
 use crate::memory::{Range, RangeKind};
@@ -14,21 +14,22 @@ use adverb_wire::{
 };
 use alloc::collections::VecDeque;
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     Ack,
-    /// The ACK of the message that ended the connection at this end alone.
+    /// The ACK of a message that ended the connection at this end alone.
     LastAck,
     Nak(Syndrome),
-    /// What is left of a READ: the next packet carries the bytes at `va`.
+    /// The rest of a READ: the next packet carries the bytes at `va`.
     Read {
-        /// Of the request: that of an XRC target changes with the SRQ named.
+        /// Protection domain of the request. For an XRC target the domain depends on the SRQ of the
+        /// request.
         pd: PdId,
         va: u64,
         rkey: Key,
         left: u32,
-        /// Bytes of a packet.
+        /// Most bytes in a packet.
         mtu: u32,
         started: bool,
     },
@@ -42,22 +43,22 @@ pub(super) enum Body {
 /// An answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Response {
-    /// Of its next packet.
+    /// PSN of the answer's next packet.
     pub(super) psn: Psn,
     pub(super) msn: u32,
-    /// Answers a repeated request. If it fails the connection goes on: the request was taken
-    /// before, though a READ need not have been answered, and the repetition may be an old copy
-    /// from the network. The peer gets the NAK all the same.
+    /// The answer belongs to a repeated request. If the answer fails, the connection goes on and
+    /// the peer gets a NAK. The reason: the request was accepted before, though a READ may be
+    /// unanswered, and the repetition may be an old copy from the network.
     pub(super) duplicate: bool,
     pub(super) body: Body,
 }
 
 impl Response {
-    /// Takes one of the places that `max_dest_rd_atomic` counts.
+    /// Takes a place of `max_dest_rd_atomic`.
     fn is_resource(&self) -> bool {
         matches!(self.body, Body::Read { .. } | Body::Atomic { .. } | Body::Done)
     }
-    /// A NAK, but for one that only refuses a repetition.
+    /// A NAK, except a NAK that only refuses a repetition.
     fn is_nak(&self) -> bool {
         !self.duplicate && matches!(self.body, Body::Nak(_))
     }
@@ -79,13 +80,13 @@ struct Prepared {
     duplicate: bool,
 }
 
-/// A READ whose key no longer opens the memory.
+/// A READ that failed because its key no longer opens the memory.
 pub(super) struct ReadFailed {
     pub(super) psn: Psn,
     pub(super) cause: Cause,
 }
 
-/// The queue. Never longer than two answers for each resource, an ACK and a NAK.
+/// The queue. At most two answers for each resource, an ACK and a NAK.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     queue: VecDeque<Response>,
@@ -98,7 +99,7 @@ impl Responses {
         self.prepared = None;
     }
 
-    /// Exactly one answer waits, and it is a plain ACK.
+    /// Exactly one answer waits, a plain ACK.
     #[inline]
     pub(super) fn only_ack(&self) -> bool {
         self.queue.len() == 1 && matches!(self.queue[0].body, Body::Ack)
@@ -113,30 +114,30 @@ impl Responses {
         self.queue.len()
     }
 
-    /// Forgets everything, unless the queue ends with the last answer of the connection: that, and
-    /// what must go before it, is still to be sent.
+    /// Forgets all answers, unless the queue ends with the last answer of the connection. Then the
+    /// last answer and all answers before it still have to leave.
     pub(super) fn clear_unless_final(&mut self) {
         if !self.queue.back().is_some_and(Response::is_final) {
             self.queue.clear();
         }
     }
 
-    /// Has a READ that was asked for once still to take payload?
+    /// Does a READ that is not a duplicate still have to take payload?
     pub(super) fn owes_read(&self) -> bool {
         self.queue.iter().any(|r| !r.duplicate && matches!(r.body, Body::Read { .. }))
     }
 
-    /// Reads and atomics not answered yet; those asked again are counted apart.
+    /// READs and atomics not answered yet. Duplicates are counted separately.
     pub(super) fn resources(&self, duplicate: bool) -> usize {
         self.queue.iter().filter(|r| r.is_resource() && r.duplicate == duplicate).count()
     }
 
-    /// Is the answer to this PSN waiting?
+    /// Does the answer to this PSN wait?
     pub(super) fn holds(&self, psn: Psn) -> bool {
         self.queue.iter().any(|r| r.psn == psn && r.is_resource())
     }
 
-    /// Adds an answer at its place.
+    /// Inserts an answer in PSN order.
     pub(super) fn insert(&mut self, r: Response) {
         let mut at = self.queue.len();
         while at > 0 && r.psn.precedes(self.queue[at - 1].psn) {
@@ -152,13 +153,13 @@ impl Responses {
         }
     }
 
-    /// Does a NAK wait that asks for something or ends the connection?
+    /// Does a NAK wait that requests a packet or ends the connection?
     pub(super) fn has_nak(&self) -> bool {
         self.queue.back().is_some_and(Response::is_nak)
     }
 
-    /// The request that an unsent sequence or RNR NAK asks for has come: only the acknowledge in it
-    /// remains.
+    /// The request named by an unsent sequence or RNR NAK has come. Only the acknowledgement in the
+    /// NAK remains.
     pub(super) fn revoke_nak(&mut self) {
         if let Some(r) = self.queue.back_mut()
             && r.is_nak()
@@ -170,8 +171,8 @@ impl Responses {
         }
     }
 
-    /// Takes out the READs whose remaining packets lie in the `n` from `psn` on, as they are asked
-    /// for anew; was one of them not a duplicate itself?
+    /// Removes the READs with remaining packets among the `n` packets from `psn` on, because the
+    /// peer requests them again. Answers whether one of the removed READs was not a duplicate.
     pub(super) fn restart_reads(&mut self, psn: Psn, n: u32) -> bool {
         let mut original = false;
         self.queue.retain(|r| {
@@ -184,22 +185,22 @@ impl Responses {
         original
     }
 
-    /// Drops everything and ends with a final NAK, or without a code with an ACK.
+    /// Drops all answers and ends with a final NAK, or with an ACK if there is no code.
     pub(super) fn end_with(&mut self, psn: Psn, msn: u32, code: Option<NakCode>) {
         self.queue.clear();
         let body = code.map_or(Body::LastAck, |code| Body::Nak(Syndrome::Nak(code)));
         self.insert(Response { psn, msn, duplicate: false, body });
     }
 
-    /// The PSN of the READ response handed out last and whether it answers a duplicate, if it
-    /// carries payload.
+    /// The PSN of the READ response handed out last, and whether the response answers a duplicate.
+    /// `None` if the response carries no payload.
     pub(super) fn failed_read(&self) -> Option<(Psn, bool)> {
         let p = self.prepared.as_ref()?;
         (p.payload[0].len > 0).then_some((p.headers.bth.psn, p.duplicate))
     }
 
-    /// A repeated READ whose memory is gone is refused from the response on that was handed out
-    /// last.
+    /// The memory of a repeated READ is gone: refuses the rest of the READ, from the response
+    /// handed out last on.
     pub(super) fn refuse_repeated(&mut self, psn: Psn, msn: u32, code: NakCode) {
         if let Some(r) = self.queue.front()
             && r.psn == psn.next()
@@ -211,7 +212,7 @@ impl Responses {
         self.queue.push_front(Response { psn, msn, duplicate: true, body });
     }
 
-    /// Makes the next packet ready; `Ok(false)`: there is none.
+    /// Prepares the next packet. `Ok(false)`: there is none.
     pub(super) fn prepare(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Result<bool, ReadFailed> {
         while let Some(r) = self.queue.front_mut() {
             let Response { psn, msn, duplicate, body } = *r;
@@ -234,7 +235,8 @@ impl Responses {
                     let len = left.min(mtu);
                     if len > 0 {
                         let qpn = ctx.config.qpn;
-                        // Again for each packet: the region may have gone since the request.
+                        // The key is checked for each packet, because the region may be gone since
+                        // the request.
                         match keys.check_remote(pd, qpn, rkey, Access::REMOTE_READ, va, len) {
                             Ok(range) => payload = range,
                             Err(_) if duplicate => {
@@ -263,7 +265,7 @@ impl Responses {
             }
             let transport =
                 if ctx.config.qp_type == QpType::XrcRecv { Transport::Xrc } else { Transport::Rc };
-            // The operations above exist on both.
+            // Both transports have the operations above.
             let Some(opcode) = Opcode::new(transport, operation) else { continue };
             let mut bth = Bth::new(opcode, ctx.attr.dest_qpn, psn);
             bth.pad = pad_for(payload.len as usize);
@@ -278,12 +280,12 @@ impl Responses {
         Ok(false)
     }
 
-    /// The packet made ready.
+    /// The packet prepared last.
     pub(super) fn transmit<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
         let (headers, payload) = match &self.prepared {
             Some(p) if p.payload[0].len > 0 => (&p.headers, Data::Gather(&p.payload[..])),
             Some(p) => (&p.headers, Data::Bytes(&[])),
-            // Not asked for without `prepare`; a notification without payload does no harm.
+            // The host never asks without `prepare`. A header without payload does no harm.
             None => (&Headers::EMPTY, Data::Bytes(&[])),
         };
         let path = &ctx.attr.av;
@@ -292,7 +294,7 @@ impl Responses {
     }
 }
 
-/// Packets of `len` bytes; a message of no bytes takes one.
+/// Packets of a message of `len` bytes. A message of no bytes takes one packet.
 pub(super) fn packets(len: u32, mtu: usize) -> u32 {
     len.div_ceil(mtu as u32).max(1)
 }

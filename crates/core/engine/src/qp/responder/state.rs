@@ -1,4 +1,4 @@
-//! The state of the responder and its life: creation, RESET, RTR, new attributes, receives.
+//! The state of the responder: creation, RESET, RTR, new attributes, receives.
 use super::inbound::Active;
 use super::responses::Responses;
 use crate::attr::QpAttr;
@@ -22,7 +22,7 @@ pub(super) struct SavedAtomic {
     pub(super) original: u64,
 }
 
-/// The message whose packets are arriving.
+/// The message which is arriving.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     Send,
@@ -41,20 +41,21 @@ pub(crate) struct Responder {
     pub(super) awaiting_retry: bool,
     /// Packets that came before `expected`.
     pub(in crate::qp) reorder: Reorder,
-    /// The last packet of a SEND or WRITE that was executed: an ACK for a duplicate goes up to it
-    /// (IBTA C9-105).
+    /// The last executed packet of a SEND or WRITE. An ACK for a duplicate acknowledges up to this
+    /// packet (IBTA C9-105).
     pub(super) executed: Option<Psn>,
-    /// The message whose packets are arriving.
+    /// The message which is arriving.
     pub(super) message: Option<Message>,
-    /// The receive being filled, or kept for the next message (UC, UD).
+    /// The receive that is being filled, or is kept for the next message (UC, UD).
     pub(super) active: Option<Active>,
     pub(super) responses: Responses,
     pub(super) saved: VecDeque<SavedAtomic>,
-    /// A READ response that failed while it was made, for [`Responder::take_fatal`].
+    /// A READ response failed while it was prepared; for [`Responder::take_fatal`].
     pub(super) fatal: Option<Verdict>,
-    /// The answer that ended the connection: its PSN, MSN and NAK code; without one it is an ACK.
+    /// The answer that ended the connection: PSN, MSN and NAK code. Without a code the answer is an
+    /// ACK.
     pub(super) last_answer: Option<(Psn, u32, Option<NakCode>)>,
-    /// No receive is found, whatever is posted.
+    /// Hides posted receives (an injected fault).
     pub(in crate::qp) receives_hidden: bool,
 }
 
@@ -77,7 +78,7 @@ impl Responder {
         })
     }
 
-    /// To RESET: everything is forgotten, posted receives too.
+    /// To RESET: all state and posted receives are forgotten.
     pub(crate) fn reset(&mut self, counters: &mut Counters) {
         self.rq.clear();
         self.expected = Psn::ZERO;
@@ -101,14 +102,14 @@ impl Responder {
         self.executed = None;
     }
 
-    /// Attributes changed in RTR or later. All but the PSN are read where they are used.
+    /// Attributes changed in RTR or later. All attributes except the PSN are read at their use.
     pub(crate) fn update(&mut self, attr: &QpAttr) {
         while self.saved.len() > usize::from(attr.max_dest_rd_atomic) {
             self.saved.pop_front();
         }
     }
 
-    /// Queues a receive; the frame has checked the state.
+    /// Queues a receive. The caller has checked the state.
     pub(crate) fn post_recv(&mut self, config: &QpConfig, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let on = match config.qp_type {
             QpType::XrcSend | QpType::XrcRecv => "an XRC queue pair",
@@ -123,24 +124,24 @@ impl Responder {
         self.message.is_some() || self.active.is_some()
     }
 
-    /// Is an answer waiting?
+    /// Does an answer wait?
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
         !self.responses.is_empty() || self.fatal.is_some()
     }
 
-    /// Has a READ still to take payload?
+    /// Does a READ still have to take payload?
     pub(crate) fn owes_read(&self) -> bool {
         self.responses.owes_read()
     }
 
-    /// Nothing waits but a plain ACK.
+    /// Only a plain ACK waits.
     #[inline]
     pub(crate) fn only_ack_waits(&self) -> bool {
         self.responses.only_ack()
     }
 
-    /// PSN of the next request; answers that wait; results kept for duplicates.
+    /// PSN of the next request, number of waiting answers, number of results kept for duplicates.
     pub(crate) fn inside(&self) -> (Psn, usize, usize) {
         (self.expected, self.responses.len(), self.saved.len())
     }
@@ -150,7 +151,7 @@ impl Responder {
         self.expected
     }
 
-    /// The message under way: a SEND (`None`), or a WRITE of which so many bytes are to come.
+    /// The message under way: a SEND (`None`), or a WRITE with the number of missing bytes.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> Option<Option<u32>> {
         self.message.map(|m| match m {

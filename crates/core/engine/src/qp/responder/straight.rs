@@ -1,4 +1,4 @@
-//! Payloads that the host copies straight to where they go.
+//! Payloads that the host copies straight to their destination.
 use super::inbound::Pieces;
 use super::reliable::Class;
 use super::state::Responder;
@@ -9,7 +9,7 @@ use crate::types::{Access, PdId};
 use adverb_wire::{Bth, Headers};
 
 impl Responder {
-    /// Is it the next packet, of a SEND that matches no tag?
+    /// Is this the next packet, and does it belong to a SEND without a tag?
     pub(crate) fn takes_straight(&self, headers: &Headers) -> bool {
         headers.bth.psn == self.expected
             && is_send(&headers.bth)
@@ -35,8 +35,7 @@ fn is_send(bth: &Bth) -> bool {
     Class::of(bth.opcode.operation()) == Some(Class::Send)
 }
 
-/// Where the payloads of the next packets go, one after the other. Nothing is taken from the
-/// receive queue.
+/// Destinations of the payloads of the next packets, in order. The receive queue stays as it is.
 pub struct Course<'a> {
     keys: &'a KeyTable,
     receives: Option<&'a RecvQueue>,
@@ -44,15 +43,16 @@ pub struct Course<'a> {
     receive: u64,
     /// A message has begun and not ended.
     within: bool,
-    /// The domain of the message's receive, and what is left of its list.
+    /// The protection domain of the message's receive, and the rest of the receive's list.
     pd: PdId,
     pieces: Pieces<'a>,
     own_pd: PdId,
 }
 
 impl Course<'_> {
-    /// Where `len` bytes go, the payload of the next packet. `None`: not to one entry, or something
-    /// is unusual about the packet or the receive; then nothing is known of the packets behind.
+    /// The destination of the next packet's payload of `len` bytes. `None` if the bytes go to
+    /// several entries, or the packet or the receive is unusual. The destinations of later packets
+    /// are then unknown.
     pub fn next(&mut self, bth: &Bth, len: u32) -> Option<Range> {
         if !is_send(bth) || bth.opcode.starts_message() == self.within {
             return None;

@@ -1,5 +1,5 @@
-//! UC and UD (IBTA 9.8): nothing is answered. What cannot be taken is dropped, and the receive that
-//! was waiting for it serves the next message.
+//! UC and UD (IBTA 9.8): there are no answers. A message that cannot be taken is dropped, and its
+//! receive serves the next message.
 use super::messages::Refusal;
 use super::reliable::{Class, check_length, check_sequence};
 use super::state::Responder;
@@ -33,7 +33,8 @@ impl Responder {
         };
         let in_order = bth.psn == self.expected;
         self.expected = bth.psn.next();
-        // A new message ends one that lost its tail (IBTA 9.8.2.2); a gap ends it too.
+        // A new message ends a message without its last packets (IBTA 9.8.2.2). A gap ends a
+        // message, too.
         if bth.opcode.starts_message() || !in_order {
             self.message = None;
         }
@@ -50,7 +51,7 @@ impl Responder {
                 Ok(()) => Ok(()),
                 Err(Refusal::NotReady) => Err(DropReason::NoReceive),
                 Err(Refusal::Withdrawn) => Err(DropReason::Source),
-                // Our own buffers are at fault: class A, the only kind that ends the queue pair.
+                // An error of the local buffers: class A, the only class that ends the queue pair.
                 Err(Refusal::Final { code: code @ NakCode::RemoteOperational, cause, status }) => {
                     counters.drop(DropReason::Buffers);
                     return self.fail(ctx, env.effects, code, cause, status);
@@ -109,7 +110,7 @@ impl Responder {
         Verdict::Ok
     }
 
-    /// Writes the 40 bytes and the payload; `Ok(false)` if the buffers are too short for both.
+    /// Writes the 40 bytes and the payload. `Ok(false)`: the buffers are too short for both.
     fn place_datagram<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &Env<'_, M, S>,
@@ -127,8 +128,8 @@ impl Responder {
     }
 }
 
-/// The area before a datagram's payload (annex A17.4.5.1): the IP header it came with, as far as it
-/// is known here.
+/// The 40 bytes before a datagram's payload (annex A17.4.5.1): the datagram's IP header, with the
+/// fields known here.
 fn grh_area(packet: &Packet<'_>) -> [u8; GRH_LEN] {
     let pad = usize::from(packet.headers.bth.pad);
     let ip_payload = UDP_LEN + packet.headers.len() + packet.payload.len() + pad + ICRC_LEN;

@@ -1,4 +1,4 @@
-//! Answers that are lost, late, forged or wrong.
+//! Lost, late, forged and wrong answers.
 use super::harness::*;
 use super::loss::small;
 use crate::wr::SendOp;
@@ -50,7 +50,7 @@ fn a_response_of_the_wrong_length_is_a_bad_response() {
 
 #[test]
 fn naks_become_statuses() {
-    // A key nobody has; a send longer than its receive.
+    // An unknown key; a send longer than its receive.
     let mut p = Pair::new(small());
     let remote = wr::Remote { va: BASE, rkey: 0xdead_be00 };
     p.post(0, 1, SendOp::Write(remote), 0, 10);
@@ -69,7 +69,7 @@ fn naks_become_statuses() {
     assert_eq!(p.sides[1].recvs()[0].status, WcStatus::LocLenErr);
 }
 
-/// Sends everything a side has and answers the peer's packets, held back.
+/// Sends all packets of side 0, and answers the peer's packets without delivering them.
 fn answers_held_back(p: &mut Pair) -> Vec<Flying> {
     p.pump(0);
     while p.deliver() {}
@@ -107,8 +107,7 @@ fn a_late_ack_does_not_stand_for_a_lost_response() {
         answers.iter().map(Flying::op).collect::<Vec<_>>(),
         [Operation::ReadResponseOnly, Operation::Acknowledge]
     );
-    // The response is lost; the timer restarts at the READ; then the ACK of the WRITE behind it
-    // comes.
+    // The response is lost. The timer restarts at the READ. Then the ACK of the later WRITE comes.
     p.advance(Duration::from_millis(68));
     p.inject(&answers[1]);
     assert!(p.sides[0].completions.is_empty(), "{:?}", p.sides[0].completions);
@@ -117,8 +116,8 @@ fn a_late_ack_does_not_stand_for_a_lost_response() {
     assert!(p.sides[0].holds(50_000, 100, 3));
 }
 
-/// A NAK that ends the connection is as easily lost as any packet: the request that comes again
-/// draws it again, so that the requester hears the reason and not just a timeout.
+/// A NAK that ends the connection may be lost like any packet. The repeated request draws the NAK
+/// again, so that the requester gets the reason and not just a timeout.
 #[test]
 fn a_final_nak_that_was_lost_is_sent_again() {
     type Case = (&'static str, WcStatus, fn(&mut Pair));
@@ -156,8 +155,8 @@ fn a_final_nak_that_was_lost_is_sent_again() {
             assert_eq!(p.sides[1].qp.state(), QpState::Err, "{what}");
         }
     }
-    // What else comes in ERR draws nothing, and neither does anything after the consumer's own move
-    // there.
+    // Other packets in ERR draw no answer, and neither does any packet after the consumer's own
+    // move to ERR.
     let mut p = Pair::new(small());
     let now = p.now;
     p.sides[1].modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE, now).unwrap();
@@ -168,8 +167,8 @@ fn a_final_nak_that_was_lost_is_sent_again() {
     assert_eq!(p.sides[0].sends()[0].status, WcStatus::RetryExcErr);
 }
 
-/// A READ of five packets whose memory goes away when `sent` responses have left, the `lost`th of
-/// which (0: none) is lost.
+/// A READ of five packets. Its memory goes away when `sent` responses have left. Response number
+/// `lost` is lost (0: none).
 fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
     let mut p = Pair::new(small());
     let to = p.sides[1].remote(0);
@@ -183,7 +182,7 @@ fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
     while p.deliver() {}
     assert_eq!(p.pump_some(1, sent), sent);
     if what == "vanished" {
-        // What is still to be sent, or what has to be sent again.
+        // The part not sent yet, or the part to be sent again.
         let first = if sent == 5 { lost - 1 } else { sent };
         p.sides[1].arena.hole.set(Some(BASE + 1024 * first as u64 + 1));
     } else {
@@ -194,13 +193,13 @@ fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
     p
 }
 
-/// Ways for memory to go, and how a READ of it ends.
+/// How memory goes away, and how a READ of this memory ends.
 const GONE: [(&str, WcStatus); 2] =
     [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)];
 
-/// The memory of a READ goes away while it is answered, and a response before the NAK was lost: the
-/// READ comes again, and hears why it fails. A NAK at the place of the first would say that
-/// everything before it was received.
+/// The memory of a READ goes away while the READ is answered, and a response before the NAK is
+/// lost. The READ comes again, and its requester gets the reason. A NAK at the old PSN would
+/// acknowledge all earlier responses.
 #[test]
 fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
     for (what, status) in GONE {
@@ -215,9 +214,9 @@ fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
     }
 }
 
-/// The memory of a READ goes away when all of it was answered, and a response was lost. Whoever
-/// asks again hears why there is no answer any more; the connection of the responder stands, to
-/// which the request had succeeded.
+/// The memory of a READ goes away after all responses were sent, and a response was lost. The
+/// repeated READ is refused with the reason. The connection of the responder stays, because for the
+/// responder the request had succeeded.
 #[test]
 fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
     for (what, status) in GONE {
@@ -231,8 +230,8 @@ fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
     }
 }
 
-/// A copy of an old READ that the network kept names memory that is gone: it is refused, and nobody
-/// takes notice.
+/// An old copy of a READ from the network names memory that is gone. The READ is refused and
+/// nothing else happens.
 #[test]
 fn an_old_read_of_memory_that_is_gone_disturbs_nobody() {
     let mut p = Pair::new(small());
@@ -242,7 +241,7 @@ fn an_old_read_of_memory_that_is_gone_disturbs_nobody() {
     let old = p.log.iter().find(|f| f.op() == Operation::ReadRequest).unwrap().clone();
     let key = p.sides[1].key;
     p.sides[1].keys.deregister(key).unwrap();
-    // Beside a request that is under way.
+    // Another request is under way.
     p.recv(1, 9, 0, 0);
     p.post(0, 2, SendOp::Send, 0, 0);
     p.inject(&old);

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 const CE: u8 = 3;
 
-/// Sends what side 0 has and marks it on its way.
+/// Sends the packets of side 0 and marks them on their way.
 fn marked(p: &mut Pair) {
     p.pump(0);
     p.net.iter_mut().for_each(|f| f.traffic_class |= CE);
@@ -57,7 +57,7 @@ fn a_mark_draws_a_notification_and_no_more_for_a_while() {
     assert_eq!(cnps(&p, 1), 2, "unmarked");
 }
 
-/// Packets sent at once by a requester with much to send.
+/// Packets sent at once by a requester with a long queue.
 fn at_once(p: &mut Pair) -> usize {
     let to = p.sides[1].remote(1 << 21);
     p.post(0, 1, SendOp::Write(to), 0, 1 << 20);
@@ -95,8 +95,8 @@ fn the_window_gives_way_once_a_round_trip_and_comes_back() {
 }
 
 /// A notification comes in the middle of a burst, and more is on its way than the smaller window
-/// holds. Every 16th packet asks for an ACK: if none did, the next one leaves all the same, and
-/// asks.
+/// holds. Every 16th packet asks for an ACK. If no packet on its way asks, the next packet leaves
+/// all the same and asks.
 #[test]
 fn a_window_that_gives_way_never_leaves_silence() {
     for (burst, more) in [(15, 1), (20, 0)] {
@@ -147,7 +147,7 @@ fn only_reliable_packets_may_be_marked() {
     }
 }
 
-/// A consumer that sets the field itself is obeyed.
+/// An ECN field set by the consumer is kept.
 #[test]
 fn the_paths_own_traffic_class_goes_out() {
     for (class, out) in [(0x60, 0x62), (0x61, 0x61), (0, 2)] {

@@ -1,4 +1,4 @@
-//! Requests that the host performs in the peer's memory by itself.
+//! Requests that the host performs in the peer's memory.
 use super::harness::*;
 use crate::attr::AttrMask;
 use crate::keys::{MwType, PagedMemory, Region, RegionKind};
@@ -78,7 +78,8 @@ fn carry_out(request: &Direct<'_>, near: &impl Memory, far: &Side) {
     }
 }
 
-/// Does what a host does that reaches the memory of side 1; answers how many requests that were.
+/// Does the work of a host that reaches the memory of side 1; answers the number of performed
+/// requests.
 fn perform(p: &mut Pair) -> usize {
     let mut done = 0;
     loop {
@@ -111,7 +112,7 @@ fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     assert!(is_offered(&mut p, 0), "the peer may offer a receive");
     assert_eq!(perform(&mut p), 0, "it does not");
     assert_eq!(p.sides[0].qp.counters().direct, 0);
-    // The SEND leaves, and the host stops there: what is next waits for its ACK.
+    // The SEND leaves, and the host stops there: the next request waits for the ACK.
     let s = &mut p.sides[0];
     assert!(matches!(s.qp.poll_output(&p.now, &s.keys, &mut s.effects), Output::Packet(_)));
     assert!(!is_offered(&mut p, 0), "the SEND is on its way");
@@ -132,8 +133,8 @@ fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     assert_eq!(statuses(&p.sides[0].sends()), [(2, WcStatus::Success)]);
 }
 
-/// A host that could not perform it lets it go as a packet; then it is not offered again, nor what
-/// follows.
+/// A host that cannot perform a request lets the request go as a packet. Then the host is offered
+/// neither this request nor the next.
 #[test]
 fn what_goes_as_a_packet_is_not_offered_again() {
     let mut p = rc();
@@ -149,7 +150,7 @@ fn what_goes_as_a_packet_is_not_offered_again() {
     assert_eq!(p.sides[0].sends().len(), 2);
     assert!(p.sides[1].holds(5000, 3000, 3));
     assert_eq!(p.sides[0].qp.counters().direct, 0);
-    // Lost and to be sent again is on its way, too.
+    // A lost request that will be sent again is on its way, too.
     p.fate = std::boxed::Box::new(|_| Fate::Drop);
     p.post(0, 3, SendOp::Write(to), 0, 3000);
     p.pump(0);
@@ -185,8 +186,7 @@ fn states_and_transports_that_have_none() {
     assert!(!is_offered(&mut p, 0));
 }
 
-/// Whatever is wrong with a request's own side goes the way of packets, and fails there as on a
-/// network.
+/// An error on the request's own side goes the way of packets, and fails there as on a network.
 #[test]
 fn what_is_wrong_is_left_to_the_packet_path() {
     let region = |pd, access, len| Region { pd, access, iova: 0, len, addr: BASE, kind: RegionKind::Mapped };
@@ -225,7 +225,7 @@ fn what_is_wrong_is_left_to_the_packet_path() {
         p.run();
         assert_eq!(statuses(&p.sides[0].sends()), [(1, status)], "{what}");
     }
-    // The longest message there is.
+    // The longest possible message.
     let mut p = rc();
     let lkey = p.sides[0].keys.register(region(PD, Access::empty(), 1 << 33), 0x77_0000).unwrap();
     let half = Sge { addr: 0, length: 1 << 30, lkey };
@@ -234,7 +234,7 @@ fn what_is_wrong_is_left_to_the_packet_path() {
     p.commit(0);
     let s = &mut p.sides[0];
     assert_eq!(s.qp.poll_direct(&s.keys).unwrap().len, 1 << 31);
-    // Read-only memory of one's own: good to write from, not to read to.
+    // Read-only local memory: good as source of a WRITE, not as destination of a READ.
     let mut p = rc();
     let lkey = p.sides[0].keys.register(region(PD, Access::empty(), 64), 0x77_0000).unwrap();
     let sges = [Sge { addr: 0, length: 8, lkey }];
@@ -290,7 +290,7 @@ fn not_while_the_peer_is_not_ready_nor_while_a_key_changes() {
     s.qp.key_op_done(result, &mut s.effects);
     s.settle();
     assert_eq!(perform(&mut p), 1);
-    // An invalidate waits for all before it, and there is nothing.
+    // An invalidate waits for all earlier requests, and there are none.
     p.post(0, 3, SendOp::LocalInv(mw ^ 1), 0, 0);
     p.run();
     let good = [1, 2, 3].map(|id| (id, WcStatus::Success));
@@ -303,7 +303,7 @@ fn every_operation_does_what_it_says() {
     p.sides[0].fill(0, 1000, 1);
     p.sides[1].fill(2000, 1000, 7);
     let far = |p: &Pair, at| p.sides[1].remote(at);
-    // From several pieces, one of them empty, and from the request itself.
+    // From several pieces, one of them empty, and from inline data.
     let pieces = [p.sides[0].sge(0, 600), p.sides[0].sge(0, 0), p.sides[0].sge(600, 400)];
     let to = far(&p, 8000);
     p.stage(0, 1, SendOp::Write(to), SendFlags::SIGNALED, Payload::Sges(&pieces)).unwrap();
@@ -324,7 +324,7 @@ fn every_operation_does_what_it_says() {
 
     p.sides[1].put_u64(0, 5);
     let remote = far(&p, 0);
-    // A longer buffer takes the old value in its first eight bytes, here in two pieces.
+    // The old value goes to the first eight bytes of a longer buffer, here in two pieces.
     let pieces = [p.sides[0].sge(300, 3), p.sides[0].sge(303, 61)];
     p.sides[0].fill(300, 64, 9);
     let add = SendOp::FetchAdd { remote, add: 10 };
@@ -370,10 +370,10 @@ fn neighbours_by_packets_keep_order_and_numbers() {
         let before = perform(&mut p);
         assert_eq!(before, 1, "the SEND is in the way");
         if round % 2 == 0 {
-            // The rest goes by packets, too.
+            // All other requests go by packets, too.
             p.run();
         } else {
-            // The SEND alone does.
+            // Only the SEND goes by packets.
             let (mut sent, now) = (0, p.now);
             while sent < 2 {
                 let s = &mut p.sides[0];
@@ -433,7 +433,7 @@ fn a_fence_finds_nothing_to_wait_for() {
     p.post(0, 1, SendOp::Read(to), 0, 8);
     p.post_flags(0, 2, SendOp::Write(to), 0, 8, fence);
     assert_eq!(perform(&mut p), 2);
-    // A READ by packets holds it up.
+    // A READ by packets delays the fenced WRITE.
     p.post(0, 3, SendOp::Read(to), 0, 8);
     p.post_flags(0, 4, SendOp::Write(to), 0, 8, fence);
     p.pump(0);
@@ -448,7 +448,7 @@ fn a_fence_finds_nothing_to_wait_for() {
 fn the_queue_drains_and_holds_as_many_as_it_says() {
     let mut p = rc();
     let to = p.sides[1].remote(0);
-    // Round and round: places are given back.
+    // Several rounds: places in the queue are freed.
     for round in 0..5 {
         for id in 0..64 {
             p.post_flags(0, round * 64 + id, SendOp::Write(to), 0, 8, SendFlags::empty());
@@ -468,10 +468,10 @@ fn the_queue_drains_and_holds_as_many_as_it_says() {
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success), (2, WcStatus::Success)]);
 }
 
-/// Longer than requests to a process that has ended wait.
+/// Longer than requests to an ended process wait.
 const AFTER_FAREWELL: Duration = Duration::from_millis(101);
 
-/// The host says that the peer has ended, as it does at each pump from then on.
+/// The host reports the end of the peer, as at each later pump.
 fn gone(p: &mut Pair) {
     let s = &mut p.sides[0];
     s.qp.peer_gone(p.now, &mut s.effects);
@@ -487,7 +487,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     p.post(0, 2, SendOp::Write(to), 0, 10);
     p.pump(0);
     gone(&mut p);
-    // The program polls what was answered first, and posts what it likes.
+    // The program first polls earlier completions, and may still post.
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
     p.post(0, 3, SendOp::Send, 0, 10);
     gone(&mut p);
@@ -505,7 +505,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
     assert!(p.sides[0].qp.poll_timeout().is_none());
 
-    // Nothing outstanding: receives stay, and the first request finds out.
+    // Nothing is outstanding: receives stay, and the first request fails.
     let mut p = rc();
     p.recv(0, 30, 0, 100);
     gone(&mut p);
@@ -521,7 +521,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
 
-    // After RESET it is forgotten.
+    // RESET forgets the end of the peer.
     p.step_to(0, QpState::Reset);
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         p.step_to(0, state);
@@ -553,7 +553,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
 
 #[test]
 fn a_peer_that_is_gone_in_other_states() {
-    // Before RTS: told once it sends.
+    // Before RTS: the first sends fail.
     let mut p = Pair::in_reset(Setup::new(QpType::Rc));
     p.step_to(0, QpState::Init);
     p.step_to(0, QpState::Rtr);
@@ -573,7 +573,7 @@ fn a_peer_that_is_gone_in_other_states() {
     gone(&mut p);
     p.advance(AFTER_FAREWELL);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
-    // Transports that never wait for a peer do not care.
+    // Transports without acknowledgements do not care.
     let mut p = Pair::new(Setup::new(QpType::Uc));
     p.recv(1, 1, 0, 100);
     gone(&mut p);

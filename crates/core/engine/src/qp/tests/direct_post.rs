@@ -9,7 +9,7 @@ fn rc() -> Pair {
     Pair::new(Setup::new(QpType::Rc))
 }
 
-/// Where the bytes of a WRITE of one entry are.
+/// The host's address of the entry, if the host may perform the request.
 fn offered(p: &Pair, read: bool, entry: Sge) -> Option<u64> {
     let known = p.sides[0].qp.mapped_region(&p.sides[0].keys, entry.lkey)?;
     p.sides[0].qp.direct_post(&known, read, &entry)
@@ -22,7 +22,7 @@ fn is_offered(p: &Pair) -> bool {
     entry
 }
 
-/// The host has performed one.
+/// Reports a performed request.
 fn done(p: &mut Pair, wr_id: u64, flags: SendFlags, read: Option<u32>) -> Option<Completion> {
     let opcode = if read.is_some() { WcOpcode::RdmaRead } else { WcOpcode::RdmaWrite };
     p.sides[0].qp.direct_posted(wr_id, flags, opcode, read.unwrap_or(0))
@@ -51,8 +51,8 @@ fn it_comes_and_goes_without_a_place_in_the_queue() {
     assert!(done(&mut p, 8, SendFlags::empty(), None).is_some());
 }
 
-/// The numbers of the queue and of the packets go on as if it had been queued: more of them than
-/// the queue has places, with packets in between.
+/// Request numbers and PSNs go on as for queued requests. There are more requests than places in
+/// the queue, with packets in between.
 #[test]
 fn packets_go_on_behind_it() {
     let mut p = rc();
@@ -93,7 +93,7 @@ fn nothing_may_be_ahead_of_it() {
     p.run();
     assert!(is_offered(&p));
 
-    // A receiver that is not ready.
+    // The receiver is not ready.
     let mut p = rc();
     p.post(0, 1, SendOp::Send, 0, 8);
     p.pump(0);
@@ -101,7 +101,7 @@ fn nothing_may_be_ahead_of_it() {
     assert_eq!(p.sides[0].qp.counters().rnr_naks, 1);
     assert!(!is_offered(&p));
 
-    // An answer to the peer that is to leave first.
+    // An answer to the peer has to leave first.
     let mut p = rc();
     p.recv(0, 9, 0, 100);
     p.post(1, 1, SendOp::Send, 0, 8);

@@ -1,4 +1,4 @@
-//! Errors found here, flushes, SQE, what a failing request does to its neighbours.
+//! Local errors, flushes, SQE, and the effect of a failing request on its neighbours.
 use super::harness::*;
 use crate::wr::{MwBind, Payload, SendFlags, SendOp, Sge};
 use crate::*;
@@ -31,7 +31,7 @@ fn a_bad_local_key_fails_after_what_went_before() {
     );
     assert_eq!(statuses(&p.sides[0].recvs()), [(9, WcStatus::WrFlushErr)]);
     assert_eq!(p.sides[0].qp.first_error().map(|c| c.vendor_err()), Some(1));
-    // Posting goes on, into the flush.
+    // Further posts are accepted and flushed.
     p.post(0, 4, SendOp::Send, 0, 0);
     p.recv(0, 10, 0, 10);
     assert_eq!(statuses(&p.sides[0].sends()), [(4, WcStatus::WrFlushErr)]);
@@ -61,8 +61,8 @@ fn memory_that_vanishes_fails_the_request() {
     }
 }
 
-/// Found by the simulator: a request before it unacknowledged, one whose memory had vanished let
-/// the next one begin.
+/// Found by the simulator: after an unacknowledged request, a request with vanished memory let the
+/// next request begin.
 #[test]
 fn nothing_begins_after_memory_that_vanished() {
     for qp_type in [QpType::Rc, QpType::Uc] {
@@ -142,7 +142,7 @@ fn the_consumers_own_error_flushes_everything_in_order() {
         [(4, WcStatus::WrFlushErr)],
         "staged before, flushed at the commit"
     );
-    // Late answers and timers do nothing.
+    // Late answers and timers have no effect.
     p.run_timed();
     p.advance(core::time::Duration::from_secs(10));
     assert!(p.sides[0].completions.is_empty() && p.sides[0].events.is_empty());

@@ -1,5 +1,5 @@
-//! Packets from outside the connection, in numbers, while a transfer runs: each is dropped for its
-//! reason, touches nothing and costs nothing, and the transfer does not notice.
+//! Many packets from outside the connection during a transfer. Each packet is dropped for its
+//! reason, touches nothing and costs nothing. The transfer is not disturbed.
 use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
@@ -10,7 +10,7 @@ use core::time::Duration;
 use qp::DropReason;
 use std::vec::Vec;
 
-/// Forged packets of a kind between two steps of a transfer.
+/// Number of forged packets of a kind between two steps of a transfer.
 const FLOOD: u64 = 500;
 const LEN: usize = 100_000;
 const TARGET: usize = 400_000;
@@ -31,7 +31,7 @@ fn transport(t: QpType) -> Transport {
     }
 }
 
-/// A request that names memory of the target, which it would spoil.
+/// A request that would overwrite memory of the target.
 fn request(p: &Pair, operation: Operation, psn: Psn) -> Headers {
     let t = transport(p.sides[1].qp.config().qp_type);
     let opcode = Opcode::new(t, operation).unwrap();
@@ -48,7 +48,7 @@ fn request(p: &Pair, operation: Operation, psn: Psn) -> Headers {
     h
 }
 
-/// What somebody sends who is not the peer, or does not know where the connection stands.
+/// Packets of a sender that is not the peer, or does not know the state of the connection.
 fn forgeries(p: &Pair) -> Vec<Forgery> {
     let qp = &p.sides[1].qp;
     let (t, expected) = (qp.config().qp_type, qp.inside().expected);
@@ -57,15 +57,15 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
     let good = request(p, op, expected);
     let mut all = Vec::new();
     let mut add = |reason, src, headers| all.push(Forgery { reason, src, headers });
-    // Its host took it from a process that is not the peer (TRU-3).
+    // The host took the packet from a process other than the peer (TRU-3).
     add(DropReason::Source, Gid::default(), good);
     add(DropReason::DestQpn, peer, Headers { bth: Bth { dest_qpn: 0x33, ..good.bth }, ..good });
     add(DropReason::PKey, peer, Headers { bth: Bth { pkey: 0x1234, ..good.bth }, ..good });
     let alien = if t == QpType::Uc { Transport::Rc } else { Transport::Uc };
     let opcode = Opcode::new(alien, Operation::SendOnly).unwrap();
     add(DropReason::Transport, peer, Headers::new(Bth { opcode, ..good.bth }));
-    // A congestion notification has no PSN to check; from the peer's own address it is believed
-    // (and slows the sender down).
+    // A congestion notification has no PSN to check. A notification from the peer's address is
+    // accepted (and slows the sender down).
     let cnp = Headers::new(Bth { opcode: Opcode::CNP, ..good.bth });
     if t.is_reliable() {
         add(DropReason::Source, gid(7), cnp);
@@ -78,7 +78,7 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
         add(DropReason::Source, gid(7), good);
     }
     if t.is_reliable() {
-        // An atomic of long ago, which is not saved, is no duplicate that could be answered.
+        // A repeated atomic without a saved result is no duplicate that could be answered.
         add(DropReason::Sequence, peer, request(p, Operation::FetchAdd, expected - 5000));
         if t == QpType::Rc {
             for (syndrome, operation) in [
@@ -128,7 +128,7 @@ fn transfer(setup: Setup, at: usize) {
     let len = if t == QpType::Ud { 4000 } else { LEN };
     p.recv(1, 1, TARGET / 2, len + 40);
     p.post(0, 1, SendOp::Send, 0, len);
-    // UC messages end with a packet out of order; a flood goes before the transfer there.
+    // A packet out of order ends a UC message, so for UC the flood goes before the transfer.
     let steps = if t == QpType::Uc { 0 } else { at };
     for _ in 0..steps {
         p.pump(0);
@@ -136,7 +136,7 @@ fn transfer(setup: Setup, at: usize) {
         p.pump(1);
     }
     for forgery in forgeries(&p) {
-        // A gap on UC moves the expected PSN; the next message begins anywhere.
+        // A gap on UC moves the expected PSN. The next message may begin at any PSN.
         flood(&mut p, &forgery);
         assert!(p.sides[1].qp.first_error().is_none(), "{:?}", p.sides[1].qp.first_error());
     }
@@ -189,14 +189,14 @@ fn requests_ahead_of_the_window_draw_one_nak() {
     let counters = p.sides[1].qp.counters();
     assert_eq!((counters.naks_sent, counters.dropped(DropReason::Sequence)), (1, FLOOD - 1));
     assert_eq!(p.sides[1].qp.inside().answers, 1);
-    // The peer asked for nothing, so the NAK says nothing.
+    // The peer has no request outstanding, so the NAK has no effect.
     p.run();
     assert_eq!(p.sides[0].qp.counters().dropped(DropReason::GhostResponse), 1);
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
 }
 
-/// A key of another protection domain, or one that is made up, from the peer itself: the connection
-/// ends, memory is as it was.
+/// The peer itself sends a key of another protection domain, or an invented key. The connection
+/// ends, and memory is unchanged.
 #[test]
 fn a_wrong_key_touches_nothing() {
     for (operation, other_pd) in [Operation::WriteOnly, Operation::ReadRequest, Operation::FetchAdd]
@@ -237,7 +237,8 @@ fn a_wrong_key_touches_nothing() {
     }
 }
 
-/// Nothing ever comes back: what is kept stays as it is posted, the end comes after the retries.
+/// No answer ever comes. The number of READs on their way stays bounded, and the requests fail
+/// after the retries.
 #[test]
 fn a_peer_that_never_acknowledges() {
     let mut p = Pair::new(Setup { retry_cnt: 7, ..Setup::new(QpType::Rc) });
@@ -255,7 +256,7 @@ fn a_peer_that_never_acknowledges() {
         let Some(next) = p.sides[0].qp.poll_timeout() else { break };
         p.advance(next.since(p.now).max(Duration::from_nanos(1)));
     }
-    // Eight transmissions, none longer than the first, each half as long while it is long.
+    // Eight transmissions. None is longer than the first, and the window shrinks to a few packets.
     let rounds: Vec<_> = sent.iter().filter(|n| **n > 0).collect();
     assert_eq!(rounds.len(), 8, "{sent:?}");
     assert!(rounds.is_sorted_by(|a, b| a >= b) && *rounds[0] <= 64 && *rounds[7] <= 2, "{sent:?}");

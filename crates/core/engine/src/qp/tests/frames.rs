@@ -30,7 +30,7 @@ fn post(qp: &mut Qp, flags: SendFlags, data: Payload<'_>) -> Result<(), PostErro
     qp.stage_send(&SendWr { wr_id: 5, flags, op: SendOp::Send, data, ud: None, xrc_srqn: 0 })
 }
 
-/// What a queue pair sends, and its completions.
+/// The frames sent by a queue pair, and its completions.
 fn sent(qp: &mut Qp, pair: &Pair) -> (Vec<Vec<u8>>, Vec<Completion>) {
     let side = &pair.sides[0];
     let (mut frames, mut effects) = (Vec::new(), Effects::default());

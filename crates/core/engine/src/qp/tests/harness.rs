@@ -1,5 +1,5 @@
-//! Two queue pairs, each with an arena, a key table and an SRQ, and a network in between that a
-//! test can tell to drop, repeat or hold back packets. Packets cross as bytes, so that headers and
+//! Two queue pairs, each with an arena, a key table and an SRQ, and a network in between. A test
+//! can make the network drop, repeat or delay packets. Packets cross as bytes, so that headers and
 //! opcodes must agree.
 use crate::attr::{AddressVector, AttrMask, QpAttr, QpCap};
 use crate::keys::{PagedMemory, Region, RegionKind};
@@ -43,7 +43,7 @@ pub(crate) fn gid(side: usize) -> Gid {
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) bytes: RefCell<Vec<u8>>,
-    /// Reaching this address faults.
+    /// An access to this address faults.
     pub(crate) hole: Cell<Option<u64>>,
 }
 
@@ -90,7 +90,7 @@ impl Memory for Arena {
     }
 }
 
-/// A queue of receives shared by nobody.
+/// A receive queue that only one queue pair uses.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) wqes: VecDeque<RecvWqe>,
@@ -142,17 +142,17 @@ impl Flying {
     }
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Deliver,
     Drop,
     Twice,
-    /// Delivered after this many packets more.
+    /// Delivered after this many further packets.
     Late(usize),
 }
 
-/// How to make a pair.
+/// Parameters of a pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) types: [QpType; 2],
@@ -273,7 +273,7 @@ impl Side {
         taken.into_iter().map(|(_, c)| c).collect()
     }
 
-    /// What the host does after each step.
+    /// The host's work after each step.
     pub(crate) fn settle(&mut self) {
         if let Some(op) = self.effects.key_op.take() {
             self.keys.apply(&op).unwrap();
@@ -323,13 +323,13 @@ pub(crate) struct Pair {
     pub(crate) sides: [Side; 2],
     pub(crate) now: Time,
     pub(crate) net: VecDeque<Flying>,
-    /// Packets held back, and how many others go first.
+    /// Delayed packets, each with the number of packets to go first.
     late: Vec<(usize, Flying)>,
-    /// Everything sent, in order.
+    /// All packets sent, in order.
     pub(crate) log: Vec<Flying>,
     pub(crate) fate: Box<dyn FnMut(&Flying) -> Fate>,
     pub(crate) attr: [QpAttr; 2],
-    /// What the link says of the length of a side's packets.
+    /// Packet length that the link reports for a side.
     pub(crate) link_mtu: [Option<u32>; 2],
 }
 
@@ -449,12 +449,12 @@ impl Pair {
         s.settle();
     }
 
-    /// Lets a side hand out everything it wants to send; answers how many packets that was.
+    /// Lets a side send all it can; answers the number of packets.
     pub(crate) fn pump(&mut self, side: usize) -> usize {
         self.pump_some(side, usize::MAX)
     }
 
-    /// The same, for so many packets at most.
+    /// The same, for at most this number of packets.
     pub(crate) fn pump_some(&mut self, side: usize, most: usize) -> usize {
         let mut sent = 0;
         while sent < most {
@@ -567,7 +567,7 @@ impl Pair {
         s.settle();
     }
 
-    /// Lets both sides talk until neither has anything to send; time stands still.
+    /// Lets both sides talk until neither has a packet to send. Time stands still.
     pub(crate) fn run(&mut self) {
         for _ in 0..1_000_000 {
             let sent = self.pump(0) + self.pump(1);
@@ -578,7 +578,7 @@ impl Pair {
         panic!("they never stop talking");
     }
 
-    /// Lets both sides talk and lets time pass from timer to timer until nothing is to come.
+    /// Lets both sides talk, and moves time from timer to timer, until all is quiet.
     pub(crate) fn run_timed(&mut self) {
         for _ in 0..10_000 {
             self.run();
@@ -589,7 +589,7 @@ impl Pair {
         panic!("timers never stop");
     }
 
-    /// Lets time pass and tells both sides.
+    /// Moves time and calls both sides.
     pub(crate) fn advance(&mut self, by: Duration) {
         self.now = self.now + by;
         for s in &mut self.sides {
@@ -598,7 +598,7 @@ impl Pair {
         }
     }
 
-    /// Packets a side has sent so far that `which` picks.
+    /// Number of a side's packets that `which` selects.
     pub(crate) fn count(&self, from: usize, which: impl Fn(&Flying) -> bool) -> usize {
         self.log.iter().filter(|f| f.from == from && which(f)).count()
     }

@@ -1,4 +1,4 @@
-//! States: posting, draining, reset, staging; what is taken from the network in which state.
+//! States: posting, draining, reset, staging, and received packets by state.
 use super::harness::*;
 use crate::qp::DropReason;
 use crate::wr::{Payload, SendFlags, SendOp};
@@ -70,14 +70,14 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
     assert_eq!(ids(&p.sides[0].sends()), [1]);
     assert_eq!(p.sides[0].events, [QpEvent::SqDrained]);
     assert!(!p.sides[0].qp.query().sq_draining);
-    // Posting is allowed, and waits.
+    // Posting is allowed, and the request waits.
     p.post(0, 3, SendOp::Write(to), 0, 10);
     p.run();
     assert!(p.sides[0].completions.is_empty());
     p.step_to(0, QpState::Rts);
     p.run();
     assert_eq!(ids(&p.sides[0].sends()), [2, 3]);
-    // Idle and not asked: at once and without an event.
+    // Idle and without notification: SQD at once and without an event.
     p.sides[0].events.clear();
     p.step_to(0, QpState::Sqd);
     assert!(!p.sides[0].qp.query().sq_draining && p.sides[0].events.is_empty());
@@ -161,7 +161,7 @@ fn packets_that_do_not_belong_are_counted_and_dropped() {
         assert_eq!(counters.dropped_total(), expected.iter().sum::<u64>());
     }
     assert!(!p.sides[1].holds(5000, 10, 1));
-    // A limited member of the default partition is heard.
+    // A packet of a limited member of the default partition is accepted.
     let (mut headers, payload) = adverb_wire::Headers::parse(&good.bytes).unwrap();
     headers.bth.pkey = 0x7fff;
     let packet =

@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 const LONG: u32 = 64 << 10;
 
-/// `sides` that leave the network; their packets say so.
+/// Connected queue pairs. `sides` leave the network, and their packets carry the longer MTU.
 fn pair(sides: &[usize], setup: Setup) -> Pair {
     let mut p = Pair::in_reset(setup);
     for side in [0, 1] {
@@ -77,7 +77,7 @@ fn messages_and_answers_are_cut_by_the_link() {
     }
 }
 
-/// The window of a network does not hold it back: a message longer than that leaves at once.
+/// The network's flow window does not apply: a longer message leaves at once.
 #[test]
 fn nothing_but_the_lane_limits_what_is_on_its_way() {
     let mut p = pair(&[0, 1], Setup { max_inflight: 4000, ..setup() });
@@ -88,8 +88,8 @@ fn nothing_but_the_lane_limits_what_is_on_its_way() {
     assert_eq!(successes(&mut p, 0), [1]);
 }
 
-/// One end knows the lane, the other does not yet: each cuts its own messages, and answers as the
-/// request was cut.
+/// One side has left the network and the other has not. Each side cuts its own messages, and
+/// answers in pieces like the request's.
 #[test]
 fn each_side_cuts_its_own_messages() {
     let mut p = pair(&[0], setup());
@@ -112,7 +112,7 @@ fn each_side_cuts_its_own_messages() {
     assert_eq!(lengths(&p, 0, &RESPONSES).len(), 98, "to who did not");
 }
 
-/// A long packet that does not say so is what it is on a network: an invalid request.
+/// A long packet without a longer MTU is an invalid request, as on a network.
 #[test]
 fn length_is_judged_by_what_the_link_says() {
     let mut p = pair(&[0, 1], setup());
@@ -124,7 +124,7 @@ fn length_is_judged_by_what_the_link_says() {
     assert_eq!(done, [WcStatus::RemInvReqErr]);
 }
 
-/// What is lost comes again, and duplicates are answered, cut as before.
+/// Lost packets come again, and duplicates are answered, cut as before.
 #[test]
 fn losses_and_duplicates() {
     for what in [Fate::Drop, Fate::Twice, Fate::Late(3)] {
@@ -169,7 +169,7 @@ fn reset_returns_to_the_network() {
     assert_eq!(lengths(&p, 1, &RESPONSES), [1024, 1024, 952]);
 }
 
-/// The attributes keep the path MTU that the program gave, and changing them later changes no cut.
+/// The attributes keep the path MTU given by the program, and later changes do not change the cut.
 #[test]
 fn attributes_do_not_bring_it_back() {
     let mut p = pair(&[0, 1], setup());

@@ -6,7 +6,7 @@ use adverb_wire::{Operation, Reth, Syndrome};
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// Drops the `n`th packet (from 0) that a predicate picks, once.
+/// Drops the `n`th packet (from 0) selected by a predicate, once.
 pub(super) fn drop_nth(
     n: usize,
     which: impl Fn(&Flying) -> bool + 'static,
@@ -86,7 +86,7 @@ fn any_single_repetition_or_delay_is_harmless() {
     }
 }
 
-/// Numbers that a seed gives (xorshift).
+/// Random numbers from a seed (xorshift).
 fn dice(seed: u64) -> impl FnMut() -> u64 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     move || {
@@ -97,7 +97,7 @@ fn dice(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Loses one packet in ten, repeats and delays some.
+/// Loses one packet in ten, and repeats and delays others.
 fn weather(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut dice = dice(seed);
     Box::new(move |_| {
@@ -114,7 +114,7 @@ fn weather(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
 #[test]
 fn heavy_random_loss_only_costs_time() {
     for seed in 1..120u64 {
-        // Small windows ask for long READs in parts, small MTUs make many packets.
+        // Small windows split long READs into parts, and small MTUs make many packets.
         let setup = Setup {
             types: if seed % 3 == 0 { [QpType::XrcSend, QpType::XrcRecv] } else { [QpType::Rc; 2] },
             uses_srq: seed % 3 == 0,
@@ -129,7 +129,7 @@ fn heavy_random_loss_only_costs_time() {
         p.fate = weather(seed);
         let late = seed % 7 == 0;
         if late {
-            // Not ready for the first SEND.
+            // The receiver is not ready for the first SEND.
             p.post(0, 0, SendOp::Send, 0, 700);
             p.run();
             p.recv(1, 99, 40_000, 700);
@@ -146,17 +146,16 @@ fn heavy_random_loss_only_costs_time() {
     }
 }
 
-/// What a responder knows of a READ that it answered: its packets, and where what was last asked
-/// for of it begins.
+/// A responder's memory of an answered READ: its packets, and the start of the last repetition.
 struct Resource {
     psn: core::ops::Range<u32>,
     from: u64,
     end: u64,
 }
 
-/// A network that loses `percent` of the packets, before a responder that answers a READ again only
-/// from where it was last asked for or later, and drops what begins before that, as rxe 6.1 does.
-/// PSNs must not wrap.
+/// A network that loses `percent` of the packets, before a forgetful responder. This responder
+/// answers a repeated READ only from the start of the last repetition on, and drops earlier parts,
+/// as rxe 6.1 does. PSNs must not wrap.
 fn forgetful(seed: u64, percent: u64, mut expected: u32) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut resources: Vec<Resource> = Vec::new();
     let mut dice = dice(seed);
@@ -189,7 +188,7 @@ fn forgetful(seed: u64, percent: u64, mut expected: u32) -> Box<dyn FnMut(&Flyin
     })
 }
 
-/// Two parts of what was one request, asked for again, are never under way together.
+/// Two repeated parts of a former single request are never under way together.
 #[test]
 fn a_responder_may_forget_what_lies_before_the_last_part_asked_for() {
     for seed in 1..400u64 {
@@ -241,8 +240,8 @@ fn a_read_goes_on_at_the_first_missing_packet() {
     assert_eq!(p.sides[0].qp.counters().implied_naks, 1);
 }
 
-/// After a loss the cursor may stand on a bind that was done before, and an ACK takes it off the
-/// queue. The request that takes its slot has its turn last, not next.
+/// After a loss the cursor may stand on a bind that was done before, and an ACK removes the bind
+/// from the queue. The request that takes its slot is processed last, not next.
 #[test]
 fn a_request_in_the_slot_of_a_local_one_that_was_next_waits_its_turn() {
     let setup = small();
@@ -262,7 +261,7 @@ fn a_request_in_the_slot_of_a_local_one_that_was_next_waits_its_turn() {
     p.post(0, 2, SendOp::BindMw(bind), 0, 0);
     p.pump(0);
     p.advance(p.sides[0].qp.poll_timeout().unwrap().since(p.now));
-    // The host sends one packet only, and is not back before the answer.
+    // The host sends a single packet, and the answer comes before the next poll.
     assert_eq!(p.pump_some(0, 1), 1);
     p.deliver();
     p.pump(1);

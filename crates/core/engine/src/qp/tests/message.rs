@@ -1,4 +1,4 @@
-//! Whole SENDs without packets: which receives are certain, and what becomes of a message.
+//! Whole SENDs without packets: certain receives, and the handling of messages.
 use super::harness::*;
 use crate::keys::PagedMemory;
 use crate::wr::RecvWr;
@@ -37,7 +37,7 @@ fn take(p: &mut Pair, receive: u32, immediate: Option<u32>, payload: &[u8]) -> b
     taken
 }
 
-/// As a host does: places what is usual by itself, and gives the rest to the engine.
+/// Like a host: places usual messages itself, and gives all others to the engine.
 fn land(p: &mut Pair, receive: u32, immediate: Option<u32>, payload: &[u8]) -> Option<Completion> {
     let s = &mut p.sides[1];
     let to = s.qp.landing(None, &s.keys, receive, payload.len())?;
@@ -90,7 +90,7 @@ fn a_message_is_placed_and_completes_its_receive() {
     assert_eq!(seen, [(0, 5, 0, true), (1, 0, 0x1234, true)]);
     assert!(done[1].flags.contains(WcFlags::WITH_IMM) && !done[0].flags.contains(WcFlags::WITH_IMM));
     assert!(!p.sides[1].qp.wants_output(), "nobody waits for an answer");
-    // Packets go on behind it, and messages behind packets.
+    // Packets follow messages, and messages follow packets.
     p.post(0, 9, wr::SendOp::Send, 0, 10);
     p.run();
     assert_eq!(statuses(&p.sides[0].sends()), [(9, WcStatus::Success)]);
@@ -111,7 +111,7 @@ fn a_message_for_another_receive_or_state_is_dropped() {
     assert_eq!(p.sides[1].qp.counters().dropped(qp::DropReason::Sequence), 3);
     assert!(take(&mut p, 0, None, b"x"));
     assert!(!take(&mut p, 0, None, b"x"), "it was taken");
-    // In the middle of a message of packets.
+    // Within a message of packets.
     p.recv(1, 2, 0, 3000);
     p.post(0, 9, wr::SendOp::Send, 0, 90);
     p.run();
@@ -121,7 +121,8 @@ fn a_message_for_another_receive_or_state_is_dropped() {
     assert!(!take(&mut p, 3, None, b"x"));
     p.step_to(1, QpState::Reset);
     assert!(!take(&mut p, 2, None, b"x"));
-    // Numbers go on behind a RESET, so that an old message finds no receive of the next life.
+    // Receive numbers continue after a RESET, so that an old message finds no receive of the new
+    // connection.
     for state in [QpState::Init, QpState::Rtr] {
         p.step_to(1, state);
     }
@@ -182,7 +183,7 @@ fn what_is_unusual_about_a_message_does_not_land() {
     assert!(land(&mut p, 0, None, b"x").is_none(), "the key is gone");
     assert_eq!(p.sides[1].qp.receives_posted(), 1);
 
-    // The first packet or message in RTR raises an event, which the engine knows of.
+    // The first packet or message in RTR raises an event once.
     let mut p = Pair::new(Setup::new(QpType::Rc));
     for state in [QpState::Reset, QpState::Init] {
         p.step_to(1, state);

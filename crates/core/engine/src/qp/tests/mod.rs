@@ -1,5 +1,5 @@
-//! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that
-//! waits.
+//! Packet tests of the queue pair, as values: two queue pairs, a network and a clock under control
+//! of the test.
 mod answers;
 mod congestion;
 mod direct;

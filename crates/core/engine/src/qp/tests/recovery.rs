@@ -12,7 +12,7 @@ use std::vec::Vec;
 const T: Duration = Duration::from_nanos(4096 << 14);
 const RTT: Duration = Duration::from_micros(50);
 
-/// A connection that knows its round trip: one request was answered after [`RTT`].
+/// A connection with a measured round trip: one request was answered after [`RTT`].
 fn acquainted(setup: Setup) -> Pair {
     let mut p = Pair::new(setup);
     let to = p.sides[1].remote(0);
@@ -39,13 +39,13 @@ fn what_is_lost_twice_draws_a_second_nak() {
     }
     let first = w.one();
     assert_eq!((first.psn(), first.syndrome()), (0, nak));
-    // They begin anew, without the first again.
+    // The packets begin anew, again without the first.
     w.give(&packet(&w, 1));
     let second = w.one();
     assert_eq!((second.psn(), second.syndrome()), (0, nak));
     w.give(&packet(&w, 2));
     w.silent();
-    // A NAK that still waits to be sent says it all.
+    // A NAK that still waits to be sent covers further losses.
     w.give(&packet(&w, 1));
     w.give(&packet(&w, 1));
     assert_eq!(w.one().syndrome(), nak);
@@ -62,7 +62,7 @@ fn after_an_rnr_nak_a_gap_draws_none() {
     w.silent();
 }
 
-/// The NAK of what was sent again takes a round trip: one that comes earlier is an echo.
+/// The NAK for a retransmission takes a round trip. An earlier NAK is an echo.
 #[test]
 fn a_second_nak_counts_after_a_round_trip() {
     let mut p = acquainted(small());
@@ -109,8 +109,8 @@ fn the_tail_is_sent_again_before_the_timeout_and_costs_no_retry() {
     }
 }
 
-/// Probes come less and less often, and the failure when the formula says: `retry_cnt` + 1 timeouts
-/// after the last progress.
+/// Probes become rarer. The failure comes as the formula says: `retry_cnt` + 1 timeouts after the
+/// last progress.
 #[test]
 fn probes_do_not_count() {
     for retry_cnt in [0, 2, 7] {
@@ -138,7 +138,7 @@ fn probes_do_not_count() {
     }
 }
 
-/// A program that forbids the timer has none, and an unknown round trip is no measure.
+/// Without a timer there are no probes, and neither without a measured round trip.
 #[test]
 fn no_probe_without_a_measure_or_a_timer() {
     let mut p = acquainted(Setup { timeout: 0, ..small() });
@@ -155,13 +155,13 @@ fn no_probe_without_a_measure_or_a_timer() {
     assert_eq!(wait(&p), Some(T));
 }
 
-/// A peer that merely slept is not held against the network: the window is what it was.
+/// A late answer of a slow peer is no loss: the window returns to its size.
 #[test]
 fn a_late_answer_gives_the_window_back() {
     let mut p = acquainted(Setup { arena: 1 << 22, ..small() });
     let to = p.sides[1].remote(1 << 21);
     p.post(0, 1, SendOp::Write(to), 0, 1 << 20);
-    // All of the window is sent, and no answer comes for long.
+    // The whole window is sent, and no answer comes for a long time.
     let whole = p.pump(0);
     while p.deliver() {}
     p.pump(1);
@@ -196,14 +196,14 @@ fn the_timeout_is_between_t_and_four() {
     }
 }
 
-/// READ requests: place and length.
+/// READ requests: address and length.
 fn asked(p: &Pair) -> Vec<(u64, u32)> {
     let reads = p.log.iter().filter(|f| f.op() == Operation::ReadRequest);
     reads.map(|f| f.headers.reth.map(|r| (r.va - BASE, r.len)).unwrap()).collect()
 }
 
-/// After losses READs are asked for in smaller parts, and none of these reaches beyond the end of
-/// an earlier request.
+/// After losses a READ is requested in smaller parts. No part reaches beyond the end of an earlier
+/// request.
 #[test]
 fn reads_shrink_with_the_window_and_keep_their_ends() {
     const LEN: usize = 60 * 1024;
@@ -211,7 +211,7 @@ fn reads_shrink_with_the_window_and_keep_their_ends() {
     let mut p = Pair::new(setup);
     p.sides[1].fill(0, LEN, 4);
     let mut responses = 0;
-    // The fifth response, and much after it, is lost.
+    // The fifth response and many later responses are lost.
     p.fate = Box::new(move |f| {
         responses += usize::from(f.from == 1);
         if f.from == 1 && matches!(responses, 5 | 18 | 19 | 24) { Fate::Drop } else { Fate::Deliver }

@@ -1,5 +1,5 @@
-//! Packets that come before earlier ones: kept for their turn, within bounds, and told of when they
-//! are not late but lost.
+//! Packets before earlier packets: buffered for their turn, within bounds, and reported if the
+//! missing packets are lost and not late.
 use super::harness::*;
 use super::loss::small;
 use super::responder_world::{Request, TARGET, World};
@@ -25,7 +25,7 @@ fn kept(w: &World) -> usize {
     w.qp.inside().kept[0]
 }
 
-/// A responder that has found out that packets are late by [`LATE`]; the next PSN is 2.
+/// A responder with measured lateness [`LATE`]; the next PSN is 2.
 fn world() -> World {
     let mut w = World::rc();
     for n in 0..2 {
@@ -36,7 +36,7 @@ fn world() -> World {
     w.now = w.now + LATE;
     w.give(&only(&w, 0));
     assert_eq!((w.one().psn(), w.completions().len()), (1, 2));
-    // The NAK made the peer send it again. Nothing was lost, then.
+    // The peer sent the packet again because of the NAK, so nothing was lost.
     w.give(&only(&w, 0));
     assert_eq!(w.one().syndrome(), ACK);
     w
@@ -74,7 +74,7 @@ fn a_gap_that_stays_draws_a_nak_when_its_time_has_come() {
     let nak = w.one();
     assert_eq!((nak.psn(), nak.syndrome()), (2, NAK));
     assert_eq!(w.qp.poll_timeout(), None);
-    // The peer sends again, and again the first is lost.
+    // The peer sends again, and the first packet is lost again.
     w.give(&only(&w, 3));
     w.silent();
     let again = w.qp.poll_timeout().unwrap();
@@ -167,7 +167,7 @@ fn a_repetition_of_what_is_kept_changes_nothing() {
     assert!(w.completions().is_empty());
 }
 
-/// Nothing that was kept outlives RESET, ERR or the queue pair.
+/// RESET, ERR and the end of the queue pair free all buffered packets.
 #[test]
 fn the_end_of_a_connection_drops_what_was_kept() {
     let ends: [fn(&mut World); 3] = [
@@ -192,7 +192,7 @@ fn modify(qp: &mut Qp, state: QpState) {
     qp.modify(&attr, AttrMask::STATE, &LIMITS, Time::ZERO, &mut Effects::default()).unwrap();
 }
 
-/// After an RNR NAK everything comes again.
+/// After an RNR NAK all packets come again.
 #[test]
 fn a_receiver_that_is_not_ready_keeps_nothing() {
     let mut w = world();
@@ -202,7 +202,7 @@ fn a_receiver_that_is_not_ready_keeps_nothing() {
     assert_eq!((kept(&w), w.qp.poll_timeout()), (0, None));
 }
 
-/// Each READ response in turn is late: the rest is kept, and no byte is out of place.
+/// Each READ response in turn is late. Later responses are buffered, and each byte lands in place.
 #[test]
 fn late_read_responses_are_put_in_order() {
     for late in 0..10 {

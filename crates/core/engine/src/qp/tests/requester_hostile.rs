@@ -1,4 +1,5 @@
-//! Answers nobody asked for: whatever a peer sends, each request completes once and nothing panics.
+//! Answers without a request: for all packets of a peer, each request completes once and nothing
+//! panics.
 use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
@@ -98,7 +99,7 @@ fn forged_answers_complete_each_request_once_at_most() {
         }
         assert_eq!(completed + p.sides[0].sends().len() as u64, posted, "seed {seed}");
         assert_eq!(p.sides[0].qp.poll_timeout(), None);
-        // Nothing but the buffers of READs and atomics was written.
+        // Only the buffers of READs and atomics were written.
         assert!(p.sides[0].arena.bytes.borrow()[1500..].iter().all(|b| *b == 0));
     }
 }

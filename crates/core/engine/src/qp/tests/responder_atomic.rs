@@ -68,12 +68,12 @@ fn atomics_are_checked() {
     w.qp.attr.access = ALL - Access::REMOTE_ATOMIC;
     w.give(&w.packet(CompareSwap, 0).atomic(w.rkey, TARGET, 1, 0));
     w.assert_refused(0, NakCode::InvalidRequest);
-    // No place.
+    // There is no resource.
     let mut w = World::rc();
     w.qp.attr.max_dest_rd_atomic = 0;
     w.give(&w.packet(CompareSwap, 0).atomic(w.rkey, TARGET, 1, 0));
     w.assert_refused(0, NakCode::InvalidRequest);
-    // Gone.
+    // The memory is gone.
     let mut w = World::rc();
     w.memory.hole.set(Some(TARGET));
     w.give(&w.packet(CompareSwap, 0).atomic(w.rkey, TARGET, 1, 0));
@@ -132,7 +132,7 @@ fn flush_needs_its_rights_and_is_answered_like_a_read() {
 
 #[test]
 fn both_the_address_and_the_memory_must_be_aligned() {
-    // A region whose addresses stand 4 bytes off its memory.
+    // A region with an address space shifted by 4 bytes against its memory.
     for (shift, va) in [(4, TARGET + 8), (4, TARGET + 4)] {
         let mut w = World::rc();
         let region = crate::keys::Region { iova: TARGET + shift, ..*w.keys.region(w.rkey).unwrap() };

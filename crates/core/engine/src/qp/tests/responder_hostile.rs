@@ -1,4 +1,4 @@
-//! Arbitrary packets, in every state, against every type: no panic, no byte outside the registered
+//! Arbitrary packets in every state and for every type: no panic, no access outside the registered
 //! ranges, no growth.
 use super::responder_world::*;
 use crate::types::{Gid, QpState, QpType};
@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
-/// What an arbitrary packet is made of; addresses and keys are near the good ones, so that some get
-/// through.
+/// The parts of an arbitrary packet. Addresses and keys are near valid values, so that some packets
+/// pass.
 #[derive(Clone, Debug)]
 struct Raw {
     opcode: u8,
-    /// Relative to what the queue pair expects.
+    /// Relative to the PSN that the queue pair expects.
     psn: i32,
     len: usize,
     va: u64,
@@ -82,7 +82,7 @@ fn build(w: &World, raw: &Raw, transport: u8) -> Option<Request> {
         2 => w.rkey ^ 1,
         _ => w.rkey,
     };
-    // Sometimes a header is missing or too many: the engine must not trust what it is handed.
+    // Sometimes a header is missing or superfluous: the engine must not trust its input.
     let odd = raw.flags & 0xf0 == 0xf0;
     let has = |has: bool| has != (odd && raw.swap.is_multiple_of(3));
     let (va, len) = (raw.va, raw.reth_len);
@@ -103,7 +103,7 @@ fn build(w: &World, raw: &Raw, transport: u8) -> Option<Request> {
     let payload = if opcode.operation() == Operation::AtomicWrite && !odd { 8 } else { raw.len };
     let payload = if opcode.carries_payload() || odd { vec![raw.flags; payload] } else { Vec::new() };
     let mut request = Request { headers, payload };
-    // A write whose announced length is right now and then.
+    // Sometimes the announced length of a write is right.
     if let Some(reth) = &mut request.headers.reth
         && raw.flags & 4 != 0
         && opcode.ends_message()
@@ -114,7 +114,7 @@ fn build(w: &World, raw: &Raw, transport: u8) -> Option<Request> {
     Some(request)
 }
 
-/// The next packet of a peer in good order, so that a run gets far before something breaks it.
+/// The next packet of a correct peer, so that a run gets far before a wrong packet ends it.
 fn tame(w: &World, raw: &Raw) -> Request {
     use Operation::*;
     let qp_type = w.qp.config.qp_type;
@@ -161,7 +161,7 @@ fn run(ty: usize, state: QpState, srq: bool, packets: &[Raw], polls: &[u8], hole
     w.qp.attr.state = state;
     let mut past = VecDeque::new();
     for (i, raw) in packets.iter().enumerate() {
-        // One packet in eight is anything; one in eight of the others is one of the last few again.
+        // One packet in eight is arbitrary. One in eight of the others repeats a recent packet.
         let request = match raw.kind {
             0 => build(&w, raw, transport),
             1 if qp_type != QpType::XrcSend => past.get(raw.len % 4).cloned(),
@@ -177,7 +177,7 @@ fn run(ty: usize, state: QpState, srq: bool, packets: &[Raw], polls: &[u8], hole
         w.give_from(&request, src);
         assert!(receives || w.memory.writes.get() == before, "memory touched in {state:?}");
         w.effects.key_op = None;
-        // Two answers for each of four resources, an ACK, a NAK.
+        // At most two answers for each of four resources, an ACK and a NAK.
         assert!(w.qp.responder.pending() <= 10);
         for _ in 0..polls.get(i).copied().unwrap_or(0) {
             if let Some(sent) = w.poll() {

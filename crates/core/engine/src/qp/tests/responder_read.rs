@@ -25,7 +25,7 @@ fn a_read_is_answered_in_packets_of_the_mtu() {
     assert_eq!(brief, [(0, ReadResponseFirst), (1, ReadResponseMiddle), (2, ReadResponseLast)]);
     assert_eq!(out.iter().flat_map(|s| s.payload.clone()).collect::<Vec<_>>(), data[3..603]);
     assert_eq!((out[0].msn(), out[2].msn(), out[1].headers.aeth), (1, 1, None));
-    // The next request comes after the last response's PSN.
+    // The next request comes after the PSN of the last response.
     w.give(&read(&w, 3, 0, 256));
     let only = w.one();
     assert_eq!((only.brief(), only.msn(), &only.payload[..]), ((3, ReadResponseOnly), 2, &data[..256]));
@@ -65,7 +65,7 @@ fn too_many_reads_are_refused() {
         w.give(&read(&w, n, 0, 8));
     }
     w.give(&read(&w, 4, 0, 8));
-    // What is in good order is answered before the NAK goes out, though the queue pair is in ERR.
+    // Correct requests are answered before the NAK leaves, although the queue pair is in ERR.
     assert_eq!(w.qp.state(), QpState::Err);
     let out = w.out();
     assert_eq!(out.len(), 5);
@@ -179,7 +179,7 @@ fn a_stale_copy_of_a_read_does_no_harm() {
     w.out();
     w.keys.deregister(w.rkey).unwrap();
     w.give(&r);
-    // Whoever still waits for it learns that in vain; that the request succeeded once stands.
+    // The requester gets a NAK. The first execution of the request stays successful.
     let answer = w.one();
     assert_eq!(answer.psn(), 0);
     assert_eq!(answer.headers.aeth.unwrap().syndrome, Syndrome::Nak(NakCode::RemoteAccess));
@@ -198,7 +198,7 @@ fn duplicate_reads_cannot_pile_up() {
         w.give(&read(&w, n, 0, 8));
     }
     assert_eq!(w.out().len(), 4);
-    // New requests have places of their own.
+    // New requests have separate resources.
     w.give(&read(&w, 40, 0, 8));
     assert_eq!(w.one().psn(), 40);
 }

@@ -38,7 +38,7 @@ fn empty_message_takes_a_receive_without_buffers() {
     w.give(&w.packet(SendOnly, 0));
     let c = w.completion();
     assert_eq!((c.byte_len, c.solicited, c.flags), (0, false, WcFlags::empty()));
-    // Nobody asked.
+    // No request asked for an ACK.
     w.silent();
 }
 
@@ -91,7 +91,7 @@ fn no_receive_draws_one_rnr_nak_until_the_retry() {
     w.give(&first);
     let nak = w.one();
     assert_eq!((nak.psn(), nak.syndrome(), nak.msn()), (0, Syndrome::RnrNak { timer: 14 }, 0));
-    // The rest of the burst is silent, also once a receive is there.
+    // The rest of the burst gets no answer, even when a receive is posted.
     w.give(&middle);
     w.recv(0, &[600]);
     w.give(&last);
@@ -132,7 +132,7 @@ fn a_gap_draws_one_nak_until_filled() {
     w.give(&only(&w, 3));
     w.silent();
     w.give(&only(&w, 1));
-    // What came early was kept.
+    // Early packets were kept.
     assert_eq!((w.one().psn(), w.completions().len()), (3, 4));
     w.give(&only(&w, 2));
     assert_eq!(w.one().psn(), 3, "a repetition draws the newest ACK");
@@ -151,7 +151,7 @@ fn a_gap_filled_before_the_nak_went_out_draws_none() {
     w.give(&w.packet(SendOnly, 0).data(&[1; 8]).ask_ack());
     w.give(&w.packet(SendOnly, 2).data(&[1; 8]));
     w.give(&w.packet(SendOnly, 1).data(&[1; 8]));
-    // All of them are acknowledged.
+    // One ACK acknowledges all of them.
     let ack = w.one();
     assert_eq!((ack.psn(), ack.syndrome()), (2, ACK));
 }
@@ -167,7 +167,8 @@ fn duplicates_are_acknowledged_and_not_executed() {
     w.out();
     w.completions();
     w.give(&only);
-    // It goes up to the newest request executed (IBTA C9-105): that ACK may have been lost, too.
+    // The ACK goes up to the newest executed request (IBTA C9-105), because its ACK may be lost,
+    // too.
     let ack = w.one();
     assert_eq!((ack.psn(), ack.syndrome(), ack.msn()), (1, ACK, 2));
     assert!(w.completions().is_empty());
@@ -189,7 +190,7 @@ fn a_message_longer_than_the_buffers_is_refused_on_both_sides() {
     assert_eq!((all[0].wr_id, all[0].status), (id, WcStatus::LocLenErr));
     assert_eq!(all[0].cause.as_deref(), Some(&Cause::RecvTooShort { message: 512, buffers: 300 }));
     assert_eq!((all[1].wr_id, all[1].status), (next, WcStatus::WrFlushErr));
-    // The completion tells; no event besides.
+    // The completion reports the error, so there is no event.
     assert_eq!(w.events(), []);
     assert_eq!(w.memory.writes.get(), 1);
 }
@@ -230,7 +231,7 @@ fn send_buffers_need_local_write() {
     assert_eq!(w.completion().status, WcStatus::LocProtErr);
 }
 
-/// Everything that is out of order or of the wrong length, and the PSN at which it is refused.
+/// Packets out of order or of a wrong length, and the PSN at which the responder refuses each.
 #[test]
 fn broken_messages_draw_invalid_request() {
     type Make = fn(&World) -> Vec<Request>;
@@ -278,7 +279,7 @@ fn broken_messages_draw_invalid_request() {
         let status = w.completion().status;
         let events = w.events();
         if psn == 0 {
-            // The receive was not touched: it is flushed, and an event tells why.
+            // No receive was used, so the receive is flushed, and an event gives the reason.
             assert_eq!(status, WcStatus::WrFlushErr, "{name}");
             assert!(matches!(events[..], [QpEvent::ReqErr(_)]), "{name}: {events:?}");
         } else {
@@ -321,7 +322,7 @@ fn a_key_that_cannot_be_invalidated_ends_the_connection_here_alone() {
     assert_eq!((w.qp.state(), w.events()), (QpState::Err, std::vec![]));
     assert_eq!(w.memory.slice(BUFFERS, 8), [2; 8]);
     assert_eq!(w.effects.key_op, None);
-    // The ACK was lost: it comes again. What follows hears nothing.
+    // The ACK was lost and comes again. Later requests get no answer.
     w.give(&only);
     let again = w.one();
     assert_eq!((again.psn(), again.syndrome()), (0, ACK));
@@ -372,7 +373,7 @@ fn xrc_receives_from_the_srq_the_packet_names() {
     for p in three(&w, &pattern(600)) {
         w.give(&p);
     }
-    // `completion` checks that it goes to the SRQ's CQ under the target's number.
+    // `completion` checks that the completion goes to the SRQ's CQ under the target's number.
     assert_eq!(w.completion().wr_id, id);
     let ack = w.one();
     assert_eq!(ack.headers.bth.opcode.transport(), adverb_wire::Transport::Xrc);
@@ -391,7 +392,7 @@ fn flush_completes_the_message_in_progress_first() {
     w.qp.fail(Cause::Injected, &mut w.effects);
     let got: Vec<_> = w.completions().iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(got, ids.map(|id| (id, WcStatus::WrFlushErr)));
-    // A queue pair that was taken down says nothing any more.
+    // A queue pair in ERR sends no answer any more.
     w.silent();
     assert!(matches!(w.events()[..], [QpEvent::Fatal(_)]));
 }

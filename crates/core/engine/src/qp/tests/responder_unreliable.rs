@@ -30,7 +30,7 @@ fn uc_gap_drops_the_message_and_keeps_its_receive() {
     let mut w = uc();
     let id = w.recv(0, &[800]);
     w.give(&w.packet(SendFirst, 0).data(&[1; MTU]));
-    // 1 is lost; 2 and 3 are of no use.
+    // Packet 1 is lost, so 2 and 3 are useless.
     w.give(&w.packet(SendMiddle, 2).data(&[2; MTU]));
     w.give(&w.packet(SendLast, 3).data(&[3; 8]));
     assert!(w.completions().is_empty());

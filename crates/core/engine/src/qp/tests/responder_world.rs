@@ -23,13 +23,13 @@ pub(super) const PSN: u32 = 0xff_fffe;
 pub(super) const MTU: usize = 256;
 pub(super) const QKEY: u32 = 0x1234;
 pub(super) const SRQN: u32 = 0x77;
-/// What the peer may reach.
+/// Memory that the peer may reach.
 pub(super) const TARGET: u64 = 0x1000;
 pub(super) const TARGET_LEN: u64 = 0x1000;
-/// Where receives go.
+/// Memory for receives.
 pub(super) const BUFFERS: u64 = 0x3000;
 pub(super) const BUFFERS_LEN: u64 = 0x1000;
-/// What nobody may touch.
+/// The content of memory that must stay unchanged.
 const FILLER: u8 = 0xee;
 const ARENA: usize = 0x5000;
 
@@ -40,10 +40,10 @@ pub(super) const ALL: Access = Access::LOCAL_WRITE
     .union(Access::FLUSH_GLOBAL)
     .union(Access::FLUSH_PERSISTENT);
 
-/// Memory that refuses, loudly, what lies outside the registered ranges.
+/// Memory that panics on an access outside the registered ranges.
 pub(super) struct Arena {
     pub(super) bytes: RefCell<Vec<u8>>,
-    /// Pages that are gone although registered.
+    /// A page that is gone although registered.
     pub(super) hole: core::cell::Cell<Option<u64>>,
     pub(super) writes: core::cell::Cell<usize>,
 }
@@ -67,7 +67,7 @@ impl Arena {
     pub(super) fn set(&self, at: u64, data: &[u8]) {
         self.bytes.borrow_mut()[at as usize..][..data.len()].copy_from_slice(data);
     }
-    /// Every byte outside the registered ranges is as it was.
+    /// Is every byte outside the registered ranges unchanged?
     pub(super) fn is_untouched_outside(&self) -> bool {
         self.bytes.borrow().iter().enumerate().all(|(i, b)| {
             let i = i as u64;
@@ -110,7 +110,7 @@ impl Memory for Arena {
     }
 }
 
-/// An SRQ, and the only XRC SRQ there is.
+/// An SRQ, also the only XRC SRQ.
 #[derive(Default)]
 pub(super) struct TestSrq(pub(super) VecDeque<RecvWqe>);
 
@@ -123,7 +123,7 @@ impl RecvSource for TestSrq {
     }
 }
 
-/// A packet that came out.
+/// A packet of the queue pair.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sent {
     pub(super) headers: Headers,
@@ -143,7 +143,7 @@ impl Sent {
     pub(super) fn msn(&self) -> u32 {
         self.headers.aeth.unwrap().msn
     }
-    /// Its PSN relative to the first, and what it says.
+    /// The packet's PSN relative to the first PSN, and its operation.
     pub(super) fn brief(&self) -> (u32, Operation) {
         (self.psn(), self.op())
     }
@@ -214,7 +214,7 @@ impl World {
         World::new(QpType::Rc, false)
     }
 
-    /// In RTS, with everything allowed and the peer at `PSN`.
+    /// A queue pair in RTS with all rights and the peer at `PSN`.
     pub(super) fn new(qp_type: QpType, uses_srq: bool) -> World {
         let cap =
             QpCap { max_send_wr: 4, max_recv_wr: 8, max_send_sge: 4, max_recv_sge: 6, max_inline_data: 64 };
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// A packet `n` after the first.
+    /// A packet with the PSN `n` after the first.
     pub(super) fn packet(&self, op: Operation, n: u32) -> Request {
         let transport = match self.qp.config.qp_type {
             QpType::Rc => Transport::Rc,
@@ -278,8 +278,8 @@ impl World {
         Request { headers, payload: Vec::new() }
     }
 
-    /// Posts a receive of these lengths, one buffer after the other; answers its id and the first
-    /// address.
+    /// Posts a receive with buffers of these lengths, one after the other. Answers its id and the
+    /// first address.
     pub(super) fn recv(&mut self, at: u64, lens: &[u32]) -> u64 {
         let mut addr = BUFFERS + at;
         let sges: Vec<Sge> = lens
@@ -334,7 +334,7 @@ impl World {
         assert_eq!(self.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
     }
 
-    /// One packet out.
+    /// Polls one packet.
     pub(super) fn poll(&mut self) -> Option<Sent> {
         let out = self.qp.poll_output(&Time::ZERO, &self.keys, &mut self.effects);
         let Output::Packet(t) = out else { return None };
@@ -362,12 +362,12 @@ impl World {
         Some(sent)
     }
 
-    /// All packets out.
+    /// All packets to send.
     pub(super) fn out(&mut self) -> Vec<Sent> {
         core::iter::from_fn(|| self.poll()).collect()
     }
 
-    /// The only packet out.
+    /// The only packet to send.
     pub(super) fn one(&mut self) -> Sent {
         let mut out = self.out();
         assert_eq!(out.len(), 1, "{out:?}");
@@ -401,7 +401,8 @@ impl World {
         core::mem::take(&mut self.effects.events)
     }
 
-    /// The packet at `psn` was refused for good: one NAK of this code, the queue pair in ERR.
+    /// Asserts that the packet at `psn` was refused for good: a single NAK with this code, and the
+    /// queue pair in ERR.
     pub(super) fn assert_refused(&mut self, psn: u32, code: NakCode) {
         let nak = self.one();
         assert_eq!((nak.psn(), nak.syndrome()), (psn, Syndrome::Nak(code)));

@@ -78,7 +78,7 @@ fn keys_and_rights() {
         w.assert_refused(0, NakCode::RemoteAccess);
         assert!(matches!(w.events()[..], [QpEvent::AccessErr(_)]));
     }
-    // What the queue pair is not set up for is no question of keys.
+    // The queue pair's rights are checked before any key.
     let mut w = World::rc();
     w.qp.attr.access = ALL - Access::REMOTE_WRITE;
     w.give(&w.packet(WriteOnly, 0).reth(w.rkey, TARGET, 8).data(&[1; 8]));
@@ -138,8 +138,8 @@ fn unmapped_memory_takes_the_receive_along() {
     assert_eq!((c.wr_id, c.status), (id, WcStatus::LocAccessErr));
 }
 
-/// The receive of the immediate data says that its WRITE was refused (IBTA 11.6.2, local access
-/// error). Receives come before keys (IBTA 9.7.4.1.4): without one the answer is RNR.
+/// The receive of the immediate data reports the refused WRITE (IBTA 11.6.2, local access error).
+/// Receives come before keys (IBTA 9.7.4.1.4): without a receive the answer is RNR.
 #[test]
 fn a_wrong_key_takes_the_receive_of_the_immediate_data_along() {
     let bad = |w: &World| w.packet(WriteOnlyImm, 0).reth(w.rkey ^ 0x100, TARGET, 8).data(&[1; 8]).imm(1);
@@ -163,7 +163,7 @@ fn a_duplicate_write_does_not_write() {
     w.give(&only);
     w.silent();
     w.memory.set(TARGET, &[9; 8]);
-    // Asked or not: the peer repeats because it missed something.
+    // Answered even without an ACK request, because the peer repeats only after a loss.
     w.give(&only);
     assert_eq!(w.one().psn(), 0);
     assert_eq!(w.memory.slice(TARGET, 8), [9; 8]);

@@ -14,7 +14,7 @@ const RESPONSES: [Operation; 4] = [
     Operation::ReadResponseOnly,
 ];
 
-/// The same response under another opcode, with the headers that the opcode needs.
+/// The same response with another opcode and the headers of this opcode.
 fn under(response: &Flying, operation: Operation) -> Flying {
     let mut out = response.clone();
     let payload = &response.bytes[response.headers.bth.opcode.header_len()..];
@@ -27,7 +27,7 @@ fn under(response: &Flying, operation: Operation) -> Flying {
     out
 }
 
-/// The responses to one request of side 0, none of which has arrived.
+/// The responses to one request of side 0, not delivered.
 fn responses(op: impl Fn(wr::Remote) -> SendOp, len: usize) -> (Pair, Vec<Flying>) {
     let mut p = Pair::new(small());
     let from = p.sides[1].remote(0);
@@ -39,7 +39,8 @@ fn responses(op: impl Fn(wr::Remote) -> SendOp, len: usize) -> (Pair, Vec<Flying
     (p, answers)
 }
 
-/// Gives side 0 the responses, the one at `at` under another opcode. Says how the request ended.
+/// Delivers the responses to side 0, with another opcode for the response at `at`. Answers how the
+/// request ended.
 fn with_one_replaced(p: &mut Pair, answers: &[Flying], at: usize, operation: Operation) -> Option<WcStatus> {
     for (n, answer) in answers.iter().enumerate() {
         p.inject(&if n == at { under(answer, operation) } else { answer.clone() });
@@ -74,15 +75,15 @@ fn a_response_opcode_out_of_sequence_is_a_bad_response() {
     }
 }
 
-/// A READ that is asked for again from its middle. A response to the first request may come late,
-/// or a response to the second request comes: both are right. An end without Last is wrong.
+/// A READ requested again from its middle. A late response to the first request may come, or a
+/// response to the second request: both are right. An end without Last is wrong.
 #[test]
 fn a_read_that_is_asked_for_again_ends_with_last_as_well() {
     for second in RESPONSES {
         for third in RESPONSES {
             let (mut p, answers) = responses(SendOp::Read, 3 * 1024);
             p.inject(&answers[0]);
-            // The other responses are lost. After the timeout their packets are asked for again,
+            // The other responses are lost. After the timeout their packets are requested again,
             // one packet at first.
             p.advance(Duration::from_secs(1));
             p.pump(0);

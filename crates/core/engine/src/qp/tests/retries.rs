@@ -1,4 +1,4 @@
-//! Retries and their ends: peers that are silent, and peers that are not ready.
+//! Retries and their ends: silent peers, and peers that are not ready.
 use super::harness::*;
 use super::loss::small;
 use crate::wr::SendOp;
@@ -44,7 +44,7 @@ fn a_silent_peer_is_tried_as_often_as_asked() {
 #[test]
 fn progress_resets_the_retry_counter() {
     let mut p = Pair::new(Setup { retry_cnt: 1, ..small() });
-    // Every second transmission is lost: each request needs its one retry.
+    // Every second transmission is lost, so each request needs its only retry.
     let mut n = 0;
     p.fate = Box::new(move |f| {
         n += usize::from(f.from == 0);
@@ -126,7 +126,7 @@ fn rnr_retries_end() {
 
 #[test]
 fn each_message_has_its_own_rnr_retries() {
-    // From PSN 0, where "the one before" wraps.
+    // From PSN 0, where the preceding PSN wraps.
     let mut p = Pair::new(Setup { rnr_retry: 1, psn: 0, ..small() });
     for i in 0..4 {
         p.post(0, i, SendOp::Send, 0, 10);

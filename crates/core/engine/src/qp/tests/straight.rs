@@ -1,4 +1,5 @@
-//! Payloads that the host copies straight to where they go: which packets, and where to.
+//! Payloads that the host copies straight to their destination: which packets, and which
+//! destinations.
 use super::harness::*;
 use crate::wr::RecvWr;
 use crate::*;
@@ -18,7 +19,7 @@ fn takes(p: &Pair, operation: Operation, ahead: u32) -> bool {
     p.sides[1].qp.takes_straight(&headers(operation, expected(p) + ahead))
 }
 
-/// Where packets of these lengths go, up to the first of which nothing is known.
+/// Destinations of packets of these lengths, up to the first packet without a known destination.
 fn course(p: &Pair, packets: &[(Operation, u32)]) -> Vec<(u64, u32)> {
     let s = &p.sides[1];
     let mut course = s.qp.course(&s.keys);

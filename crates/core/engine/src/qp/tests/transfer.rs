@@ -1,4 +1,4 @@
-//! Every operation at every size and MTU, on a network that behaves.
+//! Every operation at every size and MTU, on a network without faults.
 use super::harness::*;
 use crate::wr::{MwBind, Payload, SendFlags, SendOp, Sge};
 use crate::*;
@@ -213,14 +213,14 @@ fn windows_bind_and_go_in_the_order_of_posting() {
     p.run();
     ok(&p.sides[1].sends(), 3, WcOpcode::RdmaWrite);
     assert!(p.sides[0].holds(512, 512, 77));
-    // The peer takes it away with a Send: NDK's and IBTA's "send with invalidate".
+    // The peer invalidates the key with a Send: NDK's and IBTA's "send with invalidate".
     p.recv(0, 10, 0, 16);
     p.post(1, 4, SendOp::SendInv(new_key), 0, 4);
     p.run();
     let got = p.sides[0].recvs();
     ok(&got, 10, WcOpcode::Recv);
     assert_eq!((got[0].flags, got[0].imm), (WcFlags::WITH_INV, new_key));
-    // It is gone: the local invalidate fails, with what follows flushed.
+    // The key is gone: the local invalidate fails, and later requests are flushed.
     p.sides[1].sends();
     p.post(0, 5, SendOp::LocalInv(new_key), 0, 0);
     p.post(0, 6, SendOp::Send, 0, 4);
@@ -233,8 +233,8 @@ fn windows_bind_and_go_in_the_order_of_posting() {
     );
 }
 
-/// A fast registration over pages that do not lie side by side, then everything through its key, in
-/// one chain.
+/// A fast registration over pages that do not lie side by side, and all accesses through its key,
+/// in one chain.
 #[test]
 fn def_2_def_6_fast_registration_and_what_uses_it_go_as_one_chain() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
@@ -287,7 +287,7 @@ fn ndk_6_the_peer_writes_to_a_fast_registered_region_and_takes_it_away() {
     p.post(0, 5, SendOp::LocalInv(mr | 1), 0, 0);
     p.run();
     assert_eq!(p.sides[0].sends()[0].status, WcStatus::MwBindErr);
-    // And so does a peer's write to it.
+    // A peer's write through the key fails, too.
     let mut p = Pair::new(Setup::new(QpType::Rc));
     let mr = p.sides[0].keys.alloc_fast(PD, 4, 0x66_0000).unwrap();
     p.post(1, 2, SendOp::Write(wr::Remote { va: 0, rkey: mr }), 0, 8);
@@ -390,7 +390,7 @@ fn the_window_bounds_what_is_on_its_way() {
     assert!(p.log.last().unwrap().headers.bth.ack_req, "or it would stall");
     p.run();
     ok(&p.sides[0].sends(), 1, WcOpcode::RdmaWrite);
-    // Reads are asked for in parts, for the same reason.
+    // Reads are requested in parts, for the same reason.
     p.log.clear();
     p.post(0, 2, SendOp::Read(to), 500_000, 100_000);
     p.run();
@@ -451,8 +451,8 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
     assert_eq!(p.sides[0].sends().len() + p.sides[0].events.len(), 1);
 }
 
-/// The ACK of a request goes where the host says if the answer is short, and before a long one:
-/// whoever asked is not to hear of the answer long before its own request completes.
+/// The ACK of a request goes before or behind a short answer, as the host says, and always before a
+/// long answer. Otherwise the requester would receive the answer long before its request completes.
 #[test]
 fn an_ack_does_not_wait_for_a_long_message() {
     let orders = [(1000, AckOrder::Behind), (1000, AckOrder::Ahead), (5000, AckOrder::Behind)];

@@ -1,4 +1,4 @@
-//! Calls as instruments see them.
+//! Calls as seen by instruments.
 use crate::abi::*;
 use crate::errno;
 use adverb_device::engine::attr::Cut;
@@ -13,10 +13,10 @@ pub struct Call<'a> {
     place: usize,
 }
 
-/// Which call it is, and what the program passes.
+/// The call and its arguments.
 #[derive(Clone, Copy)]
 pub enum What<'a> {
-    /// `ibv_poll_cq`: completions are at `wc` when it has returned.
+    /// `ibv_poll_cq`: completions are at `wc` after the return.
     Poll { cq: *mut ibv_cq, wc: *mut ibv_wc },
     /// `ibv_start_poll`.
     StartPoll { cq: *mut ibv_cq_ex },
@@ -30,79 +30,80 @@ pub enum What<'a> {
     PostRecv { qp: *mut ibv_qp, wr: *mut ibv_recv_wr },
     /// `ibv_post_srq_recv`.
     PostSrqRecv { srq: *mut ibv_srq, wr: *mut ibv_recv_wr },
-    /// `ibv_wr_start`. An instrument that wants the requests of the chain calls
-    /// `wr_api::note` after it.
+    /// `ibv_wr_start`. An instrument that needs the requests of the chain calls `wr_api::note`
+    /// afterwards.
     StartChain { qp: *mut ibv_qp_ex },
-    /// `ibv_wr_complete`. A chain that an instrument refuses is aborted.
+    /// `ibv_wr_complete`. If an instrument refuses a chain, the chain is aborted.
     CompleteChain { qp: *mut ibv_qp_ex },
-    /// `ibv_get_cq_event`: `channel` is none if the handle is that of no channel.
+    /// `ibv_get_cq_event`. `channel` is `None` if the handle is invalid.
     CqEvent { handle: *mut ibv_comp_channel, channel: Option<&'a CompChannel> },
-    /// `ibv_get_async_event`: `device` is none if the handle is that of no context.
+    /// `ibv_get_async_event`. `device` is `None` if the handle is invalid.
     AsyncEvent { context: *mut ibv_context, event: *mut ibv_async_event, device: Option<&'a Context> },
-    /// Any other function, with its arguments as words. Words that it does not have mean nothing.
+    /// Any other function, with its arguments as words. Words beyond the function's arguments mean
+    /// nothing.
     Named { name: &'a CStr, args: &'a [u64; 6] },
 }
 
 impl<'a> Call<'a> {
-    /// A call that returns to this address; 0: not known.
+    /// A call that returns to this address; 0 if unknown.
     ///
     /// # Safety
-    /// The pointers are what the program passed. They are valid, as the verb's manual page asks,
-    /// until the call has returned.
+    /// The pointers are the program's arguments. They are valid until the call has returned, as the
+    /// verb's manual page requires.
     pub unsafe fn returning_to(return_address: usize, what: What<'a>) -> Call<'a> {
         Call { what, place: return_address.wrapping_sub(1) }
     }
 
-    /// Which call it is.
+    /// The call and its arguments.
     pub fn what(&self) -> What<'a> {
         self.what
     }
 
-    /// An address in the instruction that calls.
+    /// An address in the calling instruction.
     pub fn place(&self) -> usize {
         self.place
     }
 }
 
-/// What a call answers.
+/// The outcome of a call.
 pub struct Outcome {
-    /// What it returns, as a register has it.
+    /// The result, as in a register.
     pub result: u64,
     /// `errno` after the plain call.
     pub errno: c_int,
-    /// A post that fails: the address of the first request that was not taken.
+    /// For a failed post: the address of the first request that was not accepted.
     pub refused: usize,
-    /// The event that was taken.
+    /// The event taken.
     pub taken: Taken,
 }
 
-/// An event that a call has taken.
+/// An event taken by a call.
 pub enum Taken {
-    /// None.
+    /// No event.
     Nothing,
-    /// A completion event, of this queue.
+    /// A completion event of this queue.
     Completion(Arc<Cq>),
     /// An asynchronous event.
     Async(AsyncEvent, Element),
 }
 
 impl Outcome {
-    /// A word, and `errno` as it is now.
+    /// An outcome with a word as result and the current `errno`.
     pub fn word(result: u64) -> Outcome {
         Outcome { result, errno: errno::last(), refused: 0, taken: Taken::Nothing }
     }
 
-    /// A number.
+    /// An outcome with a number as result.
     pub fn number(result: c_int) -> Outcome {
         Outcome::word(u64::from(result.cast_unsigned()))
     }
 
-    /// The result of a post, and the first request that was not taken if the post failed.
+    /// The outcome of a post, with the first request that was not accepted if the post failed.
     pub fn post<T>(result: c_int, refused: *mut T) -> Outcome {
         Outcome { refused: refused as usize, ..Outcome::number(result) }
     }
 
-    /// An event was taken: 0.
+    /// The outcome of a call that took an event: 0.
     pub fn event(taken: Taken) -> Outcome {
         Outcome { taken, ..Outcome::number(0) }
     }
@@ -112,7 +113,7 @@ impl Outcome {
         (self.result as u32).cast_signed()
     }
 
-    /// Has the call another result.
+    /// Sets another result.
     pub fn set_code(&mut self, code: c_int) {
         self.result = u64::from(code.cast_unsigned());
     }
@@ -137,29 +138,31 @@ pub enum Numbered {
     Srq(u32),
 }
 
-/// What happened that is no call with a before and an after.
+/// An event outside of calls with a before and an after.
 pub enum Event<'a> {
-    /// An object was made, with the address that the program has.
+    /// An object was made. The number is the program's address of the object.
     Made(Kind, usize),
     /// An object is gone.
     Ended(Kind, usize),
-    /// A CQ was made, or has another size.
+    /// A CQ was made, or resized.
     Cq { cq: &'a Cq, ignores_overrun: bool },
     /// A CQ is gone.
     CqGone(u32),
     /// A shared receive queue is gone.
     SrqGone(&'a Srq),
-    /// A queue pair was made, with these queues.
+    /// A queue pair with these queues was made.
     QueuePair { qp: &'a Qp, send_cq: *mut ibv_cq, recv_cq: *mut ibv_cq, srq: *mut ibv_srq },
     /// A queue pair was modified.
     Modified { qp: &'a Qp, attr: &'a QpAttr, mask: AttrMask },
-    /// The completions of a queue pair are counted: the pair may have none that are polled.
+    /// A completion counter was attached to a queue pair. Some completions may then never be
+    /// polled.
     Counted(&'a Qp),
     /// A queue pair is gone.
     QueuePairGone(u32),
     /// Values of a call lost their high bits.
     Cut(&'a [Cut]),
-    /// A region was registered: address and length of the program's memory, if it is that.
+    /// A region was registered. `memory` has address and length, if the region is the program's
+    /// memory.
     Registered { mr: &'a Mr, memory: Option<(u64, u64)>, iova: u64, access: Access },
     /// A region is about to be deregistered.
     Deregistering(&'a Mr),
@@ -169,12 +172,13 @@ pub enum Event<'a> {
     EventsAcknowledged(&'a Cq, u32),
     /// An asynchronous event is acknowledged.
     AsyncEventAcknowledged(&'a Element),
-    /// An object is about to be destroyed: the call will wait for its events.
+    /// An object is about to be destroyed. The call will wait for the acknowledgement of its
+    /// events.
     Destroying(Numbered),
-    /// The process forks. Nothing may be allocated or freed.
+    /// The process forks. No memory may be allocated or freed.
     Fork(Fork),
-    /// The process ends by `exit`, `_exit` or `abort`, or a child of `vfork` does, in the memory of
-    /// its parent. An instrument may change the status.
+    /// The process ends by `exit`, `_exit` or `abort`, or a child of `vfork` ends in its parent's
+    /// memory. An instrument may change the status.
     Exit(&'a mut c_int),
 }
 

@@ -1,5 +1,5 @@
-//! Instrumented functions other than those of the data path: exported functions, and those behind a
-//! context's extended table. All have at most six arguments, each a word.
+//! Instrumented functions outside of the data path: exported functions, and functions in a
+//! context's extended table. Each has at most six arguments, and each argument is a word.
 //!
 //! In a process with instruments, trampolines of exported functions ([`crate::exports`]) and the
 //! stubs below jump to [`enter`], with a [`Site`] in a register.
@@ -9,17 +9,17 @@ use crate::abi::*;
 use crate::verbs::{cq, device, dm, flow, mr, mw, pd, qp, srq, tags, wq, xrcd};
 use core::ffi::{CStr, c_char};
 
-/// A function and its name; trampolines lay these out.
+/// A function and its name, laid out by the trampolines.
 #[repr(C)]
 pub struct Site {
     target: Target,
     name: *const c_char,
 }
 
-/// A function with its arguments as words. A function that has fewer ignores the others.
+/// A function with its arguments as words. A function with fewer arguments ignores the rest.
 type Target = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
 
-/// Calls the function of the site in r11, with the instruments around it.
+/// Calls the function of the site in r11, surrounded by the instruments.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {
@@ -49,7 +49,7 @@ pub unsafe extern "C-unwind" fn enter() {
     );
 }
 
-/// Calls the function of the site in x16, with the instruments around it.
+/// Calls the function of the site in x16, surrounded by the instruments.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {
@@ -77,20 +77,20 @@ pub unsafe extern "C-unwind" fn enter() {
     );
 }
 
-/// Calls the function of a site with these arguments and the instruments around it.
+/// Calls the function of a site with these arguments, surrounded by the instruments.
 unsafe extern "C-unwind" fn call(site: *const Site, args: *const [u64; 6], return_address: usize) -> u64 {
-    // SAFETY: the trampoline's own table, and the words that it saved.
+    // SAFETY: the trampoline's own table, and the words saved by the trampoline.
     let (target, name, args) = unsafe { ((*site).target, CStr::from_ptr((*site).name), &*args) };
     // SAFETY: the arguments are the program's.
     let call = unsafe { Call::returning_to(return_address, What::Named { name, args }) };
-    // SAFETY: the function of that name, with the arguments as they are.
+    // SAFETY: the function with this name, with unchanged arguments.
     observe(&call, &mut || unsafe { plain(target, args) }).result
 }
 
-/// Calls a function. Nothing here needs a destructor, so a thread may be cancelled in the function.
+/// Calls a function. This frame needs no destructor, so a thread may be cancelled in the function.
 ///
 /// # Safety
-/// The arguments are those that the function takes.
+/// The function takes these arguments.
 #[inline(never)]
 unsafe fn plain(target: Target, args: &[u64; 6]) -> Outcome {
     let [a, b, c, d, e, f] = *args;
@@ -98,7 +98,7 @@ unsafe fn plain(target: Target, args: &[u64; 6]) -> Outcome {
     Outcome::word(unsafe { target(a, b, c, d, e, f) })
 }
 
-/// Puts a stub for each function into its slot, which is laid out as a trampoline of
+/// Puts a stub into the slot of each function. The stub has the layout of a trampoline of
 /// [`crate::exports`].
 macro_rules! instrumented {
     ($table:ident: $($slot:ident = $module:ident::$target:ident as $name:literal;)*) => { $( {
@@ -134,7 +134,7 @@ macro_rules! instrumented {
                 target = sym $module::$target,
             );
         }
-        // SAFETY: the stub calls the function that is in the slot, with the arguments as they are.
+        // SAFETY: the stub calls the function of the slot, with unchanged arguments.
         $table.$slot = unsafe { core::mem::transmute::<*const (), _>(stub as *const ()) };
     } )* };
 }

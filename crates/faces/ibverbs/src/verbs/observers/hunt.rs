@@ -1,5 +1,5 @@
-//! `adverb hunt`, `adverb run --replay`: the device as an adversary ([`adverb_device::cq::hunt`])
-//! learns the places in the program that call, and delays or refuses calls.
+//! `adverb hunt`, `adverb run --replay`: tells the calling places in the program to the device as
+//! an adversary ([`adverb_device::cq::hunt`]), and delays or refuses calls.
 use super::call::{Call, Outcome, What};
 use super::observer::{Observer, When};
 use super::undefined::{scramble, scramble_current};
@@ -17,10 +17,10 @@ use std::sync::Arc;
 /// The hunt, as an entry of the list.
 pub struct Hunting;
 
-/// The process is hunted. Before a device is used, nothing looks for a schedule.
+/// Is the process hunted? No code looks for a schedule before a device is used.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// What the hunt keeps of a call.
+/// State of the hunt between `before` and `after` of a call.
 pub enum Kept {
     Nothing,
     Poll(Arc<Cq>),
@@ -77,11 +77,12 @@ impl Observer for Hunting {
         let place = call.place();
         match (call.what(), kept) {
             (What::Poll { wc, .. }, Kept::Poll(queue)) => {
-                // SAFETY: the program's places, of which the call has filled so many.
+                // SAFETY: the program's places. The call has filled the number of places in its
+                // result.
                 unsafe { polled(&queue, wc, outcome.code(), place) }
             }
             (What::StartPoll { cq } | What::NextPoll { cq }, _) => {
-                // SAFETY: if the poll has found something, this thread polls.
+                // SAFETY: if the poll found a completion, this thread polls.
                 unsafe { polled_extended(cq, outcome.code(), place) }
             }
             (_, Kept::Arm(queue, chosen)) => queue.hunt_armed(&chosen),
@@ -96,7 +97,7 @@ impl Observer for Hunting {
     }
 }
 
-/// The program is about to post; the error is the errno of a post that is refused.
+/// The program is about to post. The error is the errno of a refused post.
 fn posting(queue_pair: Option<Arc<Qp>>, place: usize) -> Result<Option<Kept>, c_int> {
     let Some(queue_pair) = queue_pair else { return Ok(None) };
     let chosen = queue_pair.hunt_posting(place).map_err(|e| e as c_int)?;
@@ -106,7 +107,7 @@ fn posting(queue_pair: Option<Arc<Qp>>, place: usize) -> Result<Option<Kept>, c_
 /// A poll has answered.
 ///
 /// # Safety
-/// So many completions, if the number is positive, are at `wc`.
+/// `found` completions are at `wc`, if `found` is positive.
 unsafe fn polled(queue: &Arc<Cq>, wc: *mut ibv_wc, found: c_int, place: usize) {
     let Ok(found) = usize::try_from(found) else { return };
     for i in 0..found {
@@ -124,7 +125,7 @@ unsafe fn polled(queue: &Arc<Cq>, wc: *mut ibv_wc, found: c_int, place: usize) {
 /// An extended poll has answered.
 ///
 /// # Safety
-/// With 0, this thread polls the queue, and is between start and end.
+/// With result 0 this thread polls the queue and is between start and end.
 unsafe fn polled_extended(cq: *mut ibv_cq_ex, result: c_int, place: usize) {
     let Some(queue) = hot(cq).ok().map(|obj| obj.cq.clone()) else { return };
     match result {

@@ -7,7 +7,7 @@ use super::trace::Tracing;
 use crate::errno;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// The instruments, the outermost one first.
+/// The instruments, outermost first.
 pub(super) static LIST: &[&dyn Entry] = &[
     &Tracing,
     &Checking,
@@ -16,7 +16,7 @@ pub(super) static LIST: &[&dyn Entry] = &[
     &super::tests::Fourth,
 ];
 
-/// Is an instrument on? The trampolines of exported functions look at the byte.
+/// Is an instrument on? The trampolines of exported functions read this byte.
 pub static ON: AtomicBool = AtomicBool::new(false);
 
 /// Is an instrument on?
@@ -25,7 +25,7 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Begins the instruments that the process asks for. Answers whether any is on.
+/// Begins the instruments for which the process asks. Answers whether any is on.
 pub fn begin(when: When) -> bool {
     LIST.iter().for_each(|entry| entry.begin(when));
     let on = LIST.iter().any(|entry| entry.is_on());
@@ -35,7 +35,7 @@ pub fn begin(when: When) -> bool {
     on
 }
 
-/// Makes a call by `plain`, with the instruments around it. `errno` is as the call left it.
+/// Makes a call with `plain`, surrounded by the instruments. `errno` stays as the call left it.
 pub fn observe(call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
     if !is_on() {
         return plain();
@@ -45,7 +45,7 @@ pub fn observe(call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
     outcome
 }
 
-/// Makes a call by `plain`, with the instruments of a list around it.
+/// Makes a call with `plain`, surrounded by the instruments of a list.
 pub(super) fn nest(list: &[&dyn Entry], call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
     match list.split_first() {
         Some((first, rest)) if first.is_on() => first.around(call, &mut || nest(rest, call, plain)),
@@ -54,7 +54,7 @@ pub(super) fn nest(list: &[&dyn Entry], call: &Call<'_>, plain: &mut dyn FnMut()
     }
 }
 
-/// Tells the instruments. In a process without one this is a look at one word.
+/// Tells the instruments. In a process without instruments this only reads one word.
 #[inline]
 pub fn tell(mut event: Event<'_>) {
     if is_on() {
@@ -62,8 +62,8 @@ pub fn tell(mut event: Event<'_>) {
     }
 }
 
-/// Tells the instruments of a list in the order of the list, and in the reverse order after a fork.
-/// Allocates nothing.
+/// Tells the instruments of a list in order, and after a fork in the reverse order. Allocates
+/// nothing.
 #[cold]
 pub(super) fn tell_each(list: &[&dyn Entry], event: &mut Event<'_>) {
     let reversed = matches!(event, Event::Fork(Fork::Parent | Fork::Child));

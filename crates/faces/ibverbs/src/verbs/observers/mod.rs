@@ -1,18 +1,18 @@
-//! Instruments that observe what a program calls: `adverb run --trace`, `adverb run --check` and
+//! Instruments that observe a program's calls: `adverb run --trace`, `adverb run --check` and
 //! `adverb hunt`.
 //!
-//! - [`observer`]: what an instrument is: `before` and `after` of each call, and `told`.
-//! - [`call`]: calls, their outcomes, and what else instruments are told.
-//! - [`list`](mod@list): the one list of the instruments. A new instrument is a file and a line
+//! - [`observer`]: the trait of an instrument: `before` and `after` of each call, and `told`.
+//! - [`call`]: calls, their outcomes, and other events for instruments.
+//! - [`list`](mod@list): the only list of the instruments. A new instrument is a file and a line
 //!   there.
-//! - [`table`]: the instrumented entry points of the data path. They call each instrument of the
-//!   list around the plain entry point.
+//! - [`table`]: the instrumented entry points of the data path. They surround the plain entry point
+//!   with each instrument of the list.
 //! - [`control`]: the same for all other functions.
 //! - `process`: forks, and the end of the process.
-//! - [`trace`], [`check`], [`hunt`]: the instruments. None of them names another.
+//! - [`trace`], [`check`], [`hunt`]: the instruments. No instrument names another.
 //!
-//! A process that asks for no instrument has the plain entry points in its tables. Exported
-//! functions look at one byte, [`list::ON`].
+//! A process without instruments has the plain entry points in its tables. Exported functions read
+//! one byte, [`list::ON`].
 pub mod call;
 pub mod check;
 pub mod control;
@@ -29,7 +29,7 @@ mod undefined;
 use call::Event;
 use observer::When;
 
-/// The trace begins with the program's first call, so the library looks when it is loaded.
+/// The trace begins with the program's first call, so the library checks for it when it is loaded.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -40,7 +40,7 @@ extern "C" fn at_load() {
     init(When::Load);
 }
 
-/// Has each instrument look whether the process asks for it.
+/// Makes each instrument check whether the process asks for it.
 pub fn init(when: When) {
     if list::begin(when) {
         process::watch();

@@ -1,28 +1,28 @@
-//! What an instrument is.
+//! The trait of an instrument.
 use super::call::{Call, Event, Outcome};
 
-/// When instruments look whether the process asks for them.
+/// When instruments check whether the process asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The library is being loaded: the program has not called anything yet.
+    /// The library is being loaded. The program has not made any call yet.
     Load,
     /// The program uses a device.
     Use,
 }
 
-/// An instrument that observes what the program calls.
+/// An instrument that observes the program's calls.
 ///
-/// The instruments of the list lie around the plain entry point like shells. `before` is called in
-/// the order of the list, `after` in the reverse order. These two and `told` are called only while
-/// [`Observer::is_on`]. They run on the thread that calls, inside the call.
+/// The instruments of the list surround the plain entry point like shells. `before` is called in
+/// the order of the list, and `after` in the reverse order. `before`, `after` and `told` are called
+/// only while [`Observer::is_on`]. They run on the calling thread, inside the call.
 pub trait Observer: Sync {
-    /// What the instrument keeps of a call until the call has returned: a time, a list of requests,
-    /// a lock. A thread can be cancelled in a call that waits for an event
-    /// ([`What::CqEvent`](super::call::What::CqEvent), `AsyncEvent`), and the kept value is not
-    /// always dropped then. It must hold no lock there.
+    /// State of the instrument from `before` to `after`: a time, a list of requests, a lock. A
+    /// thread can be cancelled in a call that waits for an event
+    /// ([`What::CqEvent`](super::call::What::CqEvent), `AsyncEvent`). Then the state is not always
+    /// dropped, so it must hold no lock in these calls.
     type Kept;
 
-    /// The word for the instrument.
+    /// The name of the instrument.
     fn name(&self) -> &'static str;
 
     /// Begins, if the process asks for the instrument. Called several times.
@@ -31,24 +31,24 @@ pub trait Observer: Sync {
     /// Has the instrument begun?
     fn is_on(&self) -> bool;
 
-    /// The program is about to make a call. The instrument may wait here, and may change the
-    /// program's list of work requests for as long as the call lasts.
+    /// The program is about to make a call. The instrument may wait here. It may also change the
+    /// program's list of work requests for the duration of the call.
     ///
     /// # Errors
-    /// The instrument refuses the call. Neither later instruments nor the plain entry point see it,
-    /// and `after` of this instrument is not called. The program gets the outcome.
+    /// The instrument refuses the call. Later instruments and the plain entry point do not see the
+    /// call, and `after` of this instrument is not called. The program gets the outcome.
     fn before(&self, call: &Call<'_>) -> Result<Self::Kept, Outcome>;
 
     /// The call has returned. The instrument may change the outcome, and fill the undefined fields
     /// of a failed completion.
     fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Self::Kept);
 
-    /// Something happened that is no call with a before and an after: an object was made, changed
-    /// or destroyed, events were acknowledged, the process forks or ends.
+    /// An event outside of calls: an object was made, changed or destroyed, events were
+    /// acknowledged, the process forks or ends.
     fn told(&self, _event: &mut Event<'_>) {}
 }
 
-/// An [`Observer`] in the list, whatever it keeps.
+/// An [`Observer`] in the list, with any kept state.
 pub trait Entry: Sync {
     /// As [`Observer::name`].
     fn name(&self) -> &'static str;

@@ -11,7 +11,7 @@ unsafe extern "C" {
 type AtExit = extern "C" fn(c_int) -> c_int;
 type Ask = unsafe extern "C" fn(AtExit);
 
-/// Sees to it that forks and the end of the process are noticed.
+/// Registers handlers for forks and the end of the process.
 pub fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -20,11 +20,11 @@ pub fn watch() {
             libc::pthread_atfork(Some(before_fork), Some(after_in_parent), Some(after_in_child));
             on_exit(exits, core::ptr::null_mut());
         }
-        // `_exit` calls no handler. The preloaded library calls this one.
-        // SAFETY: a string; the call only looks.
+        // `_exit` calls no handler. The preloaded library calls the handler registered here.
+        // SAFETY: a string; the call only looks up a name.
         let ask = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"adverb_exit_hook".as_ptr()) };
         if !ask.is_null() {
-            // SAFETY: only the preloaded library has the name, with this signature.
+            // SAFETY: only the preloaded library defines this name, with this signature.
             let ask: Ask = unsafe { core::mem::transmute(ask) };
             // SAFETY: a function of a library that is never unloaded.
             unsafe { ask(finish) };
@@ -47,13 +47,13 @@ unsafe extern "C" fn after_in_child() {
 extern "C" fn exits(status: c_int, _: *mut c_void) {
     let wanted = finish(status);
     if wanted != status {
-        // SAFETY: the rest of what is to be called at the end is called, and then this status is
-        // that of the process (glibc).
+        // SAFETY: glibc calls the remaining exit handlers, and then ends the process with this
+        // status.
         unsafe { libc::exit(wanted) };
     }
 }
 
-/// The process ends: answers the status that it is to end with.
+/// The process ends: answers the status for the end.
 extern "C" fn finish(mut status: c_int) -> c_int {
     tell(Event::Exit(&mut status));
     status

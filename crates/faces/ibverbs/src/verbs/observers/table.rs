@@ -1,5 +1,5 @@
-//! The instrumented entry points of the data path. Each calls the instruments of the list around
-//! the plain entry point.
+//! The instrumented entry points of the data path. Each surrounds the plain entry point with the
+//! instruments of the list.
 use super::call::{Call, Outcome, What};
 use super::list::{is_on, observe};
 use crate::abi::*;
@@ -17,7 +17,7 @@ pub fn replace(ops: &mut ibv_context_ops) {
     }
 }
 
-/// The same for an extended CQ, which has its own entry points.
+/// Puts the instrumented entry points into an extended CQ.
 pub fn replace_cq(c: &mut ibv_cq_ex) {
     if is_on() {
         c.start_poll = Some(start_poll);
@@ -25,7 +25,7 @@ pub fn replace_cq(c: &mut ibv_cq_ex) {
     }
 }
 
-/// The same for an extended queue pair.
+/// Puts the instrumented entry points into an extended queue pair.
 pub fn replace_qp(c: &mut ibv_qp_ex) {
     if is_on() {
         c.wr_start = Some(wr_start);
@@ -33,7 +33,7 @@ pub fn replace_qp(c: &mut ibv_qp_ex) {
     }
 }
 
-/// An entry point that passes its return address as one more argument.
+/// An entry point that passes its return address as an additional argument.
 macro_rules! with_address {
     ($name:ident($($arg:ident: $ty:ty),*) -> $answer:ty => $to:ident, $x86:literal, $arm:literal) => {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -71,7 +71,7 @@ with_address!(next_poll(cq: *mut ibv_cq_ex) -> c_int => next_poll_at, "rsi", "x1
 with_address!(wr_start(qp: *mut ibv_qp_ex) -> () => start_chain_at, "rsi", "x1");
 with_address!(wr_complete(qp: *mut ibv_qp_ex) -> c_int => complete_chain_at, "rsi", "x1");
 
-/// Makes a call of the program's with the instruments around it.
+/// Makes a call of the program, surrounded by the instruments.
 ///
 /// # Safety
 /// As [`Call::returning_to`].
@@ -95,8 +95,8 @@ unsafe extern "C" fn arm_at(cq: *mut ibv_cq, solicited_only: c_int, address: usi
     unsafe { observed(What::Arm { cq, solicited_only: solicited_only != 0 }, address, plain) }.code()
 }
 
-/// Makes a post with the instruments around it: `plain` gets the place for the first request that
-/// is not taken.
+/// Makes a post, surrounded by the instruments. `plain` gets a place for the first request that is
+/// not accepted.
 ///
 /// # Safety
 /// As [`Call::returning_to`]; `bad` is null or a valid place.
@@ -184,7 +184,7 @@ unsafe extern "C" fn complete_chain_at(qp: *mut ibv_qp_ex, address: usize) -> c_
     // SAFETY: as above.
     let outcome = unsafe { observed(What::CompleteChain { qp }, address, plain) };
     if !called {
-        // SAFETY: the caller's promise; a chain that is refused is forgotten.
+        // SAFETY: the caller's promise; a refused chain is forgotten.
         unsafe { wr_api::wr_abort(qp) };
     }
     outcome.code()

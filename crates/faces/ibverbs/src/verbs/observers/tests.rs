@@ -1,4 +1,4 @@
-//! A fourth instrument, that only these tests have.
+//! A fourth instrument, used only by these tests.
 use super::call::{Call, Event, Fork, Outcome, What};
 use super::list::{LIST, nest, tell_each};
 use super::observer::{Entry, Observer, When};
@@ -8,7 +8,7 @@ use core::cell::{Cell, RefCell};
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
-/// Notes what it sees of the calls of a thread that asks for it.
+/// Notes the calls of a thread that asks for it.
 pub struct Fourth;
 
 thread_local! {
@@ -43,7 +43,7 @@ fn word(what: What<'_>) -> String {
 }
 
 impl Observer for Fourth {
-    /// Which call it was.
+    /// The call.
     type Kept = String;
 
     fn name(&self) -> &'static str {
@@ -77,8 +77,8 @@ impl Observer for Fourth {
     }
 }
 
-/// An instrument of the list as one that is on, and notes when it is called. Off, the instruments
-/// of the product do nothing of themselves.
+/// An instrument of the list that counts as on, and notes its calls. The product's instruments are
+/// off and do nothing.
 struct Noted(&'static dyn Entry);
 
 impl Entry for Noted {
@@ -105,11 +105,11 @@ fn all_noted() -> Vec<Noted> {
 }
 
 fn arm() -> Call<'static> {
-    // SAFETY: the handle is that of nothing, which instruments find out.
+    // SAFETY: the handle is null, which instruments detect.
     unsafe { Call::returning_to(0, What::Arm { cq: null_mut(), solicited_only: false }) }
 }
 
-/// `before` has the order of the list, `after` the reverse one.
+/// `before` follows the order of the list, and `after` the reverse order.
 #[test]
 fn the_order_of_instruments_is_that_of_the_list() {
     let all = all_noted();
@@ -134,14 +134,14 @@ fn the_order_of_instruments_is_that_of_the_list() {
     ];
     assert_eq!(seen(), expected);
 
-    // What an instrument refuses, those behind it and the plain entry point do not see.
+    // Later instruments and the plain entry point do not see a refused call.
     REFUSES.set(true);
     let [trace, check, hunt, fourth] = list[..] else { panic!("four instruments") };
     assert_eq!(nest(&[trace, fourth, check, hunt], &arm(), &mut plain).code(), libc::EPERM);
     REFUSES.set(false);
     assert_eq!(seen(), ["trace before", "fourth before", "before arm", "fourth after", "trace after"]);
 
-    // Locks that are taken before a fork are given back in the reverse order.
+    // Locks taken before a fork are released in the reverse order.
     for (moment, expected) in [
         (Fork::Before, ["trace", "check", "hunt", "fourth"]),
         (Fork::Parent, ["fourth", "hunt", "check", "trace"]),
@@ -152,23 +152,23 @@ fn the_order_of_instruments_is_that_of_the_list() {
     }
 }
 
-/// What a call is seen as, with its result.
+/// Asserts how a call was seen, with its result.
 #[track_caller]
 fn saw(word: &str, result: c_int) {
     assert_eq!(seen(), [format!("before {word}"), format!("after {word}: {result}")]);
 }
 
-/// Has reads of a descriptor not wait.
+/// Makes reads of a descriptor non-blocking.
 fn nonblocking(fd: c_int) {
-    // SAFETY: our own descriptor.
+    // SAFETY: the test's own descriptor.
     assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
 }
 
-/// Through the tables of a context and of extended objects, an instrument that is a line of
-/// the list sees each kind of call, objects, and the child of a fork.
+/// Calls go through the tables of a context and of extended objects. An instrument in the list sees
+/// each kind of call, objects, and the child of a fork.
 #[test]
 fn a_fourth_instrument_sees_each_kind_of_call() {
-    // SAFETY: the calls are made as a program does, one after the other.
+    // SAFETY: the calls are made in sequence, as a program makes them.
     unsafe {
         let mut n = -1;
         let list = device::ibv_get_device_list(&raw mut n);
@@ -185,7 +185,7 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         let srq = srq::ibv_create_srq(pd, core::ptr::from_mut(&mut srq_attr()));
         assert_eq!(seen(), ["made Domain", "made Channel", "made Srq"]);
 
-        // A function behind the extended table, with its name.
+        // A function in the extended table, with its name.
         let mut attr = ibv_cq_init_attr_ex::zeroed();
         (attr.cqe, attr.channel) = (4, channel);
         let cq = (*table).create_cq_ex.expect("the slot")(context, &raw mut attr);
@@ -215,7 +215,7 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         assert_eq!(ops.req_notify_cq.expect("the slot")(plain, 0), 0);
         saw("arm", 0);
 
-        // A queue pair in RESET takes no request.
+        // A queue pair in RESET accepts no request.
         let (mut send, mut receive) = (ibv_send_wr::zeroed(), ibv_recv_wr::zeroed());
         let (mut bad_send, mut bad_receive) = (null_mut(), null_mut());
         assert_eq!(ops.post_send.expect("the slot")(qp, &raw mut send, &raw mut bad_send), libc::EINVAL);
@@ -234,7 +234,7 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         assert_eq!((*extended).wr_complete.expect("the slot")(extended), 0);
         saw("complete chain", 0);
 
-        // A chain that an instrument refuses is over: another may begin.
+        // A refused chain is over, so another chain may begin.
         (*extended).wr_start.expect("the slot")(extended);
         REFUSES.set(true);
         assert_eq!((*extended).wr_complete.expect("the slot")(extended), libc::EPERM);
@@ -266,7 +266,7 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         assert_eq!(cq::ibv_destroy_cq(plain), 0);
         assert_eq!(seen(), ["ended QueuePair", "ended Cq"]);
 
-        // Without an instrument the same entry points are plain ones.
+        // Without an instrument the same entry points are plain.
         IS_ON.set(false);
         assert_eq!(ops.poll_cq.expect("the slot")(null_mut(), 1, null_mut()), -libc::EINVAL);
         assert!(seen().is_empty());

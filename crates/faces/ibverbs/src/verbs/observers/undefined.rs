@@ -1,12 +1,12 @@
-//! Of a failed completion `wr_id`, `status`, `qp_num` and `vendor_err` are defined and nothing
-//! else. Instruments fill the other fields with garbage.
+//! In a failed completion only `wr_id`, `status`, `qp_num` and `vendor_err` are defined.
+//! Instruments fill all other fields with random values.
 use crate::abi::*;
 use adverb_device::engine::{Completion, WcFlags, WcOpcode};
 
 /// Fills the undefined fields of a failed completion.
 pub fn scramble(wc: &mut ibv_wc, garbage: u64) {
     let [low, high] = [garbage as u32, (garbage >> 32) as u32];
-    // A kind of request that it was not, now and then of the other direction.
+    // Another kind of request, sometimes of the other direction.
     wc.opcode = [IBV_WC_SEND, IBV_WC_RECV, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM][low as usize % 4];
     wc.byte_len = high | 1;
     wc.imm_data = low ^ high;
@@ -17,7 +17,7 @@ pub fn scramble(wc: &mut ibv_wc, garbage: u64) {
     wc.dlid_path_bits = low as u8;
 }
 
-/// As [`scramble`], of the completion that an extended poll shows.
+/// As [`scramble`], for the current completion of an extended poll.
 pub fn scramble_current(c: &mut Completion, garbage: u64) {
     let [low, high] = [garbage as u32, (garbage >> 32) as u32];
     c.opcode =

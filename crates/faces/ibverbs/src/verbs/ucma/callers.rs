@@ -1,4 +1,4 @@
-//! The two forms in which programs make requests: typed, and as bytes.
+//! The two forms of a program's request: typed, and as bytes.
 use super::reply::reply;
 use super::request::{may_be_long, option};
 use crate::abi::ib_uverbs_qp_attr;
@@ -8,7 +8,7 @@ use adverb_ucma::{Caller, OptionValue, Reply};
 use core::ffi::c_void;
 use core::mem::offset_of;
 
-/// Our librdmacm: option and reply are its own, in this process.
+/// The library's own librdmacm. Option and reply are in its memory, in this process.
 pub struct Typed<'a> {
     pub request: &'a abi::Request,
     pub reply: &'a mut abi::Reply,
@@ -22,7 +22,7 @@ impl Caller for Typed<'_> {
         let value = match len {
             0 => &[][..],
             _ if at.is_null() => return Err(Errno::EFAULT),
-            // SAFETY: the caller of `rdma_set_option` vouches for the value and its length.
+            // SAFETY: the caller of `rdma_set_option` guarantees the value and its length.
             len => unsafe { core::slice::from_raw_parts(at, len) },
         };
         option(set.level, set.optname, value)
@@ -36,29 +36,29 @@ impl Caller for Typed<'_> {
 
 /// The program's memory, by the addresses in its commands.
 pub trait Memory {
-    /// Copies out of it.
+    /// Copies from the program's memory.
     ///
     /// # Errors
     /// EFAULT.
     fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Errno>;
-    /// Copies into it.
+    /// Copies into the program's memory.
     ///
     /// # Errors
     /// EFAULT.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno>;
 }
 
-/// Bytes of an event before its ECE part was added.
+/// Bytes of an event in the version before its ECE part.
 const EVENT_LEAST: usize = offset_of!(abi::rdma_ucm_event_resp, reserved);
-/// Bytes of addresses before the index of the device was added.
+/// Bytes of addresses in the version before the device index.
 const ADDRESSES_LEAST: usize = offset_of!(abi::rdma_ucm_query_addr_resp, ibdev_index);
-/// Bytes of a route before the index of the device was added.
+/// Bytes of a route in the version before the device index.
 const ROUTE_LEAST: usize = offset_of!(abi::rdma_ucm_query_route_resp, ibdev_index);
 /// Bytes of paths and services before the first record.
 const HEAD: usize = size_of::<abi::rdma_ucm_query_ib_service_resp>();
 
-/// A foreign librdmacm: option and reply lie at addresses that its command names, with `room` bytes
-/// for the reply.
+/// A foreign librdmacm. Option and reply lie at addresses in its command, with `room` bytes for the
+/// reply.
 pub struct Foreign<'a, M> {
     pub request: &'a abi::Request,
     pub room: usize,
@@ -66,7 +66,7 @@ pub struct Foreign<'a, M> {
 }
 
 impl<M: Memory> Foreign<'_, M> {
-    /// ENOSPC where the room cannot suffice. For `Query` the id counts first.
+    /// ENOSPC if the room cannot suffice. For `Query` the id is checked first.
     pub fn check_room(&self) -> Result<(), Errno> {
         use abi::Request as C;
         let least = match self.request {
@@ -83,7 +83,7 @@ impl<M: Memory> Foreign<'_, M> {
     }
 }
 
-/// As much of an answer as there is room for. ENOSPC: less than any version of it.
+/// As much of an answer as fits. ENOSPC if the room is less than the shortest version.
 fn cut(reply: &abi::Reply, room: usize) -> Result<&[u8], Errno> {
     let all = reply.bytes();
     let (least, len) = match reply {
@@ -116,7 +116,7 @@ impl<M: Memory> Caller for Foreign<'_, M> {
     }
 }
 
-/// The memory of this process, through the kernel: an address may be any number (EFAULT).
+/// The memory of this process, copied by the kernel. An address may be any number (EFAULT).
 pub struct Program;
 
 impl Memory for Program {
@@ -128,15 +128,15 @@ impl Memory for Program {
     }
 }
 
-/// Has the kernel copy between `ours` and an address of the program, which may be any number
-/// (EFAULT).
+/// Makes the kernel copy between `ours` and an address of the program. The address may be any
+/// number (EFAULT).
 fn copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) -> Result<(), Errno> {
     let vec = |address: u64| libc::iovec { iov_base: address as *mut c_void, iov_len: len };
     let (local, remote) = (vec(ours), vec(theirs));
-    // As wide as a register each: what the last one leaves free on the stack would be flags.
+    // Each as wide as a register. Otherwise the flags on the stack could contain garbage.
     let (one, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
-    // SAFETY: the kernel checks every address. It writes to `ours` as the caller lent it (reading),
-    // or to the place that the program named for the response (writing).
+    // SAFETY: the kernel checks every address. For reading, the kernel writes to `ours`, which the
+    // caller has lent. For writing, the kernel writes to the program's place for the response.
     let copied = unsafe {
         libc::syscall(
             call,
@@ -158,11 +158,11 @@ fn copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) -> Result<(), Er
     }
 }
 
-/// Where a filter of system calls forbids the kernel's copy, a plain one serves: a wrong address
+/// Copies plainly where a filter of system calls forbids the kernel's copy. Here a wrong address
 /// ends the program.
 fn plain_copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) {
     let (from, to) = if call == libc::SYS_process_vm_readv { (theirs, ours) } else { (ours, theirs) };
-    // SAFETY: `ours` is a slice of this length; the program vouches for its own address, as for any
+    // SAFETY: `ours` is a slice of this length. The program guarantees its own address, as for any
     // C call.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) }
 }

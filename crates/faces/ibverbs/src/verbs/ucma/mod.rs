@@ -1,11 +1,11 @@
-//! `/dev/infiniband/rdma_cm`: open, requests and close of the file. Programs poll the descriptor as
-//! they would the kernel's.
+//! `/dev/infiniband/rdma_cm`: open, requests and close of the file. Programs poll the descriptor
+//! like the kernel's.
 //!
-//! A request has two forms, which [`abi::rdma_user_cm`](crate::abi::rdma_user_cm) describes once:
+//! A request has two forms, described once in [`abi::rdma_user_cm`](crate::abi::rdma_user_cm):
 //! - Typed ([`adverb_ucma_perform`]): librdmacm.so.1 of the same build. The structures are read and
-//!   written where they lie.
-//! - Bytes ([`adverb_ucma_write`]): a foreign librdmacm, through the preloaded object. The bytes
-//!   and what they point to are copied by the kernel, as an address may be any number.
+//!   written in place.
+//! - Bytes ([`adverb_ucma_write`]): a foreign librdmacm, through the preloaded object. The kernel
+//!   copies the bytes and the memory to which they point, because an address may be any number.
 mod callers;
 mod reply;
 mod request;
@@ -29,21 +29,21 @@ fn perform(
     request: &adverb_ucma::Request<'_>,
     caller: &mut dyn Caller,
 ) -> Result<(), Errno> {
-    // A thread that is cancelled as it waits runs no destructor: `hold` has the one count.
+    // A cancelled waiting thread runs no destructor. So `hold` keeps the count.
     let _uncancelled = Uncancelled::begin();
     hold(channel, |channel| channel.perform(request, caller))
 }
 
-/// Performs a request of our librdmacm: 0, or a negative errno value.
+/// Performs a request of the library's own librdmacm: 0, or a negative errno value.
 ///
-/// "C-unwind", as a thread can be cancelled while GET_EVENT waits.
+/// "C-unwind", because a thread can be cancelled while GET_EVENT waits.
 pub unsafe extern "C-unwind" fn adverb_ucma_perform(
     fd: c_int,
     request: *const Request,
     reply: *mut Reply,
 ) -> c_int {
     let Some(channel) = Channel::of_fd(fd) else { return -libc::EBADF };
-    // SAFETY: librdmacm.so.1 of the same build gives both, and waits for the return.
+    // SAFETY: librdmacm.so.1 of the same build passes both pointers and waits for the return.
     let (request, reply) = unsafe { (&*request, &mut *reply) };
     let performed =
         request::request(request).and_then(|values| perform(channel, &values, &mut Typed { request, reply }));
@@ -53,8 +53,8 @@ pub unsafe extern "C-unwind" fn adverb_ucma_perform(
     }
 }
 
-/// Opens the file: its descriptor, or a negative errno value. `O_NONBLOCK` and `O_CLOEXEC` of
-/// `flags` count.
+/// Opens the file: its descriptor, or a negative errno value. `flags` may contain `O_NONBLOCK` and
+/// `O_CLOEXEC`.
 pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
     let _uncancelled = Uncancelled::begin();
     super::logging::init();
@@ -70,9 +70,10 @@ pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
     }
 }
 
-/// Performs the command in `len` bytes at `buf`: how many were taken, or a negative errno value.
+/// Performs the command in `len` bytes at `buf`: the number of bytes taken, or a negative errno
+/// value.
 ///
-/// "C-unwind", as a thread can be cancelled while GET_EVENT waits.
+/// "C-unwind", because a thread can be cancelled while GET_EVENT waits.
 pub unsafe extern "C-unwind" fn adverb_ucma_write(fd: c_int, buf: *const c_void, len: usize) -> isize {
     let Some(channel) = Channel::of_fd(fd) else { return -(libc::EBADF as isize) };
     match write(channel, buf as u64, len) {
@@ -82,7 +83,7 @@ pub unsafe extern "C-unwind" fn adverb_ucma_write(fd: c_int, buf: *const c_void,
 }
 
 fn write(channel: Arc<Channel>, address: u64, len: usize) -> Result<(), Errno> {
-    // What follows a command is not looked at.
+    // Bytes after the command are ignored.
     let mut command = [0; 512];
     const { assert!(Request::LONGEST <= 512) };
     let taken = len.min(command.len());
@@ -95,7 +96,7 @@ fn write(channel: Arc<Channel>, address: u64, len: usize) -> Result<(), Errno> {
 }
 
 /// The program is about to read an event of a connection; `place` is the return address of its
-/// call. 1 if [`adverb_ucma_event_read`] is to be called when it has.
+/// call. With 1 the caller calls [`adverb_ucma_event_read`] after the read.
 pub extern "C" fn adverb_ucma_event_at(place: usize) -> c_int {
     let _uncancelled = Uncancelled::begin();
     hunt::read_connection_event_at(place.wrapping_sub(1)).into()

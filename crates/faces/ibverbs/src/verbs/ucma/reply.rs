@@ -1,4 +1,4 @@
-//! Replies to programs, as their C structures.
+//! Replies to programs, as C structures.
 use super::request::PATH_FLAGS;
 use super::sockaddr;
 use crate::abi::rdma_user_cm as abi;
@@ -9,10 +9,10 @@ use adverb_ucma::{
 };
 use libc::{sockaddr_in6, sockaddr_storage};
 
-/// "Exactly", of a value in a path record.
+/// "Exactly", for a value in a path record.
 const EXACTLY: u8 = 2;
 
-/// The answer of a command.
+/// The reply to a command.
 pub fn reply(from: &Reply<'_>) -> abi::Reply {
     match *from {
         Reply::Id(id) => abi::Reply::Id(abi::rdma_ucm_create_id_resp { id }),
@@ -30,7 +30,7 @@ pub fn reply(from: &Reply<'_>) -> abi::Reply {
     }
 }
 
-/// The place of a device that is not known.
+/// The values for an unknown device.
 const NO_DEVICE: (u64, u32) = (0, u32::MAX);
 
 fn addresses(from: &Addresses) -> abi::rdma_ucm_query_addr_resp {
@@ -48,7 +48,7 @@ fn addresses(from: &Addresses) -> abi::rdma_ucm_query_addr_resp {
     out
 }
 
-/// A path record in the form that travels (IBTA, PathRecord).
+/// A path record in wire format (IBTA, PathRecord).
 fn record(path: &Path, route: &Route) -> [u8; 64] {
     let mut out = [0; 64];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -56,7 +56,7 @@ fn record(path: &Path, route: &Route) -> [u8; 64] {
     put(8, &path.destination.octets());
     put(24, &path.source.octets());
     put(44, &flow_hop.to_be_bytes());
-    // Reversible, and one path.
+    // Reversible, and a single path.
     put(48, &[route.traffic_class, 1 << 7 | 1]);
     put(50, &PKEY.to_be_bytes());
     put(52, &u16::from(route.service_level).to_be_bytes());
@@ -143,7 +143,7 @@ fn qp_attr(from: &QpAttr) -> ib_uverbs_qp_attr {
     }
 }
 
-/// Private data as a field and its length. Beyond 255 bytes no private data exists.
+/// Private data as a field and its length. Private data never exceeds 255 bytes.
 fn private_data(from: &[u8]) -> ([u8; abi::RDMA_MAX_PRIVATE_DATA], u8) {
     let mut out = [0; abi::RDMA_MAX_PRIVATE_DATA];
     let len = u8::try_from(from.len()).unwrap_or(u8::MAX);

@@ -1,4 +1,4 @@
-//! Requests of programs, from their C structures.
+//! Requests of programs, made from their C structures.
 use super::sockaddr;
 use crate::abi::rdma_user_cm as abi;
 use crate::abi::rdma_user_cm::Integers;
@@ -19,12 +19,12 @@ const AFONLY: u32 = 2;
 const ACK_TIMEOUT: u32 = 3;
 /// Option of the InfiniBand level.
 const IB_PATH: u32 = 1;
-/// The most paths that a program may give, more than any resolver has.
+/// Most paths that a program may pass, more than any resolver has.
 const MAX_PATHS: usize = 64;
-/// Flags of the one path: IB_PATH_GMP, IB_PATH_PRIMARY and IB_PATH_BIDIRECTIONAL.
+/// Flags of the only path: IB_PATH_GMP, IB_PATH_PRIMARY and IB_PATH_BIDIRECTIONAL.
 pub const PATH_FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
 
-/// An address whose length stands beside it.
+/// An address with a separate length field.
 fn sized(address: &sockaddr_storage, size: u16) -> Result<Address, Errno> {
     let address = sockaddr::read(address.bytes()).ok_or(Errno::EINVAL)?;
     if sockaddr::size(&address) == size { Ok(address) } else { Err(Errno::EINVAL) }
@@ -35,7 +35,7 @@ fn old(address: &sockaddr_in6) -> Result<Address, Errno> {
     sockaddr::read(address.bytes()).ok_or(Errno::EINVAL)
 }
 
-/// A time that a program gives. A negative one would be weeks.
+/// A time given by a program. A negative value would be weeks.
 fn millis(value: u32) -> Duration {
     Duration::from_millis(value.min(i32::MAX as u32).into())
 }
@@ -62,8 +62,8 @@ fn ece(from: abi::rdma_ucm_ece) -> Ece {
 /// The request of a command.
 ///
 /// # Errors
-/// EINVAL: no address, flags that are not known, an event that is not the program's to make.
-/// ENOENT: no file has the descriptor.
+/// EINVAL: no address, unknown flags, or an event that a program cannot make. ENOENT: no file has
+/// the descriptor.
 pub fn request(from: &abi::Request) -> Result<Request<'_>, Errno> {
     use abi::Request as C;
     Ok(match from {
@@ -139,7 +139,7 @@ pub fn request(from: &abi::Request) -> Result<Request<'_>, Errno> {
         C::Notify(c) => Request::Notify { id: c.id, event: c.event },
         C::JoinIpMcast(c) => Request::Join { id: c.id, uid: c.uid, group: old(&c.addr)? },
         C::JoinMcast(c) => {
-            // Full member, or one that only sends.
+            // Full member, or send-only member.
             if c.join_flags > 1 {
                 return Err(Errno::EINVAL);
             }
@@ -156,20 +156,20 @@ pub fn request(from: &abi::Request) -> Result<Request<'_>, Errno> {
                 n if n == EventKind::Internal as u32 => EventKind::Internal,
                 _ => return Err(Errno::EINVAL),
             };
-            // SAFETY: all parameters are integers, of which the value is the first eight bytes.
+            // SAFETY: all parameters are integers, and the value is in the first eight bytes.
             let arg = unsafe { c.param.arg }.to_ne_bytes();
             Request::WriteEvent { id: c.id, kind, status: c.status as i32, arg }
         }
     })
 }
 
-/// Is this length one that the value of an option may have?
+/// Checks a length of an option's value.
 pub fn may_be_long(len: u32) -> Result<usize, Errno> {
     let most = MAX_PATHS * size_of::<abi::ib_path_rec_data>();
     usize::try_from(len).ok().filter(|&len| len <= most).ok_or(Errno::EINVAL)
 }
 
-/// An option of a program, by the bytes of its value.
+/// A program's option, made from the bytes of its value.
 ///
 /// # Errors
 /// EINVAL: the value has another length. ENOSYS: no such option.
@@ -189,7 +189,7 @@ pub fn option(level: u32, name: u32, value: &[u8]) -> Result<OptionValue, Errno>
     })
 }
 
-/// The route that the first usable one of a program's path records says.
+/// The route in the first usable path record of a program.
 fn route(value: &[u8]) -> Option<Route> {
     let (records, rest) = value.as_chunks::<{ size_of::<abi::ib_path_rec_data>() }>();
     let mut records = records.iter().map(|record| abi::ib_path_rec_data::of_bytes(record));

@@ -1,4 +1,4 @@
-//! The two forms of a request, and replies by the bytes of `rdma_user_cm.h`.
+//! Both forms of a request, and replies by the bytes of `rdma_user_cm.h`.
 use super::callers::{Foreign, Memory, Typed};
 use super::reply::reply;
 use super::request::request;
@@ -70,7 +70,7 @@ fn millis(value: u32) -> Duration {
     Duration::from_millis(value.min(0x7fff_ffff).into())
 }
 
-/// What a command asks for, by the numbers of the header alone.
+/// The request of a command, by the numbers of the header alone.
 fn by_offsets(number: u32, body: &[u8]) -> Result<Request<'_>, Errno> {
     let b = Body(body);
     let none_if = |zero, address: Result<Address, Errno>| if zero { Ok(None) } else { address.map(Some) };
@@ -156,7 +156,7 @@ fn by_offsets(number: u32, body: &[u8]) -> Result<Request<'_>, Errno> {
     })
 }
 
-/// The same command as librdmacm hands it over, made from values of the random bytes.
+/// The same command as passed by librdmacm, made from the random bytes.
 fn typed(number: u32, body: &[u8]) -> abi::Request {
     use abi::Request as C;
     let b = Body(body);
@@ -285,7 +285,7 @@ fn typed(number: u32, body: &[u8]) -> abi::Request {
     }
 }
 
-/// Bytes at which a random body has values that matter: families, lengths, flags, kinds.
+/// Positions with significant values in a random body: families, lengths, flags, kinds.
 const TELLING: &[(u32, usize, &[&[u8]])] = {
     const FAMILIES: &[&[u8]] = &[&[0, 0], &[2, 0], &[10, 0], &[27, 0]];
     const SIZES: &[&[u8]] = &[&[0, 0], &[16, 0], &[28, 0], &[48, 0]];
@@ -320,8 +320,8 @@ const TELLING: &[(u32, usize, &[&[u8]])] = {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// The bytes of a command and the typed command lead to the same request, which is that of the
-    /// header's offsets.
+    /// The bytes of a command and the typed command give the same request, equal to the request by
+    /// the header's offsets.
     #[test]
     fn ucm_1_rcm_13_both_forms_lead_to_one_request(
         number in 0..25_u32,
@@ -342,7 +342,7 @@ proptest! {
         prop_assert_eq!(typed.parts().0, number);
     }
 
-    /// No bytes are a command that could not be looked at.
+    /// Any bytes can be decoded without a fault.
     #[test]
     fn ucm_1_any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..600), number in 0..30_u32) {
         let mut bytes = bytes;
@@ -358,7 +358,7 @@ proptest! {
     }
 }
 
-/// A range of addresses with bytes.
+/// A range of addresses with contents.
 struct Ram(RefCell<Vec<u8>>);
 
 const HERE: u64 = 0x1000;
@@ -380,7 +380,7 @@ impl Memory for &Ram {
     }
 }
 
-/// The bytes that a foreign program gets for a command, with this room.
+/// The bytes that a foreign program gets for a command with this room.
 fn given(request: &abi::Request, room: usize, from: &Reply<'_>) -> Result<Vec<u8>, Errno> {
     let ram = Ram(RefCell::default());
     let mut foreign = Foreign { request, room, memory: &ram };

@@ -15,8 +15,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Instant;
 
-/// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 …
-/// CHN-6).
+/// A completion channel: the events of its CQs, and a descriptor (CHN-1 … CHN-6).
 #[derive(Debug)]
 pub struct CompChannel {
     pub(super) context: Arc<Context>,
@@ -53,8 +52,8 @@ impl CompChannel {
         self.events.raw_fd()
     }
 
-    /// Waits for an event as the descriptor's `O_NONBLOCK` says and answers its CQ (CHN-1). The
-    /// event must be acknowledged with [`Cq::ack_events`] (CHN-4).
+    /// Waits for an event and answers its CQ (CHN-1). The descriptor's `O_NONBLOCK` decides whether
+    /// the call waits. The caller must acknowledge the event with [`Cq::ack_events`] (CHN-4).
     ///
     /// # Errors
     /// EAGAIN, EINTR (CHN-7, or [`CompChannel::interrupt`]), or ETIMEDOUT after `cutoff`.
@@ -71,30 +70,30 @@ impl CompChannel {
         event.inspect(Cq::note_event)
     }
 
-    /// What [`CompChannel::next_event`] does from one sleep to the next (feature `sim`). `slept`:
-    /// it has slept before in this call. Without an event the caller sleeps until the channel has
-    /// one, or a packet arrives.
+    /// The part of [`CompChannel::next_event`] between two sleeps (feature `sim`). `slept`: the
+    /// call has slept before. Without an event the caller sleeps until the channel has an event, or
+    /// a packet arrives.
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn event_step(&self, slept: bool) -> Option<Arc<Cq>> {
         self.events.pop_step(self.context.node(), slept, |cq| cq.event_read()).inspect(Cq::note_event)
     }
 
-    /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread
-    /// waits on it, whatever its program does with the queues.
+    /// Switches off the report of lost wake-ups (EXT-4) on this channel. Used by a face that waits
+    /// on the channel in its own thread, independently of the program.
     pub fn unwatch(&self) {
         self.watched.store(false, Ordering::Relaxed);
     }
 
-    /// Takes an event if one waits, without waiting, whatever the descriptor's `O_NONBLOCK` says.
+    /// Takes an event without waiting, whatever the descriptor's `O_NONBLOCK` says.
     #[must_use]
     pub fn try_event(&self) -> Option<Arc<Cq>> {
         self.check_alive().ok()?;
         self.events.try_pop(self.context.node(), |cq| cq.event_read()).inspect(Cq::note_event)
     }
 
-    /// Takes an event, or has the task woken when there is one. Any executor will do: the device's
-    /// background thread makes progress meanwhile.
+    /// Takes an event, or registers the task for a wake-up at the next event. Any executor will do,
+    /// because the device's background thread makes progress meanwhile.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -108,7 +107,7 @@ impl CompChannel {
         polled.map(Ok)
     }
 
-    /// Has one waiting [`CompChannel::next_event`], or the next one, return EINTR.
+    /// Makes a waiting [`CompChannel::next_event`], or the next call, return EINTR.
     pub fn interrupt(&self) {
         self.events.interrupt();
     }
@@ -121,13 +120,13 @@ impl CompChannel {
         self.events.push(cq);
     }
 
-    /// A queue was made on it.
+    /// A queue was created on the channel.
     pub(super) fn add(&self, cq: &Arc<Cq>) {
         self.uses.add();
         self.cqs.lock().push(Arc::downgrade(cq));
     }
 
-    /// A queue ends: its unread events go with it (CHN-5).
+    /// A queue ends, and its unread events are removed (CHN-5).
     pub(super) fn remove(&self, cq: &Arc<Cq>) {
         self.events.remove(|c| Arc::ptr_eq(c, cq));
         self.cqs.lock().retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(cq)));

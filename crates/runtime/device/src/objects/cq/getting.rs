@@ -1,12 +1,13 @@
-//! Threads that wait for an event in a call of the device, which the kernel shows in a `ppoll`.
+//! Threads that wait for an event in a call of the device. The kernel shows such a thread in a
+//! `ppoll`.
 use crate::asleep::process;
 use crate::ranks;
 use adverb_sync::Ranked;
 
-/// The threads that are inside of a get-event call of a channel.
+/// The threads inside a get-event call of a channel.
 pub(super) type Getting = Ranked<Vec<i32>, ranks::Getting>;
 
-/// Marks the calling thread as one that waits for an event, until this is dropped.
+/// Registers the calling thread as waiting for an event, until the value is dropped.
 pub(super) struct Waiting<'a> {
     getting: &'a Getting,
     id: i32,
@@ -16,7 +17,7 @@ impl<'a> Waiting<'a> {
     pub(super) fn new(getting: &'a Getting) -> Self {
         let id = process::own_id();
         let mut list = getting.lock();
-        // A thread that was cancelled in the call has left its mark behind.
+        // A thread cancelled in the call has left its registration behind.
         if !list.contains(&id) {
             list.push(id);
         }

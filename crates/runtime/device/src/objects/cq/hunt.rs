@@ -1,13 +1,15 @@
-//! The device as an adversary: what is chosen, within what the rules allow, at calls of the
-//! program.
+//! The device as an adversary: choices at calls of the program, within the rules.
 //!
-//! A program that is hunted (`adverb hunt`, `adverb run --replay`) has a schedule, which says at
-//! which points something is chosen. All choices are moments at which a completion becomes visible:
-//! a call may take long, as of a thread that loses the processor; a completion may come late, as
-//! over a slow network, but in order, and no later than `LONGEST`; a send queue may count its
-//! places as NICs do, which free them when a completion is polled. A held completion has not been
-//! added to its queue yet, so arms and events see it when it is (CQN-3, CQN-7). Without a schedule
-//! a queue has no `Hunted`, and that is all there is to pay.
+//! A hunted program (`adverb hunt`, `adverb run --replay`) has a schedule of points with choices.
+//! All choices concern the moment at which a completion becomes visible:
+//!
+//! - A call may take long, as in a thread that loses the processor.
+//! - A completion may come late, as over a slow network, but in order and after `LONGEST` at most.
+//! - A send queue may count its places as NICs do, which free a place when a completion is polled.
+//!
+//! A held completion is not in its queue yet, so arms and events see the completion when it is
+//! added (CQN-3, CQN-7). Without a schedule a queue has no `Hunted`, and the cost is the check of
+//! this field.
 mod process;
 
 pub use process::{
@@ -27,20 +29,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A completion is held no longer than this,
+/// The longest time that a completion is held,
 const LONGEST: Duration = Duration::from_millis(20);
-/// for so many holds of a process; later ones are short, so that a program that looks at its queue
-/// often is not slowed down for seconds.
+/// for this many holds of a process. Later holds are short, so that a program that polls often is
+/// not slowed down for seconds.
 const LONG_HOLDS: u64 = 20;
 const SHORT: Duration = Duration::from_millis(3);
-/// Completions that are held so that a send queue fills come at the latest after so many polls.
+/// Completions held to fill a send queue come after this many polls at the latest.
 const LAST_POLL: u32 = 64;
-/// So long after an arm the program counts as asleep.
+/// This long after an arm the program counts as asleep.
 const ASLEEP: Duration = Duration::from_micros(500);
-/// So many times the completions of a process are held.
+/// This many times completions of a process are held.
 const HOLDS: u64 = 100;
 
-/// A completion queue of a process that is hunted.
+/// The hunt's part of a completion queue.
 #[derive(Debug)]
 pub(super) struct Hunted {
     hunt: &'static Hunt,
@@ -51,15 +53,15 @@ pub(super) struct Hunted {
 struct Held {
     way: Way,
     list: VecDeque<Completion>,
-    /// When the first of them came.
+    /// When the first held completion came.
     since: Option<Instant>,
-    /// When the queue was armed after that.
+    /// When the queue was armed after `since`.
     armed: Option<Instant>,
-    /// No longer than this after that.
+    /// The longest hold after `since`.
     longest: Duration,
-    /// Polls since then that found nothing visible.
+    /// Polls after `since` that found no visible completion.
     polls: u32,
-    /// The last poll found nothing.
+    /// The last poll found no completion.
     drained: bool,
 }
 
@@ -70,28 +72,28 @@ enum Way {
     AtOnce,
     Together,
     OneByOne,
-    /// Together, and before a program that polls has lost much time.
+    /// Together, and before a polling program has lost much time.
     Shortly,
 }
 
-/// Why held completions are let go.
+/// Why held completions are released.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// The thread comes by: those whose time has come.
+    /// The hunt's thread has come: releases completions that are due.
     Time,
-    /// A poll found nothing visible.
+    /// A poll found no visible completion.
     Poll,
-    /// All of them, now.
+    /// Releases all of them now.
     Now,
 }
 
 impl Hunted {
-    /// Of a new queue, if the process is hunted.
+    /// For a new queue, if the process is hunted.
     pub(super) fn new() -> Option<Box<Hunted>> {
         process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, held: Ranked::default() }))
     }
 
-    /// What comes from now on is held.
+    /// Holds completions from now on.
     fn holds(&self, way: Way) {
         let nth = self.hunt.holds.fetch_add(1, Ordering::Relaxed);
         if nth < HOLDS {
@@ -102,7 +104,7 @@ impl Hunted {
 }
 
 impl Cq {
-    /// The queue was made.
+    /// The queue was created.
     pub(super) fn enter_hunt(self: &Arc<Self>) {
         if let Some(h) = &self.hunted {
             if let Some(part) = &h.hunt.part {
@@ -116,13 +118,13 @@ impl Cq {
         }
     }
 
-    /// Does a schedule say when its completions come?
+    /// Does a schedule decide when completions of this queue come?
     #[must_use]
     pub fn is_hunted(&self) -> bool {
         self.hunted.is_some()
     }
 
-    /// Keeps a completion back, or gives it back to be added now.
+    /// Holds a completion back, or returns the completion to be added now.
     pub(super) fn hold(self: &Arc<Self>, completion: Completion) -> Option<Completion> {
         let Some(h) = &self.hunted else { return Some(completion) };
         h.hunt.beat();
@@ -134,7 +136,7 @@ impl Cq {
             held.since = Some(Instant::now());
         }
         held.list.push_back(completion);
-        // A queue that is too small for what may complete shows it.
+        // A queue that is too small for all completions must overflow.
         if held.list.len() + self.core.waiting() > self.core.capacity() as usize {
             drop(held);
             self.let_go(Why::Now);
@@ -142,7 +144,7 @@ impl Cq {
         None
     }
 
-    /// Adds held completions whose time has come.
+    /// Adds the held completions that are due.
     fn let_go(self: &Arc<Self>, why: Why) {
         let Some(h) = &self.hunted else { return };
         let mut held = h.held.lock();
@@ -159,7 +161,7 @@ impl Cq {
             (Why::Poll, Way::Shortly) if held.polls > LAST_POLL => all,
             _ => 0,
         };
-        // Under the lock, so that they stay in order.
+        // Under the lock, so that completions stay in order.
         for completion in held.list.drain(..n.min(all)).collect::<Vec<_>>() {
             let _ = self.add(completion, || self.context.node().now());
         }
@@ -168,7 +170,8 @@ impl Cq {
         }
     }
 
-    /// The queue is about to be armed at `address`. [`Cq::hunt_armed`] gets the answer.
+    /// The queue is about to be armed at `address`. The caller passes the answer to
+    /// [`Cq::hunt_armed`].
     #[must_use]
     pub fn hunt_arming(self: &Arc<Self>, address: usize) -> Option<Chosen> {
         let h = self.hunted.as_ref()?;
@@ -200,7 +203,7 @@ impl Cq {
         result
     }
 
-    /// Takes what is visible.
+    /// Takes visible completions.
     pub(super) fn poll_hunted(
         self: &Arc<Self>,
         max: usize,
@@ -213,7 +216,7 @@ impl Cq {
         })
     }
 
-    /// The program polled a completion: places of a send queue are free.
+    /// The program polled a completion, which frees places of a send queue.
     fn hunt_polled(&self, c: &Completion) {
         if let Some(h) = &self.hunted
             && (c.opcode as u32) < WcOpcode::Recv as u32
@@ -225,7 +228,7 @@ impl Cq {
         }
     }
 
-    /// A poll at `address` found so many.
+    /// A poll at `address` found `found` completions.
     pub fn hunt_found(self: &Arc<Self>, address: usize, found: usize) {
         let Some(h) = &self.hunted else { return };
         let mut held = h.held.lock();
@@ -246,8 +249,7 @@ impl Cq {
         }
     }
 
-    /// A poll at `address` found a failed completion: what its undefined fields are to be filled
-    /// with.
+    /// A poll at `address` found a failed completion. Answers the value for its undefined fields.
     pub fn hunt_failed(&self, address: usize) -> Option<u64> {
         let h = self.hunted.as_ref()?;
         let choice = h.hunt.at(Call::Error, address, self.number.into())?;
@@ -255,7 +257,7 @@ impl Cq {
             .then(|| mix(h.hunt.schedule.lock().seed ^ h.hunt.beats.load(Ordering::Relaxed)))
     }
 
-    /// The completions of a queue pair go.
+    /// The completions of a queue pair are removed.
     pub(super) fn hunt_purge(&self, qpn: u32) {
         if let Some(h) = &self.hunted {
             h.held.lock().list.retain(|c| c.qpn != qpn);
@@ -265,8 +267,8 @@ impl Cq {
 }
 
 impl CompChannel {
-    /// The program is about to get an event at `address`. [`CompChannel::hunt_got`] gets the
-    /// answer.
+    /// The program is about to get an event at `address`. The caller passes the answer to
+    /// [`CompChannel::hunt_got`].
     #[must_use]
     pub fn hunt_getting(&self, address: usize) -> Option<Chosen> {
         let first = self.cqs.lock().first().and_then(Weak::upgrade);
@@ -293,8 +295,8 @@ impl CompChannel {
     }
 }
 
-/// Requests of a send queue whose places are taken as on a NIC: until a completion of theirs, or of
-/// a later one, was polled.
+/// Requests of a send queue. A request takes its place as on a NIC: until its completion, or the
+/// completion of a later request, was polled.
 #[derive(Debug, Default)]
 struct Ledger {
     requests: VecDeque<u64>,
@@ -312,7 +314,7 @@ impl Ledger {
 }
 
 impl Cq {
-    /// What comes from now on is late, so that a send queue may fill.
+    /// Holds completions from now on, so that a send queue may fill.
     fn hold_shortly(&self) {
         if let Some(h) = self.hunted.as_ref().filter(|h| h.held.lock().way == Way::AtOnce) {
             h.holds(Way::Shortly);
@@ -321,7 +323,7 @@ impl Cq {
 }
 
 impl Cq {
-    /// The program calls something at `address` that concerns this queue.
+    /// Runs a call of the program at `address` that concerns this queue.
     pub fn hunt_call<R>(&self, call: Call, address: usize, does: impl FnOnce() -> R) -> R {
         let progress = || self.context.node().progress();
         let at = (call, address, self.number.into());
@@ -335,8 +337,8 @@ impl Cq {
 }
 
 impl Context {
-    /// The program is about to call something at `address` that takes, or leaves, what comes from
-    /// elsewhere. [`Context::hunt_called`] gets the answer.
+    /// The program is about to make a call at `address` that takes or leaves events from elsewhere.
+    /// The caller passes the answer to [`Context::hunt_called`].
     #[must_use]
     pub fn hunt_calling(&self, call: Call, address: usize) -> Option<Chosen> {
         Some(hunt()?.before((call, address, 1), || self.node().progress()))
@@ -348,8 +350,8 @@ impl Context {
     }
 }
 
-/// The program is about to read an event of a connection at `address`. Answers whether it is to
-/// tell when it has ([`read_connection_event`]).
+/// The program is about to read an event of a connection at `address`. With `true` the caller calls
+/// [`read_connection_event`] after the read.
 #[must_use]
 pub fn read_connection_event_at(address: usize) -> bool {
     let Some(hunt) = hunt() else { return false };
@@ -360,7 +362,7 @@ pub fn read_connection_event_at(address: usize) -> bool {
     choice == Some(Choice::After)
 }
 
-/// Waits until everything on its way has come.
+/// Waits until all packets on their way have come.
 pub fn read_connection_event() {
     if let Some(hunt) = hunt() {
         let node = Node::existing();
@@ -369,11 +371,11 @@ pub fn read_connection_event() {
 }
 
 impl Cq {
-    /// The program is about to post to queue pair `qpn` at `address`. [`Cq::hunt_posted`] gets the
-    /// answer.
+    /// The program is about to post to queue pair `qpn` at `address`. The caller passes the answer
+    /// to [`Cq::hunt_posted`].
     ///
     /// # Errors
-    /// ENOMEM: the post is refused, and is not to happen.
+    /// ENOMEM: the post is refused and must not happen.
     pub(crate) fn hunt_posting(&self, qpn: u32, address: usize) -> Result<Option<Chosen>, Errno> {
         let Some(hunt) = self.hunted.as_ref().map(|h| h.hunt) else { return Ok(None) };
         let choice = hunt.at(Call::Post, address, self.number.into());
@@ -387,7 +389,7 @@ impl Cq {
         Ok(Some(Chosen { hunt, choice }))
     }
 
-    /// The program has posted at `address`, with this result.
+    /// The program has posted at `address` with this result.
     pub(crate) fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if result == Errno::ENOMEM as i32 {
             chosen.hunt.refused.lock().note(address);
@@ -398,15 +400,15 @@ impl Cq {
         chosen.after(|| self.context.node().progress());
     }
 
-    /// A request is about to be staged. Refused if the queue is full as a NIC counts it: when the
-    /// schedule says so, and as long as completions of it are held.
+    /// A request is about to be staged. The request is refused if the queue is full as a NIC
+    /// counts: when the schedule says so, and as long as completions are held.
     pub(crate) fn hunt_stage(&self, qpn: u32, engine: &adverb_engine::Qp) -> Result<(), PostError> {
         let Some(h) = &self.hunted else { return Ok(()) };
         let (staged, depth) = (engine.staged_sends(), engine.config().cap.max_send_wr);
         let holds = !h.held.lock().list.is_empty();
         let mut ledgers = h.hunt.ledgers.lock();
         let ledger = ledgers.entry(qpn).or_default();
-        // What was staged and is so no more was forgotten.
+        // Requests that were staged and are no longer staged were dropped.
         let forgotten = ledger.staged.saturating_sub(staged);
         let kept = ledger.requests.len() - forgotten;
         ledger.requests.truncate(kept);
@@ -428,7 +430,7 @@ impl Cq {
         }
     }
 
-    /// What was staged was handed over.
+    /// The staged requests were handed over.
     pub(crate) fn hunt_committed(&self, qpn: u32) {
         if let Some(h) = &self.hunted
             && let Some(ledger) = h.hunt.ledgers.lock().get_mut(&qpn)

@@ -1,15 +1,15 @@
-//! CQN-12 by model checking: loom runs the interleavings of these threads, with what the memory
-//! model allows, on the code that production uses ([`NotifyCore`], [`EventList`]). Only the
-//! descriptor is a model: a count to sleep on.
+//! CQN-12 by model checking. loom runs the interleavings of these threads that the memory model
+//! allows, on the production code ([`NotifyCore`], [`EventList`]). Only the descriptor is a model:
+//! a count to sleep on.
 //!
-//! A lost wake-up leaves a thread asleep with nobody to wake it, which loom reports as a deadlock.
-//! Each test names a change of the code that makes it fail; each of these was made and seen to
-//! fail.
+//! After a lost wake-up a thread sleeps for ever, which loom reports as a deadlock. Each test names
+//! a change of the code that makes the test fail. Each of these changes was made, and the test was
+//! seen to fail.
 //!
-//! Run by `make loom`. Each model has its bound of preemptions in an execution: switches away from
-//! a thread that could go on; switches at a lock, a sleep or an end are free. Destroying is
-//! explored without a bound; three threads with up to five preemptions, more or larger threads with
-//! three or four. `LOOM_MAX_PREEMPTIONS` takes the place of all.
+//! Run by `make loom`. Each model limits the preemptions in an execution: switches away from a
+//! thread that could continue. Switches at a lock, a sleep or an end are free. Destroying is
+//! explored without a limit. Three threads have up to five preemptions, and more or larger threads
+//! three or four. `LOOM_MAX_PREEMPTIONS` replaces all limits.
 use super::notify::{ArmSite, Closed, NotifyCore};
 use crate::event_list::{EventList, Tokens};
 use adverb_engine::cq::arm::ArmKind;
@@ -50,12 +50,12 @@ impl Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Cq,
-    /// Made by the test to end the other waiting thread.
+    /// Made by the test to end the waiting thread.
     Stop,
 }
 
-/// A queue with its channel, and what was polled. `polled` and `events` are the test's own book,
-/// not part of the model: a set of work requests, one bit each, and a number.
+/// A queue with its channel, and the polled completions. `polled` and `events` are records of the
+/// test and not part of the model: a set of work requests, one bit each, and a number.
 struct World {
     cq: NotifyCore,
     channel: EventList<Event, Count>,
@@ -73,7 +73,7 @@ impl World {
         })
     }
 
-    /// What the engine does on a completion: a receive, solicited or not.
+    /// The engine's work for a completion: a receive, solicited or not.
     fn add(&self, wr_id: u64, solicited: bool) {
         let completion = Completion { solicited, ..Completion::success(wr_id, 5, WcOpcode::Recv) };
         let notify = |_: &adverb_engine::Cq| {
@@ -83,7 +83,7 @@ impl World {
         self.cq.push(completion, Time(1), notify, |_| {}).unwrap();
     }
 
-    /// One poll; each completion must be new.
+    /// Polls once. Each completion must be new.
     fn poll(&self) -> usize {
         let take = |c: Completion| {
             let before = self.polled.fetch_or(1 << c.wr_id, Relaxed);
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// The documented loop, until all of `wr_ids` were polled by anybody. (Acknowledging only
+    /// The documented loop, until all of `wr_ids` were polled by any thread. (Acknowledging only
     /// counts.)
     fn follow(&self, kind: ArmKind, wr_ids: u64) {
         while !self.has(wr_ids) && self.get_event() == Event::Cq {
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// With all threads gone: every completion can be polled, and there is a token for each event
+    /// All threads have ended: every completion can be polled, and there is a token for each event
     /// left.
     fn check_end(&self, wr_ids: u64) {
         self.poll_until_empty();
@@ -140,9 +140,9 @@ fn model(preemptions: Option<usize>, test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// CQN-12. Armed before anything is added, as the manual page's example is.
+/// CQN-12. The queue is armed before any completion is added, as in the manual page's example.
 ///
-/// Fails if `waiting` is stored after the event was made and the lock let go.
+/// Fails if `waiting` is stored after the event was made and the lock released.
 #[test]
 fn loom_cqn_12_two_adders_wake_one_thread_that_armed_before() {
     model(Some(5), || {
@@ -155,7 +155,8 @@ fn loom_cqn_12_two_adders_wake_one_thread_that_armed_before() {
     });
 }
 
-/// CQN-7. Whoever has read an event finds its completion by the next poll, without arming first.
+/// CQN-7. A thread that has read an event finds the event's completion by the next poll, without
+/// arming first.
 ///
 /// Fails if `waiting` is stored after the event was made, even under the lock.
 #[test]
@@ -171,10 +172,10 @@ fn loom_cqn_7_an_event_finds_its_completion() {
     });
 }
 
-/// CQN-12. The first arm races too; what was there before it makes no event (CQN-3), so the loop
+/// CQN-12. The first arm races too. Completions before the arm make no event (CQN-3), so the loop
 /// starts with a poll.
 ///
-/// Fails if the arm is set outside of the lock, as an atomic that `push` looks at.
+/// Fails if the arm is set outside of the lock, as an atomic that `push` reads.
 #[test]
 fn loom_cqn_12_two_adders_race_the_first_arm() {
     model(Some(5), || {
@@ -188,10 +189,10 @@ fn loom_cqn_12_two_adders_race_the_first_arm() {
     });
 }
 
-/// CQN-12. Another thread polls and takes completions from under the waiting one, which then finds
-/// the queue empty (CQN-8) and still never sleeps while one is left.
+/// CQN-12. Another thread polls and takes completions away from the waiting thread. The waiting
+/// thread then finds the queue empty (CQN-8), and still never sleeps while a completion is left.
 ///
-/// Fails if a poll stores `waiting` after it has let go of the lock.
+/// Fails if a poll stores `waiting` after releasing the lock.
 #[test]
 fn loom_cqn_12_two_adders_and_another_poller() {
     model(Some(3), || {
@@ -206,10 +207,10 @@ fn loom_cqn_12_two_adders_and_another_poller() {
     });
 }
 
-/// CQN-12. Two threads wait on one channel and both follow the loop; each event goes to one of them
+/// CQN-12. Two threads wait on one channel and both follow the loop. Each event goes to one thread
 /// (CHN-3).
 ///
-/// Fails if `push` gives the token after it has let go of the list's lock.
+/// Fails if `push` gives the token after releasing the list's lock.
 #[test]
 fn loom_cqn_12_two_threads_follow_the_loop() {
     model(Some(4), || {
@@ -229,11 +230,11 @@ fn loom_cqn_12_two_threads_follow_the_loop() {
     });
 }
 
-/// CQN-12 with CQN-2: armed for solicited completions, an ordinary one beside makes no event, the
-/// solicited one does, whatever their order.
+/// CQN-12 with CQN-2: the queue is armed for solicited completions. An ordinary completion makes no
+/// event, and a solicited completion makes an event, in any order.
 ///
-/// Fails if a poll stores `waiting` after it has let go of the lock, or the arm is set outside of
-/// it.
+/// Fails if a poll stores `waiting` after releasing the lock, or if the arm is set outside of the
+/// lock.
 #[test]
 fn loom_cqn_12_solicited_arm_among_ordinary_completions() {
     model(Some(5), || {
@@ -251,10 +252,10 @@ fn loom_cqn_12_solicited_arm_among_ordinary_completions() {
     });
 }
 
-/// CQN-12 with CQN-6: two threads arm for different things while completions come; *next* is never
-/// lost to *solicited*.
+/// CQN-12 with CQN-6: two threads set different arms while completions come. *next* is never lost
+/// to *solicited*.
 ///
-/// Fails if an arm replaces the pending one instead of combining with it.
+/// Fails if an arm replaces the pending arm instead of combining with it.
 #[test]
 fn loom_cqn_12_next_and_solicited_arms_race() {
     model(Some(5), || {
@@ -271,13 +272,13 @@ fn loom_cqn_12_next_and_solicited_arms_race() {
     });
 }
 
-/// CQN-12 with CHN-5 and CHN-4: destroying races an adder and a reader. After it no event is left
-/// or made, arming is refused (CQN-10), and an event that the reader got was counted as read before
+/// CQN-12 with CHN-5 and CHN-4: destroying races an adder and a reader. Afterwards no event is left
+/// or made, and arming is refused (CQN-10). An event taken by the reader was counted as read before
 /// destroying looked.
 ///
-/// Fails if the event is made after the queue's lock was let go, if a closed queue still adds, if
-/// events are removed before the queue is closed, or if `read` is called after the list's lock was
-/// let go.
+/// Fails if the event is made after the queue's lock was released, or if a closed queue still adds.
+/// Also fails if events are removed before the queue is closed, or if `read` is called after the
+/// list's lock was released.
 #[test]
 fn loom_cqn_12_no_event_after_close() {
     model(None, || {
@@ -303,11 +304,11 @@ fn loom_cqn_12_no_event_after_close() {
     });
 }
 
-/// CQN-12 with NDK-2: in NDKPI a program may poll until empty first and arm after it; what came in
-/// between satisfies the arm at once. In verbs that order loses a wake-up.
+/// CQN-12 with NDK-2: in NDKPI a program may poll until empty first and then arm. Completions in
+/// between satisfy the arm at once. In verbs this order loses a wake-up.
 ///
-/// Fails if `arm_fresh` forgets what came since the last callback, or looks at it before it takes
-/// the lock.
+/// Fails if `arm_fresh` forgets the completions since the last callback, or looks at them before
+/// taking the lock.
 #[test]
 fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
     model(Some(5), || {
@@ -315,7 +316,7 @@ fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         let arm = || {
             let notify = |_: &adverb_engine::Cq| world.channel.push(Event::Cq);
-            // The clock was read before: completions have later times.
+            // The clock was read before, so completions have later times.
             world.cq.arm_fresh(ArmKind::Next, Time(0), notify, |_| {}).unwrap();
         };
         arm();
@@ -332,10 +333,10 @@ fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
     });
 }
 
-/// CQN-12 with EXT-3: a persistent arm tells of every completion, so a program that only reads
-/// events and polls never sleeps beside one, and disarming races without a trace.
+/// CQN-12 with EXT-3: a persistent arm announces every completion. So a program that only reads
+/// events and polls never sleeps while a completion waits, and a racing disarm does no harm.
 ///
-/// Fails if a persistent arm goes when it fires.
+/// Fails if a persistent arm is removed when it fires.
 #[test]
 fn loom_cqn_12_ext_3_a_persistent_arm_misses_nothing() {
     model(Some(4), || {

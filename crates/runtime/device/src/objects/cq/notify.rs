@@ -1,5 +1,5 @@
-//! What races in a completion queue: add, poll, arm, disarm and close. No socket, clock or
-//! descriptor, so that a model checker can explore it (CQN-12, `make loom`).
+//! The racing operations of a completion queue: add, poll, arm, disarm and close. The code has no
+//! socket, clock or descriptor, so that a model checker can explore it (CQN-12, `make loom`).
 use crate::ranks;
 use crate::sync::{AtomicUsize, Ranked};
 use adverb_engine::OutOfMemory;
@@ -12,34 +12,34 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub struct NotifyCore {
     inner: Ranked<Inner, ranks::CompletionQueue>,
-    /// Completions waiting, so that polling an empty queue takes no lock. Stored under the lock,
-    /// and before the event of the completion: whoever arms or reads an event afterwards sees what
-    /// was added before.
+    /// Number of waiting completions, so that polling an empty queue takes no lock. The value is
+    /// stored under the lock and before the completion's event is made. So a thread that arms or
+    /// reads an event afterwards sees all earlier completions.
     waiting: AtomicUsize,
 }
 
-/// Set in `waiting` once a completion was lost, so that a poll of the drained queue looks and says
-/// so.
+/// Set in `waiting` after a completion was lost. A poll of the drained queue then takes the lock
+/// and reports the overflow.
 const BROKEN: usize = 1 << (usize::BITS - 1);
 
 #[derive(Debug)]
 struct Inner {
     cq: adverb_engine::Cq,
-    /// Nothing is added and no event is made any more.
+    /// The queue is closed: no completion is added and no event is made any more.
     closed: bool,
-    /// Moderation was asked for: deadlines matter.
+    /// Moderation was requested, so deadlines matter.
     moderated: bool,
-    /// Polls that looked into the queue, so that a watcher sees whether anybody does (EXT-4).
+    /// Polls that looked into the queue. A watch sees from this whether the program polls (EXT-4).
     polls: u64,
-    /// Arms so far, and where the last one was.
+    /// Number of arms, and the place of the last arm.
     arms: u64,
     site: ArmSite,
 }
 
-/// Where a queue was armed.
+/// The place of an arm in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArmSite {
-    /// Not known.
+    /// Unknown.
     #[default]
     Unknown,
     /// An address in the program's code.
@@ -48,29 +48,29 @@ pub enum ArmSite {
     Source(&'static std::panic::Location<'static>),
 }
 
-/// What EXT-4 asks about.
+/// The state of a queue for EXT-4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Completions that no event will speak of, unless one is made and not read yet.
+    /// Completions for which no event will come, unless an event is made and not yet read.
     pub overlooked: usize,
     /// An arm is pending.
     pub armed: bool,
     /// Arms so far.
     pub arms: u64,
-    /// Where the last one was.
+    /// The place of the last arm.
     pub site: ArmSite,
-    /// Polls so far that looked into the queue.
+    /// Number of polls that looked into the queue.
     pub polls: u64,
-    /// An event for one of the overlooked completions was to be expected.
+    /// An event should have come for one of the overlooked completions.
     pub missed: bool,
 }
 
-/// How an arm found the queue.
+/// The state of the queue at an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Armed {
     /// Completions waiting.
     pub waiting: usize,
-    /// It was armed already, and has made no event since.
+    /// The queue was armed already, and has made no event since.
     pub idly: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Closed;
 #[derive(Debug)]
 pub struct Lost {
     pub cause: Cause,
-    /// It is the first one: the queue fell into error with it.
+    /// Is this the first lost completion, which put the queue into error?
     pub first: bool,
 }
 
@@ -101,15 +101,15 @@ impl NotifyCore {
         })
     }
 
-    /// What does not fit takes the place of the oldest completion.
+    /// From now on a completion that does not fit replaces the oldest completion.
     pub fn ignore_overrun(&self) {
         self.inner.lock().cq.ignore_overrun();
     }
 
-    /// Adds a completion and, if the arm fires, makes its event with `notify`: the completion first
-    /// (CQN-7), both under the lock, so that no arm, poll or close falls in between (CQN-12).
-    /// `held` sees a moderated queue whose arm did not fire. A closed queue drops the completion.
-    /// Answers whether the completion came while no arm was pending.
+    /// Adds a completion and, if the arm fires, makes its event with `notify`. The completion is
+    /// added first (CQN-7). Both happen under the lock, so that no arm, poll or close falls in
+    /// between (CQN-12). `held` is called for a moderated queue. A closed queue drops the
+    /// completion. Answers whether the completion came without a pending arm.
     #[inline(always)]
     pub fn push(
         &self,
@@ -143,12 +143,12 @@ impl NotifyCore {
         Ok(!fire && inner.cq.armed().is_none())
     }
 
-    /// Takes up to `max` completions, oldest first; an empty queue takes no lock.
+    /// Takes up to `max` completions, oldest first. An empty queue takes no lock.
     pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
         self.poll_unless(|_| false, max, take)
     }
 
-    /// As [`NotifyCore::poll`], unless `leave` wants the completions left where they are.
+    /// As [`NotifyCore::poll`], but takes nothing if `leave` answers `true`.
     pub fn poll_unless(
         &self,
         leave: impl FnOnce(&adverb_engine::Cq) -> bool,
@@ -176,14 +176,14 @@ impl NotifyCore {
         Ok(n)
     }
 
-    /// Shows up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how
-    /// many.
+    /// Shows up to `max` completions, oldest first, and leaves them in the queue (EXT-1). Answers
+    /// their number.
     pub fn peek(&self, max: usize, mut show: impl FnMut(&Completion)) -> usize {
         let inner = self.inner.lock();
         inner.cq.peek().take(max).map(&mut show).count()
     }
 
-    /// Completions waiting.
+    /// Number of waiting completions.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire) & !BROKEN
@@ -195,7 +195,7 @@ impl NotifyCore {
         self.waiting.store(inner.cq.len() | broken, Ordering::Release);
     }
 
-    /// Changes the arm with `change`, which was called at `site`.
+    /// Changes the arm with `change`. The program armed at `site`.
     fn with_arm<R>(
         &self,
         site: ArmSite,
@@ -222,8 +222,8 @@ impl NotifyCore {
         Ok(self.with_arm(site, |cq| cq.arm_persistent(kind))?.1)
     }
 
-    /// Arms the queue as NDKPI does; what is new in it satisfies the arm at once with `notify`
-    /// (NDK-2). `held` sees a moderated queue.
+    /// Arms the queue as NDKPI does. New completions in the queue satisfy the arm at once, with
+    /// `notify` (NDK-2). `held` is called for a moderated queue.
     pub fn arm_fresh(
         &self,
         kind: ArmKind,
@@ -245,17 +245,17 @@ impl NotifyCore {
         Ok(())
     }
 
-    /// The callback that an arm of NDKPI's asked for is being called (NDK-2).
+    /// The callback for an arm of NDKPI is about to run (NDK-2).
     pub fn mark_notified(&self) {
         self.inner.lock().cq.mark_notified();
     }
 
-    /// Takes the pending arm back.
+    /// Removes the pending arm.
     pub fn disarm(&self) {
         self.inner.lock().cq.disarm();
     }
 
-    /// What EXT-4 asks about.
+    /// The state of the queue for EXT-4.
     pub fn look(&self) -> Look {
         let inner = self.inner.lock();
         Look {
@@ -268,18 +268,18 @@ impl NotifyCore {
         }
     }
 
-    /// It overflowed.
+    /// Has the queue overflowed?
     pub fn is_broken(&self) -> bool {
         self.waiting.load(Ordering::Acquire) & BROKEN != 0
     }
 
-    /// From now on nothing is added and no event is made. Events made before are where `notify` has
-    /// put them.
+    /// From now on no completion is added and no event is made. Earlier events stay where `notify`
+    /// has put them.
     pub fn close(&self) {
         self.inner.lock().closed = true;
     }
 
-    /// Sets the moderation (EXT-2); `held` sees the queue with it.
+    /// Sets the moderation (EXT-2), and calls `held`.
     pub fn moderate(
         &self,
         change: impl FnOnce(&mut adverb_engine::Cq),
@@ -295,8 +295,8 @@ impl NotifyCore {
         Ok(())
     }
 
-    /// Time has come for an event that moderation held back; `after` sees the queue then, in any
-    /// case.
+    /// A deadline has come: makes an event held back by moderation, if due. `after` is called in
+    /// any case.
     pub fn expired(
         &self,
         now: Time,
@@ -314,12 +314,12 @@ impl NotifyCore {
         self.inner.lock().cq.capacity()
     }
 
-    /// Takes the memory for a larger capacity.
+    /// Allocates the memory for a larger capacity.
     pub fn make_room(&self, cqe: u32) -> Result<(), OutOfMemory> {
         self.inner.lock().cq.make_room(cqe)
     }
 
-    /// Changes the capacity and answers the new one.
+    /// Changes the capacity and answers the new capacity.
     pub fn resize(&self, cqe: u32) -> Result<u32, Cause> {
         let mut inner = self.inner.lock();
         inner.cq.resize(cqe)?;

@@ -1,4 +1,4 @@
-//! What a traced process tells of its completion queues; in others each is a look at one word.
+//! Trace records of completion queues. In an untraced process each function only reads one word.
 use adverb_engine::Completion;
 use adverb_trace::{Done, Record, now, on, record, thread};
 

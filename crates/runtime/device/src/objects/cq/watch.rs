@@ -1,11 +1,11 @@
-//! The lost wake-up report (EXT-4): completions lie in a queue, no event will tell of them, and the
-//! program sleeps.
+//! The report of lost wake-ups (EXT-4): completions lie in a queue, no event will announce them,
+//! and the program sleeps.
 //!
-//! A watch begins when completions are in the queue and no event is due: at an arm over a queue
-//! that is not empty, at a completion without an arm, when an event was taken, and when a thread
-//! begins to wait for an event. The background thread looks at the queue after [`PATIENCE`], and
-//! later and later again while no thread touches the queue. What the program's threads do then
-//! decides ([`Scene::judge`]). A wake-up is reported once an arm.
+//! A watch begins when completions are in the queue and no event is due. This happens at an arm
+//! over a queue that is not empty, at a completion without an arm, when an event was taken, and
+//! when a thread begins to wait for an event. The background thread looks at the queue after
+//! [`PATIENCE`], and then at growing intervals while no thread touches the queue. The state of the
+//! program's threads then decides ([`Scene::judge`]). A lost wake-up is reported once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
 use crate::asleep::judge::{Evidence, Hands, PATIENCE, Scene, next_look};
@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// When to look at the queue, and what has been seen of its consumers.
+/// When to look at the queue, and the observed touches of its consumers.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// When the background thread looks; [`NEVER`]: there is no watch.
+    /// When the background thread looks; [`NEVER`] without a watch.
     at: AtomicU64,
-    /// Since when no thread has touched the queue.
+    /// The time of the last observed touch of the queue.
     since: AtomicU64,
     /// [`Touches::count`] at that time.
     touches: AtomicU64,
-    /// The arm that was reported, plus one; 0: none.
+    /// The number of the reported arm plus one; 0 for none.
     reported: AtomicU64,
     seen: Touches,
 }
@@ -43,24 +43,24 @@ impl Default for Watch {
     }
 }
 
-/// Which threads have polled, armed and taken events. Every field is written without order: the
-/// judgement counts only what has stayed as it was for a while.
+/// The threads that have polled, armed and taken events. All fields are written without ordering,
+/// because the judgement uses only values that have been stable for a while.
 #[derive(Debug, Default)]
 struct Touches {
     poller: AtomicI32,
     armer: AtomicI32,
     taker: AtomicI32,
-    /// There was an arm, or an event was taken, since the last poll.
+    /// An arm was set (`armed`) or an event was taken (`taken`) since the last poll.
     armed: AtomicBool,
     taken: AtomicBool,
-    /// Events taken so far.
+    /// Number of events taken.
     events: AtomicU64,
     /// [`Touches::count`] when a task began to wait for an event, plus one.
     task: AtomicU64,
 }
 
 impl Touches {
-    /// A thread polls: the usual one, as a rule, so nothing is written.
+    /// A thread polls. Usually the same thread polls again, so nothing is written.
     #[inline]
     fn polled(&self) {
         let id = process::own_id();
@@ -85,7 +85,7 @@ impl Touches {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes with every poll of a queue that is not empty, every arm and every event taken.
+    /// Changes with every poll of a queue with completions, every arm and every event taken.
     fn count(&self, look: &Look) -> u64 {
         look.polls + look.arms + self.events.load(Ordering::Relaxed)
     }
@@ -102,24 +102,26 @@ impl Touches {
     }
 }
 
-/// A queue whose completions no event will speak of (EXT-4).
+/// A queue with completions for which no event will come (EXT-4).
 #[derive(Clone, Debug)]
 pub struct Overlooked {
     /// The queue.
     pub cq: Arc<Cq>,
-    /// Completions in it that came before its pending arm; all, if none is pending.
+    /// Completions in the queue that came before its pending arm; all completions without a pending
+    /// arm.
     pub waiting: usize,
-    /// Is an arm pending, which only later completions can satisfy?
+    /// Is an arm pending? Only later completions can satisfy the arm.
     pub armed: bool,
     /// Arms so far.
     pub arms: u64,
-    /// Where the last one was.
+    /// The place of the last arm.
     pub site: ArmSite,
 }
 
 static CODE_NAMER: OnceLock<fn(usize) -> String> = OnceLock::new();
 
-/// How to say in words where an address of the program's code is. Set once, by the face that knows.
+/// Sets the function that names an address of the program's code in words. Called once, by the face
+/// that knows the names.
 pub fn set_code_namer(namer: fn(usize) -> String) {
     let _ = CODE_NAMER.set(namer);
 }
@@ -158,14 +160,14 @@ impl fmt::Display for Overlooked {
 }
 
 impl Cq {
-    /// What lies in the queue without an event that tells of it, now.
+    /// The completions in the queue for which no event will come.
     #[must_use]
     pub fn overlooked(self: &Arc<Self>) -> Option<Overlooked> {
         self.overlooked_in(&self.core.look())
     }
 
     fn overlooked_in(self: &Arc<Self>, look: &Look) -> Option<Overlooked> {
-        // An event that waits to be read speaks of them.
+        // An unread event announces them.
         if look.overlooked == 0 || self.unread.load(Ordering::Relaxed) > 0 {
             return None;
         }
@@ -181,7 +183,7 @@ impl Cq {
         }
     }
 
-    /// A thread has armed the queue, in which completions wait.
+    /// A thread has armed the queue, and `waiting` completions are in the queue.
     pub(super) fn note_arm(self: &Arc<Self>, waiting: usize) {
         if matches!(self.sink, Sink::Channel(_)) {
             self.watch.seen.armed();
@@ -199,7 +201,7 @@ impl Cq {
         }
     }
 
-    /// A completion has come while no arm was pending.
+    /// A completion came without a pending arm.
     #[inline]
     pub(super) fn note_unarmed(self: &Arc<Self>) {
         let is_watched = self.watch.at.load(Ordering::Relaxed) != NEVER;
@@ -208,7 +210,7 @@ impl Cq {
         }
     }
 
-    /// Completions may be overlooked: has the background thread look in a while.
+    /// Completions may be overlooked: the background thread will look after a while.
     #[cold]
     fn watch(self: &Arc<Self>) {
         let Sink::Channel(channel) = &self.sink else { return };
@@ -227,7 +229,7 @@ impl Cq {
         self.context.node().enter_watch(at, self.number, NEVER);
     }
 
-    /// A thread begins to wait for an event while the queue is looked at in long intervals.
+    /// A thread begins to wait for an event while the looks at the queue are far apart.
     fn watch_soon(self: &Arc<Self>) {
         let at = self.watch.at.load(Ordering::Acquire);
         let soon = self.context.node().now() + PATIENCE;
@@ -240,13 +242,14 @@ impl Cq {
         }
     }
 
-    /// The entry of the watch is due; called by the background thread.
+    /// The watch's entry is due; called by the background thread.
     pub(super) fn look_again(self: &Arc<Self>, now: Time) {
         let at = self.watch.at.load(Ordering::Acquire);
         if at > now.0 {
             return;
         }
-        // Before the look: what a thread does after the look begins a watch of its own.
+        // Stored before the look, so that a thread that touches the queue after the look begins a
+        // new watch.
         self.watch.at.store(NEVER, Ordering::SeqCst);
         let look = self.core.look();
         let touches = self.watch.seen.count(&look);
@@ -259,8 +262,8 @@ impl Cq {
             silent = Duration::from_nanos(now.0.saturating_sub(self.watch.since.load(Ordering::Relaxed)));
             let evidence = self.judge(&look, silent);
             let after = self.core.look();
-            // The threads were looked at one after the other. The queue has stayed as it was
-            // meanwhile, and so what a thread did was not about it.
+            // The threads were looked at one after the other. If the queue is unchanged, the
+            // threads' actions in between did not concern the queue.
             let same = self.watch.seen.count(&after) == touches && self.overlooked_in(&after).is_some();
             if let Some(evidence) = evidence.filter(|_| same) {
                 self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
@@ -277,8 +280,8 @@ impl Cq {
         }
     }
 
-    /// Why the wake-up is lost, if it is. That all threads are idle holds only if none has moved
-    /// between the look at the first one and the look at the last one.
+    /// The evidence for a lost wake-up, if there is any. "All threads are idle" holds only if no
+    /// thread has moved between the first and the last look.
     fn judge(&self, look: &Look, silent: Duration) -> Option<Evidence> {
         let before = self.scene(look, silent)?;
         let evidence = before.judge()?;
@@ -292,7 +295,7 @@ impl Cq {
         still.then_some(evidence)
     }
 
-    /// What is known of the queue and of the program's threads.
+    /// The known facts about the queue and the program's threads.
     fn scene(&self, look: &Look, silent: Duration) -> Option<Scene> {
         let Sink::Channel(channel) = &self.sink else { return None };
         let hands = self.watch.seen.hands();
@@ -301,7 +304,7 @@ impl Cq {
         let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().armed;
         let listed = process::threads();
         let hidden = listed.is_none();
-        // Without a list those threads are known that have touched the queue or the channel.
+        // Without a list, only threads that have touched the queue or the channel are known.
         let ids = listed.unwrap_or_else(|| {
             let known = [hands.poller, hands.armer, hands.taker].into_iter().flatten();
             let mut ids: Vec<i32> = known.chain(pipe.getting.iter().copied()).collect();
@@ -323,14 +326,14 @@ impl Cq {
 }
 
 impl CompChannel {
-    /// The queues of this channel that hold completions no event will tell of, now: a thread that
-    /// sleeps on the channel sleeps beside them (EXT-4).
+    /// The queues of this channel with completions for which no event will come (EXT-4). A thread
+    /// that sleeps on the channel does not learn of these completions.
     #[must_use]
     pub fn overlooked(&self) -> Vec<Overlooked> {
         self.living().iter().filter_map(Cq::overlooked).collect()
     }
 
-    /// Do completions lie in a queue of this channel, now?
+    /// Does a queue of this channel contain completions?
     #[must_use]
     pub fn holds_completions(&self) -> bool {
         self.living().iter().any(|cq| !cq.is_empty())
@@ -357,14 +360,14 @@ impl CompChannel {
         }
     }
 
-    /// The channel as the kernel shows it in what threads wait for.
+    /// The identity of the channel in the kernel's view of waiting threads.
     fn pipe(&self) -> Option<process::Channel> {
         let inode = self.events.inode()?;
         let getting = self.getting.lock().clone();
         Some(process::Channel { inode, signals: self.events.signals(), getting })
     }
 
-    /// Would a report be read?
+    /// Is the report wanted?
     fn is_watched(&self) -> bool {
         log::log_enabled!(log::Level::Warn) && self.watched.load(Ordering::Relaxed)
     }

@@ -1,16 +1,16 @@
-//! The door for MADs: queue pair 1 of every device of this process's machine, for one connection
-//! manager.
+//! The interface for MADs: queue pair 1 of every device of this machine, for the connection manager
+//! of this process.
 //!
-//! The connection manager itself is `adverb_cm`, which has no clock, socket or thread. Here are its
-//! clock, its transport and its thread: a [`MadHandler`] is called with what comes, and
-//! [`MadDoor::send`] takes what leaves. MADs travel as unreliable datagrams on UDP port 4791, as
-//! those of Linux and of NICs do; to a process of this host they go without the network where other
-//! packets do.
+//! The connection manager is `adverb_cm`, which has no clock, socket or thread. This module gives
+//! it a clock, a transport and a thread. A [`MadHandler`] is called with arriving MADs, and
+//! [`MadDoor::send`] takes departing MADs. MADs travel as unreliable datagrams on UDP port 4791, as
+//! with Linux and NICs. A MAD to a process of this host crosses no network if other packets to this
+//! process cross none.
 //!
-//! Several processes of a user share the port. What answers a MAD of ours brings back our
-//! communication id, whose upper [`PREFIX_BITS`] bits name the process; a request names a service
-//! id, which a process claims ([`MadDoor::claim`]). A MAD that arrives at another process is handed
-//! on; for whom nobody is there, whoever received it answers.
+//! Several processes of a user share the port. The answer to a MAD of this process brings back the
+//! communication id of this process. The upper [`PREFIX_BITS`] bits of the id name the process. A
+//! request names a service id, which a process claims ([`MadDoor::claim`]). A process hands a MAD
+//! for another process on. If a MAD is for no process, the receiving process answers it.
 mod place;
 mod wait;
 
@@ -31,42 +31,44 @@ use std::sync::Arc;
 
 /// Bits of the prefix of communication ids.
 pub const PREFIX_BITS: u8 = adverb_local::SLOT_BITS as u8;
-/// The door of this process. Dropped, nothing is called any more but what is under way.
+/// The MAD interface of this process. After the drop no new call of the handler begins; calls under
+/// way end.
 #[derive(Debug)]
 pub struct MadDoor {
     node: Arc<Node>,
 }
 
 impl MadDoor {
-    /// Opens it.
+    /// Opens the interface.
     ///
     /// # Errors
-    /// EBUSY if the process has one open; what the kernel refused of sockets and threads.
+    /// EBUSY if the process has the interface open; errors of the kernel for sockets and threads.
     pub fn open(handler: Arc<dyn MadHandler>) -> Result<MadDoor, Error> {
         let node = Node::get()?;
         node.mads.set_handler(&node, handler)?;
         Ok(MadDoor { node })
     }
 
-    /// Was it opened before a `fork`, in the parent? The child opens one of its own.
+    /// Was the interface opened in the parent before a `fork`? The child opens its own.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.node.is_stale()
     }
 
-    /// Is [`MadHandler::interfaces_changed`] called? Not where the kernel does not tell.
+    /// Does the device call [`MadHandler::interfaces_changed`]? Not where the kernel sends no
+    /// notifications.
     #[must_use]
     pub fn hears_of_interfaces(&self) -> bool {
         self.node.hears_of_interfaces()
     }
 
-    /// The clock of all times here.
+    /// The clock of all times of this interface.
     #[must_use]
     pub fn now(&self) -> Time {
         self.node.now()
     }
 
-    /// What to make the endpoint of this process with: its prefix, and random first numbers.
+    /// The parameters for the endpoint of this process: its prefix, and random first numbers.
     #[must_use]
     pub fn config(&self) -> adverb_cm::Config {
         adverb_cm::Config {
@@ -78,48 +80,49 @@ impl MadDoor {
         }
     }
 
-    /// Sends a MAD; waits for nothing and calls nobody. It may be lost, as on a network.
+    /// Sends a MAD without waiting and without a callback. The MAD may be lost, as on a network.
     ///
     /// # Errors
-    /// EADDRNOTAVAIL and the like if the local address cannot be used; the MAD is lost then.
+    /// EADDRNOTAVAIL and the like if the local address cannot be used. The MAD is lost then.
     pub fn send(&self, path: &Path, mad: &[u8; MAD_LEN]) -> Result<(), Error> {
         self.node.check_alive()?;
         if self.node.faults.as_ref().is_some_and(|faults| faults.loses_mad(mad)) {
             return Ok(());
         }
-        // An answer from an address of this machine counts where this process has a socket there.
+        // An answer from an address of this machine is accepted only where this process has a
+        // socket.
         if self.node.is_own_address(path.remote) {
             self.node.mads.hear_from(&self.node, path)?;
         }
         self.node.mads.send(&self.node, path, mad)
     }
 
-    /// A request for a connection has come: why it is refused, if a fault on request says so.
+    /// Answers the reason if an injected fault refuses a request for a connection that has come.
     #[must_use]
     pub fn refuses(&self) -> Option<adverb_cm::RejectReason> {
         self.node.faults.as_ref()?.refuses()
     }
 
-    /// Has [`MadHandler::timeout`] called at this time, or little later.
+    /// Asks for a call of [`MadHandler::timeout`] at this time, or a little later.
     pub fn wake_at(&self, at: Time) {
         if !self.is_stale() {
             self.node.mads.keep_deadline(&self.node, at);
         }
     }
 
-    /// Binds a service id ([`adverb_cm::ip::service_id`] makes that of a port) at a local address,
-    /// or at all of them, among the processes of this user. Only `shared` claims share one. Opens
-    /// the UDP port there.
+    /// Binds a service id at a local address, or at all addresses, among the processes of this
+    /// user. [`adverb_cm::ip::service_id`] makes the service id of a port. Only `shared` claims may
+    /// share a service id. Opens the UDP port there.
     ///
     /// # Errors
-    /// EADDRINUSE if another claim is in the way: of the same address, or one of the two is of all.
-    /// EADDRNOTAVAIL if the address is not this machine's.
+    /// EADDRINUSE if another claim conflicts: both claims have the same address, or either claim is
+    /// for all addresses.
     pub fn claim(&self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Error> {
         self.node.check_alive()?;
         self.node.mads.open(&self.node, local)?;
         if local.is_some() {
-            // Requests may come from any address of this machine; one that cannot be had is another
-            // user's.
+            // Requests may come from any address of this machine. An address that cannot be opened
+            // belongs to another user.
             let _ = self.node.mads.open(&self.node, None);
         }
         let bound = self
@@ -130,21 +133,21 @@ impl MadDoor {
         Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 
-    /// Has [`MadHandler::peer_gone`] called when the process of this host ends that gave out this
-    /// communication id. `false`: no process of this user has it.
+    /// Asks for a call of [`MadHandler::peer_gone`] when the process of this host that made this
+    /// communication id ends. `false`: no process of this user has the id.
     #[must_use]
     pub fn watch_peer(&self, remote_id: u32) -> bool {
         !self.is_stale() && self.node.mads.watch_peer(&self.node, remote_id)
     }
 
-    /// Is it an address of this machine?
+    /// Is this an address of this machine?
     #[must_use]
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.node.is_own_address(ip)
     }
 
-    /// Keeps the number of a queue pair from being given to a new one until the hold is dropped, as
-    /// packets of the old connection may still be on their way.
+    /// Reserves the number of a queue pair until the hold is dropped, so that no new queue pair
+    /// gets the number. Packets of the old connection may still be on their way.
     #[must_use]
     pub fn hold_qpn(&self, qpn: u32) -> QpnHold {
         self.node.registry.reserve_qpn(qpn);
@@ -160,7 +163,7 @@ impl Drop for MadDoor {
     }
 }
 
-/// A service id bound by this process; free when dropped.
+/// A service id bound by this process; freed by the drop.
 #[derive(Debug)]
 pub struct Claim {
     node: Arc<Node>,
@@ -169,10 +172,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// From now on requests for the service come to this process. Once is enough.
+    /// From now on this process receives requests for the service. A second call changes nothing.
     ///
     /// # Errors
-    /// EADDRINUSE if somebody who shares the claim listens already.
+    /// EADDRINUSE if another holder of the shared claim listens already.
     pub fn listen(&self) -> Result<(), Error> {
         self.node.check_alive()?;
         let mut listening = self.listening.lock();
@@ -188,7 +191,7 @@ impl Claim {
         self.bound.service()
     }
 
-    /// The address it is bound at; `None`: all.
+    /// The address of the claim; `None` for all addresses.
     #[must_use]
     pub fn local(&self) -> Option<IpAddr> {
         self.bound.at()
@@ -205,7 +208,7 @@ impl Drop for Claim {
     }
 }
 
-/// Keeps a queue pair number from being used again.
+/// Reserves a queue pair number.
 #[derive(Debug)]
 pub struct QpnHold {
     node: Arc<Node>,

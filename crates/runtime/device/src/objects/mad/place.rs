@@ -1,4 +1,4 @@
-//! Which device and address a destination is reached from.
+//! The device and local address from which a destination is reached.
 use crate::error::Error;
 use crate::interfaces::is_link_local;
 use crate::objects::device::{self, Device, PORT};
@@ -6,28 +6,28 @@ use nix::errno::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 
-/// A local address and the device that has it.
+/// A local address and its device.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The device.
     pub device: Arc<Device>,
-    /// Where the device stands in the list of devices.
+    /// Index of the device in the list of devices.
     pub index: u32,
-    /// Its port.
+    /// Port of the device.
     pub port: u8,
     /// The address.
     pub address: IpAddr,
-    /// Where the address stands in the GID table.
+    /// Index of the address in the GID table.
     pub sgid_index: u8,
-    /// Index of the interface, of a link-local address only; else 0.
+    /// Interface index of a link-local address, else 0.
     pub scope_id: u32,
 }
 
-/// The device that has a local address. `scope_id` counts for link-local addresses; 0 is any
+/// The device with a local address. `scope_id` applies to link-local addresses; 0 means any
 /// interface.
 ///
 /// # Errors
-/// EADDRNOTAVAIL if no device has it.
+/// EADDRNOTAVAIL if no device has the address.
 pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
     let link_local = matches!(address, IpAddr::V6(v6) if is_link_local(&v6));
     for (index, device) in (0..).zip(device::list()?) {
@@ -46,8 +46,9 @@ pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
     ))
 }
 
-/// From where a destination is reached: from `source` if one is given, else from the address that
-/// the kernel's routes choose. The unspecified destination is the loopback address, as for TCP.
+/// The local address from which a destination is reached: `source` if given, else the address
+/// chosen by the kernel's routes. An unspecified destination means the loopback address, as for
+/// TCP.
 ///
 /// # Errors
 /// ENETUNREACH, EHOSTUNREACH: no route. EADDRNOTAVAIL: no device has the source address. EINVAL:
@@ -76,7 +77,7 @@ pub fn place_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Resu
         (None, SocketAddr::V4(_)) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         (None, SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    // A port beside 0, or nothing is looked up.
+    // The port must not be 0: with port 0 the kernel looks up no route.
     let target = SocketAddr::new(destination.ip(), adverb_wire::ROCE_PORT);
     let target = match (target, destination) {
         (SocketAddr::V6(mut v6), SocketAddr::V6(given)) => {

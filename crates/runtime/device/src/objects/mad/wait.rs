@@ -5,7 +5,7 @@ use crate::descriptor::Descriptor;
 use nix::errno::Errno;
 use std::time::Instant;
 
-/// One wait, from the first look for an event to the event.
+/// A wait, from the first look for an event to the event.
 #[derive(Debug)]
 pub struct Wait<'a> {
     door: &'a MadDoor,
@@ -14,7 +14,7 @@ pub struct Wait<'a> {
 }
 
 impl MadDoor {
-    /// A thread begins to wait for an event that MADs lead to. It holds no lock.
+    /// A thread begins to wait for an event that MADs cause. The thread holds no lock.
     #[must_use]
     pub fn wait(&self) -> Wait<'_> {
         Wait { door: self, began: Instant::now(), slept: false }
@@ -22,13 +22,13 @@ impl MadDoor {
 }
 
 impl Wait<'_> {
-    /// Looks for MADs for a while, until `came`, and sleeps then until one comes from a process of
-    /// this host or `event` is readable. A cancellation point. `came` may be wrong: the caller
-    /// looks for its event, and comes again if there is none.
+    /// Looks for MADs for a while, until `came`. Then sleeps until a MAD comes from a process of
+    /// this host, or `event` is readable. This is a cancellation point. `came` may be wrong: the
+    /// caller looks for its event, and calls again if there is none.
     ///
     /// # Errors
-    /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler has
-    /// calls started again. ENOMEM.
+    /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler
+    /// restarts system calls. ENOMEM.
     pub fn step(&mut self, event: &Descriptor, came: impl Fn() -> bool) -> Result<(), Errno> {
         let node = &self.door.node;
         let until = Instant::now() + node.mads.spin.length();
@@ -37,7 +37,7 @@ impl Wait<'_> {
             if came() {
                 return Ok(());
             }
-            // The peer is at work, and this thread has the time.
+            // The peer is busy, so this thread has time.
             if Descriptor::prepare() {
                 continue;
             }

@@ -1,9 +1,9 @@
 //! Multicast of unreliable datagrams (IBTA 10.5), by IP multicast.
 //!
-//! A group is named by its multicast GID: an IPv6 group as it is, an IPv4 group as
-//! `::ffff:a.b.c.d`, which is how Linux maps it on RoCEv2; `ff0e::ffff:a.b.c.d`, as it maps it on
-//! RoCEv1, means the same. An attached queue pair is given a copy of each packet of the group with
-//! its Q_Key, those included that itself or others of this machine send.
+//! The multicast GID names a group. An IPv6 group is its own GID. An IPv4 group is
+//! `::ffff:a.b.c.d`, as Linux maps it on RoCEv2. `ff0e::ffff:a.b.c.d`, Linux's mapping on RoCEv1,
+//! means the same group. An attached queue pair gets a copy of each packet of the group with its
+//! Q_Key. This includes packets of the queue pair itself and of other queue pairs of this machine.
 mod group;
 
 use crate::error::Error;
@@ -20,18 +20,18 @@ use group::groups_of;
 pub(crate) use group::{Attachment, toward};
 pub use group::{is_multicast, mgid_of};
 
-/// Groups of a device at most, as `max_mcast_grp` says.
+/// Most groups of a device, reported as `max_mcast_grp`.
 pub const MAX_GROUPS: usize = crate::node::MOST_GROUPS;
-/// Queue pairs of a group at most, as `max_mcast_qp_attach` says.
+/// Most queue pairs of a group, reported as `max_mcast_qp_attach`.
 pub const MAX_ATTACHED: usize = crate::node::MOST_ATTACHED;
-/// Q_Key of groups that are joined by address (`RDMA_UDP_QKEY` of Linux).
+/// Q_Key of groups joined by address (`RDMA_UDP_QKEY` of Linux).
 pub const MULTICAST_QKEY: u32 = 0x0123_4567;
-/// The LID that Linux gives groups on Ethernet, where there are none.
+/// The LID that Linux gives groups on Ethernet, which has no LIDs.
 pub const MULTICAST_LID: u16 = 0xc000;
-/// Hop limit of what is sent to a group that was joined by address, as Linux has it.
+/// Hop limit of packets to a group joined by address, as in Linux.
 const HOP_LIMIT: u8 = 64;
 
-/// Joins what of a GID's groups can be joined on the interface.
+/// Joins those groups of a GID which can be joined on the interface.
 fn join_all(node: &Node, gid: &Gid, interface: u32) -> Result<Vec<AddrIndex>, Error> {
     let (mut joined, mut refused) = (Vec::new(), None);
     for group in groups_of(gid) {
@@ -41,18 +41,18 @@ fn join_all(node: &Node, gid: &Gid, interface: u32) -> Result<Vec<AddrIndex>, Er
         }
     }
     match refused {
-        // A GID that means both is served where either can be had.
+        // For a GID with an IPv4 and an IPv6 group, either of them is enough.
         Some(e) if joined.is_empty() => Err(e),
         _ => Ok(joined),
     }
 }
 
 impl Qp {
-    /// Attaches it to a multicast group (`ibv_attach_mcast`). Once is enough. `lid` only names the
-    /// attachment.
+    /// Attaches the queue pair to a multicast group (`ibv_attach_mcast`). A second call changes
+    /// nothing. `lid` only names the attachment.
     ///
     /// # Errors
-    /// EINVAL: not a UD queue pair, or no multicast GID. ENOMEM: as many as there may be.
+    /// EINVAL: not a UD queue pair, or no multicast GID. ENOMEM: the limit is reached.
     pub fn attach_mcast(&self, gid: Gid, lid: u16) -> Result<(), Error> {
         let node = self.context().node();
         node.check_alive()?;
@@ -62,12 +62,12 @@ impl Qp {
         if attachments.iter().any(|a| a.gid == gid && a.lid == lid) {
             return Ok(());
         }
-        // Whoever sends to the group from here is told from strangers by the sockets at this
-        // device's addresses.
+        // The sockets at this device's addresses prove the origin of packets that this host sends
+        // to the group.
         self.context().open_all()?;
         let groups = join_all(node, &gid, self.context().device().interface().index)?;
         for (n, index) in groups.iter().enumerate() {
-            // Another GID may mean the same group: the queue pair is given one copy all the same.
+            // Another GID may mean the same group. The queue pair still gets a single copy.
             let already = attachments.iter().any(|a| a.groups.contains(index));
             if !already && let Err(e) = node.groups.attach(*index, self) {
                 groups[..n].iter().for_each(|index| node.groups.detach(*index, self));
@@ -95,7 +95,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Is it attached to a group? Then the C ABI does not let it be destroyed.
+    /// Number of groups. The C ABI refuses to destroy an attached queue pair.
     #[must_use]
     pub fn multicast_groups(&self) -> usize {
         self.own.attachments.lock().len()
@@ -130,18 +130,18 @@ impl Qp {
     }
 }
 
-/// Membership of a group without a queue pair (`rdma_join_multicast`); left when dropped.
+/// Membership of a group without a queue pair (`rdma_join_multicast`); the drop leaves the group.
 #[derive(Debug)]
 pub struct Membership {
-    /// The group's GID, to attach queue pairs to.
+    /// The group's GID, for attaching queue pairs.
     pub mgid: Gid,
-    /// The LID to attach them with.
+    /// The LID for attaching queue pairs.
     pub mlid: u16,
-    /// Where it is sent to: the multicast queue pair number.
+    /// The destination queue pair number: the multicast number.
     pub qpn: u32,
     /// Q_Key of the group.
     pub qkey: u32,
-    /// The address to make an address handle of.
+    /// The address for making an address handle.
     pub ah: AhAttr,
     context: Arc<Context>,
     groups: Vec<AddrIndex>,
@@ -151,7 +151,7 @@ pub struct Membership {
 ///
 /// # Errors
 /// EINVAL: not a multicast address, or of another family than `source`. EADDRNOTAVAIL: the device
-/// has not that address. ENOMEM.
+/// does not have the source address. ENOMEM.
 pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Membership, Error> {
     let node = context.node();
     node.check_alive()?;
@@ -210,7 +210,7 @@ mod tests {
         Gid(text.parse::<Ipv6Addr>().unwrap().octets())
     }
 
-    /// MC-1: which GIDs are of groups, and which groups those are.
+    /// MC-1: which GIDs name groups, and which groups.
     #[test]
     fn gids_of_groups() {
         for (text, v4, v6) in [

@@ -19,8 +19,8 @@ pub struct Dm {
 }
 
 impl Dm {
-    /// Allocates zeroed device memory of `len` bytes. It needs no engine, so a child of `fork` may
-    /// do it, too.
+    /// Allocates zeroed device memory of `len` bytes. Needs no engine, so a child of `fork` may
+    /// call this function, too.
     ///
     /// # Errors
     /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory
@@ -72,7 +72,7 @@ impl Dm {
             format!("the device memory has {} bytes", self.pages.len()),
         )
     }
-    /// Frees it; refused while regions open it.
+    /// Frees the memory. Refused while regions use the memory.
     ///
     /// # Errors
     /// EBUSY.

@@ -1,4 +1,4 @@
-//! What a registration keeps in memory, where the device stands for a NIC.
+//! Pages locked by a registration, where the device stands for a NIC.
 use super::{Backing, Pd};
 use crate::error::Error;
 use crate::nic::{Has, Locked, pages_of};
@@ -6,7 +6,7 @@ use adverb_engine::Access;
 use adverb_engine::keys::{Region, RegionKind};
 
 impl Pd {
-    /// Counts the pages that a NIC would keep in memory, if it stands for one.
+    /// Counts the pages that a NIC would lock, if the device stands for a NIC.
     pub(super) fn lock_pages(&self, region: &Region, backing: &Backing) -> Result<Option<Locked>, Error> {
         if self.context.nic().is_none() {
             return Ok(None);

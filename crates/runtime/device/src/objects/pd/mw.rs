@@ -17,7 +17,7 @@ pub struct Mw {
 }
 
 impl Mw {
-    /// Its current key.
+    /// The window's current key.
     #[must_use]
     pub fn key(&self) -> Key {
         *self.key.lock()
@@ -27,25 +27,25 @@ impl Mw {
     pub fn ty(&self) -> MwType {
         self.ty
     }
-    /// Its protection domain.
+    /// The window's protection domain.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
-    /// The bind request that binds it anew as `ibv_bind_mw` does: with a fresh tag.
+    /// The request that binds the window anew with a fresh tag, as `ibv_bind_mw` does.
     #[must_use]
     pub fn bind_request(&self, mr: Key, addr: u64, len: u64, access: Access) -> MwBind {
         let key = self.key();
         MwBind { mw: key, new_key: (key & !0xff) | (key.wrapping_add(1) & 0xff), mr, addr, len, access }
     }
-    /// The key it has after a bind was posted.
+    /// Sets the window's key after a bind was posted.
     pub fn set_key(&self, key: Key) {
         *self.key.lock() = key;
     }
-    /// Frees it, unbinding it.
+    /// Frees the window and unbinds it.
     ///
     /// # Errors
-    /// EINVAL if it was freed already.
+    /// EINVAL if the window was freed already.
     pub fn dealloc(&self) -> Result<(), Error> {
         let node = self.pd.context.node();
         if node.is_stale() {

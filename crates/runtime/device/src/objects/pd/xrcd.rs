@@ -5,21 +5,22 @@ use crate::objects::context::Context;
 use crate::uses::Uses;
 use std::sync::Arc;
 
-/// An XRC domain: target QPs and XRC SRQs of one domain find each other. Domains opened on the same
-/// file are one.
+/// An XRC domain. Target QPs and XRC SRQs of the same domain find each other. Domains opened on the
+/// same file are the same domain.
 #[derive(Debug)]
 pub struct Xrcd {
     context: Arc<Context>,
-    /// Device and inode of the file it was opened on.
+    /// Device and inode of the domain's file.
     file: Option<(u64, u64)>,
     pub(crate) uses: Uses,
 }
 
 impl Xrcd {
-    /// Opens a domain; with `file` (device and inode) it is the same as others opened on that file.
+    /// Opens a domain. With `file` (device and inode) the domain is the same as other domains of
+    /// this file.
     ///
     /// # Errors
-    /// EIO in a child of `fork` whose context is its parent's.
+    /// EIO in a child of `fork` if the context belongs to the parent.
     pub fn open(context: &Arc<Context>, file: Option<(u64, u64)>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.node().fault_call(Call::OpenXrcd)?;
@@ -30,12 +31,12 @@ impl Xrcd {
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
-    /// Are they one domain?
+    /// Are both the same domain?
     #[must_use]
     pub fn same(a: &Arc<Xrcd>, b: &Arc<Xrcd>) -> bool {
         Arc::ptr_eq(a, b) || (a.file.is_some() && a.file == b.file)
     }
-    /// Closes it; refused while objects use it.
+    /// Closes the domain. Refused while objects use the domain.
     ///
     /// # Errors
     /// EBUSY.

@@ -1,19 +1,20 @@
-//! What a send queue does while its program is hunted: its completion queue has the schedule.
+//! A send queue of a hunted program. The schedule belongs to the completion queue.
 use super::Qp;
 use crate::objects::cq::hunt::Chosen;
 use adverb_engine::PostError;
 use nix::errno::Errno;
 
 impl Qp {
-    /// The program is about to post at `address`. [`Qp::hunt_posted`] gets the answer.
+    /// The program is about to post at `address`. The caller passes the answer to
+    /// [`Qp::hunt_posted`].
     ///
     /// # Errors
-    /// ENOMEM: the post is refused, and is not to happen.
+    /// ENOMEM: the post is refused and must not happen.
     pub fn hunt_posting(&self, address: usize) -> Result<Option<Chosen>, Errno> {
         self.own.send_cq.as_ref().map_or(Ok(None), |cq| cq.hunt_posting(self.number(), address))
     }
 
-    /// The program has posted at `address`, with this result.
+    /// The program has posted at `address` with this result.
     pub fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if let Some(cq) = &self.own.send_cq {
             cq.hunt_posted(address, chosen, result);
@@ -33,7 +34,7 @@ impl Qp {
         result
     }
 
-    /// A request is about to be staged: refused if the queue is full as a NIC counts it.
+    /// A request is about to be staged. Refused if the queue is full as a NIC counts.
     pub(super) fn hunt_stage(&self, engine: &adverb_engine::Qp) -> Result<(), PostError> {
         self.own.send_cq.as_ref().map_or(Ok(()), |cq| cq.hunt_stage(self.number(), engine))
     }
@@ -45,7 +46,7 @@ impl Qp {
         }
     }
 
-    /// What was staged was handed over.
+    /// The staged requests were handed over.
     pub(super) fn hunt_committed(&self) {
         if let Some(cq) = &self.own.send_cq {
             cq.hunt_committed(self.number());

@@ -1,4 +1,4 @@
-//! What a queue pair is created with.
+//! The parameters of a new queue pair.
 use crate::error::Error;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -7,26 +7,26 @@ use crate::objects::srq::Srq;
 use adverb_engine::{PathMtu, QpCap, QpType};
 use std::sync::Arc;
 
-/// What a queue pair is created with.
+/// The parameters of a new queue pair.
 #[derive(Clone, Debug)]
 pub struct QpInit {
     /// Transport.
     pub qp_type: QpType,
-    /// Sizes wanted; the device gives at least these.
+    /// Requested sizes; the device gives at least these.
     pub cap: QpCap,
     /// Every send completes.
     pub signal_all: bool,
-    /// CQ of sends; needed but on XRC targets.
+    /// CQ of sends; required except on XRC targets.
     pub send_cq: Option<Arc<Cq>>,
-    /// CQ of receives; needed but on XRC.
+    /// CQ of receives; required except on XRC.
     pub recv_cq: Option<Arc<Cq>>,
-    /// Receives come from here.
+    /// SRQ for receives.
     pub srq: Option<Arc<Srq>>,
     /// XRC domain, on XRC targets.
     pub xrcd: Option<Arc<Xrcd>>,
 }
 
-/// What a queue pair with both queues cannot do without.
+/// Checks the arguments that a queue pair with both queues requires.
 pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Error> {
     let given =
         [("pd", pd.is_some()), ("send_cq", init.send_cq.is_some()), ("recv_cq", init.recv_cq.is_some())];
@@ -36,7 +36,7 @@ pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Er
     }
 }
 
-/// Checks what a queue pair is created with and answers the sizes it gets.
+/// Checks the parameters of a new queue pair and answers its sizes.
 pub(super) fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<QpCap, Error> {
     let limits = context.limits();
     if let Some(nic) = context.nic() {

@@ -1,4 +1,4 @@
-//! Changes of state, and the end.
+//! Changes of state, and the end of a queue pair.
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a peer may fetch payloads before they are sent once more as bytes.
+/// Time for a peer to fetch payloads before they are sent again as bytes.
 const MOMENT: Duration = Duration::from_millis(10);
 
 impl Qp {
@@ -33,7 +33,7 @@ impl Qp {
         }
         let nic = self.own.context.nic();
         let attr = &cuts::narrow(attr, mask, nic);
-        // Open what packets will arrive on before any can.
+        // Open the local address before packets can arrive there.
         if mask.contains(AttrMask::AV) {
             self.own.context.open_gid(&attr.av.sgid)?;
             if self.qp_type() != QpType::Ud {
@@ -59,7 +59,7 @@ impl Qp {
             inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
-                // What of its earlier life still waits to leave does not leave in the next one.
+                // Packets of the old connection that still wait do not leave in the new connection.
                 node.disconnect(&mut inner, End::Reset);
                 inner.rendezvous.clear();
             }
@@ -78,10 +78,10 @@ impl Qp {
         result
     }
 
-    /// The peer's process, if the queue pair gets connected now and needs no network for it.
+    /// The peer's process, if the queue pair is being connected and needs no network for this peer.
     ///
     /// # Errors
-    /// EPERM if no connection to the peer's process can be made, as a user has changed.
+    /// EPERM if no connection to the peer's process is possible because a user has changed.
     fn choose_path(&self, attr: &QpAttr, mask: AttrMask) -> Result<Option<Arc<Peer>>, Error> {
         let connects = mask.contains(AttrMask::STATE | AttrMask::AV | AttrMask::DEST_QPN)
             && attr.state == QpState::Rtr
@@ -97,17 +97,17 @@ impl Qp {
         Ok(peer)
     }
 
-    /// Before an end: what lies in rings was sent to a queue pair that lived. A NIC would have
-    /// taken it by now, and said so.
+    /// Before an end: takes all records from the rings. They were sent to a living queue pair; a
+    /// NIC would have received and reported them by now.
     fn take_what_came(&self) {
         if let Some(rings) = Rings::of(self.own.context.node()) {
             rings.take_offers_back(self);
         }
     }
 
-    /// Before an end: says what is still to be said. An ACK that waits would be lost with the
-    /// state, and the peer's request would fail although it was served; a payload that the peer has
-    /// still to fetch would be lost, where a network had carried it.
+    /// Before an end: sends the last packets. A waiting ACK would be lost with the state, and the
+    /// peer's request would fail although it was served. A payload that the peer still has to fetch
+    /// would be lost, although a network would have carried it.
     fn part_in_peace(&self) {
         let node = self.own.context.node();
         let peer = node.with_tx(|tx| {
@@ -116,19 +116,18 @@ impl Qp {
             inner.carried.ring.fetching_peer()
         });
         if let Some(peer) = peer.filter(|peer| !crate::host::let_fetch(peer, self.number(), MOMENT)) {
-            // What the peer has not fetched by then is sent once more, as bytes.
+            // Payloads that the peer has not fetched by then are sent again as bytes.
             if Rings::of(node).is_some_and(|rings| !rings.send_as_bytes(self)) {
                 crate::host::let_fetch(&peer, self.number(), Duration::MAX);
             }
         }
     }
 
-    /// After an end, or a change of rights: waits until no peer is at work by what was allowed
-    /// before.
+    /// After an end, or a change of rights: waits until no peer uses the old permissions any more.
     fn settle(&self, attr: &QpAttr, mask: AttrMask) {
         let state = mask.contains(AttrMask::STATE).then_some(attr.state);
         let ends = matches!(state, Some(QpState::Err | QpState::Reset));
-        // Nobody is at work through a queue pair that has just begun to be connected.
+        // No peer uses a queue pair that has just begun to be connected.
         let begins = matches!(state, Some(QpState::Init | QpState::Rtr));
         if ends || mask.contains(AttrMask::ACCESS_FLAGS) && !begins {
             ring::settle(self.own.context.node(), self);
@@ -141,21 +140,21 @@ impl Qp {
         }
     }
 
-    /// Ends the queue pair (or one handle on an XRC target). Work not completed is forgotten,
-    /// completions of it are removed from its CQs. Waits until its asynchronous events were
-    /// acknowledged.
+    /// Ends the queue pair (or a handle on an XRC target). Unfinished requests are forgotten, and
+    /// their completions are removed from the CQs. Waits until the asynchronous events of the queue
+    /// pair were acknowledged.
     ///
     /// # Errors
-    /// EINVAL if it was destroyed already.
+    /// EINVAL if the queue pair was destroyed already.
     pub fn destroy(&self) -> Result<(), Error> {
         self.end(|| self.purge())
     }
 
-    /// As [`Qp::destroy`], but completions stay in its CQs, to be polled (DEF-5). Its number may be
-    /// that of another queue pair by then.
+    /// As [`Qp::destroy`], but completions stay in the CQs, to be polled (DEF-5). By then the
+    /// number may belong to another queue pair.
     ///
     /// # Errors
-    /// EINVAL if it was destroyed already.
+    /// EINVAL if the queue pair was destroyed already.
     pub fn retire(&self) -> Result<(), Error> {
         self.end(|| ())
     }
@@ -206,7 +205,7 @@ impl Qp {
             && let Some(alone) = srq.queue().leave(self.number())
             && let Some(alone) = node.qp(alone)
         {
-            // Its receives are its own again.
+            // The last queue pair of the SRQ takes all its receives alone again.
             ring::publish(node, &alone, &mut alone.inner.lock());
         }
         self.each_use(|uses| uses.remove());

@@ -1,4 +1,4 @@
-//! What the node asks of a queue pair's object: its completion queues, its shared receives, its
+//! A queue pair's object as called by the node: its completion queues, its shared receives, its
 //! events.
 use super::QpObject;
 use crate::async_event::AsyncEvent;
@@ -94,7 +94,7 @@ impl Owner for QpObject {
     }
 
     fn blocks_own(&self, number: u32, src: &Gid, src_qpn: u32) -> bool {
-        // Numbers of queue pairs are unique on a host.
+        // Numbers of queue pairs are unique within a host.
         self.blocks_own.load(Ordering::Relaxed) && src_qpn == number && self.context.gids().contains(src)
     }
 
@@ -112,7 +112,7 @@ impl QpObject {
         cq.map_or(Ok(()), |cq| cq.push(completion, || self.context.node().now()))
     }
 
-    /// The SRQ with this number, if it is of the target QP's own XRC domain (IBTA 9.7.4.1.4).
+    /// The SRQ with this number, if it belongs to the XRC domain of the target QP (IBTA 9.7.4.1.4).
     fn xrc_srq(&self, number: u32) -> Option<Arc<Srq>> {
         let srq: Arc<Srq> = self.context.node().registry.srq(number)?;
         match (srq.xrcd(), &self.xrcd) {

@@ -1,4 +1,4 @@
-//! Posting: requests are staged, then handed over as one (DEF-1 to DEF-8).
+//! Posting: requests are staged and then handed over as one (DEF-1 to DEF-8).
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
@@ -13,20 +13,20 @@ use adverb_sync::RankedGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A chain is sent at once when so many requests or bytes wait.
+/// A chain is sent at once when this many requests or bytes wait.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 16 << 10;
-/// Behind a longer request the thread's mark is not kept for the next one: an owner that takes
-/// something back waits for one such copy at most.
+/// After a longer request the thread's mark is not kept for the next request. So an owner that
+/// takes memory or a queue pair back waits for one such copy at most.
 const MARKED: u32 = 4 << 10;
-/// A datagram queue pair that posts again within this time posts a burst.
+/// A datagram queue pair that posts again within this time posts in a burst.
 const BURST: Duration = Duration::from_micros(10);
 
 impl Qp {
-    /// Starts a chain of send requests that is handed over at once (DEF-2).
+    /// Starts a chain of send requests that are handed over together (DEF-2).
     ///
     /// # Errors
-    /// EIO in a child of `fork`: the queue pair is its parent's.
+    /// EIO in a child of `fork`: the queue pair belongs to the parent.
     #[inline(always)]
     pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
         let node = self.own.context.node();
@@ -41,24 +41,24 @@ impl Qp {
         Ok(SendChain { qp: self, inner: Some(inner), busy, performed: 0 })
     }
 
-    /// Queues a send request without handing it over: [`Qp::commit_sends`] does,
-    /// [`Qp::abort_sends`] forgets it.
+    /// Queues a send request without handing it over. [`Qp::commit_sends`] hands the request over,
+    /// and [`Qp::abort_sends`] forgets the request.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not
-    /// queued then.
+    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`. The
+    /// request is not queued then.
     pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
         self.own.context.node().check_alive()?;
         self.stage(&mut self.inner.lock(), wr)
     }
 
-    /// Send requests that still fit into the queue.
+    /// How many more send requests fit into the queue.
     #[must_use]
     pub fn free_sends(&self) -> usize {
         self.inner.lock().engine.free_sends()
     }
 
-    /// Hands over everything staged.
+    /// Hands over all staged requests.
     pub fn commit_sends(&self) {
         if self.own.context.node().is_stale() {
             return;
@@ -66,9 +66,9 @@ impl Qp {
         self.commit(&mut self.inner.lock());
     }
 
-    /// Queues requests, all of them or none, and hands over everything staged unless `more` are to
-    /// follow (DEF-2). On a refusal what was staged before is handed over first (DEF-4). Unlike in
-    /// verbs, a queue pair in ERR takes none.
+    /// Queues all requests or none, and hands over all staged requests unless `more` will follow
+    /// (DEF-2). After a refusal the requests staged before are handed over first (DEF-4). Unlike in
+    /// verbs, a queue pair in ERR takes no request.
     ///
     /// # Errors
     /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR, EIO in a child of `fork`.
@@ -82,7 +82,7 @@ impl Qp {
         result
     }
 
-    /// Forgets everything staged.
+    /// Forgets all staged requests.
     pub fn abort_sends(&self) {
         if self.own.context.node().is_stale() {
             return;
@@ -90,15 +90,15 @@ impl Qp {
         self.inner.lock().engine.abort_sends();
     }
 
-    /// Hands over what is staged. It goes out at once, unless the program is in the middle of a
-    /// burst: while it polls (so that it, or the background thread within a millisecond, comes by
-    /// again) and packets of this queue pair are on their way anyway, requests wait for its next
-    /// poll or for [`BATCH`] of them, and leave in one run.
+    /// Hands over the staged requests. They leave at once, unless the program is in the middle of a
+    /// burst. In a burst the program polls, and packets of this queue pair are already on their
+    /// way. The program, or the background thread within a millisecond, will come again. So the
+    /// requests wait for the next poll or for [`BATCH`] requests, and leave in one run.
     #[inline(never)]
     fn commit(&self, inner: &mut QpInner) {
         let node = self.own.context.node();
         if node.is_stale() {
-            // In a child of `fork` there is neither a socket nor a lane.
+            // A child of `fork` has neither socket nor lane.
             return;
         }
         node.with_tx(|tx| {
@@ -124,7 +124,7 @@ impl Qp {
         });
     }
 
-    /// A completion did not fit into its queue.
+    /// A completion did not fit into its completion queue.
     #[cold]
     fn overflows(&self, inner: &mut QpInner, cause: Cause) {
         self.own.context.node().with_tx(|tx| {
@@ -146,7 +146,7 @@ impl Qp {
     /// Queues a receive.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
+    /// ENOMEM when the queue is full, EINVAL for a bad request. The receive is not queued then.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
         let node = self.own.context.node();
         node.check_alive()?;
@@ -187,8 +187,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Stages all requests or none of them. Only everything staged can be taken back, so with more
-    /// than one request what was staged before is handed over first.
+    /// Stages all requests or none. An abort drops all staged requests. So with more than one
+    /// request the requests staged before are handed over first.
     fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
         let state = inner.engine.state();
         if state == QpState::Err {
@@ -209,24 +209,24 @@ impl Qp {
     }
 }
 
-/// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`],
-/// what was staged is forgotten.
+/// A chain of send requests under the queue pair's lock. A drop without [`SendChain::commit`]
+/// forgets the staged requests.
 pub struct SendChain<'a> {
     qp: &'a Qp,
     inner: Option<RankedGuard<'a, QpInner, ranks::QueuePair>>,
-    /// The thread's mark: one-sided requests that are alike are performed behind it, one after the
+    /// The thread's mark. Similar one-sided requests are performed behind this mark, one after the
     /// other.
     busy: Option<Busy<'a>>,
-    /// Requests performed already.
+    /// Requests already performed.
     performed: u64,
 }
 
 impl SendChain<'_> {
-    /// Queues one.
+    /// Queues a request.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones
-    /// stay.
+    /// ENOMEM when the queue is full, EINVAL for a bad request. The request is not queued then, and
+    /// earlier requests stay.
     pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
         self.busy = None;
         match &mut self.inner {
@@ -235,9 +235,9 @@ impl SendChain<'_> {
         }
     }
 
-    /// Performs a WRITE, READ or SEND here and now, if nothing is ahead of it and the peer's memory
-    /// is within reach: for requests that are not taken back any more, as the chain has begun to be
-    /// handed over with it. `false`: nothing has happened, and it is to be staged.
+    /// Performs a WRITE, READ or SEND at once, if no request is ahead and the peer's memory is
+    /// within reach. The request cannot be taken back, because the handover of the chain has begun.
+    /// `false`: nothing has happened, and the caller stages the request.
     #[inline(always)]
     pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {
         let performed = self.try_perform(request);
@@ -275,7 +275,8 @@ impl SendChain<'_> {
         let read = if matches!(request.op, PlainOp::Read(_)) { len } else { 0 };
         let opcode = request.op.wc_opcode();
         if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read) {
-            // An owner that takes something back does not wait for what a completion leads to.
+            // An owner that takes something back does not wait for the consequences of a
+            // completion.
             self.busy = None;
             if let Err(cause) = own.complete(CqRef::Send, completion) {
                 qp.overflows(inner, cause);

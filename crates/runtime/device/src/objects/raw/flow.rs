@@ -6,10 +6,10 @@ use nix::errno::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Flow rules of an interface in a process at most.
+/// Most flow rules of an interface in a process.
 pub const MAX_FLOWS: usize = 4096;
 
-/// A rule in force. The rules of a process decide among themselves who gets a frame.
+/// A rule in force. The rules of a process decide which queue pairs of the process get a frame.
 #[derive(Debug)]
 pub struct Flow {
     qp: Arc<Qp>,
@@ -18,7 +18,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Gives a queue pair what a rule takes.
+    /// Gives frames that match a rule to a queue pair.
     ///
     /// # Errors
     /// EINVAL: no raw packet queue pair. ENOMEM beyond [`MAX_FLOWS`].
@@ -37,10 +37,10 @@ impl Flow {
         Ok(Arc::new(Flow { qp: qp.clone(), rule, ended: AtomicBool::new(false) }))
     }
 
-    /// Ends it.
+    /// Ends the flow.
     ///
     /// # Errors
-    /// EINVAL if that was done already.
+    /// EINVAL if the flow was destroyed already.
     pub fn destroy(&self) -> Result<(), Error> {
         if self.qp.context().node().is_stale() {
             return Ok(());
@@ -57,7 +57,7 @@ impl Flow {
 }
 
 impl Qp {
-    /// Flows that it has: the C ABI does not let it be destroyed as long.
+    /// Number of flows of the queue pair. The C ABI refuses to destroy a queue pair with flows.
     #[must_use]
     pub fn flows(&self) -> usize {
         self.own.flows.load(Ordering::SeqCst)

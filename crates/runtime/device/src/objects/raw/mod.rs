@@ -1,10 +1,10 @@
 //! Raw packet queue pairs: whole Ethernet frames, flow steering and receive side scaling.
 //!
 //! On an interface that leaves the machine frames go through a packet socket (`AF_PACKET`), which
-//! takes the right to open one (CAP_NET_RAW). On the loopback device no right is needed: a frame
-//! reaches all raw packet queue pairs of the same user there whose flows take it. What a queue pair
-//! sends to a group or to the interface's own address its process's other queue pairs hear as well,
-//! as by the switch inside a NIC.
+//! requires CAP_NET_RAW. The loopback device needs no right: a frame reaches all raw packet queue
+//! pairs of the same user with a matching flow. Frames that a queue pair sends to a group or to the
+//! interface's own address also reach other queue pairs of its process, as through the switch
+//! inside a NIC.
 mod flow;
 mod port;
 mod role;

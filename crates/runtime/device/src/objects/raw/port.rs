@@ -1,4 +1,4 @@
-//! An interface as raw packet queue pairs of this process see it.
+//! An interface for raw packet queue pairs of this process.
 use crate::error::Error;
 use crate::node::{AnyQp, FramePort, Wire, quiet_from_local};
 use crate::objects::context::Context;
@@ -19,17 +19,17 @@ pub(crate) struct Port {
     context: Arc<Context>,
     interface: u32,
     mac: [u8; 6],
-    /// Frames go from process to process; otherwise through a packet socket.
+    /// Frames go directly from process to process, and otherwise through a packet socket.
     loopback: bool,
     link: LinkPort,
     pub(super) rules: RankedRw<Table<Weak<AnyQp>>, ranks::Flows>,
 }
 
 impl Port {
-    /// That of a context's device.
+    /// The port of a context's device.
     ///
     /// # Errors
-    /// EPERM where the process may not open packet sockets; what else the kernel says.
+    /// EPERM if the process may not open packet sockets; other errors of the kernel.
     pub(crate) fn of(context: &Arc<Context>) -> Result<Arc<Port>, Error> {
         let node = context.node();
         let interface = context.device().interface();
@@ -59,12 +59,12 @@ impl Port {
         Ok(port)
     }
 
-    /// Bytes of the longest frame that a device sends, a VLAN tag included.
+    /// Bytes of the longest frame that a device sends, including a VLAN tag.
     pub(crate) fn longest(context: &Context) -> u32 {
         (context.device().interface().mtu + HEADER + TAG).min(MAX_FRAME) as u32
     }
 
-    /// Does this station hear a frame that leaves it?
+    /// Does this station receive a frame that leaves the station?
     fn comes_back(&self, frame: &Frame) -> bool {
         frame.is_to_group() || *frame.dst() == self.mac
     }
@@ -100,7 +100,7 @@ impl FramePort for Port {
         let mut takers: Vec<Arc<AnyQp>> = Vec::new();
         for qp in chosen {
             let qp = qp.own.spread(&frame).unwrap_or(qp);
-            // One copy each, by however many flows.
+            // Each queue pair gets a single copy, even if several flows match.
             if !takers.iter().any(|taker| Arc::ptr_eq(taker, &qp)) {
                 takers.push(qp);
             }
@@ -118,7 +118,7 @@ impl Drop for Port {
     }
 }
 
-/// Why there are no raw packet queue pairs, and what helps.
+/// Explains why raw packet queue pairs are not possible, and what helps.
 fn refusal(context: &Context, e: LocalError) -> Error {
     let e = quiet_from_local(e);
     if ![Errno::EPERM, Errno::EACCES].map(|errno| errno as i32).contains(&e.errno()) {

@@ -1,4 +1,4 @@
-//! What a raw packet queue pair is.
+//! Roles of a raw packet queue pair.
 use super::port::Port;
 use crate::node::{AnyQp, FramePort};
 use crate::uses::Uses;
@@ -6,27 +6,27 @@ use adverb_steering::Hash;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What a raw packet queue pair is.
+/// The role of a raw packet queue pair.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// Sends and receives.
     Pair(Arc<Port>),
-    /// A work queue: what a spreading queue pair chooses it for.
+    /// The receiving half of a work queue, chosen by a spreading queue pair.
     Queue,
-    /// Spreads what it is given over work queues.
+    /// Spreads its frames over work queues.
     Spread { port: Arc<Port>, over: Arc<dyn Spread>, hash: Hash },
 }
 
-/// The work queues that frames are spread over.
+/// The work queues over which frames are spread.
 pub(crate) trait Spread: Debug + Send + Sync {
-    /// The queue of a hash.
+    /// The queue for a hash.
     fn choose(&self, hash: u32) -> Option<Arc<AnyQp>>;
-    /// Queue pairs that spread over it.
+    /// Queue pairs that spread over these work queues.
     fn uses(&self) -> &Uses;
 }
 
 impl Role {
-    /// The port whose flows may name it.
+    /// The port, if flows may name this queue pair.
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
         match self {
             Role::Pair(port) | Role::Spread { port, .. } => Some(port),
@@ -34,7 +34,7 @@ impl Role {
         }
     }
 
-    /// The port that its frames leave by.
+    /// The port by which frames of this queue pair leave.
     pub(crate) fn sends_by(&self) -> Option<Arc<dyn FramePort>> {
         match self {
             Role::Pair(port) => {

@@ -1,5 +1,5 @@
-//! Receive side scaling: work queues, tables of them, and queue pairs that spread frames over a
-//! table by a hash.
+//! Receive side scaling: work queues, tables of work queues, and queue pairs that spread frames
+//! over a table by a hash.
 use crate::error::Error;
 use crate::node::AnyQp;
 use crate::objects::context::Context;
@@ -17,9 +17,9 @@ use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Queues of a table at most.
+/// Most queues of a table.
 pub const MAX_TABLE: usize = 1 << 12;
-/// Tables of a process at most.
+/// Most tables of a process.
 pub const MAX_TABLES: u32 = 1 << 16;
 
 static TABLES: AtomicUsize = AtomicUsize::new(0);
@@ -42,21 +42,21 @@ impl WqState {
     }
 }
 
-/// A work queue: receives, and where their completions go.
+/// A work queue: receives, and the CQ for their completions.
 #[derive(Debug)]
 pub struct Wq {
-    /// The receiving half of a queue pair; RESET is INIT here, so that receives can be posted
-    /// before the start.
+    /// The receiving half of a queue pair. RESET of the work queue is INIT of the queue pair, so
+    /// that receives can be posted before the start.
     qp: Arc<Qp>,
     state: Ranked<WqState, ranks::WorkQueue>,
     uses: Uses,
 }
 
 impl Wq {
-    /// Makes one in RESET.
+    /// Makes a work queue in RESET.
     ///
     /// # Errors
-    /// EINVAL naming the bad argument, ENOMEM when numbers are used up.
+    /// EINVAL naming the bad argument, ENOMEM when all numbers are in use.
     pub fn new(
         context: &Arc<Context>,
         pd: &Arc<Pd>,
@@ -78,12 +78,12 @@ impl Wq {
         wq.step(QpState::Init)?;
         Ok(Arc::new(wq))
     }
-    /// Its number.
+    /// The number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.qp.number()
     }
-    /// Its state.
+    /// The state.
     #[must_use]
     pub fn state(&self) -> WqState {
         *self.state.lock()
@@ -92,15 +92,15 @@ impl Wq {
     /// Queues a receive.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
+    /// ENOMEM when the queue is full, EINVAL for a bad request. The receive is not queued then.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
         self.qp.post_recv(wr)
     }
 
-    /// Changes its state: to RDY from RESET; to RESET and ERR from everywhere. ERR flushes.
+    /// Changes the state: to RDY from RESET; to RESET and ERR from every state. ERR flushes.
     ///
     /// # Errors
-    /// EINVAL if it is not in the state `claimed`, or cannot go from there.
+    /// EINVAL if the state is not `claimed`, or does not allow the change.
     pub fn modify(&self, claimed: Option<WqState>, to: Option<WqState>) -> Result<(), Error> {
         self.qp.context().node().check_alive()?;
         let mut state = self.state.lock();
@@ -133,10 +133,10 @@ impl Wq {
         self.qp.modify(&attr, AttrMask::STATE | port)
     }
 
-    /// Ends it.
+    /// Ends the work queue.
     ///
     /// # Errors
-    /// EBUSY while tables have it, EINVAL if it was destroyed already.
+    /// EBUSY while tables contain the work queue, EINVAL if the work queue was destroyed already.
     pub fn destroy(&self) -> Result<(), Error> {
         if self.qp.context().node().is_stale() {
             return Ok(());
@@ -146,7 +146,7 @@ impl Wq {
     }
 }
 
-/// A table of work queues, as many as a power of two.
+/// A table of work queues. The number of queues is a power of two.
 #[derive(Debug)]
 pub struct IndTable {
     context: Arc<Context>,
@@ -155,7 +155,7 @@ pub struct IndTable {
 }
 
 impl IndTable {
-    /// Makes one.
+    /// Makes a table.
     ///
     /// # Errors
     /// EINVAL: not a power of two, or more than [`MAX_TABLE`]. ENOMEM beyond [`MAX_TABLES`].
@@ -167,17 +167,17 @@ impl IndTable {
         }
         queues.iter().for_each(|wq| wq.uses.add());
         let table = IndTable { context: context.clone(), queues, uses: Uses::new("the indirection table") };
-        // Its drop takes the place back, also where there was none.
+        // The drop undoes this increment, also after a refusal.
         if TABLES.fetch_add(1, Ordering::Relaxed) >= MAX_TABLES as usize {
             return Err(Error::new(Errno::ENOMEM, format!("{MAX_TABLES} indirection tables are in use")));
         }
         Ok(Arc::new(table))
     }
 
-    /// Ends it.
+    /// Ends the table.
     ///
     /// # Errors
-    /// EBUSY while queue pairs spread over it.
+    /// EBUSY while queue pairs spread over the table.
     pub fn destroy(&self) -> Result<(), Error> {
         if self.context.node().is_stale() {
             return Ok(());
@@ -204,8 +204,8 @@ impl Drop for IndTable {
 }
 
 impl Qp {
-    /// Makes a queue pair that spreads what its flows take over the work queues of a table. It
-    /// sends nothing and has no receives and no state of its own.
+    /// Makes a queue pair that spreads frames of its flows over the work queues of a table. The
+    /// queue pair sends nothing and has no receives and no state of its own.
     ///
     /// # Errors
     /// As of any raw packet queue pair.

@@ -1,4 +1,4 @@
-//! What the check does before and after a call, and lists of work requests.
+//! The work of the check before and after a call, and lists of work requests.
 use super::sums::sum;
 use super::{Call, Check, Outcome, Taken, What};
 use crate::abi::*;
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the check keeps of a call.
+/// State of the check between `before` and `after` of a call.
 pub enum Kept {
     Nothing,
     Send(Posting, Option<Cut>),
@@ -24,37 +24,37 @@ pub enum Kept {
     Receive(Receiving),
 }
 
-/// Requests that are being posted to a send queue. Other posts wait for the end.
+/// Requests of a post to a send queue. Other posts wait until this post has ended.
 pub struct Posting {
     number: u32,
     requests: Vec<Request>,
-    /// So many of them have a place in the queue.
+    /// This many of the requests have a place in the queue.
     pub(super) room: usize,
     place: Place,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Posting {
-    /// Has the queue no place for the last requests?
+    /// Does the queue lack a place for the last requests?
     pub(super) fn is_short(&self) -> bool {
         self.room < self.requests.len()
     }
 
-    /// How many of the requests come before one, which the program has at an address.
+    /// How many requests come before the request with the address `at` in the program.
     fn before(&self, at: usize) -> usize {
         self.requests.iter().position(|r| r.at == at).unwrap_or(0)
     }
 }
 
-/// The program's list ends early for as long as the call lasts: the last request with a place in
-/// the queue, and the first one without.
+/// The program's list is cut for the duration of the call: the last request with a place in the
+/// queue, and the first request without a place.
 #[derive(Clone, Copy)]
 pub struct Cut {
     last: *mut ibv_send_wr,
     next: *mut ibv_send_wr,
 }
 
-/// Receives that are being posted to a queue pair. Other posts wait for the end.
+/// Receives of a post to a queue pair. Other posts wait until this post has ended.
 pub struct Receiving {
     number: u32,
     requests: Vec<Request>,
@@ -62,7 +62,7 @@ pub struct Receiving {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Can the queue pair do nothing but flush?
+/// Is the queue pair in a state that only flushes?
 fn is_in_error(qp: &Qp) -> bool {
     matches!(qp.state(), QpState::Err | QpState::Sqe)
 }
@@ -71,7 +71,7 @@ impl Check {
     /// The program is about to make a call.
     ///
     /// # Safety
-    /// The call is being made.
+    /// The caller makes this call now.
     pub(super) unsafe fn before(&'static self, call: &Call<'_>) -> Result<Kept, Outcome> {
         let place = call.place();
         // SAFETY: the caller's promise.
@@ -93,10 +93,10 @@ impl Check {
     /// The call has returned.
     ///
     /// # Safety
-    /// The call is being made.
+    /// The caller makes this call now.
     pub(super) unsafe fn after(&'static self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
         match (call.what(), kept) {
-            // SAFETY: the program's places, of which the call has filled so many.
+            // SAFETY: the program's places. The call has filled the number of places in its result.
             (What::Poll { cq, wc }, _) => unsafe { self.polled_all(cq, wc, outcome.code(), call.place()) },
             (What::StartPoll { cq } | What::NextPoll { cq }, _) if outcome.code() == 0 => {
                 // SAFETY: this thread polls.
@@ -104,7 +104,7 @@ impl Check {
             }
             // SAFETY: the chain is open.
             (What::StartChain { qp }, _) => unsafe { crate::verbs::wr_api::note(qp) },
-            // SAFETY: the program's list, which the call no longer uses.
+            // SAFETY: the program's list; the call no longer uses it.
             (_, Kept::Send(posting, cut)) => unsafe { self.sent(posting, cut, outcome) },
             (_, Kept::Chain(posting)) => self.posted(&posting, outcome.code(), 0),
             (_, Kept::Receive(receiving)) => self.received(&receiving, outcome),
@@ -128,7 +128,7 @@ impl Check {
     /// A poll has answered.
     ///
     /// # Safety
-    /// So many completions, if the number is positive, are at `wc`.
+    /// `found` completions are at `wc`, if `found` is positive.
     unsafe fn polled_all(&self, cq: *mut ibv_cq, wc: *mut ibv_wc, found: c_int, at: Place) {
         let queue = hot(cq).ok().map(|obj| obj.cq.clone());
         let (Some(queue), Ok(found)) = (queue, usize::try_from(found)) else { return };
@@ -144,7 +144,7 @@ impl Check {
         }
     }
 
-    /// Something that a program cannot take for a value.
+    /// Random bits that a program cannot mistake for a value.
     pub(super) fn garbage(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         hash.write_u64(self.filled.fetch_add(1, Ordering::Relaxed));
@@ -176,7 +176,7 @@ impl Check {
         }
     }
 
-    /// Notes what the bytes of requests are.
+    /// Notes the checksums of the requests' bytes.
     fn sum_up(&self, requests: &mut [Request]) {
         for request in requests {
             let bytes = self.tell(|ledger| ledger.bytes_of(request));
@@ -184,8 +184,8 @@ impl Check {
         }
     }
 
-    /// The program posts requests to a send queue. A place is free when a completion that frees it
-    /// was polled, as on a NIC.
+    /// The program posts requests to a send queue. A place becomes free when a completion that
+    /// frees it was polled, as on a NIC.
     pub(super) fn posting(
         &'static self,
         qp: &Qp,
@@ -206,7 +206,7 @@ impl Check {
         Posting { number, requests, room, place, _alone }
     }
 
-    /// Requests were posted: the errno, and how many were taken if there is one.
+    /// Requests were posted: the errno, and the number of accepted requests after a failure.
     pub(super) fn posted(&self, posting: &Posting, result: c_int, taken: usize) {
         let refused =
             (result != 0).then(|| Refused { taken, full: result == libc::ENOMEM, why: failure::last() });
@@ -214,11 +214,11 @@ impl Check {
         self.tell(|ledger| ledger.posted(*number, requests, refused.as_ref(), *place));
     }
 
-    /// The program posts a list to a send queue. Of a list with requests that have no place, the
-    /// first ones are posted.
+    /// The program posts a list to a send queue. If some requests have no place, only the first
+    /// requests are posted.
     ///
     /// # Safety
-    /// A valid list of the program's.
+    /// `wr` is a valid list of the program.
     unsafe fn sends(
         &'static self,
         qp: *mut ibv_qp,
@@ -246,7 +246,7 @@ impl Check {
             self.posted(&posting, libc::ENOMEM, 0);
             return Err(Outcome::post(libc::ENOMEM, next));
         };
-        // SAFETY: a request of the program's, which is ours during the call.
+        // SAFETY: a request of the program, which the library may change during the call.
         unsafe { (*last).next = core::ptr::null_mut() };
         Ok(Kept::Send(posting, Some(Cut { last, next })))
     }
@@ -270,7 +270,7 @@ impl Check {
     /// The program posts receives to a queue pair.
     ///
     /// # Safety
-    /// A valid list of the program's.
+    /// `wr` is a valid list of the program.
     unsafe fn receives(&'static self, qp: *mut ibv_qp, wr: *mut ibv_recv_wr, place: Place) -> Kept {
         let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Kept::Nothing };
         // SAFETY: the caller's promise.
@@ -300,7 +300,7 @@ impl Check {
     }
 }
 
-/// What a call for an event answers.
+/// The result of a call for an event.
 fn result_of(outcome: &Outcome) -> Result<(), Errno> {
     if outcome.code() == 0 { Ok(()) } else { Err(Errno::from_raw(outcome.errno)) }
 }
@@ -310,16 +310,16 @@ fn piece_of(sge: &ibv_sge) -> Piece {
 }
 
 /// # Safety
-/// `num` entries at `list`, if it is positive.
+/// `num` entries at `list`, if `num` is positive.
 unsafe fn pieces(list: *const ibv_sge, num: c_int) -> Vec<Piece> {
     // SAFETY: the caller's promise.
     unsafe { slice(list, usize::try_from(num).unwrap_or(0)) }.iter().map(piece_of).collect()
 }
 
-/// A request, and the memory that it writes to if its key is one of ours.
+/// A request, and the memory to which it writes, if its key is a key of this process.
 ///
 /// # Safety
-/// A valid request of the program's.
+/// `wr` is a valid request of the program.
 unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Request, Option<Piece>) {
     let has = |flag: u32| wr.send_flags & flag != 0;
     let reads =
@@ -356,7 +356,7 @@ unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Requ
 }
 
 /// # Safety
-/// A valid list of the program's.
+/// `wr` is a valid list of the program.
 unsafe fn receives(wr: *mut ibv_recv_wr, place: Place) -> Vec<Request> {
     let mut all = Vec::new();
     let mut next = wr;

@@ -1,10 +1,13 @@
-//! Events that are left in a descriptor which an edge-triggered `epoll` watches.
+//! Events left in a descriptor that an edge-triggered `epoll` watches.
 //!
-//! What a program sleeps in is seen in `/proc`, and only when it may matter: an event was taken,
-//! others were left, and the program has never yet looked until there was none. From then on a
-//! thread of ours looks now and then, until somebody has come for the rest. It says something when
-//! nothing but the program's own thread could come for it: the one that took the last event, asleep
-//! without a time limit in the very `epoll`.
+//! `/proc` shows in which call a program sleeps. The check looks there only when it may matter: an
+//! event was taken, other events were left, and the program has never taken events until none was
+//! left. From then on a thread of the library looks periodically, until the program has taken the
+//! rest.
+//!
+//! The check reports only if no thread of the program other than the sleeping thread could take the
+//! rest. This is the thread that took the last event. It sleeps in this `epoll` without a time
+//! limit.
 use super::Check;
 use super::report::callers;
 use crate::abi::ibv_comp_channel;
@@ -20,9 +23,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Who has left events and sleeps is given so long.
+/// A sleeping thread gets this time to take the events it left.
 const LEFT_FOR: Duration = Duration::from_millis(500);
-/// How often the thread looks.
+/// Period of the looks.
 const PACE: Duration = Duration::from_millis(100);
 
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
@@ -30,8 +33,7 @@ fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
 }
 
 impl Check {
-    /// The program has looked for an event in a descriptor, and has taken one or failed with an
-    /// errno.
+    /// The program looked for an event in a descriptor, and took an event or failed with an errno.
     pub(super) fn looked(
         &'static self,
         reads: Reads,
@@ -55,12 +57,12 @@ impl Check {
         }
     }
 
-    /// Sees to it that a thread looks after what is left.
+    /// Makes sure that a thread watches the events left.
     fn watch(&'static self) {
         if self.watches.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The program's handlers run on its own threads.
+        // The program's signal handlers must run on the program's own threads.
         let mut old = SigSet::empty();
         let blocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
         let look = || self.look_after();
@@ -79,7 +81,7 @@ impl Check {
             let all = self.tell(|ledger| ledger.left());
             if all.is_empty() {
                 self.watches.store(false, Ordering::SeqCst);
-                // What was left since then has a thread of its own, or this one.
+                // Events left since then belong to a new thread, or to this thread.
                 if self.tell(|ledger| ledger.left().is_empty()) || self.watches.swap(true, Ordering::SeqCst) {
                     return;
                 }
@@ -112,8 +114,8 @@ impl Check {
     }
 }
 
-/// Completion events matter only while completions lie in a queue of the channel: a program may
-/// take an event for one of any of its queues, and poll them all.
+/// Completion events matter only while completions lie in a queue of the channel. A program may
+/// take an event for any of its queues, and poll them all.
 fn matters(left: Left) -> bool {
     match left.reads {
         Reads::Completions => {
@@ -123,11 +125,11 @@ fn matters(left: Left) -> bool {
     }
 }
 
-/// Do events wait in a descriptor? None if there is none of this file any more. Looked at through
-/// one of our own, as the program may close its at any time.
+/// Do events wait in a descriptor? `None` if the descriptor of this file is gone. Looks through the
+/// library's own descriptor, because the program may close its descriptor at any time.
 fn still_left(of: Descriptor) -> Option<bool> {
     let path = format!("/proc/self/fd/{}", of.number);
-    // What has the number now may be anything, which to open may have a meaning.
+    // The number may belong to any file now, and opening this file may have an effect.
     if std::fs::metadata(&path).ok()?.ino() != of.file {
         return None;
     }
@@ -135,8 +137,8 @@ fn still_left(of: Descriptor) -> Option<bool> {
     (own.metadata().ok()?.ino() == of.file).then(|| is_readable(own.as_fd()))
 }
 
-/// The `epoll` in which the thread sleeps that took the last event, if it watches the descriptor
-/// for edges.
+/// The `epoll` in which the thread that took the last event sleeps, if this `epoll` watches the
+/// descriptor for edges.
 fn sleeps_at_edge(left: Left) -> Option<i32> {
     let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", left.thread)).ok()?;
     let epoll = endless_epoll(&call)?;
@@ -144,7 +146,7 @@ fn sleeps_at_edge(left: Left) -> Option<i32> {
     watched.lines().any(|line| is_at_edge(line, left.of.file)).then_some(epoll)
 }
 
-/// The descriptor of an `epoll_wait` without a time limit, of a line of `/proc/PID/syscall`.
+/// The descriptor of an `epoll_wait` without a time limit, from a line of `/proc/PID/syscall`.
 fn endless_epoll(line: &str) -> Option<i32> {
     let Some(Line::Blocked(call)) = parse(line) else { return None };
     match call.wait()? {
@@ -153,8 +155,8 @@ fn endless_epoll(line: &str) -> Option<i32> {
     }
 }
 
-/// Does a line of an `epoll`'s `/proc/PID/fdinfo` say that it watches this file for edges? A
-/// program that asks for one event each time (`EPOLLONESHOT`) asks again, and is told then.
+/// Does a line of an `epoll`'s `/proc/PID/fdinfo` say that the `epoll` watches this file for edges?
+/// A program with `EPOLLONESHOT` asks for each event anew, and is told then.
 fn is_at_edge(line: &str, file: u64) -> bool {
     Watched::parse(line).is_some_and(|watched| watched.inode == Some(file) && watched.is_at_edge())
 }
@@ -163,7 +165,7 @@ fn is_at_edge(line: &str, file: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// CHK-12: only sleep without a limit counts, and only in an epoll that tells of edges.
+    /// CHK-12: only sleep without a limit counts, and only in an `epoll` that reports edges.
     #[test]
     fn an_edge_and_an_endless_sleep_are_known() {
         let line = |number: libc::c_long, limit: &str| {

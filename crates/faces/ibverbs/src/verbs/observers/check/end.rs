@@ -1,17 +1,17 @@
-//! The end of a process that is checked.
+//! The end of a checked process.
 use super::Check;
 use core::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A thread that holds the ledger when the process ends is waited for so long.
+/// The wait for a thread that holds the ledger when the process ends.
 const LEDGER_WAIT: Duration = Duration::from_millis(200);
 
 impl Check {
-    /// The process ends: the last reports, once; answers the status that it is to end with.
+    /// The process ends: makes the last reports, once. Answers the status for the end.
     pub(super) fn end(&self, status: c_int) -> c_int {
         static DONE: AtomicBool = AtomicBool::new(false);
-        // SAFETY: asks. A child made by vfork runs in the memory of its parent.
+        // SAFETY: only reads a number. A child made by vfork runs in its parent's memory.
         let here = unsafe { libc::getpid() };
         if self.process.load(Ordering::Relaxed) != here {
             return status;

@@ -15,7 +15,7 @@ impl Check {
     /// An extended poll shows a completion.
     ///
     /// # Safety
-    /// This thread polls the queue, and is between start and end.
+    /// This thread polls the queue and is between start and end.
     pub(super) unsafe fn presented(&self, cq: *mut ibv_cq_ex, at: Place) {
         let Some(obj) = session(cq, this_thread()) else { return };
         let obj: &CqObj = &obj;
@@ -28,7 +28,7 @@ impl Check {
         }
     }
 
-    /// The program completes a chain. A chain with a request that has no place is refused.
+    /// The program completes a chain. The chain is refused if a request has no place.
     ///
     /// # Safety
     /// The program calls this between start and complete.
@@ -68,7 +68,7 @@ fn request_of(n: &Noted, signals_all: bool, place: Place) -> Request {
     }
 }
 
-/// The memory that a request writes to, if its key is one of ours.
+/// The memory to which a request writes, if its key is a key of this process.
 fn target_of(n: &Noted) -> Option<Piece> {
     let length = n.sges.iter().fold(0_u32, |sum, s| sum.saturating_add(s.length));
     let at = |remote: &Remote, length| Piece { addr: remote.va, length, lkey: remote.rkey };

@@ -1,7 +1,8 @@
-//! Forks of a process that is checked.
+//! Forks of a checked process.
 //!
-//! Nothing here allocates or frees: allocators have handlers of forks, too, and may hold their
-//! locks meanwhile. A fork is noted in fixed fields, and told with the next reports of the parent.
+//! No code here allocates or frees, because allocators have fork handlers too and may hold their
+//! locks meanwhile. A fork is noted in fixed fields, and reported with the next reports of the
+//! parent.
 use super::report::{Stack, stack};
 use super::{Check, Known};
 use crate::pure::fork::is_asked_for;
@@ -11,18 +12,18 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;
 
-/// So many places that fork are noted. A place that finds no room is noted at its next fork.
+/// Most places with a noted fork. A place without room is noted at its next fork.
 const PLACES: usize = 16;
-/// Bytes of a line of the kernel's that matter: the range or the flags of a mapping.
+/// Significant bytes of a line from the kernel: the range or the flags of a mapping.
 const LINE: usize = 256;
 
-/// Forks that were not told yet, one for each place, the first ones first.
+/// Forks not reported yet, one for each place in the program, oldest first.
 pub(super) struct Forks([Option<(Shared, Stack)>; PLACES]);
 
 impl Forks {
     pub const NONE: Forks = Forks([None; PLACES]);
 
-    /// Notes a fork, unless one of the same place waits. Allocates nothing.
+    /// Notes a fork, unless a fork of the same place waits. Allocates nothing.
     fn note(&mut self, shared: Shared, stack: Stack) {
         let same = |(_, other): &(Shared, Stack)| other.place() == stack.place();
         if let Some(slot) = self.0.iter_mut().find(|slot| slot.as_ref().is_none_or(same)) {
@@ -30,7 +31,8 @@ impl Forks {
         }
     }
 
-    /// Tells the ledger of the forks: the reports that follow, each with the stack of its fork.
+    /// Tells the forks to the ledger. Answers the resulting reports, each with the stack of its
+    /// fork.
     pub fn take(&mut self, ledger: &mut Ledger) -> Vec<(Report, Option<Stack>)> {
         let mut all = Vec::new();
         for (shared, stack) in self.0.iter_mut().map_while(Option::take) {
@@ -42,7 +44,7 @@ impl Forks {
 }
 
 impl Check {
-    /// The process is at a moment of a fork.
+    /// Handles a moment of a fork.
     pub(super) fn fork(&self, moment: Moment) {
         match moment {
             Moment::Before => self.before_fork(),
@@ -55,7 +57,7 @@ impl Check {
     fn before_fork(&self) {
         self.posting.iter().for_each(|lock| core::mem::forget(lock.lock()));
         let mut known = self.known.lock();
-        // A program that asked for fork protection cares for what its children share.
+        // A program that asked for fork protection takes care of memory shared with its children.
         if !is_asked_for() {
             let Known { ledger, forks } = &mut *known;
             let mut shared = Shared::default();
@@ -70,22 +72,22 @@ impl Check {
     }
 
     fn after_in_child(&self) {
-        // SAFETY: locked before the fork, by this thread, which is the only one.
+        // SAFETY: locked before the fork by this thread, which is the only thread here.
         unsafe {
-            // The parent's ledger is not the child's. The ledger is left as it is: its destructors
-            // may need locks of the parent's other threads.
+            // The parent's ledger is not the child's. The ledger is overwritten without a drop,
+            // because its destructors may need locks of the parent's other threads.
             self.known.data_ptr().write(Known::NOTHING);
             self.unlock();
         }
         self.told.store(0, Ordering::Relaxed);
-        // Only this thread is in the child.
+        // The child has only this thread.
         self.watches.store(false, Ordering::Relaxed);
-        // SAFETY: asks.
+        // SAFETY: only reads a number.
         self.process.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     }
 
     /// # Safety
-    /// All are locked, by this thread.
+    /// This thread has locked all these locks.
     unsafe fn unlock(&self) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -95,13 +97,13 @@ impl Check {
     }
 }
 
-/// Calls `each` with the mappings that a child gets copies of, on write, in the order of addresses.
+/// Calls `each` with the mappings that a child gets as copies on write, in address order.
 fn for_each_copied(mut each: impl FnMut(u64, u64)) {
     let Ok(file) = File::open("/proc/self/smaps") else { return };
     let mut range = None;
     for_each_line(file, |line| {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
-            // Neither shared nor kept from children.
+            // The mapping is neither shared nor withheld from children.
             let copied = !flags.split_whitespace().any(|flag| flag == "sh" || flag == "dc");
             if let Some((start, end)) = range.take().filter(|_| copied) {
                 each(start, end);
@@ -117,8 +119,8 @@ fn range_of(line: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-/// Calls `each` with the lines of a file: of each the first [`LINE`] bytes, as far as they are
-/// text. The buffers are small, as a thread that forks may have a small stack.
+/// Calls `each` with the lines of a file: the first [`LINE`] bytes of each line, as far as they are
+/// text. The buffers are small, because a forking thread may have a small stack.
 fn for_each_line(mut file: impl Read, mut each: impl FnMut(&str)) {
     let (mut read, mut line, mut len) = ([0_u8; 1024], [0_u8; LINE], 0);
     loop {

@@ -1,5 +1,5 @@
-//! `adverb run --check`: what the program calls goes to a ledger ([`adverb_check`]), and what
-//! follows from it to the log.
+//! `adverb run --check`: tells the program's calls to a ledger ([`adverb_check`]), and logs the
+//! resulting reports.
 mod calls;
 mod edge;
 mod end;
@@ -21,32 +21,32 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
-/// Asks for the check, if it is set and neither empty nor 0.
+/// Asks for the check, if set and neither empty nor 0.
 pub const VARIABLE: &str = "ADVERB_CHECK";
 /// The file of suppressions.
 pub const SUPPRESS: &str = "ADVERB_CHECK_SUPPRESS";
-/// The exit status of a program that was reported on, and would have ended with 0.
+/// The exit status of a program with reports that would have ended with 0.
 pub const EXIT: &str = "ADVERB_CHECK_EXIT";
 
-/// The file to which reports are added, too, a line each ([`adverb_check::Told`]).
+/// The file to which reports are also appended, one line each ([`adverb_check::Told`]).
 pub const REPORTS: &str = "ADVERB_CHECK_REPORTS";
 
-/// Locks under which a queue pair is posted to, so that the ledger has requests in their order.
+/// Locks for posting to a queue pair, so that the ledger sees requests in order.
 const LOCKS: usize = 64;
 
-/// What the check knows of the process.
+/// The check's knowledge of the process.
 struct Known {
-    /// None until the first call that the check sees.
+    /// `None` until the first call seen by the check.
     ledger: Option<Ledger>,
     forks: Forks,
 }
 
 impl Known {
-    /// The child of a fork begins with this, which is written without an allocation.
+    /// The initial state in the child of a fork, written without an allocation.
     const NOTHING: Known = Known { ledger: None, forks: Forks::NONE };
 
-    /// Calls `f`, and answers the reports that follow, those of earlier forks first. A fork's
-    /// report has the stack of the fork.
+    /// Calls `f`, and answers the resulting reports, after reports of earlier forks. A report of a
+    /// fork has the stack of the fork.
     fn reports<R>(&mut self, f: impl FnOnce(&mut Ledger) -> R) -> (R, Vec<(Report, Option<Stack>)>) {
         let ledger = self.ledger.get_or_insert_default();
         let mut all = self.forks.take(ledger);
@@ -56,20 +56,20 @@ impl Known {
     }
 }
 
-/// What a process that is checked has.
+/// The state of a checked process.
 pub struct Check {
     known: Mutex<Known>,
     posting: [Mutex<()>; LOCKS],
     suppressions: Suppressions,
     reports: Option<PathBuf>,
     exit: Option<i32>,
-    /// Reports so far.
+    /// Number of reports so far.
     told: AtomicU64,
-    /// Failed completions whose undefined fields were filled.
+    /// Number of failed completions with filled undefined fields.
     filled: AtomicU64,
-    /// A thread looks after events that were left.
+    /// Is a thread watching events that were left?
     watches: AtomicBool,
-    /// The process that is checked; its children begin anew.
+    /// The checked process. Its children begin anew.
     process: AtomicI32,
 }
 
@@ -95,7 +95,7 @@ impl Observer for Checking {
 
     fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {
         let Some(check) = check() else { return Ok(Kept::Nothing) };
-        // SAFETY: what the program passes, valid during the call.
+        // SAFETY: the program's arguments, valid during the call.
         unsafe { check.before(call) }
     }
 
@@ -115,13 +115,13 @@ impl Observer for Checking {
 
 static CHECK: OnceLock<Option<Box<Check>>> = OnceLock::new();
 
-/// The check of this process, if it is checked.
+/// The check of this process, if there is a check.
 #[inline]
 fn check() -> Option<&'static Check> {
     CHECK.get()?.as_deref()
 }
 
-/// Looks whether the process is to be checked, once.
+/// Checks once whether the process asks for the check.
 fn init() {
     CHECK.get_or_init(|| {
         let on = adverb_os::chosen(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
@@ -157,12 +157,12 @@ impl Check {
         }
     }
 
-    /// Keeps other posts to a queue pair away.
+    /// Excludes other posts to a queue pair.
     fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
         self.posting[number as usize % LOCKS].lock()
     }
 
-    /// Tells the ledger something, and the log what follows.
+    /// Calls the ledger, and logs the resulting reports.
     fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
         let (result, reports) = self.known.lock().reports(f);
         self.report_all(&reports);

@@ -1,4 +1,4 @@
-//! What is made, changed and destroyed, and events.
+//! Creation, changes and destruction of objects, and events.
 use super::Check;
 use super::report::{place, way};
 use crate::abi::*;
@@ -10,7 +10,7 @@ use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp};
 use std::time::{Duration, Instant};
 
-/// A thread that acknowledges events while another destroys their object is given so long.
+/// Time for a thread to acknowledge events while another thread destroys their object.
 const ACK_WAIT: Duration = Duration::from_millis(500);
 
 fn kind_of(kind: Of) -> Kind {
@@ -34,7 +34,7 @@ fn source_of(element: &Element) -> Option<Source> {
 }
 
 impl Check {
-    /// Hears of what is no call with a before and an after.
+    /// Handles events outside of calls.
     pub(super) fn told_of(&self, event: &mut Event<'_>) {
         match event {
             Event::Made(kind, handle) => {
@@ -49,7 +49,7 @@ impl Check {
                 self.queue_pair(qp, *send_cq, *recv_cq, *srq);
             }
             Event::Modified { qp, attr, mask } => self.modified(qp, attr, *mask),
-            // It may have none that are polled.
+            // Completions of this queue pair may never be polled.
             Event::Counted(qp) => {
                 let cap = qp.query().cap;
                 self.tell(|ledger| ledger.queue_pair_resized(qp.number(), 0, cap.max_recv_wr as usize));
@@ -130,7 +130,7 @@ impl Check {
 
     fn registered(&self, mr: &Mr, memory: Option<(u64, u64)>, iova: u64, access: Access) {
         let at = place();
-        // Of other memory the bounds are not looked at.
+        // For other memory the bounds are not checked.
         let (start, length) = match memory {
             Some((_, length)) if access.contains(Access::ZERO_BASED) => (0, length),
             Some((_, length)) => (iova, length),
@@ -153,7 +153,8 @@ impl Check {
         }
     }
 
-    /// An object is about to be destroyed: the call will wait for its events.
+    /// An object is about to be destroyed. The call will wait for the acknowledgement of its
+    /// events.
     fn destroying(&self, sources: &[Source]) {
         let end = Instant::now() + ACK_WAIT;
         for source in sources {

@@ -1,4 +1,4 @@
-//! Where the program's calls come from, and reports in words.
+//! The places of the program's calls, and reports in words.
 use super::Check;
 use crate::verbs::notify::{file_of, name_code, name_code_with_path};
 use adverb_check::{Place, Report, Told};
@@ -8,11 +8,11 @@ use std::io::Write;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-/// Modules of the device and of the C library: the place that matters is behind them.
+/// Modules of the device and of the C library. The interesting place is in their caller.
 const OURS: [&str; 6] = ["libibverbs", "librdmacm", "libadverb", "libc.so", "libc-", "ld-linux"];
-/// So many callers are named.
+/// The number of callers named in a report.
 const CALLERS: usize = 2;
-/// So many calls of a way count.
+/// The number of calls that identify a way.
 const DEPTH: usize = 12;
 
 fn is_ours(address: Place) -> bool {
@@ -20,7 +20,7 @@ fn is_ours(address: Place) -> bool {
     OURS.iter().any(|ours| file.starts_with(ours.as_bytes()))
 }
 
-/// The calls of the program that led to a point, the last one first. Of a fixed size, as a fork
+/// The program's calls that led to a point, last call first. The size is fixed, because a fork
 /// allocates nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Stack {
@@ -37,13 +37,13 @@ impl Deref for Stack {
 }
 
 impl Stack {
-    /// The call of the program; 0 is not known.
+    /// The call of the program; 0 if unknown.
     pub fn place(&self) -> Place {
         self.first().copied().unwrap_or(0)
     }
 }
 
-/// The calls of the program that led here.
+/// The program's calls that led here.
 pub(super) fn stack() -> Stack {
     let mut all = Stack { calls: [0; DEPTH], len: 0 };
     let each = |frame: &backtrace::Frame| {
@@ -54,18 +54,19 @@ pub(super) fn stack() -> Stack {
         }
         all.len < DEPTH
     };
-    // SAFETY: the unwinder of this system may be used by several threads at once. The lock of
-    // `backtrace::trace` would stay taken in the child of a fork, and has a thread-local word.
+    // SAFETY: several threads may use the unwinder of this system at once. The lock of
+    // `backtrace::trace` would stay locked in the child of a fork, and needs a thread-local
+    // variable.
     unsafe { backtrace::trace_unsynchronized(each) };
     all
 }
 
-/// The call of the program that led here, and its callers as far as reports name them.
+/// The program's call that led here, and the callers named in reports.
 pub(super) fn callers() -> Vec<Place> {
     stack().iter().take(1 + CALLERS).copied().filter(|address| !is_ours(*address)).collect()
 }
 
-/// The call of the program that led here, and a number of the calls that led there.
+/// The program's call that led here, and a hash of the calls that led there.
 pub(super) fn way() -> (Place, u64) {
     let stack = stack();
     let mut hash = DefaultHasher::new();
@@ -73,15 +74,15 @@ pub(super) fn way() -> (Place, u64) {
     (stack.place(), hash.finish())
 }
 
-/// The call of the program that led here.
+/// The program's call that led here.
 pub(super) fn place() -> Place {
     way().0
 }
 
 impl Check {
-    /// Says it, unless it is suppressed. `stack` led to the call that the report is of.
+    /// Logs a report, unless suppressed. `stack` led to the reported call.
     pub(super) fn report(&self, report: &Report, stack: &Stack) {
-        // Of that call its callers are known.
+        // The callers of this call are known.
         let callers = |at: Place| {
             let of = stack.split_first().filter(|(first, _)| **first == at);
             of.into_iter().flat_map(|(_, rest)| rest.iter().take(CALLERS).copied())
@@ -112,7 +113,8 @@ impl Check {
             text: report.text.clone(),
             places: report.places.iter().flat_map(with_callers).collect(),
         };
-        // Not made anew: who asked for it removes it when nobody reads it any more.
+        // The file is not created: the process that asked for it removes it when no process reads
+        // it any more.
         let added = OpenOptions::new().append(true).open(file);
         if let Err(e) = added.and_then(|mut file| file.write_all(format!("{told}\n").as_bytes())) {
             log::debug!("check: the report cannot be added to {}: {e}", file.display());

@@ -7,13 +7,13 @@ use crate::verbs::post::slice;
 use adverb_trace::{Done, Record, Request, now, record, thread};
 use core::ffi::c_int;
 
-/// The opcode that a receive has here: `IBV_WC_RECV`.
+/// The opcode for a receive: `IBV_WC_RECV`.
 const RECEIVE: u32 = IBV_WC_RECV;
 
 /// A poll has answered.
 ///
 /// # Safety
-/// So many completions, if the number is positive, are at `wc`.
+/// `found` completions are at `wc`, if `found` is positive.
 pub unsafe fn polled(cq: u32, wc: *mut ibv_wc, t: u64, found: c_int) {
     if found == 0 {
         empty_poll(cq, "ibv_poll_cq", t);
@@ -34,7 +34,7 @@ fn done_of(wc: &ibv_wc) -> Done {
 /// The bytes of a request.
 ///
 /// # Safety
-/// `num` entries at `list`, if it is positive.
+/// `num` entries at `list`, if `num` is positive.
 unsafe fn bytes(list: *const ibv_sge, num: c_int) -> u64 {
     // SAFETY: the caller's promise.
     let all = unsafe { slice(list, usize::try_from(num).unwrap_or(0)) };
@@ -44,7 +44,7 @@ unsafe fn bytes(list: *const ibv_sge, num: c_int) -> u64 {
 /// The program posts to a send queue.
 ///
 /// # Safety
-/// A valid list of the program's.
+/// `wr` is a valid list of the program.
 pub unsafe fn sends(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> Option<Kept> {
     empty_polls_end();
     let queue_pair = hot(qp).ok().map(|obj| obj.qp.clone())?;
@@ -70,7 +70,7 @@ pub unsafe fn sends(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> Option<Kept> {
 /// The program posts receives to a queue pair.
 ///
 /// # Safety
-/// A valid list of the program's.
+/// `wr` is a valid list of the program.
 pub unsafe fn receives(qp: *mut ibv_qp, wr: *mut ibv_recv_wr) -> Option<Kept> {
     let queue = Queue::Receive(hot(qp).ok()?.qp.number());
     // SAFETY: the caller's promise.
@@ -80,7 +80,7 @@ pub unsafe fn receives(qp: *mut ibv_qp, wr: *mut ibv_recv_wr) -> Option<Kept> {
 /// The program posts receives to a shared receive queue.
 ///
 /// # Safety
-/// A valid list of the program's.
+/// `wr` is a valid list of the program.
 pub unsafe fn shared_receives(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> Option<Kept> {
     let queue = Queue::Shared(hot(srq).ok()?.srq.number());
     // SAFETY: the caller's promise.
@@ -88,7 +88,7 @@ pub unsafe fn shared_receives(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> Option
 }
 
 /// # Safety
-/// A valid list of the program's.
+/// `wr` is a valid list of the program.
 unsafe fn begin_receives(queue: Queue, wr: *mut ibv_recv_wr) -> Kept {
     empty_polls_end();
     let (mut requests, mut at) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Extended CQs and queue pairs. A chain shows as one post when it is completed.
+//! Extended CQs and queue pairs. A chain appears as one post when it is completed.
 use super::polls::{empty_poll, empty_polls_end};
 use super::{Kept, Post, Queue};
 use crate::abi::*;
@@ -9,10 +9,10 @@ use adverb_device::engine::{SendFlags, SendOp};
 use adverb_trace::{Done, Record, Request, now, record, thread};
 use core::ffi::c_int;
 
-/// Tells of a poll, and of what is current after it.
+/// Records a poll and its current completion.
 ///
 /// # Safety
-/// With 0, this thread polls the queue.
+/// With result 0 this thread polls the queue.
 pub unsafe fn polled(cq: *mut ibv_cq_ex, queue: Option<u32>, call: &'static str, t: u64, result: c_int) {
     let Some(number) = queue else { return };
     if result == libc::ENOENT {

@@ -1,4 +1,4 @@
-//! `adverb run --trace`: what the program calls goes to the part of this process
+//! `adverb run --trace`: writes the program's calls to the trace part of this process
 //! ([`adverb_trace`]).
 mod data;
 mod extended;
@@ -20,29 +20,29 @@ use std::sync::Once;
 /// The trace, as an entry of the list.
 pub struct Tracing;
 
-/// What the trace keeps of a call.
+/// State of the trace between `before` and `after` of a call.
 pub enum Kept {
-    /// The call is not told of.
+    /// The call is not recorded.
     Nothing,
-    /// When the call began.
+    /// The start time of the call.
     Since(u64),
-    /// The same, of a call on this completion queue.
+    /// The start time of a call on this completion queue.
     On(u64, u32),
-    /// The same, of a post.
+    /// The start of a post.
     Post(Post),
 }
 
-/// A post that was begun. Other posts to the queue wait for its end.
+/// A post under way. Other posts to the queue wait until this post has ended.
 pub struct Post {
     began: u64,
     queue: Queue,
     requests: Vec<Request>,
-    /// Where the program has the requests.
+    /// The program's addresses of the requests.
     at: Vec<usize>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// A queue that is posted to, by its number.
+/// The queue of a post, by its number.
 #[derive(Clone, Copy)]
 enum Queue {
     Send(u32),
@@ -50,11 +50,11 @@ enum Queue {
     Shared(u32),
 }
 
-/// Locks under which a queue is posted to, so that the trace has requests in their order.
+/// Locks for posting to a queue, so that the trace sees requests in order.
 static POSTING: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 impl Post {
-    /// Keeps other posts to the queue away, and begins.
+    /// Excludes other posts to the queue, and begins.
     fn begin(queue: Queue, requests: Vec<Request>, at: Vec<usize>) -> Kept {
         let (Queue::Send(number) | Queue::Receive(number) | Queue::Shared(number)) = queue;
         let _alone = POSTING[number as usize % POSTING.len()].lock();
@@ -64,7 +64,7 @@ impl Post {
     /// The post has returned.
     fn end(self, call: &'static str, outcome: &Outcome) {
         let (result, all) = (outcome.code(), self.requests.len());
-        // One bad request voids a chain, which has no places.
+        // A single bad request voids a chain. Requests of a chain have no addresses.
         let first_refused = || self.at.iter().position(|at| *at == outcome.refused).unwrap_or(0);
         let taken = if result == 0 { all } else { first_refused() };
         let (t, d, tid, call) = (self.began, now() - self.began, thread(), call.into());
@@ -130,7 +130,7 @@ impl Observer for Tracing {
 
     fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
         match (call.what(), kept) {
-            // SAFETY: the program's places, of which the call has filled so many.
+            // SAFETY: the program's places. The call has filled the number of places in its result.
             (What::Poll { wc, .. }, Kept::On(t, cq)) => unsafe { data::polled(cq, wc, t, outcome.code()) },
             (What::Arm { solicited_only, .. }, Kept::On(t, cq)) => {
                 let (d, tid, call, result) =
@@ -145,7 +145,7 @@ impl Observer for Tracing {
             (What::CompleteChain { .. }, Kept::Post(post)) => post.end("ibv_wr_complete", outcome),
             (What::StartPoll { cq }, Kept::Since(t)) => {
                 let queue = hot(cq).ok().map(|obj| obj.cq.number());
-                // SAFETY: if the poll has found something, this thread polls.
+                // SAFETY: if the poll found a completion, this thread polls.
                 unsafe { extended::polled(cq, queue, "ibv_start_poll", t, outcome.code()) }
             }
             (What::NextPoll { cq }, Kept::Since(t)) => {
@@ -184,12 +184,12 @@ impl Observer for Tracing {
 fn after_fork_child() {
     adverb_trace::forked();
     for lock in POSTING.iter().filter(|lock| lock.is_locked()) {
-        // SAFETY: whichever thread had it is not in the child.
+        // SAFETY: the thread that held the lock does not exist in the child.
         unsafe { lock.force_unlock() };
     }
 }
 
-/// A function that has no record of its own has returned.
+/// A function without a record type of its own has returned.
 fn called(name: &str, args: [u64; 6], t: u64, outcome: &Outcome) {
     let d = now() - t;
     empty_polls_end();
@@ -197,7 +197,7 @@ fn called(name: &str, args: [u64; 6], t: u64, outcome: &Outcome) {
     record(&Record::Call { t, d, tid, call, args, result, errno });
 }
 
-/// An event was taken of a CQ, or the wait for one failed with an errno.
+/// An event of a CQ was taken, or the wait for an event failed with an errno.
 fn event_taken(t: u64, outcome: &Outcome) {
     empty_polls_end();
     let (cq, errno): (_, c_int) = match &outcome.taken {

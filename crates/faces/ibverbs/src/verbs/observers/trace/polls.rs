@@ -1,12 +1,11 @@
-//! Polls that find nothing, of which a program may make millions: one after the other they are one
-//! record.
+//! Empty polls. A program may make millions of them, so consecutive empty polls become one record.
 use adverb_trace::{Record, now, record, thread};
 use std::cell::Cell;
 
-/// A row of polls is told of at least so often.
+/// Longest time of a row of polls in one record, in nanoseconds.
 const ROW: u64 = 10_000_000;
 
-/// Polls of one thread, one after the other, that found nothing.
+/// Consecutive empty polls of a thread.
 #[derive(Clone, Copy)]
 struct Row {
     cq: u32,
@@ -20,7 +19,7 @@ thread_local! {
     static ROW_OF_THREAD: Cell<Option<Row>> = const { Cell::new(None) };
 }
 
-/// This thread does something else than to poll an empty queue: tells of the polls before.
+/// This thread does something other than polling an empty queue. Records the polls before.
 pub fn empty_polls_end() {
     if let Some(row) = ROW_OF_THREAD.take() {
         let (t, d, call) = (row.from, row.to - row.from, row.call.into());

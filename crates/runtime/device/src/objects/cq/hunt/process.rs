@@ -1,4 +1,4 @@
-//! What a process that is hunted shares: its schedule, what it has met, how long its calls have
+//! The shared state of a hunted process: its schedule, the points met, and the time its calls have
 //! waited.
 use super::{Cq, Ledger, Why};
 use crate::ranks;
@@ -15,52 +15,54 @@ use std::time::{Duration, Instant};
 
 /// The file of the schedule, or a seed.
 pub const SCHEDULE: &str = "ADVERB_SCHEDULE";
-/// The file that says what was met and chosen.
+/// The log file of points met and choices made.
 pub const LOG: &str = "ADVERB_SCHEDULE_LOG";
 
-/// So many posts are refused that a queue had room for.
+/// The number of posts that are refused although the queue has room.
 const REFUSALS: u64 = 32;
-/// A call that waits for everything on its way waits until nothing has come for so long,
+/// A call that waits for all packets on their way ends when nothing has come for this time,
 const QUIET: Duration = Duration::from_micros(1500);
-/// and no longer than this,
+/// and after this time at the latest.
 const LONGEST_CALL: Duration = Duration::from_millis(12);
-/// and all calls of a process together no longer than this: a right program always goes on.
+/// All calls of a process together wait no longer than this: a correct program always goes on.
 const ALL_CALLS: Duration = Duration::from_secs(1);
-/// Pace of the thread that lets held completions go, and of what it says of the program's progress.
+/// Period of the thread that releases held completions, and how many periods lie between two
+/// progress lines in the log.
 const TICK: Duration = Duration::from_micros(500);
 const TICKS_A_BEAT: u32 = 100;
 
 type Namer = fn(usize) -> String;
-/// How code is called in a schedule, and in words.
+/// Functions that name code in a schedule and in words.
 static NAMERS: OnceLock<(Namer, Namer)> = OnceLock::new();
 
-/// How to say where an address of the program's code is: by file and offset, and in words. Set
-/// once, by the face that knows.
+/// Sets the functions that name an address of the program's code: by file and offset, and in words.
+/// Called once, by the face that knows the names.
 pub fn set_namers(place: fn(usize) -> String, words: fn(usize) -> String) {
     let _ = NAMERS.set((place, words));
 }
 
-/// By kind of call, address and object: the place, and how often it was there.
+/// By kind of call, address and object: the site, and the number of visits.
 type Points = HashMap<(Call, usize, u64), (Site, u64)>;
 
-/// What a process that is hunted shares.
+/// The shared state of a hunted process.
 #[derive(Debug)]
 pub struct Hunt {
     pub(super) schedule: Ranked<Arc<Schedule>, ranks::HuntSchedule>,
     log: Option<File>,
-    /// Of queues made by [`part`] alone: what they met and chose, and the number of the first.
+    /// For queues made by [`part`] alone: their points and choices, and the number of the first
+    /// queue.
     pub(super) part: Option<Ranked<Part, ranks::HuntPart>>,
     points: Ranked<Points, ranks::HuntPoints>,
     /// Completions added and requests posted.
     pub(super) beats: AtomicU64,
-    /// Nanoseconds that calls have waited.
+    /// Nanoseconds that calls have waited in total.
     pub(super) waited: AtomicU64,
-    /// Times that completions were held.
+    /// How often completions were held.
     pub(super) holds: AtomicU64,
     pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::HuntQueues>,
     pub(super) ledgers: Ranked<HashMap<u32, Ledger>, ranks::HuntLedgers>,
     pub(super) refused: Ranked<Refused, ranks::HuntRefused>,
-    /// The process whose thread lets completions go.
+    /// The process with the thread that releases completions.
     thread_of: Ranked<u32, ranks::HuntThread>,
 }
 
@@ -68,44 +70,44 @@ static HUNT: OnceLock<Option<Hunt>> = OnceLock::new();
 /// The hunt of a part of this process.
 static PART: OnceLock<Hunt> = OnceLock::new();
 
-/// The hunt of this process, if it is hunted.
+/// The hunt of this process, if there is a hunt.
 pub fn hunt() -> Option<&'static Hunt> {
     HUNT.get_or_init(Hunt::asked).as_ref()
 }
 
-/// The hunt of a queue that this thread makes.
+/// The hunt for a queue that this thread makes.
 pub(super) fn of_new_queue() -> Option<&'static Hunt> {
     if MAKES.get() { PART.get() } else { hunt() }
 }
 
-/// Has the queues of this process choose by a schedule, whatever the variables say; queues that
-/// were made before do not.
+/// Makes the queues of this process choose by a schedule, whatever the environment variables say.
+/// Queues made before are not hunted.
 ///
 /// # Errors
-/// The schedule, if one was chosen, or looked for, already.
+/// The schedule, if a schedule was set, or looked for, already.
 pub fn set(schedule: Schedule) -> Result<(), Schedule> {
     let hunt = Hunt::new(schedule, None);
     HUNT.set(Some(hunt)).map_err(|hunt| hunt.map(|h| h.schedule.lock().as_ref().clone()).unwrap_or_default())
 }
 
 thread_local! {
-    /// This thread makes queues that are hunted.
+    /// This thread makes hunted queues.
     static MAKES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the hunted part of a process has met and chosen.
+/// The points and choices of the hunted part of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
-    /// Places with the objects that they were met on, in this order.
+    /// Sites with their objects, in the order of visits.
     pub met: Vec<(Site, u64)>,
-    /// What was chosen, in this order.
+    /// Choices in order.
     pub made: Vec<Entry>,
-    /// The number of the queue that was made before its first.
+    /// The number of the queue created before the part's first queue.
     pub(super) before: Option<u64>,
 }
 
-/// Hunts a part of this process, the queues that `make` makes, by a schedule, and forgets what was
-/// met before. One part at a time: the caller sees to that.
+/// Hunts a part of this process by a schedule: the queues made by `make`. Forgets earlier points.
+/// The caller makes sure that there is only one part at a time.
 ///
 /// # Errors
 /// The whole process is hunted already.
@@ -130,23 +132,23 @@ pub fn part<R>(schedule: Schedule, make: impl FnOnce() -> R) -> Result<R, Alread
     Ok(made)
 }
 
-/// Queues that this thread makes from now on belong to the hunted part.
+/// Queues made by this thread from now on belong to the hunted part.
 pub fn join_part() {
     MAKES.set(true);
 }
 
-/// What the hunted part has met and chosen so far, and the number of completions and posts.
+/// The points and choices of the hunted part so far, and the number of completions and posts.
 #[must_use]
 pub fn part_so_far() -> (Part, u64) {
     let of = |h: &Hunt| Some((h.part.as_ref()?.lock().clone(), h.beats.load(Ordering::Relaxed)));
     PART.get().and_then(of).unwrap_or_default()
 }
 
-/// The whole process is hunted, so no part of it can be.
+/// The whole process is hunted, so no part can be hunted separately.
 #[derive(Clone, Copy, Debug)]
 pub struct AlreadyHunted;
 
-/// What was chosen at a call, for when the call has returned.
+/// The choice at a call, for the time after the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
     pub(super) hunt: &'static Hunt,
@@ -154,7 +156,8 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The call has returned. Waits, if the wait is after the call, and answers whether it is.
+    /// The call has returned. Waits if the choice is a wait after the call, and answers whether it
+    /// waited.
     pub(super) fn after(&self, progress: impl Fn() -> bool) -> bool {
         let waits = self.choice == Some(Choice::After);
         if waits {
@@ -197,14 +200,14 @@ impl Hunt {
         }
     }
 
-    /// One write a line, so that those of several processes do not mix.
+    /// Writes each line with a single write, so that lines of several processes do not mix.
     fn say(&self, line: &str) {
         if let Some(mut log) = self.log.as_ref() {
             let _ = log.write_all(format!("{line}\n").as_bytes());
         }
     }
 
-    /// The program makes a call at `address` on an object: what is chosen.
+    /// The program makes a call at `address` on an object. Answers the choice.
     pub(super) fn at(&self, call: Call, address: usize, object: u64) -> Option<Choice> {
         let schedule = self.schedule.lock().clone();
         let before = self.part.as_ref().and_then(|part| part.lock().before).unwrap_or_default();
@@ -213,8 +216,8 @@ impl Hunt {
         let (site, count) = points.entry((call, address, object)).or_insert_with(|| {
             let place = NAMERS.get().map_or_else(|| format!("{address:#x}"), |(place, _)| place(address));
             let site = Site { call, place };
-            // Words cost a look into the program's file: they are asked for in a run in which
-            // nothing is chosen.
+            // Words cost a look into the program's file. So they are written only in a run without
+            // choices.
             match NAMERS.get().filter(|_| schedule.is_empty()) {
                 Some((_, words)) => self.say(&format!("site {site} {object} {}", words(address))),
                 None => self.say(&format!("site {site} {object}")),
@@ -236,7 +239,8 @@ impl Hunt {
         Some(choice)
     }
 
-    /// The program is about to make a call: what is chosen. Waits, if the wait is before the call.
+    /// The program is about to make a call. Makes the choice, and waits if the choice is a wait
+    /// before the call.
     pub(super) fn before(
         &'static self,
         (call, address, object): (Call, usize, u64),
@@ -253,7 +257,7 @@ impl Hunt {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until everything on its way has come.
+    /// Waits until all packets on their way have come.
     pub(super) fn wait(&self, progress: impl Fn() -> bool) {
         let begun = Instant::now();
         let (mut seen, mut since) = (self.beats.load(Ordering::Relaxed), begun);
@@ -272,14 +276,15 @@ impl Hunt {
         self.waited.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Sees to the thread that lets held completions go; the child of a fork has one of its own.
+    /// Makes sure that the thread which releases held completions runs. The child of a fork gets
+    /// its own thread.
     pub(super) fn see_to_thread(&'static self) {
         let mut of = self.thread_of.lock();
         if *of == std::process::id() {
             return;
         }
         *of = std::process::id();
-        // The program's signal handlers run on its own threads.
+        // The program's signal handlers must run on the program's own threads.
         let mut old = SigSet::empty();
         let blocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
         let spawned = std::thread::Builder::new().name("adverb-hunt".into()).spawn(|| self.run());
@@ -316,28 +321,29 @@ fn read(asked: &str) -> Result<Schedule, String> {
     text.parse().map_err(|e| format!("{asked}: {e}"))
 }
 
-/// Posts that were refused because the send queue was full. A program that has been refused twice
-/// at a place without a completion in between tries again by itself: there a post may be refused
-/// though the queue has room, as for want of another resource. One that waits for a completion
-/// first, or counts its requests, meets nothing but queues that are full.
+/// Posts that were refused because the send queue was full. A program that was refused twice at a
+/// place, without a completion in between, retries by itself. There a post may be refused although
+/// the queue has room, as for lack of another resource. A program that waits for a completion
+/// first, or counts its requests, meets only queues that are really full.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// Completions of send queues that were polled.
+    /// Polled completions of send queues.
     pub(super) polled: u64,
-    /// By place: how many were polled when it was refused last, and whether it tries again.
+    /// By place: how many completions were polled at the last refusal, and whether the program
+    /// retries.
     places: HashMap<usize, (u64, bool)>,
     made: u64,
 }
 
 impl Refused {
-    /// A post at `address` was refused, as the queue was full.
+    /// A post at `address` was refused because the queue was full.
     pub(super) fn note(&mut self, address: usize) {
         let (polled, again) = self.places.entry(address).or_insert((u64::MAX, false));
         *again |= *polled == self.polled;
         *polled = self.polled;
     }
 
-    /// Is one refused although there is room?
+    /// Does the hunt refuse a post although there is room?
     pub(super) fn again(&mut self, address: usize) -> bool {
         let refuses = self.made < REFUSALS && self.places.get(&address).is_some_and(|(_, again)| *again);
         self.made += u64::from(refuses);
@@ -349,8 +355,9 @@ impl Refused {
 mod tests {
     use super::*;
 
-    /// HUN-10: a place that comes again without a completion in between is refused though there is
-    /// room, so many times; no other place is, and none that waits for a completion.
+    /// HUN-10: a post at a place with a retry and no completion in between is refused although
+    /// there is room, up to `REFUSALS` times. No other place is refused, and none that waits for a
+    /// completion.
     #[test]
     fn only_what_tries_again_is_refused_with_room() {
         let mut refused = Refused::default();
