@@ -164,8 +164,9 @@ impl Drop for Use {
             return;
         }
         // If the program still has objects in the domains, the calls refuse. The domains then stay,
-        // and the next id uses them. SAFETY: no id uses the domains any more. If any other object
-        // does, the call refuses.
+        // and the next id uses them.
+        //
+        // SAFETY: no id uses the domains any more. If any other object does, the call refuses.
         unsafe {
             if !device.pd.is_null() && verbs::dealloc_pd(device.pd).is_ok() {
                 device.pd = null_mut();
