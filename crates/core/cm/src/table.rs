@@ -249,7 +249,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns a connection whose timer has expired by `now`, and stops the timer.
+    /// Returns a connection with a timer that has expired by `now`, and stops the timer.
     pub(crate) fn take_expired(&mut self, now: Time) -> Option<u32> {
         let &(_, id) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.set_timer(id, None);

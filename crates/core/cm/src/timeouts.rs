@@ -105,7 +105,7 @@ impl Endpoint {
     }
 }
 
-/// The message for whose answer a state waits.
+/// The message that awaits an answer in a state.
 fn unanswered(state: State) -> Option<MadKind> {
     match state {
         State::ReqSent | State::MraReqReceived => Some(MadKind::Req),

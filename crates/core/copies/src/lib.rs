@@ -42,7 +42,7 @@ impl Library {
     }
 }
 
-/// The library whose copy a path names: `DIRECTORY/libibverbs.so`, with any version after it, and
+/// The library of a copy with this path: `DIRECTORY/libibverbs.so`, with any version after it, and
 /// optionally a hyphen and a hash in the middle, as from tools for wheels. A name without a
 /// directory is not a copy, because the loader still has to search for it.
 #[inline]

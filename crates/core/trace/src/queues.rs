@@ -486,7 +486,7 @@ impl QueuePair {
     }
 }
 
-/// The requests (`enum ibv_wr_opcode`) whose first packet may have this opcode.
+/// The requests (`enum ibv_wr_opcode`) that can begin with a packet of this opcode.
 fn begins(kind: u8) -> &'static [u32] {
     match kind {
         0x00 => &[2, 3, 9],

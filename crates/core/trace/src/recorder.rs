@@ -28,7 +28,7 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
-    /// This thread's number, and the generation whose part has the thread's name.
+    /// This thread's number, and the generation for which the thread's name was recorded.
     static THREAD: Cell<(i32, usize)> = const { Cell::new((0, usize::MAX)) };
 }
 

@@ -208,7 +208,7 @@ pub unsafe extern "C" fn adverb_preload_realpath(path: Path, resolved: *mut c_ch
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
 
-/// Names whose implementation is another interposed function.
+/// Names implemented by another interposed function.
 pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
 
 /// `canonicalize_file_name`: `realpath` into memory that the C library allocates.

@@ -50,7 +50,10 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// The device of an address to bind; `None` for a wildcard address. A loopback address belongs to the loopback device. This differs from Linux, which has no loopback device and treats a loopback address as a wildcard. Programs that are tested on one host expect a device after they bind a loopback address.
+    /// The device of an address to bind; `None` for a wildcard address. A loopback address belongs
+    /// to the loopback device. This differs from Linux, which has no loopback device and treats a
+    /// loopback address as a wildcard. Programs tested on one host expect a device after binding a
+    /// loopback address.
     fn place_of_source(&self, address: Address) -> Result<Option<Place>, Errno> {
         if address.is_link_local() && address.scope() == 0 {
             return Err(Errno::EINVAL);
@@ -58,12 +61,12 @@ impl<D: Door, T: Tokens> World<D, T> {
         match address.ip() {
             _ if address.is_any() => Ok(None),
             Some(ip) => self.door.place_of(ip, address.scope()).map(Some),
-            // A GID that is not an address of this machine.
+            // A GID of another machine.
             None => Err(Errno::ENODEV),
         }
     }
 
-    /// Takes a port of the range for ids that ask for port 0.
+    /// Takes a free port, for ids with port 0.
     fn take_any_port(&mut self, number: u32, space: u16, holder: Holder, claim: bool) -> Result<u16, Errno> {
         let (first, count) = (*EPHEMERAL.start(), EPHEMERAL.len() as u32);
         let start = self.door.random() % count;
@@ -132,7 +135,9 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// RESOLVE_ADDR, RESOLVE_IP. The answer of the network comes as an event. `patience` limits how long the id waits for the neighbour on the way to the destination to answer. `None`: the id does not wait for a neighbour.
+    /// RESOLVE_ADDR, RESOLVE_IP. The answer of the network comes as an event. `patience` limits how
+    /// long the id waits for the neighbour on the way to the destination to answer. `None`: the id
+    /// does not wait for a neighbour.
     pub(crate) fn resolve_addr(
         &mut self,
         file: u64,
@@ -275,7 +280,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// The id that listens for a request to this address. An id bound to exactly this address comes before an id bound to a wildcard address.
+    /// The listener for a request to this address. An id bound to exactly this address comes before
+    /// an id bound to a wildcard address.
     pub(crate) fn listener_for(&self, service: u64, to: Address) -> Option<u32> {
         let (_, who) = self.listening.get(&service)?;
         let all = || who.iter().filter_map(|n| Some((*n, self.ids.get(n)?)));

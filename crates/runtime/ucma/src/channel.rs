@@ -8,14 +8,17 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
-/// An open file. [`Channel::perform`] takes requests. The descriptor is readable exactly while an event waits. The file belongs to the process that opened it: in the child of a fork every call returns EIO.
+/// An open file. [`Channel::perform`] takes requests. The descriptor is readable exactly while an
+/// event waits. The file belongs to the opening process: in the child of a fork every call returns
+/// EIO.
 pub struct Channel {
     live: Arc<Live>,
     opened: Arc<Opened>,
 }
 
 impl Channel {
-    /// Opens the file with flags of `open`; `O_NONBLOCK` and `O_CLOEXEC` have an effect. [`Channel::of_fd`] finds the file by its descriptor until [`Channel::close`].
+    /// Opens the file with flags of `open`; `O_NONBLOCK` and `O_CLOEXEC` have an effect.
+    /// [`Channel::of_fd`] finds the file by its descriptor until [`Channel::close`].
     ///
     /// # Errors
     /// What the device or the kernel refused: descriptors, the port.
@@ -35,7 +38,8 @@ impl Channel {
         let channel = Channel { live: live.clone(), opened: opened.clone() };
         let old = live.files.write().insert(channel.raw_fd(), opened);
         if let Some(opened) = old {
-            // The program closed the old descriptor itself, and the kernel gave its number to the new file. Forgetting the token keeps us from closing that number a second time.
+            // The program closed the old descriptor itself, and the kernel gave its number to the
+            // new file. Forgetting the token keeps us from closing that number a second time.
             std::mem::forget(opened.token.clone());
             Channel { live, opened }.end();
         }
@@ -62,10 +66,12 @@ impl Channel {
         self.opened.file
     }
 
-    /// Performs a request. Without `O_NONBLOCK` on the descriptor, [`Request::GetEvent`] waits for an event and is a cancellation point.
+    /// Performs a request. Without `O_NONBLOCK` on the descriptor, [`Request::GetEvent`] waits for
+    /// an event and is a cancellation point.
     ///
     /// # Errors
-    /// As the kernel returns them; see the crate's documentation. EIO: the file belongs to the parent of a fork. EBADF: the file has been closed in the meantime.
+    /// As the kernel returns them; see the crate's documentation. EIO: the file belongs to the
+    /// parent of a fork. EBADF: the file has been closed in the meantime.
     pub fn perform(&self, request: &Request<'_>, caller: &mut dyn Caller) -> Result<(), Errno> {
         if self.live.door.is_stale() {
             return Err(Errno::EIO);
@@ -100,7 +106,7 @@ impl Channel {
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
     }
 
-    /// Closes the file and its descriptor. The ids of the file end, and their peers are told.
+    /// Closes the file and its descriptor. The ids of the file end, and all peers are told.
     pub fn close(&self) {
         // If the program closed the descriptor itself, another file may have its number by now.
         let mut files = self.live.files.write();
@@ -136,7 +142,10 @@ fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
     }
 }
 
-/// The file was closed while a call waited in it. In Linux the kernel keeps the file until the call returns, and no event comes any more, so the call waits until a signal arrives. Programs rely on this: `rping` closes the channel while a thread waits in it, and the thread takes an error for a failure of the whole run.
+/// The file was closed while a call waited in it. In Linux the kernel keeps the file until the call
+/// returns, and no event comes any more, so the call waits until a signal arrives. Programs rely on
+/// this: `rping` closes the channel while a thread waits in it, and the thread takes an error for a
+/// failure of the whole run.
 fn outlive() -> Errno {
     static NEVER: OnceLock<Option<Descriptor>> = OnceLock::new();
     let Some(never) = NEVER.get_or_init(|| Descriptor::new().ok()) else { return Errno::EBADF };

@@ -104,7 +104,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     fn destroy_id(&mut self, file: u64, number: u32, caller: &mut dyn Caller) -> Result<(), Errno> {
         match self.id(file, number) {
-            // An id whose device is gone (EIO) can still be destroyed.
+            // An id with a lost device (EIO) can still be destroyed.
             Ok(_) | Err(Errno::EIO) => {}
             Err(e) => return Err(e),
         }

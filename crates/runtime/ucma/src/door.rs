@@ -5,7 +5,7 @@ use adverb_cm::{MAD_LEN, Path};
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// A local address and the device that has it.
+/// A local address and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Node GUID of the device.
@@ -53,7 +53,7 @@ pub trait Claim {
     fn listen(&self) -> Result<(), Errno>;
 }
 
-/// A multicast group that was joined. Dropping this value leaves the group.
+/// A joined multicast group. Dropping this value leaves the group.
 #[derive(Debug)]
 pub struct Group<M> {
     /// Holds the membership.
@@ -88,8 +88,8 @@ pub trait Door {
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL.
     fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Self::Claim, Errno>;
-    /// Watches the process of this host that owns this communication id, and reports the end of
-    /// that process.
+    /// Watches the process of this host with this communication id, and reports the end of the
+    /// process.
     fn watch_peer(&mut self, remote_id: u32);
     /// Entrusts the farewell of a connection to the survivor, which sends it to the peer if this
     /// process is killed. A new farewell replaces the earlier farewell of the same connection.
@@ -105,7 +105,7 @@ pub trait Door {
     }
     /// Keeps a queue pair number from being given out again.
     fn hold_qpn(&mut self, qpn: u32) -> Self::Hold;
-    /// The device that has a local address.
+    /// The device of a local address.
     ///
     /// # Errors
     /// EADDRNOTAVAIL.
@@ -132,15 +132,15 @@ pub trait Door {
     /// # Errors
     /// The error of the kernel.
     fn join(&mut self, place: &Place, group: IpAddr) -> Result<Group<Self::Membership>, Errno>;
-    /// A number that no peer can guess.
+    /// An unpredictable number.
     fn random(&mut self) -> u32;
 }
 
 /// A counter with one token for each event. A thread that waits for events watches the counter.
 pub trait Tokens {
-    /// Adds a token: there is one more event.
+    /// Adds a token, for a new event.
     fn give(&self);
-    /// Removes a token: there is one event less.
+    /// Removes a token, with an event.
     fn take(&self);
 }
 

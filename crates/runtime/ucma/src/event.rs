@@ -83,7 +83,7 @@ impl Event {
 /// An event in the queue of a file.
 #[derive(Debug)]
 pub struct Queued {
-    /// The id whose `events_reported` counts this event.
+    /// The id with the counter `events_reported` for this event.
     pub owner: u32,
     /// The program's own name for the id or group of the event.
     pub uid: u64,

@@ -51,7 +51,7 @@ pub type ClaimKey = (u64, Option<IpAddr>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Agreed {
     pub remote_qpn: u32,
-    /// First PSN that this end sends, which is the starting PSN in the peer's message.
+    /// First PSN sent by this end: the starting PSN in the peer's message.
     pub sq_psn: u32,
     pub responder_resources: u8,
     pub initiator_depth: u8,
@@ -75,7 +75,7 @@ pub struct Asking {
 /// An rdma_cm id.
 #[derive(Debug)]
 pub struct CmId {
-    /// The file whose event queue gets the events of this id.
+    /// The file with the event queue for this id.
     pub file: u64,
     /// The program's own name for the id. 0: the program has not accepted the id of a request yet.
     pub uid: u64,
@@ -85,27 +85,27 @@ pub struct CmId {
     pub source: Option<Address>,
     pub destination: Option<Address>,
     pub place: Option<Place>,
-    /// Neighbour discovery that is under way.
+    /// State of neighbour discovery.
     pub asking: Option<Asking>,
-    /// The program has been told that the address is gone.
+    /// The program has been told of the loss of the address.
     pub told: bool,
-    /// The port that this id holds among the ids of this process: port space and port.
+    /// The port held among the ids of this process: port space and port.
     pub held: Option<(u16, u16)>,
     /// The claim of this id among all processes.
     pub claim: Option<ClaimKey>,
     pub reuse: bool,
     pub family_only: Option<bool>,
     pub tos: u8,
-    /// Local ACK timeout, if the program set it.
+    /// Local ACK timeout set by the program.
     pub ack_timeout: Option<u8>,
     pub route: Option<Route>,
     /// The connection or datagram exchange, and its path.
     pub conn: Option<(adverb_cm::Id, Path)>,
     /// For a listener: how many more requests may wait to be read.
     pub backlog: u32,
-    /// For the id of a request that the program has not read yet: the id of the listener.
+    /// For the id of an unread request: the id of the listener.
     pub listener: Option<u32>,
-    /// First PSN that the peer sends.
+    /// First PSN sent by the peer.
     pub psn: u32,
     pub qpn: u32,
     pub qkey: Option<u32>,
@@ -162,7 +162,7 @@ impl CmId {
         self.qp_type == qp_type::UD
     }
 
-    /// The Q_Key that the program set, or the default of the port space.
+    /// The Q_Key set by the program, or the default of the port space.
     pub fn qkey(&self) -> u32 {
         self.qkey.unwrap_or(if self.port_space == PS_UDP || self.port_space == PS_IPOIB {
             UDP_QKEY

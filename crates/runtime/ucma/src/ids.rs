@@ -1,8 +1,8 @@
 //! Ids as values. The native API and NDKPI build their connectors and listeners on these ids.
 //!
-//! An [`Id`] is an rdma_cm id of the port space TCP with its own event queue. Calls never wait.
-//! Their results are [`Event`]s, and each event gives a token to the [`Signal`] that the caller
-//! passed at creation. Peers cannot tell such an id from an id of librdmacm.
+//! An [`Id`] is an rdma_cm id of the port space TCP with its own event queue. Calls never wait. The
+//! results are [`Event`]s, and each event gives a token to the [`Signal`] from creation. Peers
+//! cannot tell such an id from an id of librdmacm.
 use crate::address::Address;
 use crate::door::{Door, Signal};
 use crate::event::{EventKind, Param};
@@ -20,20 +20,20 @@ use std::sync::Arc;
 
 pub use adverb_cm::{QpKind, RejectReason};
 
-/// Bytes of private data that a request carries.
+/// Bytes of private data in a request (REQ).
 pub const REQUEST_DATA: usize = 56;
-/// Bytes of private data that a reply (REP) carries.
+/// Bytes of private data in a reply (REP).
 pub const REPLY_DATA: usize = 196;
-/// Bytes of private data that a reject (REJ) carries.
+/// Bytes of private data in a reject (REJ).
 pub const REJECT_DATA: usize = 148;
 
-/// Bytes of private data that a DREQ and a DREP carry.
+/// Bytes of private data in a DREQ and in a DREP.
 const DREQ_DATA: usize = 220;
 const DREP_DATA: usize = 224;
 
-/// What one end says about its queue pair in a request or a reply. The depths always belong to the
-/// local end. In an event, they are therefore swapped: what the peer sends at one time is what this
-/// end answers.
+/// Description of a queue pair in a request or a reply. The depths always belong to the local end.
+/// An event therefore has the peer's depths swapped: RDMA reads sent by the peer are answered by
+/// this end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
     /// Number of the queue pair.
@@ -53,7 +53,7 @@ pub struct Offer {
     pub private_data: Vec<u8>,
 }
 
-/// What both ends have agreed on: the attributes that bring this end's queue pair to RTR and RTS.
+/// The agreed values: the attributes for this end's queue pair in RTR and RTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     /// Addresses of both ends; the GIDs are the GIDs of these addresses.
@@ -64,9 +64,9 @@ pub struct Link {
     pub mtu: u8,
     /// Queue pair of the other end.
     pub remote_qpn: u32,
-    /// First PSN that the other end sends.
+    /// First PSN sent by the other end.
     pub rq_psn: u32,
-    /// First PSN that this end sends.
+    /// First PSN sent by this end.
     pub sq_psn: u32,
     /// RDMA reads and atomics that this end answers at one time.
     pub responder_resources: u8,
@@ -112,11 +112,11 @@ pub enum End {
     Lost,
 }
 
-/// A request that came to a listener.
+/// A request at a listener.
 #[derive(Debug)]
 pub struct Request {
     number: u32,
-    /// What the peer says about its queue pair.
+    /// The peer's description of the queue pair at the other end.
     pub offer: Offer,
 }
 
@@ -162,7 +162,8 @@ impl Id {
         done
     }
 
-    /// Allows other ids that also call this to bind the same port. Call this before [`Id::bind`].
+    /// Allows other ids to bind the same port, if they also call this. Call this before
+    /// [`Id::bind`].
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -306,13 +307,13 @@ impl Id {
         self.read(|id| socket_addr(id.destination))
     }
 
-    /// Name of the device whose queue pairs this id can connect; `None` until the device is known.
+    /// Name of the device of this id's queue pairs; `None` until the device is known.
     #[must_use]
     pub fn device(&self) -> Option<String> {
         self.read(|id| Some(id.place.as_ref()?.name.clone()))
     }
 
-    /// The local address of outgoing packets, and its entry in the GID table.
+    /// The local address of outgoing packets, and the index of this address in the GID table.
     #[must_use]
     pub fn place(&self) -> Option<(IpAddr, u8)> {
         self.read(|id| id.place.as_ref().map(|place| (place.address, place.sgid_index)))
@@ -354,7 +355,7 @@ impl Id {
     }
 }
 
-/// Ends the id: rejects requests that were not answered, and disconnects a connection.
+/// Ends the id: rejects unanswered requests, and disconnects a connection.
 impl Drop for Id {
     fn drop(&mut self) {
         if self.live.door.is_stale() {
@@ -379,7 +380,7 @@ impl fmt::Debug for Id {
 }
 
 impl LiveWorld {
-    /// Marks a request as read and moves its id to the file `file`.
+    /// Marks a request as read and moves the request's id to the file `file`.
     fn adopt(&mut self, number: u32, file: FileId) {
         let Some(id) = self.ids.get_mut(&number) else { return };
         (id.file, id.uid) = (file.0, 1);
@@ -427,7 +428,7 @@ fn offer(param: ConnParam<Vec<u8>>) -> Offer {
     }
 }
 
-/// Converts a queued event to a value; `None` for kinds that this API does not report.
+/// Converts a queued event to a value; `None` for kinds without a value in this API.
 fn values(queued: crate::event::Queued) -> Option<Event> {
     let (kind, status) = (queued.event.kind, queued.event.status);
     let param = match queued.event.param {
@@ -447,7 +448,7 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
         }
         EventKind::Unreachable | EventKind::ConnectError => Event::Unanswered,
         EventKind::Disconnected => {
-            // The length of the private data tells which message brought it.
+            // The length of the private data identifies the message.
             let end = match param.private_data.len() {
                 _ if status != 0 => End::Unanswered,
                 DREQ_DATA => End::Peer,

@@ -1,15 +1,15 @@
-//! rdma_cm ids in user space. They do for librdmacm what the Linux kernel's `ucma` and `cma` do,
-//! for programs without such a kernel.
+//! rdma_cm ids in user space: the work of the Linux kernel's `ucma` and `cma` for librdmacm, for
+//! programs without such a kernel.
 //!
-//! A program opens the device file, sends requests to it and polls it. The file is readable exactly
-//! while an event waits. [`World`] performs a [`Request`] and gives the [`Reply`] to its
-//! [`Caller`]. `World` works over the connection manager [`adverb_cm`] and a [`Door`] to the
-//! machine; the tests simulate that machine. [`Channel`] is an open file over the device's
-//! implementation of `Door`. The C libraries translate their structures to these values, and the
-//! kernel's commands as well. [`ids`] offers the same ids to the native API and NDKPI.
+//! A program opens the device file, sends requests and polls. The file is readable exactly while an
+//! event waits. [`World`] performs a [`Request`] and gives the [`Reply`] to the [`Caller`]. `World`
+//! works over the connection manager [`adverb_cm`] and a [`Door`] to the machine; the tests
+//! simulate the machine. [`Channel`] is an open file over the device's implementation of `Door`.
+//! The C libraries translate their structures to these values, and the kernel's commands as well.
+//! [`ids`] offers the same ids to the native API and NDKPI.
 //!
-//! Ids, events, states, attributes of queue pairs and error numbers equal those of Linux, so that a
-//! distribution's librdmacm works over this crate. REQ and REP have the form that Linux peers send:
+//! Ids, events, states, attributes of queue pairs and error numbers equal Linux's, so a
+//! distribution's librdmacm works over this crate. REQ and REP have the form of Linux peers:
 //! service ids of ports, private data behind the header of IBTA annex A11, a CM response timeout of
 //! 20, and 15 retries.
 //!

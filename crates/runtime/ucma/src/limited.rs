@@ -1,4 +1,4 @@
-//! Limits the log lines that peers can cause, because any host may send requests at any rate.
+//! Limits the log lines caused by peers, because any host may send requests at any rate.
 use adverb_cm::Time;
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Lines of the log that peers cause.
+/// Log lines caused by peers.
 #[derive(Debug, Default)]
 pub(crate) struct Limited {
     since: Time,
@@ -16,7 +16,7 @@ pub(crate) struct Limited {
 
 impl Limited {
     /// Logs a line, or counts the line as left out if the limit of the period is reached. The first
-    /// line of the next period names that count.
+    /// line of the next period contains the count.
     pub(crate) fn warn(&mut self, now: Time, line: impl FnOnce() -> String) {
         if let Some(left_out) = self.turn(now) {
             match left_out {

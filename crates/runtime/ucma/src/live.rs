@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Waiting events, as bytes in the pipe that the program polls.
+/// Waiting events, as bytes in the program's pipe.
 #[derive(Debug)]
 pub struct Token {
     pub descriptor: Descriptor,
@@ -62,19 +62,19 @@ pub struct Live {
     pub files: RankedRw<BTreeMap<i32, Arc<Opened>>, ranks::UcmaFiles>,
 }
 
-/// One slot per process in a chain of forks. A child therefore never meets a lock that a thread of
-/// its parent held at the fork.
+/// One slot per process in a chain of forks. A child therefore never meets a lock held by a thread
+/// of the parent at the fork.
 static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaPlace>; 64] = [const { Ranked::new(None) }; 64];
 
 impl Live {
-    /// The instance of this process, if it exists.
+    /// The existing instance of this process.
     pub fn existing() -> Option<Arc<Live>> {
         let place = LIVES[Life::current().number() as usize % LIVES.len()].lock();
         place.as_ref().filter(|live| !live.door.is_stale()).cloned()
     }
 
-    /// The instance of this process. The first use creates it, and the first use in a child of
-    /// `fork` creates a new instance.
+    /// The instance of this process. The first use creates the instance; the first use in a child
+    /// of `fork` creates a new instance.
     pub fn get() -> Result<Arc<Live>, Error> {
         let life = Life::current();
         let mut place = LIVES[life.number() as usize % LIVES.len()].lock();
@@ -87,10 +87,10 @@ impl Live {
         let live = Arc::new(Live { world: Ranked::new(world), door, files: RankedRw::default() });
         let _ = handler.0.set(Arc::downgrade(&live));
         // Exit handlers run in reverse order. This handler is registered after the node's handler,
-        // so it runs first and its last MADs still leave.
+        // so `leave` runs first and the last MADs still leave.
         static AT_EXIT: OnceLock<()> = OnceLock::new();
         AT_EXIT.get_or_init(|| adverb_memory::at_exit(leave));
-        // The parent's instance is not dropped here, because its descriptors belong to the parent.
+        // The parent's instance is not dropped here, because the descriptors belong to the parent.
         if let Some(old) = place.replace(live.clone()) {
             std::mem::forget(old);
         }
@@ -108,7 +108,7 @@ impl Live {
 /// How often an exiting process tries to take the lock of the world, once per millisecond.
 const LAST_TRIES: u32 = 100;
 
-/// Ends all ids when the process exits, as the kernel would. The peers of its connections are told.
+/// Ends all ids when the process exits, as the kernel would. The peers of all connections are told.
 extern "C" fn leave() {
     let Some(live) = Live::existing() else { return };
     for _ in 0..LAST_TRIES {

@@ -1,4 +1,4 @@
-//! Neighbour discovery of ids, for a destination on a link whose neighbour is not known yet. As in
+//! Neighbour discovery of ids, for a destination on a link with an unknown neighbour. As in
 //! Linux, the address is resolved when the neighbour has answered. The address is an error if the
 //! neighbour does not answer within the program's time limit.
 use crate::address::Address;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// `LONGEST_LOOK`.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(50);
-/// The kernel gives up after three requests, one second apart. After this time we make the kernel
+/// The kernel gives up after three requests, one second apart. After this time the kernel must
 /// start again.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 
@@ -53,7 +53,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.ids.values().filter_map(|id| id.asking.as_ref()).map(|asking| asking.look_at).min()
     }
 
-    /// Continues with the ids whose neighbours have answered, or whose time limit has passed.
+    /// Continues with the ids after the neighbour's answer or the time limit.
     pub(crate) fn look_at_neighbours(&mut self, now: Time) {
         let is_due = |asking: &Asking| asking.look_at <= now;
         let due: Vec<u32> = self
@@ -107,7 +107,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 }
 
 /// The destination, with the interface of `place` added to a link-local address without scope. A
-/// wildcard destination gives `None`, because it means the local address itself.
+/// wildcard destination gives `None`, because a wildcard means the local address.
 fn on_link(destination: Address, place: &Place) -> Option<SocketAddr> {
     match destination {
         any if any.is_any() => None,

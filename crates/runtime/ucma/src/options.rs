@@ -43,7 +43,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    /// Sets a route that the program has resolved itself.
+    /// Sets a route resolved by the program itself.
     fn set_route(&mut self, file: u64, number: u32, route: Route) -> Result<(), Errno> {
         let id = self.id(file, number)?;
         if id.standing != Standing::AddrResolved {

@@ -3,7 +3,7 @@ use crate::address::Address;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
-/// The range of ports for ids that ask for port 0: the default range of Linux.
+/// The range of ports in place of port 0: the default range of Linux.
 pub const EPHEMERAL: std::ops::RangeInclusive<u16> = 32768..=60999;
 
 /// An id at a port.

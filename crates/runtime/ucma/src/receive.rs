@@ -32,7 +32,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let Some(&number) = self.by_conn.get(&conn) else { return };
         match event {
             Cm::Request { .. } | Cm::SidrRequest { .. } => {}
-            // An MRA names the process that will answer, so that process can be watched now.
+            // An MRA names the answering process, which can be watched now.
             Cm::Delayed(_) => self.watch(conn),
             Cm::Reply(rep) => self.on_reply(conn, number, &rep),
             Cm::Established => {
@@ -123,7 +123,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.agreed = Agreed {
             remote_qpn: req.qpn,
             sq_psn: req.psn,
-            // What the peer sends at one time, this end answers, and the other way round.
+            // RDMA reads sent by the peer are answered by this end, and the other way round.
             responder_resources: req.initiator_depth,
             initiator_depth: req.responder_resources,
             retry_count: req.retry_count,
@@ -169,18 +169,18 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Rejects a request that has no id.
+    /// Rejects a request without an id.
     fn refuse(&mut self, conn: Id, reason: RejectReason) {
         let _ = self.cm.reject(conn, reason, &[], &[]);
         self.drop_conn(conn);
     }
 
-    /// Leaves a request unanswered, so that the peer asks again.
+    /// Leaves a request unanswered; the peer asks again.
     fn leave_alone(&mut self, conn: Id) {
         let _ = self.cm.drop_request(conn);
     }
 
-    /// Releases a connection that has no id. If the request was not answered, this rejects the
+    /// Releases a connection without an id. If the request was not answered, this rejects the
     /// request.
     fn drop_conn(&mut self, conn: Id) {
         let now = self.door.now();
@@ -296,7 +296,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.event(number, Event::conn(EventKind::Rejected, status, &rejection.private_data));
     }
 
-    /// The path of an id and the service id that it asked for.
+    /// The path and the requested service id of an id.
     fn asked(&self, number: u32) -> Option<(Path, u64)> {
         let id = self.ids.get(&number)?;
         let port = if id.listener.is_some() { id.source } else { id.destination }?.port();
@@ -323,8 +323,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     /// A MAD cannot leave this machine. A connection that waits for an answer to the MAD ends at
-    /// once. Linux does the same when the device reports that a MAD was not sent
-    /// (`cm_process_send_error`).
+    /// once. Linux does the same for a failed send (`cm_process_send_error`).
     pub(crate) fn on_not_sent(&mut self, transmit: &Transmit, e: &NotSent) {
         let (now, to) = (self.door.now(), transmit.path.remote);
         let ended = transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));

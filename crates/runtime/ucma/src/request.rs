@@ -14,7 +14,7 @@ pub struct FileId(pub u64);
 
 /// A request of a program. `id` is the number of an rdma_cm id.
 ///
-/// A request owns no memory, because a thread that waits in [`Request::GetEvent`] may be cancelled.
+/// A request owns no memory, because a thread waiting in [`Request::GetEvent`] may be cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the commands in rdma_user_cm.h")]
 pub enum Request<'a> {
@@ -116,7 +116,7 @@ pub enum Request<'a> {
         id: u32,
         from: FileId,
     },
-    /// Queues an event that the program itself supplies.
+    /// Queues an event supplied by the program.
     WriteEvent {
         id: u32,
         kind: EventKind,
@@ -136,7 +136,7 @@ pub enum Question {
     Gids,
     /// [`Reply::NoServices`].
     Services,
-    /// A question that this version does not know.
+    /// An unknown question.
     Unknown,
 }
 
@@ -159,11 +159,11 @@ pub enum OptionValue {
     ReuseAddr(bool),
     FamilyOnly(bool),
     AckTimeout(u8),
-    /// A route that the program has resolved itself.
+    /// A route resolved by the program itself.
     Path(Route),
 }
 
-/// The program that makes a request. It supplies the value of an option and takes the reply.
+/// The requesting program. It supplies the value of an option and takes the reply.
 pub trait Caller {
     /// The option of [`Request::SetOption`].
     ///
@@ -228,12 +228,12 @@ pub struct Path {
     pub source: Ipv6Addr,
     /// The GID of the peer.
     pub destination: Ipv6Addr,
-    /// The route, once it is resolved.
+    /// The route, once resolved.
     pub route: Option<Route>,
 }
 
 /// Attributes that bring a queue pair to a state. `mask` says which attributes are set. The names
-/// are those of `ibv_qp_attr`.
+/// come from `ibv_qp_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct QpAttr {

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub const MAX_BACKLOG: u32 = 1024;
 /// How often the addresses of ids are checked for presence.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Limit of peers whose MADs are counted for the log.
+/// Limit of peers in the counts of MADs, which the log uses.
 const COUNTED_PEERS: usize = 1024;
 
 /// Waiting events, with one token each.
@@ -31,7 +31,7 @@ impl<T: Tokens> Queue<T> {
         self.tokens.give();
     }
 
-    /// Removes and returns the events that match.
+    /// Removes and returns the matching events.
     pub fn take(&mut self, matches: impl Fn(&Queued) -> bool) -> Vec<Queued> {
         let (out, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(|e| matches(e));
         self.events = kept.into();
@@ -40,7 +40,7 @@ impl<T: Tokens> Queue<T> {
     }
 }
 
-/// A multicast group that an id has joined.
+/// A multicast group joined by an id.
 #[derive(Debug)]
 pub(crate) struct Joined<M> {
     pub owner: u32,
@@ -81,17 +81,17 @@ pub struct World<D: Door, T: Tokens> {
     next_file: u64,
     pub(crate) ports: Ports,
     pub(crate) claims: BTreeMap<ClaimKey, (usize, D::Claim)>,
-    /// Service ids with a listener, and the ids that listen on each.
+    /// Service ids with a listener, and the listening ids of each.
     pub(crate) listening: BTreeMap<u64, (Listener, BTreeSet<u32>)>,
     pub(crate) services: BTreeMap<Listener, u64>,
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
-    /// Held queue pair numbers, whose connections are not over.
+    /// Held queue pair numbers, for connections that are not over.
     pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
     /// Farewells entrusted to the survivor, by connection to another machine. The survivor sends a
     /// farewell if this process is killed.
     pub(crate) entrusted: BTreeMap<adverb_cm::Id, [u8; MAD_LEN]>,
-    /// Connections in `holds` whose id the program has destroyed. No event reports the end of such
-    /// a connection.
+    /// Connections in `holds` without an id, because the program has destroyed the id. No event
+    /// reports the end of such a connection.
     lingering: BTreeSet<adverb_cm::Id>,
     /// The interface on which the current MAD arrived, if its addresses are link-local.
     pub(crate) scope: u32,
@@ -144,7 +144,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.files.get(&file.0).map(|queue| &queue.tokens)
     }
 
-    /// Closes a file and ends all its ids. Returns the tokens of the file.
+    /// Closes a file and ends all ids of the file. Returns the tokens of the file.
     pub fn close(&mut self, file: FileId) -> Option<T> {
         let own: Vec<u32> = self.ids.iter().filter(|(_, id)| id.file == file.0).map(|(&n, _)| n).collect();
         for number in own {
@@ -154,7 +154,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.files.remove(&file.0).map(|queue| queue.tokens)
     }
 
-    /// Ends all ids when the process exits. The files stay, for threads that still wait in them.
+    /// Ends all ids when the process exits. The files stay, because threads may still wait in them.
     pub fn end(&mut self) {
         let all: Vec<u32> = self.ids.keys().copied().collect();
         for number in all {
@@ -181,7 +181,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
-    /// Handles a timeout: the time that was returned last has come.
+    /// Handles a timeout, at the time returned last.
     pub fn timeout(&mut self, now: Time) -> Option<Time> {
         self.cm.handle_timeout(now);
         self.pump();
@@ -194,7 +194,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
-    /// Handles the end of the process of this host with this prefix in its communication ids.
+    /// Handles the end of a process of this host. `prefix` is the prefix of the process in
+    /// communication ids.
     pub fn peer_gone(&mut self, now: Time, prefix: u32) -> Option<Time> {
         let door = &self.door;
         self.cm.peer_gone(now, prefix, |path| door.is_local(path.remote));
@@ -217,7 +218,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
     }
 
-    /// Sends the MADs of the connection manager and handles its events, until none is left.
+    /// Sends all MADs of the connection manager and handles all events.
     pub(crate) fn pump(&mut self) {
         loop {
             while let Some(transmit) = self.cm.poll_transmit() {
@@ -231,7 +232,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.let_go_of_numbers();
     }
 
-    /// Reports lost devices and addresses to the ids that use them.
+    /// Reports lost devices and addresses to the affected ids.
     fn look_at_addresses(&mut self) {
         let placed = |id: &CmId| id.place.clone().filter(|_| !id.told);
         let mut places: Vec<Place> = self.ids.values().filter_map(placed).collect();
@@ -264,8 +265,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Releases queue pair numbers whose connections are over, so that the numbers can be used
-    /// again.
+    /// Releases the queue pair numbers of ended connections for reuse.
     fn let_go_of_numbers(&mut self) {
         while let Some(conn) = self.cm.poll_forgotten() {
             if self.lingering.remove(&conn) {
@@ -321,7 +321,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Ends an id. Returns how many of its events the program has read.
+    /// Ends an id. Returns how many events of the id the program has read.
     pub(crate) fn destroy(&mut self, number: u32) -> u32 {
         let Some(mut id) = self.ids.remove(&number) else { return 0 };
         let connection = id.conn.take();
@@ -344,7 +344,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.events_reported
     }
 
-    /// GET_EVENT: gives the oldest event to the caller and removes it.
+    /// GET_EVENT: moves the oldest event to the caller.
     pub(crate) fn get_event(&mut self, file: u64, caller: &mut dyn Caller) -> Result<(), Errno> {
         let queue = self.files.get_mut(&file).ok_or(Errno::EBADF)?;
         let first = queue.events.front().ok_or(Errno::EAGAIN)?;
@@ -404,7 +404,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.files.values().map(|queue| queue.events.len()).sum()
     }
 
-    /// Checks the invariants that hold between any two steps.
+    /// Checks the invariants between any two steps.
     pub(crate) fn check(&self) {
         for (number, id) in &self.ids {
             assert!(self.files.contains_key(&id.file), "id {number} has a file");

@@ -60,7 +60,7 @@ fn solve(got: u32, with_guess: u32, guess: u16, factor: u32) -> Option<u16> {
     u16::try_from(difference).ok().map(|d| guess ^ d.swap_bytes())
 }
 
-/// Verifies IPv4 packets whose identification the receiver cannot see.
+/// Verifies IPv4 packets with an identification unknown to the receiver.
 ///
 /// Any of 65,536 ids passes, so one in 65,536 damaged packets is accepted. The UDP checksum and the
 /// link's CRC detect damage in addition. The cache holds a factor for each of some packet lengths.

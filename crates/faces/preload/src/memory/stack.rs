@@ -1,4 +1,4 @@
-//! A separate stack for a fork, for a thread whose own stack lies in memory that peers write to.
+//! A separate stack for a fork, for a thread with its own stack in memory that peers write to.
 //!
 //! Such memory is part of the device's file, and the child does not have it at its first
 //! instruction. So the fork runs on another stack, and returns when the child has its copies,

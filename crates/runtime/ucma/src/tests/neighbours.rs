@@ -14,7 +14,7 @@ fn there() -> IpAddr {
     "10.0.0.2".parse().unwrap()
 }
 
-/// A program that resolves an address whose neighbour is silent, for up to two seconds.
+/// A program that resolves an address with a silent neighbour, for up to two seconds.
 fn asking() -> (Rc<Network>, Program, u32) {
     let n = Network::new(5);
     let (mut a, _) = two(&n);
