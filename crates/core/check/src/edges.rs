@@ -55,7 +55,7 @@ struct Edge {
     thread: i32,
     taken: u64,
     left: bool,
-    /// The program polls until it finds no event, or the descriptor was reported.
+    /// The program polls until there is no event, or the descriptor was reported.
     settled: bool,
     /// The call stack that took the last event.
     way: Vec<Place>,

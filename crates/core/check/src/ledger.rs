@@ -1,4 +1,4 @@
-//! The ledger: everything that calls told the program, and the mistakes that follow from it.
+//! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
 use crate::objects::Objects;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) entries: usize,
-    /// Completions in the queue, and completions that may still come.
+    /// Completions in the queue, and possible further completions.
     pub(crate) expected: usize,
     pub(crate) made: Place,
     pub(crate) polled: Place,
@@ -30,7 +30,7 @@ pub struct Ledger {
     objects: Objects,
     /// Place of the last poll of a failed completion.
     failed: Place,
-    /// Memory that the device was ever asked to write, by first address.
+    /// Memory ever given to the device for writing, by first address.
     written: BTreeMap<u64, u64>,
 }
 
@@ -107,7 +107,7 @@ impl Ledger {
 
     /// A message was refused because there was no receive, and the longest timer makes the sender
     /// wait now. This is not reported earlier: connections of rdma_cm set this timer by default,
-    /// and most never need it.
+    /// and most never need the timer.
     pub fn receive_was_late(&mut self, number: u32) {
         let Some(place) = self.qps.get(&number).and_then(|qp| qp.longest_timer) else { return };
         self.reporter.say(Code::LongestRnrTimer, &[("set", place)], || {
@@ -152,7 +152,7 @@ impl Ledger {
         request.pieces.iter().map(place).collect()
     }
 
-    /// A completion was polled. Returns the requests that it frees.
+    /// A completion was polled. Returns the freed requests.
     pub fn polled(&mut self, cq: u32, done: Completed, place: Place) -> Vec<Request> {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.polled = place;
@@ -253,8 +253,7 @@ impl Ledger {
         self.edges.gone(of);
     }
 
-    /// The thread that left events has been asleep for long in an `epoll` that reports only new
-    /// events.
+    /// The thread `left.thread` has been asleep for long in an `epoll` for new events only.
     pub fn overslept(&mut self, left: Left, epoll: i32) {
         self.edges.overslept(left, epoll, &mut self.reporter);
     }

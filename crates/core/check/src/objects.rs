@@ -98,7 +98,7 @@ impl Objects {
         Some(live.made)
     }
 
-    /// Objects that were left although later objects of the same kind and call stack were
+    /// Objects left although later objects of the same kind and call stack were
     /// destroyed. If a program destroys no object of a kind, or the object is still in use at the
     /// end, there is no mistake.
     pub(crate) fn passed_over(&self) -> Vec<Left> {

@@ -1,4 +1,4 @@
-//! Posted requests, and the mistakes that follow from them.
+//! Posted requests, and the mistakes found in posts.
 use crate::ledger::Ledger;
 use crate::queues::{Full, Request};
 use crate::report::count;
@@ -195,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// Counts completions that may come.
+    /// Counts possible further completions.
     fn expect(&mut self, number: Option<u32>, more: usize, place: Place) {
         let Some(number) = number else { return };
         let Some(cq) = self.cqs.get_mut(&number) else { return };

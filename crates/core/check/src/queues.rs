@@ -1,5 +1,5 @@
 //! The queues of a queue pair, from the program's view: a place is free after the program has
-//! polled a completion that frees it.
+//! polled the completion for this place.
 use crate::report::Place;
 use crate::values::{Piece, QueuePair};
 use std::collections::{HashSet, VecDeque};
@@ -13,7 +13,7 @@ pub struct Request {
     pub at: usize,
     /// The request generates a completion.
     pub signaled: bool,
-    /// The memory that it sends or receives.
+    /// The memory to send or to receive.
     pub pieces: Vec<Piece>,
     /// The device writes to the memory: a receive, a read, or an atomic.
     pub writes: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Qp {
     pub(crate) of: QueuePair,
     pub(crate) sends: SendQueue,
     pub(crate) receives: VecDeque<Request>,
-    /// The requests that the last post added before it found the queue full.
+    /// The accepted part of the last post, which found the queue full.
     pub(crate) taken: Vec<Request>,
     /// Requests refused because the queue was full, and the number of posts since.
     pub(crate) refused: Vec<(Request, usize)>,
@@ -47,25 +47,25 @@ pub(crate) struct Qp {
     pub(crate) in_error: usize,
 }
 
-/// The state of a send queue that was found full.
+/// The state of a full send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
     pub(crate) place: Place,
     /// The call that posted the last signaled request.
     pub(crate) signaled: Place,
     pub(crate) cq: Option<u32>,
-    /// Number of places that the next completion frees.
+    /// Number of places freed by the next completion.
     pub(crate) frees: usize,
 }
 
-/// Posted requests that are not known to be done.
+/// Posted requests without a known completion.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     pub(crate) posted: VecDeque<Request>,
 }
 
 impl SendQueue {
-    /// The requests that a polled completion frees: its own request and all earlier requests.
+    /// The requests freed by a polled completion: its own request and all earlier requests.
     ///
     /// A successful completion belongs to the oldest signaled request with its `wr_id`. A failed or
     /// flushed completion belongs to the oldest request with its `wr_id`.
@@ -74,12 +74,12 @@ impl SendQueue {
         own.map_or_else(Vec::new, |own| self.posted.drain(..=own).collect())
     }
 
-    /// Number of completions that may come.
+    /// Number of possible further completions.
     pub(crate) fn signaled(&self) -> usize {
         self.posted.iter().filter(|r| r.signaled).count()
     }
 
-    /// A request with this key that a later completion will report.
+    /// A request with this key, to be reported by a later completion.
     pub(crate) fn user_of(&self, lkey: u32) -> Option<&Request> {
         let told = self.posted.iter().rposition(|r| r.signaled)?;
         self.posted.iter().take(told + 1).find(|r| r.pieces.iter().any(|p| p.lkey == lkey && p.length > 0))

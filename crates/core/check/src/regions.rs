@@ -26,7 +26,7 @@ impl Region {
     }
 }
 
-/// The registered regions that the child of a fork shares. Has a fixed size.
+/// The registered regions shared with the child of a fork. Has a fixed size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     pub(crate) regions: usize,

@@ -65,7 +65,7 @@ fn a_completion_frees_what_was_before_it() {
     assert_eq!(codes(&mut l), [], "who posts again has reckoned with it");
 }
 
-/// CHK-1: a program that fails and does not post again after a refusal assumed a free place.
+/// CHK-1: a program fails without a new post after a refusal, so the program assumed a free place.
 #[test]
 fn a_place_taken_for_free_is_reported_at_the_end() {
     let mut l = ledger(2, 64);
@@ -109,7 +109,7 @@ fn a_chain_is_posted_again_from_bad_wr() {
     }
 }
 
-/// CHK-2: a request from a pool is lost if it was refused and is never posted again.
+/// CHK-2: a refused request from a pool is lost if the program never posts the request again.
 #[test]
 fn a_refused_request_is_lost_when_it_is_never_posted_again() {
     for returns in [false, true] {
@@ -274,7 +274,7 @@ fn a_region_is_in_use_until_the_completion() {
     assert_eq!(codes(&mut l), [], "no completion tells of it; or the queue pair was stopped");
 }
 
-/// CHK-5: bytes are compared only in memory that the program alone changes.
+/// CHK-5: bytes are compared only in memory changed by the program alone.
 #[test]
 fn memory_that_the_device_writes_is_not_compared() {
     let mut l = ledger(8, 64);

@@ -1,4 +1,4 @@
-//! Recognises copies of the libraries that Adverb replaces, by their file names.
+//! Recognises copies of the replaced libraries by the file name.
 //!
 //! ```
 //! use adverb_copies::{Library, library};
@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// A library that replaces its copies.
+/// A drop-in library in place of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
     /// `libibverbs.so.1`.
@@ -44,7 +44,7 @@ impl Library {
 
 /// The library of a copy with this path: `DIRECTORY/libibverbs.so`, with any version after it, and
 /// optionally a hyphen and a hash in the middle, as from tools for wheels. A name without a
-/// directory is not a copy, because the loader still has to search for it.
+/// directory is not a copy, because the loader still has to search for the file.
 #[inline]
 pub fn library(path: &[u8]) -> Option<Library> {
     let mut parts = path.rsplit(|b| *b == b'/');

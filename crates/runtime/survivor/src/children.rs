@@ -1,5 +1,5 @@
-//! SIGCHLD. A process can start with SIGCHLD ignored, and then it cannot learn of the end of its
-//! children.
+//! SIGCHLD. A process can start with SIGCHLD ignored. Such a process cannot learn of the end of a
+//! child.
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// This process was started with SIGCHLD ignored, and its programs must start in the same way.
+/// This process was started with SIGCHLD ignored, and must start programs in the same way.
 static IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Enables SIGCHLD, so that this process learns of the end of its children.
+/// Enables SIGCHLD, so this process learns of the end of a child.
 pub fn see_children() {
     // SAFETY: no handler is set, and none was set before: the process has just begun.
     if let Ok(SigHandler::SigIgn) = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) } {

@@ -23,7 +23,7 @@ pub struct Survivor {
 }
 
 impl Survivor {
-    /// The survivor that the environment names.
+    /// The survivor named in the environment.
     #[must_use]
     pub fn of_this_run() -> Survivor {
         Survivor::named(std::env::var(VARIABLE).ok())

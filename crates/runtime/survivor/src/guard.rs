@@ -2,11 +2,11 @@
 //!
 //! [`guard`] splits the command into three processes:
 //!
-//! 1. The *front* keeps the process id that the command's caller knows. It forwards signals, and
-//!    exits as the worker exited.
-//! 2. The *reaper* has its own process group, so a signal to the command's group does not reach it.
-//!    The reaper is a child subreaper: every process without a parent becomes its child, also after
-//!    `setsid` and a double fork.
+//! 1. The *front* keeps the process id that the command's caller knows. The front forwards signals,
+//!    and exits as the worker exited.
+//! 2. The *reaper* has its own process group, so a signal to the command's group does not reach the
+//!    reaper. The reaper is a child subreaper: every process without a parent becomes a child of
+//!    the reaper, also after `setsid` and a double fork.
 //! 3. The *worker* does the command's work in the front's process group, as the terminal expects.
 //!
 //! The reaper holds the read end of a pipe, and only the front has the write end. The kernel closes
@@ -15,8 +15,8 @@
 //! The worker has a parent-death signal, and so has every program prepared by
 //! [`prepare`](crate::prepare).
 //!
-//! The survivor of a run ([`crate::leave_behind`]) is spared. It ends by itself after its programs
-//! have ended and their peers have been told.
+//! The survivor of a run ([`crate::leave_behind`]) is spared. The survivor ends by itself after the
+//! programs have ended and the peers have been told.
 use crate::apart::{SURVIVOR, copy, one_thread};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -233,7 +233,7 @@ fn end_all(spared: Pid) {
         empty = if left.is_empty() { empty + 1 } else { 0 };
         for process in left.into_iter().filter(|p| p.parent == me) {
             let group = process.group;
-            // A signal to a group also reaches a process that a member is just forking.
+            // A signal to a group also reaches a process in the middle of a fork.
             if group != spared.as_raw() && all.iter().all(|p| p.group != group || is_ours(p)) {
                 let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
             }

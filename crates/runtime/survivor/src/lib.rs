@@ -1,17 +1,18 @@
-//! Ends the connections of processes that were killed.
+//! Ends the connections of killed processes.
 //!
 //! The kernel's connection manager cleans up after each process, however the process ends. Each
 //! peer gets a DREQ, or a REJ if the connection was not established yet. A connection manager
 //! inside the process cannot do this after SIGKILL. Peers on the same host see the end themselves.
 //! Peers on other hosts would wait for ever. So `adverb run` leaves a small process behind, the
-//! *survivor*. It sleeps until the program ends, and then ends the connections and itself.
+//! *survivor*. The survivor sleeps until the program ends, and then ends the connections and
+//! itself.
 //!
 //! 1. A process entrusts each connection over the network to the survivor when the connection is
-//!    requested, with a MAD for its peer, the farewell ([`Survivor::entrust`]).
-//! 2. The process entrusts the connection again when its state changes and another MAD is right.
-//! 3. The process withdraws the connection when it is over ([`Survivor::withdraw`]).
-//! 4. When the process ends, the survivor sends the farewell of each remaining connection. It sends
-//!    each farewell several times, because it does not wait for an answer.
+//!    requested, with a MAD for the peer, the farewell ([`Survivor::entrust`]).
+//! 2. The process entrusts the connection again when the state changes and another MAD is right.
+//! 3. The process withdraws the connection at the end of the connection ([`Survivor::withdraw`]).
+//! 4. When the process ends, the survivor sends the farewell of each remaining connection several
+//!    times, and does not wait for an answer.
 //!
 //! The survivor has a random name in the abstract socket namespace, and only the environment
 //! variable [`VARIABLE`] contains this name. Each message uses a new connection. So no descriptor
@@ -21,7 +22,7 @@
 //! A pidfd reports the end of a process. The survivor ignores processes of other PID namespaces,
 //! because they have no pidfd here.
 //!
-//! The crate also handles the opposite direction: programs that the command starts end with the
+//! The crate also handles the opposite direction: programs started by the command end with the
 //! command ([`guard()`]).
 #![warn(missing_docs)]
 
@@ -43,5 +44,5 @@ pub use client::Survivor;
 pub use guard::{AtEnd, end_as, end_orphans, guard, wait};
 pub use record::Record;
 
-/// The environment variable that names the survivor of a run.
+/// The environment variable with the name of a run's survivor.
 pub const VARIABLE: &str = "ADVERB_SURVIVOR";

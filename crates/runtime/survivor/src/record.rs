@@ -13,9 +13,9 @@ const MAD: usize = 40;
 pub struct Record {
     /// Communication id of this end.
     pub local_id: u32,
-    /// The addresses of its MADs.
+    /// The addresses of the connection's MADs.
     pub path: Path,
-    /// The MAD that the survivor sends ([`adverb_cm::Endpoint::farewell`]).
+    /// The survivor's MAD for the peer ([`adverb_cm::Endpoint::farewell`]).
     pub farewell: [u8; MAD_LEN],
 }
 

@@ -1,4 +1,4 @@
-//! The survivor: its table of processes and connections, and the farewells still to send.
+//! The survivor: the table of processes and connections, and the farewells still to send.
 use crate::record::{LEN, Record, Said};
 use adverb_cm::{MAD_LEN, Path, Time};
 use adverb_device::mad::{Arrival, MadDoor, MadHandler};
@@ -20,7 +20,7 @@ const APART: Duration = Duration::from_millis(150);
 const PROCESSES: usize = 4096;
 const CONNECTIONS: usize = 1 << 16;
 
-/// How long a client may take to send its message.
+/// Time limit for a client's message.
 const CLIENT_TIMEOUT: Duration = Duration::from_millis(100);
 /// Delay before a retry after the kernel lacked memory or a descriptor.
 const RETRY: Duration = Duration::from_millis(10);
@@ -47,7 +47,7 @@ struct Farewell {
     mad: [u8; MAD_LEN],
 }
 
-/// Ignores all answers, because the process that would get them has ended.
+/// Ignores all answers, because the process with the connection has ended.
 struct Deaf;
 
 impl MadHandler for Deaf {
@@ -110,7 +110,7 @@ fn wait(
         }
     };
     if poll(&mut fds, timeout).is_err_and(|e| e != Errno::EINTR) {
-        // The kernel is out of memory. This process has no log. It tries again after a delay.
+        // The kernel is out of memory. This process has no log, and tries again after a delay.
         std::thread::sleep(RETRY);
     }
 }
@@ -165,7 +165,7 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
     Ok(())
 }
 
-/// Sends the farewells that are due, and removes a farewell after its last transmission.
+/// Sends all farewells with an expired time, and removes a farewell after the last transmission.
 fn send_due(door: Option<&MadDoor>, farewells: &mut Vec<Farewell>) {
     let now = Instant::now();
     for farewell in farewells.iter_mut().filter(|f| f.at <= now) {
