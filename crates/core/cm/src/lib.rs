@@ -72,8 +72,8 @@
 //!   that connection. The old connection ends with [`Ending::Stale`], the REQ is rejected with
 //!   [`RejectReason::STALE_CONNECTION`], and the next attempt succeeds. If the old connection is
 //!   only requested, it is dropped at once. If the old connection is replied to but not confirmed,
-//!   it stays and the REQ is rejected in the same way: the answer to the REP shows which of the two
-//!   connections the peer has forgotten.
+//!   it stays, and the REQ is rejected in the same way. The answer to the REP then shows which of
+//!   the two connections the peer has forgotten.
 //! - DREQs that cross answer each other. Both sides get [`Ending::Peer`] or [`Ending::Confirmed`].
 //! - If the passive side releases an id after its REP, the endpoint sends a REJ and continues to
 //!   send the REP. The REJ may be lost, and the REP makes the peer answer.

@@ -1,8 +1,8 @@
 //! The receive hash, which selects the receive queue of a frame.
 //!
 //! *Toeplitz* is the hash of receive side scaling, as specified by Microsoft ("RSS hashing
-//! functions"): for each set bit of the input, XOR the 32 bits of the key from this position on.
-//! *XOR* folds all bytes of the input into one byte.
+//! functions"). For each set bit of the input, it XORs the 32 bits of the key from this position
+//! on. *XOR* folds all bytes of the input into one byte.
 use crate::frame::{Frame, Network, Transport};
 use core::fmt;
 
