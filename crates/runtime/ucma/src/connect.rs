@@ -273,7 +273,8 @@ fn request(
 mod tests {
     #[test]
     fn ucm_5_the_ack_timeout_covers_the_way_and_the_device() {
-        // Codes are exponents: the sum of two times has the larger code, or the next code if the two are near.
+        // Codes are exponents: the sum of two times has the larger code, or the next code if the
+        // two are near.
         let all = [(15, 16, 17), (0, 16, 17), (16, 16, 18), (20, 16, 20), (18, 16, 19), (31, 31, 31)];
         for (delay, lifetime, sum) in all {
             assert_eq!(super::ack_timeout(delay, lifetime), sum, "{delay} {lifetime}");
