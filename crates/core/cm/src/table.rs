@@ -128,8 +128,8 @@ impl Endpoint {
         Some(Remote { path: conn.path, remote_id, remote_qpn: conn.remote_qpn, local_qpn: conn.local_qpn })
     }
 
-    /// Is there a connection of this local queue pair, established, under way or in time-wait? Its
-    /// number must not be used again until then.
+    /// Is there a connection of this local queue pair that may be established, or is in time-wait?
+    /// If so, the number must not be used again yet.
     #[must_use]
     pub fn holds_qpn(&self, qpn: u32) -> bool {
         let held = |conn: &Conn| conn.local_qpn == qpn && (conn.stands() || conn.state == State::Timewait);

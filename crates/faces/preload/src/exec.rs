@@ -2,10 +2,9 @@
 //! drop-in libraries. Without a warning, the program would find no device and the user would not
 //! know why.
 //!
-//! The process that `adverb run` became warns about every such program. Other processes, such as
-//! `env`, `make` and test runners, may start many programs, and another program may read their
-//! output. These processes warn only about programs linked with a verbs library, which would find
-//! no device.
+//! The process that `adverb run` became warns about every such program. Other processes (`env`,
+//! `make`, test runners) are numerous, and another program may read their output. These processes
+//! warn only about programs linked with a verbs library, which would find no device.
 
 mod file;
 mod needed;

@@ -165,7 +165,7 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
     Ok(())
 }
 
-/// Sends all farewells with an expired time, and removes a farewell after the last transmission.
+/// Sends the farewells due now, and removes a farewell after the last transmission.
 fn send_due(door: Option<&MadDoor>, farewells: &mut Vec<Farewell>) {
     let now = Instant::now();
     for farewell in farewells.iter_mut().filter(|f| f.at <= now) {

@@ -27,8 +27,8 @@ pub struct Hooks {
     pub advise_many: extern "C" fn(*const libc::iovec, usize, c_int) -> isize,
     /// `mremap`: returns the address, or a negative errno.
     pub remap: extern "C" fn(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64,
-    /// A thread or child will run on this memory (or on memory with this byte). The memory is no
-    /// longer a block afterwards, and keeps its contents.
+    /// A thread or child will run on this memory. The range may also be a single byte of the
+    /// memory. The memory is no longer a block afterwards, and keeps its contents.
     pub run_on: extern "C" fn(start: u64, len: u64),
     /// Copies the beginning of a block to new memory. Pages that were never touched take no memory
     /// in the copy either.
