@@ -1,18 +1,18 @@
-//! Gives the interposed functions their names, in the shared object only.
+//! Names the interposed functions, in the shared object only.
 //!
-//! The crate is also an rlib. Were its functions named `open` or `stat` in the object files, every
-//! program that links the rlib would get them in place of the C library's. So they have names of
-//! their own, and the linker adds the C library's names as aliases when it makes the shared object.
+//! The crate is also an rlib. If its functions were named `open` or `stat` in the object files,
+//! every program that links the rlib would get them instead of the C library's. So the functions
+//! have other names, and the linker adds the C library's names as aliases in the shared object.
 //!
-//! The object is loaded into programs of any kind, so it must need nothing but the C library: no
-//! unwinding (programs built with musl do not have it), no thread-local variables (these need
-//! glibc's loader). Nothing here panics. What rustc lists as exported keeps the routine for
-//! unwinding alive nevertheless, and that keeps half of the standard library. The linker gives its
-//! name to a function that is never called, and drops the rest.
+//! The object is loaded into any kind of program, so it must need only the C library. It must not
+//! need unwinding, which programs built with musl do not have. It must not need thread-local
+//! variables, which need glibc's loader. Nothing here panics. Nevertheless, rustc's list of exports
+//! keeps the unwinding routine, and this routine keeps half of the standard library. So the linker
+//! gives the routine's name to a function that is never called, and drops the rest.
 //!
-//! The linker sees a C library of the functions in `src/needs.txt`, and nothing of the other
-//! libraries that rustc names. So in every profile the link fails where the object needs more, and
-//! the linker names the function.
+//! The linker sees a C library with only the functions in `src/needs.txt`, and empty versions of
+//! the other libraries that rustc names. So in every profile the link fails if the object needs
+//! more, and the linker names the function.
 
 mod linker;
 
@@ -42,8 +42,8 @@ fn main() {
     linker::lld();
 }
 
-/// A directory with a C library of [`NEEDS`] alone, and the other libraries that rustc names,
-/// empty. The linker looks there first.
+/// Makes a directory with a C library of only [`NEEDS`], and empty versions of the other libraries
+/// that rustc names. The linker searches this directory first.
 fn libraries(out: &Path) -> PathBuf {
     let directory = out.join("needs");
     std::fs::create_dir_all(&directory).expect("OUT_DIR is writable");
@@ -53,7 +53,7 @@ fn libraries(out: &Path) -> PathBuf {
         writeln!(c, "void {name}(void) {{}}").expect("writing to a string");
     }
     std::fs::write(&source, c).expect("OUT_DIR is writable");
-    // The compiler for the target: CC_<target>, CC, or the one that the target's name leads to.
+    // The compiler for the target: CC_<target>, CC, or the compiler derived from the target's name.
     let cc = cc::Build::new().get_compiler();
     let run = cc
         .to_command()

@@ -1,13 +1,13 @@
-//! For build scripts: the linker of a shared object with a version script of its own.
+//! For build scripts: the linker for a shared object with its own version script.
 //!
-//! rustc gives each shared object a version script. GNU `ld` refuses a second one, and LLVM's `lld`
-//! takes it. rustc links with the `lld` that it brings along on x86-64 alone, so build scripts ask
-//! for `lld` themselves: the one that rustc brings along, or else the one that is installed.
+//! rustc gives each shared object a version script. GNU `ld` refuses a second script; LLVM's `lld`
+//! accepts it. rustc links with its bundled `lld` only on x86-64. So build scripts ask for `lld`
+//! themselves: rustc's bundled `lld`, or else the installed `lld`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Has `lld` link this crate's shared object.
+/// Makes `lld` link this crate's shared object.
 pub fn lld() {
     println!("cargo:rerun-if-changed=../preload/linker.rs");
     let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
@@ -21,7 +21,7 @@ pub fn lld() {
     arg("-fuse-ld=lld");
 }
 
-/// The directory with the `ld.lld` of rustc; distributions leave `ld.lld` out.
+/// The directory with rustc's `ld.lld`; distributions do not include `ld.lld`.
 fn brought_along() -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").expect("cargo sets RUSTC");
     let run = Command::new(rustc).args(["--print", "target-libdir"]).output().ok()?;

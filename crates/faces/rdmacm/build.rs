@@ -1,13 +1,12 @@
-//! Gives the shared object its name, declares its version nodes, and makes a stand-in for
-//! `libibverbs.so.1` to link with.
+//! Names the shared object, declares its version nodes, and builds a stand-in for `libibverbs.so.1`
+//! to link with.
 //!
-//! The script declares *empty* nodes: naming symbols in it would collide with the script rustc
-//! makes itself. Which symbol belongs to which node is said by the `.symver` lines of
-//! `src/exports.rs`.
+//! The version script declares *empty* nodes, because symbols in the script would collide with the
+//! script of rustc. The `.symver` lines in `src/exports.rs` assign each symbol to its node.
 //!
-//! The object needs `libibverbs.so.1` as rdma-core's does, by name and with versions. A crate
-//! cannot be linked with the `cdylib` of another crate, so a library of the same name and nodes is
-//! made here, of functions that do nothing; the loader finds the real one.
+//! The shared object needs `libibverbs.so.1` by name and with versions, like rdma-core's. A crate
+//! cannot link with the `cdylib` of another crate. So this script builds a library of the same name
+//! and nodes with empty functions, and at run time the loader finds the real library.
 
 #[path = "../preload/linker.rs"]
 mod linker;
@@ -15,10 +14,10 @@ mod linker;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Each inherits from the one before.
+/// Each node inherits from the node before.
 const NODES: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
 
-/// What is taken from `libibverbs.so.1`, node by node.
+/// Symbols needed from `libibverbs.so.1`, by node.
 const TAKEN: [(&str, &[&str]); 5] = [
     ("IBVERBS_1.0", &["ibv_copy_qp_attr_from_kern", "ibv_create_comp_channel", "ibv_destroy_comp_channel"]),
     (
@@ -74,19 +73,19 @@ fn main() {
     arg(&format!("-Wl,--version-script={}", map.display()));
     arg("-Wl,-soname,librdmacm.so.1");
     arg(&verbs.display().to_string());
-    // Programs keep pointers to our code in objects: never unload.
+    // Programs keep pointers to our code in objects, so the object must never be unloaded.
     arg("-Wl,-z,nodelete");
-    // glibc ends the process when it has no memory to note a destructor of a thread-local variable.
-    // The standard library notes destructors itself where the C library's function is missing, in
-    // memory of the global allocator, and runs them by a key of pthreads.
+    // glibc ends the process if it has no memory to register a destructor of a thread-local
+    // variable. Without this function of the C library, the standard library registers destructors
+    // itself, in memory of the global allocator, and runs them through a pthread key.
     arg("-Wl,--defsym=__cxa_thread_atexit_impl=0");
-    // The tests call nothing of it.
+    // The tests call no function of the stand-in.
     println!("cargo:rustc-link-arg-tests={}", verbs.display());
     println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", out.display());
     linker::lld();
 }
 
-/// A shared object with the name, the nodes and the functions of [`TAKEN`].
+/// Builds a shared object with the name, nodes and functions in [`TAKEN`].
 fn stand_in(out: &Path) -> PathBuf {
     let (source, map, library) = (out.join("verbs.c"), out.join("verbs.map"), out.join("libibverbs.so"));
     let (mut c, mut nodes) = (String::new(), String::new());
@@ -101,7 +100,7 @@ fn stand_in(out: &Path) -> PathBuf {
     }
     std::fs::write(&source, c).expect("OUT_DIR is writable");
     std::fs::write(&map, nodes).expect("OUT_DIR is writable");
-    // The compiler for the target: CC_<target>, CC, or the one that the target's name leads to.
+    // The compiler for the target: CC_<target>, CC, or the compiler derived from the target's name.
     let cc = cc::Build::new().get_compiler();
     let run = cc
         .to_command()

@@ -1,4 +1,4 @@
-//! The kinds of mistakes, each with a name that stays.
+//! The kinds of mistakes, each with a stable name.
 use std::fmt;
 
 macro_rules! codes {
@@ -8,7 +8,7 @@ macro_rules! codes {
         pub enum Code { $(#[doc = $doc] $id),* }
 
         impl Code {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Code] = &[$(Code::$id),*];
 
             /// The name in reports and in files of suppressions. It never changes.
@@ -17,7 +17,7 @@ macro_rules! codes {
                 match self { $(Code::$id => $name),* }
             }
 
-            /// What was seen, in a sentence of its own.
+            /// The meaning of the kind, as a sentence without a full stop.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(Code::$id => $doc),* }.trim().trim_end_matches('.')

@@ -1,10 +1,10 @@
-//! Events that are left where an edge-triggered `epoll` tells of new ones alone.
+//! Events left in a descriptor while an edge-triggered `epoll` reports only new events.
 use crate::report::Reporter;
 use crate::{Code, Place};
 use std::collections::HashMap;
 use std::fmt;
 
-/// What the events of a descriptor are.
+/// Kind of the events of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// Completion events, of a channel.
@@ -22,31 +22,31 @@ impl fmt::Display for Reads {
     }
 }
 
-/// A descriptor that events are taken of.
+/// A descriptor from which a program takes events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The program's number of it.
+    /// Descriptor number.
     pub number: i32,
-    /// Which file it is: another one has the number later.
+    /// Identity of the file, because another file may get the same number later.
     pub file: u64,
-    /// The program's handle of what it is of.
+    /// The program's handle of the channel or context.
     pub handle: usize,
 }
 
-/// An event was taken, others were left, and nobody has come for them yet.
+/// A thread took an event and left more events, and no thread has taken them yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// In which descriptor.
+    /// The descriptor.
     pub of: Descriptor,
-    /// What they are.
+    /// Kind of the events.
     pub reads: Reads,
     /// The thread that took the last event.
     pub thread: i32,
-    /// Events taken so far.
+    /// Number of events taken so far.
     pub taken: u64,
 }
 
-/// Of one descriptor.
+/// State of a descriptor.
 #[derive(Debug)]
 struct Edge {
     file: u64,
@@ -55,13 +55,13 @@ struct Edge {
     thread: i32,
     taken: u64,
     left: bool,
-    /// The program goes on until it finds nothing; or it was reported.
+    /// The program polls until there is no event, or the descriptor was reported.
     settled: bool,
-    /// The calls that took the last event.
+    /// The call stack that took the last event.
     way: Vec<Place>,
 }
 
-/// Of all descriptors, by their numbers.
+/// State of all descriptors, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Edges {
     by_number: HashMap<i32, Edge>,
@@ -86,7 +86,7 @@ impl Edges {
         edge
     }
 
-    /// Answers whether it is to be watched.
+    /// Returns whether the caller must watch the descriptor.
     pub(crate) fn taken(&mut self, d: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
         let edge = self.of(d, reads);
         edge.taken += 1;

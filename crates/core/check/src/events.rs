@@ -1,9 +1,9 @@
-//! Events taken and acknowledged.
+//! Taken and acknowledged events.
 use crate::Place;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What an event is of.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A completion event of a CQ.
@@ -35,15 +35,15 @@ impl Source {
     }
 }
 
-/// Of one source.
+/// Counts for a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) waiting: u64,
-    /// The call that took the last one.
+    /// The call that took the last event.
     pub(crate) place: Place,
 }
 
-/// Of all sources.
+/// Counts for all sources.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     by_source: HashMap<Source, Taken>,
@@ -56,7 +56,7 @@ impl Events {
         taken.place = place;
     }
 
-    /// How many of these had not been taken.
+    /// Acknowledges events. Returns how many of the `n` events had not been taken.
     pub(crate) fn acknowledge(&mut self, source: Source, n: u64) -> u64 {
         let taken = self.by_source.entry(source).or_default();
         let too_many = n.saturating_sub(taken.waiting);
@@ -68,7 +68,7 @@ impl Events {
         self.by_source.get(&source).copied().unwrap_or_default()
     }
 
-    /// Another source of the same kind whose events wait.
+    /// Another source of the same kind with waiting events.
     pub(crate) fn other(&self, than: Source) -> Option<(Source, Taken)> {
         let alike = |s: &Source| *s != than && std::mem::discriminant(s) == std::mem::discriminant(&than);
         self.by_source.iter().find(|(s, t)| alike(s) && t.waiting > 0).map(|(s, t)| (*s, *t))

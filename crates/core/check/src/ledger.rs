@@ -1,4 +1,4 @@
-//! Everything a program was told, and what follows from it.
+//! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
 use crate::objects::Objects;
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) entries: usize,
-    /// Completions that may come, or lie there.
+    /// Completions in the queue, and possible further completions.
     pub(crate) expected: usize,
     pub(crate) made: Place,
     pub(crate) polled: Place,
 }
 
-/// What a process has called.
+/// The calls of a process.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub(crate) reporter: Reporter,
@@ -28,51 +28,51 @@ pub struct Ledger {
     events: Events,
     edges: Edges,
     objects: Objects,
-    /// Where a failed completion was polled last.
+    /// Place of the last poll of a failed completion.
     failed: Place,
-    /// Memory that the device was ever asked to write to, by its first address.
+    /// Memory ever given to the device for writing, by first address.
     written: BTreeMap<u64, u64>,
 }
 
 impl Ledger {
-    /// What was seen since the last time.
+    /// The reports since the last call.
     pub fn reports(&mut self) -> Vec<Report> {
         self.reporter.take()
     }
 
-    /// A CQ was made, or has another size.
+    /// A CQ was created or resized.
     pub fn cq(&mut self, number: u32, entries: usize, made: Place) {
         let cq = self.cqs.entry(number).or_insert(Cq { entries, expected: 0, made, polled: 0 });
         cq.entries = entries;
     }
 
-    /// A CQ is gone.
+    /// A CQ was destroyed.
     pub fn cq_gone(&mut self, number: u32) {
         self.cqs.remove(&number);
         self.events.forget(Source::Completion(number));
         self.events.forget(Source::Cq(number));
     }
 
-    /// A queue pair was made.
+    /// A queue pair was created.
     pub fn queue_pair(&mut self, of: QueuePair) {
         self.qps.insert(of.number, Qp { of, ..Qp::default() });
     }
 
-    /// A queue pair has other sizes.
+    /// A queue pair was resized.
     pub fn queue_pair_resized(&mut self, number: u32, max_send: usize, max_recv: usize) {
         if let Some(qp) = self.qps.get_mut(&number) {
             (qp.of.max_send, qp.of.max_recv) = (max_send, max_recv);
         }
     }
 
-    /// A queue pair was put into the error state.
+    /// The program moved a queue pair to the error state.
     pub fn queue_pair_stopped(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.stopped = true;
         }
     }
 
-    /// A queue pair begins anew: what was posted, and what lay in its CQs of it, is gone.
+    /// A queue pair was reset. Its posted requests, and its completions in the CQs, are gone.
     pub fn queue_pair_reset(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
@@ -84,29 +84,30 @@ impl Ledger {
         }
     }
 
-    /// A queue pair is gone.
+    /// A queue pair was destroyed.
     pub fn queue_pair_gone(&mut self, number: u32) {
         self.queue_pair_reset(number);
         self.qps.remove(&number);
         self.events.forget(Source::QueuePair(number));
     }
 
-    /// A queue pair is given an RNR timer; the code 0 is the longest.
+    /// A queue pair got an RNR timer; code 0 is the longest.
     pub fn rnr_timer(&mut self, number: u32, code: u8, place: Place) {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.longest_timer = (code == 0).then_some(place);
         }
     }
 
-    /// Values that a call set lost their high bits: `words` name the fields and the values.
+    /// A call truncated values. `words` names the fields and the values.
     pub fn value_cut(&mut self, words: &str, place: Place) {
         self.reporter.say(Code::ValueCut, &[("set", place)], || {
             format!("{words}; that is so on NICs, and devices that do not cut values see others")
         });
     }
 
-    /// A message was refused for want of a receive: who set the longest timer pays for it now.
-    /// Connections of rdma_cm have it by themselves, and most never need it.
+    /// A message was refused because there was no receive, and the longest timer makes the sender
+    /// wait now. This is not reported earlier: connections of rdma_cm set this timer by default,
+    /// and most never need the timer.
     pub fn receive_was_late(&mut self, number: u32) {
         let Some(place) = self.qps.get(&number).and_then(|qp| qp.longest_timer) else { return };
         self.reporter.say(Code::LongestRnrTimer, &[("set", place)], || {
@@ -117,7 +118,7 @@ impl Ledger {
         });
     }
 
-    /// The device writes there, so the program's bytes may change by themselves.
+    /// The device may write to this memory, so its bytes may change without the program.
     pub fn write_to(&mut self, piece: Piece) {
         let Some(start) = self.regions.memory_of(&piece).filter(|_| piece.length > 0) else { return };
         let (mut first, mut end) = (start, start + u64::from(piece.length));
@@ -135,8 +136,8 @@ impl Ledger {
         self.written.insert(first, end);
     }
 
-    /// Where the bytes of a request lie, if the program alone may change them, and all of them are
-    /// registered.
+    /// The locations of a request's bytes. `None` unless only the program may change the bytes, and
+    /// all of them are registered.
     #[must_use]
     pub fn bytes_of(&self, request: &Request) -> Option<Vec<(u64, u32)>> {
         let place = |piece: &Piece| {
@@ -151,7 +152,7 @@ impl Ledger {
         request.pieces.iter().map(place).collect()
     }
 
-    /// A completion was polled: answers the requests that it frees.
+    /// A completion was polled. Returns the freed requests.
     pub fn polled(&mut self, cq: u32, done: Completed, place: Place) -> Vec<Request> {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.polled = place;
@@ -175,7 +176,7 @@ impl Ledger {
         freed
     }
 
-    /// The bytes of a request are not what they were when it was posted.
+    /// The bytes of a request have changed since its post.
     pub fn changed(&mut self, number: u32, request: &Request, place: Place) {
         self.reporter.say(Code::BufferChanged, &[("posted", request.place), ("polled", place)], || {
             format!(
@@ -187,12 +188,12 @@ impl Ledger {
         });
     }
 
-    /// An event was taken.
+    /// The program took an event.
     pub fn event_taken(&mut self, source: Source, place: Place) {
         self.events.take(source, place);
     }
 
-    /// Events are acknowledged.
+    /// The program acknowledged events.
     pub fn events_acknowledged(&mut self, source: Source, n: u64, place: Place) {
         let too_many = self.events.acknowledge(source, n);
         if too_many == 0 {
@@ -218,47 +219,46 @@ impl Ledger {
         });
     }
 
-    /// Events of this source that were taken and not acknowledged.
+    /// Number of events of this source without acknowledgement.
     #[must_use]
     pub fn unacknowledged(&self, source: Source) -> u64 {
         self.events.of(source).waiting
     }
 
-    /// An event was taken of a descriptor by this thread, and others are left in it, or not.
-    /// Answers whether the calls that led there are to be told, and the descriptor watched.
+    /// A thread took an event from a descriptor. `left`: more events are left in the descriptor.
+    /// Returns whether the caller must report the call stack and watch the descriptor.
     pub fn taken_from(&mut self, of: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
         self.edges.taken(of, reads, left, thread)
     }
 
-    /// The calls that led to the last event of a descriptor, the last one first.
+    /// The call stack that took the last event of a descriptor, innermost call first.
     pub fn taken_by(&mut self, of: Descriptor, way: Vec<Place>) {
         self.edges.taken_by(of, way);
     }
 
-    /// The program looked for an event in a descriptor that does not block, and there was none: it
-    /// knows how to empty it.
+    /// The program polled a non-blocking descriptor and found no event, so the program knows how to
+    /// empty the descriptor.
     pub fn found_empty(&mut self, of: Descriptor, reads: Reads) {
         self.edges.found_empty(of, reads);
     }
 
-    /// Descriptors in which events were left.
+    /// Descriptors with events left in them.
     #[must_use]
     pub fn left(&self) -> Vec<Left> {
         self.edges.left()
     }
 
-    /// A descriptor is gone.
+    /// A descriptor was closed.
     pub fn descriptor_gone(&mut self, of: Descriptor) {
         self.edges.gone(of);
     }
 
-    /// The thread that left events sleeps in an `epoll` that tells of new ones alone, and has done
-    /// so for long.
+    /// The thread `left.thread` has been asleep for long in an `epoll` for new events only.
     pub fn overslept(&mut self, left: Left, epoll: i32) {
         self.edges.overslept(left, epoll, &mut self.reporter);
     }
 
-    /// An object is being destroyed, and nobody acknowledges its events.
+    /// An object is being destroyed while events of it are not acknowledged.
     pub fn not_acknowledged(&mut self, source: Source, place: Place) {
         let taken = self.events.of(source);
         if taken.waiting == 0 {
@@ -276,7 +276,7 @@ impl Ledger {
         });
     }
 
-    /// A shared receive queue is gone.
+    /// A shared receive queue was destroyed.
     pub fn srq_gone(&mut self, number: u32) {
         self.events.forget(Source::Srq(number));
     }
@@ -289,7 +289,8 @@ impl Ledger {
     /// A region is about to be deregistered.
     pub fn deregistering(&mut self, lkey: u32, place: Place) {
         let Some(region) = self.regions.get(lkey) else { return };
-        // What has stopped uses nothing any more, whether the program has polled for it or not.
+        // A queue pair in the error state no longer uses the region, even if the program has not
+        // polled.
         let running = self.qps.iter().filter(|(_, qp)| !qp.told && !qp.stopped);
         let users = running.filter_map(|(n, qp)| Some((*n, qp.sends.user_of(lkey)?)));
         if let Some((number, request)) = users.min_by_key(|(n, _)| *n) {
@@ -304,19 +305,19 @@ impl Ledger {
         }
     }
 
-    /// A region is gone.
+    /// A region was deregistered.
     pub fn deregistered(&mut self, lkey: u32) {
         self.regions.remove(lkey);
     }
 
-    /// The process is about to fork, and the child gets copies of these bytes. Called for each
-    /// mapping, in the order of addresses. Allocates nothing.
+    /// The process is about to fork, and the child gets copies of this memory range. Called once
+    /// per mapping, in the order of addresses. Does not allocate.
     pub fn share(&self, shared: &mut Shared, start: u64, end: u64) {
         for region in self.regions.all() {
             let Some(at) = region.memory.filter(|at| start < at + region.length && *at < end) else {
                 continue;
             };
-            // A region that begins below the end of the last mapping was counted there.
+            // A region that begins below the end of the previous mapping was already counted.
             if region.length > 0 && at >= shared.end {
                 shared.regions += 1;
                 let first = shared.first.filter(|(lkey, _)| *lkey < region.lkey);
@@ -326,7 +327,7 @@ impl Ledger {
         shared.end = end;
     }
 
-    /// The process forked there, and the child shared this.
+    /// The process forked at `place`, and the child shares these regions.
     pub fn forked(&mut self, shared: Shared, place: Place) {
         let Shared { regions, first: Some((_, registered)), .. } = shared else { return };
         let places = [("fork", place), ("registered", registered)];
@@ -341,18 +342,18 @@ impl Ledger {
         });
     }
 
-    /// An object was made; the handle is the program's.
+    /// An object was created. `handle` is the program's handle.
     pub fn made(&mut self, kind: Kind, handle: usize, made: Made) {
         self.objects.made(kind, handle, made);
     }
 
-    /// An object is gone.
+    /// An object was destroyed.
     pub fn ended(&mut self, kind: Kind, handle: usize) {
         self.objects.ended(kind, handle);
     }
 
-    /// The process ends, with this status; of so many failed completions the undefined fields were
-    /// filled.
+    /// The process ends with this status. `filled` is the number of failed completions with filled
+    /// undefined fields.
     pub fn at_exit(&mut self, status: i32, filled: u64) {
         if status != 0 {
             self.given_up();

@@ -1,10 +1,11 @@
-//! What can be seen of a program's mistakes while the program still works.
+//! Finds mistakes of a program while the program still works.
 //!
-//! A [`Ledger`] is told what a program calls, as values: queues and their sizes, requests posted,
-//! completions polled, events taken and acknowledged, regions registered. It answers with
-//! [`Report`]s, each kind of mistake once a place in the program. It knows what the device did only
-//! from what the program was told, as a reviewer would who reads a trace of the calls. It has no
-//! clock, no thread and no memory of the program's: who calls it reads bytes and names code.
+//! A [`Ledger`] records a program's calls, as values: queues and their sizes, posted requests,
+//! polled completions, events taken and acknowledged, registered regions. The ledger returns
+//! [`Report`]s, each kind of mistake once per place in the program. The ledger sees only what the
+//! calls told the program, like a reviewer with a trace of the calls. It has no clock, no thread
+//! and no access to the program's memory. The caller reads bytes and translates code addresses to
+//! names.
 #![forbid(unsafe_code)]
 
 mod code;

@@ -1,4 +1,4 @@
-//! Objects made and destroyed.
+//! Created and destroyed objects.
 use crate::Place;
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// What one says who ends it.
+    /// The verb for the end of such an object.
     #[must_use]
     pub const fn ended(self) -> &'static str {
         self.words().1
@@ -42,32 +42,32 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How an object came to be.
+/// The origin of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
     /// The call.
     pub place: Place,
-    /// The calls that led there: objects of one way are alike.
+    /// Hash of the call stack. Objects with the same call stack are treated alike.
     pub way: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Live {
     made: Made,
-    /// The how-manieth of its kind and way.
+    /// Ordinal number among objects of the same kind and call stack.
     number: u64,
 }
 
-/// Of one kind and way.
+/// Counts for a kind and call stack.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     made: u64,
 
-    /// The latest that was ended.
+    /// Ordinal number of the latest destroyed object.
     latest: u64,
 }
 
-/// What is left of one kind from one place.
+/// Left objects of one kind and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) kind: Kind,
@@ -98,9 +98,9 @@ impl Objects {
         Some(live.made)
     }
 
-    /// Those that were passed over: later ones of the same kind and way were ended. Who ends
-    /// nothing leaves all to the end of the process, which is no mistake; nor is what is in use
-    /// when it ends.
+    /// Objects left although later objects of the same kind and call stack were
+    /// destroyed. If a program destroys no object of a kind, or the object is still in use at the
+    /// end, there is no mistake.
     pub(crate) fn passed_over(&self) -> Vec<Left> {
         let mut all: HashMap<(Kind, u64), Left> = HashMap::new();
         for ((kind, _), live) in &self.live {

@@ -1,11 +1,11 @@
-//! What is posted, and what follows from it.
+//! Posted requests, and the mistakes found in posts.
 use crate::ledger::Ledger;
 use crate::queues::{Full, Request};
 use crate::report::count;
 use crate::values::Refused;
 use crate::{Code, Place};
 
-/// So many numbers of requests are remembered of a queue pair.
+/// Limit of remembered `wr_id` values per queue pair.
 const NUMBERS: usize = 4096;
 
 impl Ledger {
@@ -37,16 +37,16 @@ impl Ledger {
         self.expect(cq, more, place);
     }
 
-    /// The places of a send queue that are free on a NIC, where a polled completion frees its own
-    /// request and those before it; `None` where that is not known, or of no matter.
+    /// Free places of a send queue as a NIC counts them: a polled completion frees its own request
+    /// and all earlier requests. `None` if the number is unknown or irrelevant.
     #[must_use]
     pub fn room(&self, number: u32, in_error: bool) -> Option<usize> {
         let qp = self.qps.get(&number).filter(|qp| !in_error && qp.of.max_send > 0)?;
         Some(qp.of.max_send.saturating_sub(qp.sends.posted.len()))
     }
 
-    /// A send queue is full. That is no mistake of who posts again later; where no completion can
-    /// free a place it is one at once.
+    /// Handles a full send queue. A full queue is not a mistake if the program posts again later.
+    /// If no completion can free a place, the mistake is certain at once.
     fn full(&mut self, number: u32, place: Place) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if qp.of.max_send == 0 || qp.sends.posted.len() < qp.of.max_send {
@@ -67,7 +67,8 @@ impl Ledger {
         });
     }
 
-    /// The process ends: who found a send queue full and never posted again took it for free.
+    /// The process ends. If a send queue was full and the program never posted again, the program
+    /// assumed a free place.
     pub(crate) fn given_up(&mut self) {
         let mut all: Vec<_> =
             self.qps.iter().filter_map(|(n, qp)| Some((*n, qp.of.max_send, qp.full?))).collect();
@@ -88,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// What [`Self::posting`] announced was taken, or not.
+    /// The result of the post announced by [`Self::posting`].
     pub fn posted(&mut self, number: u32, requests: &[Request], refused: Option<&Refused>, place: Place) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let taken = refused.map_or(requests.len(), |r| r.taken.min(requests.len()));
@@ -105,7 +106,8 @@ impl Ledger {
         let (Some(refused), Some(qp)) = (refused, self.qps.get_mut(&number)) else { return };
         if refused.full {
             qp.taken = requests[..taken].to_vec();
-            // A number that was used before is one of a pool, and is missing there when it is lost.
+            // A `wr_id` used before comes from a pool, and the pool lacks it if the request is
+            // lost.
             if let Some(first) = requests.get(taken)
                 && qp.numbers.contains(&first.wr_id)
                 && qp.refused.iter().all(|(r, _)| r.wr_id != first.wr_id)
@@ -124,7 +126,7 @@ impl Ledger {
         });
     }
 
-    /// Requests were taken: what was refused before may be among them, or be lost.
+    /// Requests were accepted. Requests refused earlier may be among them, or may be lost.
     fn remember(&mut self, number: u32, taken: &[Request]) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let patience = 2 * qp.of.max_send.max(4);
@@ -156,7 +158,7 @@ impl Ledger {
         self.expect(cq, requests.len(), place);
     }
 
-    /// What [`Self::receiving`] announced was taken, or not.
+    /// The result of the post announced by [`Self::receiving`].
     pub fn received(&mut self, number: u32, posted: usize, refused: Option<&Refused>, place: Place) {
         let Some(refused) = refused else { return };
         let Some(qp) = self.qps.get_mut(&number) else { return };
@@ -170,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// Receives are about to be posted to a shared queue.
+    /// Receives are about to be posted to a shared receive queue.
     pub fn shared_receiving(&mut self, requests: &[Request]) {
         requests.iter().for_each(|r| self.look_at(0, r));
     }
@@ -193,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// Completions may come.
+    /// Counts possible further completions.
     fn expect(&mut self, number: Option<u32>, more: usize, place: Place) {
         let Some(number) = number else { return };
         let Some(cq) = self.cqs.get_mut(&number) else { return };
@@ -211,7 +213,7 @@ impl Ledger {
         }
     }
 
-    /// What can be said of a request by itself.
+    /// Checks a request by itself.
     fn look_at(&mut self, number: u32, request: &Request) {
         let queue =
             |n: u32| if n == 0 { "a shared receive queue".into() } else { format!("queue pair {n:#x}") };

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 /// A registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its local key.
+    /// Local key.
     pub lkey: u32,
-    /// The first address by which requests name it.
+    /// The first address in requests.
     pub start: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Where it lies in the program's memory; `None` where it is none of it.
+    /// First address in the program's memory; `None` if the region is not in the program's memory.
     pub memory: Option<u64>,
-    /// The call that registered it.
+    /// The call that registered the region.
     pub place: Place,
 }
 
@@ -26,7 +26,7 @@ impl Region {
     }
 }
 
-/// The registered regions that the child of a fork shares. Of a fixed size.
+/// The registered regions shared with the child of a fork. Has a fixed size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     pub(crate) regions: usize,
@@ -37,7 +37,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Is there any?
+    /// Are there any shared regions?
     #[must_use]
     pub fn any(&self) -> bool {
         self.regions > 0
@@ -67,7 +67,7 @@ impl Regions {
         self.by_key.values()
     }
 
-    /// Where a piece lies in the program's memory, if all of it is registered.
+    /// The location of a piece in the program's memory, if the whole piece is registered.
     pub(crate) fn memory_of(&self, piece: &Piece) -> Option<u64> {
         let region = self.get(piece.lkey).filter(|region| region.holds(piece))?;
         Some(region.memory? + (piece.addr - region.start))

@@ -1,22 +1,22 @@
-//! What is said, once.
+//! Reports, each once.
 use crate::Code;
 use std::collections::HashSet;
 
-/// An address in the program's code; 0 is not known.
+/// An address in the program's code; 0 means unknown.
 pub type Place = usize;
 
-/// A mistake that was seen.
+/// A mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its kind.
+    /// Kind of the mistake.
     pub code: Code,
-    /// A sentence.
+    /// A sentence that describes the mistake.
     pub text: String,
-    /// What happened where in the program; the first is the call that matters.
+    /// Events and their places in the program. The first place is the call with the mistake.
     pub places: Vec<(&'static str, Place)>,
 }
 
-/// Reports that wait to be told, and what was told before.
+/// Reports not returned yet, and a record of all earlier reports.
 #[derive(Debug, Default)]
 pub(crate) struct Reporter {
     told: HashSet<(Code, Place)>,
@@ -24,7 +24,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Reports, unless the same was reported of this place.
+    /// Adds a report, unless the same mistake was already reported for this place.
     pub(crate) fn say(
         &mut self,
         code: Code,

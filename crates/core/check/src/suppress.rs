@@ -1,17 +1,17 @@
-//! Reports that are not wanted: a file with a line for each kind.
+//! Suppressions of reports: a file with one line per suppression.
 //!
-//! A line is a code, or `*`, and behind it, if it is to hold only there, a pattern for the words of
-//! the report and its places, in which `*` stands for anything: `buffer-changed *ucp_*`. Empty
-//! lines and those that begin with `#` are passed over.
+//! A line is a code or `*`, and optionally a pattern. The pattern is matched with the text of the
+//! report and its places, and `*` matches any text: `buffer-changed *ucp_*`. Empty lines and lines
+//! that begin with `#` are ignored.
 use crate::Code;
 use std::fmt;
 use std::str::FromStr;
 
-/// What is not to be reported.
+/// The suppressed reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suppressions(Vec<(Option<Code>, String)>);
 
-/// A line that says nothing.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
     line: usize,
@@ -46,14 +46,14 @@ impl FromStr for Suppressions {
 }
 
 impl Suppressions {
-    /// Is a report with these words not wanted?
+    /// Is a report with this text suppressed?
     #[must_use]
     pub fn has(&self, code: Code, words: &str) -> bool {
         self.0.iter().any(|(of, pattern)| of.is_none_or(|of| of == code) && matches(pattern, words))
     }
 }
 
-/// Does the text have the pattern in it, with anything in the place of each `*`?
+/// Does the text contain the pattern, with any text in place of each `*`?
 fn matches(pattern: &str, text: &str) -> bool {
     let mut rest = text;
     pattern.split('*').all(|part| match rest.find(part) {

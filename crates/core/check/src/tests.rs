@@ -1,4 +1,4 @@
-//! The ledger over calls as programs make them: wrong ones draw one report, right ones none.
+//! The ledger with calls as programs make them. A wrong call causes one report, a right call none.
 use crate::*;
 
 const QP: u32 = 0x40;
@@ -33,7 +33,7 @@ fn receive(wr_id: u64) -> Request {
     Request { signaled: true, writes: true, ..send(wr_id, true) }
 }
 
-/// Posts what there is room for, as a NIC does.
+/// Posts as many requests as fit, as a NIC does.
 fn post(l: &mut Ledger, requests: &[Request]) -> usize {
     let room = l.room(QP, false).unwrap_or(usize::MAX).min(requests.len());
     l.posting(QP, requests, false, SEND);
@@ -50,7 +50,7 @@ fn codes(l: &mut Ledger) -> Vec<Code> {
     l.reports().iter().map(|r| r.code).collect()
 }
 
-/// CHK-1: a completion frees its own request and those before it, and no more.
+/// CHK-1: a completion frees its own request and all earlier requests, and no others.
 #[test]
 fn a_completion_frees_what_was_before_it() {
     let mut l = ledger(4, 64);
@@ -65,7 +65,7 @@ fn a_completion_frees_what_was_before_it() {
     assert_eq!(codes(&mut l), [], "who posts again has reckoned with it");
 }
 
-/// CHK-1: a program that fails and posts no more after a refusal took the place for free.
+/// CHK-1: a program fails without a new post after a refusal, so the program assumed a free place.
 #[test]
 fn a_place_taken_for_free_is_reported_at_the_end() {
     let mut l = ledger(2, 64);
@@ -85,7 +85,7 @@ fn a_place_taken_for_free_is_reported_at_the_end() {
     assert_eq!(codes(&mut l), [], "once");
 }
 
-/// CHK-1: a queue full of unsignaled requests stays so.
+/// CHK-1: a queue full of unsignaled requests stays full.
 #[test]
 fn unsignaled_requests_alone_are_never_freed() {
     let mut l = ledger(2, 64);
@@ -95,7 +95,7 @@ fn unsignaled_requests_alone_are_never_freed() {
     assert_eq!(codes(&mut l), [Code::SendQueueNeverFreed]);
 }
 
-/// CHK-2: what was taken of a chain is not to be posted again; the rest is.
+/// CHK-2: the accepted part of a chain must not be posted again; the rest must.
 #[test]
 fn a_chain_is_posted_again_from_bad_wr() {
     for (again, expected) in [(0, vec![Code::ChainPostedAgain]), (2, vec![])] {
@@ -109,7 +109,7 @@ fn a_chain_is_posted_again_from_bad_wr() {
     }
 }
 
-/// CHK-2: a number of a pool that was refused and never comes back is lost.
+/// CHK-2: a refused request from a pool is lost if the program never posts the request again.
 #[test]
 fn a_refused_request_is_lost_when_it_is_never_posted_again() {
     for returns in [false, true] {
@@ -130,7 +130,7 @@ fn a_refused_request_is_lost_when_it_is_never_posted_again() {
     }
 }
 
-/// CHK-2: what is refused for what it says is told with the reason.
+/// CHK-2: if a post is refused because of its contents, the report names the reason.
 #[test]
 fn a_refused_post_is_told_with_its_reason() {
     let mut l = ledger(4, 64);
@@ -141,7 +141,8 @@ fn a_refused_post_is_told_with_its_reason() {
     assert_eq!(l.room(QP, false), Some(4));
 }
 
-/// CHK-2: flushed requests posted again in a circle; a marker in the error state is no mistake.
+/// CHK-2: flushed requests are posted again in a loop. A marker request in the error state is not a
+/// mistake.
 #[test]
 fn posting_in_the_error_state_is_reported_when_it_goes_on() {
     let mut l = ledger(4, 1000);
@@ -155,7 +156,7 @@ fn posting_in_the_error_state_is_reported_when_it_goes_on() {
     assert_eq!(codes(&mut l), [Code::PostedInError]);
 }
 
-/// CHK-3: what may complete is what is posted, signaled, and not polled.
+/// CHK-3: a completion may come for each request that is posted, signaled and not polled.
 #[test]
 fn a_cq_is_too_small_when_more_may_come_than_it_holds() {
     let mut l = ledger(8, 2);
@@ -176,7 +177,7 @@ fn a_cq_is_too_small_when_more_may_come_than_it_holds() {
     assert!(all[0].text.contains("may come") && all[0].text.contains("2 entries"), "{}", all[0].text);
 }
 
-/// CHK-4: events are acknowledged where they were taken, and as often.
+/// CHK-4: events are acknowledged on their own queue, once for each event.
 #[test]
 fn events_are_acknowledged_once_and_on_their_own_queue() {
     let (own, other) = (Source::Completion(1), Source::Completion(2));
@@ -196,8 +197,8 @@ fn events_are_acknowledged_once_and_on_their_own_queue() {
     assert_eq!(codes(&mut l), [Code::EventNotAcknowledged]);
 }
 
-/// CHK-12: events are left by who takes one and sleeps; who has ever looked until there was none
-/// empties the descriptor, be it later.
+/// CHK-12: a program that takes one event and sleeps leaves events behind. A program that ever
+/// polled until there was no event empties the descriptor later.
 #[test]
 fn events_left_at_an_edge_are_reported_once() {
     let of = Descriptor { number: 7, file: 70, handle: 0 };
@@ -221,7 +222,7 @@ fn events_left_at_an_edge_are_reported_once() {
     );
     assert!(!l.taken_from(of, Reads::Completions, true, 9), "once a descriptor");
     assert_eq!(l.left(), []);
-    // Another file has the number now.
+    // Another file now has the number.
     let next = Descriptor { file: 71, ..of };
     l.found_empty(next, Reads::Asynchronous);
     assert!(!l.taken_from(next, Reads::Asynchronous, true, 9), "it looks until there is none");
@@ -237,7 +238,7 @@ fn events_left_at_an_edge_are_reported_once() {
     assert!(l.taken_from(last, Reads::Asynchronous, true, 9), "it begins anew");
 }
 
-/// CHK-5: what a request names is what is registered.
+/// CHK-5: the memory named in a request must be registered.
 #[test]
 fn elements_lie_in_their_regions() {
     let mut l = ledger(8, 64);
@@ -252,7 +253,7 @@ fn elements_lie_in_their_regions() {
     assert_eq!(codes(&mut l), [Code::ZeroLengthElement]);
 }
 
-/// CHK-5: a region is in use while a completion tells of a request with its key.
+/// CHK-5: a region is in use until a completion reports the request with its key.
 #[test]
 fn a_region_is_in_use_until_the_completion() {
     for (told, expected) in [(true, vec![]), (false, vec![Code::RegionInUse])] {
@@ -273,7 +274,7 @@ fn a_region_is_in_use_until_the_completion() {
     assert_eq!(codes(&mut l), [], "no completion tells of it; or the queue pair was stopped");
 }
 
-/// CHK-5: bytes are compared only where the program alone changes them.
+/// CHK-5: bytes are compared only in memory changed by the program alone.
 #[test]
 fn memory_that_the_device_writes_is_not_compared() {
     let mut l = ledger(8, 64);
@@ -288,7 +289,7 @@ fn memory_that_the_device_writes_is_not_compared() {
     assert_eq!(codes(&mut l), [Code::BufferChanged]);
 }
 
-/// CHK-5: a fork with registered memory that the child has, too.
+/// CHK-5: a fork, with registered memory that the child also gets.
 #[test]
 fn a_fork_shares_what_is_not_kept_from_the_child() {
     let mut l = ledger(8, 64);
@@ -300,14 +301,14 @@ fn a_fork_shares_what_is_not_kept_from_the_child() {
     };
     assert_eq!(fork(&mut l, &[]), []);
     assert_eq!(fork(&mut l, &[(0, 0x1000), (0x2000, 0x3000)]), []);
-    // In two mappings of the three a region is counted once.
+    // A region in two of the three mappings is counted once.
     let reports = fork(&mut l, &[(0, 0x1000), (0x1000, 0x1800), (0x1800, 0x3000)]);
     assert_eq!(reports[0].code, Code::RegisteredMemoryForked);
     assert!(reports[0].text.contains("while 1 region it registered is shared"), "{}", reports[0].text);
     assert_eq!(reports.len(), 1);
 }
 
-/// CHK-6: the code 0 is the longest time.
+/// CHK-6: code 0 is the longest time.
 #[test]
 fn the_longest_rnr_timer_is_reported() {
     let mut l = ledger(8, 64);
@@ -332,7 +333,8 @@ fn a_value_that_is_cut_is_reported_once_a_place() {
     assert!(reports[0].text.starts_with("min_rnr_timer is 32"), "{}", reports[0].text);
 }
 
-/// CHK-7: left is what was passed over; who ends nothing, or what is in use, is left in peace.
+/// CHK-7: an object is left over if the program destroyed later objects. If the program destroys no
+/// object, or the object is in use, there is no report.
 #[test]
 fn objects_are_left_when_later_ones_were_ended() {
     let made = Made { place: 80, way: 5 };
@@ -345,7 +347,7 @@ fn objects_are_left_when_later_ones_were_ended() {
     }
 }
 
-/// CHK-8: undefined fields are named when the program fails after them.
+/// CHK-8: undefined fields are reported if the program fails after they were filled.
 #[test]
 fn undefined_fields_are_named_when_the_program_fails() {
     for (status, filled, expected) in [(0, 3, vec![]), (1, 0, vec![]), (1, 3, vec![Code::UndefinedFields])] {
@@ -355,7 +357,7 @@ fn undefined_fields_are_named_when_the_program_fails() {
     }
 }
 
-/// CHK-9: a line of a suppression is a code and a pattern.
+/// CHK-9: a suppression line has a code and a pattern.
 #[test]
 fn suppressions_name_a_code_and_words() {
     let s: Suppressions =
@@ -370,7 +372,7 @@ fn suppressions_name_a_code_and_words() {
     assert!(Code::ALL.iter().all(|code| Code::of(code.name()) == Some(*code)));
 }
 
-/// CHK-13: a report is a line of text and comes back from it, whatever its words are.
+/// CHK-13: a report converts to a line of text and back, for any text.
 #[test]
 fn a_report_is_a_line_of_text() {
     let places =

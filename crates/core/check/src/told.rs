@@ -1,22 +1,22 @@
-//! A report as a line of text, for who puts those of several processes together.
+//! A report as a line of text, for a process that collects the reports of several processes.
 use crate::Code;
 use std::fmt;
 use std::str::FromStr;
 
-/// A report of a process, with its places in words.
+/// A report of a process, with its places as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// The process.
+    /// Process id.
     pub process: u32,
     /// The kind of mistake.
     pub code: Code,
-    /// A sentence.
+    /// A sentence that describes the mistake.
     pub text: String,
-    /// What happened where in the program; the first is the call that matters.
+    /// Events and their places in the program. The first place is the call with the mistake.
     pub places: Vec<(String, String)>,
 }
 
-/// One line, whose words are parted by tabs.
+/// One line, with fields separated by tabs.
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |text: &str| text.replace(char::is_control, " ");

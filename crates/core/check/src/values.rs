@@ -1,50 +1,50 @@
-//! What the ledger is told.
+//! Input values of the ledger.
 
-/// An element of a request.
+/// A scatter/gather element of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins.
+    /// First address.
     pub addr: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// The key.
+    /// Local key.
     pub lkey: u32,
 }
 
-/// A queue pair with its sizes, as the program was told them.
+/// A queue pair with its sizes, as returned to the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePair {
-    /// Its number.
+    /// Queue pair number.
     pub number: u32,
-    /// The number of the CQ of its send queue.
+    /// Number of the send queue's CQ.
     pub send_cq: Option<u32>,
-    /// The number of the CQ of its receive queue.
+    /// Number of the receive queue's CQ.
     pub recv_cq: Option<u32>,
-    /// Places of its send queue.
+    /// Size of the send queue.
     pub max_send: usize,
-    /// Places of its receive queue.
+    /// Size of the receive queue.
     pub max_recv: usize,
 }
 
-/// A completion that was polled.
+/// A polled completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
     /// The number of the queue pair.
     pub queue_pair: u32,
-    /// The program's number of the request.
+    /// The `wr_id` of the request.
     pub wr_id: u64,
-    /// It worked.
+    /// The status is success.
     pub ok: bool,
-    /// It is of a receive.
+    /// The request is a receive.
     pub receive: bool,
 }
 
 /// A post that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// So many requests before it were taken.
+    /// Number of requests accepted before the failed request.
     pub taken: usize,
-    /// The queue has no place, which may be different the next time.
+    /// The queue is full; a later post may succeed.
     pub full: bool,
     /// The reason, in words.
     pub why: String,

@@ -1,10 +1,11 @@
-//! Choices of a device that tries its program on purpose.
+//! Choices of a device that deliberately tests its program.
 //!
-//! A device decides when a completion becomes visible, and the standards leave it much room. A
-//! [`Point`] is a moment at which it may use that room: the n-th time that a place in the program's
-//! code makes a kind of call on an object. A [`Schedule`] says what it does there: explicit
-//! [`Entry`]s, or a draw that is a hash of seed, object, place and count, so that neither clock nor
-//! threads decide. Schedules are text that can be kept in a file and replayed.
+//! A device decides when a completion becomes visible, and the standards give it much freedom. A
+//! [`Point`] is a moment at which the device may use this freedom: the n-th time a place in the
+//! program's code makes a kind of call on an object. A [`Schedule`] defines the choice at each
+//! point. It has explicit [`Entry`]s and a random draw. The draw is a hash of seed, object, place
+//! and count, so it does not depend on a clock or on threads. Schedules are text, which can be
+//! stored in a file and replayed.
 #![forbid(unsafe_code)]
 
 mod plan;
@@ -23,9 +24,9 @@ use std::str::FromStr;
 pub enum Call {
     /// `ibv_req_notify_cq`.
     Arm,
-    /// A poll that finds the queue empty, the first one after it was not.
+    /// A poll of an empty queue, the first after the queue was not empty.
     Poll,
-    /// A poll that finds a failed completion.
+    /// A poll of a failed completion.
     Error,
     /// `ibv_post_send`.
     Post,
@@ -39,21 +40,22 @@ pub enum Call {
     Connection,
 }
 
-/// What the device does at a point. Each is something that a device may do by the rules.
+/// The device's behaviour at a point. The standards allow each of these choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Choice {
-    /// The call takes effect only when everything on its way has come.
+    /// The call takes effect only after everything in flight has arrived.
     Before,
-    /// The call returns only when everything on its way has come.
+    /// The call returns only after everything in flight has arrived.
     After,
-    /// What comes from now on becomes visible later: when the program sleeps, or after a bounded
-    /// time, all at once.
+    /// Later arrivals become visible late and all at once: when the program sleeps, or after a
+    /// bounded time.
     Hold,
-    /// What comes from now on becomes visible one completion a poll.
+    /// Later arrivals become visible one completion per poll.
     Drip,
-    /// Fields that are undefined of a failed completion have random values.
+    /// The undefined fields of a failed completion get random values.
     Garbage,
-    /// The send queue is full until completions are polled, as on a NIC, and these come late.
+    /// The send queue is full until completions are polled, as on a NIC, and these completions come
+    /// late.
     Full,
 }
 
@@ -70,7 +72,7 @@ impl Call {
         Call::Connection,
     ];
 
-    /// What may be chosen there; what finds most mistakes first.
+    /// The possible choices at this kind of call; choices that find most mistakes come first.
     #[must_use]
     pub const fn choices(self) -> &'static [Choice] {
         match self {
@@ -83,7 +85,7 @@ impl Call {
         }
     }
 
-    /// Its name in a schedule.
+    /// The name of the call in a schedule.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -100,11 +102,11 @@ impl Call {
 }
 
 impl Choice {
-    /// All of them.
+    /// All choices.
     pub const ALL: [Choice; 6] =
         [Choice::Before, Choice::After, Choice::Hold, Choice::Drip, Choice::Garbage, Choice::Full];
 
-    /// Its name in a schedule.
+    /// The name of the choice in a schedule.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,7 +119,7 @@ impl Choice {
         }
     }
 
-    /// What it means at a call, in words.
+    /// The effect of the choice at a call, in words.
     #[must_use]
     pub const fn words(self, call: Call) -> &'static str {
         match (call, self) {
@@ -157,53 +159,53 @@ impl Choice {
 pub struct Site {
     /// The kind of call.
     pub call: Call,
-    /// The file that the code was loaded from and the offset in it: the same in every run.
+    /// The loaded file and the offset of the code in it, which are the same in every run.
     pub place: String,
 }
 
 /// A moment at which the device may choose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Point {
-    /// Where.
+    /// The place and kind of call.
     pub site: Site,
-    /// On which object, by the order of creation in its process, from 1.
+    /// The object, by the order of creation in its process, from 1.
     pub object: u64,
-    /// The how manieth time of this site and object, from 1.
+    /// Ordinal number of the call for this site and object, from 1.
     pub count: u64,
 }
 
-/// One number or any.
+/// A single number, or any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Which {
-    /// All of them.
+    /// Any number.
     Any,
-    /// This one.
+    /// This number.
     Nth(u64),
 }
 
 impl Which {
-    /// Is this one of them?
+    /// Does this include `n`?
     #[must_use]
     pub fn has(self, n: u64) -> bool {
         self == Which::Any || self == Which::Nth(n)
     }
 }
 
-/// What is chosen at some points.
+/// A choice for some points.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Entry {
-    /// Where.
+    /// The place and kind of call.
     pub site: Site,
-    /// On which objects.
+    /// The objects.
     pub object: Which,
-    /// Which times.
+    /// The ordinal numbers of the call.
     pub count: Which,
-    /// What.
+    /// The choice.
     pub choice: Choice,
 }
 
 impl Entry {
-    /// The choice at one point.
+    /// An entry for a single point.
     #[must_use]
     pub fn at(point: Point, choice: Choice) -> Self {
         let Point { site, object, count } = point;
@@ -215,14 +217,14 @@ impl Entry {
     }
 }
 
-/// A draw that depends on nothing but the seed and the point.
+/// A pseudo-random number that depends only on the seed and the point.
 #[must_use]
 pub fn draw(seed: u64, point: &Point) -> u64 {
     let place = point.site.place.bytes().fold(point.site.call as u64, |h, b| mix(h ^ u64::from(b)));
     mix(mix(mix(seed ^ place) ^ point.object) ^ point.count)
 }
 
-/// A step and the finaliser of splitmix64: neighbouring arguments give unrelated results.
+/// One step of splitmix64 with its finaliser: similar arguments give unrelated results.
 #[must_use]
 pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -253,7 +255,7 @@ impl FromStr for Which {
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@", self.call.name())?;
-        // A file's name may have spaces.
+        // File names may contain spaces.
         for c in self.place.chars() {
             match c {
                 '%' | ' ' | '\t' | '\n' | '\r' => write!(f, "%{:02x}", c as u32)?,

@@ -1,7 +1,7 @@
-//! In which order schedules are tried: one choice a place, then pairs, then seeds.
+//! The order in which schedules are tried: single choices, then pairs, then seeds.
 use crate::{Call, Choice, Entry, Schedule, Site, Which, mix};
 
-/// Choices, those first that find most mistakes.
+/// Choices, in the order of how many mistakes they find.
 const ORDER: [(Call, Choice); 15] = [
     (Call::Arm, Choice::Before),
     (Call::Poll, Choice::After),
@@ -19,20 +19,20 @@ const ORDER: [(Call, Choice); 15] = [
     (Call::Async, Choice::After),
     (Call::Connection, Choice::After),
 ];
-/// Pairs at most; seeds find what they miss.
+/// Limit of pairs; seeds cover the other combinations.
 const PAIRS: usize = 40;
 
-/// Schedules without end.
+/// An endless series of schedules.
 #[derive(Clone, Debug)]
 pub struct Plan {
     singles: usize,
-    /// The next one is the last.
+    /// Schedules in reverse order: the next schedule is last.
     listed: Vec<Schedule>,
     seed: u64,
 }
 
 impl Plan {
-    /// Of the places that a run has met when nothing was chosen, each with an object.
+    /// Creates a plan from the places (each with an object) that a run without choices reached.
     #[must_use]
     pub fn new(met: &[(&Site, u64)], seed: u64) -> Self {
         let mut sites: Vec<&Site> = met.iter().map(|(site, _)| *site).collect();
@@ -54,7 +54,7 @@ impl Plan {
         };
         let mut singles = entries(&|_| vec![Which::Any]);
         let pairs = pairs(&singles, seed);
-        // One object alone, where a place has several.
+        // Also one object alone, for a place with several objects.
         singles.extend(entries(&objects));
         let mut listed: Vec<_> = singles.iter().map(|e| Schedule::of(vec![e.clone()])).collect();
         let singles = listed.len();
@@ -63,13 +63,13 @@ impl Plan {
         Plan { singles, listed, seed }
     }
 
-    /// Schedules with one choice.
+    /// Number of schedules with a single choice.
     #[must_use]
     pub fn singles(&self) -> usize {
         self.singles
     }
 
-    /// The next one.
+    /// The next schedule.
     pub fn next_schedule(&mut self) -> Schedule {
         self.listed.pop().unwrap_or_else(|| {
             self.seed += 1;
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// Pairs of choices at different places, in an order of the seed.
+/// Pairs of choices at different places, in an order given by the seed.
 fn pairs(singles: &[Entry], seed: u64) -> Vec<Vec<Entry>> {
     let mut all = Vec::new();
     for (i, a) in singles.iter().enumerate() {

@@ -1,46 +1,46 @@
-//! Schedules: what is chosen in a run, and their text.
+//! Schedules: the choices of a run, and their text form.
 use crate::{Choice, Entry, Point, draw};
 use std::fmt;
 use std::str::FromStr;
 
 /// The first line of a schedule's text.
 const HEAD: &str = "adverb-schedule 1";
-/// Of so many points a random schedule chooses at `rate`.
+/// Denominator of `rate`.
 const OF: u64 = 10_000;
 
-/// What is chosen in a run: entries first, then the draw.
+/// The choices of a run: explicit entries first, then the draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// Seed of the draw.
     pub seed: u64,
-    /// At so many of ten thousand points something is chosen by the draw.
+    /// The draw makes a choice at this many of ten thousand points.
     pub rate: u16,
-    /// Explicit choices; the first that fits a point counts.
+    /// Explicit choices; the first matching entry applies.
     pub entries: Vec<Entry>,
 }
 
 impl Schedule {
-    /// Choices by the seed alone. Seeds differ in how often they choose: few changes find most
-    /// mistakes, some need many.
+    /// Choices by the seed only. The rate depends on the seed, because few changes find most
+    /// mistakes and some mistakes need many.
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let rate = [100, 400, 1500, 5000][(seed % 4) as usize];
         Schedule { seed, rate, entries: Vec::new() }
     }
 
-    /// These choices and no other.
+    /// These choices only.
     #[must_use]
     pub fn of(entries: Vec<Entry>) -> Self {
         Schedule { entries, ..Schedule::default() }
     }
 
-    /// Is nothing ever chosen?
+    /// Does this schedule never choose?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rate == 0 && self.entries.is_empty()
     }
 
-    /// What is chosen at a point.
+    /// The choice at a point.
     #[must_use]
     pub fn choice(&self, point: &Point) -> Option<Choice> {
         if let Some(entry) = self.entries.iter().find(|e| e.has(point)) {
@@ -65,7 +65,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// The text of a schedule, or a seed alone. Lines that begin with `#` say nothing.
+/// The text of a schedule, or a seed alone. Lines that begin with `#` are comments.
 impl FromStr for Schedule {
     type Err = Bad;
     fn from_str(text: &str) -> Result<Self, Bad> {
@@ -92,7 +92,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Text that is no schedule.
+/// Text that is not a valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
     text: String,

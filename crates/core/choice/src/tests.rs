@@ -25,21 +25,21 @@ prop_compose! {
 }
 
 proptest! {
-    /// HUN-1: what is written is read as it was.
+    /// HUN-1: a schedule converts to text and back.
     #[test]
     fn a_schedule_is_its_text(schedule in schedule()) {
         prop_assert_eq!(schedule.to_string().parse::<Schedule>(), Ok(schedule));
     }
 
-    /// HUN-1: no text makes the parser fail in another way than by saying what is wrong.
+    /// HUN-1: for any text, the parser succeeds or returns an error.
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*", lines in prop::collection::vec("[a-z@0-9 *%]{0,30}", 0..4)) {
         let _ = text.parse::<Schedule>();
         let _ = format!("adverb-schedule 1\n{}", lines.join("\n")).parse::<Schedule>();
     }
 
-    /// HUN-1: the same point and seed draw the same; entries go before the draw; only what the call
-    /// offers is chosen.
+    /// HUN-1: the same point and seed give the same choice. Entries override the draw. Only choices
+    /// that the call offers are made.
     #[test]
     fn a_choice_depends_on_the_point_alone(schedule in schedule(), site in site(), object in 1..5u64, count in 1..50u64) {
         let point = Point { site, object, count };
@@ -58,7 +58,7 @@ proptest! {
     }
 }
 
-/// HUN-1: a rate is met, and every choice comes up.
+/// HUN-1: the rate is met, and every choice occurs.
 #[test]
 fn a_seed_chooses_as_often_as_it_says() {
     let site = Site { call: Call::Poll, place: "a+0x1".into() };
@@ -74,7 +74,7 @@ fn a_seed_chooses_as_often_as_it_says() {
     assert_eq!(of.len(), Call::Poll.choices().len(), "{of:?}");
 }
 
-/// HUN-1: a seed alone is a schedule; what is wrong is named.
+/// HUN-1: a seed alone is a schedule. Errors name the invalid text.
 #[test]
 fn a_seed_is_a_schedule_and_nonsense_is_named() {
     assert_eq!("7\n".parse(), Ok(Schedule::random(7)));
@@ -93,14 +93,16 @@ fn a_seed_is_a_schedule_and_nonsense_is_named() {
     }
 }
 
-/// HUN-2: each choice of each place alone first, no schedule twice, then seeds without end.
+/// HUN-2: first each single choice of each place, no schedule twice, then an endless series of
+/// seeds.
 #[test]
 fn a_plan_goes_from_single_choices_to_seeds() {
     let site = |call, place: &str| Site { call, place: place.into() };
     let (arm, poll) = (site(Call::Arm, "loop+0x10"), site(Call::Poll, "loop+0x20"));
     let mut plan = Plan::new(&[(&arm, 2), (&poll, 2), (&poll, 4)], 9);
     let singles = plan.singles();
-    // Two choices of the arm, three of the poll, and these for each of its two objects.
+    // Two choices of the arm, three of the poll, and the three again for each of the poll's two
+    // objects.
     assert_eq!(singles, 2 + 3 + 6);
     let first = plan.next_schedule();
     assert_eq!(first.entries[0].choice, Choice::Before);

@@ -1,15 +1,15 @@
-//! Fields of a MAD: numbers of any width, anywhere.
+//! Fields of a MAD: numbers of any width at any bit.
 use core::net::Ipv6Addr;
 
 /// Bytes of a MAD.
 pub const MAD_LEN: usize = 256;
 
-/// Where a field lies, most significant bit first, as the tables of the specification count.
+/// Position of a field, most significant bit first, as in the tables of the specification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     /// First bit, counted from the start of the MAD.
     first: usize,
-    /// Bits.
+    /// Number of bits.
     width: usize,
 }
 
@@ -17,15 +17,15 @@ impl Field {
     /// A field of `width` bits that begins `bit` bits after the start of `byte`.
     ///
     /// # Panics
-    /// When it does not lie in a MAD, or spans more than 16 bytes: at compile time, as all fields
-    /// are constants.
+    /// If the field does not lie within a MAD, or spans more than 16 bytes. All fields are
+    /// constants, so the panic occurs at compile time.
     pub const fn new(byte: usize, bit: usize, width: usize) -> Field {
         let first = byte * 8 + bit;
         assert!(width > 0 && first + width <= MAD_LEN * 8 && first % 8 + width <= 128);
         Field { first, width }
     }
 
-    /// The bytes that hold it, and how many bits of the last come after it.
+    /// The bytes of the field (from, to), and the number of bits after the field in the last byte.
     const fn span(self) -> (usize, usize, u32) {
         let end = self.first + self.width;
         (self.first / 8, end.div_ceil(8), ((8 - end % 8) % 8) as u32)
@@ -35,14 +35,14 @@ impl Field {
         u128::MAX >> (128 - self.width)
     }
 
-    /// Reads it.
+    /// Reads the field.
     pub fn get(self, mad: &[u8; MAD_LEN]) -> u128 {
         let (from, to, after) = self.span();
         let all = mad[from..to].iter().fold(0_u128, |n, &byte| n << 8 | u128::from(byte));
         all >> after & self.mask()
     }
 
-    /// Writes the low bits of `value` to it. What lies beside stays.
+    /// Writes the low bits of `value` to the field. Neighbouring bits do not change.
     pub fn set(self, mad: &mut [u8; MAD_LEN], value: u128) {
         let (from, to, after) = self.span();
         let mask = self.mask() << after;
@@ -56,11 +56,11 @@ impl Field {
     }
 }
 
-/// What a field can hold.
+/// A value that a field can hold.
 pub(crate) trait Bits {
-    /// From the bits of a field, which are never more than the type has.
+    /// Converts from the bits of a field. A field is never wider than the type.
     fn from_bits(bits: u128) -> Self;
-    /// As bits; those above the field's width are dropped.
+    /// Converts to bits; `Field::set` drops the bits above the width of the field.
     fn to_bits(self) -> u128;
 }
 

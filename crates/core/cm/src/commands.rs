@@ -1,4 +1,4 @@
-//! What a program asks for.
+//! The commands of a program.
 use crate::bits::MAD_LEN;
 use crate::conn::{Conn, Pace};
 use crate::data::Data;
@@ -11,7 +11,7 @@ use crate::table::Endpoint;
 use crate::types::{Accept, ConnectRequest, Event, Id, Path, QpKind, SidrAnswer, SidrRequest, State, Timing};
 use adverb_wire::Time;
 
-/// LID where there are none.
+/// LID on networks without LIDs.
 const PERMISSIVE_LID: u16 = 0xffff;
 /// "Failover not supported" of a REP.
 const FAILOVER_NOT_SUPPORTED: u8 = 1;
@@ -127,7 +127,7 @@ impl Accept {
             private_data: self.private_data,
             ..Rep::default()
         };
-        // The target of XRC has no requester, and always a shared receive queue.
+        // An XRC target has no requester, and always has a shared receive queue.
         match conn.kind {
             QpKind::Xrc => Rep { eecn: self.qpn, srq: true, ..rep },
             QpKind::Rc | QpKind::Uc => Rep {
@@ -155,12 +155,12 @@ impl Endpoint {
         }
     }
 
-    /// Asks for a connection: sends the REQ until it is answered. Ends in one of [`Event::Reply`],
-    /// [`Event::Rejected`] and [`Event::Unanswered`].
+    /// Requests a connection: sends the REQ until it is answered. The outcome is [`Event::Reply`],
+    /// [`Event::Rejected`] or [`Event::Unanswered`].
     ///
     /// # Errors
-    /// A value does not fit the message, the addresses do not fit each other, or there are too many
-    /// connections.
+    /// A value does not fit in the message, the addresses are of different families, or there are
+    /// too many connections.
     pub fn connect(&mut self, now: Time, request: &ConnectRequest) -> Result<Id, CommandError> {
         request.check()?;
         let pace = Pace::of_request(&request.timing, request.ack_timeout());
@@ -175,7 +175,7 @@ impl Endpoint {
         Ok(Id(id))
     }
 
-    /// Gives the exchange its transaction id.
+    /// Sets the transaction id of an exchange that this end begins.
     fn own_transaction(&mut self, id: u32) -> u64 {
         let transaction = self.transaction(id);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -184,12 +184,12 @@ impl Endpoint {
         transaction
     }
 
-    /// Agrees to a request: sends the REP until it is answered. Ends in one of
-    /// [`Event::Established`], [`Event::Rejected`], [`Event::Unanswered`] and
+    /// Accepts a request: sends the REP until it is answered. The outcome is
+    /// [`Event::Established`], [`Event::Rejected`], [`Event::Unanswered`] or
     /// [`Event::Disconnected`].
     ///
     /// # Errors
-    /// The id does not wait for an answer, or a value does not fit the message.
+    /// The id does not wait for an answer, or a value does not fit in the message.
     pub fn accept(&mut self, now: Time, id: Id, accept: &Accept) -> Done {
         accept.check()?;
         let conn = self.conn_in(id, "accept", &[State::ReqReceived])?;
@@ -203,11 +203,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Refuses a request, or the reply to one's own. The id stays until it is released.
+    /// Rejects a request, or the reply to this end's own request. The id stays until it is
+    /// released.
     ///
     /// # Errors
-    /// There is nothing to refuse, or more data than there is room for (72 bytes of information,
-    /// 148 of private data).
+    /// There is nothing to reject, or the data is too long (72 bytes of information, 148 bytes of
+    /// private data).
     pub fn reject(&mut self, id: Id, reason: RejectReason, info: &[u8], private_data: &[u8]) -> Done {
         let conn = self.conn_in(id, "reject", &[State::ReqReceived, State::RepReceived])?;
         let (message, local_id) = match conn.state {
@@ -227,7 +228,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends a REJ, keeps it for a peer that has not got it, and is done with the connection.
+    /// Sends a REJ, keeps the REJ in case the peer repeats its message, and ends the connection.
     fn refuse(&mut self, id: u32, rej: Rej) {
         let Some(conn) = self.conns.get(&id) else { return };
         let key = (MadKind::Req, conn.path.remote, conn.transaction, rej.remote_id);
@@ -240,8 +241,8 @@ impl Endpoint {
         self.go_idle(id);
     }
 
-    /// Says to a peer that its request has come and is being decided on (MRA), before it asks
-    /// again. From then on it knows by the communication id whose answer it waits for.
+    /// Sends an MRA before the peer repeats its request. The MRA says that the program is deciding.
+    /// It also carries this end's communication id, which tells the peer which process will answer.
     ///
     /// # Errors
     /// The id does not wait for an answer.
@@ -251,8 +252,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Lets a request go without an answer, as a full backlog does: the peer sends it again after
-    /// its timeout, and then it is a new one. The id is released.
+    /// Drops a request without an answer, as for a full backlog. The peer repeats the request after
+    /// its timeout, and the repetition counts as a new request. The id is released.
     ///
     /// # Errors
     /// The id does not wait for an answer.
@@ -262,8 +263,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Confirms a reply (sends the RTU), or says that data of the peer has come before its RTU
-    /// (then [`Event::Established`] follows, as if it had come).
+    /// Confirms a reply (sends the RTU). On the passive side, reports that data of the peer arrived
+    /// before the RTU; [`Event::Established`] then follows as if the RTU had arrived.
     ///
     /// # Errors
     /// There is nothing to confirm.
@@ -284,11 +285,10 @@ impl Endpoint {
     }
 
     /// Ends a connection: sends the DREQ until it is answered. [`Event::Disconnected`] comes once,
-    /// whichever end began. When the other end was first nothing is left to do, and nothing is
-    /// done.
+    /// whichever end began. If the other end was first, this call does nothing.
     ///
     /// # Errors
-    /// There is no connection that stands, or more than 220 bytes of private data.
+    /// The connection was never established, or there are more than 220 bytes of private data.
     pub fn disconnect(&mut self, now: Time, id: Id, private_data: &[u8]) -> Done {
         let private_data = Data::new(private_data)?;
         let over = [State::Established, State::DreqSent, State::Timewait];
@@ -298,9 +298,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Lets go of an id, whatever its state: no event comes for it any more. What stands is
-    /// disconnected, what waits for an answer gets one; the endpoint sees to it that the peer hears
-    /// of it.
+    /// Releases an id in any state; no further event comes for the id. The endpoint disconnects an
+    /// established connection, and answers a peer that waits for an answer. The endpoint continues
+    /// until the peer knows.
     ///
     /// # Errors
     /// [`CommandError::UnknownId`].
@@ -320,11 +320,12 @@ impl Endpoint {
                 self.remove(id);
             }
             (State::ReqReceived | State::RepReceived, Some(rej)) => self.refuse(id, rej),
-            // The REJ may be lost. The REP is thus sent on until it is answered: by the REJ of a
-            // peer that has got ours, or by an RTU, and then the connection is ended as one that
-            // stands.
+            // The REJ may be lost, so the endpoint continues to send the REP until it is answered.
+            // A peer that got the REJ answers the REP with a REJ. Another peer answers with an RTU,
+            // and then the endpoint disconnects the established connection.
             (_, Some(rej)) => self.send(id, Message::from(rej).emit(transaction)),
-            // An XRC target outlives the id (as with Linux): other processes may receive by it.
+            // An XRC target outlives the id, as in Linux, because other processes may receive
+            // through it.
             (State::Established, _) if target => self.enter_timewait(now, id),
             (State::Established, _) => self.begin_disconnect(now, id, Dreq::default()),
             (State::SidrReqReceived, _) => {
@@ -335,18 +336,18 @@ impl Endpoint {
                 );
                 self.remove(id);
             }
-            // Nothing more comes that the timer does not end.
+            // The running timer ends everything that is left.
             (State::DreqSent | State::Timewait, _) => {}
             _ => self.remove(id),
         }
         Ok(())
     }
 
-    /// Looks up a datagram service. Ends in one of [`Event::SidrReply`] and [`Event::Unanswered`].
+    /// Looks up a datagram service. The outcome is [`Event::SidrReply`] or [`Event::Unanswered`].
     ///
     /// # Errors
-    /// A value does not fit the message, the addresses do not fit each other, or there are too many
-    /// connections.
+    /// A value does not fit in the message, the addresses are of different families, or there are
+    /// too many connections.
     pub fn sidr_request(&mut self, now: Time, request: &SidrRequest) -> Result<Id, CommandError> {
         one_family(request.path)?;
         timing_fits(&request.timing)?;
@@ -363,10 +364,11 @@ impl Endpoint {
         Ok(Id(id))
     }
 
-    /// Answers a datagram request. The answer is kept a while for a peer that asks again.
+    /// Answers a datagram request. The endpoint keeps the answer for a while, for a peer that asks
+    /// again.
     ///
     /// # Errors
-    /// The id does not wait for such an answer, or a value does not fit the message.
+    /// The id does not wait for a datagram answer, or a value does not fit in the message.
     pub fn sidr_reply(&mut self, id: Id, answer: &SidrAnswer) -> Done {
         fits("queue pair number", answer.qpn, 0xff_ffff)?;
         fits("length of the information", answer.info_len, 72)?;

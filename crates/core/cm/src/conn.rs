@@ -8,10 +8,11 @@ use alloc::collections::VecDeque;
 use core::net::IpAddr;
 use core::time::Duration;
 
-/// The longest code that a peer may set for our waiting: 4.096 us * 2^22, 17 s. A REQ could say 2.4
-/// hours, and a connection that nobody owns any more would be kept for so long, times the retries.
+/// The largest response time (code) that this end accepts from a peer: 4.096 us * 2^22, 17 s. A REQ
+/// can ask for 2.4 hours. A connection without an owner would stay for this time, multiplied by the
+/// retries.
 const MAX_PEER_CODE: u8 = 22;
-/// The same for the service timeout of an MRA (275 s); Linux says 24.
+/// The same limit for the service timeout of an MRA (275 s). Linux uses 24.
 const MAX_SERVICE_CODE: u8 = 26;
 
 /// 4.096 us * 2^code.
@@ -20,7 +21,7 @@ pub(crate) const fn duration(code: u8) -> Duration {
     Duration::from_nanos(4096 << code)
 }
 
-/// What a peer asked for, as its REQ or SIDR_REQ names it.
+/// Identity of an incoming REQ or SIDR_REQ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum RemoteKey {
     /// Address, GUID, communication id.
@@ -29,24 +30,24 @@ pub(crate) enum RemoteKey {
     Datagram(IpAddr, u64, u32),
 }
 
-/// A peer's queue pair: address, GUID, QPN.
+/// A queue pair of a peer: address, GUID, QPN.
 pub(crate) type QpKey = (IpAddr, u64, u32);
 
 /// Waiting times of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// From one transmission to the next.
+    /// Time between two transmissions.
     pub timeout: Duration,
     /// How often a MAD is sent again.
     pub retries: u32,
-    /// There and back, added to what a peer says it will take.
+    /// Round-trip time, added to the time that a peer says it needs.
     pub round_trip: Duration,
-    /// From the end until no packet is on the way any more.
+    /// Duration of time-wait, after which no packet is in flight.
     pub timewait: Duration,
 }
 
 impl Pace {
-    /// Of a connection that this end asks for.
+    /// For a connection that this end requests.
     pub fn of_request(timing: &Timing, ack_timeout: u8) -> Pace {
         let round_trip = duration(timing.packet_lifetime) * 2;
         Pace {
@@ -57,7 +58,8 @@ impl Pace {
         }
     }
 
-    /// Of a connection that a peer asks for. `ack_timeout` is twice its packet lifetime.
+    /// For a connection that a peer requests. `ack_timeout` is twice the packet lifetime of the
+    /// peer.
     pub fn of_peer(response: u8, ack_timeout: u8, retries: u8) -> Pace {
         let round_trip = duration(ack_timeout.min(MAX_PEER_CODE));
         Pace {
@@ -74,25 +76,26 @@ impl Pace {
     }
 }
 
-/// A MAD that is sent until it is answered, and how often it has been.
+/// A MAD that is sent until it is answered, and the number of transmissions.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
     pub mad: Box<[u8; MAD_LEN]>,
     pub sent: u32,
     pub since: Time,
-    /// From one transmission to the next; an MRA makes it longer.
+    /// Time between two transmissions; an MRA makes it longer.
     pub timeout: Duration,
 }
 
-/// One of them.
+/// A connection, attempt or datagram exchange.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub state: State,
-    /// Did the peer ask for it?
+    /// Did the peer request the connection?
     pub passive: bool,
     /// Is it a datagram exchange?
     pub datagram: bool,
-    /// The program has let go of it: no more events; it goes when the peer has been told.
+    /// The program has released the id. No further event comes, and the connection is removed when
+    /// the peer has been told.
     pub released: bool,
     pub path: Path,
     pub kind: QpKind,
@@ -101,20 +104,20 @@ pub(crate) struct Conn {
     pub ca_guid: u64,
     pub local_qpn: u32,
     pub remote_guid: u64,
-    /// Unknown until the peer says it.
+    /// `None` until the peer sends its id.
     pub remote_id: Option<u32>,
     pub remote_qpn: u32,
-    /// Service id; a SIDR_REP repeats it.
+    /// Service id, which a SIDR_REP repeats.
     pub service_id: u64,
-    /// The REQ has an alternate path, which the REP refuses.
+    /// The REQ has an alternate path, which the REP rejects.
     pub alternate: bool,
     pub pace: Pace,
-    /// REQ, REP, DREQ or SIDR_REQ until it is answered; the RTU while established, the REJ when
-    /// refused.
+    /// The REQ, REP, DREQ or SIDR_REQ until it is answered; the RTU while established; the REJ
+    /// after a reject.
     pub sending: Option<Sending>,
-    /// When what the program decides on came: the REQ, then the REP.
+    /// When the message arrived on which the program decides: the REQ, later the REP.
     pub came: Time,
-    /// When the timer of the state runs out. Set by the table alone.
+    /// When the timer of the state expires. Only the table sets this field.
     pub deadline: Option<Time>,
     pub events: VecDeque<Event>,
 }
@@ -144,13 +147,14 @@ impl Conn {
         }
     }
 
-    /// Has what the program decides on come again so soon that its sender, who waits for longer,
-    /// cannot have sent it again? Then it is the network that repeats, and nobody asks anything.
+    /// Did the message on which the program decides arrive again so soon that the peer, which waits
+    /// longer, cannot have sent it again? Then the network made the copy, and the peer asks
+    /// nothing.
     pub fn is_echo(&self, now: Time) -> bool {
         now.since(self.came) < self.pace.timeout / 2
     }
 
-    /// By which a repeated REQ finds it.
+    /// The key under which a repeated REQ finds this connection.
     pub fn remote_key(&self) -> Option<RemoteKey> {
         let (address, remote_id) = (self.path.remote, self.remote_id?);
         match (self.passive, self.datagram) {
@@ -160,12 +164,12 @@ impl Conn {
         }
     }
 
-    /// By which a stale connection is found.
+    /// The key under which a new REQ finds this connection if it is stale.
     pub fn qp_key(&self) -> QpKey {
         (self.path.remote, self.remote_guid, self.remote_qpn)
     }
 
-    /// Does the other end hold, or may it hold, what has to be released with DREQ and DREP?
+    /// May the other end hold a connection that needs DREQ and DREP to be released?
     pub fn stands(&self) -> bool {
         use State::{DreqSent, Established, MraRepReceived, RepReceived, RepSent};
         matches!(self.state, RepReceived | RepSent | MraRepReceived | Established | DreqSent)
@@ -173,7 +177,7 @@ impl Conn {
 }
 
 impl Conn {
-    /// The SIDR_REP that says an answer.
+    /// The SIDR_REP for an answer.
     pub(crate) fn sidr_rep(&self, answer: &SidrAnswer) -> SidrRep {
         SidrRep {
             ece_attr_mod: answer.ece.attr_mod,

@@ -2,17 +2,17 @@
 use core::fmt;
 use core::ops::Deref;
 
-/// `N` bytes of a MAD that the connection manager carries and does not read. Shorter data is filled
-/// with zeros: how many of the bytes mean something only the consumers know.
+/// `N` bytes of a MAD that the connection manager carries without reading them. Shorter data is
+/// padded with zeros. Only the consumers know how many bytes are meaningful.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Data<const N: usize>(pub [u8; N]);
 
-/// More bytes than a message has room for.
+/// The data is longer than the message allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong {
-    /// Bytes there is room for.
+    /// Largest number of bytes.
     pub max: usize,
-    /// Bytes there are.
+    /// Number of bytes in the data.
     pub got: usize,
 }
 
@@ -25,13 +25,13 @@ impl fmt::Display for TooLong {
 impl core::error::Error for TooLong {}
 
 impl<const N: usize> Data<N> {
-    /// Nothing but zeros.
+    /// Zeros only.
     pub const EMPTY: Data<N> = Data([0; N]);
 
-    /// These bytes, then zeros.
+    /// The bytes, padded with zeros.
     ///
     /// # Errors
-    /// There are more than `N`.
+    /// There are more than `N` bytes.
     pub fn new(bytes: &[u8]) -> Result<Data<N>, TooLong> {
         let mut data = Data::EMPTY;
         let room = data.0.get_mut(..bytes.len()).ok_or(TooLong { max: N, got: bytes.len() })?;
@@ -53,7 +53,7 @@ impl<const N: usize> Deref for Data<N> {
     }
 }
 
-/// In hexadecimal digits, without the zeros at the end.
+/// Hexadecimal, without the zeros at the end.
 impl<const N: usize> fmt::Debug for Data<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let used = N - self.0.iter().rev().take_while(|&&byte| byte == 0).count();

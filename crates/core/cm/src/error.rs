@@ -1,37 +1,37 @@
-//! Why commands are refused.
+//! Errors of commands.
 use crate::data::TooLong;
 use crate::types::{Id, Listener, Path, State};
 use core::fmt;
 
-/// Why a command was not taken. Nothing has changed then.
+/// Why a command failed. A failed command changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommandError {
-    /// No such id: it never was, or has been released.
+    /// No such id: it never existed, or it has been released.
     UnknownId(Id),
-    /// The state does not allow it.
+    /// The state of the id does not allow the command.
     WrongState {
-        /// What was asked for.
+        /// The command.
         command: &'static str,
-        /// Where the id stands.
+        /// The state of the id.
         state: State,
     },
-    /// More private data or additional information than the message has room for.
+    /// More private data or additional information than the message can hold.
     TooLong(TooLong),
-    /// As many connections as [`crate::Config::max_connections`] allows.
+    /// The limit [`crate::Config::max_connections`] is reached.
     TooManyConnections(usize),
-    /// Somebody listens on that service id and address already.
+    /// There is already a listener for the service id and address.
     ServiceInUse(u64),
     /// No such listener.
     UnknownListener(Listener),
     /// The addresses of the path are of different families.
     MixedAddresses(Path),
-    /// A value does not fit its field.
+    /// A value does not fit in its field.
     OutOfRange {
-        /// Which one.
+        /// The name of the field.
         field: &'static str,
         /// The value.
         value: u64,
-        /// The largest that fits.
+        /// The largest value that fits.
         max: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What is said for a process that ends without having said it itself.
+//! Farewells: the MAD that another process sends for a process that ended without telling its peer.
 use crate::conn::Conn;
 use crate::mad::{Answered, Dreq, Message, Rej, SidrStatus};
 use crate::reason::RejectReason;
@@ -6,8 +6,8 @@ use crate::route::gave_up;
 use crate::table::Endpoint;
 use crate::types::{Id, SidrAnswer, State, Transmit};
 
-/// The REJ by which an end lets go of what it has asked for, was asked for or has agreed to; with
-/// the reasons that Linux gives.
+/// The REJ that ends what this end has requested, was asked for or has accepted. The reasons are
+/// those of Linux.
 pub(crate) fn refusal(id: u32, conn: &Conn) -> Option<Rej> {
     let remote_id = conn.remote_id.unwrap_or(0);
     let (local_id, message) = match conn.state {
@@ -24,9 +24,10 @@ pub(crate) fn refusal(id: u32, conn: &Conn) -> Option<Rej> {
 }
 
 impl Endpoint {
-    /// What the peer of an id is to be told if this process ends without telling it; `None`:
-    /// nothing. It is another MAD whenever the id has moved on, also by [`Endpoint::release`]. For
-    /// those who speak for a process that was killed; nobody waits for an answer.
+    /// The MAD to send to the peer of an id if this process ends without telling the peer. `None`:
+    /// no MAD is needed. The MAD changes with each state of the id, also after
+    /// [`Endpoint::release`]. It is meant for another process that speaks for this process after a
+    /// kill; the sender expects no answer.
     #[must_use]
     pub fn farewell(&self, id: Id) -> Option<Transmit> {
         let conn = self.conns.get(&id.0)?;

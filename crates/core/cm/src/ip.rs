@@ -1,9 +1,9 @@
 //! Connections by address and port over InfiniBand (IBTA annex A11): the service ids of ports, and
-//! the header of 36 bytes that stands before a program's private data in REQ and SIDR_REQ.
+//! the header of 36 bytes before a program's private data in REQ and SIDR_REQ.
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of [`IpHeader`].
+/// Length of [`IpHeader`] in bytes.
 pub const IP_HEADER_LEN: usize = 36;
 
 /// Port space of TCP-like services, RC and UC (`RDMA_PS_TCP`).
@@ -21,28 +21,28 @@ pub const fn service_id(port_space: u16, port: u16) -> u64 {
     (port_space as u64) << 16 | port as u64
 }
 
-/// The port space and port of a service id; `None` if it is no port's.
+/// The port space and port of a service id; `None` if the service id does not belong to a port.
 #[must_use]
 pub const fn port_of(service_id: u64) -> Option<(u16, u16)> {
     if service_id >> 32 == 0 { Some(((service_id >> 16) as u16, service_id as u16)) } else { None }
 }
 
-/// Who asks, and for which address. Both addresses are of one family. The port asked for is in the
-/// service id.
+/// Source address and port, and the destination address. Both addresses are of the same family. The
+/// destination port is in the service id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IpHeader {
     /// Address and port of the sender.
     pub source: SocketAddr,
-    /// Address asked for.
+    /// Destination address.
     pub destination: IpAddr,
 }
 
-/// Why bytes are no such header.
+/// Why bytes are not an IP header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IpHeaderError {
     /// Fewer than 36 bytes.
     TooShort(usize),
-    /// Another version than 0.0.
+    /// The version is not 0.0.
     Version(u8),
     /// Neither IPv4 nor IPv6.
     IpVersion(u8),
@@ -65,7 +65,7 @@ impl fmt::Display for IpHeaderError {
 impl core::error::Error for IpHeaderError {}
 
 impl IpHeader {
-    /// A header; `None` when the addresses are of different families.
+    /// Creates a header; `None` if the addresses are of different families.
     #[must_use]
     pub const fn new(source: SocketAddr, destination: IpAddr) -> Option<IpHeader> {
         match (source, destination) {
@@ -76,10 +76,10 @@ impl IpHeader {
         }
     }
 
-    /// Reads it off the front of private data and returns what comes after.
+    /// Reads the header from the front of private data, and returns the header and the rest.
     ///
     /// # Errors
-    /// There is none; the error says why.
+    /// There is no valid header. The error says why.
     pub fn parse(private_data: &[u8]) -> Result<(IpHeader, &[u8]), IpHeaderError> {
         let (head, rest) = private_data
             .split_first_chunk::<IP_HEADER_LEN>()
@@ -99,7 +99,7 @@ impl IpHeader {
         Ok((IpHeader { source: SocketAddr::new(address(4)?, port), destination: address(20)? }, rest))
     }
 
-    /// Writes it.
+    /// Writes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; IP_HEADER_LEN] {
         let mut out = [0; IP_HEADER_LEN];
@@ -115,7 +115,7 @@ impl IpHeader {
     }
 }
 
-/// The GID of an address: IPv4 as `::ffff:a.b.c.d`.
+/// The GID of an address: an IPv4 address becomes `::ffff:a.b.c.d`.
 #[must_use]
 pub const fn gid(address: IpAddr) -> Ipv6Addr {
     match address {

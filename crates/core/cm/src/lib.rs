@@ -1,40 +1,43 @@
 //! The InfiniBand communication manager (IBTA volume 1, chapter 12), sans-IO.
 //!
-//! Two programs agree here on a connection of queue pairs: who may connect, with which queue pair
-//! numbers, first PSNs, depths and retries. What they say to each other travels as MADs of 256
-//! bytes, sent by queue pair 1 as unreliable datagrams; so they are repeated until they are
-//! answered. Everything the protocol decides is decided here, as values: commands, MADs and the
-//! time go in; MADs to send and events come out. The crate has no clock, socket, thread or
-//! randomness, so that the device, a simulator and the tests drive the very same code. Linux's
-//! `ib_cm` is the usual peer: formats, timeouts and answers are chosen so that it and this crate
-//! understand each other.
+//! The communication manager sets up connections between queue pairs of two programs. The programs
+//! agree on the service, queue pair numbers, first PSNs, depths and retries. Their messages are
+//! MADs of 256 bytes. Queue pair 1 sends MADs as unreliable datagrams, so a sender repeats each MAD
+//! until the MAD is answered.
+//!
+//! This crate makes all decisions of the protocol, as values. Commands, MADs and the time go in;
+//! MADs to send and events come out. The crate has no clock, socket, thread or randomness, so the
+//! device, a simulator and the tests run the same code. Linux's `ib_cm` is the usual peer: formats,
+//! timeouts and answers are chosen for interoperation with Linux.
 //!
 //! # Driving it
-//! A host owns one [`Endpoint`] for a process and calls, in any order:
+//! A host owns one [`Endpoint`] per process and calls, in any order:
 //!
 //! 1. commands ([`Endpoint::listen`], [`Endpoint::connect`], [`Endpoint::accept`], …) for its
 //!    program;
-//! 2. [`Endpoint::handle_mad`] with what came to queue pair 1, and [`Endpoint::handle_timeout`] at
-//!    the time that [`Endpoint::poll_timeout`] names;
-//! 3. after each of them [`Endpoint::poll_transmit`], [`Endpoint::poll_event`] and
-//!    [`Endpoint::poll_forgotten`] until they answer `None`.
+//! 2. [`Endpoint::handle_mad`] for each MAD that arrives at queue pair 1, and
+//!    [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] returns;
+//! 3. after each of these calls, [`Endpoint::poll_transmit`], [`Endpoint::poll_event`] and
+//!    [`Endpoint::poll_forgotten`] until they return `None`.
 //!
-//! A MAD to send may be lost on the way, or be dropped by the host: none but the protocol needs to
-//! care.
+//! The network may lose a MAD, and the host may drop a MAD. Only the protocol has to handle this.
 //!
 //! # A connection
-//! The active side calls [`Endpoint::connect`] (REQ). The passive side gets [`Event::Request`] with
-//! a new [`Id`] and calls [`Endpoint::accept`] (REP) or [`Endpoint::reject`] (REJ). The active side
-//! gets [`Event::Reply`], brings its queue pair to RTS and calls [`Endpoint::established`] (RTU),
-//! upon which the passive side gets [`Event::Established`]. Either side calls
-//! [`Endpoint::disconnect`] (DREQ); the other is answered for at once (DREP), and both get
-//! [`Event::Disconnected`]. Then the connection is in time-wait until no packet of it can be on the
-//! way, and [`Event::TimewaitExit`] comes.
+//! 1. The active side calls [`Endpoint::connect`] (REQ).
+//! 2. The passive side gets [`Event::Request`] with a new [`Id`]. It calls [`Endpoint::accept`]
+//!    (REP) or [`Endpoint::reject`] (REJ).
+//! 3. The active side gets [`Event::Reply`], brings its queue pair to RTS and calls
+//!    [`Endpoint::established`] (RTU).
+//! 4. The passive side gets [`Event::Established`].
+//! 5. Either side calls [`Endpoint::disconnect`] (DREQ). The endpoint of the other side answers at
+//!    once (DREP), and both sides get [`Event::Disconnected`].
+//! 6. The connection is in time-wait until no packet of it can be in flight. Then
+//!    [`Event::TimewaitExit`] comes.
 //!
 //! The program owns each id that a command returned or an event brought, until it calls
-//! [`Endpoint::release`], which is possible in every state. An id released early is kept until the
-//! peer has heard of its end or cannot be reached, and is not given out again before; nor are two
-//! ids alike for as long as the counter does not wrap.
+//! [`Endpoint::release`], which is allowed in every state. If an id is released early, the endpoint
+//! keeps it until the peer knows of the end or cannot be reached. The endpoint does not give out
+//! the id again before. Two ids never have the same number until the counter wraps.
 //!
 //! Each command has one outcome:
 //!
@@ -42,57 +45,59 @@
 //! |---|---|
 //! | `connect` | `Reply`, `Rejected` or `Unanswered` |
 //! | `accept` | `Established`, `Rejected`, `Unanswered` or `Disconnected` |
-//! | `established` (active side), `disconnect` | `Disconnected`, once for the connection, whoever begins |
+//! | `established` (active side), `disconnect` | `Disconnected`, once per connection, whichever side begins |
 //! | `sidr_request` | `SidrReply` or `Unanswered` |
 //!
-//! `Delayed` may come before the outcome, `TimewaitExit` after `Disconnected` (and after `Rejected`
-//! with [`RejectReason::STALE_CONNECTION`]). An event and a command may cross: a request or reply
-//! whose sender has given up since is no longer there to be answered, and the command says
-//! [`CommandError::WrongState`].
+//! `Delayed` may come before the outcome. `TimewaitExit` may come after `Disconnected`, and after
+//! `Rejected` with [`RejectReason::STALE_CONNECTION`]. An event and a command may cross: if the
+//! sender of a request or reply has given up in the meantime, there is nothing left to answer. The
+//! command then returns [`CommandError::WrongState`].
 //!
 //! # Retries and timeouts
-//! Times are codes: 4.096 us * 2^code. A REQ is sent again when no answer has come within the
-//! remote response time and twice the packet lifetime, up to 15 times ([`Timing::LINUX`]: every 4.8
-//! s, given up after 77 s). A REP uses what the REQ said, a DREQ what the connection began with. A
-//! peer that needs longer says so by an MRA, once for each message; here an MRA answers a repeated
-//! REQ or REP while the program has not decided, but for one that the network repeats: it comes
-//! sooner than its sender sends again. What a peer may set is limited, so that a
-//! connection that nobody owns any more does not stay: response times to 17 s, service timeouts to
-//! 275 s.
+//! Times are codes: 4.096 us * 2^code. The active side sends a REQ again if no answer comes within
+//! the remote response time plus twice the packet lifetime, up to 15 times. With [`Timing::LINUX`]
+//! this is every 4.8 s, and the sender gives up after 77 s. A REP uses the timing in the REQ; a
+//! DREQ uses the timing with which the connection began.
+//!
+//! A peer that needs more time sends an MRA, once per message. This crate answers a repeated REQ or
+//! REP with an MRA while the program has not decided. A repetition that comes sooner than the
+//! sender's timeout is a copy made by the network, and gets no MRA. Limits on the peer's values
+//! prevent a connection without owner from staying: 17 s for response times, 275 s for service
+//! timeouts.
 //!
 //! # When things go wrong
-//! - A repeated REQ is answered with what was answered before: MRA, REP or REJ. A repeated REP:
-//!   RTU, MRA or REJ. A repeated DREQ: DREP. Repeated RTU and DREP change nothing.
-//! - A REQ with the queue pair or id of a connection that stands: the peer has forgotten that one.
-//!   It ends with [`Ending::Stale`], the REQ is refused with [`RejectReason::STALE_CONNECTION`],
-//!   and the next attempt is taken. One that was only asked for makes way at once. One that is
-//!   replied to but not confirmed stays, and the REQ is refused alike: the answer to the
-//!   REP tells which of both the peer has forgotten.
-//! - DREQs that cross answer each other; both sides get [`Ending::Peer`] or [`Ending::Confirmed`].
-//! - A passive side that lets go of an id after its REP sends a REJ and goes on with the REP: the
-//!   REJ may be lost, and the REP brings it to light.
-//! - MADs of connections that do not exist are answered ([`answer_for_nobody`]) if their sender
-//!   waits for an answer: REQ with REJ 8, REP with REJ 6, DREQ with DREP, SIDR_REQ with status 1,
-//!   LAP with an APR. An RTU is not answered, as on Linux: its sender waits for nothing. Answers
-//!   are never answered.
-//! - A MAD counts only when it comes from the address the connection leads to and names both
-//!   communication ids; the answers to a REQ or SIDR_REQ must bring its transaction id back, a DREQ
-//!   the queue pair. All others change nothing.
+//! - A repeated REQ gets the earlier answer again: MRA, REP or REJ. A repeated REP gets RTU, MRA or
+//!   REJ. A repeated DREQ gets DREP. Repeated RTU and DREP have no effect.
+//! - A REQ may carry the queue pair or id of an established connection. The peer has then forgotten
+//!   that connection. The old connection ends with [`Ending::Stale`], the REQ is rejected with
+//!   [`RejectReason::STALE_CONNECTION`], and the next attempt succeeds. If the old connection is
+//!   only requested, it is dropped at once. If the old connection is replied to but not confirmed,
+//!   it stays, and the REQ is rejected in the same way. The answer to the REP then shows which of
+//!   the two connections the peer has forgotten.
+//! - DREQs that cross answer each other. Both sides get [`Ending::Peer`] or [`Ending::Confirmed`].
+//! - If the passive side releases an id after its REP, the endpoint sends a REJ and continues to
+//!   send the REP. The REJ may be lost, and the REP makes the peer answer.
+//! - MADs of unknown connections are answered ([`answer_for_nobody`]) if the sender waits for an
+//!   answer: REQ with REJ 8, REP with REJ 6, DREQ with DREP, SIDR_REQ with status 1, LAP with an
+//!   APR. An RTU gets no answer, as in Linux, because its sender waits for nothing. Answers are
+//!   never answered.
+//! - A MAD is valid only if it comes from the address of the connection's peer and names both
+//!   communication ids. An answer to a REQ or SIDR_REQ must also carry the transaction id of the
+//!   request, and a DREQ the queue pair. All other MADs have no effect.
 //!
 //! # Memory
 //! An endpoint holds at most [`Config::max_connections`] connections, [`Config::max_requests`]
-//! requests that the program has not answered, a handful of events for each, and
-//! [`Config::max_answers`] answers for peers that ask again. Requests beyond that are left alone,
-//! and come again. A full backlog of a program's listener is answered alike:
-//! [`Endpoint::drop_request`].
+//! requests that the program has not answered, a few events for each, and [`Config::max_answers`]
+//! answers for peers that ask again. Requests beyond the limit are ignored, and their senders
+//! repeat them. A full backlog of a listener works in the same way: [`Endpoint::drop_request`].
 //!
 //! # Several processes of a host
-//! Queue pair 1 belongs to no process. Each endpoint has a prefix in its communication ids
-//! ([`Config::prefix`]), and [`route()`] reads off a MAD whom it is for: the prefix of the id that
-//! it brings back, or the service id that somebody listens on. [`answer_for_nobody`] answers for
-//! processes that have ended. [`Endpoint::peer_gone`] ends connections to a process of this host
-//! that has ended, and [`Endpoint::farewell`] is what somebody else may say to the peers of one
-//! that was killed.
+//! Queue pair 1 belongs to the host and not to a process. Each endpoint has a prefix in its
+//! communication ids ([`Config::prefix`]). [`route()`] reads the destination process from a MAD:
+//! from the prefix of the destination's communication id, or from the service id.
+//! [`answer_for_nobody`] answers for processes that have ended. [`Endpoint::peer_gone`] ends
+//! connections to a process of this host that has ended. [`Endpoint::farewell`] is the MAD that
+//! another process may send to the peer after this process was killed.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

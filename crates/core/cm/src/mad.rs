@@ -1,9 +1,10 @@
 //! MADs of the connection management class (IBTA 12.6), 256 bytes each.
 //!
-//! Each message is declared once, as a table of its fields with byte, bit and width, and read and
-//! written by that table: what [`Message::parse`] reads is what [`Message::emit`] writes. Reserved
+//! Each message is declared once, as a table of its fields with byte, bit and width.
+//! [`Message::parse`] and [`Message::emit`] both use this table, so they always agree. Reserved
 //! bits are ignored when read and zero when written. Bytes are counted from the start of the MAD,
-//! thus 24 more than in the specification's tables; bits from the most significant.
+//! so byte numbers are 24 more than in the tables of the specification. Bits are counted from the
+//! most significant bit.
 use crate::bits::{Bits, Field, MAD_LEN};
 use crate::data::Data;
 pub use crate::values::{Answered, AprStatus, CM_CLASS, CM_CLASS_VERSION, Ece, MadError, SidrStatus};
@@ -12,7 +13,7 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::net::Ipv6Addr;
 
-/// Declares the messages: fields with byte, bit and width, then what is carried as bytes, with its
+/// Declares the messages: first the fields with byte, bit and width, then the byte arrays with
 /// first byte and length.
 macro_rules! messages {
     ($($(#[$meta:meta])* $kind:ident = $attribute:literal {
@@ -53,7 +54,7 @@ macro_rules! messages {
             }
         })*
 
-        /// Which message it is: the attribute id.
+        /// The kind of a message; the value is the attribute id.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u16)]
         pub enum MadKind {
@@ -64,13 +65,13 @@ macro_rules! messages {
             /// All messages.
             pub const ALL: &[MadKind] = &[$(MadKind::$kind),*];
 
-            /// Where it stands in [`MadKind::ALL`].
+            /// The index of this kind in [`MadKind::ALL`].
             #[must_use]
             pub fn index(self) -> usize {
                 MadKind::ALL.iter().position(|kind| *kind == self).unwrap_or_default()
             }
 
-            /// Which message a MAD is, if it is one of the connection manager's.
+            /// The kind of a MAD; `None` if the MAD is not of the connection management class.
             #[must_use]
             pub fn of(mad: &[u8]) -> Option<MadKind> {
                 kind_of(mad).ok().map(|(kind, _)| kind)
@@ -88,7 +89,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// Which it is.
+            /// The kind of the message.
             #[must_use]
             pub const fn kind(&self) -> MadKind {
                 match self { $(Message::$kind(_) => MadKind::$kind,)* }
@@ -118,7 +119,7 @@ messages! {
         local_id: u32 = 24 0 32;
         /// Vendor of the options (ECE), in reserved bytes.
         ece_vendor_id: u32 = 29 0 24;
-        /// Who is asked for.
+        /// Service id that the sender asks for.
         service_id: u64 = 32 0 64;
         /// GUID of the sender's device.
         ca_guid: u64 = 40 0 64;
@@ -126,20 +127,20 @@ messages! {
         qkey: u32 = 52 0 32;
         /// Queue pair of the sender.
         qpn: u32 = 56 0 24;
-        /// RDMA reads and atomics that the sender answers at one time: the receiver's initiator
-        /// depth, at most.
+        /// RDMA reads and atomics that the sender answers at one time. This limits the initiator
+        /// depth of the receiver.
         responder_resources: u8 = 59 0 8;
         /// End-to-end context (reliable datagrams only).
         local_eecn: u32 = 60 0 24;
-        /// RDMA reads and atomics that the sender sends at one time: what the receiver should have
-        /// resources for.
+        /// RDMA reads and atomics that the sender sends at one time. The receiver should have
+        /// resources for this number.
         initiator_depth: u8 = 63 0 8;
         /// End-to-end context (reliable datagrams only).
         remote_eecn: u32 = 64 0 24;
         /// How long the receiver may take to answer (code).
         remote_response_timeout: u8 = 67 0 5;
-        /// Transport: 0 RC, 1 UC, 2 RD, 3 as [`Req::extended_transport`] says. See
-        /// [`Req::qp_kind`].
+        /// Transport: 0 RC, 1 UC, 2 RD, 3 see [`Req::extended_transport`]. [`Req::qp_kind`] decodes
+        /// both fields.
         transport: u8 = 67 5 2;
         /// End-to-end flow control.
         flow_control: bool = 67 7 1;
@@ -163,7 +164,7 @@ messages! {
         srq: bool = 75 4 1;
         /// 1: XRC.
         extended_transport: u8 = 75 5 3;
-        /// LID of the sender on the primary path; permissive (0xffff) where there are none.
+        /// LID of the sender on the primary path; permissive (0xffff) on networks without LIDs.
         primary_local_lid: u16 = 76 0 16;
         /// LID of the receiver on the primary path.
         primary_remote_lid: u16 = 78 0 16;
@@ -211,15 +212,15 @@ messages! {
         /// Private data.
         private_data = 164 92;
     }
-    /// Message receipt acknowledgement: the answer will take longer (12.6.6).
+    /// Message receipt acknowledgement: the answer takes longer (12.6.6).
     Mra = 0x0011 {
         /// Communication id of the sender.
         local_id: u32 = 24 0 32;
         /// Communication id of the receiver.
         remote_id: u32 = 28 0 32;
-        /// Which message: [`Answered`] as a number.
+        /// The message that is acknowledged: [`Answered`] as a number.
         message: u8 = 32 0 2;
-        /// How long it will take (code).
+        /// How long the answer will take (code).
         service_timeout: u8 = 33 0 5;
     } {
         /// Private data.
@@ -229,13 +230,13 @@ messages! {
     Rej = 0x0012 {
         /// Communication id of the sender, 0 if it has none.
         local_id: u32 = 24 0 32;
-        /// Communication id of the receiver, 0 if the sender does not know it.
+        /// Communication id of the receiver, 0 if unknown to the sender.
         remote_id: u32 = 28 0 32;
-        /// Which message: [`Answered`] as a number.
+        /// The message that is rejected: [`Answered`] as a number.
         message: u8 = 32 0 2;
-        /// Bytes of [`Rej::info`] that count.
+        /// Number of valid bytes in [`Rej::info`].
         info_len: u8 = 33 0 7;
-        /// Why: [`crate::RejectReason`].
+        /// Reason: [`crate::RejectReason`].
         reason: u16 = 34 0 16;
     } {
         /// Additional reject information.
@@ -253,7 +254,8 @@ messages! {
         remote_id: u32 = 28 0 32;
         /// Q_Key (reliable datagrams only).
         qkey: u32 = 32 0 32;
-        /// Queue pair of the sender; for XRC it is in [`Rep::eecn`]. See [`Rep::queue_pair`].
+        /// Queue pair of the sender; with XRC the number is in [`Rep::eecn`]. [`Rep::queue_pair`]
+        /// returns the right field.
         qpn: u32 = 36 0 24;
         /// Vendor of the options (ECE), highest byte.
         ece_vendor_high: u8 = 39 0 8;
@@ -265,15 +267,15 @@ messages! {
         psn: u32 = 44 0 24;
         /// Vendor of the options (ECE), lowest byte.
         ece_vendor_low: u8 = 47 0 8;
-        /// RDMA reads and atomics that the sender answers at one time: the receiver's initiator
-        /// depth, at most.
+        /// RDMA reads and atomics that the sender answers at one time. This limits the initiator
+        /// depth of the receiver.
         responder_resources: u8 = 48 0 8;
-        /// RDMA reads and atomics that the sender sends at one time: what the receiver should have
-        /// resources for.
+        /// RDMA reads and atomics that the sender sends at one time. The receiver should have
+        /// resources for this number.
         initiator_depth: u8 = 49 0 8;
         /// Time the sender's device takes to acknowledge (code).
         target_ack_delay: u8 = 50 0 5;
-        /// What became of the alternate path.
+        /// Whether the receiver accepted the alternate path.
         failover: u8 = 50 5 2;
         /// End-to-end flow control.
         flow_control: bool = 50 7 1;
@@ -321,11 +323,11 @@ messages! {
     }
     /// Service id resolution request, for datagrams (12.11.1).
     SidrReq = 0x0017 {
-        /// Chosen by the sender, comes back in the answer.
+        /// Number that the sender chooses and the answer repeats.
         request_id: u32 = 24 0 32;
         /// Partition.
         pkey: u16 = 28 0 16;
-        /// Who is asked for.
+        /// Service id that the sender asks for.
         service_id: u64 = 32 0 64;
     } {
         /// Private data.
@@ -335,11 +337,11 @@ messages! {
     SidrRep = 0x0018 {
         /// Options of the vendor (ECE), in the attribute modifier.
         ece_attr_mod: u32 = 20 0 32;
-        /// The request's.
+        /// Request id of the SIDR_REQ.
         request_id: u32 = 24 0 32;
         /// Outcome: [`SidrStatus`].
         status: u8 = 28 0 8;
-        /// Bytes of [`SidrRep::info`] that count.
+        /// Number of valid bytes in [`SidrRep::info`].
         info_len: u8 = 29 0 8;
         /// Vendor of the options (ECE), high byte.
         ece_vendor_high: u16 = 30 0 16;
@@ -347,7 +349,7 @@ messages! {
         qpn: u32 = 32 0 24;
         /// Vendor of the options (ECE), low byte.
         ece_vendor_low: u8 = 35 0 8;
-        /// The request's.
+        /// Service id of the SIDR_REQ.
         service_id: u64 = 36 0 64;
         /// Q_Key of the queue pair.
         qkey: u32 = 44 0 32;
@@ -357,7 +359,7 @@ messages! {
         /// Private data.
         private_data = 120 136;
     }
-    /// Load alternate path (12.8.1): refused with an APR.
+    /// Load alternate path (12.8.1). This crate rejects the message with an APR.
     Lap = 0x0019 {
         /// Communication id of the sender.
         local_id: u32 = 24 0 32;
@@ -399,7 +401,7 @@ messages! {
         local_id: u32 = 24 0 32;
         /// Communication id of the receiver.
         remote_id: u32 = 28 0 32;
-        /// Bytes of [`Apr::info`] that count.
+        /// Number of valid bytes in [`Apr::info`].
         info_len: u8 = 32 0 8;
         /// Outcome: [`AprStatus`] as a number.
         status: u8 = 33 0 8;
@@ -429,7 +431,7 @@ impl fmt::Display for MadKind {
     }
 }
 
-/// Reads which message it is, and checks the header.
+/// Checks the header and returns the kind of the message.
 pub(crate) fn kind_of(mad: &[u8]) -> Result<(MadKind, &[u8; MAD_LEN]), MadError> {
     let mad: &[u8; MAD_LEN] = mad.try_into().map_err(|_| MadError::Length(mad.len()))?;
     match mad {
@@ -445,10 +447,10 @@ pub(crate) fn kind_of(mad: &[u8]) -> Result<(MadKind, &[u8; MAD_LEN]), MadError>
 }
 
 impl Message {
-    /// Reads a MAD: its transaction id and what it says.
+    /// Reads a MAD: returns its transaction id and message.
     ///
     /// # Errors
-    /// It is no message of the connection manager; the error says why.
+    /// The MAD is not a message of the connection manager. The error names the field.
     pub fn parse(mad: &[u8]) -> Result<(u64, Message), MadError> {
         let (kind, mad) = kind_of(mad)?;
         let mut transaction = [0; 8];

@@ -1,4 +1,4 @@
-//! Why a connection was refused (IBTA 12.6.7.2).
+//! Reasons of a REJ (IBTA 12.6.7.2).
 use core::fmt;
 
 /// Reason of a REJ. Its `Display` is a sentence.
@@ -6,22 +6,22 @@ use core::fmt;
 #[repr(transparent)]
 pub struct RejectReason(pub u16);
 
-/// Declares the reasons with their numbers, names and sentences, once.
+/// Declares each reason once, with its number, name and sentence.
 macro_rules! reasons {
     ($($number:literal $name:ident $sentence:literal)*) => {
         impl RejectReason {
             $(#[doc = $sentence] pub const $name: RejectReason = RejectReason($number);)*
 
-            /// All that are defined.
+            /// All defined reasons.
             pub const ALL: &[RejectReason] = &[$(RejectReason($number)),*];
 
-            /// The name in the specification, in capitals; `None` for a number that is not defined.
+            /// The name in the specification, in capitals; `None` for an undefined number.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $($number => Some(stringify!($name)),)* _ => None }
             }
 
-            /// What it means, as a sentence without its full stop.
+            /// The meaning, as a sentence without a full stop.
             #[must_use]
             pub const fn sentence(self) -> &'static str {
                 match self.0 { $($number => $sentence,)* _ => "the peer gave a reason that is not defined" }

@@ -1,4 +1,4 @@
-//! What peers say.
+//! Incoming MADs.
 use crate::conn::{Conn, Pace, RemoteKey};
 use crate::mad::{
     Answered, Apr, AprStatus, Drep, Dreq, Lap, MadError, MadKind, Message, Mra, Rej, Rep, Req, Rtu, SidrRep,
@@ -19,17 +19,17 @@ fn rejection(rej: &Rej) -> Box<Rejection> {
     Box::new(Rejection { reason: rej.reason(), info: rej.info, info_len, private_data: rej.private_data })
 }
 
-/// A refusal that no REJ brought.
+/// A rejection that did not come by a REJ.
 pub(crate) fn local_rejection(reason: RejectReason) -> Box<Rejection> {
     rejection(&Rej { reason: reason.0, ..Rej::default() })
 }
 
 impl Endpoint {
-    /// Takes a MAD that has come from `path.remote` to `path.local`. What fits no connection,
-    /// listener or exchange changes nothing; at most it is answered.
+    /// Handles a MAD that arrived from `path.remote` at `path.local`. A MAD that matches no
+    /// connection, listener or exchange changes nothing, but may get an answer.
     ///
     /// # Errors
-    /// It is no MAD of the connection manager.
+    /// The bytes are not a MAD of the connection manager.
     pub fn handle_mad(&mut self, now: Time, path: Path, mad: &[u8]) -> Result<(), MadError> {
         let (transaction, message) = Message::parse(mad)?;
         let known = match &message {
@@ -43,7 +43,7 @@ impl Endpoint {
             Message::SidrReq(m) => self.on_sidr_req(path, transaction, m),
             Message::SidrRep(m) => self.on_sidr_rep(path, transaction, m),
             Message::Lap(m) => self.on_lap(path, transaction, m),
-            // No LAP is ever sent.
+            // This crate never sends a LAP, so an APR answers nothing.
             Message::Apr(_) => Some(()),
         };
         if known.is_none()
@@ -54,12 +54,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The connection with this id and peer.
+    /// The connection with this local id, if the MAD comes from its peer.
     fn of_peer(&self, path: Path, id: u32) -> Option<&Conn> {
         self.conns.get(&id).filter(|conn| conn.path.remote == path.remote)
     }
 
-    /// The connection with these ids.
+    /// The connection with these two communication ids, if the MAD comes from its peer.
     fn between(&self, path: Path, id: u32, remote_id: u32) -> Option<&Conn> {
         self.of_peer(path, id).filter(|conn| conn.remote_id == Some(remote_id))
     }
@@ -92,7 +92,8 @@ impl Endpoint {
             return Some(());
         }
         let listener = self.listener_for(req.service_id, path.local)?;
-        // The peer has forgotten a connection when it uses its ids or its queue pair for another.
+        // A peer that uses the ids or the queue pair of an older connection for a new REQ has
+        // forgotten the older connection.
         let qp_key = (path.remote, req.ca_guid, req.qpn);
         let older = same.or_else(|| self.by_qp.get(&qp_key).copied());
         if let Some(older) = older
@@ -124,7 +125,7 @@ impl Endpoint {
         Some(())
     }
 
-    /// A REQ that has come before: its answer is late, or was lost.
+    /// Handles a repeated REQ: the answer is late, or was lost.
     fn repeated_req(&mut self, now: Time, id: u32) {
         let Some(conn) = self.conns.get(&id) else { return };
         match conn.state {
@@ -141,12 +142,12 @@ impl Endpoint {
                 let (path, mad) = (conn.path, Message::from(rej).emit(conn.transaction));
                 self.answer(path, mad);
             }
-            // The peer has had the REP, as it has answered it.
+            // The peer has answered the REP, so it has received the REP.
             _ => {}
         }
     }
 
-    /// MRA: the program has not decided yet.
+    /// Sends an MRA: the program has not decided yet.
     pub(crate) fn say_wait(&mut self, id: u32, message: Answered) {
         let Some(conn) = self.conns.get(&id) else { return };
         let mra = Mra {
@@ -160,9 +161,9 @@ impl Endpoint {
         self.answer(path, mad);
     }
 
-    /// A peer uses what belongs to `older` for another connection. One that it had only asked for
-    /// is over without further ado, one that stood is ended. Says whether the new one has to be
-    /// refused.
+    /// Handles a REQ that reuses the ids or the queue pair of the connection `older`. If `older`
+    /// was only requested, it ends at once. If `older` was established, it ends as stale. Returns
+    /// whether the new REQ must be rejected.
     fn forgotten_by_peer(&mut self, now: Time, older: u32) -> bool {
         let Some(conn) = self.conns.get(&older) else { return false };
         match conn.state {
@@ -176,10 +177,10 @@ impl Endpoint {
                 self.ended(now, older, Ending::Stale);
                 true
             }
-            // Not known to be connected, so there is nothing to disconnect, as with Linux. The
-            // other may be one that the peer gave up long ago and the network has held back, and
-            // the peer may have confirmed this one. A peer that has forgotten this one refuses the
-            // REP.
+            // This connection is not known to be established, so there is nothing to disconnect;
+            // Linux does the same. The new REQ may be a REQ that the peer gave up long ago and the
+            // network delayed, and the peer may have confirmed this connection. If the peer has
+            // forgotten this connection, it rejects the REP.
             State::RepSent | State::MraRepReceived => {
                 self.send_again(older);
                 true
@@ -197,10 +198,10 @@ impl Endpoint {
             State::ReqSent | State::MraReqReceived if conn.transaction == transaction => {
                 self.first_rep(now, id, rep);
             }
-            // An MRA makes the peer wait for long, should the RTU behind it be lost.
+            // An echo gets no MRA: an MRA makes the peer wait long if the RTU after it is lost.
             State::RepReceived if same && conn.is_echo(now) => {}
             State::RepReceived if same => self.say_wait(id, Answered::Rep),
-            // The RTU, or the REJ, was lost.
+            // The peer repeats the REP because it did not get the RTU or the REJ.
             State::Established if same && !conn.passive => self.send_again(id),
             State::Idle if conn.sending.is_some() => self.send_again(id),
             State::DreqSent | State::Timewait if same => {}
@@ -283,10 +284,10 @@ impl Endpoint {
         Some(())
     }
 
-    /// The connection that a REJ means.
+    /// The connection that a REJ refers to.
     fn rejected_id(&self, path: Path, transaction: u64, rej: &Rej) -> Option<u32> {
         if rej.remote_id == 0 {
-            // A peer that has given up before it learnt our id names itself by its GUID.
+            // A peer that gave up before it got our communication id names itself by its GUID.
             let guid: [u8; 8] = rej.info().get(..8)?.try_into().ok()?;
             let key = RemoteKey::Connection(path.remote, u64::from_be_bytes(guid), rej.local_id);
             let gave_up = rej.reason() == RejectReason::TIMEOUT;
@@ -294,8 +295,8 @@ impl Endpoint {
         }
         let conn = self.of_peer(path, rej.remote_id)?;
         let ours = match conn.state {
-            // The REJ of a REQ may come without the peer's id, but it brings back the
-            // transaction's.
+            // The REJ of a REQ may come without the peer's id, but it carries the transaction id of
+            // the REQ.
             State::ReqSent | State::MraReqReceived => conn.transaction == transaction,
             _ => conn.remote_id == Some(rej.local_id),
         };
@@ -314,7 +315,7 @@ impl Endpoint {
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.sending = None;
                 }
-                // The queue pair may still have packets of the older connection on the way.
+                // Packets of the older connection of this queue pair may still be in flight.
                 if rej.reason() == RejectReason::STALE_CONNECTION {
                     self.enter_timewait(now, id);
                 } else {
@@ -369,7 +370,7 @@ impl Endpoint {
         conn.datagram = true;
         conn.remote_id = Some(req.request_id);
         conn.service_id = req.service_id;
-        // Its sender asks again.
+        // The table is full. The sender will repeat the request.
         let Ok(id) = self.insert(conn) else { return Some(()) };
         self.set_state(id, State::SidrReqReceived);
         self.by_remote.insert(key, id);

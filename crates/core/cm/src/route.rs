@@ -1,27 +1,27 @@
-//! Whom a MAD is for, and what its sender is told when there is nobody: what a transport that
-//! serves several processes needs.
+//! The destination of a MAD, and the answer if there is no destination. A transport that serves
+//! several processes needs both.
 use crate::bits::MAD_LEN;
 use crate::data::Data;
 use crate::mad::{Answered, Apr, AprStatus, Drep, MadError, MadKind, Message, Rej, SidrRep, SidrStatus};
 use crate::reason::RejectReason;
 use crate::types::Id;
 
-/// Whom a MAD is for.
+/// The destination of a MAD.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Route {
     /// The endpoint with this local communication id; its upper bits are the endpoint's prefix.
     Id(Id),
-    /// Whoever listens on this service id.
+    /// The endpoint that listens on this service id.
     Service(u64),
-    /// Every endpoint that may hold a request of the sender: a REJ of a peer that gave up before it
-    /// learnt our id.
+    /// Every endpoint that may hold a request of the sender. This is a REJ of a peer that gave up
+    /// before it got our communication id.
     All,
 }
 
-/// Whom a MAD is for.
+/// Finds the destination of a MAD.
 ///
 /// # Errors
-/// It is no MAD of the connection manager.
+/// The bytes are not a MAD of the connection manager.
 pub fn route(mad: &[u8]) -> Result<Route, MadError> {
     let (kind, mad) = crate::mad::kind_of(mad)?;
     let id_at = |from: usize| u32::from_be_bytes(core::array::from_fn(|n| mad[from + n]));
@@ -35,16 +35,16 @@ pub fn route(mad: &[u8]) -> Result<Route, MadError> {
     })
 }
 
-/// The MAD that tells the sender of `mad` that nobody is there for it; `None` where nothing is
-/// owed.
+/// The MAD that tells the sender of `mad` that it has no destination here. `None` if the sender
+/// expects no answer.
 #[must_use]
 pub fn answer_for_nobody(mad: &[u8]) -> Option<[u8; MAD_LEN]> {
     let (transaction, message) = Message::parse(mad).ok()?;
     Some(refuse(&message, RejectReason::INVALID_SERVICE_ID)?.emit(transaction))
 }
 
-/// The answer to a message of a connection that does not exist. `request` is the reason that a REQ
-/// is given.
+/// The answer to a message of an unknown connection. `request` is the reason in the answer to a
+/// REQ.
 pub(crate) fn refuse(message: &Message, request: RejectReason) -> Option<Message> {
     Some(match message {
         Message::Req(m) => {
@@ -66,14 +66,14 @@ pub(crate) fn refuse(message: &Message, request: RejectReason) -> Option<Message
             let status = AprStatus::InvalidCommunicationId as u8;
             Apr { local_id: m.remote_id, remote_id: m.local_id, status, ..Apr::default() }.into()
         }
-        // A REJ refuses a REQ or a REP (IBTA 12.6.7). The sender of an RTU waits for no answer, and
-        // Linux gives it none.
+        // A REJ answers a REQ or a REP (IBTA 12.6.7). The sender of an RTU expects no answer, and
+        // Linux sends none.
         Message::Rtu(_) | Message::Mra(_) | Message::Rej(_) => return None,
         Message::Drep(_) | Message::SidrRep(_) | Message::Apr(_) => return None,
     })
 }
 
-/// The REJ of one who waits no longer; its GUID tells the receiver who that is, even without ids.
+/// The REJ of an end that gave up waiting. The GUID in it identifies the sender even without ids.
 pub(crate) fn gave_up(local_id: u32, remote_id: u32, message: Answered, guid: u64) -> Rej {
     let bytes = guid.to_be_bytes();
     let mut info = Data::EMPTY;

@@ -1,5 +1,4 @@
-//! The endpoint's connections, their indexes, timers and queues: what commands, MADs and timeouts
-//! have in common.
+//! The endpoint's connections, indexes, timers and queues, which commands, MADs and timeouts share.
 use crate::bits::MAD_LEN;
 use crate::conn::{Conn, QpKey, RemoteKey, Sending};
 use crate::error::CommandError;
@@ -12,16 +11,16 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// Answers that may wait to be sent. More are dropped, as if the network had lost them: whoever
-/// asks will ask again.
+/// Limit of answers that wait to be sent. Further answers are dropped, as if the network had lost
+/// them, and the peers ask again.
 const MAX_WAITING: usize = 4096;
 
-/// The request that a kept answer is for: what it was, from whom, its transaction id and
-/// communication (or request) id.
+/// The request of a kept answer: its kind, sender, transaction id and communication (or request)
+/// id.
 pub(crate) type AnswerKey = (MadKind, IpAddr, u64, u32);
 
-/// The communication manager of a process: all its listeners, connections and datagram exchanges.
-/// See the crate's documentation for how it is driven.
+/// The communication manager of a process: all listeners, connections and datagram exchanges. The
+/// crate's documentation says how to drive an endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(crate) config: Config,
@@ -29,27 +28,27 @@ pub struct Endpoint {
     pub(crate) listeners: BTreeMap<(u64, Option<IpAddr>), Listener>,
     next_listener: u32,
     next_id: u32,
-    /// Passive connections by what their REQ names.
+    /// Passive connections, by the values in their REQ.
     pub(crate) by_remote: BTreeMap<RemoteKey, u32>,
-    /// Connections that stand or are being made, by the peer's queue pair.
+    /// Connections that are established or under way, by the queue pair of the peer.
     pub(crate) by_qp: BTreeMap<QpKey, u32>,
     timers: BTreeSet<(Time, u32)>,
     transmits: VecDeque<Transmit>,
-    /// Ids with events, one entry an event; entries of released ids are passed over.
+    /// Ids with events, one entry per event. Entries of released ids are skipped.
     ready: VecDeque<u32>,
     answers: BTreeMap<AnswerKey, Box<[u8; MAD_LEN]>>,
     answer_order: VecDeque<AnswerKey>,
     /// Requests that the program has not answered yet.
     pub(crate) requests: usize,
-    /// Ids that [`Endpoint::poll_forgotten`] has not named yet.
+    /// Ids that [`Endpoint::poll_forgotten`] has not returned yet.
     forgotten: Vec<Id>,
 }
 
 impl Endpoint {
-    /// An endpoint without connections.
+    /// Creates an endpoint without connections.
     ///
     /// # Panics
-    /// When [`Config::prefix_bits`] is more than 20 or the prefix has more bits.
+    /// If [`Config::prefix_bits`] is more than 20, or the prefix has more bits.
     #[must_use]
     pub fn new(config: Config) -> Endpoint {
         assert!(config.prefix_bits <= 20, "{} bits of prefix, at most 20 leave room", config.prefix_bits);
@@ -77,8 +76,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes the requests of peers for a service id. `local`: only those that come to this address;
-    /// a listener with an address goes before one without.
+    /// Accepts requests of peers for a service id. `local`: only requests to this address. A
+    /// listener with an address comes before a listener without.
     ///
     /// # Errors
     /// [`CommandError::ServiceInUse`].
@@ -93,7 +92,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends a listener. Its requests that have come stay.
+    /// Ends a listener. Requests that have already arrived stay.
     ///
     /// # Errors
     /// [`CommandError::UnknownListener`].
@@ -108,7 +107,7 @@ impl Endpoint {
         exact.or_else(|| self.listeners.get(&(service_id, None))).copied()
     }
 
-    /// Where an id stands; `None` when there is none, or it has been released.
+    /// The state of an id; `None` if there is no such id, or it has been released.
     #[must_use]
     pub fn state(&self, id: Id) -> Option<State> {
         self.conns.get(&id.0).filter(|conn| !conn.released).map(|conn| conn.state)
@@ -120,8 +119,8 @@ impl Endpoint {
         self.conns.get(&id.0).filter(|conn| !conn.released).map(|conn| conn.path)
     }
 
-    /// Communication ids of the peer for an id, and the queue pairs of both ends, as far as they
-    /// are known.
+    /// The communication id of the peer and the queue pairs of both ends; `None` before the peer's
+    /// id is known.
     #[must_use]
     pub fn remote(&self, id: Id) -> Option<Remote> {
         let conn = self.conns.get(&id.0)?;
@@ -129,15 +128,16 @@ impl Endpoint {
         Some(Remote { path: conn.path, remote_id, remote_qpn: conn.remote_qpn, local_qpn: conn.local_qpn })
     }
 
-    /// Is a connection of this local queue pair alive or in time-wait? Its number must not be used
-    /// again then.
+    /// Is there a connection of this local queue pair that may be established, or is in time-wait?
+    /// If so, the number must not be used again yet.
     #[must_use]
     pub fn holds_qpn(&self, qpn: u32) -> bool {
         let held = |conn: &Conn| conn.local_qpn == qpn && (conn.stands() || conn.state == State::Timewait);
         self.conns.values().any(held)
     }
 
-    /// Connections, attempts and exchanges, released ones that still linger among them.
+    /// Number of connections, attempts and exchanges, including released connections that are not
+    /// over.
     #[must_use]
     pub fn len(&self) -> usize {
         self.conns.len()
@@ -154,7 +154,7 @@ impl Endpoint {
         self.transmits.pop_front()
     }
 
-    /// The next event. Events of one id come in order.
+    /// The next event. Events of the same id come in order.
     pub fn poll_event(&mut self) -> Option<(Id, Event)> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(event) = self.conns.get_mut(&id).and_then(|conn| conn.events.pop_front()) {
@@ -164,31 +164,31 @@ impl Endpoint {
         None
     }
 
-    /// A released id that has left the endpoint since the last call: its peer has heard of the end
-    /// or cannot be reached, and its time-wait is over. Each id is named once, in no order.
+    /// Returns a released id that has left the endpoint since the last call. Its peer knows of the
+    /// end or cannot be reached, and its time-wait is over. Each id is returned once, in any order.
     pub fn poll_forgotten(&mut self) -> Option<Id> {
         self.forgotten.pop()
     }
 
-    /// When [`Endpoint::handle_timeout`] wants to be called; `None`: no timer runs.
+    /// When to call [`Endpoint::handle_timeout`]; `None`: no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// How many timers run.
+    /// Number of running timers.
     #[cfg(test)]
     pub(crate) fn running_timers(&self) -> usize {
         self.timers.len()
     }
 
-    /// How many answers are kept.
+    /// Number of kept answers.
     #[cfg(test)]
     pub(crate) fn kept_answers(&self) -> usize {
         self.answers.len().max(self.answer_order.len())
     }
 
-    /// Takes a new id for a connection.
+    /// Adds a connection under a new id.
     pub(crate) fn insert(&mut self, conn: Conn) -> Result<u32, CommandError> {
         let low_bits = 32 - u32::from(self.config.prefix_bits);
         let low_mask = u32::MAX >> u32::from(self.config.prefix_bits);
@@ -207,7 +207,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a connection and everything that leads to it.
+    /// Removes a connection and all index entries for it.
     pub(crate) fn remove(&mut self, id: u32) {
         self.unlink(id);
         self.take_out(id);
@@ -219,7 +219,7 @@ impl Endpoint {
         }
     }
 
-    /// Leaves nothing of a connection but its id.
+    /// Removes everything of a connection except the id.
     fn unlink(&mut self, id: u32) {
         self.set_timer(id, None);
         self.forget_qp(id);
@@ -249,7 +249,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes the connection whose timer has run out by `now`; its timer is off then.
+    /// Returns a connection with a timer that has expired by `now`, and stops the timer.
     pub(crate) fn take_expired(&mut self, now: Time) -> Option<u32> {
         let &(_, id) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.set_timer(id, None);
@@ -263,7 +263,7 @@ impl Endpoint {
         }
     }
 
-    /// Changes the state; counts the requests that wait for the program.
+    /// Changes the state, and updates the count of requests that wait for the program.
     pub(crate) fn set_state(&mut self, id: u32, state: State) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let waits = |state| matches!(state, State::ReqReceived | State::SidrReqReceived);
@@ -279,14 +279,14 @@ impl Endpoint {
         }
     }
 
-    /// Sends an answer that no connection keeps.
+    /// Sends an answer without a connection.
     pub(crate) fn answer(&mut self, path: Path, mad: [u8; MAD_LEN]) {
         if self.transmits.len() < MAX_WAITING {
             self.transmits.push_back(Transmit { path, mad, of: None });
         }
     }
 
-    /// Sends a MAD until it is answered, or given up.
+    /// Sends a MAD repeatedly, until it is answered or the endpoint gives up.
     pub(crate) fn send_until_answered(&mut self, now: Time, id: u32, mad: [u8; MAD_LEN]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let timeout = conn.pace.timeout;
@@ -295,7 +295,7 @@ impl Endpoint {
         self.set_timer(id, Some(now + timeout));
     }
 
-    /// Sends a MAD once and keeps it, to send it again when the peer shows that it has not got it.
+    /// Sends a MAD once. Keeps the MAD, to send it again if the peer repeats its own message.
     pub(crate) fn send_and_keep(&mut self, id: u32, mad: [u8; MAD_LEN]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let timeout = conn.pace.timeout;
@@ -303,7 +303,7 @@ impl Endpoint {
         self.send(id, mad);
     }
 
-    /// Sends what a connection keeps once more, besides the timer.
+    /// Sends the kept MAD of a connection once more, independent of the timer.
     pub(crate) fn send_again(&mut self, id: u32) {
         let kept = self.conns.get(&id).and_then(|conn| Some((conn.path, *conn.sending.as_ref()?.mad)));
         if let Some((path, mad)) = kept {
@@ -311,7 +311,7 @@ impl Endpoint {
         }
     }
 
-    /// Keeps an answer for a peer that asks again with the same transaction.
+    /// Keeps an answer for a peer that repeats its request with the same transaction id.
     pub(crate) fn keep_answer(&mut self, key: AnswerKey, mad: [u8; MAD_LEN]) {
         if self.config.max_answers == 0 {
             return;
@@ -330,8 +330,8 @@ impl Endpoint {
         self.answers.get(key).map(|mad| **mad)
     }
 
-    /// Nothing is left but the id, for the program to release. Copies of its REQ that may still be
-    /// on the way are kept from becoming a request anew.
+    /// Keeps only the id, for the program to release. The kept answer also prevents late copies of
+    /// the REQ from becoming a new request.
     pub(crate) fn go_idle(&mut self, id: u32) {
         self.unlink(id);
         let Some(conn) = self.conns.get(&id) else { return };
@@ -357,13 +357,13 @@ impl Endpoint {
         self.set_timer(id, Some(at));
     }
 
-    /// Ends a connection that stood.
+    /// Ends an established connection.
     pub(crate) fn ended(&mut self, now: Time, id: u32, how: Ending) {
         self.event(id, Event::Disconnected(how));
         self.enter_timewait(now, id);
     }
 
-    /// Sends DREQ until it is answered.
+    /// Sends the DREQ until it is answered.
     pub(crate) fn begin_disconnect(&mut self, now: Time, id: u32, mut dreq: Dreq) {
         let Some(conn) = self.conns.get(&id) else { return };
         dreq.local_id = id;
@@ -374,13 +374,13 @@ impl Endpoint {
         self.send_until_answered(now, id, Message::from(dreq).emit(transaction));
     }
 
-    /// The transaction id of what this end begins.
+    /// The transaction id of an exchange that this end begins.
     pub(crate) const fn transaction(&self, id: u32) -> u64 {
         (self.config.transaction as u64) << 32 | id as u64
     }
 }
 
-/// What names a connection to the peer, besides the own id.
+/// The peer's identifiers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// Addresses.

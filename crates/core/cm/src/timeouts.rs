@@ -1,4 +1,4 @@
-//! What ends without a MAD: timeouts, and peers whose end somebody else has seen.
+//! Ends without a MAD from the peer: timeouts, and the end of a peer that another process has seen.
 use crate::bits::MAD_LEN;
 use crate::mad::{Answered, MadKind, Message};
 use crate::reason::RejectReason;
@@ -9,7 +9,7 @@ use crate::types::{Ending, Event, Id, Path, State};
 use adverb_wire::Time;
 
 impl Endpoint {
-    /// Sends again, gives up, and ends time-waits, as of `now`.
+    /// Sends MADs again, gives up, and ends time-waits, as of `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some(id) = self.take_expired(now) {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
@@ -32,10 +32,11 @@ impl Endpoint {
         }
     }
 
-    /// A MAD of this connection, attempt or exchange could not leave: its transport has no way to
-    /// the peer. What waits for the answer to that MAD ends at once, as sending it again is of no
-    /// use. The answer says which message it was; then no event tells of the end, but for a DREQ,
-    /// whose connection ends as if the peer had not answered.
+    /// Handles a MAD of this connection, attempt or exchange that could not leave, because the
+    /// transport has no route to the peer. If the id waits for the answer to this MAD, it ends at
+    /// once, because sending the MAD again would be useless. The return value is the kind of the
+    /// message. No event then reports the end, except for a DREQ: the connection ends as if the
+    /// peer had not answered.
     pub fn not_sent(&mut self, now: Time, id: Id, mad: &[u8; MAD_LEN]) -> Option<MadKind> {
         let conn = self.conns.get_mut(&id.0)?;
         let message = unanswered(conn.state)?;
@@ -51,7 +52,7 @@ impl Endpoint {
         Some(message)
     }
 
-    /// The peer has not answered.
+    /// Handles the lack of an answer after all retries.
     fn give_up(&mut self, now: Time, id: u32, message: MadKind) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let (sent, since) = conn.sending.take().map_or((0, now), |s| (s.sent, s.since));
@@ -62,16 +63,16 @@ impl Endpoint {
         }
         self.event(id, Event::Unanswered { message, sent, waited: now.since(since) });
         if message != MadKind::SidrReq {
-            // It may have the REQ or REP all the same, and wait for the program or for the RTU.
+            // The peer may still have the REQ or REP, and may wait for its program or for the RTU.
             let rej = gave_up(id, remote_id, Answered::Other, guid);
             self.send_and_keep(id, Message::from(rej).emit(transaction));
         }
         self.go_idle(id);
     }
 
-    /// The process at the other end has ended: all connections to ids with this prefix whose path
-    /// `here` says leads to the host of that process. For transports that see processes of the own
-    /// host end.
+    /// Ends the connections to a process that has ended: all connections to ids with this prefix
+    /// for which `here` returns `true`. `here` says whether a path leads to the host of that
+    /// process. Call this if the transport sees processes of its own host end.
     pub fn peer_gone(&mut self, now: Time, prefix: u32, here: impl Fn(&Path) -> bool) {
         let shift = 32 - u32::from(self.config.prefix_bits);
         let of_prefix = |id: u32| u64::from(id) >> shift == u64::from(prefix);
@@ -81,7 +82,7 @@ impl Endpoint {
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             match conn.state {
-                // The reasons are those that a kernel gives for its process.
+                // The reasons are those that a kernel sends for its process.
                 State::ReqReceived | State::RepSent | State::MraRepReceived | State::MraReqReceived => {
                     let only_asked = conn.state == State::ReqReceived;
                     let reason =
@@ -104,7 +105,7 @@ impl Endpoint {
     }
 }
 
-/// The message whose answer a state waits for.
+/// The message that awaits an answer in a state.
 fn unanswered(state: State) -> Option<MadKind> {
     match state {
         State::ReqSent | State::MraReqReceived => Some(MadKind::Req),

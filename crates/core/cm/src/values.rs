@@ -4,16 +4,16 @@ use core::fmt;
 
 /// Management class of the connection manager.
 pub const CM_CLASS: u8 = 0x07;
-/// Class version that is spoken.
+/// Class version that this crate uses.
 pub const CM_CLASS_VERSION: u8 = 2;
 /// Version of the MAD header.
 pub(crate) const BASE_VERSION: u8 = 1;
-/// The one method of the class.
+/// The only method of the class.
 pub(crate) const METHOD_SEND: u8 = 3;
 
-/// Enhanced connection establishment: what the devices of the two ends tell each other beyond the
-/// specification. The vendor id lies in reserved fields of REQ, REP and SIDR_REP, the rest in the
-/// attribute modifier, as Linux does it since 5.10.
+/// Enhanced connection establishment: options that the devices of the two ends exchange beyond the
+/// specification. The vendor id is in reserved fields of REQ, REP and SIDR_REP, and the options are
+/// in the attribute modifier, as in Linux since 5.10.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ece {
     /// Vendor, 24 bits (16 in SIDR_REP).
@@ -22,7 +22,7 @@ pub struct Ece {
     pub attr_mod: u32,
 }
 
-/// Which message an MRA or a REJ answers.
+/// The message that an MRA or a REJ answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Answered {
@@ -30,11 +30,11 @@ pub enum Answered {
     Req = 0,
     /// A REP.
     Rep = 1,
-    /// A LAP in an MRA; in a REJ, none: the sender gave up waiting or ends the connection.
+    /// In an MRA, a LAP. In a REJ, no message: the sender gave up waiting or ends the connection.
     Other = 2,
 }
 
-/// Status of an APR (IBTA table 117): those that are sent here.
+/// Status of an APR (IBTA table 117); only the values that this crate sends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum AprStatus {
@@ -52,11 +52,11 @@ pub struct SidrStatus(pub u8);
 impl SidrStatus {
     /// The queue pair and its Q_Key are valid.
     pub const SUCCESS: SidrStatus = SidrStatus(0);
-    /// Nobody has that service id.
+    /// No service has that service id.
     pub const UNSUPPORTED: SidrStatus = SidrStatus(1);
-    /// The service refused.
+    /// The service rejected the request.
     pub const REJECT: SidrStatus = SidrStatus(2);
-    /// The service has no queue pair for the asker.
+    /// The service has no queue pair for the sender.
     pub const NO_QP: SidrStatus = SidrStatus(3);
     /// The service is elsewhere.
     pub const REDIRECT: SidrStatus = SidrStatus(4);
@@ -79,18 +79,18 @@ impl fmt::Display for SidrStatus {
     }
 }
 
-/// Why bytes are no message of the connection manager.
+/// Why bytes are not a message of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MadError {
     /// Not 256 bytes.
     Length(usize),
-    /// Another base version than 1.
+    /// The base version is not 1.
     BaseVersion(u8),
-    /// Another management class than 7.
+    /// The management class is not 7.
     Class(u8),
-    /// Another class version than 2.
+    /// The class version is not 2.
     ClassVersion(u8),
-    /// Another method than Send (3).
+    /// The method is not Send (3).
     Method(u8),
     /// No message has this attribute id.
     Attribute(u16),

@@ -1,11 +1,11 @@
-//! What several fields of a message mean together.
+//! Values that several fields of a message form together.
 use crate::mad::{Rej, Rep, Req, SidrRep};
 use crate::reason::RejectReason;
 use crate::types::QpKind;
 use crate::values::{Ece, SidrStatus};
 
 impl Req {
-    /// The transport asked for; `None` for those that no queue pair here speaks.
+    /// The requested transport; `None` for transports that no queue pair here supports.
     #[must_use]
     pub const fn qp_kind(&self) -> Option<QpKind> {
         match (self.transport, self.extended_transport) {
@@ -43,13 +43,13 @@ impl Rep {
 }
 
 impl Rej {
-    /// Why.
+    /// The reason of the REJ.
     #[must_use]
     pub const fn reason(&self) -> RejectReason {
         RejectReason(self.reason)
     }
 
-    /// The additional reject information that counts.
+    /// The valid part of the additional reject information.
     #[must_use]
     pub fn info(&self) -> &[u8] {
         &self.info[..usize::from(self.info_len).min(self.info.len())]

@@ -1,4 +1,4 @@
-//! By which names programs bring copies of the libraries that Adverb replaces.
+//! Recognises copies of the replaced libraries by the file name.
 //!
 //! ```
 //! use adverb_copies::{Library, library};
@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// A library that stands in for copies of it.
+/// A drop-in library in place of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
     /// `libibverbs.so.1`.
@@ -20,10 +20,10 @@ pub enum Library {
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Library; 2] = [Library::Verbs, Library::Manager];
 
-    /// What its names begin with.
+    /// The beginning of the library's file names.
     #[inline]
     fn stem(self) -> &'static [u8] {
         match self {
@@ -32,7 +32,7 @@ impl Library {
         }
     }
 
-    /// The name under which programs load it.
+    /// The name under which programs load the library.
     #[inline]
     pub fn file(self) -> &'static [u8] {
         match self {
@@ -42,9 +42,9 @@ impl Library {
     }
 }
 
-/// The library of which a path names a copy: `DIRECTORY/libibverbs.so`, with any version behind it,
-/// and with a hyphen and a hash in the middle as tools for wheels make it. A name without a
-/// directory names no copy, as the loader has yet to look for it.
+/// The library of a copy with this path: `DIRECTORY/libibverbs.so`, with any version after it, and
+/// optionally a hyphen and a hash in the middle, as from tools for wheels. A name without a
+/// directory is not a copy, because the loader still has to search for the file.
 #[inline]
 pub fn library(path: &[u8]) -> Option<Library> {
     let mut parts = path.rsplit(|b| *b == b'/');

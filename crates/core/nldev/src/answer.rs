@@ -1,4 +1,4 @@
-//! The commands, and what is said to each.
+//! The commands and their answers.
 
 use crate::numbers::{
     CLIENT, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST,
@@ -14,22 +14,22 @@ const PORT: u32 = 1;
 const NODE_TYPE: u8 = 1;
 /// `IB_PORT_ACTIVE` and `IB_PORT_PHYS_STATE_LINK_UP`, as in the files of sysfs.
 const STATE: (u8, u8) = (4, 5);
-/// Kinds of objects that a kernel counts. It counts its own; those of user space devices are in
-/// their processes.
+/// Kinds of objects that a kernel counts. A kernel counts only its own objects; objects of user
+/// space devices exist in their processes.
 const KINDS: [&[u8]; 7] = [b"pd", b"cq", b"qp", b"cm_id", b"mr", b"ctx", b"srq"];
-/// The number of `/dev/null` (1, 3), which stands for each device file.
+/// The device number of `/dev/null` (1, 3), which stands in for each device file.
 const STAND_IN: u64 = 0x103;
-/// Versions of the interfaces: of verbs as of a device that is reached through its own library, of
-/// the connection manager as of Linux.
+/// Interface versions: for verbs, the version of a device with its own library; for the connection
+/// manager, the version of Linux.
 const UVERBS_ABI: u64 = 1;
 const UCMA_ABI: u64 = 4;
 
-/// Answers all requests of a datagram that came from the socket of this port; `send` takes each
-/// datagram of the answer, which is [`DATAGRAM`](crate::DATAGRAM) bytes at most.
+/// Answers all requests of a datagram from the socket with this port. `send` gets each datagram of
+/// the answer, with at most [`DATAGRAM`](crate::DATAGRAM) bytes.
 ///
-/// A request that cannot be answered draws a message with the errno that Linux has for it: EINVAL
-/// for a device or port that is not there or was not named, ENOENT for an object, EOPNOTSUPP for
-/// what would change something.
+/// If a request cannot be answered, the reply has the errno of Linux: EINVAL for a device or port
+/// that is missing or not named, ENOENT for an object, EOPNOTSUPP for a command that would change
+/// something.
 pub fn answer(table: &Table<'_>, port: u32, mut datagram: &[u8], send: &mut dyn FnMut(&[u8])) {
     let mut reply = Reply::new(port, send);
     while let Some(message) = next(&mut datagram) {
@@ -46,7 +46,7 @@ pub fn answer(table: &Table<'_>, port: u32, mut datagram: &[u8], send: &mut dyn 
     reply.flush();
 }
 
-/// The command of a message for this client; whether it is a dump if it can be.
+/// Whether the message is a dump, for the commands of this client that support dumps.
 fn is_dump(message: &Message<'_>) -> bool {
     use command::{
         GET, PORT_GET, RES_CM_ID_GET, RES_CQ_GET, RES_CTX_GET, RES_GET, RES_MR_GET, RES_PD_GET, RES_QP_GET,
@@ -86,8 +86,8 @@ fn one(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said 
         }
         command::SYS_GET => {
             reply.message(message, message.kind, 0, |reply| {
-                // Devices are shared among the network namespaces that a process can see. Children
-                // of fork have what their parents registered.
+                // Devices are shared among all network namespaces that a process can see. The child
+                // of a fork has the registered memory of its parent.
                 reply.u8(attr::SYS_NETNS_MODE, 1);
                 reply.u8(attr::SYS_COPY_ON_FORK, 1);
             });
@@ -117,7 +117,7 @@ fn one(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said 
     }
 }
 
-/// What a message says of a device.
+/// Fills in the attributes for a device.
 type Fill<'a> = &'a dyn Fn(&mut Reply<'_>, &Device<'_>);
 
 fn say(to: &Message<'_>, reply: &mut Reply<'_>, device: &Device<'_>, flags: u16, fill: Fill<'_>) {
@@ -138,7 +138,7 @@ fn with_port<'a>(table: &Table<'a>, message: &Message<'_>) -> Result<Device<'a>,
     (message.u32(attr::PORT_INDEX) == Some(PORT)).then_some(device).ok_or(EINVAL)
 }
 
-/// All devices, or the one that is named.
+/// Answers for all devices, or for the named device.
 fn each(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool, fill: Fill<'_>) -> Said {
     if dump {
         table.devices().for_each(|d| say(message, reply, &d, NLM_F_MULTI, fill));
@@ -149,7 +149,7 @@ fn each(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: b
     Ok(())
 }
 
-/// A dump of something of one device.
+/// A dump about one device.
 fn dump_of_one(
     table: &Table<'_>,
     message: &Message<'_>,
@@ -164,7 +164,7 @@ fn dump_of_one(
     Ok(())
 }
 
-/// Objects of a kind: there are none.
+/// Objects of a kind. There are none.
 fn objects(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool, number: u16) -> Said {
     if dump {
         return dump_of_one(table, message, reply, None);
@@ -202,7 +202,7 @@ fn summary(reply: &mut Reply<'_>, _: &Device<'_>) {
     });
 }
 
-/// Counters are their processes' own, like objects.
+/// Counters belong to their processes, like objects.
 fn counters(reply: &mut Reply<'_>, _: &Device<'_>) {
     reply.u32(attr::PORT_INDEX, PORT);
     reply.nested(attr::STAT_HWCOUNTERS, |_| {});
@@ -264,7 +264,7 @@ fn chardev(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> S
     Ok(())
 }
 
-/// Writes a number in decimal digits, and answers how many they are.
+/// Writes a number in decimal digits, and returns the number of digits.
 fn decimal<'a>(number: u32, to: impl Iterator<Item = &'a mut u8>) -> usize {
     let mut digits = [0_u8; 10];
     let (mut left, mut used) = (number, 0_usize);

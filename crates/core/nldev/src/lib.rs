@@ -1,12 +1,13 @@
-//! What a kernel answers on a socket of `NETLINK_RDMA` about its RDMA devices (`RDMA_NL_NLDEV`), as
-//! values: a [`Table`] of devices and the bytes of a request in, the bytes of the replies out. The
-//! program `rdma` of iproute2 and the libraries of rdma-core ask so.
+//! Answers queries of `NETLINK_RDMA` about RDMA devices (`RDMA_NL_NLDEV`) as a kernel would. Input
+//! is a [`Table`] of devices and the bytes of a request; output is the bytes of the replies. The
+//! program `rdma` of iproute2 and the libraries of rdma-core send such requests.
 //!
-//! Layouts and numbers are those of Linux (`linux/netlink.h`, `rdma/rdma_netlink.h`), and so are
-//! the rules: which attributes a request must have, what a dump is, and which error says what.
+//! Layouts and numbers are those of Linux (`linux/netlink.h`, `rdma/rdma_netlink.h`). The rules are
+//! those of Linux as well: the required attributes of a request, the meaning of a dump, and the
+//! meaning of each error.
 //!
-//! Nothing here allocates, and no code path ends in a panic: the object that is loaded into every
-//! program of a run has this inside.
+//! This crate does not allocate and does not panic, because it is part of the object that is loaded
+//! into every program of a run.
 //!
 //! ```
 //! use adverb_nldev::{Device, Table, answer};

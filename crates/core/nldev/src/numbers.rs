@@ -2,16 +2,16 @@
 
 pub const NLMSG_ERROR: u16 = 2;
 pub const NLMSG_DONE: u16 = 3;
-/// Types below are the protocol's own.
+/// Smaller types belong to the netlink protocol itself.
 pub const NLMSG_MIN_TYPE: u16 = 16;
 pub const NLM_F_REQUEST: u16 = 1;
 pub const NLM_F_MULTI: u16 = 2;
 pub const NLM_F_ACK: u16 = 4;
 pub const NLM_F_DUMP: u16 = 0x300;
-/// The request is not repeated behind its header.
+/// The reply does not repeat the request after its header.
 pub const NLM_F_CAPPED: u16 = 0x100;
 pub const NLA_F_NESTED: u16 = 0x8000;
-/// Without the flags in the upper bits.
+/// Mask without the flags in the upper bits.
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 
 /// `RDMA_NL_NLDEV`.

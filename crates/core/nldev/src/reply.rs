@@ -1,15 +1,15 @@
-//! Replies, put together in datagrams.
+//! Replies, collected in datagrams.
 
 use crate::numbers::{NLA_F_NESTED, NLM_F_CAPPED, NLMSG_DONE, NLMSG_ERROR};
 use crate::request::{HEADER, Message};
 
-/// Bytes of the largest datagram of a reply; receivers offer a page at least.
+/// Largest datagram of a reply in bytes. Receivers offer at least a page.
 pub const DATAGRAM: usize = 4096;
 
-/// No message is larger: some twenty attributes, whose names have 64 bytes at most.
+/// Upper limit of a message in bytes: about twenty attributes, with names of at most 64 bytes.
 const MESSAGE: usize = 1024;
 
-/// Collects messages and hands full datagrams to `send`.
+/// Collects messages and passes full datagrams to `send`.
 pub struct Reply<'s> {
     bytes: [u8; DATAGRAM],
     len: usize,
@@ -22,7 +22,7 @@ impl<'s> Reply<'s> {
         Self { bytes: [0; DATAGRAM], len: 0, port, send }
     }
 
-    /// Sends what is there.
+    /// Sends the collected messages.
     pub fn flush(&mut self) {
         if let Some(bytes) = self.bytes.get(..self.len)
             && !bytes.is_empty()
@@ -32,7 +32,7 @@ impl<'s> Reply<'s> {
         self.len = 0;
     }
 
-    /// A message that answers `to`, with what `fill` puts into it.
+    /// Adds a message that answers `to`; `fill` writes its attributes.
     pub fn message(&mut self, to: &Message<'_>, kind: u16, flags: u16, fill: impl FnOnce(&mut Self)) {
         if self.len.saturating_add(MESSAGE) > DATAGRAM {
             self.flush();
@@ -48,7 +48,7 @@ impl<'s> Reply<'s> {
         self.set(start, &(len as u32).to_ne_bytes());
     }
 
-    /// The result of a request: 0, or an errno.
+    /// Adds the result of a request: 0, or an errno.
     pub fn result(&mut self, to: &Message<'_>, error: i32) {
         self.message(to, NLMSG_ERROR, NLM_F_CAPPED, |reply| {
             reply.put(&error.wrapping_neg().to_ne_bytes());
@@ -60,7 +60,7 @@ impl<'s> Reply<'s> {
         });
     }
 
-    /// The end of a dump.
+    /// Adds the end of a dump.
     pub fn done(&mut self, to: &Message<'_>, flags: u16) {
         self.message(to, NLMSG_DONE, flags, |reply| reply.put(&0_i32.to_ne_bytes()));
     }
@@ -77,7 +77,7 @@ impl<'s> Reply<'s> {
         self.attribute(kind, |reply| reply.put(&value.to_ne_bytes()));
     }
 
-    /// A string with its zero.
+    /// Adds a string with its terminating zero.
     pub fn string(&mut self, kind: u16, text: &[u8]) {
         self.attribute(kind, |reply| {
             reply.put(text);
@@ -85,7 +85,7 @@ impl<'s> Reply<'s> {
         });
     }
 
-    /// An attribute of attributes.
+    /// Adds an attribute that contains attributes.
     pub fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         self.attribute(kind | NLA_F_NESTED, fill);
     }

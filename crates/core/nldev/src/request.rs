@@ -1,11 +1,11 @@
-//! What a program asks: messages, and the attributes in them.
+//! Requests: messages and their attributes.
 
 use crate::numbers::NLA_TYPE_MASK;
 
-/// Bytes of `struct nlmsghdr`.
+/// Length of `struct nlmsghdr` in bytes.
 pub const HEADER: usize = 16;
 
-/// One message of a datagram.
+/// A message of a datagram.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
     pub len: u32,
@@ -16,7 +16,7 @@ pub struct Message<'a> {
     attributes: &'a [u8],
 }
 
-/// A little-endian or big-endian machine's own numbers at the front of some bytes.
+/// Reads a number in the machine's byte order.
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -25,13 +25,13 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Messages and attributes begin at multiples of four.
+/// Rounds up to a multiple of four, at which messages and attributes begin.
 fn aligned(len: usize) -> usize {
     len.saturating_add(3) & !3
 }
 
-/// Takes the first message off a datagram. A datagram ends at the first message that is cut short,
-/// as in the kernel.
+/// Takes the first message from a datagram. A datagram ends at the first incomplete message, as in
+/// the kernel.
 pub fn next<'a>(datagram: &mut &'a [u8]) -> Option<Message<'a>> {
     let bytes = *datagram;
     let len = u32_at(bytes, 0)?;
@@ -50,7 +50,7 @@ pub fn next<'a>(datagram: &mut &'a [u8]) -> Option<Message<'a>> {
 }
 
 impl<'a> Message<'a> {
-    /// The bytes of an attribute; the last one of this type counts, as in the kernel.
+    /// The bytes of an attribute. The last attribute of this type counts, as in the kernel.
     fn find(&self, kind: u16) -> Option<&'a [u8]> {
         let mut left = self.attributes;
         let mut found = None;
@@ -70,12 +70,12 @@ impl<'a> Message<'a> {
         self.find(kind).is_some()
     }
 
-    /// A number of 32 bits.
+    /// A 32-bit number.
     pub fn u32(&self, kind: u16) -> Option<u32> {
         u32_at(self.find(kind)?, 0)
     }
 
-    /// A string, without the zero at its end.
+    /// A string, without its terminating zero.
     pub fn string(&self, kind: u16) -> Option<&'a [u8]> {
         self.find(kind)?.split(|b| *b == 0).next()
     }

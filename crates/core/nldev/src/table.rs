@@ -1,24 +1,24 @@
-//! The devices, as a text with a line for each: what `adverb run` writes, and the preloaded object
-//! reads.
+//! The devices, as text with one line per device. `adverb run` writes the text, and the preloaded
+//! object reads it.
 
 use core::fmt;
 
-/// A device with its one port.
+/// A device with a single port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device<'a> {
-    /// Its number in the kernel's count, from 0.
+    /// Device index as in the kernel, from 0.
     pub index: u32,
-    /// Without white space, as all names here.
+    /// Name without white space; this applies to all names here.
     pub name: &'a [u8],
     /// Node and system image GUID, in host order.
     pub guid: u64,
     /// `device_cap_flags`.
     pub caps: u64,
-    /// The firmware's version.
+    /// Firmware version.
     pub firmware: &'a [u8],
-    /// The number of the network interface.
+    /// Index of the network interface.
     pub net_index: u32,
-    /// Its name.
+    /// Name of the network interface.
     pub net_name: &'a [u8],
 }
 
@@ -39,10 +39,10 @@ impl<'a> Device<'a> {
     }
 }
 
-/// Bytes of the longest name; the kernel's are shorter.
+/// Largest length of a name in bytes; the kernel's limit is lower.
 const NAME: usize = 64;
 
-/// The line of a table, without its end.
+/// The line of a table, without the newline.
 impl fmt::Display for Device<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |f: &mut fmt::Formatter<'_>, bytes: &[u8]| {
@@ -57,7 +57,7 @@ impl fmt::Display for Device<'_> {
     }
 }
 
-/// Digits, and nothing else.
+/// Parses a number that consists of digits only.
 fn number(text: &[u8], base: u32) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -68,7 +68,7 @@ fn number(text: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-/// A line that is no device; lines count from 1.
+/// Number of an invalid line; lines count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLine(pub usize);
 
@@ -80,15 +80,15 @@ impl fmt::Display for BadLine {
 
 impl core::error::Error for BadLine {}
 
-/// Devices that a request can be about.
+/// The devices that a request can refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a>(&'a [u8]);
 
 impl<'a> Table<'a> {
-    /// The table with this text: a line for each device, in the form of its `Display`.
+    /// Parses a table: one line per device, in the form of its `Display`.
     ///
     /// # Errors
-    /// The first line that is no device. Empty lines are none.
+    /// The first invalid line. Empty lines are ignored.
     pub fn parse(text: &'a [u8]) -> Result<Self, BadLine> {
         let mut line = 0;
         for text in text.split(|b| *b == b'\n') {
@@ -100,12 +100,12 @@ impl<'a> Table<'a> {
         Ok(Self(text))
     }
 
-    /// The devices, in their order.
+    /// The devices, in the order of the text.
     pub fn devices(&self) -> impl Iterator<Item = Device<'a>> + use<'a> {
         self.0.split(|b| *b == b'\n').filter_map(Device::parse)
     }
 
-    /// The device of this number.
+    /// The device with this index.
     pub(crate) fn find(&self, index: u32) -> Option<Device<'a>> {
         self.devices().find(|d| d.index == index)
     }

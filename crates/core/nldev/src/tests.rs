@@ -42,7 +42,7 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
     all
 }
 
-/// Type, flags and attributes of each message of an answer; panics if one is malformed.
+/// Type, flags and attributes of each message of an answer. Parsing panics on a malformed message.
 type Told = Vec<(u16, u16, Vec<u8>)>;
 
 fn ask(table: &str, request: &[u8]) -> Told {
@@ -68,7 +68,7 @@ fn ask(table: &str, request: &[u8]) -> Told {
     all
 }
 
-/// The attributes of a message; panics if one is malformed.
+/// The attributes of a message; panics on a malformed attribute.
 fn attributes(mut body: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     while !body.is_empty() {
@@ -89,7 +89,7 @@ fn error(told: &Told) -> i32 {
     -i32::from_ne_bytes(told[0].2[..4].try_into().unwrap())
 }
 
-/// SYS-1: a dump has a message for each device, however many there are, and an end.
+/// SYS-1: a dump has a message for each device, for any number of devices, and an end.
 #[test]
 fn a_dump_names_every_device_and_ends() {
     for count in [0, 1, 3, 500] {
@@ -197,13 +197,13 @@ fn a_line_that_is_no_device_is_named() {
 }
 
 proptest! {
-    /// SYS-1: whatever comes, answers are well-formed and bounded.
+    /// SYS-1: for any request, answers are well-formed and bounded.
     #[test]
     fn any_bytes_draw_well_formed_answers(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
         ask(&text(2), &bytes);
     }
 
-    /// The same where most of it makes sense.
+    /// The same for requests that are mostly valid.
     #[test]
     fn any_attributes_draw_well_formed_answers(
         command in 0_u16..32,

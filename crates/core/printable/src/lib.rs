@@ -1,9 +1,9 @@
-//! Text from outside, for a terminal.
+//! Makes text from outside safe for a terminal.
 //!
-//! Names of files, interfaces and processes, and what another host says, may have any bytes. An
-//! escape sequence among them would steer the terminal that shows the text: colours, titles, text
-//! that hides other text. So all lines of the log and all output of the command pass through here,
-//! at the one place where each is written.
+//! Names of files, interfaces and processes, and messages from another host, may contain any bytes.
+//! An escape sequence in them could control the terminal: change colours or titles, or hide other
+//! text. So all log lines and all output of the command pass through this crate, each at the single
+//! place that writes it.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -14,14 +14,14 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::Write;
 
-/// `text` with every character that a terminal obeys written as `\uXXXX`, but for the newline and
-/// the tab. So JSON stays JSON, and says the same.
+/// Writes every character that controls a terminal as `\uXXXX`, except for newline and tab. JSON
+/// text stays JSON with the same meaning.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// The same for what is one line: a newline in a name does not begin another line.
+/// The same for a single line: a newline in a name does not start another line.
 #[must_use]
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\t')
@@ -43,8 +43,8 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters (C0, DEL, C1), separators of lines, and those that change the direction of
-/// text (Unicode 15, UAX #9). All are in the basic plane.
+/// Is this a control character (C0, DEL, C1), a line separator, or a character that changes the
+/// text direction (Unicode 15, UAX #9)? All such characters are in the basic plane.
 #[inline]
 #[must_use]
 pub fn is_obeyed(c: char) -> bool {
@@ -53,9 +53,9 @@ pub fn is_obeyed(c: char) -> bool {
     c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// The first character of bytes that should be UTF-8, and how many bytes it has; no character, and
-/// one byte, where they are not. `None` at the end. Neither allocates nor panics, for functions
-/// that must not.
+/// Decodes the first character of bytes that should be UTF-8. Returns the character and its length;
+/// for invalid bytes, no character and a length of 1. Returns `None` at the end. Neither allocates
+/// nor panics, for callers that must not.
 #[inline]
 #[must_use]
 pub fn first_char(bytes: &[u8]) -> Option<(Option<char>, usize)> {
@@ -91,7 +91,8 @@ mod tests {
         {
             assert_eq!(read(text.as_bytes()), text);
         }
-        // Overlong, half of a pair, too large, cut off, no beginning.
+        // Overlong, half of a surrogate pair, too large, incomplete, and a continuation byte at the
+        // beginning.
         for bytes in
             [&b"\xc0\x80"[..], b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\x9b"]
         {
@@ -99,8 +100,8 @@ mod tests {
         }
     }
 
-    /// Every pair of bytes, and three and four bytes from both sides of each limit, against the
-    /// standard library.
+    /// Compares with the standard library: every pair of bytes, and three and four bytes around
+    /// each limit.
     #[test]
     fn bytes_are_characters_where_they_are_utf_8() {
         let first =
@@ -125,8 +126,8 @@ mod tests {
         }
     }
 
-    /// What a terminal obeys, by number: C0, DEL and C1, the marks and the embeddings of direction,
-    /// the separators, the isolates, the byte order mark.
+    /// Characters that control a terminal, by number: C0, DEL and C1; marks and embeddings of
+    /// direction; separators; isolates; the byte order mark.
     const OBEYED: [(u32, u32); 7] = [
         (0, 0x1f),
         (0x7f, 0x9f),
@@ -137,7 +138,7 @@ mod tests {
         (0xfeff, 0xfeff),
     ];
 
-    /// TRU-6: each character of the set is written out, and no other one.
+    /// TRU-6: each character of the set is escaped, and no other character.
     #[test]
     fn tru_6_the_set_has_each_of_its_members_and_no_other() {
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {

@@ -1,6 +1,6 @@
-//! The fields of an Ethernet frame that rules and hashes look at.
+//! The fields of an Ethernet frame that rules and hashes use.
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 pub const HEADER: usize = 14;
 
 const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
@@ -10,16 +10,16 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Extension headers of IPv6 that a transport header may follow: hop-by-hop options, routing,
+/// IPv6 extension headers that a transport header may follow: hop-by-hop options, routing,
 /// destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
-/// Extension headers that are walked over, at most.
+/// Limit of extension headers to skip.
 const MOST_EXTENSIONS: usize = 8;
 
-/// What a frame carries, as far as it is whole.
+/// The network layer of a frame, if it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Nothing that rules know.
+    /// A protocol that rules do not support.
     Other,
     /// IPv4 (RFC 791).
     Ipv4 {
@@ -44,7 +44,7 @@ pub enum Network {
         dst: [u8; 16],
         /// Flow label, 20 bits, in network order.
         flow_label: [u8; 4],
-        /// The header that follows.
+        /// The type of the next header.
         next_header: u8,
         /// Traffic class.
         traffic_class: u8,
@@ -65,7 +65,7 @@ pub enum Transport {
 /// Ports of a TCP segment or UDP datagram, in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Whose they are.
+    /// The protocol of the ports.
     pub transport: Transport,
     /// Source port.
     pub src: [u8; 2],
@@ -78,9 +78,9 @@ pub struct Ports {
 pub struct Frame {
     pub(crate) dst: [u8; 6],
     pub(crate) src: [u8; 6],
-    /// The tag of the outermost VLAN, if it has one.
+    /// The tag of the outermost VLAN, if the frame has a tag.
     pub(crate) vlan: Option<[u8; 2]>,
-    /// Type of what follows the header and its tags.
+    /// The type after the header and its tags.
     pub(crate) ether_type: [u8; 2],
     pub(crate) network: Network,
     pub(crate) ports: Option<Ports>,
@@ -91,8 +91,8 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl Frame {
-    /// Reads a frame; `None` if it is shorter than its Ethernet header. What is cut short behind
-    /// that is not there.
+    /// Reads a frame; `None` if the frame is shorter than its Ethernet header. An incomplete layer
+    /// after the header counts as absent.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Frame> {
         let mut frame = Frame {
@@ -104,7 +104,7 @@ impl Frame {
             ports: None,
         };
         let mut rest = &bytes[HEADER..];
-        // Two tags at most: that of a service provider, and the customer's.
+        // At most two tags: the tag of a service provider, and the customer's tag.
         for _ in 0..2 {
             if let Some([a, b, c, d]) = array(rest, 0)
                 && VLAN_TYPES.contains(&frame.ether_type)
@@ -137,7 +137,8 @@ impl Frame {
             ttl: header[8],
             flags: header[6] >> 5,
         };
-        // A fragment has no ports, the first one neither: all of a datagram go the same way.
+        // No fragment has ports, not even the first, so that all fragments of a datagram go the
+        // same way.
         let is_fragment = (u16::from_be_bytes([header[6], header[7]]) & 0x3fff) != 0;
         if !is_fragment {
             self.read_ports(proto, bytes.get(words * 4..)?);
@@ -187,17 +188,17 @@ impl Frame {
     pub fn dst(&self) -> &[u8; 6] {
         &self.dst
     }
-    /// What it carries.
+    /// The network layer.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
-    /// Ports of what that carries.
+    /// The ports, if the transport is TCP or UDP.
     #[must_use]
     pub fn ports(&self) -> Option<&Ports> {
         self.ports.as_ref()
     }
-    /// Goes to a group of stations, or to all.
+    /// Is the destination a multicast or broadcast address?
     #[must_use]
     pub fn is_to_group(&self) -> bool {
         self.dst[0] & 1 != 0

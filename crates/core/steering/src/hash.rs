@@ -1,22 +1,22 @@
-//! The receive hash: which of several queues a frame goes to.
+//! The receive hash, which selects the receive queue of a frame.
 //!
-//! *Toeplitz* is the hash of receive side scaling as Microsoft specifies it ("RSS hashing
-//! functions"): for every bit of the input that is set, the 32 bits of the key from that place on.
-//! *XOR* folds all bytes of the input into one.
+//! *Toeplitz* is the hash of receive side scaling, as specified by Microsoft ("RSS hashing
+//! functions"). For each set bit of the input, it XORs the 32 bits of the key from this position
+//! on. *XOR* folds all bytes of the input into one byte.
 use crate::frame::{Frame, Network, Transport};
 use core::fmt;
 
-/// Bytes of a Toeplitz key: two IPv6 addresses, two ports, and a word.
+/// Length of a Toeplitz key in bytes: two IPv6 addresses, two ports, and a word.
 pub const TOEPLITZ_KEY: usize = 40;
-/// Longest input.
+/// Length of the longest input in bytes.
 const INPUT: usize = 16 + 16 + 2 + 2;
 
-/// How the fields are made into a number.
+/// The hash function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Function {
-    /// With this key.
+    /// Toeplitz with this key.
     Toeplitz([u8; TOEPLITZ_KEY]),
-    /// Of all bytes.
+    /// XOR of all bytes.
     Xor,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Which fields are hashed: bits of `ibv_rx_hash_fields`.
+/// The hashed fields: bits of `ibv_rx_hash_fields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields(pub u64);
 
@@ -42,7 +42,7 @@ impl Fields {
     const DST_TCP: u64 = 1 << 5;
     const SRC_UDP: u64 = 1 << 6;
     const DST_UDP: u64 = 1 << 7;
-    /// Those there are.
+    /// All defined fields.
     pub const ALL: Fields = Fields(0xff);
 
     fn has(self, bit: u64) -> bool {
@@ -62,10 +62,10 @@ pub struct Hash {
 }
 
 impl Hash {
-    /// XOR of all fields there are.
+    /// XOR of all defined fields.
     pub const XOR_ALL: Hash = Hash { function: Function::Xor, fields: Fields::ALL };
 
-    /// By Toeplitz.
+    /// Creates a Toeplitz hash.
     ///
     /// # Errors
     /// [`BadKey`].
@@ -73,13 +73,13 @@ impl Hash {
         let key = key.try_into().map_err(|_| BadKey)?;
         Ok(Hash { function: Function::Toeplitz(key), fields })
     }
-    /// By XOR.
+    /// Creates an XOR hash.
     #[must_use]
     pub fn xor(fields: Fields) -> Hash {
         Hash { function: Function::Xor, fields }
     }
 
-    /// The hash of a frame; 0 if it has none of the fields.
+    /// The hash of a frame; 0 if the frame has none of the fields.
     #[must_use]
     pub fn of(&self, frame: &Frame) -> u32 {
         let mut input = Input { bytes: [0; INPUT], len: 0 };

@@ -1,5 +1,5 @@
-//! Which Ethernet frames are whose, as values: the fields of a frame, the flow rules of verbs over
-//! them, and the hash that spreads frames over receive queues (RSS).
+//! Decides which receiver gets an Ethernet frame, as values: the fields of a frame, the flow rules
+//! of verbs on these fields, and the hash that spreads frames over receive queues (RSS).
 //!
 //! ```
 //! use adverb_steering::{Frame, Hash, Heard, Kind, Match, Rule, Spec, Table};

@@ -1,21 +1,21 @@
-//! Flow rules: what a frame must have.
+//! Flow rules: conditions on a frame.
 use crate::frame::{Frame, Network, Transport};
 use alloc::vec::Vec;
 
-/// Bytes to compare with, and which of their bits count.
+/// Bytes to compare with, and a mask of the bits to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<const N: usize> {
-    /// What is wanted.
+    /// The wanted value.
     pub value: [u8; N],
-    /// The bits that count.
+    /// The bits to compare.
     pub mask: [u8; N],
 }
 
 impl<const N: usize> Match<N> {
-    /// Whatever is there.
+    /// Matches every value.
     pub const ANY: Self = Match { value: [0; N], mask: [0; N] };
 
-    /// All bits count.
+    /// Matches this value only.
     #[must_use]
     pub const fn exactly(value: [u8; N]) -> Self {
         Match { value, mask: [0xff; N] }
@@ -23,18 +23,18 @@ impl<const N: usize> Match<N> {
     fn takes(&self, field: &[u8; N]) -> bool {
         (0..N).all(|i| (field[i] ^ self.value[i]) & self.mask[i] == 0)
     }
-    /// Some bit counts.
+    /// Does the mask select no bit?
     fn is_any(&self) -> bool {
         self.mask == [0; N]
     }
 }
 
-/// What one layer of a frame must have; values are in network order.
+/// Conditions on one layer of a frame; values are in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Spec {
-    /// Ethernet. A tag is looked for as soon as a bit of `vlan` counts; the type is that behind the
-    /// tags.
+    /// Ethernet. If `vlan` has any bit in its mask, the frame needs a VLAN tag. The type is the
+    /// type after the tags.
     Eth { dst: Match<6>, src: Match<6>, ether_type: Match<2>, vlan: Match<2> },
     /// IPv4.
     Ipv4 { src: Match<4>, dst: Match<4>, proto: Match<1>, tos: Match<1>, ttl: Match<1>, flags: Match<1> },
@@ -98,16 +98,16 @@ impl Spec {
     }
 }
 
-/// When a rule is asked.
+/// When a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// By priority.
+    /// In the order of priority.
     Normal,
-    /// When no normal rule takes the frame.
+    /// If no matching normal rule traps the frame.
     AllDefault,
-    /// The same, of frames to groups.
+    /// If no matching normal rule traps the frame, for multicast frames only.
     McDefault,
-    /// Always, and in no other rule's way.
+    /// Always, without an effect on other rules.
     Sniffer,
 }
 
@@ -122,18 +122,18 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule; the smaller its priority, the earlier it is asked. Without specifications it takes
-    /// every frame.
+    /// Creates a rule. A rule with a smaller priority number is checked earlier. A rule without
+    /// conditions matches every frame.
     #[must_use]
     pub fn new(kind: Kind, priority: u16, specs: Vec<Spec>) -> Self {
         Rule { kind, priority, specs, traps: true, drops: false }
     }
-    /// Frames that it takes are given to rules of later priorities all the same.
+    /// Lets rules of later priorities also get the frames that this rule matches.
     #[must_use]
     pub fn without_trap(self) -> Self {
         Rule { traps: false, ..self }
     }
-    /// Frames that it takes are given to nobody.
+    /// Drops the frames that this rule matches.
     #[must_use]
     pub fn dropping(self) -> Self {
         Rule { drops: true, ..self }

@@ -1,18 +1,18 @@
-//! The rules of a port, and who gets a frame by them.
+//! The rules of a port, and the targets of a frame.
 use crate::frame::Frame;
 use crate::rules::{Kind, Rule};
 use alloc::vec::Vec;
 
-/// Names a rule of a table; no two of a table are alike.
+/// Identifies a rule, uniquely within a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RuleId(u64);
 
-/// How a port came by a frame.
+/// How a port got a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It was sent to this port.
+    /// The frame was sent to this port.
     Arrived,
-    /// It leaves by this port: sniffers hear it, nobody else.
+    /// The frame leaves by this port. Only sniffers get it.
     Leaving,
 }
 
@@ -24,7 +24,7 @@ struct Entry<T> {
 
 /// Rules with their targets.
 pub struct Table<T> {
-    /// By priority, and by age within one.
+    /// In the order of priority, and by age within a priority.
     entries: Vec<Entry<T>>,
     next: u64,
 }
@@ -42,7 +42,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// No rules.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -57,26 +57,27 @@ impl<T> Table<T> {
         id
     }
 
-    /// Takes a rule away, if it is there.
+    /// Removes a rule, if it exists.
     pub fn remove(&mut self, id: RuleId) -> Option<T> {
         let at = self.entries.iter().position(|e| e.id == id)?;
         Some(self.entries.remove(at).target)
     }
 
-    /// Rules there are.
+    /// Number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
-    /// No rules?
+    /// Is the table empty?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Who gets a frame: every sniffer; of the normal rules those of the first priority that take
-    /// it, one copy each (and of later ones while none of them traps it); where there is none, the
-    /// default rules.
+    /// The targets of a frame. Every sniffer gets the frame. Matching normal rules get a copy each,
+    /// in the order of priority, up to the priority of the first rule that traps the frame. If no
+    /// matching rule traps the frame, the default rules get it as well. A dropping rule removes all
+    /// targets of its own and later priorities, except sniffers.
     pub fn choose<'a>(&'a self, frame: &Frame, heard: Heard) -> impl Iterator<Item = &'a T> + use<'a, T> {
         let mut chosen: Vec<&'a Entry<T>> = Vec::new();
         let mut of = |kinds: &[Kind], until: Option<u16>| {

@@ -1,4 +1,4 @@
-//! RAW-3, RAW-4: fields, rules and hashes, by published numbers and by properties.
+//! RAW-3, RAW-4: fields, rules and hashes, tested with published numbers and by properties.
 use crate::{Fields, Frame, Hash, Heard, Kind, Match, Network, Rule, Spec, Table, Transport};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -50,7 +50,7 @@ fn parsed(bytes: &[u8]) -> Frame {
     Frame::parse(bytes).expect("a whole header")
 }
 
-/// RAW-4: Microsoft's numbers, of IPv4 and IPv6, without and with ports.
+/// RAW-4: Microsoft's published hashes for IPv4 and IPv6, without and with ports.
 #[test]
 fn raw_4_toeplitz_gives_the_published_hashes() {
     let v4 = [
@@ -85,8 +85,8 @@ fn raw_4_toeplitz_gives_the_published_hashes() {
     assert!(Hash::toeplitz(&KEY[1..], Fields::ALL).is_err(), "a key of 39 bytes");
 }
 
-/// RAW-4: ports count for their own protocol alone, and not in fragments, all of which go to one
-/// queue.
+/// RAW-4: ports count only for their own protocol. Ports of fragments do not count, so that all
+/// fragments go to the same queue.
 #[test]
 fn raw_4_what_a_frame_has_not_is_not_hashed() {
     let (a, b) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
@@ -102,11 +102,11 @@ fn raw_4_what_a_frame_has_not_is_not_hashed() {
     assert_eq!(xor.of(&parsed(&ipv4(a, b, TCP, 0, &[]))), 1 ^ 2, "10.0.0.1 and 10.0.0.2");
 }
 
-/// RAW-3: fields behind tags and extension headers are found.
+/// RAW-3: fields after tags and extension headers are found.
 #[test]
 fn raw_3_fields_are_read_where_they_are() {
     let (src, dst) = ("fe80::1".parse().unwrap(), "ff02::2".parse().unwrap());
-    // Destination options of sixteen bytes before the ports.
+    // Sixteen bytes of destination options before the ports.
     let mut rest = vec![UDP, 1];
     rest.resize(16, 0);
     rest.extend(ports(53, 4791));
@@ -135,7 +135,7 @@ fn raw_3_fields_are_read_where_they_are() {
     assert!(frame.ports().is_some());
 }
 
-/// RAW-3: which of several rules a frame is given to.
+/// RAW-3: which of several rules a frame matches.
 #[test]
 fn raw_3_priorities_and_kinds_decide() {
     let frame = parsed(&ipv4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), UDP, 0, &ports(7, 9)));
@@ -174,7 +174,7 @@ fn any_match() -> impl Strategy<Value = Match<2>> {
 }
 
 proptest! {
-    /// RAW-3: no bytes make the reader panic, and what it reads depends on no byte behind the
+    /// RAW-3: any bytes are read without a panic, and the result does not depend on bytes after the
     /// frame.
     #[test]
     fn raw_3_any_bytes_are_read(
@@ -200,7 +200,7 @@ proptest! {
         }
     }
 
-    /// RAW-3: a bit that counts and differs is enough for a refusal, and nothing else is.
+    /// RAW-3: a rule refuses a frame exactly if a bit of the mask differs.
     #[test]
     fn raw_3_masked_bits_decide(port in any::<u16>(), dst in any_match()) {
         let frame = parsed(&ipv4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), UDP, 0, &ports(7, port)));
@@ -211,7 +211,7 @@ proptest! {
         prop_assert_eq!(table.choose(&frame, Heard::Arrived).count(), usize::from(wanted));
     }
 
-    /// RAW-4: the hash is linear in its input, as Toeplitz is: that of a difference is the
+    /// RAW-4: the hash is linear in its input, like Toeplitz: the hash of a difference is the
     /// difference of the hashes.
     #[test]
     fn raw_4_toeplitz_is_linear(key in any::<[u8; 32]>(), a in any::<[u8; 4]>(), b in any::<[u8; 4]>()) {

@@ -1,6 +1,6 @@
-//! What the arguments of the calls are.
+//! Names and types of the arguments of the calls.
 
-/// How a word is shown.
+/// How to show an argument or a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// An `int`.
@@ -9,12 +9,12 @@ pub enum Shown {
     Long,
     /// A pointer or a key: in hexadecimal.
     Hex,
-    /// It says nothing: the call returns nothing.
+    /// Not shown: the call returns nothing.
     Nothing,
 }
 
-/// Name, result (`*`: a pointer, `-`: none, `#`: 64 bits, else an `int`), and arguments, of which
-/// the sign behind the name says the same.
+/// One line per call: name, result (`*`: a pointer, `-`: none, `#`: 64 bits, else an `int`), and
+/// arguments. The sign after an argument's name has the same meaning.
 const CALLS: &str = "
 ibv_get_device_list * num_devices*
 ibv_free_device_list - list*
@@ -125,8 +125,8 @@ fn shown(sign: Option<char>) -> Shown {
     }
 }
 
-/// The names of a call's arguments and how they are shown, and how its result is; `None`: of this
-/// call nothing is known.
+/// The names of a call's arguments, how to show them, and how to show the result. `None`: the call
+/// is unknown.
 #[must_use]
 pub fn of(call: &str) -> Option<(Vec<(&'static str, Shown)>, Shown)> {
     let mut words =

@@ -1,7 +1,7 @@
 //! The clock of all records.
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the clock that all processes share.
+/// Nanoseconds of the monotonic clock, which all processes share.
 #[must_use]
 pub fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC)

@@ -1,11 +1,12 @@
-//! What a verbs program called, and what came of it.
+//! Traces of verbs programs: their calls, and the effects of these calls.
 //!
-//! A process that is traced ([`begin`]) writes [`Record`]s to a file of its own, its *part*: calls
-//! with their arguments, requests, completions, events, packets. Whoever started the processes
-//! reads all parts ([`read`]), makes one [`Story`] of them, in which each thing knows what led to
-//! it, and writes that as a Perfetto trace ([`perfetto`]) and as lines of JSON ([`lines`]).
+//! 1. Each traced process ([`begin`]) writes [`Record`]s to its own file, its *part*: calls with
+//!    their arguments, requests, completions, events and packets.
+//! 2. The process that started the run reads all parts ([`read`]) and makes a [`Story`] of them, in
+//!    which each event refers to its causes.
+//! 3. It writes the story as a Perfetto trace ([`perfetto`]) and as lines of JSON ([`lines`]).
 //!
-//! A process that is not traced pays a look at one word ([`on`]) where it would record.
+//! In a process without tracing, each place that could record costs one load of a flag ([`on`]).
 
 pub mod calls;
 mod clock;
@@ -32,5 +33,5 @@ pub use record::{Done, Record, Request};
 pub use recorder::{ON, begin, finish, forked, on, record, thread};
 pub use story::{Kind, Node, Story, Track};
 
-/// The environment variable: the directory of the parts.
+/// Environment variable with the directory of the parts.
 pub const VARIABLE: &str = "ADVERB_TRACE";

@@ -1,17 +1,17 @@
-//! A story as lines of JSON: first who wrote them, then the processes, then what happened, in the
-//! order of time.
+//! Writes a story as lines of JSON: first a marker, then the processes, then the nodes in the order
+//! of time.
 use crate::story::Value;
 use crate::{Kind, Story, Track};
 use serde_json::{Map, json};
 use std::io::{self, Write};
 
-/// The line that our files begin with.
+/// The first line of our files.
 pub const MARKER: &str = "{\"adverb\":\"trace\"}\n";
 
-/// Writes what follows the [`MARKER`].
+/// Writes the lines after the [`MARKER`].
 ///
 /// # Errors
-/// What the system said.
+/// The error of the operating system.
 pub fn write(story: &Story, out: &mut impl Write) -> io::Result<()> {
     for told in &story.processes {
         let threads: Map<_, _> =

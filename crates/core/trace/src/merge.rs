@@ -1,9 +1,10 @@
-//! The parts of all processes, told in the order of their times.
+//! Merges the parts of all processes in the order of their times.
 use crate::queues::Process;
 use crate::story::{Arguments, Told, Value};
 use crate::{Part, Record, Story, Track, calls};
 
-/// When it has happened: what is taken is known when the call returns.
+/// The time at which a record takes effect: for calls that take something, the time of their
+/// return.
 fn known(record: &Record) -> u64 {
     match record {
         Record::Poll { t, d, .. } | Record::Taken { t, d, .. } => t + d,
@@ -12,7 +13,7 @@ fn known(record: &Record) -> u64 {
 }
 
 impl Story {
-    /// Puts the parts together.
+    /// Merges the parts to a story.
     #[must_use]
     pub fn of(parts: &[Part]) -> Story {
         let mut story = Story::default();
@@ -30,7 +31,7 @@ impl Story {
         story
     }
 
-    /// What needs no knowledge of queues.
+    /// Handles records that need no state of queues.
     fn tell(&mut self, process: usize, record: &Record) {
         let told = &mut self.processes[process];
         match record {
@@ -64,7 +65,7 @@ fn word(word: u64, shown: calls::Shown) -> Option<Value> {
     })
 }
 
-/// Arguments and result of a call, by name where they are known.
+/// Arguments and result of a call, with names if the call is known.
 fn arguments_of(call: &str, args: &[u64; 6], result: u64, errno: i32) -> Arguments {
     const WORDS: [&str; 6] = ["word 1", "word 2", "word 3", "word 4", "word 5", "word 6"];
     let (names, returned) = calls::of(call)

@@ -1,6 +1,6 @@
-//! Names of numbers, as verbs and IBTA have them.
+//! Names of numbers, as in verbs and IBTA.
 
-/// An opcode of `ibv_send_wr`, or the receive's.
+/// An opcode of `ibv_send_wr`, or the opcode of a receive.
 pub fn request(opcode: u32) -> &'static str {
     match opcode {
         0 => "RDMA_WRITE",
@@ -101,7 +101,7 @@ pub fn packet(opcode: u8) -> String {
     }
 }
 
-/// What the syndrome of an acknowledgement says.
+/// The meaning of an acknowledgement's syndrome.
 pub fn syndrome(syndrome: u8) -> &'static str {
     match (syndrome >> 5 & 3, syndrome & 0x1f) {
         (0, _) => "ACK",

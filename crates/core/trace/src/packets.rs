@@ -8,7 +8,7 @@ const ACKNOWLEDGE: u8 = 0x11;
 /// The upper three bits of the opcodes of datagrams.
 const DATAGRAM: u8 = 3;
 
-/// A packet without its ICRC was sent or received, if this process is traced.
+/// Records a packet (without its ICRC) that was sent or received, if this process is traced.
 #[inline]
 pub fn packet(sent: bool, src: SocketAddr, dst: SocketAddr, bytes: &[u8], note: &str) {
     if crate::on() {
@@ -16,12 +16,12 @@ pub fn packet(sent: bool, src: SocketAddr, dst: SocketAddr, bytes: &[u8], note: 
     }
 }
 
-/// As [`packet`], of a packet that left or came before.
+/// As [`packet`], with the time `t` of an earlier packet.
 pub fn packet_at(t: u64, sent: bool, src: SocketAddr, dst: SocketAddr, bytes: &[u8], note: &str) {
     packet_of(t, sent, src, dst, bytes, bytes.len(), note);
 }
 
-/// As [`packet_at`], of a packet of `len` bytes, of which `headers` are the first.
+/// As [`packet_at`], for a packet of `len` bytes that begins with `headers`.
 pub fn packet_of(
     t: u64,
     sent: bool,

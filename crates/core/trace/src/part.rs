@@ -1,9 +1,9 @@
-//! The file that a process records in: memory that is shared with the file.
+//! The file to which a process records, through shared memory.
 //!
-//! No descriptor stays open that the program could close, and then write to another file of its
-//! own by the same number. No lock is taken: each line has a range of its own, so a signal handler,
-//! a child and the end of the process wait for nobody. What is written is in the file, however the
-//! process ends.
+//! No descriptor of the file stays open. Otherwise the program could close the descriptor and then
+//! write to another file with the same number. The file has no lock: each line has its own range,
+//! so a signal handler, a child and the end of the process never wait. Written lines are in the
+//! file, however the process ends.
 use crate::clock::now;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
@@ -16,52 +16,52 @@ use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The largest size of a part. The file has holes where nothing is written.
+/// Largest size of a part. Ranges without data are holes of the file.
 pub const LIMIT: u64 = 256 << 20;
-/// The least that is worth a part.
+/// Smallest useful size of a part.
 const LEAST: u64 = 1 << 20;
-/// So much is asked of the disk at a time, before it is written to; a multiple of every page size.
+/// Disk space is allocated in steps of this size before writing; a multiple of every page size.
 const STEP: u64 = 256 << 10;
-/// Where the lines begin, behind the header.
+/// Offset of the first line, after the header.
 pub const LINES: u64 = 64;
 
-/// The beginning of the file: numbers in the machine's order.
+/// The beginning of the file: numbers in native byte order.
 #[repr(C)]
 struct Header {
-    /// Where the next line comes.
+    /// Offset of the next line.
     used: AtomicU64,
-    /// Records that found no room, and when the first one came.
+    /// Number of records without room, and the time of the first.
     dropped: AtomicU64,
     dropped_at: AtomicU64,
-    /// When the process ended in order.
+    /// Time of the normal end of the process.
     ended: AtomicU64,
 }
 
-/// Numbers of the header.
+/// Count of numbers in the header.
 pub const NUMBERS: usize = 4;
 
-/// A mapped part; it stays mapped.
+/// A mapped part. The mapping is permanent.
 pub struct Mapped {
     at: NonNull<Header>,
     size: u64,
-    /// So much of the file has room on the disk.
+    /// This much of the file has allocated disk space.
     backed: AtomicU64,
     /// The disk is full.
     full: AtomicBool,
 }
 
-// SAFETY: all of it are atomics, and ranges of lines that each belong to one writer.
+// SAFETY: the header consists of atomics, and each range of a line belongs to one writer.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Makes a file that was not there.
+    /// Creates a new file.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn create(path: &Path, largest: u64) -> io::Result<Mapped> {
-        // A file beyond the limit on file sizes would end the program by SIGXFSZ.
+        // A file larger than the limit on file sizes would end the program by SIGXFSZ.
         let allowed = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
         let mut size = largest.min(allowed) / STEP * STEP;
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
@@ -71,7 +71,7 @@ impl Mapped {
             }
             truncate(path, size.cast_signed())?;
             match map(&file, size) {
-                // The program has little address space.
+                // The program's address space is limited. Try half the size.
                 Err(e) if e.raw_os_error() == Some(libc::ENOMEM) => size = size / 2 / STEP * STEP,
                 at => break at?,
             }
@@ -83,12 +83,12 @@ impl Mapped {
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: mapped for ever, aligned to a page, and zeros are values.
+        // SAFETY: the mapping is permanent and page-aligned, and zeros are valid.
         unsafe { self.at.as_ref() }
     }
 
-    /// Sees to it that there is room on the disk up to there: writing where there is none would end
-    /// the program by SIGBUS.
+    /// Ensures that disk space is allocated up to `end`. A write without disk space would end the
+    /// program by SIGBUS.
     fn back(&self, end: u64) -> io::Result<()> {
         let from = self.backed.load(Ordering::Acquire);
         if end <= from {
@@ -96,14 +96,14 @@ impl Mapped {
         }
         let to = end.next_multiple_of(STEP).min(self.size);
         loop {
-            // SAFETY: within the mapping. What is written there stays.
+            // SAFETY: the range is within the mapping. The call keeps its contents.
             let done = unsafe {
                 let at = self.at.as_ptr().cast::<u8>().add(from as usize);
                 libc::madvise(at.cast(), (to - from) as usize, libc::MADV_POPULATE_WRITE)
             };
             match Errno::result(done) {
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
-                // Linux before 5.14 cannot say.
+                // Linux before 5.14 does not support this.
                 Ok(_) | Err(Errno::EINVAL) => break,
                 Err(e) => return Err(e.into()),
             }
@@ -112,7 +112,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Adds a line, or counts that it found no room.
+    /// Adds a line, or counts the line as dropped if there is no room.
     pub fn add(&self, line: &[u8]) {
         let len = line.len() as u64;
         let behind = |used: u64| used.checked_add(len).filter(|end| *end <= self.size);
@@ -127,7 +127,7 @@ impl Mapped {
             }
             return self.drop_one();
         }
-        // SAFETY: within the mapping; the range is this line's alone.
+        // SAFETY: the range is within the mapping, and belongs to this line only.
         unsafe {
             let to = self.at.as_ptr().cast::<u8>().add(place as usize);
             std::ptr::copy_nonoverlapping(line.as_ptr(), to, line.len());
@@ -140,7 +140,7 @@ impl Mapped {
         header.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The process ends in order.
+    /// Records the normal end of the process.
     pub fn end(&self) {
         self.header().ended.store(now(), Ordering::Relaxed);
     }
@@ -149,8 +149,8 @@ impl Mapped {
 fn map(file: &File, size: u64) -> io::Result<NonNull<Header>> {
     let len = usize::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // The system call itself: the program's functions see nothing of it.
-    // SAFETY: a new mapping, where the kernel likes.
+    // The system call itself, so that interposed functions of the program do not see it.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let at = unsafe {
         libc::syscall(
             libc::SYS_mmap,
@@ -178,8 +178,8 @@ mod tests {
         line
     }
 
-    /// TRC-5, TRC-6: what was recorded is in the file at once, though nobody says that the process
-    /// ends, and no descriptor of the file is left that the program could close.
+    /// TRC-5, TRC-6: records are in the file at once, even without a recorded end of the process.
+    /// No descriptor of the file is left for the program to close.
     #[test]
     fn lines_are_in_the_file_and_no_descriptor_is_left() {
         let directory = std::env::temp_dir().join(format!("adverb-part.{}", std::process::id()));
@@ -198,7 +198,7 @@ mod tests {
         let found = read(&directory).unwrap().remove(0);
         assert_eq!((found.records.len(), found.cut), (400, 0));
         assert!(!found.records.iter().any(|r| matches!(r, Record::End { .. })));
-        // What finds no room is counted.
+        // Records without room are counted.
         let long = [b' '; 4000];
         (0..LEAST / 4000 + 10).for_each(|_| part.add(&long));
         part.end();
@@ -212,7 +212,7 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// A range that a thread was about to write when the process was killed costs no other line.
+    /// A range that a killed thread had reserved but not written does not cost any other line.
     #[test]
     fn zeros_between_lines_are_no_line() {
         let text = [&[0; 30][..], &line(1), b"{\"k\":\"cq", &[0; 9], &line(2)].concat();

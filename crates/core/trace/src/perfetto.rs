@@ -1,7 +1,7 @@
-//! A story as a Perfetto trace: protocol buffers of track events, which ui.perfetto.dev opens.
+//! Writes a story as a Perfetto trace: protocol buffers of track events, for ui.perfetto.dev.
 //!
-//! Numbers of fields are those of perfetto/protos: `trace_packet.proto`, `track_event.proto`,
-//! `track_descriptor.proto` and what these import.
+//! The field numbers are those of perfetto/protos: `trace_packet.proto`, `track_event.proto`,
+//! `track_descriptor.proto` and their imports.
 use crate::proto::Message;
 use crate::story::{Told, Value};
 use crate::{Kind, Story, Track};
@@ -62,22 +62,23 @@ const BEGIN: u64 = 1;
 const END: u64 = 2;
 const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
-/// The first packet of the sequence, which depends on nothing before it.
+/// Flag of the first packet of the sequence, which depends on no earlier packet.
 const CLEARED: u64 = 1;
-/// All is one sequence.
+/// The whole trace is one sequence.
 const SEQUENCE: u64 = 1;
 
-/// One thing on its way into the file.
+/// An event to be written.
 struct Item {
     t: u64,
-    /// At one time ends come first, and what lies in a slice behind its begin.
+    /// Order at equal times: ends come first, and nested events come after the begin of their
+    /// slice.
     rank: u8,
     node: usize,
     kind: u64,
     line: u64,
 }
 
-/// What our traces begin with: a packet whose kind readers pass over, with our name in it.
+/// The beginning of our traces: a packet with our name, of a kind that readers skip.
 #[must_use]
 pub fn marker() -> Vec<u8> {
     let mut trace = Message::default();
@@ -89,10 +90,10 @@ pub fn marker() -> Vec<u8> {
     trace.0
 }
 
-/// Writes what follows the [`marker`].
+/// Writes the trace after the [`marker`].
 ///
 /// # Errors
-/// What the system said.
+/// The error of the operating system.
 pub fn write(story: &Story, out: &mut impl Write) -> io::Result<()> {
     let mut writer = Writer { out, first: true };
     let lines = Lines::of(story);
@@ -137,7 +138,7 @@ pub fn write(story: &Story, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What is written, in the order of time.
+/// All events, in the order of time.
 fn items(story: &Story, lines: &Lines) -> Vec<Item> {
     let end = story.end();
     let mut items = Vec::with_capacity(story.nodes.len() * 2);
@@ -169,12 +170,12 @@ fn annotate(event: &mut Message, name: &str, value: &Value) {
     });
 }
 
-/// The numbers of processes begin here, those of lines at 1.
+/// First number of processes. The numbers of lines begin at 1.
 const PROCESSES: u64 = 1 << 32;
 
-/// Lines of the picture: a track, or several where its slices overlap.
+/// Lines of the display: one per track, or several if the slices of a track overlap.
 struct Lines {
-    /// Number, track, number of the parent.
+    /// Number, track, and number of the parent.
     all: Vec<(u64, usize, u64)>,
     of_node: Vec<u64>,
 }
@@ -187,7 +188,7 @@ impl Lines {
             lines.all.push((track as u64 + 1, track, PROCESSES + *process as u64));
         }
         let (end, count) = (story.end(), story.tracks.len());
-        // The ends of the last slices on the lines of each spread track.
+        // For the lines of each spread track: the end of the last slice.
         let mut ends: Vec<Vec<(u64, u64)>> = vec![Vec::new(); count];
         let mut order: Vec<usize> = (0..story.nodes.len()).collect();
         order.sort_by_key(|node| story.nodes[*node].t);

@@ -1,6 +1,6 @@
-//! Protocol buffers: fields by number, as bytes.
+//! Encodes protocol buffers: fields by number, as bytes.
 
-/// A message that is being put together.
+/// A message under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Message(pub Vec<u8>);
 
@@ -17,7 +17,7 @@ impl Message {
         self.varint(u64::from(field << 3 | wire));
     }
 
-    /// A number; a negative one is a number of 64 bits in two's complement.
+    /// Adds a number. A negative number is encoded as 64 bits in two's complement.
     pub fn number(&mut self, field: u32, value: u64) -> &mut Self {
         self.key(field, 0);
         self.varint(value);

@@ -1,48 +1,48 @@
-//! Queues of one process: which completion is which request's, which packet belongs to what.
+//! The queues of a process: matches completions to requests, and packets to requests.
 use crate::record::{Done, Record, Request};
 use crate::story::{Arguments, Node, Value, hex, status};
 use crate::{Kind, Story, Track, names};
 use std::collections::{HashMap, VecDeque};
 
-/// A PSN has so many bits.
+/// Number of bits of a PSN.
 const PSN_BITS: u32 = 24;
 const PSN_MASK: u32 = (1 << PSN_BITS) - 1;
-/// So many requests behind the newest are looked through for the PSN of a packet.
+/// How many of the newest requests are searched for the PSN of a packet.
 const LOOK_BACK: usize = 4096;
-/// Opcodes of packets without their transport.
+/// Packet opcodes without the transport bits.
 const LAST_OF_MESSAGE: [u8; 8] = [2, 3, 4, 5, 0x09, 0x0b, 0x16, 0x17];
 const ANSWERS: std::ops::RangeInclusive<u8> = 0x0d..=0x12;
 const CNP: u8 = 0x81;
-/// Opcodes of requests.
+/// Opcodes of requests without packets.
 const WITHOUT_PACKETS: [u32; 2] = [7, 8];
 
-/// In the note of a packet that crosses shared memory.
+/// The note of a packet that crosses shared memory.
 const NEAR: &str = "shared memory";
-/// So many bytes of a message such a packet holds.
+/// Largest payload of such a packet in bytes.
 const NEAR_MTU: u64 = 64 << 10;
 
-/// Is `psn` one of `count` from `first` on?
+/// Is `psn` one of the `count` PSNs from `first` on?
 fn within(psn: u32, first: u32, count: u32) -> bool {
     psn.wrapping_sub(first) & PSN_MASK < count
 }
 
-/// Does `psn` come before `other`, in the half of the circle behind it?
+/// Does `psn` precede `other`, within half the circle?
 fn before(psn: u32, other: u32) -> bool {
     psn != other && other.wrapping_sub(psn) & PSN_MASK < 1 << (PSN_BITS - 1)
 }
 
-/// A request that was not completed.
+/// A request without completion.
 #[derive(Debug)]
 struct Pending {
     wr_id: u64,
-    /// Its slice from post to completion, and the call that posted it.
+    /// The slice from post to completion, and the call of the post.
     slice: usize,
     post: usize,
-    /// The first of its PSNs, and how many.
+    /// The first PSN and the number of PSNs.
     psns: Option<(u32, u32)>,
 }
 
-/// What a packet of a request is looked up by.
+/// A posted request, for matching packets.
 #[derive(Debug)]
 struct Posted {
     first: u32,
@@ -64,31 +64,31 @@ struct QueuePair {
     send: VecDeque<Pending>,
     receive: VecDeque<Pending>,
     posted: VecDeque<Posted>,
-    /// Ends of messages that arrived and whose receives were not completed: PSN and packet.
+    /// Ends of messages that arrived and have no completed receive yet: PSN and packet.
     ends: VecDeque<(u32, usize)>,
     last_end: Option<u32>,
-    /// The last answer that arrived: PSN and packet.
+    /// The last answer from the peer: PSN and packet.
     answer: Option<(u32, usize)>,
-    /// Its packets cross shared memory. There messages are cut otherwise, and requests that the
-    /// initiator performs take no PSN, so that a request has PSNs from its first packet on.
+    /// The packets cross shared memory. There, messages are split into other packets, and requests
+    /// performed by the initiator take no PSN. So a request gets its PSNs from its first packet.
     near: bool,
 }
 
 #[derive(Debug, Default)]
 struct Cq {
-    /// Completions that lie in it, and their nodes.
+    /// Completions in the queue, and their nodes.
     waiting: VecDeque<(Done, usize)>,
-    /// Events that nobody took.
+    /// Events not taken yet.
     events: VecDeque<usize>,
-    /// The last completion that was added.
+    /// The last added completion.
     last: Option<usize>,
-    /// The slice of the arm that holds.
+    /// The slice of the current arm.
     armed: Option<usize>,
-    /// The call that took an event whose completion was not polled yet.
+    /// The call that took an event and has not polled its completion yet.
     taken: Option<usize>,
 }
 
-/// What is known of a process.
+/// The state of a process.
 #[derive(Debug, Default)]
 pub struct Process {
     queue_pairs: HashMap<u32, QueuePair>,
@@ -101,7 +101,7 @@ fn cq_track(cq: u32, what: &str) -> Track {
 }
 
 impl Process {
-    /// Tells of a record; its nodes and arrows go to the story.
+    /// Handles a record, and adds its nodes and arrows to the story.
     pub fn tell(&mut self, story: &mut Story, process: usize, record: &Record) {
         match record {
             Record::Post { .. } | Record::Receive { .. } => self.posts(story, process, record),
@@ -155,7 +155,7 @@ impl Process {
         story.instant(track, t, name.into(), arguments)
     }
 
-    /// Answers the new state, and all that was set.
+    /// Returns the new state and all attributes that were set.
     fn modified(&mut self, qp: u32, record: &Record) -> (Option<String>, Arguments) {
         let Record::Modified { state, mtu, dest, sq_psn, rq_psn, .. } = record else {
             return Default::default();
@@ -255,7 +255,7 @@ impl Process {
             (true, None) => take_one(&mut known.receive, done.wr_id),
             (false, _) => take_through(&mut known.send, done.wr_id),
         };
-        // What is done without a packet was performed by its initiator, or flushed.
+        // A request done without a packet was performed by its initiator, or flushed.
         known.posted.retain(|posted| posted.sent || ended.iter().all(|one| one.slice != posted.slice));
         let mut from = Vec::new();
         if done.is_receive() {
@@ -271,7 +271,8 @@ impl Process {
         {
             from.push(packet);
         }
-        // An answer of the peer's leads to it; its post led to that, unless nothing was sent.
+        // If the peer answered, the answer leads to the completion, and the post leads to the
+        // answer. Without packets, the post leads to the completion.
         if from.is_empty() || done.is_receive() {
             from.extend(ended.last().map(|last| last.post));
         }
@@ -298,7 +299,7 @@ impl Process {
         story.counter(process, format!("CQ {cq}: events waiting"), t, queue.events.len());
     }
 
-    /// Calls that look at a CQ.
+    /// Handles calls on a CQ.
     fn looks(&mut self, story: &mut Story, process: usize, record: &Record) {
         match record {
             Record::Arm { t, d, tid, call, cq, solicited, result } => {
@@ -418,8 +419,8 @@ impl Process {
         }
     }
 
-    /// A packet of a request leaves through shared memory. Gives the oldest request that it fits
-    /// its PSNs, unless an earlier packet did so.
+    /// Handles a packet of a request that leaves through shared memory. Gives the PSN to the oldest
+    /// request that fits, unless an earlier packet already did.
     fn number_near(&mut self, to: u32, psn: u32, kind: u8) {
         for known in self.queue_pairs.values_mut().filter(|known| known.dest == Some(to)) {
             known.draw_near();
@@ -437,7 +438,7 @@ impl Process {
         }
     }
 
-    /// The request that a packet to this queue pair, with this PSN, belongs to.
+    /// The request to which a packet for queue pair `to` with this PSN belongs.
     fn request_of(&mut self, to: u32, from: Option<u32>, psn: u32) -> Option<&mut Posted> {
         let all = self.queue_pairs.iter_mut();
         let mine = all.filter(|(number, qp)| from.map_or(qp.dest == Some(to), |from| **number == from));
@@ -446,7 +447,7 @@ impl Process {
 }
 
 impl QueuePair {
-    /// The PSNs of a request that is posted now.
+    /// Computes the PSNs of a request posted now.
     fn number(&mut self, request: &Request) -> Option<(u32, u32)> {
         let first = self.next_psn?;
         if self.near {
@@ -461,7 +462,7 @@ impl QueuePair {
         Some((first, count))
     }
 
-    /// Its packets cross shared memory from here on. PSNs that were reckoned are void.
+    /// From here on the packets cross shared memory. Previously computed PSNs are invalid.
     fn draw_near(&mut self) {
         if !std::mem::replace(&mut self.near, true) {
             self.posted.iter_mut().filter(|posted| !posted.sent).for_each(|posted| posted.count = 0);
@@ -469,8 +470,8 @@ impl QueuePair {
         }
     }
 
-    /// The end of a message arrived. One that comes again is the one that counts, unless its
-    /// receive was completed.
+    /// Handles the end of an arrived message. A repeated end replaces the earlier end, unless the
+    /// receive has been completed.
     fn arrived(&mut self, psn: u32, datagram: bool, node: usize) {
         if !datagram {
             if self.last_end.is_some_and(|last| !before(last, psn)) {
@@ -485,7 +486,7 @@ impl QueuePair {
     }
 }
 
-/// The requests (`enum ibv_wr_opcode`) that a packet of this kind may be the first of.
+/// The requests (`enum ibv_wr_opcode`) that can begin with a packet of this opcode.
 fn begins(kind: u8) -> &'static [u32] {
     match kind {
         0x00 => &[2, 3, 9],
@@ -504,13 +505,13 @@ fn begins(kind: u8) -> &'static [u32] {
     }
 }
 
-/// Takes a receive.
+/// Removes a receive from the queue.
 fn take_one(queue: &mut VecDeque<Pending>, wr_id: u64) -> Vec<Pending> {
     let at = queue.iter().position(|one| one.wr_id == wr_id);
     at.and_then(|at| queue.remove(at)).into_iter().collect()
 }
 
-/// Takes a request and all before it, which are done as well.
+/// Removes a request and all earlier requests, which are completed as well.
 fn take_through(queue: &mut VecDeque<Pending>, wr_id: u64) -> Vec<Pending> {
     match queue.iter().position(|one| one.wr_id == wr_id) {
         Some(at) => queue.drain(..=at).collect(),

@@ -1,24 +1,24 @@
-//! The parts of a run.
+//! Reads the parts of a run.
 use crate::Record;
 use crate::part::{LINES, NUMBERS};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// What a process recorded.
+/// The records of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
     /// In the order of their times.
     pub records: Vec<Record>,
-    /// Lines that could not be read: the last one of a process that was killed may be cut.
+    /// Unreadable lines: the last line of a killed process may be incomplete.
     pub cut: usize,
 }
 
 impl Part {
-    /// Reads lines. Zeros are where a thread was about to write.
+    /// Reads lines. Zeros mark a range that a thread had reserved but not written.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn of(mut text: impl BufRead) -> io::Result<Part> {
         let mut part = Part::default();
         let mut line = Vec::new();
@@ -39,7 +39,7 @@ impl Part {
         let mut file = BufReader::new(File::open(path)?);
         let mut header = [0; LINES as usize];
         match file.read_exact(&mut header) {
-            // Its process has just made it.
+            // The process has just created the file.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Part::default()),
             done => done?,
         }
@@ -59,10 +59,10 @@ impl Part {
     }
 }
 
-/// Reads all parts in a directory, those of the oldest process first.
+/// Reads all parts in a directory, the part of the oldest process first.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the operating system.
 pub fn read(directory: &Path) -> io::Result<Vec<Part>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! What a part consists of.
+//! The records of a part.
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 pub type Name = Cow<'static, str>;
 
 /// A line of a part. Times are nanoseconds of the monotonic clock, which all processes of a machine
-/// share: `t` is when it began, `d` how long it took, `tid` the thread.
+/// share. `t` is the start, `d` the duration, `tid` the thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "snake_case")]
 pub enum Record {
@@ -18,12 +18,12 @@ pub enum Record {
         command: Vec<String>,
         wall: u64,
     },
-    /// Comes before what a thread does.
+    /// Precedes the records of a thread.
     Thread {
         tid: i32,
         name: String,
     },
-    /// A call that is none of those below: its arguments as words, and what it returned.
+    /// A call without a record of its own below: its arguments as words, and its result.
     Call {
         t: u64,
         d: u64,
@@ -33,7 +33,7 @@ pub enum Record {
         result: u64,
         errno: i32,
     },
-    /// Requests were posted to a send queue; `taken` of them are in it.
+    /// Requests were posted to a send queue; the queue accepted the first `taken`.
     Post {
         t: u64,
         d: u64,
@@ -56,7 +56,7 @@ pub enum Record {
         taken: usize,
         result: i32,
     },
-    /// Completions were polled; or so many polls in a row found nothing.
+    /// Completions were polled; or `empty` polls in a row found nothing.
     Poll {
         t: u64,
         d: u64,
@@ -77,7 +77,7 @@ pub enum Record {
         solicited: bool,
         result: i32,
     },
-    /// An event was waited for, and taken of a CQ.
+    /// A thread waited for an event and took it from a CQ.
     Taken {
         t: u64,
         d: u64,
@@ -108,7 +108,7 @@ pub enum Record {
         t: u64,
         qp: u32,
     },
-    /// Attributes of a queue pair that were set.
+    /// Attributes set on a queue pair.
     Modified {
         t: u64,
         qp: u32,
@@ -141,25 +141,25 @@ pub enum Record {
         opcode: u8,
         qp: u32,
         psn: u32,
-        /// Of a datagram: who sent it.
+        /// For a datagram: the queue pair of the sender.
         from: Option<u32>,
-        /// Of an acknowledgement.
+        /// For an acknowledgement: its syndrome.
         syndrome: Option<u8>,
         bytes: usize,
         note: Name,
     },
-    /// So many records found no room before this.
+    /// This many records before this had no room.
     Dropped {
         t: u64,
         records: u64,
     },
-    /// The process ends in order.
+    /// The process ends normally.
     End {
         t: u64,
     },
 }
 
-/// A request as it was posted; `opcode` as in `ibv_send_wr`, of a receive 128.
+/// A request as posted; `opcode` as in `ibv_send_wr`, or 128 for a receive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     pub wr_id: u64,
@@ -180,7 +180,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Was a receive completed? `IBV_WC_RECV` is a bit of the opcodes of receives.
+    /// Is this the completion of a receive? `IBV_WC_RECV` is a bit of all receive opcodes.
     #[must_use]
     pub fn is_receive(&self) -> bool {
         self.opcode & 128 != 0
@@ -188,7 +188,7 @@ impl Done {
 }
 
 impl Record {
-    /// When it began; a thread is there from the beginning.
+    /// The start time; 0 for a thread, so that threads sort first.
     #[must_use]
     pub fn time(&self) -> u64 {
         match self {

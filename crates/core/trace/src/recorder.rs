@@ -1,4 +1,4 @@
-//! The part of this process, and who records in it.
+//! Recording in this process: its part, and the state of the recorder.
 use crate::Record;
 use crate::clock::now;
 use crate::part::{LIMIT, Mapped};
@@ -10,24 +10,25 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A process and the children of its forks that still trace, one in the other.
+/// Limit of traced generations of forks, each the child of the one before.
 const GENERATIONS: usize = 16;
-/// Names tried for a part.
+/// Number of file names to try for a part.
 const NAMES: u32 = 1000;
 
-/// Whether this process is traced; what assembler looks at.
+/// Whether this process is traced. Assembler code reads this flag.
 pub static ON: AtomicBool = AtomicBool::new(false);
 
-/// One for each generation, as a child has the part of its parent, too.
+/// One part per generation, because a child also has the part of its parent.
 static PARTS: [OnceLock<Option<Mapped>>; GENERATIONS] = [const { OnceLock::new() }; GENERATIONS];
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
-/// The process that records. A child that nobody told of (`vfork`, `_Fork`, `clone`) may run in the
-/// memory of its parent: it records nothing, and its end is not its parent's.
+/// The process that records. A child made without our knowledge (`vfork`, `_Fork`, `clone`) may run
+/// in its parent's memory. Such a child records nothing, and its end does not count as the end of
+/// its parent.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
-    /// This thread's number, and the generation that has its name.
+    /// This thread's number, and the generation for which the thread's name was recorded.
     static THREAD: Cell<(i32, usize)> = const { Cell::new((0, usize::MAX)) };
 }
 
@@ -37,13 +38,13 @@ pub fn on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Where this process has its part; `None`: it is not the one that records.
+/// The slot of this process's part; `None` if this process does not record.
 fn place() -> Option<&'static OnceLock<Option<Mapped>>> {
     let own = on() && PROCESS.load(Ordering::Relaxed) == getpid().as_raw();
     own.then(|| PARTS.get(GENERATION.load(Ordering::Relaxed)))?
 }
 
-/// A part that cannot be had is reported and does no other harm.
+/// Creates the part. A failure is logged and has no other effect.
 fn begun() -> Option<Mapped> {
     let directory = DIRECTORY.get()?;
     let made = create(directory).inspect_err(|e| {
@@ -54,8 +55,8 @@ fn begun() -> Option<Mapped> {
     Some(part)
 }
 
-/// This process and its children record what they do in parts in the directory. Later calls change
-/// nothing.
+/// Starts tracing: this process and its children record to parts in the directory. Later calls have
+/// no effect.
 pub fn begin(directory: &Path) {
     if DIRECTORY.set(directory.to_owned()).is_ok() {
         PROCESS.store(getpid().as_raw(), Ordering::Relaxed);
@@ -63,7 +64,7 @@ pub fn begin(directory: &Path) {
     }
 }
 
-/// A child of a fork has a part of its own, from its first record on.
+/// Gives the child of a fork its own part, from its first record on.
 pub fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     PROCESS.store(getpid().as_raw(), Ordering::Relaxed);
@@ -91,21 +92,21 @@ fn first() -> Record {
 
 fn line_of(record: &Record) -> Vec<u8> {
     let mut line = Vec::with_capacity(256);
-    // Nothing in a record can fail to be JSON.
+    // A record always converts to JSON.
     if serde_json::to_writer(&mut line, record).is_ok() {
         line.push(b'\n');
     }
     line
 }
 
-/// Records it, if this process is traced.
+/// Records `record` if this process is traced.
 pub fn record(record: &Record) {
     if let Some(part) = place().and_then(|place| place.get_or_init(begun).as_ref()) {
         part.add(&line_of(record));
     }
 }
 
-/// The number of this thread, whose name is recorded with the first.
+/// The number of this thread. The first call also records the thread's name.
 #[must_use]
 pub fn thread() -> i32 {
     let (tid, named) = THREAD.get();
@@ -122,7 +123,7 @@ pub fn thread() -> i32 {
     tid
 }
 
-/// The process ends. May be called in a signal handler, and waits for nobody.
+/// Records the end of the process. Safe in a signal handler; never waits.
 pub fn finish() {
     if let Some(part) = place().and_then(|place| place.get()?.as_ref()) {
         part.end();

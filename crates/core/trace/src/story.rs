@@ -1,13 +1,13 @@
-//! What happened, put together from all parts of a run.
+//! The story of a run, built from all its parts.
 //!
-//! Records of all processes are taken in the order of their times. Each becomes a node on a track,
-//! and has arrows from the nodes that led to it: post → packet sent → packet received → completion
-//! → event → the call that takes it → the poll that takes the completion.
+//! Records of all processes are handled in the order of their times. Each record becomes a node on
+//! a track. Arrows lead to a node from its causes: post → packet sent → packet received →
+//! completion → event → the call that takes the event → the poll that takes the completion.
 use crate::names;
 use crate::record::Name;
 use std::collections::HashMap;
 
-/// What is told of a node.
+/// The value of an argument of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Number(i64),
@@ -20,13 +20,13 @@ pub type Arguments = Vec<(&'static str, Value)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From its time on so long; `None`: to the end of the trace.
+    /// Begins at the time of the node, with this duration; `None`: up to the end of the trace.
     Slice(Option<u64>),
     Instant,
     Counter(i64),
 }
 
-/// Something that happened.
+/// An event of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub track: usize,
@@ -38,14 +38,14 @@ pub struct Node {
     pub from: Vec<usize>,
 }
 
-/// A line of the picture.
+/// A track of the display.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Track {
     /// A thread of the program, by its number.
     Thread(i32),
-    /// Things of the device: nodes of these do not overlap.
+    /// Events of the device; nodes on such a track do not overlap.
     Named(String),
-    /// Requests of a queue, which do: spread over as many lines as it takes.
+    /// Requests of a queue, which overlap and are spread over as many lines as needed.
     Spread(String),
     Counter(String),
 }
@@ -56,27 +56,28 @@ pub struct Told {
     pub pid: u32,
     pub name: String,
     pub command: Vec<String>,
-    /// Nanoseconds since 1970 at its beginning, and its beginning.
+    /// Start of the process, in nanoseconds since 1970 (`wall`) and on the monotonic clock
+    /// (`began`).
     pub wall: u64,
     pub began: u64,
     pub threads: Vec<(i32, String)>,
-    /// It said that it ends.
+    /// The process recorded its normal end.
     pub ended: bool,
-    /// Records that found no room, and lines that were cut.
+    /// Number of records without room, and of incomplete lines.
     pub dropped: u64,
     pub cut: u64,
 }
 
-/// All of it.
+/// The whole story.
 #[derive(Clone, Debug, Default)]
 pub struct Story {
     pub processes: Vec<Told>,
-    /// A track, and its process.
+    /// Each track with its process.
     pub tracks: Vec<(usize, Track)>,
-    /// In the order in which they were found out, which is nearly that of their times.
+    /// In the order of creation, which is nearly the order of time.
     pub nodes: Vec<Node>,
     places: HashMap<(usize, Track), usize>,
-    /// Packets on their way: the last one sent, by what identifies it.
+    /// Packets in flight: the last sent packet for each identity.
     pub(crate) sent: HashMap<(String, String, u32, u32, u8), usize>,
 }
 
@@ -94,7 +95,8 @@ impl Story {
         self.nodes.len() - 1
     }
 
-    /// A call of the program. It has some length, so that what comes of it lies in it.
+    /// Adds a call of the program. Its slice is never empty, so that the effects of the call lie
+    /// within the slice.
     pub(crate) fn call(
         &mut self,
         process: usize,
@@ -119,12 +121,12 @@ impl Story {
         self.add(Node { track, t, kind, name: String::new(), arguments: Vec::new(), from: Vec::new() });
     }
 
-    /// Arrows, each as its two ends.
+    /// All arrows, as pairs of nodes (from, to).
     pub fn arrows(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.nodes.iter().enumerate().flat_map(|(to, node)| node.from.iter().map(move |from| (*from, to)))
     }
 
-    /// The end of the last thing.
+    /// The end time of the last node.
     #[must_use]
     pub fn end(&self) -> u64 {
         let end = |node: &Node| match node.kind {
@@ -134,13 +136,13 @@ impl Story {
         self.nodes.iter().map(end).max().unwrap_or(0)
     }
 
-    /// Nodes whose name is this.
+    /// All nodes with this name.
     pub fn named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (usize, &'s Node)> {
         self.nodes.iter().enumerate().filter(move |(_, node)| node.name == name)
     }
 }
 
-/// A number as keys and queue pairs are written.
+/// A number in the notation of keys and queue pairs.
 pub(crate) fn hex(number: u32) -> Value {
     Value::Text(format!("{number:#x}"))
 }

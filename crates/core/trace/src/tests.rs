@@ -1,4 +1,4 @@
-//! Stories of records that are written here, and what is written of them.
+//! Stories built from hand-made records, and the files written from them.
 use crate::{Done, Kind, Part, Record, Request, Story, Track, calls, lines, perfetto};
 use std::collections::HashMap;
 
@@ -60,13 +60,13 @@ fn done(qp: u32, wr_id: u64, opcode: u32) -> Done {
     Done { qp, wr_id, status: 0, opcode, bytes: 1500 }
 }
 
-/// A message of two packets from one process to another that sleeps, and its way back.
+/// A message of two packets to another process, which sleeps; and the answer.
 fn message() -> Vec<Part> {
     let process = |pid| Record::Process { t: 0, pid, name: "p".into(), command: vec!["p".into()], wall: 5 };
     let mut sender = vec![process(7)];
     sender.extend(made(SENDER, RECEIVER, 0xff_ffff));
     sender.extend([
-        // Unsignaled, and done when the next one is.
+        // Unsignaled, so it is completed together with the next request.
         Record::Post {
             t: 100,
             d: 50,
@@ -80,7 +80,7 @@ fn message() -> Vec<Part> {
         packet(110, true, 0x0a, RECEIVER, 0xff_ffff),
         packet(111, true, 0x00, RECEIVER, 0),
         packet(112, true, 0x02, RECEIVER, 1),
-        // Once more, as if it had been lost.
+        // A retransmission, as after a loss.
         packet(130, true, 0x02, RECEIVER, 1),
         packet(140, false, 0x11, SENDER, 1),
         Record::Completion { t: 141, tid: 9, cq: 1, of: done(SENDER, 2, 0) },
@@ -150,8 +150,8 @@ fn message() -> Vec<Part> {
     [sender, receiver].map(|records| Part { records, cut: 0 }).to_vec()
 }
 
-/// The sender's part of messages through shared memory: a WRITE that its initiator performs, a SEND
-/// of 1500 bytes in one packet, and a WRITE that a packet carries.
+/// The sender's part of messages through shared memory: a WRITE performed by the initiator, a SEND
+/// of 1500 bytes in one packet, and a WRITE carried by a packet.
 fn near() -> Part {
     let mut records = vec![Record::Process { t: 0, pid: 7, name: "p".into(), command: Vec::new(), wall: 5 }];
     records.extend(made(SENDER, RECEIVER, 7));
@@ -183,7 +183,7 @@ fn near() -> Part {
         ended(121, 3, 1),
         post(130, 4, 0, 8),
         through_memory(packet(131, true, 0x0a, RECEIVER, 8)),
-        // Again.
+        // A retransmission.
         through_memory(packet(132, true, 0x0a, RECEIVER, 8)),
         through_memory(packet(133, false, 0x11, SENDER, 8)),
         ended(134, 4, 1),
@@ -191,7 +191,7 @@ fn near() -> Part {
     Part { records, cut: 0 }
 }
 
-/// TRC-3: within the host a packet holds more, and requests that move no packet take no PSN.
+/// TRC-3: within the host a packet holds more bytes, and requests without a packet take no PSN.
 #[test]
 fn arrows_of_packets_through_shared_memory() {
     let story = Story::of(&[near()]);
@@ -201,12 +201,12 @@ fn arrows_of_packets_through_shared_memory() {
     assert_eq!(from(nodes("RC SEND_ONLY")[0]), [posts[1]]);
     let writes = nodes("RC RDMA_WRITE_ONLY");
     assert_eq!((from(writes[0]), from(writes[1])), (vec![posts[3]], vec![]));
-    // Without a packet the post itself led to the completion.
+    // Without a packet, the post itself leads to the completion.
     let led: Vec<_> = ends.iter().map(|end| from(*end)).collect();
     assert_eq!(led, [vec![posts[0]], vec![acks[0]], vec![posts[2]], vec![acks[1]]]);
 }
 
-/// The one node of a name in a process.
+/// The only node with this name in a process.
 fn the(story: &Story, process: usize, name: &str) -> usize {
     let mut found = story.named(name).filter(|(_, node)| story.tracks[node.track].0 == process);
     let (at, _) = found.next().unwrap_or_else(|| panic!("no {name:?}"));
@@ -257,8 +257,8 @@ fn arrows_go_from_post_to_poll() {
     }
 }
 
-/// TRC-2: a request lasts from its post to the completion that tells of it, its own or a later
-/// one's; what was refused is none.
+/// TRC-2: a request lasts from its post to the completion that reports it, which may belong to a
+/// later request. A refused request does not appear.
 #[test]
 fn requests_last_to_their_completion() {
     let story = Story::of(&message());
@@ -280,7 +280,7 @@ fn requests_last_to_their_completion() {
     assert_eq!(fill, [Kind::Counter(1), Kind::Counter(0)]);
 }
 
-/// TRC-5: the part of a process that was killed in the middle of a line.
+/// TRC-5: the part of a process killed in the middle of a line.
 #[test]
 fn a_cut_part_is_read() {
     let whole: Vec<u8> = message()[1]
@@ -299,7 +299,7 @@ fn a_cut_part_is_read() {
     assert_eq!(story.processes.iter().map(|p| (p.ended, p.cut)).collect::<Vec<_>>(), [(true, 0), (false, 1)]);
 }
 
-/// A field of a message: its number, and a number or bytes.
+/// A field of a protobuf message: its number, and a number or bytes.
 #[derive(Clone, Debug, PartialEq)]
 enum Field<'a> {
     Number(u64),
@@ -357,8 +357,8 @@ fn inner<'a>(of: &[(u64, Field<'a>)], field: u64) -> Option<Vec<(u64, Field<'a>)
     })
 }
 
-/// TRC-4: as Perfetto reads it: times never go back, all slices of a line end and lie in each
-/// other, each event is on a line that was described, and each arrow has a begin and a later end.
+/// TRC-4: the trace meets Perfetto's rules. Times never decrease. All slices of a line end and are
+/// nested. Each event is on a described line. Each arrow has a begin and a later end.
 #[test]
 fn the_perfetto_trace_is_whole() {
     let story = Story::of(&message());
@@ -408,7 +408,7 @@ fn the_perfetto_trace_is_whole() {
     assert_eq!(counts[&4], counters);
 }
 
-/// TRC-4: the lines say the same.
+/// TRC-4: the JSON lines contain the same nodes.
 #[test]
 fn lines_have_every_node() {
     let story = Story::of(&message());

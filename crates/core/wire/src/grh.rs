@@ -1,12 +1,12 @@
-//! The 40 bytes before a UD payload: a GRH, or over IPv4 twenty bytes and the IPv4 header (annex
+//! The 40 bytes before a UD payload: a GRH; or over IPv4, twenty bytes and the IPv4 header (annex
 //! A17.4.5.1).
 
-/// Bytes of the area.
+/// Length of the area in bytes.
 pub const GRH_LEN: usize = 40;
 
 const VERSION_6: u32 = 6 << 28;
 
-/// Global route header; an IPv6 header by another name.
+/// Global route header, which has the layout of an IPv6 header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Grh {
     /// Traffic class: DSCP and ECN.
@@ -26,7 +26,7 @@ pub struct Grh {
 }
 
 impl Grh {
-    /// Reads one; `None` if the version is not 6.
+    /// Reads a GRH; `None` if the version is not 6.
     #[must_use]
     pub fn parse(b: &[u8; GRH_LEN]) -> Option<Grh> {
         let word = u32::from_be_bytes([b[0], b[1], b[2], b[3]]);
@@ -47,7 +47,7 @@ impl Grh {
         })
     }
 
-    /// Its bytes.
+    /// The bytes of the GRH.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GRH_LEN] {
         let mut out = [0; GRH_LEN];
@@ -67,7 +67,7 @@ impl Grh {
 pub struct Ipv4InGrh {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
-    /// Bytes of the IPv4 packet, this header included.
+    /// Length of the IPv4 packet in bytes, including this header.
     pub total_len: u16,
     /// Identification.
     pub id: u16,
@@ -84,8 +84,8 @@ pub struct Ipv4InGrh {
 }
 
 impl Ipv4InGrh {
-    /// Reads one; `None` unless the header is a version 4 one without options. The checksum is not
-    /// looked at: whoever delivered the packet has done so.
+    /// Reads a header; `None` unless the header is an IPv4 header without options. The checksum is
+    /// not verified here, because the network stack that delivered the packet has verified it.
     #[must_use]
     pub fn parse(b: &[u8; GRH_LEN]) -> Option<Ipv4InGrh> {
         let h = &b[20..];
@@ -101,7 +101,7 @@ impl Ipv4InGrh {
         })
     }
 
-    /// The forty bytes, header checksum filled in.
+    /// The forty bytes, including the header checksum.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GRH_LEN] {
         let mut out = [0; GRH_LEN];

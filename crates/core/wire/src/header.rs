@@ -1,5 +1,5 @@
-//! BTH and the extension headers, each as a value with its bytes (IBTA 9.2 to 9.3). Reserved bits
-//! are sent as zero and not looked at on receipt.
+//! The BTH and the extension headers, as values and as bytes (IBTA 9.2 to 9.3). Reserved bits are
+//! sent as zero and ignored on receipt.
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 
@@ -39,7 +39,7 @@ pub struct Bth {
     pub becn: bool,
     /// Destination QPN, 24 bits.
     pub dest_qpn: u32,
-    /// An acknowledgement is asked for.
+    /// The sender requests an acknowledgement.
     pub ack_req: bool,
     /// Packet sequence number.
     pub psn: Psn,
@@ -67,10 +67,10 @@ impl Bth {
         }
     }
 
-    /// Reads one; the opcode byte if that is unknown.
+    /// Reads a BTH.
     ///
     /// # Errors
-    /// The opcode byte, when the table has no such opcode.
+    /// The opcode byte, if the table has no such opcode.
     pub fn parse(b: &[u8; Self::LEN]) -> Result<Bth, u8> {
         Ok(Bth {
             opcode: Opcode::from_u8(b[0]).ok_or(b[0])?,
@@ -87,7 +87,7 @@ impl Bth {
         })
     }
 
-    /// Its bytes. Fields wider than on the wire are cut.
+    /// The bytes of the BTH. Values wider than their field are truncated.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let bit = |set: bool, n: u32| u32::from(set) << n;
@@ -105,7 +105,7 @@ impl Bth {
     }
 }
 
-/// Words to big-endian bytes; `M` is `4 * N`.
+/// Converts words to big-endian bytes; `M` is `4 * N`.
 fn join<const N: usize, const M: usize>(words: [u32; N]) -> [u8; M] {
     let mut out = [0; M];
     for (to, word) in out.chunks_exact_mut(4).zip(words) {
@@ -129,19 +129,19 @@ pub struct Reth {
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub len: u32,
 }
 
 impl Reth {
     /// Bytes on the wire.
     pub const LEN: usize = 16;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> Reth {
         Reth { va: be64(b, 0), rkey: be32(b, 8), len: be32(b, 12) }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         join([high(self.va), low(self.va), self.rkey, self.len])
@@ -164,12 +164,12 @@ pub struct AtomicEth {
 impl AtomicEth {
     /// Bytes on the wire.
     pub const LEN: usize = 28;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> AtomicEth {
         AtomicEth { va: be64(b, 0), rkey: be32(b, 8), swap_add: be64(b, 12), compare: be64(b, 20) }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let AtomicEth { va, rkey, swap_add, compare } = *self;
@@ -177,15 +177,15 @@ impl AtomicEth {
     }
 }
 
-/// Why a request was refused (IBTA table 46).
+/// Reason of a NAK (IBTA table 46).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A PSN is missing before this one.
+    /// A PSN before this packet is missing.
     PsnSequence = 0,
-    /// Malformed, unsupported, or too long for the receive buffer.
+    /// The request is malformed, unsupported, or too long for the receive buffer.
     InvalidRequest = 1,
-    /// Key, bounds or access rights.
+    /// The key, bounds or access rights do not allow the access.
     RemoteAccess = 2,
     /// The responder failed.
     RemoteOperational = 3,
@@ -209,27 +209,28 @@ impl NakCode {
 /// The first byte of an AETH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Syndrome {
-    /// Positive, with the encoded credit count, 0 to 31; 31 is "no credits kept".
+    /// Positive, with the encoded credit count, 0 to 31; 31 means that the responder keeps no
+    /// credits.
     Ack {
         /// Encoded credit count.
         credits: u8,
     },
-    /// Receiver not ready: try again after the encoded time (see [`crate::rnr_timer_us`]).
+    /// Receiver not ready: retry after the encoded time (see [`crate::rnr_timer_us`]).
     RnrNak {
         /// Timer code, 0 to 31.
         timer: u8,
     },
     /// Negative.
     Nak(NakCode),
-    /// A reserved kind or NAK code: the whole byte.
+    /// A reserved kind or NAK code, with the whole byte.
     Reserved(u8),
 }
 
 impl Syndrome {
-    /// ACK that says the responder keeps no credit count.
+    /// An ACK of a responder without a credit count.
     pub const ACK_NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
 
-    /// Reads the byte; its top bit is reserved and ignored.
+    /// Decodes the byte. The top bit is reserved and ignored.
     #[must_use]
     pub const fn from_u8(byte: u8) -> Syndrome {
         let low = byte & 0x1f;
@@ -241,7 +242,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte.
+    /// Encodes the byte.
     #[must_use]
     pub const fn as_u8(self) -> u8 {
         match self {
@@ -256,7 +257,7 @@ impl Syndrome {
 /// ACK extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Aeth {
-    /// What kind of answer it is.
+    /// The kind of answer.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits.
     pub msn: u32,
@@ -265,12 +266,12 @@ pub struct Aeth {
 impl Aeth {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> Aeth {
         Aeth { syndrome: Syndrome::from_u8(b[0]), msn: be32(b, 0) & QPN_MASK }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         join([u32::from(self.syndrome.as_u8()) << 24 | self.msn & QPN_MASK])
@@ -287,12 +288,12 @@ pub struct AtomicAckEth {
 impl AtomicAckEth {
     /// Bytes on the wire.
     pub const LEN: usize = 8;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> AtomicAckEth {
         AtomicAckEth { original: be64(b, 0) }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         self.original.to_be_bytes()
@@ -311,33 +312,33 @@ pub struct Deth {
 impl Deth {
     /// Bytes on the wire.
     pub const LEN: usize = 8;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> Deth {
         Deth { qkey: be32(b, 0), src_qpn: be32(b, 4) & QPN_MASK }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         join([self.qkey, self.src_qpn & QPN_MASK])
     }
 }
 
-/// Immediate data: the four wire bytes read as a `u32` in host memory order, thus what the verbs
-/// call `__be32 imm_data` with no conversion. `u32::from_be(imm.0)` is the number an application
-/// put in with `htonl`.
+/// Immediate data: the four wire bytes, read as a `u32` in host memory order. This equals the
+/// verbs' `__be32 imm_data` without conversion. `u32::from_be(imm.0)` is the number that the
+/// application passed to `htonl`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ImmDt(pub u32);
 
 impl ImmDt {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
-    /// Reads one.
+    /// Reads immediate data.
     #[must_use]
     pub const fn parse(b: &[u8; Self::LEN]) -> ImmDt {
         ImmDt(u32::from_ne_bytes(*b))
     }
-    /// Its bytes.
+    /// The bytes of the immediate data.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         self.0.to_ne_bytes()
@@ -354,12 +355,12 @@ pub struct Ieth {
 impl Ieth {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> Ieth {
         Ieth { rkey: be32(b, 0) }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         self.rkey.to_be_bytes()
@@ -376,12 +377,12 @@ pub struct XrcEth {
 impl XrcEth {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub fn parse(b: &[u8; Self::LEN]) -> XrcEth {
         XrcEth { srqn: be32(b, 0) & QPN_MASK }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         join([self.srqn & QPN_MASK])
@@ -400,12 +401,12 @@ pub struct Feth {
 impl Feth {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
-    /// Reads one.
+    /// Reads a header.
     #[must_use]
     pub const fn parse(b: &[u8; Self::LEN]) -> Feth {
         Feth { placement: b[3] & 15, selectivity: b[3] >> 4 & 3 }
     }
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         [0, 0, 0, (self.selectivity & 3) << 4 | self.placement & 15]

@@ -1,4 +1,4 @@
-//! A packet's headers all together.
+//! All headers of a packet together.
 use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 use crate::opcode::Opcode;
 use thiserror::Error;
@@ -9,24 +9,24 @@ pub const fn pad_for(len: usize) -> u8 {
     (len.wrapping_neg() & 3) as u8
 }
 
-/// Why a datagram is no RoCEv2 packet.
+/// Why a datagram is not a RoCEv2 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum ParseError {
-    /// Shorter than its headers.
+    /// The packet is shorter than its headers.
     #[error("headers take {need} bytes, the packet has {got}")]
     TooShort {
-        /// Bytes the headers take.
+        /// Length of the headers in bytes.
         need: usize,
-        /// Bytes there are.
+        /// Length of the packet in bytes.
         got: usize,
     },
-    /// An opcode that is reserved or of a transport not spoken here.
+    /// The opcode is reserved, or belongs to an unsupported transport.
     #[error("unknown opcode {0:#04x}")]
     UnknownOpcode(u8),
-    /// Transport header version other than 0.
+    /// The transport header version is not 0.
     #[error("transport header version {0}, expected 0")]
     BadTransportVersion(u8),
-    /// More pad than there are bytes after the headers.
+    /// The pad count exceeds the bytes after the headers.
     #[error("pad count {pad}, but {got} bytes after the headers")]
     BadPad {
         /// Pad count of the BTH.
@@ -42,24 +42,24 @@ pub enum ParseError {
     },
 }
 
-/// BTH and the extension headers of one packet. Which are there follows from the opcode.
+/// The BTH and the extension headers of a packet. The opcode determines which headers are present.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Headers {
     /// Base transport header.
     pub bth: Bth,
-    /// XRC.
+    /// XRC extended transport header.
     pub xrceth: Option<XrcEth>,
-    /// Datagram.
+    /// Datagram extended transport header.
     pub deth: Option<Deth>,
-    /// FLUSH.
+    /// FLUSH extended transport header.
     pub feth: Option<Feth>,
-    /// RDMA.
+    /// RDMA extended transport header.
     pub reth: Option<Reth>,
-    /// Atomic request.
+    /// Atomic extended transport header, of a request.
     pub atomic: Option<AtomicEth>,
-    /// Acknowledge.
+    /// ACK extended transport header.
     pub aeth: Option<Aeth>,
-    /// Atomic answer.
+    /// Atomic ACK extended transport header.
     pub atomic_ack: Option<AtomicAckEth>,
     /// Immediate data.
     pub imm: Option<ImmDt>,
@@ -67,7 +67,7 @@ pub struct Headers {
     pub ieth: Option<Ieth>,
 }
 
-/// Takes a header off the front, if the opcode has it. The caller has checked the length.
+/// Takes a header from the front, if the opcode has this header. The caller has checked the length.
 macro_rules! take {
     ($rest:ident, $has:expr, $kind:ident) => {
         if $has && let Some((bytes, rest)) = $rest.split_first_chunk::<{ $kind::LEN }>() {
@@ -80,11 +80,10 @@ macro_rules! take {
 }
 
 impl Headers {
-    /// The first value of a place for headers that are read later: a congestion notification to
-    /// QPN 0.
+    /// Initial value of a variable for headers: a congestion notification to QPN 0.
     pub const EMPTY: Headers = Headers::new(Bth::new(Opcode::CNP, 0, crate::Psn::ZERO));
 
-    /// A BTH and no extension header yet.
+    /// A BTH without extension headers.
     #[must_use]
     pub const fn new(bth: Bth) -> Headers {
         Headers {
@@ -101,11 +100,11 @@ impl Headers {
         }
     }
 
-    /// Splits a UDP payload without its ICRC into headers and payload, the pad removed. Reserved
-    /// bits are ignored.
+    /// Splits a UDP payload without its ICRC into headers and payload, and removes the pad. Ignores
+    /// reserved bits.
     ///
     /// # Errors
-    /// What is wrong with it, with what was expected and found.
+    /// Why the datagram is not valid, with the expected and the found value.
     pub fn parse(datagram: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
         let (headers, rest) = Headers::parse_front(datagram)?;
         let got = rest.len();
@@ -118,11 +117,11 @@ impl Headers {
         }
     }
 
-    /// Splits the headers off the front of a packet, or of as much of one as is at hand; what is
-    /// left may end with a pad.
+    /// Splits the headers from the front of a packet, or from the part of a packet that is
+    /// available. The rest may end with a pad.
     ///
     /// # Errors
-    /// As [`Headers::parse`], but for what it says of the payload.
+    /// As [`Headers::parse`], except for errors about the payload.
     #[inline]
     pub fn parse_front(packet: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
         let got = packet.len();
@@ -137,7 +136,7 @@ impl Headers {
         if got < need {
             return Err(ParseError::TooShort { need, got });
         }
-        // In the order of the wire; struct fields are evaluated as written.
+        // In wire order: Rust evaluates struct fields in the written order.
         let headers = Headers {
             bth,
             xrceth: take!(rest, op.has_xrceth(), XrcEth),
@@ -153,7 +152,7 @@ impl Headers {
         Ok((headers, rest))
     }
 
-    /// Do the extension headers present agree with the opcode?
+    /// Do the extension headers match the opcode?
     #[must_use]
     pub const fn is_consistent(&self) -> bool {
         let op: Opcode = self.bth.opcode;
@@ -175,18 +174,18 @@ impl Headers {
         self.bth.opcode.header_len()
     }
 
-    /// Writes the headers to the front of `out` and returns their length. Payload, pad and ICRC are
-    /// the caller's.
+    /// Writes the headers to the front of `out` and returns their length. The caller writes
+    /// payload, pad and ICRC.
     ///
     /// # Panics
-    /// If `out` is shorter than [`Headers::len`] (at most [`crate::MAX_HEADER_LEN`]); in debug
-    /// builds also if the headers do not agree with the opcode.
+    /// If `out` is shorter than [`Headers::len`] (at most [`crate::MAX_HEADER_LEN`]). Debug builds
+    /// also panic if the headers do not match the opcode.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         self.emit_with(&self.bth, out)
     }
 
-    /// As [`Headers::emit`], for a payload that is not padded, whatever `bth.pad` says: a link that
-    /// is no network may carry such.
+    /// As [`Headers::emit`], with a pad count of 0 instead of `bth.pad`. A host path may carry
+    /// payloads without pad.
     ///
     /// # Panics
     /// As [`Headers::emit`].

@@ -1,22 +1,21 @@
 //! The invariant CRC (IBTA 7.8.1, RoCEv2 annex A17.3.3).
 //!
-//! CRC-32 over 64 one-bits (for the LRH), the IP and UDP headers and the packet from the BTH
-//! through the pad. What routers may change counts as ones: traffic class, hop limit, flow label,
-//! both checksums, byte 4 of the BTH.
+//! The ICRC is a CRC-32 over 64 one bits (for the LRH), the IP and UDP headers, and the packet from
+//! the BTH through the pad. Fields that routers may change count as ones: traffic class, hop limit,
+//! flow label, both checksums, and byte 4 of the BTH.
 //!
-//! Over IPv4 the identification is covered, but a UDP socket does not show it. The CRC being
-//! linear, it can be solved for: [`Solver`].
+//! Over IPv4 the identification is covered, but a UDP socket does not report it. Because the CRC is
+//! linear, the identification can be computed: [`Solver`].
 use crc32fast::Hasher;
 
 mod solve;
 pub use solve::{Solver, verify_v4_unknown_id};
 
-/// Bytes of the IPv4 header without options. A header with options is not covered by these
-/// functions.
+/// Length of an IPv4 header without options. These functions do not support a header with options.
 const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const BTH_LEN: usize = 12;
-/// Stand for the LRH.
+/// Bytes of ones in place of the LRH.
 const ONES: usize = 8;
 const PREFIX_V4: usize = ONES + IPV4_LEN + UDP_LEN;
 const PREFIX_V6: usize = ONES + 40 + UDP_LEN;
@@ -24,7 +23,7 @@ const PROTOCOL_UDP: u8 = 17;
 /// Byte of the BTH that holds FECN, BECN and reserved bits.
 const MASKED_IN_BTH: usize = 4;
 
-/// What the ICRC covers of the IP header and the packet's sender chooses.
+/// The IP header fields that the ICRC covers and the sender chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IpMeta {
     /// IPv4 without options, not a fragment. The total length is taken from the UDP length.
@@ -47,10 +46,10 @@ pub enum IpMeta {
     },
 }
 
-/// The UDP header. Its checksum is not covered.
+/// The UDP header. The ICRC does not cover its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UdpMeta {
-    /// Source port really used.
+    /// Source port actually used.
     pub src_port: u16,
     /// Destination port, [`crate::ROCE_PORT`].
     pub dst_port: u16,
@@ -58,16 +57,17 @@ pub struct UdpMeta {
     pub len: u16,
 }
 
-/// An ICRC under way, so that copying and summing can go chunk by chunk.
+/// An ICRC in progress, so that copying and summing can proceed in chunks.
 #[derive(Clone, Debug)]
 pub struct IcrcState(Hasher);
 
 impl IcrcState {
     /// Starts with the IP and UDP headers and the first bytes of the packet. `headers` begins with
-    /// the whole BTH (12 bytes; the extension headers may follow), as one of its bytes is masked.
+    /// the whole BTH of 12 bytes, because one of its bytes is masked. The extension headers may
+    /// follow.
     #[must_use]
     pub fn new(ip: &IpMeta, udp: &UdpMeta, headers: &[u8]) -> IcrcState {
-        // One block on the stack: few short pieces are slower than one longer.
+        // One block on the stack, because several short pieces are slower than one longer piece.
         let mut block = [0xff; PREFIX_V6 + BTH_LEN];
         let start = match ip {
             IpMeta::V4 { src, dst, id, dont_fragment } => {
@@ -109,12 +109,12 @@ impl IcrcState {
         IcrcState(hasher)
     }
 
-    /// The next bytes: payload, then pad.
+    /// Adds the next bytes: payload, then pad.
     pub fn update(&mut self, chunk: &[u8]) {
         self.0.update(chunk);
     }
 
-    /// The ICRC as a number; its bytes on the wire are the little-endian ones.
+    /// The ICRC as a number. The wire carries its bytes in little-endian order.
     #[must_use]
     pub fn value(self) -> u32 {
         self.0.finalize()
@@ -164,7 +164,7 @@ pub fn icrc_v6(
     icrc(&IpMeta::V6 { src, dst }, &udp, bth_and_rest)
 }
 
-/// Is `icrc` (as on the wire) that of the packet?
+/// Does `icrc` (as on the wire) match the packet?
 #[must_use]
 pub fn verify(ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], icrc: [u8; 4]) -> bool {
     IcrcState::new(ip, udp, bth_and_rest).finish() == icrc

@@ -1,7 +1,8 @@
 //! RoCEv2 formats: BTH and its extension headers, one opcode table, 24-bit PSN arithmetic, ICRC.
 //!
-//! Nothing here allocates, blocks, or keeps state between packets (but for [`icrc::Solver`]'s small
-//! cache). Section numbers are those of the InfiniBand Architecture Specification, Volume 1.
+//! This crate does not allocate, block, or keep state between packets, except for the small cache
+//! of [`icrc::Solver`]. Section numbers refer to the InfiniBand Architecture Specification,
+//! Volume 1.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -28,5 +29,5 @@ pub use psn::Psn;
 pub use time::Time;
 pub use timer::{ack_timeout_ns, rnr_timer_us};
 
-/// Bytes of the ICRC that ends each datagram.
+/// Length in bytes of the ICRC at the end of each datagram.
 pub const ICRC_LEN: usize = 4;

@@ -1,7 +1,7 @@
-//! The BTH opcode: one table says what each value is and which headers follow (IBTA 9.2, table 38).
+//! The BTH opcode. One table lists each value and the headers that follow it (IBTA 9.2, table 38).
 use core::fmt;
 
-/// Transport service, the three high bits of the opcode. RD has no opcode here.
+/// Transport service, the three high bits of the opcode. RD is not supported.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
     /// Reliable connection.
@@ -10,7 +10,7 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Congestion notification (RoCEv2 annex A17): the one opcode 0x81.
+    /// Congestion notification (RoCEv2 annex A17): only the opcode 0x81.
     Cnp,
     /// Extended reliable connection (annex A14).
     Xrc,
@@ -27,7 +27,7 @@ impl Transport {
         }
     }
 
-    /// As the specification writes it: "RC".
+    /// The name in the specification: "RC".
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Transport {
     }
 }
 
-// What a row of the table says.
+// Flags of a row of the table.
 const XRCETH: u32 = 1 << 0;
 const DETH: u32 = 1 << 1;
 const RETH: u32 = 1 << 2;
@@ -56,7 +56,7 @@ const MIDDLE: u32 = 1 << 11;
 const LAST: u32 = 1 << 12;
 const ONLY: u32 = 1 << 13;
 const RESPONSE: u32 = 1 << 14;
-// Transports an operation exists on. XRC has all that RC has.
+// Transports on which an operation exists. XRC has all operations of RC.
 const RC: u32 = 1 << 16;
 const UC: u32 = 1 << 17;
 const UD: u32 = 1 << 18;
@@ -65,15 +65,15 @@ const VALID: u32 = 1 << 31;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $words:literal, $flags:expr;)*) => {
-        /// What a packet does, whatever its transport: the five low bits of the opcode.
+        /// The operation of a packet on any transport: the five low bits of the opcode.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Operation { $($(#[$doc])* $name,)* }
 
-        /// The table. Code, words and headers of each operation.
+        /// The table: code, words and headers of each operation.
         const ROWS: &[(Operation, u8, &str, u32)] = &[$((Operation::$name, $code, $words, $flags),)*];
 
         impl Operation {
-            /// All of them, in table order.
+            /// All operations, in the order of the table.
             pub const ALL: &[Operation] = &[$(Operation::$name,)*];
         }
     };
@@ -112,10 +112,10 @@ operations! {
     ReadResponseMiddle = 0x0e, "RDMA READ response Middle", RC | RESPONSE | MIDDLE | PAYLOAD;
     /// RDMA READ response Last.
     ReadResponseLast = 0x0f, "RDMA READ response Last", RC | RESPONSE | LAST | PAYLOAD | AETH;
-    /// RDMA READ response Only; also answers FLUSH and ATOMIC WRITE, then without payload (annex
+    /// RDMA READ response Only. Also answers FLUSH and ATOMIC WRITE, then without payload (annex
     /// A19).
     ReadResponseOnly = 0x10, "RDMA READ response Only", RC | RESPONSE | ONLY | PAYLOAD | AETH;
-    /// Acknowledge: ACK, NAK or RNR NAK, as the AETH says.
+    /// Acknowledge: ACK, NAK or RNR NAK, given by the AETH.
     Acknowledge = 0x11, "Acknowledge", RC | RESPONSE | ONLY | AETH;
     /// ATOMIC Acknowledge.
     AtomicAcknowledge = 0x12, "ATOMIC Acknowledge", RC | RESPONSE | ONLY | AETH | ATOMIC_ACK_ETH;
@@ -136,7 +136,7 @@ operations! {
 }
 
 impl Operation {
-    /// In the specification's words: "RDMA WRITE First".
+    /// The name in the specification: "RDMA WRITE First".
     #[must_use]
     pub const fn name(self) -> &'static str {
         ROWS[self as usize].2
@@ -193,8 +193,8 @@ const fn expand() -> [Info; 256] {
                 let mut flags = VALID | row;
                 match transport {
                     Transport::Ud => flags |= DETH,
-                    // A14: XRCETH is in requests only; a response goes to the initiator QP its BTH
-                    // names.
+                    // A14: only requests have an XRCETH. A response goes to the initiator QP in its
+                    // BTH.
                     Transport::Xrc if row & RESPONSE == 0 => flags |= XRCETH,
                     _ => {}
                 }
@@ -222,7 +222,7 @@ const fn longest() -> usize {
     max
 }
 
-/// Bytes of the longest BTH with its extension headers (XRC atomics).
+/// Length in bytes of the longest BTH with extension headers (XRC atomics).
 pub const MAX_HEADER_LEN: usize = longest();
 
 /// A known BTH opcode.
@@ -239,7 +239,8 @@ impl Opcode {
     /// Congestion notification packet.
     pub const CNP: Opcode = Opcode(0x81);
 
-    /// The opcode of an operation on a transport; `None` if that transport lacks it.
+    /// The opcode of an operation on a transport; `None` if the transport does not have the
+    /// operation.
     #[must_use]
     pub const fn new(transport: Transport, operation: Operation) -> Option<Opcode> {
         let (_, code, _, row) = ROWS[operation as usize];
@@ -252,7 +253,7 @@ impl Opcode {
         if row & on != 0 { Some(Opcode(transport.bits() | code)) } else { None }
     }
 
-    /// The opcode of a byte on the wire; `None` for those reserved or unknown (RD among them).
+    /// The opcode of a byte on the wire; `None` for reserved and unknown bytes (including RD).
     #[must_use]
     pub const fn from_u8(byte: u8) -> Option<Opcode> {
         if TABLE[byte as usize].flags & VALID != 0 { Some(Opcode(byte)) } else { None }
@@ -272,19 +273,19 @@ impl Opcode {
         self.info().flags & flags != 0
     }
 
-    /// Its transport service.
+    /// The transport service of this opcode.
     #[must_use]
     pub const fn transport(self) -> Transport {
         self.info().transport
     }
 
-    /// What it does.
+    /// The operation of this opcode.
     #[must_use]
     pub const fn operation(self) -> Operation {
         self.info().operation
     }
 
-    /// Bytes of BTH and all extension headers.
+    /// Length in bytes of the BTH and all extension headers.
     #[must_use]
     pub const fn header_len(self) -> usize {
         self.info().header_len as usize
@@ -309,16 +310,16 @@ impl Opcode {
         has_imm: IMM;
         /// Has an invalidate extended transport header.
         has_ieth: IETH;
-        /// May carry payload (perhaps of no bytes). For CNP that is 16 reserved bytes.
+        /// May carry payload, which may be empty. For CNP the payload is 16 reserved bytes.
         carries_payload: PAYLOAD;
-        /// First packet of several.
+        /// First of several packets.
         is_first: FIRST;
         /// Neither first nor last packet.
         is_middle: MIDDLE;
-        /// Last packet of several.
+        /// Last of several packets.
         is_last: LAST;
-        /// The only packet of its message. READ request, atomics, FLUSH and acknowledges count as
-        /// such.
+        /// The only packet of its message. READ requests, atomics, FLUSH and acknowledges count as
+        /// only packets.
         is_only: ONLY;
         /// First or only.
         starts_message: FIRST | ONLY;

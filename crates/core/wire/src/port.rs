@@ -5,9 +5,10 @@ pub const ROCE_PORT: u16 = 4791;
 
 const DYNAMIC: u16 = 0xc000;
 
-/// UDP source port of a connected QP: equal for both ends, so that both directions take one path.
+/// UDP source port of a connected QP. Both ends compute the same port, so both directions take the
+/// same path.
 ///
-/// The product of the QPNs is folded to a 20-bit flow label and that to 14 bits, as Linux does.
+/// The product of the QPNs is folded to a 20-bit flow label, and the label to 14 bits, as in Linux.
 #[must_use]
 pub const fn udp_source_port(lqpn: u32, rqpn: u32) -> u16 {
     let mut v = lqpn as u64 * rqpn as u64;

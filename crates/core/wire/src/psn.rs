@@ -1,9 +1,9 @@
-//! Packet sequence numbers: 24 bits that wrap (IBTA 9.7.2).
+//! Packet sequence numbers: 24 bits that wrap around (IBTA 9.7.2).
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
-/// A packet sequence number. Not `Ord`: of two numbers on a circle neither is the smaller, only the
-/// earlier within half the circle; see [`Psn::since`] and [`Psn::precedes`].
+/// A packet sequence number. Not `Ord`: PSNs lie on a circle, so neither of two PSNs is smaller.
+/// Within half the circle, one precedes the other; see [`Psn::since`] and [`Psn::precedes`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
@@ -17,7 +17,7 @@ impl Psn {
     /// The last PSN before the wrap.
     pub const MAX: Psn = Psn(Self::MASK);
 
-    /// The PSN of the 24 low bits of `value`; the others are ignored, as on the wire.
+    /// The PSN from the 24 low bits of `value`. Ignores the other bits, as on the wire.
     #[must_use]
     pub const fn new(value: u32) -> Psn {
         Psn(value & Self::MASK)
@@ -29,13 +29,13 @@ impl Psn {
         self.0
     }
 
-    /// The one after.
+    /// The next PSN.
     #[must_use]
     pub const fn next(self) -> Psn {
         Psn::new(self.0.wrapping_add(1))
     }
 
-    /// The one before.
+    /// The previous PSN.
     #[must_use]
     pub const fn prev(self) -> Psn {
         Psn::new(self.0.wrapping_sub(1))

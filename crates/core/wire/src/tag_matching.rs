@@ -1,20 +1,21 @@
-//! Headers of tag matching, which begin the payload of a SEND (`infiniband/tm_types.h`): the TMH,
-//! and behind it, in a request for a rendezvous and in its end, the RVH. All in network byte order.
+//! Headers of tag matching at the front of a SEND payload (`infiniband/tm_types.h`). The TMH comes
+//! first. In a rendezvous request and in its end, the RVH follows. All fields are in network byte
+//! order.
 
 /// Bytes of a TMH.
 pub const TMH_LEN: usize = 16;
 /// Bytes of a TMH and an RVH.
 pub const RENDEZVOUS_LEN: usize = 32;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TagOp {
-    /// No tag: the rest of the header says nothing.
+    /// No tag: the rest of the header is unused.
     NoTag = 0,
-    /// A request for a rendezvous: the receiver reads the data.
+    /// A rendezvous request: the receiver reads the data.
     Rendezvous = 1,
-    /// The end of a rendezvous: the data was read.
+    /// The end of a rendezvous: the receiver has read the data.
     Fin = 2,
     /// The data follows.
     Eager = 3,
@@ -23,37 +24,37 @@ pub enum TagOp {
 /// A tag matching header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
-    /// What the message is.
+    /// The kind of the message.
     pub op: TagOp,
-    /// The application's own word.
+    /// A word for the application's own use.
     pub app_ctx: u32,
     /// The tag.
     pub tag: u64,
 }
 
-/// A rendezvous header: where the data lies at the sender.
+/// A rendezvous header: the location of the data at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rvh {
     /// Address.
     pub va: u64,
     /// Key.
     pub rkey: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// Four bytes at a place, if they are there.
+/// Reads four bytes at an offset; `None` if there are fewer.
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Eight bytes at a place, if they are there.
+/// Reads eight bytes at an offset; `None` if there are fewer.
 fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 impl Tmh {
-    /// Reads the start of a message; `None` if it is too short, or of no known kind.
+    /// Reads the start of a message; `None` if the message is too short or of an unknown kind.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let op = match bytes.first()? {
@@ -68,20 +69,20 @@ impl Tmh {
 }
 
 impl Rvh {
-    /// Reads what follows the TMH; `None` if it is too short.
+    /// Reads the header after the TMH; `None` if the message is too short.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Rvh { va: long(bytes, 16)?, rkey: word(bytes, 24)?, len: word(bytes, 28)? })
     }
 }
 
-/// The message that ends a rendezvous: both headers of the request, but for the opcode.
+/// The message that ends a rendezvous: both headers of the request, with another opcode.
 #[must_use]
 pub fn fin(tmh: Tmh, rvh: Rvh) -> [u8; RENDEZVOUS_LEN] {
     headers(Tmh { op: TagOp::Fin, ..tmh }, rvh)
 }
 
-/// Both headers.
+/// The bytes of both headers.
 #[must_use]
 pub fn headers(tmh: Tmh, rvh: Rvh) -> [u8; RENDEZVOUS_LEN] {
     let mut out = [0; RENDEZVOUS_LEN];

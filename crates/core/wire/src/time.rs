@@ -1,8 +1,8 @@
-//! Time as an argument: the machines of this project never read a clock.
+//! Time as an argument: the state machines of this project never read a clock.
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// A point in time: nanoseconds since an epoch of the host's choice (monotonic).
+/// A point in time: nanoseconds since an epoch that the host chooses (monotonic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -16,7 +16,7 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The earlier one of two points in time, of which either may be none.
+    /// The earlier of two optional points in time.
     #[inline]
     #[must_use]
     pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {

@@ -12,8 +12,8 @@ pub const fn rnr_timer_us(code: u8) -> u32 {
     RNR_TIMER[(code & 0x1f) as usize] * 10
 }
 
-/// Nanoseconds of a local ACK timeout code (its five low bits): 4.096 us * 2^code; `None` for 0,
-/// which means never.
+/// Nanoseconds of a local ACK timeout code (its five low bits): 4.096 us * 2^code. `None` for code
+/// 0, which means no timeout.
 #[must_use]
 pub const fn ack_timeout_ns(code: u8) -> Option<u64> {
     match code & 0x1f {

@@ -1,4 +1,4 @@
-//! Layouts by hand-made bytes, for what no capture holds, and the small pure functions.
+//! Layouts of headers that no capture contains, with hand-made bytes; and the small pure functions.
 use adverb_wire::*;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn bth_bits() {
     let bytes = [4, 0xf0, 0x80, 1, 0xc0, 0, 0x12, 0x34, 0x80, 0xab, 0xcd, 0xef];
     assert_eq!(bth.to_bytes(), bytes);
     assert_eq!(Bth::parse(&bytes), Ok(bth));
-    // Wide values do not spill into neighbours.
+    // Values that are too wide do not change neighbouring fields.
     let wide = Bth { dest_qpn: 0xff00_1234, pad: 7, ..bth };
     assert_eq!(wide.to_bytes(), bytes);
 }
@@ -48,8 +48,8 @@ fn reserved_bits_are_tolerated() {
     assert_eq!(Headers::parse(&bytes), Ok((h, &[][..])));
 }
 
-/// A whole packet is split as `parse` splits it; of a beginning the headers are enough, whatever is
-/// to follow.
+/// `parse_front` splits a whole packet like `parse`. For the beginning of a packet, the headers are
+/// enough.
 #[test]
 fn headers_split_off_the_front() {
     for byte in 0..=255 {
@@ -173,7 +173,7 @@ fn global_route_header() {
 
 #[test]
 fn ipv4_in_the_grh_area() {
-    // A header with a checksum worked out elsewhere (RFC 1071's usual example).
+    // A header with a checksum from another source (the usual example of RFC 1071).
     let ip = Ipv4InGrh {
         tos: 0,
         total_len: 0x73,
@@ -209,7 +209,7 @@ fn timers() {
     assert_eq!(rnr_timer_us(20), 10_240);
     assert_eq!(rnr_timer_us(31), 491_520);
     assert!((1..31).all(|c| rnr_timer_us(c) < rnr_timer_us(c + 1)), "codes grow");
-    // From code 2 on each second code doubles.
+    // From code 2 on, the time doubles every second code.
     assert!((2..30).all(|c| rnr_timer_us(c + 2) == 2 * rnr_timer_us(c)));
     assert_eq!(ack_timeout_ns(0), None);
     assert_eq!(ack_timeout_ns(14).map(Duration::from_nanos), Some(Duration::from_nanos(67_108_864)));

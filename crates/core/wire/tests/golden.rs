@@ -1,5 +1,5 @@
-//! Packets another implementation sent: each parses, comes out again byte for byte, and its ICRC is
-//! right.
+//! Packets of another implementation: each packet parses, is emitted again byte for byte, and has
+//! the right ICRC.
 #![allow(clippy::disallowed_types, reason = "sets compared whole: their order does not matter")]
 
 mod common;
@@ -12,7 +12,7 @@ use adverb_wire::{
 use common::captured;
 use std::collections::HashSet;
 
-/// Packets in the captures.
+/// Number of packets in the captures.
 const PACKETS: usize = 185;
 
 #[test]
@@ -42,7 +42,7 @@ fn the_captures_hold_many_kinds() {
         kinds.insert(headers.bth.opcode.to_string());
         syndromes.extend(headers.aeth.map(|a| a.syndrome));
     }
-    // RC with immediate at the end of a longer message and with invalidate: in no capture, see
+    // RC with immediate at the end of a longer message, and with invalidate, are in no capture. See
     // formats.rs and properties.rs.
     use Operation::{
         AtomicWrite, CongestionNotification, Flush, SendLastImm, SendLastInv, SendOnlyInv, WriteLastImm,
@@ -66,12 +66,13 @@ fn the_captures_hold_many_kinds() {
     assert_eq!(syndromes, wanted.into());
 }
 
-/// The ports of QPs connected by hand and of UD QPs are those this crate would choose.
+/// The UDP source ports of QPs connected by hand and of UD QPs equal the ports that this crate
+/// computes.
 #[test]
 fn source_ports_agree() {
     let all = captured();
     let of = |file: &'static str| all.iter().filter(move |p| p.name.starts_with(file));
-    // Two machines, and the QPNs happened to be equal.
+    // Two machines, with equal QPNs by chance.
     for p in of("rc_ops.") {
         let qpn = Headers::parse(&p.datagram).unwrap().0.bth.dest_qpn;
         assert_eq!((qpn, p.udp.src_port), (17, udp_source_port(17, 17)), "{}", p.name);

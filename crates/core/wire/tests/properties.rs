@@ -71,7 +71,7 @@ fn udp(src_port: u16, datagram: &[u8]) -> UdpMeta {
     UdpMeta { src_port, dst_port: ROCE_PORT, len: (datagram.len() + 12) as u16 }
 }
 
-/// The ICRC by the book: the whole packet built, masked, and summed bit by bit.
+/// The ICRC by definition: the whole packet is built, masked, and summed bit by bit.
 fn icrc_by_the_book(ip: &IpMeta, udp: &UdpMeta, datagram: &[u8]) -> u32 {
     let mut p = vec![0xff; 8];
     match ip {
@@ -111,7 +111,7 @@ proptest! {
         }
     }
 
-    /// Arbitrary bytes behind a good BTH reach the extension headers.
+    /// With a valid BTH in front, arbitrary bytes reach the extension headers.
     #[test]
     fn parse_of_known_opcodes(op in opcode(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut bytes = [&[op.as_u8(), 0][..], &bytes].concat();
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// A damaged packet passes as another id about once in 65,536 times, not oftener.
+/// About one in 65,536 damaged packets passes as a packet with another id, and no more.
 #[test]
 fn damage_seldom_passes_as_another_id() {
     let bytes: Vec<u8> = (0..1036u32).map(|i| (i * 7) as u8).collect();
@@ -217,7 +217,7 @@ fn damage_seldom_passes_as_another_id() {
     let mut passed = 0;
     let (mut x, tries) = (1u32, 1 << 19);
     for _ in 0..tries {
-        // xorshift: any wrong ICRC stands for any damage.
+        // xorshift: any wrong ICRC represents any damage.
         x ^= x << 13;
         x ^= x >> 17;
         x ^= x << 5;

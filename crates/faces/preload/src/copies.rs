@@ -1,12 +1,14 @@
-//! `dlopen`: copies of libibverbs and librdmacm that a program opens give way to the drop-in ones.
+//! `dlopen`: replaces copies of libibverbs and librdmacm that a program opens with the drop-in
+//! libraries.
 //!
-//! A copy that is opened itself, by a path, is opened by the library's plain name instead, to which
-//! the directory of the drop-in libraries leads. A module (of Python, say) that needs a copy finds
-//! the drop-in among the symbols that all share: it is there before the first file that is opened
-//! by a path, and these are looked at before a module's own.
+//! If the program opens a copy by its path, this module opens the library by its plain name
+//! instead, which leads to the directory of the drop-in libraries. If the program opens a module
+//! (for example of Python) that needs a copy, the module uses the drop-in's symbols. The reason:
+//! the drop-in is loaded with global symbols before the first file is opened by a path, and the
+//! loader searches global symbols before a module's own libraries.
 //!
-//! The loader decides by its caller what a name means. So the real function is jumped to, with the
-//! caller's return address.
+//! The loader resolves a name relative to its caller. So this function jumps to the real function,
+//! with the caller's return address.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -27,7 +29,7 @@ const VARIABLE: &CStr = c"ADVERB_REPLACE";
 /// The C library's function, for [`adverb_preload_dlopen`].
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Whether the drop-in library is where all look first.
+/// Whether the drop-in library has been loaded with global symbols.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// The name to open in place of `name`.
@@ -63,29 +65,29 @@ unsafe extern "C-unwind" fn name_for(name: *const c_char) -> *const c_char {
     answer
 }
 
-/// Whether a path leads to something, past every stand-in.
+/// Whether a path exists, without the interposed functions.
 fn exists(path: *const c_char) -> bool {
-    // SAFETY: a string; the call only looks.
+    // SAFETY: a string; the call changes nothing.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
 }
 
-/// Makes the drop-in library's symbols those that all look at first, once.
+/// Makes the drop-in library's symbols global, once.
 fn share() {
     if SHARED.swap(true, Ordering::AcqRel) {
         return;
     }
     if let Some(dlopen) = real!(DLOPEN: fn(*const c_char, c_int) -> *mut c_void) {
-        // SAFETY: a string. Where there is none for this program's C library, it runs without.
+        // SAFETY: a string. If there is no drop-in for this C library, the program runs without.
         unsafe { dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
-        // SAFETY: takes back what that failure would tell the program by `dlerror`.
+        // SAFETY: clears the error, so that the program's `dlerror` does not report it.
         unsafe { libc::dlerror() };
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -106,10 +108,10 @@ pub unsafe extern "C" fn adverb_preload_dlopen() {
     )
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn adverb_preload_dlopen() {
     )
 }
 
-/// Looks the C library's functions up; called before the program runs.
+/// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
     for real in REALS {
         real.get();

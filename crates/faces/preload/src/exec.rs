@@ -1,10 +1,10 @@
-//! `exec`: a program that is started with a cleared environment, by `env -i` or `sudo`, does not
-//! have the drop-in libraries, and would find no device without a word.
+//! `exec`: a program started with a cleared environment (by `env -i` or `sudo`) does not get the
+//! drop-in libraries. Without a warning, the program would find no device and the user would not
+//! know why.
 //!
-//! The process that `adverb run` became names every program that it starts so. Others, which
-//! programs start by the dozen, may have readers of their own for what they print: they name
-//! programs that are linked with a library of verbs, which would see no device. `env`, `make` and
-//! test runners are such processes.
+//! The process that `adverb run` became warns about every such program. Other processes (`env`,
+//! `make`, test runners) are numerous, and another program may read their output. These processes
+//! warn only about programs linked with a verbs library, which would find no device.
 
 mod file;
 mod needed;
@@ -21,16 +21,16 @@ use adverb_printable::{first_char, is_obeyed};
 use crate::real::{errno, real, reals, set_errno};
 use file::File;
 
-/// The process that `adverb run` became, by number.
+/// PID of the process that `adverb run` became.
 const VARIABLE: &CStr = c"ADVERB_RUN";
-/// What `adverb run` sets in every environment.
+/// Variables that `adverb run` sets in every environment.
 const SET: [&[u8]; 2] = [b"LD_PRELOAD=", b"ADVERB_LOG="];
 
-/// This process's number, if it is that one and warnings are wanted; else 0.
+/// The PID of this process if `adverb run` became this process and warnings are on; else 0.
 static OWN: AtomicI32 = AtomicI32::new(0);
-/// It was started by `adverb run`, and warnings are wanted.
+/// `adverb run` started this process, and warnings are on.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// The directory of the drop-in libraries: a part of the environment that this process began with.
+/// The directory of the drop-in libraries: a part of the environment with which this process began.
 static DIRECTORY: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static DIRECTORY_LEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -67,7 +67,7 @@ unsafe extern "C" {
     static environ: List;
 }
 
-/// Looks the C library's functions up, and at who this is; called before the program runs.
+/// Looks up the C library's functions, and reads the environment. Called before the program runs.
 pub fn look_up() {
     for real in REALS {
         real.get();
@@ -79,13 +79,13 @@ pub fn look_up() {
     };
     told::look_up(value);
     let quiet = matches!(value(c"ADVERB_LOG"), b"off" | b"error");
-    // SAFETY: always possible.
+    // SAFETY: `getpid` always succeeds.
     let own = unsafe { libc::getpid() };
     let run = number(value(VARIABLE)).filter(|_| !quiet);
     if run == Some(own) {
         OWN.store(own, Ordering::Relaxed);
     }
-    // `adverb run` puts it first.
+    // `adverb run` puts its directory first.
     let directory = value(c"LD_LIBRARY_PATH").split(|b| *b == b':').next().unwrap_or_default();
     if !directory.is_empty() {
         DIRECTORY.store(directory.as_ptr().cast_mut(), Ordering::Relaxed);
@@ -94,7 +94,7 @@ pub fn look_up() {
     }
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 fn number(text: &[u8]) -> Option<c_int> {
     let digit = |n: c_int, b: &u8| {
         let digit = b.is_ascii_digit().then_some(c_int::from(*b & 15))?;
@@ -103,15 +103,15 @@ fn number(text: &[u8]) -> Option<c_int> {
     if text.is_empty() { None } else { text.iter().try_fold(0, digit) }
 }
 
-/// Has an environment nothing of what `adverb run` set?
+/// Does an environment lack everything that `adverb run` set?
 ///
 /// # Safety
-/// It is null, or a list of strings.
+/// `list` is null, or a list of strings.
 unsafe fn is_cleared(mut list: List) -> bool {
     if list.is_null() {
         return true;
     }
-    // SAFETY: up to its null, as the caller promises.
+    // SAFETY: read up to the null only, as the caller promises.
     unsafe {
         while !(*list).is_null() {
             let entry = CStr::from_ptr(*list).to_bytes();
@@ -124,17 +124,17 @@ unsafe fn is_cleared(mut list: List) -> bool {
     true
 }
 
-/// Are the drop-in libraries found by an environment?
+/// Does an environment lead to the drop-in libraries?
 ///
 /// # Safety
-/// It is null, or a list of strings.
+/// `list` is null, or a list of strings.
 unsafe fn has_drop_ins(mut list: List) -> bool {
     let (at, len) = (DIRECTORY.load(Ordering::Relaxed), DIRECTORY_LEN.load(Ordering::Relaxed));
     if list.is_null() || at.is_null() {
         return false;
     }
-    // SAFETY: up to its null, as the caller promises; the directory is of the environment that this
-    // process began with, which lies on its first stack.
+    // SAFETY: read up to the null only, as the caller promises. The directory is part of the
+    // environment with which this process began, which lies on its first stack.
     unsafe {
         let directory = core::slice::from_raw_parts(at, len);
         while !(*list).is_null() {
@@ -162,13 +162,13 @@ const LOST: &[u8] = b" is started with an LD_LIBRARY_PATH without the directory 
 const PRIVILEGED: &[u8] = b" is set-user-ID or set-group-ID: the loader ignores LD_LIBRARY_PATH and LD_PRELOAD for it, and it will not see the \
           device; run a copy without these\n";
 
-/// What keeps the program from the device, in words; `None`: nothing, or it was said before.
-/// `open` opens its file.
+/// The text of a warning about a program that will not see the device. `None`: there is nothing to
+/// warn about, or this run has warned about the program before. `open` opens the program's file.
 ///
 /// # Safety
-/// A list of strings or null.
+/// `list` is null, or a list of strings.
 unsafe fn obstacle(name: &[u8], list: List, open: impl FnOnce() -> Option<File>) -> Option<&'static [u8]> {
-    // SAFETY: always possible.
+    // SAFETY: `getpid` always succeeds.
     let is_first = OWN.load(Ordering::Relaxed) == unsafe { libc::getpid() };
     // SAFETY: the caller's promise.
     let (cleared, found) = unsafe { (is_cleared(list), has_drop_ins(list)) };
@@ -199,10 +199,10 @@ unsafe fn obstacle(name: &[u8], list: List, open: impl FnOnce() -> Option<File>)
     (!known).then_some(why)
 }
 
-/// Says so if the program will not see the device.
+/// Prints a warning if the program will not see the device.
 ///
 /// # Safety
-/// A string or null, and a list of strings or null.
+/// `path` is a string or null. `list` is null, or a list of strings.
 unsafe fn tell(path: Path, list: List, searched: bool) {
     if path.is_null() {
         return;
@@ -213,10 +213,10 @@ unsafe fn tell(path: Path, list: List, searched: bool) {
     unsafe { tell_of(path, list, || File::find(libc::AT_FDCWD, path, search)) };
 }
 
-/// The same for a program whose file is opened by `open`.
+/// The same; `open` opens the file of the program.
 ///
 /// # Safety
-/// A string, and a list of strings or null.
+/// `path` is a string. `list` is null, or a list of strings.
 unsafe fn tell_of(path: Path, list: List, open: impl FnOnce() -> Option<File>) {
     let before = errno();
     // SAFETY: a string, as the caller promises.
@@ -227,13 +227,13 @@ unsafe fn tell_of(path: Path, list: List, open: impl FnOnce() -> Option<File>) {
         line.add(b"adverb run: warning: ");
         line.add_printable(name);
         line.add(why);
-        // SAFETY: the text lives through the call.
+        // SAFETY: the text is valid during the call.
         unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.len) };
     }
     set_errno(before);
 }
 
-/// Room for the end of a line, which the name does not get.
+/// Room reserved for the end of a line, after the name.
 const END: usize = 512;
 
 /// A line for the terminal.
@@ -255,8 +255,8 @@ impl Line {
         }
     }
 
-    /// Adds a name from outside: what a terminal obeys is written out, as `printable` does. A long
-    /// one is cut.
+    /// Adds a name from outside. Characters that control a terminal are escaped, as in `printable`.
+    /// A long name is cut.
     fn add_printable(&mut self, name: &[u8]) {
         let mut rest = name;
         while let Some((first, len)) = first_char(rest) {
@@ -285,10 +285,10 @@ fn absent() -> c_int {
     -1
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -298,10 +298,10 @@ pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: Lis
     unsafe { real(path, argv, envp) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -311,10 +311,10 @@ pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: Li
     unsafe { real(path, argv, envp) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
     // SAFETY: the caller's arguments, and the program's environment.
@@ -324,10 +324,10 @@ pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
     unsafe { real(path, argv) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execvp(path: Path, argv: List) -> c_int {
     // SAFETY: the caller's arguments, and the program's environment.
@@ -337,10 +337,10 @@ pub unsafe extern "C" fn adverb_preload_execvp(path: Path, argv: List) -> c_int 
     unsafe { real(path, argv) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -354,10 +354,10 @@ pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: Lis
     unsafe { real(fd, argv, envp) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execveat(
     dir: c_int,
@@ -379,10 +379,10 @@ pub unsafe extern "C" fn adverb_preload_execveat(
 
 type Spawn = unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int;
 
-/// What both functions that start a child do.
+/// The common part of the two functions that start a child.
 ///
 /// # Safety
-/// That of the C library's functions.
+/// As for the C library's functions.
 unsafe fn spawn(
     real: Option<*mut c_void>,
     searched: bool,
@@ -400,10 +400,10 @@ unsafe fn spawn(
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_spawn(
     pid: *mut c_int,
@@ -417,10 +417,10 @@ pub unsafe extern "C" fn adverb_preload_posix_spawn(
     unsafe { spawn(SPAWN.get(), false, pid, path, [actions, attributes], [argv, envp]) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_spawnp(
     pid: *mut c_int,

@@ -1,5 +1,5 @@
-//! `_exit` and `abort`, which end a process without calling anybody: a device that checks its
-//! program asks to be told before.
+//! `_exit` and `abort`, which end a process without running exit handlers. A device that checks its
+//! program gets a call before.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -14,20 +14,20 @@ reals! {
     ABORT = c"abort";
 }
 
-/// Is told the status, and answers the one to end with.
+/// Gets the exit status, and returns the status to exit with.
 type Hook = extern "C" fn(c_int) -> c_int;
 
 static HOOK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Looks the C library's function up.
+/// Looks up the C library's functions.
 pub fn look_up() {
     for real in REALS {
         real.get();
     }
 }
 
-/// Leaves a function to be called before the process ends by `_exit`. It lives as long as the
-/// process.
+/// Registers a function to call before the process ends by `_exit`. The function must stay valid as
+/// long as the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload_adverb_exit_hook(hook: Hook) {
     HOOK.store(hook as *mut c_void, Ordering::Release);
@@ -45,7 +45,7 @@ fn tell(status: c_int) -> c_int {
 fn end(status: c_int) -> ! {
     let status = tell(status);
     if let Some(real) = real!(EXIT: fn(c_int)) {
-        // SAFETY: any status.
+        // SAFETY: any status is valid.
         unsafe { real(status) };
     }
     loop {
@@ -54,25 +54,25 @@ fn end(status: c_int) -> ! {
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload__exit(status: c_int) -> ! {
     end(status)
 }
 
-/// The function of this name, which is another name of the same.
+/// Replaces the C library's function of this name, which is an alias of `_exit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload__Exit(status: c_int) -> ! {
     end(status)
 }
 
-/// The function of this name: its signal ends the process with 128 and the signal's number, as
-/// shells count.
+/// Replaces the C library's function of this name. The status is 128 plus the signal's number, as
+/// in shells.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload_abort() -> ! {
     tell(128 + libc::SIGABRT);
     if let Some(real) = real!(ABORT: fn()) {
-        // SAFETY: nothing is asked of the caller.
+        // SAFETY: the function has no requirements.
         unsafe { real() };
     }
     end(128 + libc::SIGABRT)

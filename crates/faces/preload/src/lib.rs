@@ -1,31 +1,32 @@
-//! The small preload of `adverb run`: answers for what programs look at beside the library.
+//! The small preload of `adverb run`. It answers the questions that programs ask outside of the
+//! verbs library.
 //!
-//! UCX wants `/dev/infiniband/uverbsN` to be a character device it may open; UCX and NCCL read GID
-//! types below `/sys/class/infiniband`; the tests of rdma-core list `device/net/` there. Without a
-//! kernel driver none of that exists. The launcher prepares a directory with the same paths in it
-//! and names it in `ADVERB_SYSROOT`. A look at a path that
-//! - begins like those ([`path::is_ours`]),
+//! UCX requires `/dev/infiniband/uverbsN` to be a character device that it can open. UCX and NCCL
+//! read GID types below `/sys/class/infiniband`, and the tests of rdma-core list `device/net/`
+//! there. Without a kernel driver these files do not exist. The launcher prepares a directory with
+//! the same paths and sets `ADVERB_SYSROOT` to it. The preload redirects a path to this directory
+//! if the path
+//! - begins like the paths above ([`path::is_ours`]),
 //! - does not exist on the real system, and
-//! - exists below that directory
+//! - exists below that directory.
 //!
-//! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and
-//! everything when the variable is not set, passes straight through, `errno` included.
+//! `/dev/null` stands in for a character device. All other calls pass through unchanged, including
+//! `errno`. Without the variable, every call passes through.
 //!
-//! Programs that ask the kernel by netlink instead get answers from the same directory
-//! ([`netlink`]).
+//! Programs that ask the kernel through netlink get answers from the same directory ([`netlink`]).
 //!
-//! The file of the connection manager is one that answers ([`manager`]).
+//! The connection manager's file answers commands ([`manager`]).
 //!
-//! Copies of the libraries that a program opens give way ([`copies`]). Who clears the environment
-//! is told what that means ([`exec`]). A device that checks its program is told of the end that
-//! calls nobody ([`exit`]).
+//! If a program opens a copy of a library, the drop-in library replaces the copy ([`copies`]). If a
+//! program starts another program with a cleared environment, a warning explains the effect
+//! ([`exec`]). A device that checks its program gets a call before `_exit` and `abort` ([`exit`]).
 //!
-//! And what the program does with its memory is seen here, for the device ([`memory`]), and
-//! sanitizers get answers (module `sanitizers`).
+//! The device also sees what the program does with its memory ([`memory`]). Sanitizers get their
+//! options (module `sanitizers`).
 //!
-//! Nothing here allocates, panics, takes a lock or keeps state that a `fork` could tear, and the
-//! functions of the C library are looked up as the object is loaded. It works with any C library
-//! that has the functions that a program calls, musl's too.
+//! This crate does not allocate, panic, take locks, or keep state that a `fork` could tear. It
+//! looks up the functions of the C library while the object is loaded. It works with every C
+//! library that has the functions the program calls, including musl.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -53,8 +54,8 @@ use libc::{DIR, FILE, mode_t, size_t, ssize_t, stat as Stat, statx as Statx};
 
 use crate::real::Real;
 
-/// Defines every interposed function: it redirects its path argument and calls the C library's
-/// function.
+/// Defines every interposed function. The function redirects its path argument and calls the C
+/// library's function.
 macro_rules! interpose {
     ($( $name:literal $symbol:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $look:ident $path:ident, $fail:expr; )*) => {
         #[allow(non_camel_case_types, reason = "one variant for each function, under its name")]
@@ -62,40 +63,40 @@ macro_rules! interpose {
         #[repr(usize)]
         enum Id { $( $symbol ),* }
 
-        /// The names interposed, in the order of the table of real functions.
+        /// The interposed names, in the order of the table `REAL`.
         pub const NAMES: &[&str] = &[ $( $name ),* ];
 
         static REAL: [Real; NAMES.len()] = [ $( Real::new(match core::ffi::CStr::from_bytes_with_nul(
             concat!($name, "\0").as_bytes()) { Ok(name) => name, Err(_) => c"" }) ),* ];
 
         $(
-            /// The function of this name, with a redirected path.
+            /// Replaces the C library's function of this name, with a redirected path.
             ///
             /// # Safety
-            /// That of the C library's function.
+            /// As for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> $ret {
                 let Some(real) = REAL[Id::$symbol as usize].get() else {
                     real::set_errno(libc::ENOSYS);
                     return $fail;
                 };
-                // SAFETY: the C library's function of this name has this signature. `open` and its
-                // like take a variable third argument in C, which is passed as a fixed one is on
-                // the supported machines.
+                // SAFETY: the C library's function of this name has this signature. `open` and
+                // similar functions have a variadic third argument in C. On the supported machines
+                // a variadic argument is passed like a fixed argument.
                 let real: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(real) };
                 let mut buffer = Buffer::new();
                 // SAFETY: the caller passes a string or null.
                 let $path = unsafe { redirect($path, Look::$look, &mut buffer) };
-                // SAFETY: the caller's arguments, with another path.
+                // SAFETY: the caller's arguments; only the path differs.
                 unsafe { real($($arg),*) }
             }
         )*
     };
 }
 
-/// Of `scandir`.
+/// The filter argument of `scandir`.
 pub type Filter = Option<unsafe extern "C" fn(*const c_void) -> c_int>;
-/// Of `scandir`.
+/// The comparison argument of `scandir`.
 pub type Compare = Option<unsafe extern "C" fn(*mut *const c_void, *mut *const c_void) -> c_int>;
 
 type Path = *const c_char;
@@ -111,7 +112,7 @@ interpose! {
         = Device path, -1;
     "statx" adverb_preload_statx(dir: c_int, path: Path, flags: c_int, mask: c_uint, buf: *mut Statx) -> c_int
         = Device path, -1;
-    // The names under which programs built before glibc 2.33 call the same.
+    // The same functions under the names in programs built before glibc 2.33.
     "__xstat" adverb_preload___xstat(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
     "__xstat64" adverb_preload___xstat64(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
     "__lxstat" adverb_preload___lxstat(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
@@ -132,7 +133,7 @@ interpose! {
     "openat" inner_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
     "openat64" inner_openat64(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int
         = Device path, -1;
-    // What `_FORTIFY_SOURCE` makes of them.
+    // The `_FORTIFY_SOURCE` variants.
     "__open_2" inner___open_2(path: Path, flags: c_int) -> c_int = Device path, -1;
     "__open64_2" inner___open64_2(path: Path, flags: c_int) -> c_int = Device path, -1;
     "__openat_2" inner___openat_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
@@ -171,13 +172,13 @@ interpose! {
         = File path, core::ptr::null_mut();
 }
 
-/// Defines the functions that open files: the connection manager's is opened by its library.
+/// Defines the functions that open files. The drop-in library opens the connection manager's file.
 macro_rules! opening {
     ($( $symbol:ident $inner:ident ( $($arg:ident : $ty:ty),* ) of $path:ident $flags:ident; )*) => { $(
-        /// The function of this name, with a redirected path.
+        /// Replaces the C library's function of this name, with a redirected path.
         ///
         /// # Safety
-        /// That of the C library's function.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> c_int {
             // SAFETY: the caller's arguments.
@@ -197,45 +198,45 @@ opening! {
     adverb_preload___openat64_2 inner___openat64_2(dir: c_int, path: Path, flags: c_int) of path flags;
 }
 
-/// `realpath`: the answer is the path the program would see, without the directory in front.
+/// `realpath`: the result is the path that the program would see, without the prepared directory.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_realpath(path: Path, resolved: *mut c_char) -> *mut c_char {
-    // SAFETY: the caller's arguments; the answer is null or a string.
+    // SAFETY: the caller's arguments; the result is null or a string.
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
 
-/// The names that are answered by another name's function.
+/// Names implemented by another interposed function.
 pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
 
-/// `canonicalize_file_name`: `realpath` into memory of the C library's.
+/// `canonicalize_file_name`: `realpath` into memory that the C library allocates.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_canonicalize_file_name(path: Path) -> *mut c_char {
-    // SAFETY: the caller's argument; without room `realpath` allocates.
+    // SAFETY: the caller's argument; with a null buffer `realpath` allocates.
     unsafe { adverb_preload_realpath(path, core::ptr::null_mut()) }
 }
 
-/// What `_FORTIFY_SOURCE` makes of `realpath`.
+/// The `_FORTIFY_SOURCE` variant of `realpath`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___realpath_chk(
     path: Path,
     resolved: *mut c_char,
     room: size_t,
 ) -> *mut c_char {
-    // SAFETY: the caller's arguments; the answer is null or a string.
+    // SAFETY: the caller's arguments; the result is null or a string.
     unsafe { path::without_root(inner___realpath_chk(path, resolved, room)) }
 }
 
-/// Looks all functions up while the program has one thread: looking up takes the loader's lock,
-/// which a child made by `fork` or a signal handler must not need.
+/// Looks up all functions while the program has only one thread. A lookup takes the loader's lock.
+/// The child of a `fork`, or a signal handler, must not need this lock.
 extern "C" fn look_up_all() {
     for real in &REAL {
         real.get();
@@ -252,8 +253,8 @@ extern "C" fn look_up_all() {
 #[unsafe(link_section = ".init_array")]
 static LOOK_UP_ALL: extern "C" fn() = look_up_all;
 
-/// Has the name of the routine for unwinding in the shared object (`build.rs`), which has no
-/// unwinding. 5 means that the stack ends here (`_URC_END_OF_STACK`).
+/// Takes the name of the unwinding routine in the shared object (`build.rs`), because the object
+/// never unwinds. 5 is `_URC_END_OF_STACK`: the stack ends here.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload_no_unwinding() -> c_int {
     5

@@ -1,13 +1,13 @@
-//! `/dev/infiniband/rdma_cm`, the file by which every librdmacm speaks to the kernel's connection
-//! manager: its commands go to `adverb_ucma_open`, `adverb_ucma_write` and `adverb_ucma_close` of
-//! the drop-in libibverbs. So a distribution's own librdmacm, one that a program brings along and
-//! one that is linked into it run unchanged.
+//! `/dev/infiniband/rdma_cm`, the file through which every librdmacm talks to the kernel's
+//! connection manager. This module passes its commands to `adverb_ucma_open`, `adverb_ucma_write`
+//! and `adverb_ucma_close` of the drop-in libibverbs. So three kinds of librdmacm run unchanged:
+//! the distribution's, a copy that the program ships, and a copy linked into the program.
 //!
-//! The library's descriptor stays where it is, and the program gets duplicates of it: polling,
-//! waiting and flags are the kernel's, and what the program duplicates or closes is counted here,
-//! by a table from descriptors to the library's. A descriptor that was closed past every function
-//! of the C library may be another file by now; so each is compared with the library's before it
-//! counts.
+//! The library's descriptor stays fixed, and the program gets duplicates of it. The kernel
+//! therefore handles polling, waiting and flags. A table from the program's descriptors to the
+//! library's tracks which descriptors the program duplicates or closes. If the program closed a
+//! descriptor without calling the C library, the number may be another file by now. So each lookup
+//! first compares the descriptor with the library's.
 
 mod files;
 
@@ -59,24 +59,24 @@ const FILE: &CStr = c"/dev/infiniband/rdma_cm";
 type Open = extern "C" fn(c_int) -> c_int;
 type Close = extern "C" fn(c_int) -> c_int;
 
-/// The library's functions; null until the first open.
+/// The library's functions; null until the first successful `open`.
 static THEIRS: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
-/// Finds the library's functions; false where it is not the drop-in one.
+/// Finds the library's functions. False if the loaded library is not the drop-in library.
 fn find() -> bool {
     if !THEIRS[2].load(Ordering::Acquire).is_null() {
         return true;
     }
     let Some(dlopen) = real!(DLOPEN: fn(*const c_char, c_int) -> *mut c_void) else { return false };
-    // SAFETY: a string. A program that has the library already gets the one it has, and it is never
-    // unloaded.
+    // SAFETY: a string. If the program has already loaded the library, `dlopen` returns the same
+    // library, which is never unloaded.
     let library = unsafe { dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
         return false;
     }
     let names = [c"adverb_ucma_open", c"adverb_ucma_write", c"adverb_ucma_close"];
     for (place, name) in THEIRS.iter().zip(names) {
-        // SAFETY: a library that is loaded, and a string.
+        // SAFETY: the library is loaded, and the name is a string.
         let found = unsafe { libc::dlsym(library, name.as_ptr()) };
         if found.is_null() {
             return false;
@@ -86,7 +86,7 @@ fn find() -> bool {
     true
 }
 
-/// One of the library's functions. Only after [`find`] has succeeded.
+/// One of the library's functions. Valid only after [`find`] has succeeded.
 macro_rules! theirs {
     ($n:literal as $type:ty) => {{
         let at = THEIRS[$n].load(Ordering::Acquire);
@@ -95,7 +95,7 @@ macro_rules! theirs {
     }};
 }
 
-/// Opens the file, if `path` is it and no kernel has one.
+/// Opens the file if `path` names it and the kernel has no such file.
 ///
 /// # Safety
 /// `path` is null or a string.
@@ -116,7 +116,7 @@ pub unsafe fn open(path: *const c_char, flags: c_int) -> Option<c_int> {
         return Some(result(-library));
     }
     let how = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    // SAFETY: duplicates a descriptor.
+    // SAFETY: the call only duplicates a descriptor.
     let fd = unsafe { libc::syscall(libc::SYS_fcntl, library, how, 0) } as c_int;
     if fd < 0 || !mark(fd, library) {
         let error = if fd < 0 { errno() } else { libc::EMFILE };
@@ -137,7 +137,7 @@ fn bare_close(fd: c_int) -> c_int {
     }
 }
 
-/// Lets go of what a descriptor that is about to be closed stands for, if it is the last one.
+/// Closes the library's descriptor if `fd`, which is about to be closed, is its last duplicate.
 fn let_go(fd: c_int) {
     if let Some(library) = of(fd) {
         forget(fd);
@@ -149,10 +149,11 @@ fn let_go(fd: c_int) {
     }
 }
 
-/// The function of this name: nothing is read from the file, as from the kernel's.
+/// Replaces the C library's function of this name. Reading the file fails, as with the kernel's
+/// file.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: usize) -> isize {
     if of(fd).is_some() {
@@ -165,10 +166,10 @@ pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: us
     }
 }
 
-/// What `_FORTIFY_SOURCE` makes of `read`.
+/// The `_FORTIFY_SOURCE` variant of `read`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___read_chk(
     fd: c_int,
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn adverb_preload___read_chk(
     }
 }
 
-/// `struct rdma_ucm_migrate_id` behind its header: the one command that names a file.
+/// `struct rdma_ucm_migrate_id` after its header: the only command that names a file.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Migration {
@@ -201,11 +202,11 @@ struct Migration {
 /// `RDMA_USER_CM_CMD_MIGRATE_ID`.
 const MIGRATE_ID: u32 = 18;
 
-/// The command with the library's descriptor in place of the program's, if it is the one that has
-/// any.
+/// The command with the program's descriptor replaced by the library's. `None` for any other
+/// command.
 ///
 /// # Safety
-/// `bytes` is the address of `len` bytes, or any number.
+/// `bytes` may be any address. If it is valid, it has `len` bytes.
 unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
     if len < size_of::<Migration>() {
         return None;
@@ -214,7 +215,7 @@ unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
     let piece = |at: *mut c_void| libc::iovec { iov_base: at, iov_len: size_of::<Migration>() };
     let (ours, theirs) = (piece(found.as_mut_ptr().cast()), piece(bytes.cast_mut()));
     let before = errno();
-    // SAFETY: the kernel checks the program's address, and writes to ours.
+    // SAFETY: the kernel checks the program's address, and writes to our memory.
     let copied = unsafe {
         let pid = libc::syscall(libc::SYS_getpid);
         let call = libc::SYS_process_vm_readv;
@@ -223,13 +224,13 @@ unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
     let refused = copied < 0 && errno() != libc::EFAULT;
     set_errno(before);
     if refused {
-        // Where a filter of system calls forbids it: a wrong address ends the program.
+        // A filter of system calls forbids the call. Then a bad address ends the program.
         // SAFETY: the caller's bytes.
         unsafe { found.write(bytes.cast::<Migration>().read_unaligned()) };
     } else if copied != size_of::<Migration>() as libc::c_long {
         return None;
     }
-    // SAFETY: all of it was written.
+    // SAFETY: the whole structure was written.
     let mut command = unsafe { found.assume_init() };
     if command.command != MIGRATE_ID {
         return None;
@@ -238,20 +239,20 @@ unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
     Some(command)
 }
 
-/// A call of `write`, on the stack of [`adverb_preload_write`], which knows the layout.
+/// A call of `write`, on the stack of [`adverb_preload_write`], which relies on this layout.
 #[repr(C)]
 struct Call {
     fd: usize,
     bytes: *const c_void,
     len: usize,
-    /// 1 where the library answers, with a negative errno.
+    /// 1 if the library handles the call. The result is then a negative errno on failure.
     library: usize,
     migration: Migration,
 }
 
 const _: () = assert!(size_of::<Call>() == 56, "the functions in assembly have room for so much");
 
-/// The function to call, with its arguments in `call`.
+/// Chooses the function to call, and puts its arguments in `call`.
 ///
 /// # Safety
 /// The first three fields are the program's arguments.
@@ -264,7 +265,7 @@ unsafe extern "C-unwind" fn route(call: &mut Call) -> *mut c_void {
     if write.is_null() {
         return absent as *mut c_void;
     }
-    // SAFETY: the caller's bytes, which the function checks.
+    // SAFETY: the caller's bytes; the function checks the address.
     if let Some(ours) = unsafe { migration(call.bytes, call.len) } {
         call.migration = ours;
         (call.bytes, call.len) = ((&raw const call.migration).cast(), size_of::<Migration>());
@@ -273,24 +274,24 @@ unsafe extern "C-unwind" fn route(call: &mut Call) -> *mut c_void {
     write
 }
 
-/// In place of a function that this C library does not have.
+/// Replaces a function that this C library does not have.
 extern "C" fn absent(_fd: c_int, _bytes: *const c_void, _len: usize) -> isize {
     result(libc::ENOSYS) as isize
 }
 
-/// What `write` answers the program.
+/// The result of `write` for the program.
 extern "C" fn answer(done: isize, library: usize) -> isize {
     if library == 1 && done < 0 { result(-done as c_int) as isize } else { done }
 }
 
-/// The function of this name: a command.
+/// Replaces the C library's function of this name. The bytes are a command.
 ///
-/// A thread may be cancelled while it waits for an event here, and its stack is unwound. No
-/// function in Rust is on the stack below the wait. A release build would guard such a function
-/// against unwinding, and the guard needs the routines for panics.
+/// A thread may be cancelled while it waits for an event here, and then its stack is unwound. No
+/// Rust function is on the stack below the wait. In a release build, a Rust function would have a
+/// guard against unwinding, and the guard needs the panic routines.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -319,10 +320,10 @@ pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, l
     )
 }
 
-/// The function of this name: a command.
+/// Replaces the C library's function of this name. The bytes are a command.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -353,17 +354,17 @@ pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, l
     )
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_close(fd: c_int) -> c_int {
     let_go(fd);
     bare_close(fd)
 }
 
-/// What is a duplicate of such a descriptor stands for the same.
+/// Marks the duplicate of a descriptor of this file in the table.
 fn duplicated(library: Option<c_int>, fd: c_int) -> c_int {
     if let Some(library) = library
         && fd >= 0
@@ -375,10 +376,10 @@ fn duplicated(library: Option<c_int>, fd: c_int) -> c_int {
     fd
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
     match real!(DUP: fn(c_int) -> c_int) {
@@ -388,10 +389,10 @@ pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
     let Some(real) = real!(DUP2: fn(c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
@@ -403,10 +404,10 @@ pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
     duplicated(library, unsafe { real(fd, to) })
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     let Some(real) = real!(DUP3: fn(c_int, c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
@@ -418,13 +419,14 @@ pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int)
     duplicated(library, unsafe { real(fd, to, flags) })
 }
 
-/// `fcntl` by one of its names.
+/// `fcntl`, under either of its names.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
-    // SAFETY: the third argument is variable in C and is passed as a fixed one is on the supported
-    // machines; where the caller passes none, what is read is passed on and not looked at.
+    // SAFETY: the third argument is variadic in C, and on the supported machines it is passed like
+    // a fixed argument. If the caller passes no third argument, the value read here is passed on
+    // and not used.
     let real = real.get().map(|at| unsafe {
         core::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int>(at)
     });
@@ -434,48 +436,48 @@ unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_i
     duplicated(library, unsafe { real(fd, what, with) })
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { control(&FCNTL, fd, what, with) }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fcntl64(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { control(&FCNTL64, fd, what, with) }
 }
 
-/// Says of the file what its path says: it is a character device. The structure has one layout
-/// under all these names.
+/// The result of `fstat` for this file: a character device, like the result for its path. The
+/// structure has the same layout under all these names.
 ///
 /// # Safety
-/// `to` takes it.
+/// `to` has room for the structure.
 unsafe fn kind(fd: c_int, to: *mut libc::stat) -> Option<c_int> {
     of(fd)?;
     let real = real!(STAT: fn(*const c_char, *mut libc::stat) -> c_int)?;
-    // SAFETY: a string; the caller's place.
+    // SAFETY: the path is a string; `to` is the caller's.
     Some(unsafe { real(c"/dev/null".as_ptr(), to) })
 }
 
-/// Defines `fstat` under a name.
+/// Defines `fstat` under one of its names.
 macro_rules! fstat {
     ($( $symbol:ident $real:ident ( $($arg:ident : $ty:ty),* ); )*) => { $(
-        /// The function of this name.
+        /// Replaces the C library's function of this name.
         ///
         /// # Safety
-        /// That of the C library's function.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty,)* fd: c_int, to: *mut libc::stat) -> c_int {
-            // SAFETY: the caller's place.
+            // SAFETY: `to` is the caller's.
             if let Some(said) = unsafe { kind(fd, to) } {
                 return said;
             }
@@ -495,7 +497,7 @@ fstat! {
     adverb_preload___fxstat64 FXSTAT64(version: c_int);
 }
 
-/// Looks the C library's functions up; called before the program runs.
+/// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
     for real in REALS {
         real.get();

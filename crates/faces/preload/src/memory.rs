@@ -1,10 +1,10 @@
-//! Stand-ins for functions of the C library that concern memory.
+//! Replacements for memory functions of the C library.
 //!
-//! Page-aligned allocations are handed out in whole pages, so that the device can make them of
-//! pages that its peers map; for that it leaves [`Hooks`] here. Its allocator keeps every block:
-//! what is freed or reallocated is shown to the device first, and then goes to the allocator that
-//! the program has. Advice on memory and forks go by way of the device as well. Without hooks, in
-//! every process that uses no verbs, all of this passes straight through.
+//! Page-aligned allocations get whole pages, so that the device can replace them with pages that
+//! its peers map. The device registers [`Hooks`] here for this purpose. Each block still belongs to
+//! the program's allocator: a freed or reallocated block is first shown to the device, and then
+//! goes to the allocator. Advice on memory and forks also go through the device. Without hooks, as
+//! in every process without verbs, all calls pass straight through.
 
 mod advise;
 mod allocate;

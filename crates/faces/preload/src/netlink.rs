@@ -1,12 +1,11 @@
-//! Sockets of `NETLINK_RDMA`, by which programs ask a kernel for its RDMA devices. They get a
-//! datagram socket that is connected to itself: whatever is sent goes to `adverb_nldev`, and what
-//! that answers is put into the socket's own queue. So polling, waiting, duplicating, inheriting
-//! and closing are those of any socket, and nothing is kept here but whether there has ever been
-//! one.
+//! Sockets of `NETLINK_RDMA`, through which programs ask the kernel for its RDMA devices. Here the
+//! program gets a datagram socket that is connected to itself. Requests go to `adverb_nldev`, and
+//! its answers are sent to the socket's own queue. So polling, waiting, duplicating, inheriting and
+//! closing work as for any socket. The only state here is whether such a socket was ever created.
 //!
-//! The socket is known by its name, of which the kernel says that it is this socket's: nobody else
-//! can send to a socket that is connected to itself. The name begins with `PREFIX`, behind that
-//! stand the port and random digits.
+//! The name of the socket identifies it, because the kernel reports this name for this socket only.
+//! No other socket can send to a socket that is connected to itself. The name is `PREFIX`, then the
+//! port, then random digits.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -50,20 +49,20 @@ reals! {
 
 const NETLINK_RDMA: c_int = 20;
 const PREFIX: &[u8; 14] = b"\0adverb-nldev/";
-/// The prefix, eight digits of the port, sixteen random ones.
+/// The prefix, eight digits of the port, and sixteen random digits.
 const NAME: usize = PREFIX.len() + 8 + 16;
-/// Bytes of the longest request: those of `rdma` have some hundred.
+/// Largest request in bytes; requests of `rdma` have about a hundred.
 const REQUEST: usize = 8192;
 
-/// Whether this process, or one that it was forked from, has ever made such a socket. All calls
-/// pass straight through until then.
+/// Whether this process, or a process it was forked from, ever made such a socket. Until then all
+/// calls pass straight through.
 static USED: AtomicBool = AtomicBool::new(false);
 
 const UNIX_HEAD: usize = core::mem::offset_of!(sockaddr_un, sun_path);
 
 /// An address with a name of [`NAME`] bytes.
 fn address(name: &[u8; NAME]) -> (sockaddr_un, socklen_t) {
-    // SAFETY: zeros are an address.
+    // SAFETY: zeros are a valid address.
     let mut address: sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as _;
     for (to, from) in address.sun_path.iter_mut().zip(name) {
@@ -72,7 +71,7 @@ fn address(name: &[u8; NAME]) -> (sockaddr_un, socklen_t) {
     (address, (UNIX_HEAD + NAME) as socklen_t)
 }
 
-/// Lower hexadecimal digits of a number, as many as there is room for.
+/// Writes the low hexadecimal digits of a number, as many as fit.
 fn digits(number: u64, to: &mut [u8]) {
     let mut left = number;
     for to in to.iter_mut().rev() {
@@ -82,17 +81,17 @@ fn digits(number: u64, to: &mut [u8]) {
     }
 }
 
-/// The port of a descriptor, if it is one of these sockets. Keeps `errno`.
+/// The port of a descriptor; `None` for other sockets. Keeps `errno`.
 fn port(fd: c_int) -> Option<u32> {
     if !USED.load(Ordering::Relaxed) {
         return None;
     }
     let get = real!(GETSOCKNAME: fn(c_int, *mut sockaddr_un, *mut socklen_t) -> c_int)?;
     let before = errno();
-    // SAFETY: zeros are an address.
+    // SAFETY: zeros are a valid address.
     let mut address: sockaddr_un = unsafe { core::mem::zeroed() };
     let mut len = size_of::<sockaddr_un>() as socklen_t;
-    // SAFETY: an address of ours and its length.
+    // SAFETY: our own address and its length.
     let got = unsafe { get(fd, &raw mut address, &raw mut len) };
     set_errno(before);
     if got != 0 || len as usize != UNIX_HEAD + NAME || c_int::from(address.sun_family) != libc::AF_UNIX {
@@ -105,10 +104,10 @@ fn port(fd: c_int) -> Option<u32> {
     name.take(8).try_fold(0_u32, |sum, digit| Some(sum << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there() {
@@ -121,7 +120,7 @@ pub unsafe extern "C" fn adverb_preload_socket(domain: c_int, kind: c_int, proto
     }
 }
 
-/// A new socket.
+/// Creates a socket.
 fn open(kind: c_int) -> c_int {
     let (Some(socket), Some(bind), Some(connect), Some(close)) = (
         real!(SOCKET: fn(c_int, c_int, c_int) -> c_int),
@@ -137,7 +136,7 @@ fn open(kind: c_int) -> c_int {
         *to = *from;
     }
     let mut random = [0_u8; 8];
-    // SAFETY: a buffer of eight bytes; the other call asks.
+    // SAFETY: the buffer has eight bytes; the second call has no arguments.
     let pid = unsafe {
         libc::syscall(libc::SYS_getrandom, random.as_mut_ptr(), random.len(), 0);
         libc::syscall(libc::SYS_getpid)
@@ -149,7 +148,7 @@ fn open(kind: c_int) -> c_int {
         digits(u64::from_ne_bytes(random), rest);
     }
     let (address, len) = address(&name);
-    // SAFETY: a socket of our own; an address and its length.
+    // SAFETY: our own socket; an address and its length.
     unsafe {
         let fd = socket(libc::AF_UNIX, libc::SOCK_DGRAM | flags, 0);
         if fd < 0 {
@@ -166,21 +165,22 @@ fn open(kind: c_int) -> c_int {
     }
 }
 
-/// Throws away what a stranger sent between the socket's naming and its connection.
+/// Drops datagrams that another process sent between the bind and the connect of the socket.
 fn drain(fd: c_int) {
     let Some(recv) = real!(RECV: fn(c_int, *mut c_void, usize, c_int) -> isize) else { return };
     let before = errno();
     let mut byte = 0_u8;
-    // SAFETY: a buffer of one byte; the rest of a datagram is cut off. Nobody can send any more, so
-    // this ends.
+    // SAFETY: the buffer has one byte; the rest of a datagram is cut off. The socket is connected,
+    // so no other process can send and the loop ends.
     while unsafe { recv(fd, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) } >= 0 {}
     set_errno(before);
 }
 
-/// The function of this name: the socket has its name already, and keeps its port.
+/// Replaces the C library's function of this name. The socket already has its name, and keeps its
+/// port.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     if port(fd).is_some() {
@@ -193,12 +193,12 @@ pub unsafe extern "C" fn adverb_preload_bind(fd: c_int, to: *const sockaddr, len
     }
 }
 
-/// Writes an address of netlink, or what of it there is room for.
+/// Writes a netlink address, or the part of it that fits.
 ///
 /// # Safety
 /// `to` has `room` bytes, or is null.
 unsafe fn write_address(to: *mut c_void, room: usize, port: u32) {
-    // SAFETY: zeros are an address.
+    // SAFETY: zeros are a valid address.
     let mut address: sockaddr_nl = unsafe { core::mem::zeroed() };
     address.nl_family = libc::AF_NETLINK as _;
     address.nl_pid = port;
@@ -211,10 +211,10 @@ unsafe fn write_address(to: *mut c_void, room: usize, port: u32) {
 
 const ADDRESS: socklen_t = size_of::<sockaddr_nl>() as socklen_t;
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_getsockname(
     fd: c_int,
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn adverb_preload_getsockname(
         if to.is_null() || len.is_null() {
             return result(libc::EFAULT);
         }
-        // SAFETY: the caller's address has so many bytes.
+        // SAFETY: the caller's address has `*len` bytes.
         unsafe {
             write_address(to.cast(), *len as usize, port);
             *len = ADDRESS;
@@ -239,11 +239,11 @@ pub unsafe extern "C" fn adverb_preload_getsockname(
     }
 }
 
-/// The function of this name: what netlink can be told about acknowledgements and groups changes
-/// nothing that is answered here.
+/// Replaces the C library's function of this name. Netlink options about acknowledgements and
+/// groups do not affect these answers, so they are ignored.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_setsockopt(
     fd: c_int,
@@ -262,13 +262,13 @@ pub unsafe extern "C" fn adverb_preload_setsockopt(
     }
 }
 
-/// Answers a request that is in pieces.
+/// Answers a request given in pieces.
 ///
-/// Its callers are `C-unwind`: nothing unwinds, but a call into another crate makes the compiler
-/// put a guard into functions that are `C`, and that needs the routines for unwinding.
+/// Callers of this function are `C-unwind`. Nothing unwinds, but a call into another crate makes
+/// the compiler add a guard to `C` functions, and the guard needs the unwinding routines.
 ///
 /// # Safety
-/// The pieces are the caller's memory.
+/// The pieces point to the caller's memory.
 unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     let mut request = MaybeUninit::<[u8; REQUEST]>::uninit();
     let start = request.as_mut_ptr().cast::<u8>();
@@ -278,12 +278,12 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
             return result(libc::EMSGSIZE) as isize;
         }
         if piece.iov_len > 0 {
-            // SAFETY: the caller's bytes; there is room for so many.
+            // SAFETY: the caller's bytes; the check above ensures the room.
             unsafe { start.add(len).copy_from(piece.iov_base.cast(), piece.iov_len) };
         }
         len += piece.iov_len;
     }
-    // SAFETY: so many bytes have been written.
+    // SAFETY: `len` bytes have been written.
     let request = unsafe { core::slice::from_raw_parts(start, len) };
     let Some(send) = real!(SEND: fn(c_int, *const c_void, usize, c_int) -> isize) else {
         return result(libc::ENOSYS) as isize;
@@ -293,7 +293,7 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
         let Ok(table) = Table::parse(text) else { return false };
         answer(&table, port, request, &mut |datagram| {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: bytes of ours. The socket is connected to itself.
+            // SAFETY: our own bytes. The socket is connected to itself.
             let sent = unsafe { send(fd, datagram.as_ptr().cast(), datagram.len(), flags) };
             if sent < 0 && failed == 0 {
                 failed = errno();
@@ -303,17 +303,17 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     });
     match (answered, failed) {
         (true, 0) => len as isize,
-        // As where a reader of netlink is too slow.
+        // Netlink returns the same error to a reader that is too slow.
         (true, libc::EAGAIN) => result(libc::ENOBUFS) as isize,
         (true, error) => result(error) as isize,
         (false, _) => result(libc::ENODEV) as isize,
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_send(
     fd: c_int,
@@ -332,10 +332,10 @@ pub unsafe extern "C-unwind" fn adverb_preload_send(
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_sendto(
     fd: c_int,
@@ -356,10 +356,10 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendto(
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
     fd: c_int,
@@ -369,7 +369,7 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
     if let Some(port) = port(fd)
         && !message.is_null()
     {
-        // SAFETY: the caller's message, whose pieces are an array of this many.
+        // SAFETY: the caller's message; `msg_iov` is an array of `msg_iovlen` pieces.
         return unsafe {
             let (pieces, count) = ((*message).msg_iov, (*message).msg_iovlen);
             let pieces = if count == 0 { &[] } else { core::slice::from_raw_parts(pieces, count) };
@@ -383,10 +383,10 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
     }
 }
 
-/// Makes the sender of what came the kernel, whose port is 0.
+/// Sets the sender's address to the kernel's, port 0.
 ///
 /// # Safety
-/// `to` and `len` are what the caller gave for the sender's address, which had `room` bytes.
+/// `to` and `len` are the caller's arguments for the sender's address, which has `room` bytes.
 unsafe fn from_kernel(to: *mut sockaddr, len: *mut socklen_t, room: usize) {
     if !to.is_null() && !len.is_null() {
         // SAFETY: the caller's promise.
@@ -397,10 +397,10 @@ unsafe fn from_kernel(to: *mut sockaddr, len: *mut socklen_t, room: usize) {
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvfrom(
     fd: c_int,
@@ -427,10 +427,10 @@ pub unsafe extern "C" fn adverb_preload_recvfrom(
     }
 }
 
-/// What `_FORTIFY_SOURCE` makes of `recvfrom`.
+/// The `_FORTIFY_SOURCE` variant of `recvfrom`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     fd: c_int,
@@ -457,10 +457,10 @@ pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
     let Some(real) = real!(RECVMSG: fn(c_int, *mut msghdr, c_int) -> isize) else {
@@ -478,7 +478,7 @@ pub unsafe extern "C" fn adverb_preload_recvmsg(fd: c_int, message: *mut msghdr,
     }
 }
 
-/// Looks the C library's functions up; called before the program runs.
+/// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
     for real in REALS {
         real.get();

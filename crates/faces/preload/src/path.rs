@@ -1,4 +1,4 @@
-//! Which paths are answered, and from where.
+//! Which paths are redirected, and where to.
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -9,23 +9,23 @@ const ROOT: &CStr = c"ADVERB_SYSROOT";
 const DEVICES: &[u8] = b"/dev/infiniband";
 /// `/sys/class/infiniband`, `infiniband_verbs`, `infiniband_mad` …
 const CLASSES: &[u8] = b"/sys/class/infiniband";
-/// Where the links of the classes lead.
+/// Targets of the links in the class directories.
 const VIRTUAL: [&[u8]; 2] = [b"/sys/devices/virtual/adverb", b"/sys/devices/virtual/infiniband"];
 
-/// The connection manager's.
+/// Paths of the connection manager.
 const MANAGER: [&[u8]; 3] =
     [b"/sys/class/misc/rdma_cm", b"/sys/devices/virtual/misc/rdma_cm", b"/proc/sys/net/rdma_ucm"];
 
-/// What the caller of a redirected path is going to do.
+/// What the caller of a redirected path will do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Ask for its kind or open it: a device must look like a device.
+    /// Query its type or open it: a device must look like a device.
     Device,
-    /// Follow or list it: the stand-in file itself serves.
+    /// Follow or list it: the stand-in file itself is enough.
     File,
 }
 
-/// Room for a redirected path; left uninitialised until one is made.
+/// Room for a redirected path, uninitialised until `join` writes a path.
 pub struct Buffer(MaybeUninit<[u8; libc::PATH_MAX as usize]>);
 
 impl Buffer {
@@ -35,14 +35,14 @@ impl Buffer {
         Self(MaybeUninit::uninit())
     }
 
-    /// `root` and `path` one after the other, `None` if that is too long.
+    /// `root` and `path` joined; `None` if the result is too long.
     pub fn join(&mut self, root: &[u8], path: &[u8]) -> Option<*const c_char> {
         let len = root.len() + path.len();
         let start = self.0.as_mut_ptr().cast::<u8>();
         if len >= libc::PATH_MAX as usize {
             return None;
         }
-        // SAFETY: both pieces and the zero fit, and neither lies in the buffer.
+        // SAFETY: both pieces and the zero fit, and neither piece overlaps the buffer.
         unsafe {
             start.copy_from_nonoverlapping(root.as_ptr(), root.len());
             start.add(root.len()).copy_from_nonoverlapping(path.as_ptr(), path.len());
@@ -52,17 +52,17 @@ impl Buffer {
     }
 }
 
-/// Whether a path is one of those an RDMA driver would provide.
+/// Whether an RDMA driver would provide this path.
 pub fn is_ours(path: &[u8]) -> bool {
     let below = |base: &[u8]| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
     path.starts_with(CLASSES) || below(DEVICES) || VIRTUAL.iter().chain(&MANAGER).any(|base| below(base))
 }
 
-/// The path to use in place of `path`: `path` itself, one below `ADVERB_SYSROOT`, or `/dev/null`
+/// The path to use instead of `path`: `path` itself, a path below `ADVERB_SYSROOT`, or `/dev/null`
 /// for a device.
 ///
 /// # Safety
-/// `path` is null or a string. The result lives as long as `path` and `buffer`.
+/// `path` is null or a string. The result is valid as long as `path` and `buffer`.
 pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> *const c_char {
     if path.is_null() {
         return path;
@@ -85,7 +85,7 @@ pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> 
     }
 }
 
-/// Whether the prepared directory has a file of this path that the real system does not have. Keeps
+/// Whether the prepared directory has a file of this path and the real system has none. Keeps
 /// `errno`.
 pub fn stands_in(path: &CStr) -> bool {
     let mut buffer = Buffer::new();
@@ -93,10 +93,10 @@ pub fn stands_in(path: &CStr) -> bool {
     unsafe { redirect(path.as_ptr(), Look::File, &mut buffer) != path.as_ptr() }
 }
 
-/// Cuts the directory of `ADVERB_SYSROOT` off a resolved path, in place.
+/// Removes the directory of `ADVERB_SYSROOT` from a resolved path, in place.
 ///
 /// # Safety
-/// `resolved` is null or a string that may be written to.
+/// `resolved` is null, or a string in writable memory.
 pub unsafe fn without_root(resolved: *mut c_char) -> *mut c_char {
     let Some(root) = root() else { return resolved };
     if resolved.is_null() {
@@ -106,15 +106,15 @@ pub unsafe fn without_root(resolved: *mut c_char) -> *mut c_char {
     let path = unsafe { CStr::from_ptr(resolved) }.to_bytes();
     let Some(rest) = path.strip_prefix(root).filter(|rest| is_ours(rest)) else { return resolved };
     let (from, len) = (rest.as_ptr(), rest.len() + 1);
-    // SAFETY: a move to the front within the string, its zero included.
+    // SAFETY: moves the rest to the front within the same string, including its zero.
     unsafe { resolved.cast::<u8>().copy_from(from, len) };
     resolved
 }
 
-/// The prepared directory, without slashes at its end; `None` when the preload is off.
+/// The prepared directory, without slashes at the end; `None` if the preload is off.
 pub fn root() -> Option<&'static [u8]> {
-    // SAFETY: the C library's view of the environment. A program that changes it from another
-    // thread at this moment has the same trouble with any other `getenv`.
+    // SAFETY: the C library's view of the environment. If another thread changes the environment at
+    // this moment, any other `getenv` has the same problem.
     let value = unsafe { libc::getenv(ROOT.as_ptr()) };
     if value.is_null() {
         return None;
@@ -127,19 +127,19 @@ pub fn root() -> Option<&'static [u8]> {
     (!root.is_empty()).then_some(root)
 }
 
-/// Asks the kernel directly: the C library's functions of this kind lead back here.
+/// Asks the kernel directly, because the C library's functions for this lead back to this crate.
 fn exists(path: *const c_char) -> bool {
-    // SAFETY: a string; the call only looks.
+    // SAFETY: a string; the call changes nothing.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
 }
 
-/// Whether a file of the prepared directory is a directory: such a path can be entered.
+/// Whether a file of the prepared directory is a directory, which can be entered.
 fn is_directory(path: *const c_char) -> bool {
     let before = errno();
-    // A path with "/." behind it exists only for a directory; `O_DIRECTORY | O_PATH` asks the same
-    // without a buffer.
+    // `O_DIRECTORY | O_PATH` succeeds only for a directory. Appending "/." would do the same, but
+    // needs a buffer.
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: a string; the descriptor is closed again at once.
+    // SAFETY: a string; the descriptor is closed at once.
     let found = unsafe {
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags);
         if fd >= 0 {
@@ -151,7 +151,8 @@ fn is_directory(path: *const c_char) -> bool {
     found
 }
 
-/// Is there a slash? A loop: core's own search is compiled apart from this object, and can panic.
+/// Is there a slash? Written as a loop, because the search in `core` is compiled separately and can
+/// panic.
 pub(crate) fn has_slash(bytes: &[u8]) -> bool {
     let is_slash = |byte: &u8| *byte == b'/';
     bytes.iter().any(is_slash)

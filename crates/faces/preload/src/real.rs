@@ -14,9 +14,9 @@ impl Real {
         Self { name, address: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Its address, `None` where this C library has no such function, or while it is being looked
-    /// up: looking up frees the text of an earlier error, so `free` comes here again. Keeps
-    /// `errno`.
+    /// The address of the function. `None` if this C library has no such function, or while the
+    /// lookup is under way: the lookup frees the text of an earlier error, so `free` re-enters
+    /// here. Keeps `errno`.
     pub fn get(&self) -> Option<*mut c_void> {
         const LOOKING: *mut c_void = core::ptr::without_provenance_mut(1);
         let known = self.address.load(Ordering::Relaxed);
@@ -28,8 +28,8 @@ impl Real {
             return None;
         }
         let before = errno();
-        // SAFETY: a string; "the next one after this object" is what an interposed function has to
-        // call.
+        // SAFETY: a string. `RTLD_NEXT` finds the function after this object, which an interposed
+        // function has to call.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         set_errno(before);
         self.address.store(found, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Real {
     }
 }
 
-/// Defines the C library's functions that a module calls, and a list of them.
+/// Defines the C library's functions that a module calls, and a list of these functions.
 macro_rules! reals {
     ($($id:ident = $name:literal;)*) => {
         $( pub static $id: $crate::real::Real = $crate::real::Real::new($name); )*
@@ -46,7 +46,7 @@ macro_rules! reals {
 }
 pub(crate) use reals;
 
-/// A function of the C library, as one of the given type.
+/// A function of the C library, with the given type.
 macro_rules! real {
     ($id:ident: fn($($arg:ty),*) $(-> $ret:ty)?) => {
         $id.get().map(|at| {
@@ -59,7 +59,7 @@ pub(crate) use real;
 
 /// This thread's `errno`.
 pub fn errno() -> c_int {
-    // SAFETY: the C library returns the address of this thread's variable.
+    // SAFETY: the C library returns the address of this thread's `errno`.
     unsafe { *libc::__errno_location() }
 }
 
@@ -69,7 +69,7 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// The errno of a call that answers with it, as the C library's functions show it.
+/// Converts an errno value to the return value of a C library function: 0, or -1 with `errno` set.
 pub fn result(error: c_int) -> c_int {
     if error == 0 {
         return 0;

@@ -1,12 +1,12 @@
-//! The table of devices that the launcher left in the prepared directory.
+//! The table of devices, which the launcher writes to the prepared directory.
 
 use crate::path::{Buffer, root};
 use crate::real::{errno, set_errno};
 
-/// Its name there.
+/// Name of the table's file.
 const FILE: &[u8] = b"/nldev";
 
-/// Opens it, past every stand-in; negative where there is none. Keeps `errno`.
+/// Opens the table, without the interposed functions; negative if there is no table. Keeps `errno`.
 fn open() -> libc::c_long {
     let mut buffer = Buffer::new();
     let Some(path) = root().and_then(|root| buffer.join(root, FILE)) else { return -1 };
@@ -19,11 +19,11 @@ fn open() -> libc::c_long {
 }
 
 fn close(fd: libc::c_long) {
-    // SAFETY: a descriptor of our own.
+    // SAFETY: our own descriptor.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
-/// Is there one?
+/// Does the table exist?
 pub fn is_there() -> bool {
     let fd = open();
     if fd >= 0 {
@@ -32,14 +32,14 @@ pub fn is_there() -> bool {
     fd >= 0
 }
 
-/// Calls `use_it` with its text; false where it cannot be read.
+/// Calls `use_it` with the table's text; false if the table cannot be read.
 pub fn with(use_it: impl FnOnce(&[u8]) -> bool) -> bool {
     let fd = open();
     if fd < 0 {
         return false;
     }
-    // SAFETY: a mapping of our own for reading. The file is never written again: the launcher makes
-    // another for another table.
+    // SAFETY: our own read-only mapping. The file never changes: the launcher writes a new file for
+    // a new table.
     unsafe {
         let end = libc::syscall(libc::SYS_lseek, fd, 0_u64, libc::SEEK_END);
         let Ok(len) = usize::try_from(end) else {

@@ -54,7 +54,7 @@ fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// A tree as the launcher makes it.
+/// A directory tree as the launcher makes it.
 fn tree(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&root);
@@ -94,7 +94,7 @@ fn a_program_sees_the_prepared_tree_and_so_does_its_child() {
     for fortify in [false, true] {
         assert_eq!(run(program(fortify), Some(&root)), format!("{ON}child\n{ON}"));
     }
-    // A slash at the end of the variable changes nothing.
+    // A slash at the end of the variable makes no difference.
     assert_eq!(run(program(false), Some(&root.join(""))), format!("{ON}child\n{ON}"));
 }
 
@@ -157,8 +157,7 @@ fn exactly_the_listed_names_are_interposed() {
     assert_eq!(exported, listed);
 }
 
-/// What the object asks for beside the C library would be missing in some program that it is loaded
-/// into.
+/// If the object needed anything besides the C library, some program would lack it.
 #[test]
 fn nothing_but_the_c_library_is_needed() {
     let said = |program: &str, flags: &[&str]| {
@@ -179,7 +178,7 @@ fn nothing_but_the_c_library_is_needed() {
 fn a_program_built_with_musl_sees_the_tree() {
     let root = tree("musl");
     let program = compile_with("musl-gcc", "look_musl", &["-O1", "-D_GNU_SOURCE"]);
-    // Whether it has `statx` is a matter of musl's version.
+    // Whether musl has `statx` depends on its version.
     let (on, seen) = (ON.replace("statx 1\n", ""), run(&program, Some(&root)).replace("statx 1\n", ""));
     assert_eq!(seen, format!("{on}child\n{on}"));
 }

@@ -1,4 +1,4 @@
-//! Addresses of an id: bind and resolve.
+//! Binding and resolving the addresses of an id.
 
 use core::ffi::c_int;
 
@@ -11,10 +11,11 @@ use crate::query::{IB_ADDRESS, copy_address, query_address, query_address_only, 
 use crate::{command, event};
 use adverb_abi::rdma_user_cm::{Request, rdma_ucm_bind, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
 
-/// Whether an address is one of a host to itself.
+/// Whether this is a loopback address.
 fn is_loopback(address: &sockaddr_storage) -> bool {
     let at: *const sockaddr_storage = address;
-    // SAFETY: an address of these families is as long as the type says and fits the storage.
+    // SAFETY: an address of each of these families has the size of its type, and fits in the
+    // storage.
     unsafe {
         match c_int::from(address.ss_family) {
             libc::AF_INET => (*at.cast::<libc::sockaddr_in>()).sin_addr.s_addr.to_ne_bytes()[0] == 127,
@@ -29,7 +30,7 @@ fn is_loopback(address: &sockaddr_storage) -> bool {
 /// Binds an id to an address.
 ///
 /// # Safety
-/// Null, or an address as long as its family says.
+/// `to` is null, or points to an address with the length of its family.
 pub unsafe fn bind(id: &Id, to: *const sockaddr) -> Outcome {
     // SAFETY: the caller's word.
     unsafe { bind_address(id, to) }?;
@@ -38,7 +39,7 @@ pub unsafe fn bind(id: &Id, to: *const sockaddr) -> Outcome {
 }
 
 /// # Safety
-/// Null, or an address as long as its family says.
+/// As for [`bind`].
 unsafe fn bind_address(id: &Id, to: *const sockaddr) -> Outcome {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(to) }?;
@@ -46,12 +47,12 @@ unsafe fn bind_address(id: &Id, to: *const sockaddr) -> Outcome {
     command::perform(id.fd(), Request::Bind(bind))
 }
 
-/// Finds the device that reaches an address.
+/// Resolves the device for a destination address.
 ///
 /// # Safety
-/// Addresses as long as their families say; the source may be null.
+/// Both addresses have the length of their family. The source may be null.
 pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeout: c_int) -> Outcome {
-    // SAFETY: the caller's word; zeros are an address.
+    // SAFETY: the caller's word; all zeros are a valid address.
     let ((dst_addr, dst_len), (src_addr, src_len)) = unsafe {
         let none = (core::mem::zeroed::<sockaddr_storage>(), 0);
         (address(dst)?, if src.is_null() { none } else { address(src)? })
@@ -70,7 +71,7 @@ pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeo
     event::complete(id)
 }
 
-/// Finds the path to the address.
+/// Resolves the path to the destination address.
 pub fn resolve_route(id: &Id, timeout: c_int) -> Outcome {
     let resolve = rdma_ucm_resolve_route { id: id.handle.get(), timeout_ms: timeout as u32 };
     command::perform(id.fd(), Request::ResolveRoute(resolve))?;
@@ -80,12 +81,13 @@ pub fn resolve_route(id: &Id, timeout: c_int) -> Outcome {
 /// The port of an address, in network order.
 fn port_of(address: &sockaddr_storage) -> u16 {
     let at: *const sockaddr_storage = address;
-    // SAFETY: an address of these families is as long as the type says and fits the storage.
+    // SAFETY: an address of each of these families has the size of its type, and fits in the
+    // storage.
     unsafe {
         match c_int::from(address.ss_family) {
             libc::AF_INET => (*at.cast::<libc::sockaddr_in>()).sin_port,
             libc::AF_INET6 => (*at.cast::<libc::sockaddr_in6>()).sin6_port,
-            // The last two bytes of the service id, which stands behind the GID.
+            // The last two bytes of the service id, which follows the GID.
             AF_IB => at.cast::<u8>().add(IB_ADDRESS + 16 + 6).cast::<u16>().read_unaligned(),
             _ => 0,
         }
@@ -94,21 +96,21 @@ fn port_of(address: &sockaddr_storage) -> u16 {
 
 /// `rdma_bind_addr`: 0, or -1 with `errno` set.
 ///
-/// To Linux a loopback address stands for all devices: the id has none (`verbs` is null) until it
-/// has a peer. Here the address is the loopback device's, and an id with an event channel has that
-/// device at once. An id in synchronous mode has the device when it listens or when an object is
-/// made for the id: libfabric binds such an id for a moment and takes `verbs` for the only device
-/// to be used, if there is one.
+/// In Linux a loopback address means all devices: the id has no device (`verbs` is null) until it
+/// has a peer. Here a loopback address belongs to the loopback device, and an id with an event
+/// channel gets this device at once. A synchronous id gets the device when it listens, or when an
+/// object is created for it. The reason is libfabric: it binds a synchronous id for a moment, and
+/// if `verbs` is set, libfabric uses this device only.
 ///
 /// # Safety
-/// An id that exists, and an address as long as its family says.
+/// `id` exists. `addr` points to an address with the length of its family.
 pub unsafe extern "C-unwind" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| bind_as_asked(id, addr)) })
 }
 
 /// # Safety
-/// Null, or an address as long as its family says.
+/// `to` is null, or points to an address with the length of its family.
 unsafe fn bind_as_asked(id: &Id, to: *const sockaddr) -> Outcome {
     // SAFETY: the caller's word.
     unsafe {
@@ -124,7 +126,7 @@ unsafe fn bind_as_asked(id: &Id, to: *const sockaddr) -> Outcome {
 /// `rdma_resolve_addr`: 0, or -1 with `errno` set; the timeout is in milliseconds.
 ///
 /// # Safety
-/// An id that exists, and addresses as long as their families say; the source may be null.
+/// `id` exists. The addresses have the length of their family; the source may be null.
 pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src: *mut sockaddr,

@@ -1,7 +1,7 @@
-//! Addresses by name: the C library's `getaddrinfo` in the terms of RDMA.
+//! Addresses by name: the C library's `getaddrinfo`, converted to RDMA terms.
 //!
-//! Programs free and replace what these structures point to with `free` and `malloc`, so that is
-//! what is used here.
+//! Programs free and replace members of these structures with `free` and `malloc`, so this module
+//! allocates with `malloc` too.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -13,9 +13,9 @@ use crate::device;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use adverb_abi::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
 
-/// What the C library is asked for.
+/// The hints for the C library's `getaddrinfo`.
 fn asked(hints: &rdma_addrinfo) -> addrinfo {
-    // SAFETY: integers and null pointers.
+    // SAFETY: all fields are integers and pointers, for which zeros are valid.
     let mut ask: addrinfo = unsafe { core::mem::zeroed() };
     let passive = hints.ai_flags & RAI_PASSIVE != 0;
     if passive {
@@ -43,9 +43,9 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
 /// A copy of an address.
 ///
 /// # Safety
-/// An address of that length.
+/// `from` points to an address of `len` bytes.
 unsafe fn copied(from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockaddr, socklen_t)> {
-    // SAFETY: the caller's word; the copy has room for it.
+    // SAFETY: the caller's word; the copy has room for `len` bytes.
     unsafe {
         let to = libc::malloc(len as usize);
         if to.is_null() {
@@ -56,15 +56,15 @@ unsafe fn copied(from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockadd
     }
 }
 
-/// An IPv6 address as the GID that it is, with the service of the port space.
+/// Converts an IPv6 address to a GID address, with the service id of the port space.
 ///
 /// # Safety
-/// An address of that length.
+/// `from` points to an address of `len` bytes.
 unsafe fn as_gid(ps: c_int, from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockaddr, socklen_t)> {
     if (len as usize) < size_of::<libc::sockaddr_in6>() {
         return Err(Errno(libc::EINVAL));
     }
-    // SAFETY: the caller's word, and the length.
+    // SAFETY: the caller's word; the length was checked above.
     let from = unsafe { from.cast::<libc::sockaddr_in6>().read_unaligned() };
     let port = u16::from_be(from.sin6_port);
     let mut raw = [0u8; 48];
@@ -77,14 +77,14 @@ unsafe fn as_gid(ps: c_int, from: *const sockaddr, len: socklen_t) -> Outcome<(*
     let ports = if port != 0 { 0xffff } else { 0 };
     raw[32..40].copy_from_slice(&(space | ports).to_be_bytes());
     raw[40..].copy_from_slice(&u64::from(from.sin6_scope_id).to_ne_bytes());
-    // SAFETY: bytes of that length.
+    // SAFETY: `raw` has this length.
     unsafe { copied(raw.as_ptr().cast(), raw.len() as socklen_t) }
 }
 
-/// Takes what the C library found into an answer.
+/// Converts a result of the C library.
 ///
 /// # Safety
-/// An answer of `getaddrinfo`.
+/// `found` is a result of `getaddrinfo`.
 unsafe fn convert(to: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &addrinfo) -> Outcome {
     to.ai_qp_type = match (hints.ai_qp_type, found.ai_socktype) {
         (0, libc::SOCK_STREAM) => IBV_QPT_RC as c_int,
@@ -134,17 +134,17 @@ impl From<Errno> for Why {
     }
 }
 
-/// Fills an answer.
+/// Fills a result.
 ///
 /// # Safety
-/// Strings or null; hints whose addresses are as long as they say.
+/// The strings are null or valid. The addresses in the hints have the lengths in the hints.
 unsafe fn fill(
     to: &mut rdma_addrinfo,
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
 ) -> Result<(), Why> {
-    // SAFETY: integers and null pointers.
+    // SAFETY: all fields are integers and pointers, for which zeros are valid.
     let none: rdma_addrinfo = unsafe { core::mem::zeroed() };
     let wanted = hints.unwrap_or(&none);
     if node.is_null() && service.is_null() {
@@ -159,8 +159,8 @@ unsafe fn fill(
     } else {
         let ask = hints.map(asked);
         let mut found = null_mut();
-        // SAFETY: strings of the caller's; room for the answer, which is freed when it has been
-        // copied.
+        // SAFETY: the strings are the caller's. `found` has room for the result, and is freed after
+        // it has been copied.
         unsafe {
             let code = libc::getaddrinfo(node, service, ask.as_ref().map_or(null(), |a| a), &raw mut found);
             if code != 0 {
@@ -178,10 +178,10 @@ unsafe fn fill(
     Ok(())
 }
 
-/// Looks an address up.
+/// Looks up an address.
 ///
 /// # Safety
-/// Strings or null; hints whose addresses are as long as they say.
+/// The strings are null or valid. The addresses in the hints have the lengths in the hints.
 pub unsafe fn look_up(
     node: *const c_char,
     service: *const c_char,
@@ -192,10 +192,11 @@ pub unsafe fn look_up(
     }
     device::require()?;
     if hints.is_some_and(|h| h.ai_flags & RAI_SA != 0) {
-        // The list of services of a subnet's administrator: Ethernet has none.
+        // The list of services of a subnet administrator; Ethernet has no subnet administrator.
         return Err(Errno(libc::EOPNOTSUPP).into());
     }
-    // SAFETY: a number and a size; zeros are an empty answer; the rest is the caller's word.
+    // SAFETY: calloc takes a count and a size; all zeros are an empty result; the rest is the
+    // caller's word.
     unsafe {
         let to = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
         if to.is_null() {
@@ -205,11 +206,11 @@ pub unsafe fn look_up(
     }
 }
 
-/// `rdma_getaddrinfo`: 0, or -1 with `errno` set, or a value of `getaddrinfo`, which `gai_strerror`
-/// explains.
+/// `rdma_getaddrinfo`: 0, or -1 with `errno` set, or an error code of `getaddrinfo` for
+/// `gai_strerror`.
 ///
 /// # Safety
-/// Strings, hints or null; room for a pointer.
+/// Strings and hints are valid or null. `res` has room for a pointer.
 pub unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -234,11 +235,11 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 /// `rdma_freeaddrinfo`: frees the whole list.
 ///
 /// # Safety
-/// A list of `rdma_getaddrinfo`, or null.
+/// `res` is a list of `rdma_getaddrinfo`, or null.
 pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut next = res;
     while !next.is_null() {
-        // SAFETY: all of it was made with malloc, here or by the program.
+        // SAFETY: every part was allocated with malloc, here or by the program.
         unsafe {
             let one = next.read();
             let parts: [*mut c_void; 6] = [

@@ -8,10 +8,10 @@ use crate::device;
 use crate::error::{Outcome, or_null};
 use crate::live::Live;
 
-/// Those that exist.
+/// All existing channels.
 static CHANNELS: Live<rdma_event_channel> = Live::new();
 
-/// A new channel.
+/// Creates a channel.
 pub fn create() -> Outcome<*mut rdma_event_channel> {
     device::require()?;
     crate::error::ready()?;
@@ -19,22 +19,23 @@ pub fn create() -> Outcome<*mut rdma_event_channel> {
     Ok(CHANNELS.enter(rdma_event_channel { fd }))
 }
 
-/// A channel's descriptor; EINVAL for a channel that does not exist.
+/// The descriptor of a channel; EINVAL if the channel does not exist.
 pub(crate) fn fd(channel: *mut rdma_event_channel) -> Outcome<c_int> {
     CHANNELS.check(channel)?;
-    // SAFETY: it exists, and rests for a while when it ends.
+    // SAFETY: the channel exists, and its memory stays valid for a while after its end.
     Ok(unsafe { (*channel).fd })
 }
 
-/// `rdma_create_event_channel`: null with `errno` set on failure; ENODEV where there is no device.
+/// `rdma_create_event_channel`: null with `errno` set on failure; ENODEV if there is no device.
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     or_null(create())
 }
 
-/// `rdma_destroy_event_channel`: its ids are destroyed or moved away before.
+/// `rdma_destroy_event_channel`. The program has destroyed or migrated the ids of the channel
+/// before.
 ///
 /// # Safety
-/// A channel of [`rdma_create_event_channel`], not used any more.
+/// The channel was made by [`rdma_create_event_channel`] and is not used any more.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if let Err(why) = CHANNELS.claim(channel) {
         if !channel.is_null() {
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
         }
         return;
     }
-    // SAFETY: claimed just now.
+    // SAFETY: `claim` succeeded, so the channel is ours.
     unsafe {
         command::close((*channel).fd);
         CHANNELS.rest(channel);

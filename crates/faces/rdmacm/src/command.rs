@@ -1,13 +1,13 @@
-//! The door through which requests go: functions of `libibverbs.so.1` that take the place of
-//! `open`, commands and `close` of `/dev/infiniband/rdma_cm`.
+//! The interface for requests: functions of `libibverbs.so.1` in place of `open`, commands and
+//! `close` of `/dev/infiniband/rdma_cm`.
 
 use core::ffi::c_int;
 
 use crate::error::{Errno, Outcome};
 use adverb_abi::rdma_user_cm::{Answer, Reply, Request, rdma_ucm_query};
 
-// Each returns a negative errno value on failure. A thread that waits for an event in
-// `adverb_ucma_perform` can be cancelled: nothing on the way there may need its destructor.
+// Each function returns a negative errno value on failure. A thread in `adverb_ucma_perform` may be
+// cancelled while it waits for an event. So no value on its stack may need a destructor.
 unsafe extern "C-unwind" {
     fn adverb_ucma_open(flags: c_int) -> c_int;
     fn adverb_ucma_perform(fd: c_int, request: *const Request, reply: *mut Reply) -> c_int;
@@ -16,13 +16,14 @@ unsafe extern "C-unwind" {
     fn adverb_ucma_event_read();
 }
 
-/// Reads an event, at a place of the program's that a hunt may choose (`adverb hunt`).
+/// Reads an event. `place` is a call site of the program, at which a hunt (`adverb hunt`) may vary
+/// the timing.
 pub fn at_place<R>(place: usize, read: impl FnOnce() -> R) -> R {
-    // SAFETY: any number is a place.
+    // SAFETY: any number is a valid place.
     let after = unsafe { adverb_ucma_event_at(place) } != 0;
     let event = read();
     if after {
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes no arguments.
         unsafe { adverb_ucma_event_read() };
     }
     event
@@ -30,26 +31,26 @@ pub fn at_place<R>(place: usize, read: impl FnOnce() -> R) -> R {
 
 /// Opens a channel and returns its descriptor.
 pub fn open() -> Outcome<c_int> {
-    // SAFETY: flags of open(2).
+    // SAFETY: the argument is a set of flags of open(2).
     let fd = unsafe { adverb_ucma_open(libc::O_RDWR | libc::O_CLOEXEC) };
     if fd < 0 { Err(Errno(-fd)) } else { Ok(fd) }
 }
 
 /// Closes a channel.
 pub fn close(fd: c_int) {
-    // SAFETY: a descriptor; one that is no channel's is refused.
+    // SAFETY: the function refuses a descriptor of any other file.
     unsafe { adverb_ucma_close(fd) };
 }
 
-/// Performs a request that has no answer.
+/// Performs a request without an answer.
 pub fn perform(fd: c_int, request: Request) -> Outcome {
-    // SAFETY: no option, whose value could be missing.
+    // SAFETY: the request sets no option, so no value can be missing.
     unsafe { perform_with_value(fd, &request) }.map(drop)
 }
 
 /// Performs a request and returns its answer.
 pub fn ask<A: Answer>(fd: c_int, request: Request) -> Outcome<A> {
-    // SAFETY: no option, whose value could be missing.
+    // SAFETY: the request sets no option, so no value can be missing.
     let reply = unsafe { perform_with_value(fd, &request) }?;
     A::of(reply).ok_or(Errno(libc::EIO))
 }
@@ -62,10 +63,11 @@ pub fn query<A: Answer>(fd: c_int, id: u32, option: u32) -> Outcome<A> {
 /// Performs a request.
 ///
 /// # Safety
-/// If it sets an option, the value is at its address and has its length, or the address is null.
+/// If the request sets an option, its address is null or points to a value of its length.
 pub unsafe fn perform_with_value(fd: c_int, request: &Request) -> Outcome<Reply> {
     let mut reply = Reply::None;
-    // SAFETY: both live until the call returns; the caller vouches for the value of an option.
+    // SAFETY: both pointers are valid until the call returns; the caller guarantees the value of an
+    // option.
     match unsafe { adverb_ucma_perform(fd, request, &raw mut reply) } {
         0 => Ok(reply),
         error => Err(Errno(-error)),

@@ -1,4 +1,4 @@
-//! The active side confirms a connection.
+//! Confirmation of a connection by the active side.
 
 use crate::error::{Errno, Outcome};
 use crate::id::Id;
@@ -6,11 +6,10 @@ use crate::{command, qp, verbs};
 use adverb_abi::rdma_user_cm::{Request, rdma_ucm_accept, rdma_ucm_ece};
 use adverb_abi::{Plain, ibv_ece};
 
-/// The active side confirms what the peer accepted; its queue pair, if it has one, is ready to send
-/// afterwards.
+/// Confirms the peer's acceptance. The queue pair of the id, if any, is in RTS afterwards.
 pub fn confirm(id: &Id) -> Outcome {
     let sent = qp::to_receive(id, None).and_then(|()| qp::to_send(id, None)).and_then(|()| {
-        // No parameters: what was said before holds.
+        // No parameters: the earlier parameters stay valid.
         let accept = rdma_ucm_accept { id: id.handle.get(), ..rdma_ucm_accept::zeroed() };
         command::perform(id.fd(), Request::Accept(accept))
     });
@@ -19,14 +18,14 @@ pub fn confirm(id: &Id) -> Outcome {
     })
 }
 
-/// The same after the queue pair has been told what the peer made of our offer.
+/// Confirms after telling the queue pair the peer's answer to our ECE offer.
 pub fn confirm_with_ece(id: &Id, from: rdma_ucm_ece) -> Outcome {
     let local = id.with(|state| state.local_ece);
     let agreed = match from.vendor_id {
-        // The peer knows nothing of it.
+        // The peer does not support ECE.
         0 => ibv_ece { options: 0, ..local },
         vendor if vendor == local.vendor_id => ibv_ece { options: from.attr_mod, ..local },
-        // The answer has to name the vendor of the request.
+        // The answer must name the vendor of the request.
         _ => {
             let _ = qp::to_error(id);
             return Err(Errno(libc::EINVAL));

@@ -11,19 +11,20 @@ use crate::{command, event, event_object, qp};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
-/// `RDMA_*` has no name for it: IBTA's rejection of an option of the vendor's, which
-/// `rdma_reject_ece` sends.
+/// IBTA's reject reason for a vendor option, which `rdma_reject_ece` sends. The header has no
+/// `RDMA_*` name for it.
 const REJECT_VENDOR_OPTION: u8 = 35;
-/// How often a request is repeated if the program does not say.
+/// Default number of retries of a request.
 const RETRIES: u8 = 7;
 
-/// The depths a program asks for against what the device can.
+/// Checks the depths in the program's parameters against the limits of the device.
 fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     if id.public.ps.get() != PS_TCP {
         return Ok(());
     }
     let Some(param) = param else {
-        // Without parameters there has to be a queue pair whose number can be sent.
+        // Without parameters, the id needs a queue pair, because the message carries the queue
+        // pair's number.
         return if id.public.qp.get().is_null() { Err(Errno(libc::EINVAL)) } else { Ok(()) };
     };
     let limits = id.device(|device| Ok(device.limits))?;
@@ -36,11 +37,11 @@ fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     Ok(())
 }
 
-/// The parameters as they are sent; the depths and what goes in front of the private data are those
-/// of the id.
+/// The parameters for the message. The depths and the header before the private data come from the
+/// id.
 ///
 /// # Safety
-/// Private data as long as the parameters say.
+/// The private data has the length in the parameters.
 unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<rdma_ucm_conn_param> {
     let qp = id.public.qp.get();
     // SAFETY: the id's queue pair exists.
@@ -87,7 +88,7 @@ unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<rdma_ucm_
 }
 
 /// # Safety
-/// Private data as long as the parameters say.
+/// The private data has the length in the parameters.
 unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     check(id, param)?;
     let limits = id.device(|device| Ok(device.limits))?;
@@ -111,7 +112,7 @@ unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 }
 
 /// # Safety
-/// Private data as long as the parameters say.
+/// The private data has the length in the parameters.
 unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     check(id, param)?;
     if id.public.qp.get().is_null() && param.is_none() {
@@ -119,7 +120,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     }
     let limits = id.device(|device| Ok(device.limits))?;
     let (resources, depth, ece) = id.with(|state| {
-        // What the program leaves open is what the peer asked for, as far as the device can.
+        // Defaults are the peer's values, limited by the device.
         state.initiator_depth = match param {
             Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
             _ => state.initiator_depth.min(limits.initiator_depth),
@@ -128,8 +129,8 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
             Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
             _ => state.responder_resources.min(limits.responder_resources),
         };
-        // The answer names the vendor of the request, so that the peer knows whom the options are
-        // of.
+        // The answer names the vendor of the request, so that the peer knows the vendor of the
+        // options.
         let ece = rdma_ucm_ece { vendor_id: state.remote_ece.vendor_id, attr_mod: state.local_ece.options };
         (state.responder_resources, state.initiator_depth, ece)
     });
@@ -145,7 +146,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
         let _ = qp::to_error(id);
     })?;
     if id.is_datagram() {
-        // There is no event to wait for.
+        // A datagram id has no event to wait for.
         if id.with(|s| s.sync) {
             event_object::drop_of(id);
         }
@@ -155,7 +156,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 }
 
 /// # Safety
-/// Private data of that length, or null.
+/// `data` is null, or points to `len` bytes.
 unsafe fn reject(id: &Id, data: *const c_void, len: u8, reason: u8) -> Outcome {
     let mut body = rdma_ucm_reject { id: id.handle.get(), reason, ..rdma_ucm_reject::zeroed() };
     if !data.is_null() && len > 0 {
@@ -176,10 +177,11 @@ fn disconnect(id: &Id) -> Outcome {
     event::complete(id)
 }
 
-/// `rdma_connect`: 0, or -1 with `errno` set. Without parameters there has to be a queue pair.
+/// `rdma_connect`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
 ///
 /// # Safety
-/// An id whose route is resolved; parameters with their private data, or null.
+/// The route of the id is resolved. `param` is null, or points to parameters with their private
+/// data.
 pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| connect(id, param.as_ref())) })
@@ -188,7 +190,7 @@ pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rd
 /// `rdma_listen`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -198,20 +200,20 @@ pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
     }))
 }
 
-/// `rdma_accept`: 0, or -1 with `errno` set. Without parameters there has to be a queue pair.
+/// `rdma_accept`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
 ///
 /// # Safety
-/// An id of a request; parameters with their private data, or null.
+/// `id` came with a request. `param` is null, or points to parameters with their private data.
 pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| accept(id, param.as_ref())) })
 }
 
-/// `rdma_establish`: confirms a connection whose queue pair is the program's own. 0, or -1 with
+/// `rdma_establish`: confirms a connection for programs with their own queue pair. 0, or -1 with
 /// `errno` set.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(
@@ -223,26 +225,26 @@ pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_reject`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// An id of a request; private data of that length, or null.
+/// `id` came with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, 0)) })
 }
 
-/// `rdma_reject_ece`: rejects because the vendor's options cannot be agreed upon. 0, or -1 with
-/// `errno` set.
+/// `rdma_reject_ece`: rejects because the two ends cannot agree on the vendor's options. 0, or -1
+/// with `errno` set.
 ///
 /// # Safety
-/// An id of a request; private data of that length, or null.
+/// `id` came with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, REJECT_VENDOR_OPTION)) })
 }
 
-/// `rdma_notify`: tells of an asynchronous event of the queue pair. 0, or -1 with `errno` set.
+/// `rdma_notify`: reports an asynchronous event of the queue pair. 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -250,11 +252,11 @@ pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> 
     }))
 }
 
-/// `rdma_disconnect`: takes the queue pair to the error state and tells the peer. 0, or -1 with
+/// `rdma_disconnect`: moves the queue pair to the error state and tells the peer. 0, or -1 with
 /// `errno` set.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(disconnect))

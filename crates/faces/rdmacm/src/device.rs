@@ -1,5 +1,5 @@
-//! Devices as ids use them: each is opened once in a process, and ids share its context, protection
-//! domain and XRC domain.
+//! Devices of ids. A process opens each device once, and all ids of the device share its context,
+//! protection domain and XRC domain.
 
 use adverb_sync::Mutex;
 use core::ptr::null_mut;
@@ -15,51 +15,51 @@ struct Device {
     index: u32,
     context: *mut ibv_context,
     limits: Limits,
-    /// Ids that use it; the domains live as long as there are any.
+    /// Number of ids on this device. The domains exist while there is at least one id.
     users: usize,
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
 }
 
-/// What an id may ask of a device.
+/// Limits of a device for an id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// READs and atomics that a queue pair answers at once.
+    /// READs and atomics that a queue pair answers at one time.
     pub responder_resources: u8,
-    /// READs and atomics that a queue pair has under way at once.
+    /// READs and atomics that a queue pair has in flight at one time.
     pub initiator_depth: u8,
 }
 
-/// A use of a device, which ends when it is dropped.
+/// A use of a device. Dropping the value ends the use.
 #[derive(Debug)]
 pub struct Use {
     /// The shared context.
     pub context: *mut ibv_context,
     /// The shared protection domain.
     pub pd: *mut ibv_pd,
-    /// What the device can.
+    /// Limits of the device.
     pub limits: Limits,
-    /// The process that opened it.
+    /// Process that opened the device.
     owner: u32,
 }
 
 #[derive(Debug)]
 struct Devices {
-    /// The process that opened them. The child of a fork opens its own; its parent's are nothing to
-    /// it.
+    /// Process that opened the devices. The child of a fork opens devices itself, because the
+    /// parent's devices do not work in the child.
     owner: u32,
-    /// Whether there have been devices.
+    /// Whether at least one device has been found.
     listed: bool,
     open: Vec<Device>,
 }
 
-// SAFETY: the pointers are to objects of libibverbs, which any thread may use.
+// SAFETY: the pointers refer to objects of libibverbs, which any thread may use.
 unsafe impl Send for Devices {}
 
 static DEVICES: Mutex<Devices> = Mutex::new(Devices { owner: 0, listed: false, open: Vec::new() });
 
 impl Devices {
-    /// Forgets what a parent opened.
+    /// Forgets the devices of a parent process.
     fn renew(&mut self) {
         let me = std::process::id();
         if self.owner != me {
@@ -70,18 +70,18 @@ impl Devices {
     }
 
     fn position(&self, guid: u64, index: u32) -> Option<usize> {
-        // The index tells devices apart that have one GUID; it may be unknown.
+        // The index distinguishes devices with the same GUID. The index may be unknown.
         let same = |d: &Device, by_index: bool| d.guid == guid && (!by_index || d.index == index);
         let at = |by_index| self.open.iter().position(|d| same(d, by_index));
         at(true).or_else(|| at(false))
     }
 
     /// # Safety
-    /// The list that the device is of has not been freed.
+    /// The device list with this device has not been freed.
     unsafe fn open(&mut self, listed: Listed) -> Outcome<usize> {
         // SAFETY: the caller's word.
         let context = unsafe { verbs::open(listed) }?;
-        // SAFETY: the context was opened here and is never closed.
+        // SAFETY: the context was opened above and is never closed.
         let attr = unsafe { verbs::limits(context) }?;
         let byte = |value: i32| u8::try_from(value).unwrap_or(u8::MAX);
         let limits = Limits {
@@ -94,12 +94,12 @@ impl Devices {
         Ok(self.open.len() - 1)
     }
 
-    /// Opens whatever is not open yet. A device that cannot be opened is left out.
+    /// Opens all devices that are not open yet. Skips a device if it cannot be opened.
     fn open_all(&mut self) -> Outcome {
         verbs::with_devices(|listed| {
             for &one in listed {
                 if !self.open.iter().any(|d| d.guid == one.guid && d.index == one.index) {
-                    // SAFETY: within the life of the list.
+                    // SAFETY: the list is valid inside this closure.
                     let _ = unsafe { self.open(one) };
                 }
             }
@@ -116,14 +116,14 @@ impl Devices {
             let exact = listed.iter().find(|d| d.guid == guid && d.index == index);
             let found =
                 exact.or_else(|| listed.iter().find(|d| d.guid == guid)).ok_or(Errno(libc::ENODEV))?;
-            // SAFETY: within the life of the list.
+            // SAFETY: the list is valid inside this closure.
             unsafe { self.open(*found) }
         })
     }
 }
 
 impl Use {
-    /// Of the device with this GUID (as `ibv_get_device_guid` gives it) and index.
+    /// Uses the device with this GUID (as from `ibv_get_device_guid`) and index.
     pub fn of(guid: u64, index: u32) -> Outcome<Self> {
         let mut devices = DEVICES.lock();
         devices.renew();
@@ -131,20 +131,20 @@ impl Use {
         let owner = devices.owner;
         let device = &mut devices.open[at];
         if device.pd.is_null() {
-            // SAFETY: the context is open for good.
+            // SAFETY: the context is never closed.
             device.pd = unsafe { verbs::alloc_pd(device.context) }?;
         }
         device.users += 1;
         Ok(Self { context: device.context, pd: device.pd, limits: device.limits, owner })
     }
 
-    /// The XRC domain that ids of this device share.
+    /// The shared XRC domain of this device.
     pub fn xrcd(&self) -> Outcome<*mut ibv_xrcd> {
         let mut devices = DEVICES.lock();
         let device =
             devices.open.iter_mut().find(|d| d.context == self.context).ok_or(Errno(libc::ENODEV))?;
         if device.xrcd.is_null() {
-            // SAFETY: the context is open for good.
+            // SAFETY: the context is never closed.
             device.xrcd = unsafe { verbs::open_xrcd(device.context) }?;
         }
         Ok(device.xrcd)
@@ -154,7 +154,7 @@ impl Use {
 impl Drop for Use {
     fn drop(&mut self) {
         let mut devices = DEVICES.lock();
-        // The child of a fork drops a use of its parent's: there is nothing of it here.
+        // In the child of a fork, a use of the parent refers to nothing.
         if devices.owner != self.owner || self.owner != std::process::id() {
             return;
         }
@@ -163,8 +163,10 @@ impl Drop for Use {
         if device.users > 0 {
             return;
         }
-        // A program may have objects left in the domains: then they stay, and the next id uses
-        // them. SAFETY: no id uses the domains any more; what else does makes the call refuse.
+        // If the program still has objects in the domains, the calls refuse. The domains then stay,
+        // and the next id uses them.
+        //
+        // SAFETY: no id uses the domains any more. If any other object does, the call refuses.
         unsafe {
             if !device.pd.is_null() && verbs::dealloc_pd(device.pd).is_ok() {
                 device.pd = null_mut();
@@ -176,8 +178,7 @@ impl Drop for Use {
     }
 }
 
-/// Looks once whether there are devices, so that a process without any hears of it at its first
-/// call.
+/// Looks for devices once, so that the first call of a process without devices fails.
 pub fn require() -> Outcome {
     let mut devices = DEVICES.lock();
     devices.renew();
@@ -188,23 +189,23 @@ pub fn require() -> Outcome {
     Ok(())
 }
 
-/// `rdma_get_devices`: the open devices, as a list that ends with null and is freed with
-/// `rdma_free_devices`.
+/// `rdma_get_devices`: the open devices, as a list with a null at its end. `rdma_free_devices`
+/// frees the list.
 ///
 /// # Safety
-/// `count` is null or room for a number.
+/// `count` is null, or has room for a number.
 pub unsafe extern "C" fn rdma_get_devices(count: *mut core::ffi::c_int) -> *mut *mut ibv_context {
     let mut devices = DEVICES.lock();
     devices.renew();
     let mut made = devices.open_all().and_then(|()| {
         let size = (devices.open.len() + 1) * size_of::<*mut ibv_context>();
-        // SAFETY: a size.
+        // SAFETY: calloc takes a count and a size.
         let list = unsafe { libc::calloc(1, size) }.cast::<*mut ibv_context>();
         if list.is_null() { Err(Errno(libc::ENOMEM)) } else { Ok(list) }
     });
     if let Ok(list) = &mut made {
         for (i, device) in devices.open.iter().enumerate() {
-            // SAFETY: the list has room for all of them and the null.
+            // SAFETY: the list has room for all devices and the null.
             unsafe { list.add(i).write(device.context) };
         }
     }
@@ -219,7 +220,7 @@ pub unsafe extern "C" fn rdma_get_devices(count: *mut core::ffi::c_int) -> *mut 
 /// `rdma_free_devices`: frees the list; the devices stay open.
 ///
 /// # Safety
-/// A list of [`rdma_get_devices`], or null.
+/// `list` was made by [`rdma_get_devices`], or is null.
 pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the list was made with calloc.
     unsafe { libc::free(list.cast()) };

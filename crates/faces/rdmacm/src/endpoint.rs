@@ -1,4 +1,4 @@
-//! Endpoints: an id with everything that an address asks for, in one call, in synchronous mode.
+//! Endpoints: one call creates a synchronous id with everything that its address needs.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -9,11 +9,11 @@ use crate::id::{self, Id};
 use crate::{address, event, event_object, options, qp, srq};
 use adverb_abi::{ibv_pd, ibv_qp_init_attr};
 
-/// How long an endpoint looks for its address and its route, each.
+/// Time limit for resolving the address, and again for resolving the route.
 const TIMEOUT_MS: c_int = 2000;
 
 /// # Safety
-/// An address of `rdma_getaddrinfo` or alike; the rest null or existing.
+/// `from` is a result of `rdma_getaddrinfo` or equivalent; the other pointers are null or valid.
 unsafe fn fill(
     id: &Id,
     from: &rdma_addrinfo,
@@ -52,13 +52,14 @@ unsafe fn fill(
 }
 
 /// # Safety
-/// As of [`rdma_create_ep`].
+/// As for [`rdma_create_ep`].
 unsafe fn create(
     from: *mut rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Outcome<*mut rdma_cm_id> {
-    // SAFETY: the caller's word; the id is just made, and nobody knows it if it is destroyed.
+    // SAFETY: the caller's word; on failure the new id is destroyed before any other code can use
+    // it.
     unsafe {
         let from = from.as_ref().ok_or(Errno(libc::EINVAL))?;
         let new = id::create(null_mut(), null_mut(), from.ai_port_space as u32, from.ai_qp_type as u32)?;
@@ -68,8 +69,8 @@ unsafe fn create(
     }
 }
 
-/// Takes the next request of a synchronous listener, with its queue pair if the endpoint was made
-/// with attributes of one.
+/// Takes the next request of a synchronous listener. Creates a queue pair if the endpoint was
+/// created with queue pair attributes.
 fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
     let (sync, attr) = listener.with(|s| (s.sync, s.qp_init_attr));
     if !sync {
@@ -77,7 +78,7 @@ fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
     }
     event_object::drop_of(listener);
     let event = event::next(listener.fd())?;
-    // SAFETY: just read, and not acknowledged.
+    // SAFETY: the event was just read and is not acknowledged.
     let (kind, status, new) = unsafe { ((*event).event, (*event).status, (*event).id) };
     let ready = match (kind, status) {
         (REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
@@ -88,7 +89,8 @@ fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
     };
     let ready = ready.and_then(|id| {
         if let Some(mut attr) = attr {
-            // SAFETY: the attributes name objects that the program keeps while the endpoint exists.
+            // SAFETY: the objects in the attributes exist while the endpoint exists, by contract
+            // with the program.
             unsafe { qp::create_plain(id, listener.public.pd.get(), &raw mut attr) }?;
         }
         Ok(id)
@@ -108,8 +110,8 @@ fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
 /// `rdma_create_ep`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// Room for a pointer; an address of `rdma_getaddrinfo`; a protection domain and attributes, or
-/// null.
+/// `id` has room for a pointer. `from` is a result of `rdma_getaddrinfo`. The protection domain and
+/// the attributes are valid or null.
 pub unsafe extern "C-unwind" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     from: *mut rdma_addrinfo,
@@ -123,10 +125,10 @@ pub unsafe extern "C-unwind" fn rdma_create_ep(
     zero_or_minus_one(unsafe { create(from, pd, attr).map(|new| id.write(new)) })
 }
 
-/// `rdma_destroy_ep`: with its queue pair and its shared receive queue.
+/// `rdma_destroy_ep`: also destroys the queue pair and the shared receive queue of the id.
 ///
 /// # Safety
-/// An id that exists and is not used any more.
+/// `id` exists and is not used any more.
 pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word.
     unsafe {
@@ -141,10 +143,10 @@ pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_get_request`: 0, or -1 with `errno` set: EINVAL if the listener is not synchronous.
+/// `rdma_get_request`: 0, or -1 with `errno` set; EINVAL if the listener is not synchronous.
 ///
 /// # Safety
-/// An id that listens, room for a pointer.
+/// `listener` listens. `id` has room for a pointer.
 pub unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,

@@ -1,5 +1,5 @@
-//! How a call fails: an errno value within, -1 or a null pointer with `errno` set towards the
-//! program.
+//! Errors: internal functions return an errno value; exported functions return -1 or null and set
+//! `errno`.
 
 use core::ffi::c_int;
 
@@ -7,25 +7,25 @@ use core::ffi::c_int;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub c_int);
 
-/// What most functions return.
+/// The result type of most functions.
 pub type Outcome<T = ()> = Result<T, Errno>;
 
 impl Errno {
-    /// What the last call of the C library or of verbs left in `errno`; never zero.
+    /// The value of `errno` after a failed call of the C library or of verbs; never zero.
     pub fn last() -> Self {
-        // SAFETY: the C library returns the address of this thread's variable.
+        // SAFETY: the C library returns the address of this thread's `errno`.
         let code = unsafe { *libc::__errno_location() };
         Self(if code == 0 { libc::EIO } else { code })
     }
 
     /// Sets `errno`.
     pub fn set(self) {
-        // SAFETY: the C library returns the address of this thread's variable.
+        // SAFETY: the C library returns the address of this thread's `errno`.
         unsafe { *libc::__errno_location() = self.0 }
     }
 }
 
-/// ENOMEM if the process has no memory to create something with.
+/// ENOMEM if the process has no memory for a new object.
 pub fn ready() -> Outcome {
     if adverb_reserve::is_ready() { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
 }
@@ -34,7 +34,7 @@ pub fn ready() -> Outcome {
 pub fn checked(code: c_int) -> Outcome {
     match code {
         0 => Ok(()),
-        // Some verbs return -1 and say the rest in errno.
+        // Some verbs return -1 and set errno.
         code if code < 0 => Err(Errno::last()),
         code => Err(Errno(code)),
     }

@@ -1,5 +1,5 @@
-//! Events: taken from the channel, completed here (queue pairs moved, addresses fetched), given to
-//! the program.
+//! Events. This module reads an event from the channel, completes it (moves queue pairs, fetches
+//! addresses), and gives it to the program.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -14,21 +14,22 @@ use crate::query::{query_address, query_gids, query_paths};
 use crate::{channel, command, options, qp, services};
 use adverb_abi::rdma_user_cm::{RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event};
 
-/// What became of an event that was read.
+/// Whether the program gets an event.
 enum Given {
-    /// The program gets it.
+    /// The program gets the event.
     Yes,
-    /// It is nothing for the program.
+    /// The program does not get the event.
     No,
 }
 
-/// The next event of a channel; waits for it as the descriptor's flags say.
+/// The next event of a channel. Waits for an event, unless the descriptor is non-blocking.
 pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
     loop {
         let mut from: rdma_ucm_event_resp =
             command::ask(fd, Request::GetEvent(rdma_ucm_get_event { response: 0 }))?;
         if from.uid == 0 {
-            // Of a connection that has not been accepted: nobody could tell whose it is.
+            // The event belongs to a connection that the program has not accepted, so it has no id.
+            // Skip it.
             continue;
         }
         let uid = usize::try_from(from.uid).map_err(|_| Errno(libc::EIO))?;
@@ -36,10 +37,11 @@ pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
         let mut counts_for = core::ptr::with_exposed_provenance_mut::<Id>(uid);
         if matches!(from.event, MULTICAST_JOIN | MULTICAST_ERROR) {
             group = core::ptr::with_exposed_provenance_mut::<Group>(uid);
-            // SAFETY: the uid is the address of a membership that lives as long as its events.
+            // SAFETY: the uid is the address of a membership, which exists as long as it has
+            // events.
             counts_for = unsafe { (*group).id };
         }
-        // SAFETY: the uid is the address of an id that lives as long as its events.
+        // SAFETY: the uid is the address of an id, which exists as long as it has events.
         let id = unsafe { &*counts_for };
         let mut event = Event {
             public: Cell::new(Public {
@@ -57,7 +59,7 @@ pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
         let kind = event.public.get().event;
         id.note_event(kind);
         if matches!(given, Given::No) {
-            // SAFETY: the membership lives until its events have been acknowledged.
+            // SAFETY: a membership exists until its events have been acknowledged.
             id.note_acknowledged(kind, unsafe { group.as_ref() });
             continue;
         }
@@ -65,15 +67,16 @@ pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
     }
 }
 
-/// The next event of an id's own channel, kept at the id; returns its kind and status.
+/// Reads the next event of a synchronous id's channel and stores it in the id. Returns kind and
+/// status.
 pub fn next_of(id: &Id) -> Outcome<(EventType, c_int)> {
     let event = next(id.fd())?;
     id.public.event.set(event);
-    // SAFETY: just made.
+    // SAFETY: the event was just created.
     Ok(unsafe { ((*event).event, (*event).status) })
 }
 
-/// In synchronous mode, waits for the event of the call under way and turns its status into an
+/// In synchronous mode, waits for the event of the current call and converts its status to an
 /// error.
 pub fn complete(id: &Id) -> Outcome {
     if !id.with(|s| s.sync) {
@@ -112,11 +115,11 @@ impl Event {
             }
             MULTICAST_JOIN | MULTICAST_ERROR => {
                 self.copy_ud(from);
-                // SAFETY: the membership lives until its events have been acknowledged.
+                // SAFETY: a membership exists until its events have been acknowledged.
                 let group = unsafe { &*self.group };
                 self.update(|public| public.param.ud.private_data = group.context);
                 if from.event == MULTICAST_JOIN {
-                    // SAFETY: a joined group comes with the parameters of datagrams.
+                    // SAFETY: the event of a joined group carries datagram parameters.
                     let to = unsafe { self.public.get().param.ud.ah_attr };
                     self.fails_as(MULTICAST_ERROR, qp::joined(id, group, to.grh.dgid, to.dlid));
                 }
@@ -125,7 +128,7 @@ impl Event {
             ADDRINFO_ERROR => services::failed(id),
             USER => self.copy_arg(from),
             INTERNAL => {
-                // What `rdma_resolve_addrinfo` told itself.
+                // The event that `rdma_resolve_addrinfo` wrote for itself.
                 self.update(|public| public.event = ADDRINFO_RESOLVED);
                 self.fails_as(ADDRINFO_ERROR, services::arrived(id));
             }
@@ -134,7 +137,8 @@ impl Event {
         Given::Yes
     }
 
-    /// A new id for a request. On failure the request is gone, and the program does not hear of it.
+    /// Creates an id for a request. On failure the request is destroyed, and the program gets no
+    /// event.
     fn request(&mut self, listener: &Id, from: &rdma_ucm_event_resp) -> Given {
         let (public, sync) = (&listener.public, listener.with(|s| s.sync));
         let new = Id::new(public.channel.get(), public.context.get(), public.ps.get(), public.qp_type.get());
@@ -142,10 +146,10 @@ impl Event {
             let _ = destroy_handle(listener.fd(), from.id);
             return Given::No;
         };
-        // SAFETY: just made.
+        // SAFETY: the id was just created.
         let id = unsafe { &*new };
         id.handle.set(from.id);
-        // SAFETY: a request of connections comes with these parameters; of datagrams they are not
+        // SAFETY: a connection request carries these parameters. For datagrams the values are not
         // used.
         let (depth, resources) =
             unsafe { (from.param.conn.initiator_depth, from.param.conn.responder_resources) };
@@ -168,15 +172,15 @@ impl Event {
                     "adverb: warn: a request to connect is dropped: its id could not be set up (errno {})",
                     why.0
                 );
-                // SAFETY: the program does not know the id.
+                // SAFETY: the program does not know the id yet.
                 let _ = unsafe { destroy(id.pointer()) };
                 Given::No
             }
         }
     }
 
-    /// The peer accepted. With a queue pair the connection is made at once; without one the program
-    /// does that itself.
+    /// The peer accepted. If the id has a queue pair, the connection is confirmed at once.
+    /// Otherwise the program confirms.
     fn response(&self, id: &Id, from: &rdma_ucm_event_resp) {
         if id.public.qp.get().is_null() {
             id.with(|state| {
@@ -197,7 +201,7 @@ impl Event {
     }
 
     fn copy_conn(&mut self, from: &rdma_ucm_event_resp) {
-        // SAFETY: any bytes are values of these parameters.
+        // SAFETY: any bytes are valid for this type.
         let from = unsafe { from.param.conn };
         self.private_data = from.private_data;
         let conn = rdma_conn_param {
@@ -215,7 +219,7 @@ impl Event {
     }
 
     fn copy_ud(&mut self, from: &mut rdma_ucm_event_resp) {
-        // SAFETY: any bytes are values of these parameters.
+        // SAFETY: any bytes are valid for this type.
         let mut from = unsafe { from.param.ud };
         self.private_data = from.private_data;
         let ud = rdma_ud_param {
@@ -229,7 +233,7 @@ impl Event {
     }
 
     fn copy_arg(&self, from: &rdma_ucm_event_resp) {
-        // SAFETY: any bytes are values of these parameters.
+        // SAFETY: any bytes are valid for this type.
         let [low, high] = unsafe { from.param.arg };
         let mut arg = [0; 8];
         arg[..4].copy_from_slice(&low.to_ne_bytes());
@@ -238,11 +242,11 @@ impl Event {
     }
 }
 
-/// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel does not block and has
-/// none.
+/// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel is non-blocking and has no
+/// event.
 ///
 /// # Safety
-/// A channel that exists, room for a pointer.
+/// `channel` exists. `event` has room for a pointer.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
@@ -255,7 +259,7 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_cm_event);
 }
 
-/// As above, on processors whose return address we do not fetch.
+/// The same for processors on which we do not read the return address.
 ///
 /// # Safety
 /// As above.

@@ -1,5 +1,5 @@
-//! What stands behind an `rdma_cm_event`, until it is acknowledged; and the end of an id, which
-//! waits for that.
+//! The object behind an `rdma_cm_event`, until the event is acknowledged. Also the destruction of
+//! an id, which waits for all acknowledgements.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -11,17 +11,17 @@ use crate::id::{Group, Id, retire};
 use crate::live::Live;
 use adverb_abi::rdma_user_cm::RDMA_MAX_PRIVATE_DATA;
 
-/// An event; its address is that of its public half.
+/// An event. Its address equals the address of its public part.
 #[repr(C)]
 pub struct Event {
     pub public: Cell<Public>,
     pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
-    /// The id that it counts for: of a request the one that listens.
+    /// The id for which the event counts. For a request this is the listener.
     pub counts_for: *mut Id,
     pub group: *mut Group,
 }
 
-/// The public half, copied in and out as a whole.
+/// The public part, which is read and written as a whole.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Public {
@@ -34,15 +34,16 @@ pub struct Public {
 
 const _: () = assert!(size_of::<Public>() == size_of::<rdma_cm_event>());
 
-/// Those that have not been acknowledged.
+/// All events without an acknowledgement.
 static EVENTS: Live<Event> = Live::new();
 
 impl Event {
-    /// Moves the event to where the program finds it, with its pointer to private data.
+    /// Moves the event to the heap, and sets the pointer to its private data.
     pub fn boxed(self) -> *mut rdma_cm_event {
         let new = EVENTS.enter(self);
-        // SAFETY: just made. Of both kinds of parameters the pointer comes first; a membership's is
-        // the program's value, and an empty one stays null.
+        // SAFETY: the event was just created. Both parameter types begin with the private data
+        // pointer. For a membership the pointer is the program's value and is not changed. Empty
+        // private data stays null.
         unsafe {
             let mut public = (*new).public.get();
             if (*new).group.is_null()
@@ -62,7 +63,7 @@ impl Event {
         self.public.set(public);
     }
 
-    /// Becomes another kind if what has to be done for it failed.
+    /// Changes the event to the error kind `kind` if `outcome` is an error.
     pub fn fails_as(&self, kind: EventType, outcome: Outcome) {
         if let Err(why) = outcome {
             self.update(|public| {
@@ -73,39 +74,40 @@ impl Event {
     }
 }
 
-/// Acknowledges the event that synchronous mode left at an id.
+/// Acknowledges the event that synchronous mode stored in an id.
 pub fn drop_of(id: &Id) {
     let event = id.public.event.replace(null_mut());
     if !event.is_null() {
-        // SAFETY: an event of this id that nobody has acknowledged.
+        // SAFETY: the event belongs to this id and has not been acknowledged.
         unsafe { rdma_ack_cm_event(event) };
     }
 }
 
-/// Destroys an id as soon as its events have been acknowledged.
+/// Destroys an id after all its events have been acknowledged.
 ///
 /// # Safety
-/// Made by [`create`](crate::id::create) or taken from an event, not used any more.
+/// `public` was made by [`create`](crate::id::create) or came with an event, and is not used any
+/// more.
 pub unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome {
     // SAFETY: the caller's word.
     let (id, reported) = unsafe { retire(public) }?;
     drop_of(id);
     id.wait_acknowledged(reported, None, "rdma_destroy_id");
-    // SAFETY: the other side does not know it any more, and no event names it.
+    // SAFETY: the connection manager no longer knows the id, and no event refers to it.
     unsafe { Id::free(public.cast()) };
     Ok(())
 }
 
-/// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for one that was
+/// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for an event
 /// acknowledged before.
 ///
 /// # Safety
-/// An event of `rdma_get_cm_event`, or null.
+/// `event` is an event of `rdma_get_cm_event`, or null.
 pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     let at = event.cast::<Event>();
     zero_or_minus_one(EVENTS.claim(at).map(|()| {
-        // SAFETY: claimed just now; ids and memberships live until their events have been
-        // acknowledged.
+        // SAFETY: `claim` succeeded, so the event is ours. Ids and memberships exist until their
+        // events have been acknowledged.
         unsafe {
             let event = &*at;
             (*event.counts_for).note_acknowledged(event.public.get().event, event.group.as_ref());
@@ -114,10 +116,10 @@ pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     }))
 }
 
-/// `rdma_destroy_id`: waits for the acknowledgement of the id's events.
+/// `rdma_destroy_id`: waits until all events of the id have been acknowledged.
 ///
 /// # Safety
-/// An id whose queue pair has been destroyed and that is not used any more.
+/// The queue pair of the id has been destroyed, and the id is not used any more.
 pub unsafe extern "C-unwind" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { destroy(id) })

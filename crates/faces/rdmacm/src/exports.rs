@@ -1,8 +1,8 @@
 //! The exported names and their version nodes.
 //!
-//! rustc cannot give a symbol a version, so each export is a one-instruction trampoline in
-//! assembler, named `__v_NAME`, which a `.symver` line renames to `NAME@@NODE`. The nodes
-//! themselves come from `build.rs`.
+//! rustc cannot give a symbol a version. So each export is a trampoline of one instruction, written
+//! in assembler and named `__v_NAME`. A `.symver` line renames it to `NAME@@NODE`. `build.rs`
+//! declares the nodes.
 
 /// Defines one export: `trampoline!(name, node, path of the function)`.
 macro_rules! trampoline {

@@ -1,7 +1,7 @@
-//! What stands behind an `rdma_cm_id`.
+//! The object behind an `rdma_cm_id`.
 //!
-//! The public half is the program's as well as ours and is kept in cells. What several threads meet
-//! at lies under one lock.
+//! Both the program and this library access the public part, so its fields are cells. One lock
+//! protects the state shared by several threads.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -20,18 +20,18 @@ use crate::{addrinfo, channel, command};
 use adverb_abi::rdma_user_cm::*;
 use adverb_abi::*;
 
-/// How long a call waits for the acknowledgement of events before it says which.
+/// How long a call waits for acknowledgements before it logs the missing events.
 const ACK_NOTICE: Duration = Duration::from_secs(1);
 
-/// Those that exist.
+/// All existing ids.
 static IDS: Live<Id> = Live::new();
 
-/// An id; its address is that of its public half.
+/// An id. Its address equals the address of its public part.
 #[repr(C)]
 pub struct Id {
-    /// What programs see.
+    /// The part visible to programs.
     pub public: rdma_cm_id,
-    /// Its number at the other side of the channel.
+    /// Number of the id in the connection manager.
     pub handle: Cell<u32>,
     /// The device, once it is known.
     device: Cell<Option<Use>>,
@@ -39,44 +39,44 @@ pub struct Id {
     acknowledged: Condvar,
 }
 
-/// What several threads meet at.
+/// State shared by several threads.
 pub struct State {
-    /// Events that have been acknowledged.
+    /// Number of acknowledged events.
     completed: u32,
-    /// Kinds of those that have not, in the order in which they were read.
+    /// Kinds of the events without acknowledgement, in the order of reading.
     open: Vec<EventType>,
-    /// Whether the channel is the id's own, and calls wait for their events.
+    /// Synchronous mode: the channel belongs to the id, and calls wait for their events.
     pub sync: bool,
-    /// Whether the connection failed here, so that what the peer says of it is no news.
+    /// The connection failed at this end, so the peer's events about it are not reported.
     pub connect_error: bool,
-    /// Depths of the connection.
+    /// Initiator depth of the connection.
     pub initiator_depth: u8,
-    /// Depths of the connection.
+    /// Responder resources of the connection.
     pub responder_resources: u8,
-    /// What goes in front of the program's private data, from its `rdma_addrinfo`.
+    /// Data in front of the program's private data, from its `rdma_addrinfo`.
     pub connect: Vec<u8>,
-    /// What queue pairs of accepted requests are made from.
+    /// Attributes for queue pairs of accepted requests.
     pub qp_init_attr: Option<ibv_qp_init_attr>,
-    /// Enhanced connection establishment, ours.
+    /// Enhanced connection establishment: our options.
     pub local_ece: ibv_ece,
-    /// Enhanced connection establishment, the peer's.
+    /// Enhanced connection establishment: the options of the peer.
     pub remote_ece: ibv_ece,
     /// Memberships.
     pub groups: Vec<*mut Group>,
-    /// Whether an address is being looked for or has not been fetched.
+    /// An address is being looked up, or its result has not been fetched.
     pub resolving: bool,
-    /// Addresses that were found.
+    /// Result of an address lookup.
     pub resolved: *mut rdma_addrinfo,
 }
 
 /// A membership of a multicast group.
 #[derive(Debug)]
 pub struct Group {
-    /// Whose it is.
+    /// The id of this membership.
     pub id: *mut Id,
-    /// The program's value, which comes with events.
+    /// The program's value, returned in events.
     pub context: *mut c_void,
-    /// Events of it that have been acknowledged; changed under the id's lock.
+    /// Number of acknowledged events of the membership. Changed under the lock of the id.
     pub completed: Cell<u32>,
     pub handle: Cell<u32>,
     /// The group, once joined.
@@ -88,7 +88,7 @@ pub struct Group {
 
 impl Group {
     /// # Safety
-    /// A membership of the heap, and no event of it is left.
+    /// `group` is a membership on the heap without events.
     pub unsafe fn free(group: *mut Self) {
         // SAFETY: the caller's word.
         drop(unsafe { Box::from_raw(group) });
@@ -96,15 +96,15 @@ impl Group {
 }
 
 impl Id {
-    /// The id of a program's pointer; EINVAL for one that does not exist.
+    /// The id for a program's pointer; EINVAL if the id does not exist.
     ///
     /// # Safety
-    /// The reference is used in the call alone that the pointer came with: ids that end rest for a
-    /// while.
+    /// The reference is used only during the current call. The memory of a destroyed id stays valid
+    /// for a while.
     pub unsafe fn of<'a>(public: *mut rdma_cm_id) -> Outcome<&'a Self> {
         let id = public.cast::<Self>();
         IDS.check(id)?;
-        // SAFETY: the public half is the first field, and the id exists.
+        // SAFETY: the public part is the first field, and the id exists.
         unsafe { id.as_ref() }.ok_or(Errno(libc::EINVAL))
     }
 
@@ -113,7 +113,7 @@ impl Id {
         (&raw const *self).cast_mut().cast()
     }
 
-    /// A new id on a channel, or on one of its own.
+    /// Creates an id on a channel. With null, creates a channel for the id.
     pub fn new(
         on: *mut rdma_event_channel,
         context: *mut c_void,
@@ -122,7 +122,7 @@ impl Id {
     ) -> Outcome<*mut Self> {
         let sync = on.is_null();
         let channel = if sync { channel::create()? } else { on };
-        // SAFETY: integers and null pointers.
+        // SAFETY: all fields are integers and pointers, for which zeros are valid.
         let public: rdma_cm_id = unsafe { core::mem::zeroed() };
         public.channel.set(channel);
         public.context.set(context);
@@ -152,13 +152,13 @@ impl Id {
         }))
     }
 
-    /// Frees an id that nothing refers to any more, with its own channel.
+    /// Frees an id without references, and its own channel.
     ///
     /// # Safety
-    /// Made by [`Id::new`], claimed, and freed once.
+    /// The id was made by [`Id::new`] and claimed, and is freed once.
     pub unsafe fn free(at: *mut Self) {
-        // SAFETY: the caller's word; the paths were made with malloc, the channel by
-        // `channel::create`.
+        // SAFETY: the caller's word; the paths were allocated with malloc, and the channel was made
+        // by `channel::create`.
         unsafe {
             let id = &*at;
             let mut state = id.state.lock();
@@ -176,24 +176,24 @@ impl Id {
         }
     }
 
-    /// The descriptor of its channel.
+    /// The descriptor of the id's channel.
     pub fn fd(&self) -> c_int {
         let channel = self.public.channel.get();
-        // A program that took the channel away is refused by its descriptor.
+        // If the program destroyed the channel, the descriptor is -1 and every request fails.
         channel::fd(channel).unwrap_or(-1)
     }
 
-    /// Looks at or changes what lies under the lock.
+    /// Accesses the shared state under the lock.
     pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock())
     }
 
-    /// Whether datagrams are sent.
+    /// Whether this is a datagram id.
     pub fn is_datagram(&self) -> bool {
         self.public.qp_type.get() == IBV_QPT_UD
     }
 
-    /// Notes the device that addresses were found to be of, once.
+    /// Sets the device of the id, once.
     pub fn set_device(&self, guid: u64, index: u32, port: u8, pkey: u16) -> Outcome {
         let device = self.device.take();
         if device.is_some() || guid == 0 {
@@ -209,7 +209,7 @@ impl Id {
         Ok(())
     }
 
-    /// Asks of the device, EINVAL if it is not known yet.
+    /// Calls `f` with the device; EINVAL if the device is not known yet.
     pub fn device<T>(&self, f: impl FnOnce(&Use) -> Outcome<T>) -> Outcome<T> {
         let device = self.device.take();
         let outcome = device.as_ref().map_or(Err(Errno(libc::EINVAL)), f);
@@ -217,12 +217,13 @@ impl Id {
         outcome
     }
 
-    /// An event of this id has been read; `kind` is said if nobody acknowledges it.
+    /// Records that an event of this id has been read. The log names `kind` if the event is never
+    /// acknowledged.
     pub fn note_event(&self, kind: EventType) {
         self.state.lock().open.push(kind);
     }
 
-    /// An event has been acknowledged, of a membership or of the id alone.
+    /// Records that an event has been acknowledged. `group` is the membership of the event, if any.
     pub fn note_acknowledged(&self, kind: EventType, group: Option<&Group>) {
         let mut state = self.state.lock();
         if let Some(at) = state.open.iter().position(|k| *k == kind) {
@@ -235,8 +236,8 @@ impl Id {
         self.acknowledged.notify_all();
     }
 
-    /// Waits until `reported` events of the id, or of a membership, have been acknowledged, and
-    /// says what it waits for if that takes long.
+    /// Waits until `reported` events of the id or of a membership have been acknowledged. Logs the
+    /// missing events if this takes long.
     pub fn wait_acknowledged(&self, reported: u32, group: Option<&Group>, call: &str) {
         let mut state = self.state.lock();
         let mut said = false;
@@ -260,7 +261,7 @@ impl Id {
     }
 }
 
-/// Makes an id with a type of queue pair.
+/// Creates an id with a queue pair type.
 pub fn create(
     on: *mut rdma_event_channel,
     context: *mut c_void,
@@ -273,7 +274,7 @@ pub fn create(
         channel::fd(on)?;
     }
     let new = Id::new(on, context, ps, qp_type)?;
-    // SAFETY: just made.
+    // SAFETY: the id was just created.
     let id = unsafe { &*new };
     let body = rdma_ucm_create_id {
         uid: new.expose_provenance() as u64,
@@ -289,25 +290,25 @@ pub fn create(
         }
         Err(why) => {
             IDS.claim(new)?;
-            // SAFETY: nobody knows it.
+            // SAFETY: no other code knows the id.
             unsafe { Id::free(new) };
             Err(why)
         }
     }
 }
 
-/// Takes an id from the other side of a channel and returns how many of its events have been read.
+/// Destroys an id in the connection manager. Returns how many of its events have been read.
 pub fn destroy_handle(fd: c_int, handle: u32) -> Outcome<u32> {
     let body = rdma_ucm_destroy_id { response: 0, id: handle, reserved: 0 };
     let answer: rdma_ucm_destroy_id_resp = command::ask(fd, Request::DestroyId(body))?;
     Ok(answer.events_reported)
 }
 
-/// Takes an id from the program and from the other side of its channel, and returns how many of its
-/// events have been read.
+/// Takes an id away from the program and destroys it in the connection manager. Returns how many of
+/// its events have been read.
 ///
 /// # Safety
-/// Made by [`create`] or taken from an event, not used any more.
+/// `public` was made by [`create`] or came with an event, and is not used any more.
 pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> Outcome<(&'a Id, u32)> {
     // SAFETY: the caller's word.
     let id = unsafe { Id::of(public) }?;
@@ -316,7 +317,7 @@ pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> Outcome<(&'a Id, u32)> {
     Ok((id, reported))
 }
 
-/// The bytes of an address as far as its family goes, zero for families that are not known.
+/// Length of an address of this family in bytes; zero for unknown families.
 pub fn address_len(family: c_int) -> usize {
     match family {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
@@ -326,13 +327,13 @@ pub fn address_len(family: c_int) -> usize {
     }
 }
 
-/// A program's address.
+/// Copies an address of the program.
 ///
 /// # Safety
-/// Null, or an address as long as its family says.
+/// `from` is null, or points to an address with the length of its family.
 pub unsafe fn address(from: *const libc::sockaddr) -> Outcome<(sockaddr_storage, usize)> {
-    // SAFETY: integers; the family is at the front of every address, and the rest as long as it
-    // says.
+    // SAFETY: all fields are integers, for which zeros are valid. Every address begins with its
+    // family, and has the length of its family.
     unsafe {
         let mut to: sockaddr_storage = core::mem::zeroed();
         let len = from.as_ref().map_or(0, |a| address_len(c_int::from(a.sa_family)));
@@ -344,10 +345,10 @@ pub unsafe fn address(from: *const libc::sockaddr) -> Outcome<(sockaddr_storage,
     }
 }
 
-/// `rdma_create_id`: without a channel the id is synchronous. 0, or -1 with `errno` set.
+/// `rdma_create_id`: 0, or -1 with `errno` set. Without a channel the id is synchronous.
 ///
 /// # Safety
-/// Room for a pointer; a channel that exists, or null.
+/// `id` has room for a pointer. `channel` exists or is null.
 pub unsafe extern "C-unwind" fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,

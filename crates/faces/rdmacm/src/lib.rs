@@ -1,20 +1,20 @@
 //! The drop-in `librdmacm.so.1`: connections by address, with rdma-core's names, versions and
 //! layouts.
 //!
-//! It makes the same requests as rdma-core's library makes of the kernel's connection manager, but
-//! as typed structures ([`adverb_abi::rdma_user_cm`]) and of `libibverbs.so.1`, which has the
-//! device.
+//! The library makes the same requests as rdma-core's library. rdma-core sends requests to the
+//! kernel's connection manager. This library passes typed structures ([`adverb_abi::rdma_user_cm`])
+//! to `libibverbs.so.1`, which has the device.
 //!
 //! - [`abi`]: mirrors of the header's types.
-//! - [`command`]: the one door through which requests go.
-//! - [`verbs`]: what is called in `libibverbs.so.1`, the header's inline functions included.
-//! - [`device`]: each device is opened once; ids share its context and its protection domain.
-//! - [`id`]: what stands behind an `rdma_cm_id`.
+//! - [`command`]: the interface for requests.
+//! - [`verbs`]: calls of `libibverbs.so.1`, including the header's inline functions.
+//! - [`device`]: each device is opened once, and ids share its context and protection domain.
+//! - [`id`]: the object behind an `rdma_cm_id`.
 //! - [`channel`], [`address`], [`connect`], [`event`], [`qp`], [`srq`], [`multicast`],
 //!   [`endpoint`], [`options`], [`addrinfo`], [`resolve`]: the entry points, by subject.
-//! - [`event_object`], [`event_name`], [`query`], [`confirm`], [`services`]: what events are made
-//!   of, and what is done for an id when one is read.
-//! - [`rsocket`]: names that exist so that programs bound to them start.
+//! - [`event_object`], [`event_name`], [`query`], [`confirm`], [`services`]: parts of events, and
+//!   the work for an id when an event is read.
+//! - [`rsocket`]: names without function, so that programs bound to these names start.
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]
 

@@ -1,8 +1,8 @@
-//! Which of the objects that programs hold by address exist.
+//! Registry of the objects that programs hold by address.
 //!
-//! An object that was destroyed is refused wherever it is used, a second destruction included. It
-//! stays in memory until many others of its kind have ended, so a call of another thread that has
-//! it goes on with what it found, and its address is not that of another for a while.
+//! Every use of a destroyed object is refused, including a second destruction. The memory of a
+//! destroyed object stays valid until many more objects of its kind have been destroyed. So a call
+//! in another thread can finish with the object, and its address is not reused for a while.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,10 +10,10 @@ use adverb_sync::Mutex;
 
 use crate::error::{Errno, Outcome};
 
-/// Objects that have ended and stay in memory.
+/// Number of destroyed objects kept in memory.
 const RESTING: usize = 1024;
 
-/// All objects of a kind.
+/// All objects of one kind.
 pub struct Live<T> {
     known: Mutex<Known>,
     kind: core::marker::PhantomData<fn(T)>,
@@ -25,45 +25,45 @@ struct Known {
 }
 
 impl<T> Live<T> {
-    /// None.
+    /// Creates an empty registry.
     pub const fn new() -> Self {
         let known = Known { living: BTreeSet::new(), resting: VecDeque::new() };
         Self { known: Mutex::new(known), kind: core::marker::PhantomData }
     }
 
-    /// A new one.
+    /// Adds a new object.
     pub fn enter(&self, object: T) -> *mut T {
         let at = Box::into_raw(Box::new(object));
         self.known.lock().living.insert(at.expose_provenance());
         at
     }
 
-    /// Is it one that exists? EINVAL if not.
+    /// EINVAL if the object does not exist.
     pub fn check(&self, at: *const T) -> Outcome {
         if self.known.lock().living.contains(&at.addr()) { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 
-    /// Ends it for all others; EINVAL if it does not exist.
+    /// Ends the object for all other callers; EINVAL if the object does not exist.
     pub fn claim(&self, at: *const T) -> Outcome {
         if self.known.lock().living.remove(&at.addr()) { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 
-    /// Takes [`Live::claim`] back.
+    /// Undoes [`Live::claim`].
     pub fn restore(&self, at: *const T) {
         self.known.lock().living.insert(at.addr());
     }
 
-    /// Lets what was claimed rest.
+    /// Keeps a claimed object in memory for a while, then frees it.
     ///
     /// # Safety
-    /// It came from [`Live::enter`], was claimed, and comes here once.
+    /// The pointer came from [`Live::enter`] and was claimed. It is passed here once.
     pub unsafe fn rest(&self, at: *mut T) {
         let mut known = self.known.lock();
         known.resting.push_back(at.expose_provenance());
         let oldest = if known.resting.len() > RESTING { known.resting.pop_front() } else { None };
         drop(known);
         if let Some(oldest) = oldest {
-            // SAFETY: the caller's word, when it came.
+            // SAFETY: the caller's word of the earlier call that passed this pointer.
             drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<T>(oldest)) });
         }
     }
@@ -99,7 +99,7 @@ mod tests {
             // SAFETY: as above.
             unsafe { ALL.rest(next) };
         }
-        // SAFETY: it rests, and is read by nobody else.
+        // SAFETY: the memory is still allocated, and no other thread accesses it.
         assert_eq!(unsafe { first.read() }, 7);
         assert_eq!(ALL.check(core::ptr::null()), Err(Errno(libc::EINVAL)));
     }

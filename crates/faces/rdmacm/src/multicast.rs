@@ -12,14 +12,14 @@ use crate::{command, event, verbs};
 use adverb_abi::ibv_gid;
 use adverb_abi::rdma_user_cm::*;
 
-/// The bytes of an address, to compare memberships by.
+/// The bytes of an address, for comparing memberships.
 fn bytes(addr: &sockaddr_storage, len: usize) -> Vec<u8> {
     // SAFETY: the storage is longer than any address, and initialised.
     unsafe { core::slice::from_raw_parts((&raw const *addr).cast::<u8>(), len) }.to_vec()
 }
 
 /// # Safety
-/// An address as long as its family says.
+/// `to` points to an address with the length of its family.
 unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -> Outcome {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(to) }?;
@@ -33,7 +33,8 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
         flags,
         addr: bytes(&addr, len),
     }));
-    // Known before the command: the event may be read by another thread before it returns.
+    // Added before the command, because another thread may read the event before the command
+    // returns.
     id.with(|state| state.groups.push(group));
     let body = rdma_ucm_join_mcast {
         response: 0,
@@ -45,13 +46,13 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
     };
     match command::ask::<rdma_ucm_create_id_resp>(id.fd(), Request::JoinMcast(body)) {
         Ok(answer) => {
-            // SAFETY: the membership lives until it is left.
+            // SAFETY: the membership exists until the program leaves the group.
             unsafe { (*group).handle.set(answer.id) };
             event::complete(id)
         }
         Err(why) => {
             id.with(|state| state.groups.retain(|g| *g != group));
-            // SAFETY: refused: there will be no event of it.
+            // SAFETY: the request failed, so no event of this membership will come.
             unsafe { Group::free(group) };
             Err(why)
         }
@@ -59,23 +60,23 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
 }
 
 /// # Safety
-/// An address as long as its family says.
+/// `from` points to an address with the length of its family.
 unsafe fn leave(id: &Id, from: *const sockaddr) -> Outcome {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(from) }?;
     let addr = bytes(&addr, len);
     let found = id.with(|state| {
-        // SAFETY: memberships of the list exist.
+        // SAFETY: every membership in the list exists.
         let at = state.groups.iter().rposition(|g| unsafe { (**g).addr == addr });
         at.map(|at| state.groups.remove(at))
     });
     let pointer = found.ok_or(Errno(libc::EADDRNOTAVAIL))?;
-    // SAFETY: taken from the list, so it is ours.
+    // SAFETY: the membership was removed from the list, so only this call uses it.
     let group = unsafe { &*pointer };
     let qp = id.public.qp.get();
     if !qp.is_null() && group.flags != SEND_ONLY_MEMBER {
-        // SAFETY: the id's queue pair exists. One that was never attached refuses, which changes
-        // nothing.
+        // SAFETY: the id's queue pair exists. `detach` refuses if the queue pair was never
+        // attached, and changes nothing.
         let _ = unsafe { verbs::detach(qp, &group.gid.get(), group.lid.get()) };
     }
     let body = rdma_ucm_destroy_id { response: 0, id: group.handle.get(), reserved: 0 };
@@ -83,15 +84,15 @@ unsafe fn leave(id: &Id, from: *const sockaddr) -> Outcome {
     if let Ok(answer) = &left {
         id.wait_acknowledged(answer.events_reported, Some(group), "rdma_leave_multicast");
     }
-    // SAFETY: no event of it is left.
+    // SAFETY: no event of the membership is left.
     unsafe { Group::free(pointer) };
     left.map(|_| ())
 }
 
-/// `rdma_join_multicast`: 0, or -1 with `errno` set; `context` comes back with the events.
+/// `rdma_join_multicast`: 0, or -1 with `errno` set. Events return `context`.
 ///
 /// # Safety
-/// An id that exists, an address as long as its family says.
+/// `id` exists. `addr` points to an address with the length of its family.
 pub unsafe extern "C-unwind" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
@@ -101,11 +102,11 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| join(id, addr, FULL_MEMBER, context)) })
 }
 
-/// `rdma_join_multicast_ex`: 0, or -1 with `errno` set: ENOTSUP for flags that are not known,
-/// EINVAL for what is missing.
+/// `rdma_join_multicast_ex`: 0, or -1 with `errno` set: ENOTSUP for unknown flags, EINVAL for
+/// missing attributes.
 ///
 /// # Safety
-/// An id that exists, attributes with an address as long as its family says.
+/// `id` exists. The address in the attributes has the length of its family.
 pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     attr: *mut rdma_cm_join_mc_attr_ex,
@@ -124,11 +125,11 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     }))
 }
 
-/// `rdma_leave_multicast`: 0, or -1 with `errno` set: EADDRNOTAVAIL if the id is no member. Waits
-/// for the acknowledgement of the membership's events.
+/// `rdma_leave_multicast`: 0, or -1 with `errno` set; EADDRNOTAVAIL if the id is not a member.
+/// Waits until the events of the membership have been acknowledged.
 ///
 /// # Safety
-/// An id that exists, an address as long as its family says.
+/// `id` exists. `addr` points to an address with the length of its family.
 pub unsafe extern "C-unwind" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| leave(id, addr)) })

@@ -1,4 +1,4 @@
-//! Options, moves between channels, and enhanced connection establishment.
+//! Options, migration between channels, and enhanced connection establishment.
 
 use core::ffi::{c_int, c_void};
 
@@ -9,8 +9,8 @@ use crate::{channel, command, event_object};
 use adverb_abi::ibv_ece;
 use adverb_abi::rdma_user_cm::{Request, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_id, rdma_ucm_set_option};
 
-/// Moves an id to a channel, or to one of its own, and waits until events that were read before are
-/// acknowledged.
+/// Migrates an id to a channel, or with null to a channel of its own. Waits until events read
+/// before have been acknowledged.
 pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
     let (was_sync, sync) = (id.with(|s| s.sync), to.is_null());
     if was_sync && sync {
@@ -22,13 +22,13 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
     let moved: Outcome<rdma_ucm_destroy_id_resp> = command::ask(fd, Request::MigrateId(body));
     let moved = moved.inspect_err(|_| {
         if sync {
-            // SAFETY: made above and known to nobody.
+            // SAFETY: the channel was created above, and no other code knows it.
             unsafe { channel::rdma_destroy_event_channel(to) };
         }
     })?;
     if was_sync {
         event_object::drop_of(id);
-        // SAFETY: the id's own channel, which it has left.
+        // SAFETY: the channel belonged to the id, which has left it.
         unsafe { channel::rdma_destroy_event_channel(id.public.channel.get()) };
     }
     id.with(|s| s.sync = sync);
@@ -40,7 +40,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
 /// Sets an option.
 ///
 /// # Safety
-/// A value of that length.
+/// `value` points to `len` bytes, or is null.
 pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: usize) -> Outcome {
     let body = rdma_ucm_set_option {
         optval: value.expose_provenance() as u64,
@@ -56,7 +56,7 @@ pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: u
 /// `rdma_migrate_id`: 0, or -1 with `errno` set. Null makes the id synchronous.
 ///
 /// # Safety
-/// An id and a channel that exist; null for the channel.
+/// `id` exists. `to` exists or is null.
 pub unsafe extern "C-unwind" fn rdma_migrate_id(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| migrate(id, to)))
@@ -65,7 +65,7 @@ pub unsafe extern "C-unwind" fn rdma_migrate_id(id: *mut rdma_cm_id, to: *mut rd
 /// `rdma_set_option`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// An id that exists, a value of that length.
+/// `id` exists. `value` points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -77,11 +77,10 @@ pub unsafe extern "C-unwind" fn rdma_set_option(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| set(id, level, name, value, len)) })
 }
 
-/// `rdma_set_local_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno`
-/// EINVAL.
+/// `rdma_set_local_ece`, for programs with their own queue pair. 0, or -1 with `errno` EINVAL.
 ///
 /// # Safety
-/// An id and an offer that exist, or null.
+/// `id` and `ece` exist, or are null.
 pub unsafe extern "C-unwind" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's word.
     let (id, ece) = unsafe { (Id::of(id), ece.as_ref()) };
@@ -94,11 +93,10 @@ pub unsafe extern "C-unwind" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
     })
 }
 
-/// `rdma_get_remote_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno`
-/// EINVAL.
+/// `rdma_get_remote_ece`, for programs with their own queue pair. 0, or -1 with `errno` EINVAL.
 ///
 /// # Safety
-/// An id that exists and room for the peer's offer, or null.
+/// `id` exists or is null. `ece` has room for the peer's offer or is null.
 pub unsafe extern "C-unwind" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's word.
     let (id, ece) = unsafe { (Id::of(id), ece.as_mut()) };

@@ -1,5 +1,4 @@
-//! Queue pairs of ids: made with the id's objects where the program names none, and taken through
-//! their states.
+//! Queue pairs of ids: creation, with defaults from the id, and state changes.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -12,15 +11,15 @@ use crate::{command, verbs};
 use adverb_abi::rdma_user_cm::{Request, rdma_ucm_init_qp_attr};
 use adverb_abi::*;
 
-/// The attributes that take the id's queue pair to a state, and their mask.
+/// The attributes and mask that move the id's queue pair to a state.
 pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
     let body = rdma_ucm_init_qp_attr { response: 0, id: id.handle.get(), qp_state: state };
     let mut found: ib_uverbs_qp_attr = command::ask(id.fd(), Request::InitQpAttr(body))?;
     Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
 }
 
-/// Takes a queue pair to a state with the attributes of the connection, after a change of the
-/// caller's.
+/// Moves a queue pair to a state with the attributes of the connection. `change` may adjust the
+/// attributes.
 ///
 /// # Safety
 /// The queue pair exists.
@@ -31,8 +30,7 @@ unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ib
     unsafe { verbs::modify_qp(qp, &mut attr, mask) }
 }
 
-/// Takes the id's queue pair, if it has one, to the state that receives. `resources` stand in for
-/// the connection's.
+/// Moves the id's queue pair, if any, to RTR. `resources` overrides the value of the connection.
 pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
     let qp = id.public.qp.get();
     if qp.is_null() {
@@ -40,7 +38,7 @@ pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
     }
     // SAFETY: the id's queue pair exists.
     unsafe {
-        // Once more to the first state: the attributes were not known when it was made.
+        // INIT again, because the attributes were not known when the queue pair was created.
         step(id, qp, IBV_QPS_INIT, |_| ())?;
         step(id, qp, IBV_QPS_RTR, |attr| {
             if let Some(resources) = resources {
@@ -50,8 +48,7 @@ pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
     }
 }
 
-/// Takes the id's queue pair, if it has one, to the state that sends. `depth` stands in for the
-/// connection's.
+/// Moves the id's queue pair, if any, to RTS. `depth` overrides the value of the connection.
 pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
     let qp = id.public.qp.get();
     if qp.is_null() {
@@ -67,13 +64,13 @@ pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
     }
 }
 
-/// Takes the id's queue pair, if it has one, to the error state.
+/// Moves the id's queue pair, if any, to the error state.
 pub fn to_error(id: &Id) -> Outcome {
     let qp = id.public.qp.get();
     if qp.is_null() {
         return Ok(());
     }
-    // SAFETY: integers; the id's queue pair exists.
+    // SAFETY: all fields are integers, for which zeros are valid; the id's queue pair exists.
     unsafe {
         let mut attr: ibv_qp_attr = core::mem::zeroed();
         attr.qp_state = IBV_QPS_ERR;
@@ -84,13 +81,13 @@ pub fn to_error(id: &Id) -> Outcome {
 /// # Safety
 /// The queue pair exists.
 unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
-    // SAFETY: the caller's word; integers.
+    // SAFETY: the caller's word; all fields are integers, for which zeros are valid.
     unsafe {
         step(id, qp, IBV_QPS_INIT, |_| ())?;
         if !id.is_datagram() {
             return Ok(());
         }
-        // Datagrams need no peer: they can be sent at once.
+        // A datagram queue pair needs no peer, so it can send at once.
         let mut attr: ibv_qp_attr = core::mem::zeroed();
         attr.qp_state = IBV_QPS_RTR;
         verbs::modify_qp(qp, &mut attr, IBV_QP_STATE as c_int)?;
@@ -99,8 +96,7 @@ unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
     }
 }
 
-/// The group has been joined: the id's queue pair takes part, unless the program only wants to
-/// send.
+/// Handles a joined group: attaches the id's queue pair, unless the program joined only to send.
 pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
     group.gid.set(gid);
     group.lid.set(lid);
@@ -112,13 +108,12 @@ pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
     unsafe { verbs::attach(qp, &gid, lid) }
 }
 
-/// Makes the completion queues that are asked for, each with a channel of its own; a length of zero
-/// asks for none.
+/// Creates completion queues, each with its own channel. A length of zero creates none.
 pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
     let public = &id.public;
     let context = public.verbs.get();
     let make = || {
-        // SAFETY: the id's context is open for good; the channels are those just made.
+        // SAFETY: the id's context is never closed; the channels were just created.
         unsafe {
             if recv > 0 {
                 public.recv_cq_channel.set(verbs::create_comp_channel(context)?);
@@ -136,8 +131,8 @@ pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
     make().inspect_err(|_| destroy_cqs(id))
 }
 
-/// Destroys the completion queues that the id has, and their channels; an XRC receiver's go with
-/// its SRQ.
+/// Destroys the completion queues of the id and their channels. Those of an XRC receiver are
+/// destroyed with its SRQ.
 pub fn destroy_cqs(id: &Id) {
     let public = &id.public;
     if public.qp_type.get() == IBV_QPT_XRC_RECV && !public.srq.get().is_null() {
@@ -146,7 +141,8 @@ pub fn destroy_cqs(id: &Id) {
     let (recv, send) = (public.recv_cq.replace(null_mut()), public.send_cq.replace(null_mut()));
     let (recv_channel, send_channel) =
         (public.recv_cq_channel.replace(null_mut()), public.send_cq_channel.replace(null_mut()));
-    // SAFETY: the id's own objects; what still uses them makes the call refuse.
+    // SAFETY: the objects belong to the id. If another object still uses one of them, the call
+    // refuses.
     unsafe {
         for cq in [recv, if send == recv { null_mut() } else { send }] {
             if !cq.is_null() {
@@ -161,7 +157,7 @@ pub fn destroy_cqs(id: &Id) {
     }
 }
 
-/// Before the first state: what the device offers the peer, or takes of what the peer offered.
+/// Before INIT: reads the device's offer for the peer, or sets the options from the peer's offer.
 ///
 /// # Safety
 /// The queue pair exists.
@@ -175,13 +171,13 @@ unsafe fn offer_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
     if remote.vendor_id == 0 {
         return Ok(());
     }
-    // Options of another vendor mean nothing here.
+    // Options of another vendor have no meaning here.
     ece.options = if remote.vendor_id == ece.vendor_id { remote.options } else { 0 };
     // SAFETY: the caller's word.
     unsafe { verbs::set_ece(qp, ece) }
 }
 
-/// After the first state: what the device has made of the peer's offer.
+/// After INIT: stores the device's answer to the peer's offer.
 ///
 /// # Safety
 /// The queue pair exists.
@@ -195,10 +191,10 @@ unsafe fn note_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
     Ok(())
 }
 
-/// Makes the id's queue pair.
+/// Creates the id's queue pair.
 ///
 /// # Safety
-/// Attributes as far as `comp_mask` goes, which name objects that exist.
+/// The fields selected by `comp_mask` are valid, and their objects exist.
 unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
     set_bound_device(id)?;
     let public = &id.public;
@@ -217,7 +213,7 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
     {
         return Err(Errno(libc::EINVAL));
     }
-    // SAFETY: the caller's word; the domains are the id's.
+    // SAFETY: the caller's word; the domains belong to the id.
     unsafe {
         if domain.is_null() {
             (*attr).comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -237,7 +233,7 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
         wanted(send_cq, public.send_cq.get(), cap.max_send_wr),
         wanted(recv_cq, public.recv_cq.get(), cap.max_recv_wr),
     )?;
-    // SAFETY: the caller's word; what is filled in are the id's objects.
+    // SAFETY: the caller's word; the values filled in are objects of the id.
     let made = unsafe {
         if send_cq.is_null() {
             (*attr).send_cq = public.send_cq.get();
@@ -256,19 +252,19 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
         })
     };
     let qp = made.inspect_err(|_| destroy_cqs(id))?;
-    // SAFETY: just made.
+    // SAFETY: the queue pair was just created.
     public.pd.set(unsafe { (*qp).pd });
     public.qp.set(qp);
     Ok(())
 }
 
-/// Makes the id's queue pair from the shorter attributes, into which what was made goes back.
-///
+/// Creates the id's queue pair from the short attributes, and writes the result back to them.
 /// # Safety
-/// Attributes that name objects that exist; a domain or null.
+/// The objects in the attributes exist. The domain exists or is null.
 pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome {
     set_bound_device(id)?;
-    // SAFETY: the longer attributes begin with the shorter ones, and zeros are a value of the rest.
+    // SAFETY: the long attributes begin with the short attributes, and zeros are valid for the
+    // rest.
     unsafe {
         let mut long: ibv_qp_init_attr_ex = core::mem::zeroed();
         (&raw mut long).cast::<ibv_qp_init_attr>().write(*attr);
@@ -280,11 +276,11 @@ pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr
     }
 }
 
-/// `rdma_create_qp_ex`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is
-/// initialised.
+/// `rdma_create_qp_ex`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
+/// are in INIT.
 ///
 /// # Safety
-/// An id whose address is resolved; attributes as far as their mask goes.
+/// The address of the id is resolved. The fields selected by the mask are valid.
 pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
@@ -296,11 +292,11 @@ pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create(id, attr)) })
 }
 
-/// `rdma_create_qp`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is
-/// initialised.
+/// `rdma_create_qp`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
+/// are in INIT.
 ///
 /// # Safety
-/// An id whose address is resolved; a protection domain of its device or null.
+/// The address of the id is resolved. The protection domain belongs to the id's device or is null.
 pub unsafe extern "C-unwind" fn rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -313,10 +309,10 @@ pub unsafe extern "C-unwind" fn rdma_create_qp(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create_plain(id, pd, attr)) })
 }
 
-/// `rdma_destroy_qp`: with the completion queues that were made for it.
+/// `rdma_destroy_qp`: also destroys the completion queues that were created for the queue pair.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word; the queue pair is the id's.
     unsafe {
@@ -329,11 +325,11 @@ pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_init_qp_attr`: the attributes that take a queue pair to `attr->qp_state`, for programs
-/// that do it themselves.
+/// `rdma_init_qp_attr`: the attributes that move a queue pair to `attr->qp_state`, for programs
+/// with their own queue pair.
 ///
 /// # Safety
-/// An id that exists, attributes and room for their mask.
+/// `id` exists. `attr` and `mask` are valid.
 pub unsafe extern "C-unwind" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,
@@ -342,7 +338,7 @@ pub unsafe extern "C-unwind" fn rdma_init_qp_attr(
     if attr.is_null() || mask.is_null() {
         return zero_or_minus_one(Err(Errno(libc::EINVAL)));
     }
-    // SAFETY: the caller's word. The last field is newer than the call and stays as it is.
+    // SAFETY: the caller's word. The last field is newer than this call, so its value is kept.
     zero_or_minus_one(unsafe {
         Id::of(id).and_then(|id| attributes(id, (*attr).qp_state)).map(|(mut found, found_mask)| {
             found.rate_limit = (*attr).rate_limit;

@@ -1,4 +1,4 @@
-//! What the other side knows of an id: its addresses, its device, its paths.
+//! Queries to the connection manager about an id: addresses, device, paths.
 
 use core::ffi::c_int;
 
@@ -10,16 +10,16 @@ use crate::id::Id;
 use adverb_abi::rdma_user_cm::*;
 use adverb_abi::{ibv_gid, ibv_sa_path_rec};
 
-/// Where the GID stands in an address of the family `AF_IB`: behind family, partition key and flow.
+/// Offset of the GID in an `AF_IB` address, after family, partition key and flow.
 pub const IB_ADDRESS: usize = 8;
 
-/// Fetches the addresses and, once it is known, the device.
+/// Fetches the addresses and, if known, the device.
 pub fn query_address(id: &Id) -> Outcome {
     let found = query_address_only(id)?;
     id.set_device(found.node_guid, found.ibdev_index, found.port_num, found.pkey)
 }
 
-/// Fetches the addresses; the device is for the caller to set.
+/// Fetches the addresses. The caller sets the device.
 pub fn query_address_only(id: &Id) -> Outcome<rdma_ucm_query_addr_resp> {
     let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_ADDR)?;
     copy_address(&id.public.route.addr.src, &found.src_addr, found.src_size);
@@ -27,8 +27,8 @@ pub fn query_address_only(id: &Id) -> Outcome<rdma_ucm_query_addr_resp> {
     Ok(found)
 }
 
-/// Sets the device of an id that was bound without it (`rdma_bind_addr`), before objects are made
-/// for the id.
+/// Sets the device of an id bound without a device (`rdma_bind_addr`). Called before an object is
+/// created for the id.
 pub fn set_bound_device(id: &Id) -> Outcome {
     let bound = id.public.route.addr.src.get().ss_family != 0;
     if bound && id.public.verbs.get().is_null() { query_address(id) } else { Ok(()) }
@@ -37,7 +37,7 @@ pub fn set_bound_device(id: &Id) -> Outcome {
 pub fn copy_address(to: &core::cell::Cell<sockaddr_storage>, from: &sockaddr_storage, size: u16) {
     let size = usize::from(size).min(size_of::<sockaddr_storage>());
     let mut whole = to.get();
-    // SAFETY: both have room for the size; any bytes are an address.
+    // SAFETY: both sides have room for `size` bytes; any bytes are a valid address.
     unsafe {
         core::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), (&raw mut whole).cast::<u8>(), size);
     }
@@ -53,7 +53,7 @@ pub fn query_gids(id: &Id) -> Outcome {
 }
 
 fn gid_of(address: &sockaddr_storage) -> ibv_gid {
-    // SAFETY: sixteen bytes within the address.
+    // SAFETY: the sixteen bytes are within the address.
     let raw = unsafe { (&raw const *address).cast::<u8>().add(IB_ADDRESS).cast::<[u8; 16]>().read() };
     ibv_gid { raw }
 }
@@ -65,8 +65,8 @@ pub fn query_paths(id: &Id) -> Outcome {
     if paths.is_empty() {
         return Ok(());
     }
-    // SAFETY: a number and a size; what an earlier call left is ours; the list has room for what is
-    // written.
+    // SAFETY: calloc takes a count and a size. The old list belongs to us. The new list has room
+    // for all paths.
     unsafe {
         let list = libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast::<ibv_sa_path_rec>();
         if list.is_null() {
@@ -81,14 +81,14 @@ pub fn query_paths(id: &Id) -> Outcome {
     Ok(())
 }
 
-/// A path record from its form on the wire (IBTA, PathRecord) into the header's.
+/// Converts a path record from its wire format (IBTA, PathRecord) to the header's type.
 pub fn path_record(from: &ib_path_rec_data) -> ibv_sa_path_rec {
     let raw = &from.path_rec;
     let gid = |at: usize| ibv_gid { raw: raw[at..at + 16].try_into().expect("sixteen bytes") };
-    // Fields that stay in network order, as the header has them.
+    // Fields that stay in network order, as in the header.
     let wire16 = |at: usize| u16::from_ne_bytes([raw[at], raw[at + 1]]);
     let flow_hop = u32::from_be_bytes([raw[44], raw[45], raw[46], raw[47]]);
-    // Of a selector and its value only values that hold exactly come.
+    // Of each selector and value, only exact values occur.
     let exactly = 2;
     ibv_sa_path_rec {
         dgid: gid(8),

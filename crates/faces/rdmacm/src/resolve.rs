@@ -1,4 +1,5 @@
-//! Addresses by name as an event (rdma-core 60): looked up at once, told through the channel.
+//! Lookup of addresses by name as an event (rdma-core 60). The lookup is done at once, and an event
+//! in the channel reports the result.
 
 use core::ffi::{c_char, c_int};
 use core::ptr::null_mut;
@@ -11,7 +12,7 @@ use crate::{command, event, services};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
-/// Puts an event into the id's channel.
+/// Writes an event to the id's channel.
 fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> Outcome {
     let mut param = WrittenParam::zeroed();
     param.arg = arg;
@@ -20,10 +21,10 @@ fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> Outcome {
     command::perform(id.fd(), Request::WriteCmEvent(body))
 }
 
-/// By the subnet's list of services, which answers with an event of its own.
+/// Looks up a service in the list of the subnet. An event reports the result.
 ///
 /// # Safety
-/// A string or null.
+/// `service` is a string or null.
 unsafe fn by_service(id: &Id, service: *const c_char) -> Outcome {
     if service.is_null() {
         return Err(Errno(libc::EINVAL));
@@ -48,7 +49,7 @@ unsafe fn by_service(id: &Id, service: *const c_char) -> Outcome {
     event::complete(id)
 }
 
-/// A number as C writes it: decimal, hexadecimal with 0x, octal with 0.
+/// Parses a number in C notation: decimal, hexadecimal with 0x, octal with 0.
 pub fn number(text: &[u8]) -> Option<u64> {
     let text = core::str::from_utf8(text).ok()?.trim_start();
     let lower = text.to_ascii_lowercase();
@@ -62,7 +63,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// # Safety
-/// Strings or null; hints whose addresses are as long as they say.
+/// The strings are null or valid. The addresses in the hints have the lengths in the hints.
 unsafe fn start(
     id: &Id,
     node: *const c_char,
@@ -88,17 +89,17 @@ unsafe fn start(
     id.with(|state| state.resolved = found);
     write_event(id, INTERNAL, 0, u64::from(ADDRINFO_RESOLVED)).inspect_err(|_| {
         let found = id.with(|state| core::mem::replace(&mut state.resolved, null_mut()));
-        // SAFETY: made above, and nobody else has it.
+        // SAFETY: the list was created above, and no other code has it.
         unsafe { addrinfo::rdma_freeaddrinfo(found) };
     })?;
     event::complete(id)
 }
 
-/// `rdma_resolve_addrinfo`: 0, or -1 with `errno` set: EBUSY if the last answer has not been
+/// `rdma_resolve_addrinfo`: 0, or -1 with `errno` set; EBUSY if the last result has not been
 /// fetched.
 ///
 /// # Safety
-/// An id that exists, or null; strings and hints or null.
+/// `id` exists or is null. Strings and hints are valid or null.
 pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -115,11 +116,11 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
     }))
 }
 
-/// `rdma_query_addrinfo`: 0, or -1 with `errno` set: ENOENT if there is no answer. The list is the
-/// caller's.
+/// `rdma_query_addrinfo`: 0, or -1 with `errno` set; ENOENT if there is no result. The caller owns
+/// the list.
 ///
 /// # Safety
-/// An id that exists and room for a pointer, or null.
+/// `id` exists or is null. `info` has room for a pointer or is null.
 pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
@@ -142,11 +143,11 @@ pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
     }))
 }
 
-/// `rdma_write_cm_event`: an event of the program's own (`RDMA_CM_EVENT_USER`). 0, or -1 with
+/// `rdma_write_cm_event`: writes an event of the program (`RDMA_CM_EVENT_USER`). 0, or -1 with
 /// `errno` set.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_write_cm_event(
     id: *mut rdma_cm_id,
     event: EventType,

@@ -1,8 +1,8 @@
-//! The names of rsockets, so that programs bound to them start.
+//! The names of rsockets, so that programs bound to these names start.
 //!
-//! Sockets over RDMA are not offered: `rsocket` refuses with EOPNOTSUPP and says so. No descriptor
-//! is one of them, so what asks for one refuses with EBADF; `rpoll` and `rselect` take any
-//! descriptor, as in rdma-core, and wait for plain ones.
+//! Sockets over RDMA are not supported: `rsocket` fails with EOPNOTSUPP and logs the reason. So no
+//! descriptor is an rsocket, and calls for an rsocket fail with EBADF. `rpoll` and `rselect` accept
+//! any descriptor, as in rdma-core, and wait for plain descriptors.
 
 use core::ffi::{c_int, c_long, c_void};
 use std::sync::Once;
@@ -11,7 +11,7 @@ use libc::{fd_set, nfds_t, pollfd, timeval};
 
 use crate::error::Errno;
 
-/// Says once that rsockets are not offered.
+/// Prints once that rsockets are not supported.
 fn say() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -36,8 +36,8 @@ pub extern "C" fn repoll_create(_size: c_int) -> c_int {
     -1
 }
 
-/// Every call on a descriptor of `rsocket`, whatever its other arguments and the width of its
-/// result: -1 with `errno` EBADF.
+/// Every call on an rsocket, for any other arguments and any width of the result: -1 with `errno`
+/// EBADF.
 pub extern "C" fn no_rsocket(_fd: c_int) -> c_long {
     Errno(libc::EBADF).set();
     -1
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn rselect(
     unsafe { libc::select(n, read, write, except, timeout) }
 }
 
-/// `riomap`: -1, which is no offset, with `errno` EBADF.
+/// `riomap`: -1, which is not a valid offset, with `errno` EBADF.
 pub extern "C" fn riomap(
     _fd: c_int,
     _buf: *mut c_void,

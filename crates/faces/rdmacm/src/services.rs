@@ -1,4 +1,4 @@
-//! Services that a subnet's administrator has found.
+//! Services found by a subnet administrator.
 
 use crate::abi::cma::*;
 use crate::command;
@@ -6,7 +6,7 @@ use crate::error::{Errno, Outcome};
 use crate::id::Id;
 use adverb_abi::rdma_user_cm::{RDMA_USER_CM_QUERY_IB_SERVICE, rdma_ucm_query_ib_service_resp};
 
-/// The event of an answer has been read: what a subnet's administrator found is fetched.
+/// Handles the event of a lookup: fetches the result of a subnet administrator.
 pub fn arrived(id: &Id) -> Outcome {
     if id.with(|state| !state.resolved.is_null()) {
         return Ok(());
@@ -19,7 +19,7 @@ pub fn arrived(id: &Id) -> Outcome {
     fetched.map(|_| ())
 }
 
-/// The search has failed; another one may begin.
+/// Handles a failed lookup. The program may start another lookup.
 pub fn failed(id: &Id) {
     id.with(|state| state.resolving = false);
 }

@@ -11,7 +11,7 @@ use crate::{qp, verbs};
 use adverb_abi::*;
 
 /// # Safety
-/// Attributes that name objects that exist.
+/// The objects in the attributes exist.
 unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
     set_bound_device(id)?;
     let public = &id.public;
@@ -35,7 +35,7 @@ unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
         }
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
     }
-    // SAFETY: the id's context is open for good; the rest is the caller's word.
+    // SAFETY: the id's context is never closed; the rest is the caller's word.
     let made = unsafe { verbs::create_srq(public.verbs.get(), attr) };
     let srq = made.inspect_err(|_| qp::destroy_cqs(id))?;
     if public.pd.get().is_null() {
@@ -48,7 +48,7 @@ unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
 /// `rdma_create_srq_ex`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// An id whose address is resolved; attributes that name objects that exist.
+/// The address of the id is resolved. The objects in the attributes exist.
 pub unsafe extern "C-unwind" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
@@ -59,10 +59,10 @@ pub unsafe extern "C-unwind" fn rdma_create_srq_ex(
     })
 }
 
-/// `rdma_create_srq`: of an XRC receiver an XRC queue. 0, or -1 with `errno` set.
+/// `rdma_create_srq`: 0, or -1 with `errno` set. For an XRC receiver the queue is an XRC SRQ.
 ///
 /// # Safety
-/// An id whose address is resolved; a protection domain of its device or null.
+/// The address of the id is resolved. The protection domain belongs to the id's device or is null.
 pub unsafe extern "C-unwind" fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -71,8 +71,8 @@ pub unsafe extern "C-unwind" fn rdma_create_srq(
     if attr.is_null() {
         return zero_or_minus_one(Err(Errno(libc::EINVAL)));
     }
-    // SAFETY: the caller's word; the longer attributes begin with the shorter ones, and zeros are a
-    // value of the rest.
+    // SAFETY: the caller's word; the long attributes begin with the short attributes, and zeros are
+    // valid for the rest.
     zero_or_minus_one(unsafe {
         Id::of(id).and_then(|id| {
             let mut long: ibv_srq_init_attr_ex = core::mem::zeroed();
@@ -88,12 +88,12 @@ pub unsafe extern "C-unwind" fn rdma_create_srq(
     })
 }
 
-/// `rdma_destroy_srq`: with the completion queue that was made for it.
+/// `rdma_destroy_srq`: also destroys the completion queue that was created for the SRQ.
 ///
 /// # Safety
-/// An id that exists.
+/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's word; the queue is the id's.
+    // SAFETY: the caller's word; the queue belongs to the id.
     unsafe {
         let Ok(id) = Id::of(id) else { return };
         let srq = id.public.srq.replace(null_mut());

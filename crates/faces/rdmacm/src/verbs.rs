@@ -1,5 +1,4 @@
-//! What is called in `libibverbs.so.1`, and the header's inline functions that go through a
-//! context's tables.
+//! Calls of `libibverbs.so.1`, and the header's inline functions, which use a context's tables.
 
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
@@ -41,22 +40,22 @@ unsafe extern "C" {
 
 type Context = *mut ibv_context;
 
-/// How far below a context a slot of its extended table lies, in bytes. It has not moved since
-/// rdma-core 17, as the table grows at its front.
+/// Distance in bytes from a context down to a slot of its extended table. The table grows at its
+/// front, so the distances have not changed since rdma-core 17.
 macro_rules! slot {
     ($name:ident) => {
         offset_of!(verbs_context, context) - offset_of!(verbs_context, $name)
     };
 }
 
-/// A function of the table below a context, as a pointer that may be null.
+/// A function of the table below a context. Fails if the pointer is null.
 ///
 /// # Safety
 /// The context is open.
 unsafe fn table(context: Context, slot: usize) -> Outcome<*const c_void> {
     let at = context.cast::<u8>();
-    // SAFETY: an open context of libibverbs has this field, and where it holds this mark the words
-    // below it.
+    // SAFETY: an open context of libibverbs has this field. If the field holds this mark, the words
+    // below the context are valid.
     let (size, function) = unsafe {
         if (*context).abi_compat != ABI_IS_EXTENDED {
             return Err(Errno(libc::EOPNOTSUPP));
@@ -77,16 +76,16 @@ fn made<T>(pointer: *mut T) -> Outcome<*mut T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
     device: *mut ibv_device,
-    /// As `ibv_get_device_guid` gives it.
+    /// As from `ibv_get_device_guid`.
     pub guid: u64,
-    /// As `ibv_get_device_index` gives it.
+    /// As from `ibv_get_device_index`.
     pub index: u32,
 }
 
-/// Shows `look` the devices of now; an open device lives on without the list.
+/// Calls `look` with the current devices. An open device stays valid without the list.
 pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T> {
     let mut count = 0;
-    // SAFETY: room for the count.
+    // SAFETY: `count` has room for the number.
     let list = unsafe { ibv_get_device_list(&raw mut count) };
     if list.is_null() {
         return Err(Errno(libc::ENODEV));
@@ -100,7 +99,7 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T>
     });
     let listed: Vec<_> = listed.collect();
     let outcome = if listed.is_empty() { Err(Errno(libc::ENODEV)) } else { look(&listed) };
-    // SAFETY: a list of above; none of its devices is used from here on.
+    // SAFETY: the list came from `ibv_get_device_list`, and none of its devices is used after this.
     unsafe { ibv_free_device_list(list) };
     outcome
 }
@@ -108,7 +107,7 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T>
 /// Opens a device while its list exists.
 ///
 /// # Safety
-/// The list that the device is of has not been freed.
+/// The device list with this device has not been freed.
 pub unsafe fn open(listed: Listed) -> Outcome<Context> {
     // SAFETY: the caller's word.
     made(unsafe { ibv_open_device(listed.device) })
@@ -119,7 +118,7 @@ pub unsafe fn open(listed: Listed) -> Outcome<Context> {
 /// # Safety
 /// The context is open.
 pub unsafe fn limits(context: Context) -> Outcome<ibv_device_attr> {
-    // SAFETY: integers; the call fills them.
+    // SAFETY: all fields are integers, for which zeros are valid.
     let mut attr: ibv_device_attr = unsafe { core::mem::zeroed() };
     // SAFETY: an open context and room of the right type.
     checked(unsafe { ibv_query_device(context, &raw mut attr) })?;
@@ -140,7 +139,7 @@ pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> Outcome {
     checked(unsafe { ibv_dealloc_pd(pd) })
 }
 
-/// An XRC domain of this process alone.
+/// Opens an XRC domain for this process only.
 ///
 /// # Safety
 /// The context is open.
@@ -159,10 +158,10 @@ pub unsafe fn open_xrcd(context: Context) -> Outcome<*mut ibv_xrcd> {
 }
 
 /// # Safety
-/// The context is open, the domain is of it and not used any more.
+/// The context is open. The domain belongs to the context and is not used any more.
 pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> Outcome {
     type Close = unsafe extern "C" fn(*mut ibv_xrcd) -> c_int;
-    // SAFETY: the slot holds a function of this type; the domain is the caller's word.
+    // SAFETY: the slot holds a function of this type; the caller guarantees the domain.
     checked(unsafe {
         let close: Close = core::mem::transmute::<*const c_void, Close>(table(context, slot!(close_xrcd))?);
         close(xrcd)
@@ -203,17 +202,17 @@ pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> Outcome {
     checked(unsafe { ibv_destroy_cq(cq) })
 }
 
-/// What the header's `ibv_create_srq_ex` does.
+/// The header's `ibv_create_srq_ex`.
 ///
 /// # Safety
-/// The context is open, and the attributes name objects of it.
+/// The context is open, and the objects in the attributes belong to it.
 pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> Outcome<*mut ibv_srq> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
     let plain = attr.comp_mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) == 0
         && attr.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0
         && (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || attr.srq_type == IBV_SRQT_BASIC);
-    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this
-    // type.
+    // SAFETY: the long attributes begin with the short attributes; the slot holds a function of
+    // this type.
     made(unsafe {
         if plain {
             ibv_create_srq(attr.pd, (attr as *mut ibv_srq_init_attr_ex).cast())
@@ -232,15 +231,15 @@ pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> Outcome {
     checked(unsafe { ibv_destroy_srq(srq) })
 }
 
-/// What the header's `ibv_create_qp_ex` does.
+/// The header's `ibv_create_qp_ex`.
 ///
 /// # Safety
-/// The context is open, and the attributes name objects of it; the program's structure may end
-/// where `comp_mask` says.
+/// The context is open, and the objects in the attributes belong to it. The structure may be
+/// shorter than its type, as given by `comp_mask`.
 pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
-    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this
-    // type.
+    // SAFETY: the long attributes begin with the short attributes; the slot holds a function of
+    // this type.
     made(unsafe {
         if (*attr).comp_mask == IBV_QP_INIT_ATTR_PD {
             ibv_create_qp((*attr).pd, attr.cast())
@@ -280,7 +279,7 @@ pub unsafe fn detach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> Outcome {
     checked(unsafe { ibv_detach_mcast(qp, gid, lid) })
 }
 
-/// The queue pair's offer; none where the device has nothing to agree upon.
+/// The queue pair's ECE offer; empty if the device does not support ECE.
 ///
 /// # Safety
 /// The queue pair exists.
@@ -293,7 +292,7 @@ pub unsafe fn query_ece(qp: *mut ibv_qp) -> Outcome<ibv_ece> {
     }
 }
 
-/// Tells the queue pair what was agreed upon.
+/// Sets the agreed ECE options of the queue pair.
 ///
 /// # Safety
 /// The queue pair exists.
@@ -305,21 +304,21 @@ pub unsafe fn set_ece(qp: *mut ibv_qp, mut ece: ibv_ece) -> Outcome {
     }
 }
 
-/// The attributes in the header's form, for the step to a state.
+/// Converts the attributes to the header's type, for the change to `state`.
 pub fn qp_attr_from(attr: &mut ib_uverbs_qp_attr, state: u32) -> ibv_qp_attr {
-    // SAFETY: both types are those of the function, and zeros are a value of both.
+    // SAFETY: the function takes these two types, and zeros are valid for both.
     unsafe {
         let mut to: ibv_qp_attr = core::mem::zeroed();
         ibv_copy_qp_attr_from_kern(&raw mut to, attr);
-        // The function leaves it to the caller.
+        // The function does not set this field.
         to.qp_state = state;
         to
     }
 }
 
-/// The address in the header's form.
+/// Converts the address to the header's type.
 pub fn ah_attr_from(attr: &mut ib_uverbs_ah_attr) -> ibv_ah_attr {
-    // SAFETY: both types are those of the function, and zeros are a value of both.
+    // SAFETY: the function takes these two types, and zeros are valid for both.
     unsafe {
         let mut to: ibv_ah_attr = core::mem::zeroed();
         ibv_copy_ah_attr_from_kern(&raw mut to, attr);

@@ -1,4 +1,4 @@
-//! Our mirrors against the C headers: every type and field, as the C compiler sees them.
+//! Compares our mirrors with the C headers: every type and field, as compiled by the C compiler.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn types_are_those_of_the_headers() {
     );
     source += "#include <rdma/rdma_verbs.h>\n";
     check("program", &source, &[cma::LAYOUTS]);
-    // The kernel's header and the library's name some things alike.
+    // The two headers use some names for different things, so each gets its own C program.
     let source = "#include <stddef.h>\n#include <stdio.h>\n#include <netinet/in.h>\n#include <sys/socket.h>\n\
                   #include <rdma/rdma_user_cm.h>\n";
     check("kernel", source, &[rdma_user_cm::LAYOUTS]);

@@ -1,4 +1,4 @@
-//! The built shared object: its name, its exports, and what it takes from `libibverbs.so.1`.
+//! The built shared object: its name, its exports, and the symbols it needs from `libibverbs.so.1`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn objdump(option: &str, file: &Path) -> String {
     String::from_utf8(run.expect("objdump: install the package binutils").stdout).expect("ASCII")
 }
 
-/// Name and node of what a file defines, or of what it takes from others.
+/// Name and version node of the symbols that a file defines, or of the symbols it needs.
 fn symbols(file: &Path, defined: bool) -> BTreeSet<(String, String)> {
     let text = objdump("-T", file);
     // `ADDRESS FLAGS SECTION<tab>SIZE  NODE NAME`, the node in brackets when it is not the default.
@@ -42,7 +42,7 @@ fn committed() -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// RCM-1: every name of rdma-core at its node, and nothing else.
+/// RCM-1: the object exports every name of rdma-core at its node, and no other name.
 #[test]
 fn every_name_is_at_its_node() {
     let (exported, committed) = (symbols(&library(), true), committed());
@@ -53,7 +53,7 @@ fn every_name_is_at_its_node() {
     assert_eq!(committed.iter().filter(|(name, _)| name.starts_with("rdma_")).count(), 44);
 }
 
-/// RCM-1: what the distribution's library has is here under the same version.
+/// RCM-1: every symbol of the distribution's library is exported with the same version.
 #[test]
 fn the_distributions_names_are_here() {
     let theirs = ["x86_64", "aarch64"]
@@ -66,8 +66,7 @@ fn the_distributions_names_are_here() {
     assert!(theirs.len() >= 68 && missing.is_empty(), "of {}: {missing:?}", theirs.len());
 }
 
-/// RCM-1: the object has the name that programs look for, and takes verbs from the library that has
-/// them, by version.
+/// RCM-1: the object has the name for which programs look, and needs libibverbs by version.
 #[test]
 fn it_needs_libibverbs_by_version() {
     let head = objdump("-p", &library());

@@ -1,11 +1,11 @@
-//! What is translated without a device.
+//! Translations that need no device.
 
 use adverb_abi::rdma_user_cm::ib_path_rec_data;
 use rdmacm::event_name::name_of;
 use rdmacm::query::path_record;
 use rdmacm::resolve::number;
 
-/// A path as it travels becomes the header's, field by field (RCM-4).
+/// A path in wire format is converted to the header's type, field by field (RCM-4).
 #[test]
 fn a_path_is_translated_field_by_field() {
     let mut raw = [0u8; 64];
@@ -42,7 +42,7 @@ fn services_are_numbers_as_c_writes_them_or_names() {
     }
 }
 
-/// Events have their names (RCM-3).
+/// Each event kind has its name (RCM-3).
 #[test]
 fn events_have_their_names() {
     assert_eq!(name_of(0), "RDMA_CM_EVENT_ADDR_RESOLVED");

@@ -1,4 +1,4 @@
-//! A process of its own for the survivor.
+//! Starts the survivor in its own process.
 use crate::VARIABLE;
 use crate::serve;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -8,16 +8,16 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-/// The name of a survivor's process, by which the reaper spares it.
+/// The name of a survivor's process. The reaper spares processes of this name.
 pub(crate) const SURVIVOR: &std::ffi::CStr = c"adverb-survivor";
 
-/// Starts the survivor of this process and of what it starts. Answers the environment variable by
-/// which they find it. The survivor is no child of this process, has no terminal, and keeps no file
-/// of this process open.
+/// Starts the survivor of this process and its descendants. Returns the environment variable that
+/// names the survivor. The survivor is not a child of this process, has no terminal, and keeps no
+/// file of this process open.
 ///
 /// # Errors
-/// What the kernel refused. `Unsupported` when the process has more than one thread, so that it
-/// cannot be copied safely.
+/// The error of the kernel. `Unsupported` if the process has more than one thread, because then a
+/// copy is not safe.
 pub fn leave_behind() -> io::Result<(&'static str, String)> {
     one_thread()?;
     let name = format!(
@@ -40,15 +40,15 @@ pub fn leave_behind() -> io::Result<(&'static str, String)> {
     }
 }
 
-/// Runs this in a copy of the process, which ends with it. Answers whether it succeeded; a copy
-/// that was killed has not.
+/// Runs `work` in a copy of the process, which then exits. Returns whether `work` succeeded;
+/// `false` if the copy was killed.
 ///
 /// # Errors
 /// As [`leave_behind`].
 pub fn in_a_copy(work: impl FnOnce() -> bool) -> io::Result<bool> {
     one_thread()?;
     let Some(child) = copy()? else {
-        // Where memory runs out, it is this process that ends.
+        // If memory runs out, the kernel kills this copy first.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
         std::process::exit(i32::from(!work()));
     };
@@ -62,9 +62,9 @@ pub(crate) fn one_thread() -> io::Result<()> {
     }
 }
 
-/// Copies this process, which has one thread. `None` in the copy.
+/// Copies this process, which has one thread. Returns `None` in the copy.
 pub(crate) fn copy() -> io::Result<Option<nix::unistd::Pid>> {
-    // SAFETY: the process has one thread, so no lock of another is left behind in the copy.
+    // SAFETY: the process has one thread, so no other thread can hold a lock at the fork.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Some(child)),
         ForkResult::Child => Ok(None),
@@ -80,19 +80,18 @@ fn stay(listener: UnixListener, program: OwnedFd) -> ! {
         let _ = nix::unistd::dup2_stdout(&null);
         let _ = nix::unistd::dup2_stderr(&null);
     }
-    // Whoever waits for one of these files to be closed waits for no survivor.
+    // A process that waits for one of the closed files to end does not wait for the survivor.
     serve::serve(&listener, &program);
     std::process::exit(0)
 }
 
-/// Closes every descriptor but the standard ones and these.
+/// Closes every descriptor except the standard descriptors and `kept`.
 fn close_all_but(mut kept: [RawFd; 2]) {
     kept.sort_unstable();
     let mut from = 3;
     for fd in kept.into_iter().chain([RawFd::MAX]) {
         if fd > from {
-            // SAFETY: descriptors of the process that this copy inherited; nothing in the copy uses
-            // them.
+            // SAFETY: this copy inherited the descriptors, and no code in the copy uses them.
             unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
         }
         from = fd.saturating_add(1);

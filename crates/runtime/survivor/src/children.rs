@@ -1,5 +1,5 @@
-//! SIGCHLD, which whoever started this process may have it ignore: then nothing can be learnt of
-//! the ends of children.
+//! SIGCHLD. A process can start with SIGCHLD ignored. Such a process cannot learn of the end of a
+//! child.
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -9,23 +9,23 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// This process was started with SIGCHLD ignored, and so are its programs to be.
+/// This process was started with SIGCHLD ignored, and must start programs in the same way.
 static IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// From now on the ends of children are told.
+/// Enables SIGCHLD, so this process learns of the end of a child.
 pub fn see_children() {
-    // SAFETY: no function of this process is set, and none was: it has just begun.
+    // SAFETY: no handler is set, and none was set before: the process has just begun.
     if let Ok(SigHandler::SigIgn) = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) } {
         IGNORED.store(true, Ordering::Relaxed);
     }
 }
 
-/// A program begins with SIGCHLD as this process did.
+/// Gives a program the disposition of SIGCHLD with which this process started.
 pub fn give_back(command: &mut Command) {
     let ignored = IGNORED.load(Ordering::Relaxed);
     let ignore = move || {
         if ignored {
-            // SAFETY: no function is set.
+            // SAFETY: no handler is set.
             unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }.map_err(io::Error::from)?;
         }
         Ok(())
@@ -34,14 +34,14 @@ pub fn give_back(command: &mut Command) {
     unsafe { command.pre_exec(ignore) };
 }
 
-/// The same for a program that becomes a child of this process. In addition the kernel kills the
-/// program when the thread that starts it ends first, so that thread has to wait for the program.
+/// The same for a program that becomes a child of this process. In addition, the kernel kills the
+/// program if the thread that starts it ends first. So this thread must wait for the program.
 pub fn prepare(command: &mut Command) {
     give_back(command);
     let parent = getpid();
     let follow = move || {
         set_pdeathsig(Signal::SIGKILL)?;
-        // The signal is for ends from now on: the parent may have ended before.
+        // The signal covers only later ends, and the parent may have ended before the call.
         if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
     };
     // SAFETY: the function makes two system calls, and allocates nothing.

@@ -1,4 +1,4 @@
-//! The side of the processes that have connections.
+//! The side of the processes with connections.
 use crate::VARIABLE;
 use crate::record::{Record, Said};
 use nix::sys::socket::{
@@ -7,7 +7,7 @@ use nix::sys::socket::{
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The survivor of this run, as far as there is one.
+/// The survivor of this run, if there is one.
 ///
 /// # Example
 /// ```
@@ -23,26 +23,26 @@ pub struct Survivor {
 }
 
 impl Survivor {
-    /// The one that the environment names.
+    /// The survivor named in the environment.
     #[must_use]
     pub fn of_this_run() -> Survivor {
         Survivor::named(std::env::var(VARIABLE).ok())
     }
 
-    /// One by its name.
+    /// The survivor with this name.
     #[must_use]
     pub fn named(name: Option<String>) -> Survivor {
         Survivor { name: name.filter(|name| !name.is_empty()) }
     }
 
-    /// Has a connection ended for this process if the process ends without having done so; what was
-    /// said of it before no longer holds. Never waits; a survivor that is not there, or not in
-    /// time, is said at `debug`.
+    /// Entrusts a connection to the survivor, which ends the connection if this process ends
+    /// without doing so. The record replaces an earlier record of the same connection. Never waits.
+    /// If the survivor does not exist or does not answer in time, the log says so at `debug`.
     pub fn entrust(&self, record: Record) {
         self.say(Said::Entrust(Box::new(record)));
     }
 
-    /// The connection with this communication id of this process is over.
+    /// Takes a connection back: the connection with this communication id of this process is over.
     pub fn withdraw(&self, local_id: u32) {
         self.say(Said::Withdraw(local_id));
     }

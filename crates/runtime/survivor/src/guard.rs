@@ -1,21 +1,22 @@
-//! What a command starts ends with the command, whichever signal ends it.
+//! Programs started by a command end with the command, for every signal that ends the command.
 //!
-//! [`guard`] splits the command in three processes:
+//! [`guard`] splits the command into three processes:
 //!
-//! 1. The *front* keeps the process id that the caller of the command knows. It hands signals on
-//!    and ends as the worker ended.
-//! 2. The *reaper* has a process group of its own, so a signal to the command's group does not
-//!    reach it. It is a child subreaper: every process whose parent has ended becomes its child,
-//!    also after `setsid` and a double fork.
+//! 1. The *front* keeps the process id that the command's caller knows. The front forwards signals,
+//!    and exits as the worker exited.
+//! 2. The *reaper* has its own process group, so a signal to the command's group does not reach the
+//!    reaper. The reaper is a child subreaper: every process without a parent becomes a child of
+//!    the reaper, also after `setsid` and a double fork.
 //! 3. The *worker* does the command's work in the front's process group, as the terminal expects.
 //!
-//! The reaper holds the read end of a pipe whose write end only the front has. The kernel closes
-//! the write end however the front ends, also by SIGKILL. The reaper then ends all that is left.
-//! If the reaper is killed, the front is the next subreaper and does the same. The worker has a
-//! parent-death signal, and so has every program that [`prepare`](crate::prepare) prepared.
+//! The reaper holds the read end of a pipe, and only the front has the write end. The kernel closes
+//! the write end when the front ends in any way, including SIGKILL. The reaper then ends all
+//! remaining processes. If the reaper is killed, the front is the next subreaper and does the same.
+//! The worker has a parent-death signal, and so has every program prepared by
+//! [`prepare`](crate::prepare).
 //!
-//! The survivor of a run ([`crate::leave_behind`]) is spared: it ends by itself as soon as its
-//! programs have ended and their peers have been told.
+//! The survivor of a run ([`crate::leave_behind`]) is spared. The survivor ends by itself after the
+//! programs have ended and the peers have been told.
 use crate::apart::{SURVIVOR, copy, one_thread};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -33,15 +34,15 @@ use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// What the shell says of a signal.
+/// Base of a shell's exit status for a signal.
 const SIGNALLED: i32 = 128;
-/// `si_code` of a signal that the kernel sends, as the terminal does to the whole group.
+/// `si_code` of a signal from the kernel, such as a signal of the terminal to the whole group.
 const BY_KERNEL: i32 = 0x80;
-/// A process that cannot be killed (another user's, or one inside a driver) is given up after this.
+/// Time limit for a process that cannot be killed: a process of another user, or inside a driver.
 const GIVE_UP: Duration = Duration::from_secs(10);
-/// Pause between two looks at what is left.
+/// Pause between two searches for remaining processes.
 const LOOK: Duration = Duration::from_millis(2);
-/// Handed on to the program.
+/// Signals forwarded to the program.
 const HANDED_ON: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -51,24 +52,24 @@ const HANDED_ON: [Signal; 7] = [
     Signal::SIGUSR2,
     Signal::SIGCONT,
 ];
-/// Those of them that ask for the end.
+/// Forwarded signals that ask for the end.
 const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// What happens at the end of a guarded command.
+/// Actions at the end of a guarded command.
 #[derive(Debug, Default)]
 pub struct AtEnd {
-    /// Processes that the programs left running stay, if the command ended by itself with an exit
-    /// status. After a signal nothing stays.
+    /// Processes left running by the programs stay, if the command exited by itself with a status.
+    /// After a signal, no process stays.
     pub leave_running: bool,
-    /// A directory of the command, removed when nothing of the command runs any more.
+    /// A directory of the command, removed when no process of the command runs any more.
     pub remove: Option<PathBuf>,
 }
 
-/// Guards this command from here on: returns in the worker.
+/// Guards this command from here on. Returns in the worker.
 ///
 /// # Errors
-/// What the kernel refused; the command then goes on without a guard. `Unsupported` when the
-/// process has more than one thread, so that it cannot be copied safely.
+/// The error of the kernel; the command then continues without a guard. `Unsupported` if the
+/// process has more than one thread, because then a copy is not safe.
 pub fn guard(at_end: AtEnd) -> io::Result<()> {
     one_thread()?;
     let (gone, held) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
@@ -81,13 +82,13 @@ pub fn guard(at_end: AtEnd) -> io::Result<()> {
     Ok(())
 }
 
-/// The front: waits for the reaper, and ends as it ended. The kernel closes the write end when this
-/// process ends, and not before.
+/// The front: waits for the reaper, and exits as the reaper exited. `_held` is the write end, which
+/// the kernel closes when this process ends, not before.
 fn be_front(reaper: Pid, at_end: AtEnd, _held: &OwnedFd) -> ! {
-    // Where orphans go when the reaper is killed.
+    // Orphans come to this process if the reaper is killed.
     let _ = set_child_subreaper(true);
     let end = Ward { child: reaper, gone: None }.wait();
-    // The reaper has done this, unless it was killed itself.
+    // The reaper has already done this, unless it was killed.
     if end.status.is_none_or(|status| status.code().is_none()) {
         end_all(getpgrp());
         remove(at_end);
@@ -95,7 +96,7 @@ fn be_front(reaper: Pid, at_end: AtEnd, _held: &OwnedFd) -> ! {
     exit_as(end.status)
 }
 
-/// The reaper, and in it the worker: returns in the worker alone.
+/// The reaper, which starts the worker. Returns in the worker only.
 fn be_reaper(gone: OwnedFd, at_end: AtEnd) {
     let (reaper, group) = (getpid(), getpgrp());
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
@@ -117,10 +118,10 @@ fn be_reaper(gone: OwnedFd, at_end: AtEnd) {
     exit_as(end.status)
 }
 
-/// The worker: in the front's process group, and not without its parent.
+/// The worker: joins the front's process group, and dies with its parent.
 fn be_worker(reaper: Pid, group: Pid) {
     let set = setpgid(Pid::from_raw(0), group).and_then(|()| set_pdeathsig(Signal::SIGKILL));
-    // The parent-death signal is for ends from now on: the reaper may have ended before.
+    // The signal covers only later ends, and the reaper may have ended before the call.
     if set.is_err() || getppid() != reaper {
         std::process::exit(1);
     }
@@ -132,7 +133,7 @@ fn remove(at_end: AtEnd) {
     }
 }
 
-/// A child, and for the reaper the pipe that ends with the front.
+/// A child, and for the reaper the pipe that reports the end of the front.
 struct Ward {
     child: Pid,
     gone: Option<OwnedFd>,
@@ -142,17 +143,18 @@ struct Ward {
 struct End {
     /// `None`: the front ended first.
     status: Option<ExitStatus>,
-    /// A signal has asked for the end.
+    /// A signal has asked for the end of the command.
     asked: bool,
 }
 
 impl Ward {
-    /// Reaps every child and hands signals on, until the child or the front has ended.
+    /// Reaps every child and forwards signals, until the child or the front has ended.
     fn wait(&self) -> End {
         let mut signals: SigSet = HANDED_ON.into_iter().collect();
         signals.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        // From here on signals wait for their reader. A signal before ended this process.
+        // From here on, signals are queued for this reader. An earlier signal would have ended this
+        // process.
         let opened = signals.thread_block().and_then(|()| SignalFd::with_flags(&signals, flags));
         let mut asked = false;
         let Ok(opened) = opened else {
@@ -166,7 +168,7 @@ impl Ward {
             let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
             fds.extend(self.gone.iter().map(|gone| PollFd::new(gone.as_fd(), PollFlags::POLLIN)));
             let _ = poll(&mut fds, PollTimeout::NONE);
-            // No byte is ever written to the pipe: an event is its end.
+            // No process writes to the pipe, so an event means the end of the front.
             if fds.get(1).and_then(PollFd::any) == Some(true) {
                 return End { status: None, asked };
             }
@@ -182,11 +184,11 @@ impl Ward {
     }
 }
 
-/// Waits for a child of this process, and hands signals on to it meanwhile. The child is the only
-/// one.
+/// Waits for a child of this process, and forwards signals to it meanwhile. The process must have
+/// no other child.
 ///
 /// # Errors
-/// The child has been waited for already.
+/// The child has already been waited for.
 pub fn wait(child: &Child) -> io::Result<ExitStatus> {
     let end = Ward { child: Pid::from_raw(child.id().cast_signed()), gone: None }.wait();
     end.status.ok_or_else(|| Errno::ECHILD.into())
@@ -200,7 +202,7 @@ fn status_of(status: WaitStatus) -> Option<ExitStatus> {
     }
 }
 
-/// Reaps what has ended; answers how the child ended, if it has.
+/// Reaps all children that have ended. Returns the status of `child` if it has ended.
 fn reap(child: Pid) -> Option<ExitStatus> {
     let mut of_child = None;
     loop {
@@ -214,15 +216,15 @@ fn reap(child: Pid) -> Option<ExitStatus> {
     }
 }
 
-/// Ends all descendants of this process but for survivors. `spared` is a process group that has
-/// other processes as well.
+/// Ends all descendants of this process except survivors. `spared` is a process group that also has
+/// other members.
 ///
-/// Only children are killed: their numbers cannot pass to other processes, as this process alone
-/// reaps them. The children of a killed child become children of this process in turn.
+/// Only direct children are killed. Their process ids cannot be reused, because only this process
+/// reaps them. The children of a killed child become children of this process.
 fn end_all(spared: Pid) {
     let (begun, me) = (Instant::now(), getpid().as_raw());
     let mut empty = 0;
-    // `/proc` is no snapshot: what was forked during a look may be missing in it.
+    // `/proc` is not a snapshot: a process forked during the search may be missing.
     while empty < 2 && begun.elapsed() < GIVE_UP {
         let all = processes();
         let ours = descendants(&all);
@@ -231,7 +233,7 @@ fn end_all(spared: Pid) {
         empty = if left.is_empty() { empty + 1 } else { 0 };
         for process in left.into_iter().filter(|p| p.parent == me) {
             let group = process.group;
-            // A signal to a group reaches also what a member is about to fork.
+            // A signal to a group also reaches a process in the middle of a fork.
             if group != spared.as_raw() && all.iter().all(|p| p.group != group || is_ours(p)) {
                 let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
             }
@@ -242,7 +244,7 @@ fn end_all(spared: Pid) {
     }
 }
 
-/// A process as `/proc` shows it.
+/// A process as listed in `/proc`.
 struct Process {
     pid: i32,
     is_zombie: bool,
@@ -280,7 +282,7 @@ fn descendants(all: &[Process]) -> HashSet<i32> {
     }
 }
 
-/// A survivor runs this very file, and has named itself. No program that was executed does both.
+/// A survivor runs the same executable and has set this name. No other program does both.
 fn is_survivor(pid: i32) -> bool {
     let exe = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -288,9 +290,9 @@ fn is_survivor(pid: i32) -> bool {
         && exe(&pid.to_string()).is_some_and(|e| exe("self") == Some(e))
 }
 
-/// Ends all processes left behind by programs that have ended, if the value of a variable with
-/// which they were started is this one. Called by the worker of a guarded command: such processes
-/// are children of the worker's parent.
+/// Ends all orphaned processes that were started with this value of an environment variable. The
+/// worker of a guarded command calls this function: such processes are children of the worker's
+/// parent.
 pub fn end_orphans(variable: &str, value: &[u8]) {
     let wanted = [variable.as_bytes(), b"=", value].concat();
     let (begun, me, reaper) = (Instant::now(), getpid().as_raw(), getppid().as_raw());
@@ -312,7 +314,7 @@ pub fn end_orphans(variable: &str, value: &[u8]) {
     }
 }
 
-/// Ends as another process ended: by the same signal, or with the status that is the answer.
+/// Ends this process as another process ended: by the same signal, or with the returned status.
 #[must_use]
 pub fn end_as(status: ExitStatus) -> ExitCode {
     if let Some(code) = status.code() {
@@ -320,7 +322,7 @@ pub fn end_as(status: ExitStatus) -> ExitCode {
     }
     let signal = status.signal().unwrap_or(0);
     if let Ok(signal) = Signal::try_from(signal) {
-        // The core of the other process is enough.
+        // Avoids a second core file: the core of the other process is enough.
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
             let _ = setrlimit(Resource::RLIMIT_CORE, 0, hard);
         }

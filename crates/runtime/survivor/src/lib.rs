@@ -1,27 +1,28 @@
-//! Ends the connections of processes that were killed.
+//! Ends the connections of killed processes.
 //!
-//! The kernel's connection manager cleans up after a process however the process ends: each peer
-//! gets a DREQ, or a REJ if the connection was not made yet. A connection manager that lives in the
-//! process cannot do so after SIGKILL. Within a
-//! host the peers see the end by themselves; peers on other hosts would wait for ever. So `adverb
-//! run` leaves a small process behind, the *survivor*. It sleeps until the program ends, and ends
-//! with it.
+//! The kernel's connection manager cleans up after each process, however the process ends. Each
+//! peer gets a DREQ, or a REJ if the connection was not established yet. A connection manager
+//! inside the process cannot do this after SIGKILL. Peers on the same host see the end themselves.
+//! Peers on other hosts would wait for ever. So `adverb run` leaves a small process behind, the
+//! *survivor*. The survivor sleeps until the program ends, and then ends the connections and
+//! itself.
 //!
-//! A process entrusts each connection over the network to the survivor when it is asked for, with
-//! the words for its peer, and anew when it has moved on so that other words are due
-//! ([`Survivor::entrust`]); it takes it back when the connection is over ([`Survivor::withdraw`]).
-//! When the process ends, the survivor sends the last words of each connection that it still has, a
-//! few times, as nobody waits for the answer.
+//! 1. A process entrusts each connection over the network to the survivor when the connection is
+//!    requested, with a MAD for the peer, the farewell ([`Survivor::entrust`]).
+//! 2. The process entrusts the connection again when the state changes and another MAD is right.
+//! 3. The process withdraws the connection at the end of the connection ([`Survivor::withdraw`]).
+//! 4. When the process ends, the survivor sends the farewell of each remaining connection several
+//!    times, and does not wait for an answer.
 //!
-//! The survivor is found by a name in the abstract namespace of sockets that only the environment
-//! variable [`VARIABLE`] tells. Each message is a connection of its own: no descriptor stays open
-//! that the program could close or use by mistake, and the kernel says whose message it is. Both
-//! sides talk to processes of their own user only.
+//! The survivor has a random name in the abstract socket namespace, and only the environment
+//! variable [`VARIABLE`] contains this name. Each message uses a new connection. So no descriptor
+//! stays open for the program to close or use by mistake, and the kernel reports the sender of each
+//! message. Both sides accept only processes of their own user.
 //!
-//! The end of a process is seen at its pidfd. Processes of other PID namespaces, which have none
-//! here, are not heard.
+//! A pidfd reports the end of a process. The survivor ignores processes of other PID namespaces,
+//! because they have no pidfd here.
 //!
-//! The crate also sees to the other direction: the programs that the command starts end with the
+//! The crate also handles the opposite direction: programs started by the command end with the
 //! command ([`guard()`]).
 #![warn(missing_docs)]
 
@@ -43,5 +44,5 @@ pub use client::Survivor;
 pub use guard::{AtEnd, end_as, end_orphans, guard, wait};
 pub use record::Record;
 
-/// The environment variable that names the survivor of a run.
+/// The environment variable with the name of a run's survivor.
 pub const VARIABLE: &str = "ADVERB_SURVIVOR";

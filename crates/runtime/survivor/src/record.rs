@@ -1,30 +1,30 @@
-//! What is said of a connection, as bytes.
+//! The messages about a connection, in bytes.
 use adverb_cm::{MAD_LEN, Path};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bytes of a message: what it is, an id, two addresses, a MAD.
+/// Length of a message: kind, id, two addresses, and a MAD.
 pub(crate) const LEN: usize = MAD + MAD_LEN;
 const LOCAL: usize = 8;
 const REMOTE: usize = 24;
 const MAD: usize = 40;
 
-/// A connection, or an attempt at one, and what its peer is to be told at the death of the process.
+/// A connection or an attempt, and the MAD for its peer if the process dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Communication id of this end.
     pub local_id: u32,
-    /// The addresses between which its MADs travel.
+    /// The addresses of the connection's MADs.
     pub path: Path,
-    /// What is sent then ([`adverb_cm::Endpoint::farewell`]).
+    /// The survivor's MAD for the peer ([`adverb_cm::Endpoint::farewell`]).
     pub farewell: [u8; MAD_LEN],
 }
 
-/// What a process says.
+/// A message of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
-    /// It has this connection now, or the connection has moved on.
+    /// The process has this connection now, or the connection has changed its state.
     Entrust(Box<Record>),
-    /// The connection with this id of its own is over.
+    /// The connection with this local id is over.
     Withdraw(u32),
 }
 
@@ -45,7 +45,7 @@ impl Said {
         out
     }
 
-    /// `None`: no message of ours.
+    /// `None`: the bytes are not a valid message.
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Said> {
         let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
         let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).map(Ipv6Addr::from).ok();
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn other_bytes_are_no_message() {
         let good = Said::Entrust(record("192.0.2.1", "192.0.2.2")).emit();
-        // What it says, addresses of two families, no MAD of a connection manager.
+        // A wrong kind, addresses of two families, and no MAD of a connection manager.
         for (at, byte) in [(0, 2), (3, 1), (LOCAL, 0x20), (MAD + 1, 8)] {
             let mut bad = good;
             bad[at] = byte;

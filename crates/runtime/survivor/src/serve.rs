@@ -1,4 +1,4 @@
-//! The survivor itself: who has which connections, who has ended, what is still to be sent.
+//! The survivor: the table of processes and connections, and the farewells still to send.
 use crate::record::{LEN, Record, Said};
 use adverb_cm::{MAD_LEN, Path, Time};
 use adverb_device::mad::{Arrival, MadDoor, MadHandler};
@@ -12,21 +12,23 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A farewell is sent so often: it may be lost, and nobody sees the answer.
+/// How often a farewell is sent. The network may lose a farewell, and the survivor does not wait
+/// for an answer.
 const TIMES: usize = 4;
 const APART: Duration = Duration::from_millis(150);
-/// Processes and connections of each that are remembered at most.
+/// Limits of remembered processes, and of connections per process.
 const PROCESSES: usize = 4096;
 const CONNECTIONS: usize = 1 << 16;
 
-/// How long whoever connects may take to say something.
+/// Time limit for a client's message.
 const CLIENT_TIMEOUT: Duration = Duration::from_millis(100);
-/// Pace of trying again what the kernel had no memory or descriptor for.
+/// Delay before a retry after the kernel lacked memory or a descriptor.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// A process with connections.
 struct Process {
-    /// Readable once the process has ended; `None` when it had ended before this was asked for.
+    /// Readable once the process has ended; `None` if the process had ended before the pidfd was
+    /// opened.
     end: Option<OwnedFd>,
     connections: BTreeMap<u32, Record>,
 }
@@ -37,7 +39,7 @@ impl Process {
     }
 }
 
-/// What is to be sent.
+/// A farewell to send.
 struct Farewell {
     at: Instant,
     left: usize,
@@ -45,7 +47,7 @@ struct Farewell {
     mad: [u8; MAD_LEN],
 }
 
-/// Ignores all answers: the process that they are for has ended.
+/// Ignores all answers, because the process with the connection has ended.
 struct Deaf;
 
 impl MadHandler for Deaf {
@@ -60,7 +62,8 @@ impl MadHandler for Deaf {
     }
 }
 
-/// Serves until the program and every process with connections have ended and everything is sent.
+/// Serves until the program and every process with connections have ended, and all farewells are
+/// sent.
 pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
     let mut processes: BTreeMap<i32, Process> = BTreeMap::new();
     let mut farewells: Vec<Farewell> = Vec::new();
@@ -69,7 +72,7 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
     while program_runs || !processes.is_empty() || !farewells.is_empty() {
         let next = farewells.iter().map(|f| f.at).min();
         wait(listener, program_runs.then_some(program), &processes, next);
-        // Before the ends: what a process said last counts.
+        // Messages first: the last message of a process counts, even if the process has ended.
         take_messages(listener, &mut processes);
         program_runs = program_runs && !has_ended(program);
         let at = Instant::now();
@@ -82,7 +85,7 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
             !has_ended && !process.connections.is_empty()
         });
         if !farewells.is_empty() {
-            // Sockets and a thread only now, when somebody has died.
+            // The sockets and the thread are created only when a process has died.
             let door = door.get_or_insert_with(|| MadDoor::open(Arc::new(Deaf)).ok());
             send_due(door.as_ref(), &mut farewells);
         }
@@ -100,14 +103,14 @@ fn wait(
     let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     let timeout = match next {
         None => PollTimeout::NONE,
-        // A millisecond more than what is left: never early.
+        // Rounded up by a millisecond, so that the wait never ends early.
         Some(at) => {
             PollTimeout::try_from(at.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
                 .unwrap_or(PollTimeout::MAX)
         }
     };
     if poll(&mut fds, timeout).is_err_and(|e| e != Errno::EINTR) {
-        // Out of kernel memory. This process has no log; it tries again, without spinning.
+        // The kernel is out of memory. This process has no log, and tries again after a delay.
         std::thread::sleep(RETRY);
     }
 }
@@ -117,18 +120,18 @@ fn has_ended(end: &OwnedFd) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
 }
 
-/// Takes what processes of this user say.
+/// Reads the messages of this user's processes.
 fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>) {
     loop {
         match listener.accept() {
-            // A client without a valid message is no process of this run.
+            // A client without a valid message is not a process of this run.
             Ok((stream, _)) => {
                 let _ = take_message(&stream, processes);
                 adverb_os::end_connection(stream.into());
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-            // Out of descriptors or memory: the client waits at the socket, which stays readable.
+            // Out of descriptors or memory. The client waits at the socket, which stays readable.
             Err(_) => return std::thread::sleep(RETRY),
         }
     }
@@ -162,12 +165,12 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
     Ok(())
 }
 
-/// Sends what is due; what has been sent often enough is done with.
+/// Sends the farewells due now, and removes a farewell after the last transmission.
 fn send_due(door: Option<&MadDoor>, farewells: &mut Vec<Farewell>) {
     let now = Instant::now();
     for farewell in farewells.iter_mut().filter(|f| f.at <= now) {
         if let Some(door) = door {
-            // Lost, it is sent again.
+            // An error counts as a loss; the farewell is sent again.
             let _ = door.send(&farewell.path, &farewell.mad);
         }
         farewell.left -= 1;

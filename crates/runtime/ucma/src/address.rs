@@ -1,7 +1,7 @@
 //! Socket addresses in requests and replies.
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// An address of a program's.
+/// An address that a program gives or reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Address {
     /// `sockaddr_in` or `sockaddr_in6`.
@@ -12,13 +12,13 @@ pub enum Address {
         gid: Ipv6Addr,
         /// Service id; its lower half is the port.
         sid: u64,
-        /// Which bits of it count.
+        /// The bits of `sid` that count.
         mask: u64,
     },
 }
 
 impl Address {
-    /// The IP address; `None` for one of InfiniBand.
+    /// The IP address; `None` for an InfiniBand address.
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
             Address::Ip(a) => Some(a.ip()),
@@ -26,7 +26,7 @@ impl Address {
         }
     }
 
-    /// Does it stand for all addresses?
+    /// Is this the wildcard address of its family (`0.0.0.0`, `::` or the zero GID)?
     pub const fn is_any(&self) -> bool {
         match self {
             Address::Ip(a) => a.ip().is_unspecified(),
@@ -42,7 +42,7 @@ impl Address {
         }
     }
 
-    /// The same with another port.
+    /// The same address with another port.
     pub const fn with_port(mut self, port: u16) -> Address {
         match &mut self {
             Address::Ip(a) => a.set_port(port),
@@ -51,7 +51,7 @@ impl Address {
         self
     }
 
-    /// Are both of one family?
+    /// Do both addresses belong to the same family?
     pub const fn same_family(&self, other: &Address) -> bool {
         matches!(
             (self, other),
@@ -61,7 +61,7 @@ impl Address {
         )
     }
 
-    /// The address that stands for all of this one's family.
+    /// The wildcard address of the same family.
     pub const fn any_of_family(&self) -> Address {
         match self {
             Address::Ip(SocketAddr::V4(_)) => {
@@ -74,12 +74,12 @@ impl Address {
         }
     }
 
-    /// IPv6 link-local: means nothing without an interface.
+    /// Is this an IPv6 link-local address? Such an address needs an interface to have a meaning.
     pub const fn is_link_local(&self) -> bool {
         matches!(self, Address::Ip(SocketAddr::V6(a)) if a.ip().segments()[0] & 0xffc0 == 0xfe80)
     }
 
-    /// The interface that a link-local address names; 0: none.
+    /// The interface index that a link-local address names; 0 if the address names none.
     pub const fn scope(&self) -> u32 {
         match self {
             Address::Ip(SocketAddr::V6(a)) => a.scope_id(),

@@ -36,7 +36,7 @@ mod mask {
     pub const DEST_QPN: u32 = 1 << 20;
 }
 
-/// Access that a connection's queue pair allows.
+/// Access that the queue pair of a connection allows.
 const REMOTE_WRITE: u32 = 1 << 1;
 const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;

@@ -21,7 +21,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.bind_idle(number, address, true)
     }
 
-    /// `claim`: the port is to be nobody else's, in other processes either.
+    /// `claim`: claim the port among all processes as well, not only among the ids of this process.
     fn bind_idle(&mut self, number: u32, address: Address, claim: bool) -> Result<(), Errno> {
         let place = self.place_of_source(address)?;
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
@@ -50,10 +50,10 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// The device of an address to bind; none for an address that stands for all. A loopback
-    /// address is the loopback device's, unlike in Linux, which has no such device and takes it for
-    /// one that stands for all: programs that are tested on one host expect a device from binding
-    /// it.
+    /// The device of an address to bind; `None` for a wildcard address. A loopback address belongs
+    /// to the loopback device. This differs from Linux, which has no loopback device and treats a
+    /// loopback address as a wildcard. Programs tested on one host expect a device after binding a
+    /// loopback address.
     fn place_of_source(&self, address: Address) -> Result<Option<Place>, Errno> {
         if address.is_link_local() && address.scope() == 0 {
             return Err(Errno::EINVAL);
@@ -61,12 +61,12 @@ impl<D: Door, T: Tokens> World<D, T> {
         match address.ip() {
             _ if address.is_any() => Ok(None),
             Some(ip) => self.door.place_of(ip, address.scope()).map(Some),
-            // A GID that is no address of this machine's.
+            // A GID of another machine.
             None => Err(Errno::ENODEV),
         }
     }
 
-    /// Takes one of the ports that are given to those who ask for none.
+    /// Takes a free port, for ids with port 0.
     fn take_any_port(&mut self, number: u32, space: u16, holder: Holder, claim: bool) -> Result<u16, Errno> {
         let (first, count) = (*EPHEMERAL.start(), EPHEMERAL.len() as u32);
         let start = self.door.random() % count;
@@ -104,7 +104,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(port)
     }
 
-    /// Claims the port of an id among all processes, once.
+    /// Claims the port of an id among all processes. A second call for the same id does nothing.
     fn claim(&mut self, number: u32, space: u16, port: u16) -> Result<(), Errno> {
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
         if id.claim.is_some() {
@@ -135,9 +135,9 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// RESOLVE_ADDR, RESOLVE_IP. What the network says comes as an event. `patience`: how long the
-    /// neighbour that leads to the destination may take to say where it is; without, nobody waits
-    /// for it.
+    /// RESOLVE_ADDR, RESOLVE_IP. The answer of the network comes as an event. `patience` limits how
+    /// long the id waits for the neighbour on the way to the destination to answer. `None`: the id
+    /// does not wait for a neighbour.
     pub(crate) fn resolve_addr(
         &mut self,
         file: u64,
@@ -201,7 +201,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             }
             Address::Ip(address)
         };
-        // An address that stands for all means the place itself.
+        // A wildcard destination means the local address itself.
         let destination = match destination {
             any if any.is_any() => at(any.port()),
             Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
@@ -216,7 +216,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.standing = Standing::AddrResolved;
     }
 
-    /// RESOLVE_ROUTE: on Ethernet known at once.
+    /// RESOLVE_ROUTE. On Ethernet the route is known at once.
     pub(crate) fn resolve_route(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let id = self.id(file, number)?;
         if id.standing != Standing::AddrResolved {
@@ -228,7 +228,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    /// RESOLVE_IB_SERVICE: asks a subnet administrator, which Ethernet has not.
+    /// RESOLVE_IB_SERVICE. The request is for a subnet administrator, and Ethernet has none.
     pub(crate) fn resolve_ib_service(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let id = self.id(file, number)?;
         if id.standing == Standing::AddrResolved { Err(Errno::EOPNOTSUPP) } else { Err(Errno::EINVAL) }
@@ -273,14 +273,15 @@ impl<D: Door, T: Tokens> World<D, T> {
         let Some((listener, who)) = self.listening.get_mut(&service) else { return };
         if who.remove(&number) && who.is_empty() {
             let listener = *listener;
-            // It is known: it was made with the entry.
+            // `unlisten` cannot fail: `listen` made the listener together with this entry.
             let _ = self.cm.unlisten(listener);
             self.services.remove(&listener);
             self.listening.remove(&service);
         }
     }
 
-    /// Who listens for a request to this address: one at the very address, or one for all.
+    /// The listener for a request to this address. An id bound to exactly this address comes before
+    /// an id bound to a wildcard address.
     pub(crate) fn listener_for(&self, service: u64, to: Address) -> Option<u32> {
         let (_, who) = self.listening.get(&service)?;
         let all = || who.iter().filter_map(|n| Some((*n, self.ids.get(n)?)));

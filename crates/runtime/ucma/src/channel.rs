@@ -8,8 +8,8 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
-/// An open file: requests go in by [`Channel::perform`], and its descriptor is readable just while
-/// an event waits. It belongs to the process that opened it: in the child of a fork its calls give
+/// An open file. [`Channel::perform`] takes requests. The descriptor is readable exactly while an
+/// event waits. The file belongs to the opening process: in the child of a fork every call returns
 /// EIO.
 pub struct Channel {
     live: Arc<Live>,
@@ -17,8 +17,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Opens the file, with the flags of `open`: `O_NONBLOCK` and `O_CLOEXEC` count. It is found by
-    /// its descriptor until [`Channel::close`].
+    /// Opens the file with flags of `open`; `O_NONBLOCK` and `O_CLOEXEC` have an effect.
+    /// [`Channel::of_fd`] finds the file by its descriptor until [`Channel::close`].
     ///
     /// # Errors
     /// What the device or the kernel refused: descriptors, the port.
@@ -38,8 +38,8 @@ impl Channel {
         let channel = Channel { live: live.clone(), opened: opened.clone() };
         let old = live.files.write().insert(channel.raw_fd(), opened);
         if let Some(opened) = old {
-            // The program closed that one by itself, and its number is this one's now: it must not
-            // be closed once more.
+            // The program closed the old descriptor itself, and the kernel gave its number to the
+            // new file. Forgetting the token keeps us from closing that number a second time.
             std::mem::forget(opened.token.clone());
             Channel { live, opened }.end();
         }
@@ -60,18 +60,18 @@ impl Channel {
         self.opened.token.descriptor.program().as_raw_fd()
     }
 
-    /// The file among those of the process.
+    /// The number of this file among the files of the process.
     #[must_use]
     pub fn file(&self) -> FileId {
         self.opened.file
     }
 
-    /// Performs a request. [`Request::GetEvent`] waits for an event unless the descriptor has
-    /// `O_NONBLOCK`, and is a cancellation point then.
+    /// Performs a request. Without `O_NONBLOCK` on the descriptor, [`Request::GetEvent`] waits for
+    /// an event and is a cancellation point.
     ///
     /// # Errors
-    /// As the kernel's: see the crate's documentation. EIO: the file is of the parent of a fork.
-    /// EBADF: it has been closed meanwhile.
+    /// As the kernel returns them; see the crate's documentation. EIO: the file belongs to the
+    /// parent of a fork. EBADF: the file has been closed in the meantime.
     pub fn perform(&self, request: &Request<'_>, caller: &mut dyn Caller) -> Result<(), Errno> {
         if self.live.door.is_stale() {
             return Err(Errno::EIO);
@@ -106,9 +106,9 @@ impl Channel {
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
     }
 
-    /// Closes the file and its descriptor: its ids end, and their peers are told.
+    /// Closes the file and its descriptor. The ids of the file end, and all peers are told.
     pub fn close(&self) {
-        // Another file may have the number, if the program closed this one's by itself.
+        // If the program closed the descriptor itself, another file may have its number by now.
         let mut files = self.live.files.write();
         if files.get(&self.raw_fd()).is_some_and(|other| other.file == self.opened.file) {
             files.remove(&self.raw_fd());
@@ -121,7 +121,7 @@ impl Channel {
         if self.live.door.is_stale() {
             return;
         }
-        // Whoever sleeps at it wakes and finds the file closed.
+        // A thread that sleeps in `perform` wakes up and finds the file closed.
         adverb_device::Tokens::give(&self.opened.token.descriptor);
         let mut world = self.live.world.lock();
         world.close(self.opened.file);
@@ -142,9 +142,10 @@ fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
     }
 }
 
-/// The file was closed while a call waited in it. The kernel keeps the file until such a call
-/// returns, and no event comes any more: it waits on until a signal. Programs end that way: `rping`
-/// closes the channel under a thread that takes an error for a failure of the whole run.
+/// The file was closed while a call waited in it. In Linux the kernel keeps the file until the call
+/// returns, and no event comes any more, so the call waits until a signal arrives. Programs rely on
+/// this: `rping` closes the channel while a thread waits in it, and the thread takes an error for a
+/// failure of the whole run.
 fn outlive() -> Errno {
     static NEVER: OnceLock<Option<Descriptor>> = OnceLock::new();
     let Some(never) = NEVER.get_or_init(|| Descriptor::new().ok()) else { return Errno::EBADF };

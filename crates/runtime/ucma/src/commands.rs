@@ -1,4 +1,4 @@
-//! Which request does what.
+//! Dispatches each request to its function.
 use crate::door::{Door, Tokens};
 use crate::event::{Event, EventKind, Param};
 use crate::id::CmId;
@@ -23,7 +23,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Performs a request of the program that has opened `file`.
     ///
     /// # Errors
-    /// The errno that the kernel would give. EAGAIN: no event waits.
+    /// The errno that the kernel would return. EAGAIN: no event waits.
     pub fn perform(
         &mut self,
         file: FileId,
@@ -104,7 +104,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     fn destroy_id(&mut self, file: u64, number: u32, caller: &mut dyn Caller) -> Result<(), Errno> {
         match self.id(file, number) {
-            // One whose device has gone can be destroyed all the same.
+            // An id with a lost device (EIO) can still be destroyed.
             Ok(_) | Err(Errno::EIO) => {}
             Err(e) => return Err(e),
         }
@@ -112,7 +112,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         caller.reply(&Reply::EventsReported(reported))
     }
 
-    /// MIGRATE_ID: `to` takes over an id of the file `from`, with the events that wait.
+    /// MIGRATE_ID: moves an id from the file `from` to the file `to`, with the events that wait.
     fn migrate(&mut self, to: u64, from: u64, number: u32, caller: &mut dyn Caller) -> Result<(), Errno> {
         let id = self.id(from, number)?;
         id.file = to;

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 /// Time the device takes to acknowledge (code), as `ibv_query_device` says.
 const ACK_DELAY: u8 = 15;
-/// The asynchronous event by which a program says that data has come before the RTU.
+/// The asynchronous event COMM_EST: the program reports that data has arrived before the RTU.
 const COMM_EST: u32 = 4;
 
 /// Local ACK timeout (code) from the packet lifetime and the delay of the device that acknowledges.
@@ -36,7 +36,7 @@ fn transport(kind: u8) -> QpKind {
     }
 }
 
-/// Private data behind the header that says who asks for which address.
+/// Private data behind the IP header of annex A11, which names the source and destination address.
 fn with_header<const N: usize>(id: &CmId, own: &[u8]) -> Result<Data<N>, Errno> {
     let (Some(Address::Ip(source)), Some(to)) = (id.source, id.destination.and_then(|a| a.ip())) else {
         return Err(Errno::EINVAL);
@@ -103,7 +103,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    /// ACCEPT: agrees to a request; without parameters, confirms the reply to one's own.
+    /// ACCEPT: accepts a request. Without parameters, confirms the reply to this id's own request.
     pub(crate) fn accept(
         &mut self,
         file: u64,
@@ -130,7 +130,7 @@ impl<D: Door, T: Tokens> World<D, T> {
                 }
             }
             Ok(()) => {}
-            // A peer is not to wait for what does not come.
+            // Reject, so that the peer does not wait for a reply that never comes.
             Err(_) => {
                 let _ = self.cm.reject(conn, RejectReason::CONSUMER_DEFINED, &[], &[]);
             }
@@ -211,7 +211,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         done
     }
 
-    /// DISCONNECT. What is over, or not there yet, needs no ending.
+    /// DISCONNECT. Succeeds without effect if the connection is over or not established yet.
     pub(crate) fn disconnect(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let (conn, _) = self.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
         let now = self.door.now();
@@ -273,8 +273,8 @@ fn request(
 mod tests {
     #[test]
     fn ucm_5_the_ack_timeout_covers_the_way_and_the_device() {
-        // Codes are exponents: the sum of two times is the larger code, or one more if they are
-        // near.
+        // Codes are exponents: the sum of two times has the larger code, or the next code if the
+        // two are near.
         let all = [(15, 16, 17), (0, 16, 17), (16, 16, 18), (20, 16, 20), (18, 16, 19), (31, 31, 31)];
         for (delay, lifetime, sum) in all {
             assert_eq!(super::ack_timeout(delay, lifetime), sum, "{delay} {lifetime}");

@@ -1,23 +1,24 @@
-//! What the ids need of the machine: devices, routes, ports among processes, and a door for MADs.
-//! The device gives it ([`crate::Live`]); the tests simulate it.
+//! What the ids need from the machine: devices, routes, claims of ports among processes, and the
+//! interface for MADs. In production the device implements these traits ([`crate::Live`]); the
+//! tests simulate them.
 use adverb_cm::{MAD_LEN, Path};
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// A local address and the device that has it.
+/// A local address and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Node GUID of the device.
     pub guid: u64,
     /// Name of the device, for the log.
     pub name: String,
-    /// Its index, as `ibv_get_device_index` says.
+    /// Index of the device, as `ibv_get_device_index` returns it.
     pub index: u32,
     /// The address.
     pub address: IpAddr,
-    /// Which entry of the GID table it is.
+    /// Index of the address in the GID table.
     pub sgid_index: u8,
-    /// The interface, of link-local addresses only.
+    /// Index of the interface; set for link-local addresses only.
     pub scope_id: u32,
     /// Path MTU as a code, 1 (256) to 5 (4096).
     pub mtu: u8,
@@ -26,42 +27,42 @@ pub struct Place {
 /// What is left of a [`Place`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// All of it.
+    /// Device and address are both present.
     There,
-    /// The device has lost the address.
+    /// The device no longer has the address.
     AddressGone,
-    /// There is no such device.
+    /// The device no longer exists.
     DeviceGone,
 }
 
 /// Why a MAD cannot leave.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotSent {
-    /// What the kernel said.
+    /// The error of the kernel.
     pub errno: Errno,
-    /// The same in words, for the log.
+    /// The same error in words, for the log.
     pub why: String,
 }
 
-/// A service id bound among all processes, free again when it is dropped.
+/// A service id claimed among all processes. Dropping the claim frees the service id.
 pub trait Claim {
-    /// Requests for it come to this process from now on.
+    /// Routes requests for the service id to this process from now on.
     ///
     /// # Errors
-    /// EADDRINUSE: another process listens.
+    /// EADDRINUSE: another process listens on the service id.
     fn listen(&self) -> Result<(), Errno>;
 }
 
-/// A group that was joined, left when it is dropped.
+/// A joined multicast group. Dropping this value leaves the group.
 #[derive(Debug)]
 pub struct Group<M> {
-    /// Keeps the membership.
+    /// Holds the membership.
     pub membership: M,
-    /// Its GID.
+    /// GID of the group.
     pub mgid: Ipv6Addr,
-    /// Its LID.
+    /// LID of the group.
     pub mlid: u16,
-    /// Hop limit of datagrams to it.
+    /// Hop limit of datagrams to the group.
     pub hop_limit: u8,
 }
 
@@ -69,79 +70,82 @@ pub struct Group<M> {
 pub trait Door {
     /// A bound service id.
     type Claim: Claim;
-    /// Keeps a queue pair number from being given out again.
+    /// Keeps a queue pair number from being given out again, until it is dropped.
     type Hold;
     /// Membership of a multicast group.
     type Membership;
 
-    /// The time, on the clock that the connection manager is driven with.
+    /// The current time, on the clock that drives the connection manager.
     fn now(&self) -> adverb_cm::Time;
-    /// Sends a MAD. It may be lost on the way.
+    /// Sends a MAD. The network may lose the MAD.
     ///
     /// # Errors
-    /// It cannot leave, now or if it is sent again soon: no socket at the local address, no route.
+    /// The MAD cannot leave now, nor if it is sent again soon: no socket at the local address, no
+    /// route.
     fn send(&mut self, path: &Path, mad: &[u8; MAD_LEN]) -> Result<(), NotSent>;
-    /// Binds a service id at an address, or at all.
+    /// Claims a service id at one address, or at all addresses with `None`.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL.
     fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Self::Claim, Errno>;
-    /// Tells when the process of this host that has this communication id ends.
+    /// Watches the process of this host with this communication id, and reports the end of the
+    /// process.
     fn watch_peer(&mut self, remote_id: u32);
-    /// Has the peer of a connection told this by somebody else, if this process is killed; in place
-    /// of what was entrusted for the connection before.
+    /// Entrusts the farewell of a connection to the survivor, which sends it to the peer if this
+    /// process is killed. A new farewell replaces the earlier farewell of the same connection.
     fn entrust(&mut self, conn: adverb_cm::Id, farewell: &adverb_cm::Transmit);
-    /// The connection is over.
+    /// Takes back what was entrusted: the connection is over.
     fn withdraw(&mut self, conn: adverb_cm::Id);
-    /// Is it an address of this machine?
+    /// Does the address belong to this machine?
     fn is_local(&self, ip: IpAddr) -> bool;
-    /// A request for a connection has come: why it is refused, if a fault on request says so.
+    /// Asked for each incoming request. `Some`: a fault on request refuses the connection for this
+    /// reason.
     fn refuses(&self) -> Option<adverb_cm::RejectReason> {
         None
     }
-    /// Keeps a queue pair number.
+    /// Keeps a queue pair number from being given out again.
     fn hold_qpn(&mut self, qpn: u32) -> Self::Hold;
-    /// The device that has a local address.
+    /// The device of a local address.
     ///
     /// # Errors
     /// EADDRNOTAVAIL.
     fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno>;
-    /// Is [`World::interfaces_changed`](crate::world::World::interfaces_changed) called when they
-    /// do? Else the world looks by itself.
+    /// Does the machine call [`World::interfaces_changed`](crate::world::World::interfaces_changed)
+    /// when interfaces change? Otherwise the world polls.
     fn hears_of_interfaces(&self) -> bool {
         false
     }
-    /// Is the address still there, or at least its device?
+    /// Are the address and its device still present?
     fn presence(&self, place: &Place) -> Presence;
-    /// From where a destination is reached.
+    /// The local address and device from which a destination is reached.
     ///
     /// # Errors
     /// ENETUNREACH and the like.
     fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno>;
-    /// Does the machine know, as far as it can tell, to whom on its links it gives packets for a
-    /// destination?
+    /// Does the machine know the link-layer neighbour for packets to this destination, as far as it
+    /// can tell?
     fn knows_neighbour(&self, destination: SocketAddr) -> bool;
-    /// Has it find out; nobody waits.
+    /// Starts neighbour discovery for this destination, without waiting for the answer.
     fn ask_neighbour(&mut self, place: &Place, destination: SocketAddr);
     /// Joins a multicast group on the interface of a local address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn join(&mut self, place: &Place, group: IpAddr) -> Result<Group<Self::Membership>, Errno>;
-    /// A number that no peer can guess.
+    /// An unpredictable number.
     fn random(&mut self) -> u32;
 }
 
-/// What a thread that waits for events looks at: a count with one token for each event.
+/// A counter with one token for each event. A thread that waits for events watches the counter.
 pub trait Tokens {
-    /// One more event.
+    /// Adds a token, for a new event.
     fn give(&self);
-    /// One less.
+    /// Removes a token, with an event.
     fn take(&self);
 }
 
-/// Tokens of any kind: a pipe that a program polls, or what a thread or task of this process waits
-/// for. They are given under the lock of all ids, so they must not call back into an id.
+/// A token counter of any kind: a pipe that a program polls, or a wake-up for a thread or task of
+/// this process. `give` and `take` run under the lock of all ids, so they must not call into an id.
 pub type Signal = std::sync::Arc<dyn Tokens + Send + Sync>;
 
 impl Tokens for Signal {

@@ -3,7 +3,7 @@ use crate::param::ConnParam;
 use adverb_cm::Ece;
 use std::net::Ipv6Addr;
 
-/// What happened; numbers of `rdma_cm_event_type`.
+/// The kind of an event, with the numbers of `rdma_cm_event_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 #[allow(missing_docs)]
@@ -46,17 +46,17 @@ pub struct Ah {
 /// The one port of a device.
 pub const PORT: u8 = 1;
 
-/// What comes with an event.
+/// The data of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Param {
-    /// Nothing.
+    /// No data.
     None,
-    /// What the peer says of a connection.
+    /// The connection parameters that the peer sent.
     Conn(ConnParam<Vec<u8>>),
-    /// Where datagrams go.
+    /// The destination of datagrams.
     #[allow(missing_docs)]
     Datagram { qpn: u32, qkey: u32, ah: Option<Ah>, private_data: Vec<u8> },
-    /// A value of the program's own.
+    /// A value that the program itself supplied.
     Arg([u8; 8]),
 }
 
@@ -83,13 +83,13 @@ impl Event {
 /// An event in the queue of a file.
 #[derive(Debug)]
 pub struct Queued {
-    /// The id it is counted for.
+    /// The id with the counter `events_reported` for this event.
     pub owner: u32,
-    /// What the program calls the id or group it is about.
+    /// The program's own name for the id or group of the event.
     pub uid: u64,
-    /// The multicast group it is about.
+    /// The multicast group of the event, if any.
     pub group: Option<u32>,
-    /// The id that a request made.
+    /// The new id that an incoming request created, if any.
     pub request: Option<u32>,
     pub event: Event,
 }

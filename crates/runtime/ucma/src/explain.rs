@@ -1,10 +1,10 @@
-//! What went wrong, in words, for the log.
+//! Texts for the log that explain a failure.
 use adverb_cm::ip::{PS_IB, PS_IPOIB, PS_TCP, PS_UDP, port_of};
 use adverb_cm::{MadKind, Path, Rejection};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A service id as a person calls it.
+/// A service id in readable form.
 pub fn service(service_id: u64) -> String {
     match port_of(service_id) {
         Some((PS_TCP, port)) => format!("port {port} (RDMA_PS_TCP)"),
@@ -15,29 +15,29 @@ pub fn service(service_id: u64) -> String {
     }
 }
 
-/// A refusal: who, for what, and why.
+/// A refusal: the peer, the service and the reason.
 pub fn rejected(path: Path, service_id: u64, rejection: &Rejection) -> String {
     format!("{} refused the connection to {}: {}", path.remote, service(service_id), rejection.reason)
 }
 
-/// What was sent for nothing.
+/// A message that got no answer.
 #[derive(Debug)]
 pub struct Silence {
-    /// Which message was not answered.
+    /// Kind of the message.
     pub message: MadKind,
     pub sent: u32,
     pub waited: Duration,
     pub path: Path,
     pub service_id: u64,
     pub device: String,
-    /// The peer is this machine.
+    /// The peer's address belongs to this machine.
     pub local: bool,
-    /// MADs that have come to this process from anybody, and from that peer.
+    /// MADs that this process has received from all peers, and from this peer.
     pub mads: u64,
     pub from_peer: u64,
 }
 
-/// Why a message may have had no answer.
+/// Explains why a message may have got no answer.
 pub fn silence(s: &Silence) -> String {
     let mut text = format!(
         "{} did not answer the {} for {} (sent {} times in {:.1} s, from {} on {})",

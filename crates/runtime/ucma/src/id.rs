@@ -7,23 +7,23 @@ use adverb_cm::{Ece, Path, Time};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Where an id stands; names as of the kernel's `rdma_cm_state`.
+/// State of an id, with the names of the kernel's `rdma_cm_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     Idle,
     AddrBound,
-    /// The neighbour is asked for.
+    /// Neighbour discovery is under way.
     AddrQuery,
     AddrResolved,
     RouteResolved,
     Connect,
     Disconnect,
     Listen,
-    /// Its device has gone.
+    /// The device of the id is gone.
     DeviceRemoval,
 }
 
-/// A route to the peer. Path MTU and packet lifetime are codes.
+/// A route to the peer. `mtu` and `packet_lifetime` are codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of a path record")]
 pub struct Route {
@@ -35,23 +35,23 @@ pub struct Route {
     pub packet_lifetime: u8,
 }
 
-/// Packet lifetime on RoCE, as Linux has it: 268 ms.
+/// Packet lifetime code on RoCE, as in Linux: 268 ms.
 pub const PACKET_LIFETIME: u8 = 16;
-/// Hops of packets.
+/// Hop limit of packets.
 pub const HOP_LIMIT: u8 = 64;
-/// The partition.
+/// The default partition key.
 pub const PKEY: u16 = 0xffff;
 /// The Q_Key of datagram port spaces.
 pub const UDP_QKEY: u32 = 0x0123_4567;
 
-/// A claim: service id and address.
+/// Key of a claim: service id and address.
 pub type ClaimKey = (u64, Option<IpAddr>);
 
-/// What both ends have agreed on, as the attributes of the queue pair need it.
+/// The values that both ends have agreed on, for the attributes of the queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Agreed {
     pub remote_qpn: u32,
-    /// First PSN that this end sends: the starting PSN that the peer named.
+    /// First PSN sent by this end: the starting PSN in the peer's message.
     pub sq_psn: u32,
     pub responder_resources: u8,
     pub initiator_depth: u8,
@@ -61,7 +61,7 @@ pub struct Agreed {
     pub timeout: u8,
 }
 
-/// An id that waits for a neighbour.
+/// Neighbour discovery of an id in [`Standing::AddrQuery`].
 #[derive(Debug)]
 pub struct Asking {
     pub place: Place,
@@ -72,12 +72,12 @@ pub struct Asking {
     pub ask_at: Time,
 }
 
-/// One of them.
+/// An rdma_cm id.
 #[derive(Debug)]
 pub struct CmId {
-    /// Whose event queue it belongs to.
+    /// The file with the event queue for this id.
     pub file: u64,
-    /// What the program calls it; 0: the program has not taken it over yet.
+    /// The program's own name for the id. 0: the program has not accepted the id of a request yet.
     pub uid: u64,
     pub port_space: u16,
     pub qp_type: u8,
@@ -85,34 +85,34 @@ pub struct CmId {
     pub source: Option<Address>,
     pub destination: Option<Address>,
     pub place: Option<Place>,
-    /// What waits for the neighbour's answer.
+    /// State of neighbour discovery.
     pub asking: Option<Asking>,
-    /// The program has been told that the address is gone.
+    /// The program has been told of the loss of the address.
     pub told: bool,
-    /// The port it holds among the ids of this process: port space and port.
+    /// The port held among the ids of this process: port space and port.
     pub held: Option<(u16, u16)>,
-    /// What it has claimed among all processes.
+    /// The claim of this id among all processes.
     pub claim: Option<ClaimKey>,
     pub reuse: bool,
     pub family_only: Option<bool>,
     pub tos: u8,
-    /// Local ACK timeout, where the program set one.
+    /// Local ACK timeout set by the program.
     pub ack_timeout: Option<u8>,
     pub route: Option<Route>,
-    /// The connection or datagram exchange; its path.
+    /// The connection or datagram exchange, and its path.
     pub conn: Option<(adverb_cm::Id, Path)>,
-    /// Requests that may still wait to be read.
+    /// For a listener: how many more requests may wait to be read.
     pub backlog: u32,
-    /// Of a request not read yet: its listener.
+    /// For the id of an unread request: the id of the listener.
     pub listener: Option<u32>,
-    /// First PSN that the peer sends.
+    /// First PSN sent by the peer.
     pub psn: u32,
     pub qpn: u32,
     pub qkey: Option<u32>,
     pub srq: bool,
     pub agreed: Agreed,
     pub ece: Ece,
-    /// Events that the program has read.
+    /// How many events of this id the program has read.
     pub events_reported: u32,
 }
 
@@ -157,12 +157,12 @@ impl CmId {
         }
     }
 
-    /// Does it speak in datagrams?
+    /// Is this an id of datagrams?
     pub const fn is_datagram(&self) -> bool {
         self.qp_type == qp_type::UD
     }
 
-    /// The Q_Key, set or not.
+    /// The Q_Key set by the program, or the default of the port space.
     pub fn qkey(&self) -> u32 {
         self.qkey.unwrap_or(if self.port_space == PS_UDP || self.port_space == PS_IPOIB {
             UDP_QKEY
@@ -171,7 +171,8 @@ impl CmId {
         })
     }
 
-    /// The port space of its service ids: that of an InfiniBand address is in its service id.
+    /// The port space of this id's service ids. An InfiniBand address carries its port space in its
+    /// service id.
     pub fn space(&self) -> u16 {
         match self.source {
             Some(Address::Ib { sid, .. }) if sid >> 16 != 0 => (sid >> 16) as u16,
@@ -179,12 +180,12 @@ impl CmId {
         }
     }
 
-    /// The address that a claim of its port names; `None`: all.
+    /// The address in a claim of this id's port; `None` for all addresses.
     pub fn claimed_address(&self) -> Option<IpAddr> {
         self.source.filter(|a| !a.is_any()).and_then(|a| a.ip())
     }
 
-    /// A route by a path MTU.
+    /// The route from the local address `place`.
     pub fn route_over(&self, place: &Place) -> Route {
         Route {
             mtu: place.mtu,

@@ -1,8 +1,8 @@
-//! Ids as values: what the native API and NDKPI build their connectors and listeners of.
+//! Ids as values. The native API and NDKPI build their connectors and listeners on these ids.
 //!
-//! An [`Id`] is an rdma_cm id of the port space TCP with an event queue of its own. Its calls never
-//! wait; what comes of them are [`Event`]s, and the [`Signal`] given at the start is told of each.
-//! Peers cannot tell such an id from one of librdmacm.
+//! An [`Id`] is an rdma_cm id of the port space TCP with its own event queue. Calls never wait. The
+//! results are [`Event`]s, and each event gives a token to the [`Signal`] from creation. Peers
+//! cannot tell such an id from an id of librdmacm.
 use crate::address::Address;
 use crate::door::{Door, Signal};
 use crate::event::{EventKind, Param};
@@ -20,24 +20,25 @@ use std::sync::Arc;
 
 pub use adverb_cm::{QpKind, RejectReason};
 
-/// Bytes of private data that a request carries.
+/// Bytes of private data in a request (REQ).
 pub const REQUEST_DATA: usize = 56;
-/// Bytes of private data that a consent carries.
+/// Bytes of private data in a reply (REP).
 pub const REPLY_DATA: usize = 196;
-/// Bytes of private data that a refusal carries.
+/// Bytes of private data in a reject (REJ).
 pub const REJECT_DATA: usize = 148;
 
-/// Bytes of private data that a DREQ carries, and a DREP.
+/// Bytes of private data in a DREQ and in a DREP.
 const DREQ_DATA: usize = 220;
 const DREP_DATA: usize = 224;
 
-/// What one end says of its queue pair when it asks or agrees. The depths are always those of this
-/// end: in an event, what the peer sends at one time is what this end answers.
+/// Description of a queue pair in a request or a reply. The depths always belong to the local end.
+/// An event therefore has the peer's depths swapped: RDMA reads sent by the peer are answered by
+/// this end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    /// Number of its queue pair.
+    /// Number of the queue pair.
     pub qpn: u32,
-    /// Does it receive from a shared receive queue?
+    /// Does the queue pair receive from a shared receive queue?
     pub srq: bool,
     /// RDMA reads and atomics that this end answers at one time.
     pub responder_resources: u8,
@@ -45,16 +46,17 @@ pub struct Offer {
     pub initiator_depth: u8,
     /// Transport retries asked of both ends, 0 to 7. Requests only.
     pub retry_count: u8,
-    /// Retries after RNR asked of the other end, 0 to 7; 7 is for ever.
+    /// Retries after RNR asked of the other end, 0 to 7; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// Private data. What comes is as long as the message has room for, zero where nothing was put.
+    /// Private data. In an event, the data has the full length of the message field, padded with
+    /// zeros.
     pub private_data: Vec<u8>,
 }
 
-/// What both ends have agreed on: the attributes that bring this end's queue pair to RTR and RTS.
+/// The agreed values: the attributes for this end's queue pair in RTR and RTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Addresses of both ends; their GIDs are those of the path.
+    /// Addresses of both ends; the GIDs are the GIDs of these addresses.
     pub path: Path,
     /// Entry of the GID table of the local device.
     pub sgid_index: u8,
@@ -62,9 +64,9 @@ pub struct Link {
     pub mtu: u8,
     /// Queue pair of the other end.
     pub remote_qpn: u32,
-    /// First PSN that the other end sends.
+    /// First PSN sent by the other end.
     pub rq_psn: u32,
-    /// First PSN that this end sends.
+    /// First PSN sent by this end.
     pub sq_psn: u32,
     /// RDMA reads and atomics that this end answers at one time.
     pub responder_resources: u8,
@@ -79,19 +81,19 @@ pub struct Link {
 /// What happened to an id.
 #[derive(Debug)]
 pub enum Event {
-    /// Somebody asks for a connection: accept, reject or drop it. Listeners only.
+    /// A peer requests a connection: accept, reject or drop the request. Listeners only.
     Request(Request),
-    /// The peer agrees: bring the queue pair to RTS and call [`Id::establish`].
+    /// The peer accepts: bring the queue pair to RTS and call [`Id::establish`].
     Reply(Offer),
-    /// The connection of an accepted request stands.
+    /// The connection of an accepted request is established.
     Established,
-    /// The peer refuses, also what it had asked for or agreed to.
+    /// The peer rejects. This can also come after the peer's own request or reply.
     Rejected(RejectReason, Vec<u8>),
-    /// The peer did not answer. The log says what is known about it.
+    /// The peer did not answer. The log says what is known about the reason.
     Unanswered,
-    /// What was to be said to the peer cannot leave this machine. The log says why.
+    /// A message to the peer cannot leave this machine. The log says why.
     NotSent(Errno),
-    /// The connection has ended, with the private data of the message that says so.
+    /// The connection has ended. The data is the private data of the peer's DREQ or DREP.
     Disconnected(End, Vec<u8>),
     /// The address or device of the id is gone.
     Gone,
@@ -106,15 +108,15 @@ pub enum End {
     Confirmed,
     /// The peer did not answer [`Id::disconnect`].
     Unanswered,
-    /// The peer's process has ended, or it has forgotten the connection.
+    /// The peer's process has ended, or the peer no longer knows the connection.
     Lost,
 }
 
-/// A request that came to a listener.
+/// A request at a listener.
 #[derive(Debug)]
 pub struct Request {
     number: u32,
-    /// What the peer says of its queue pair.
+    /// The peer's description of the queue pair at the other end.
     pub offer: Offer,
 }
 
@@ -128,7 +130,7 @@ pub struct Id {
 type LiveWorld = World<LiveDoor, Signal>;
 
 impl Id {
-    /// An id for connections of this transport. `signal` is told of each event.
+    /// Creates an id for connections of this transport. Each event gives a token to `signal`.
     ///
     /// # Errors
     /// What the device or the kernel refused: descriptors, the port.
@@ -160,7 +162,8 @@ impl Id {
         done
     }
 
-    /// Lets other ids that say so have the same port, before it is bound.
+    /// Allows other ids to bind the same port, if they also call this. Call this before
+    /// [`Id::bind`].
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -171,28 +174,29 @@ impl Id {
         })
     }
 
-    /// Binds it to a local address, with port 0 to a free one. The port is nobody else's then, in
-    /// other processes of the user either.
+    /// Binds the id to a local address; port 0 selects a free port. The port is then exclusive,
+    /// also among the other processes of the user.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL (not this machine's address; or all addresses, and somebody has
-    /// the port at one).
+    /// EADDRINUSE. EADDRNOTAVAIL: not an address of this machine; or the wildcard address, while
+    /// another id has the port at a single address.
     pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
         self.with(|world, file, number| world.bind(file, number, Address::Ip(address)))
     }
 
-    /// Takes requests from now on, at most `backlog` that wait.
+    /// Accepts requests from now on. At most `backlog` requests wait.
     ///
     /// # Errors
-    /// EADDRINUSE: somebody listens there.
+    /// EADDRINUSE: another id or process listens there.
     pub fn listen(&self, backlog: u32) -> Result<(), Errno> {
         self.with(|world, file, number| world.listen(file, number, backlog))
     }
 
-    /// Finds the way to `destination`, from `source` if it is given and not bound.
+    /// Resolves the address and route to `destination`, from `source` if given and not yet bound.
     ///
     /// # Errors
-    /// ENETUNREACH, EHOSTUNREACH, ENODEV, EADDRNOTAVAIL, EADDRINUSE; EINVAL for two families.
+    /// ENETUNREACH, EHOSTUNREACH, ENODEV, EADDRNOTAVAIL, EADDRINUSE. EINVAL: the two addresses
+    /// belong to different families.
     pub fn resolve(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Errno> {
         self.with(|world, file, number| {
             world.resolve_addr(file, number, source.map(Address::Ip), Address::Ip(destination), None)?;
@@ -209,7 +213,7 @@ impl Id {
         })
     }
 
-    /// Asks for a connection. `Reply`, `Rejected` or `Unanswered` comes of it.
+    /// Requests a connection. The result is `Reply`, `Rejected` or `Unanswered`.
     ///
     /// # Errors
     /// EINVAL: not resolved, or more private data than [`REQUEST_DATA`]; ENOMEM: too many
@@ -218,18 +222,18 @@ impl Id {
         self.with(|world, file, number| world.connect(file, number, &param(offer), Ece::default()))
     }
 
-    /// Agrees to a request. `Established`, `Rejected`, `Unanswered` or `Disconnected` comes of it.
+    /// Accepts a request. The result is `Established`, `Rejected`, `Unanswered` or `Disconnected`.
     ///
     /// # Errors
-    /// EINVAL: no request, or its sender has given up; more private data than [`REPLY_DATA`].
+    /// EINVAL: no request, or the peer has given up, or more private data than [`REPLY_DATA`].
     pub fn accept(&self, offer: &Offer) -> Result<(), Errno> {
         self.with(|world, file, number| world.accept(file, number, 1, &param(offer), Ece::default()))
     }
 
-    /// Confirms a reply: the connection stands.
+    /// Confirms a reply. The connection is then established.
     ///
     /// # Errors
-    /// EINVAL: no reply, or its sender has given up.
+    /// EINVAL: no reply, or the peer has given up.
     pub fn establish(&self) -> Result<(), Errno> {
         self.with(|world, file, number| world.accept(file, number, 1, &ConnParam::default(), Ece::default()))
     }
@@ -247,11 +251,11 @@ impl Id {
         })
     }
 
-    /// Ends the connection, with private data of at most 220 bytes. `Disconnected` comes, unless
-    /// there is none.
+    /// Ends the connection, with at most 220 bytes of private data. `Disconnected` follows, unless
+    /// there is no connection.
     ///
     /// # Errors
-    /// EINVAL: never connected, or not yet.
+    /// EINVAL: never connected, or not connected yet.
     pub fn disconnect(&self, private_data: &[u8]) -> Result<(), Errno> {
         self.with(|world, file, number| {
             let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
@@ -272,10 +276,10 @@ impl Id {
         self.with(next).ok()
     }
 
-    /// Takes a request over as an id of its own, whose events `signal` is told of.
+    /// Takes over a request as an id with its own events, which give tokens to `signal`.
     ///
     /// # Errors
-    /// ENOENT: the request is of another listener, or of a child's parent.
+    /// ENOENT: the request belongs to another listener, or to the parent of a fork.
     pub fn take(&self, request: &Request, signal: Signal) -> Result<Id, Errno> {
         let file = self.with(|world, file, _| {
             world.id(file, request.number)?;
@@ -291,7 +295,7 @@ impl Id {
         world.ids.get(&self.number).and_then(get)
     }
 
-    /// Its own address; of a listener at all addresses, the unspecified one.
+    /// The local address of the id. A wildcard listener returns the unspecified address.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.read(|id| socket_addr(id.source))
@@ -303,13 +307,13 @@ impl Id {
         self.read(|id| socket_addr(id.destination))
     }
 
-    /// Name of the device whose queue pairs it can connect; none while that is open.
+    /// Name of the device of this id's queue pairs; `None` until the device is known.
     #[must_use]
     pub fn device(&self) -> Option<String> {
         self.read(|id| Some(id.place.as_ref()?.name.clone()))
     }
 
-    /// The local address that packets leave from, and its entry in the GID table.
+    /// The local address of outgoing packets, and the index of this address in the GID table.
     #[must_use]
     pub fn place(&self) -> Option<(IpAddr, u8)> {
         self.read(|id| id.place.as_ref().map(|place| (place.address, place.sgid_index)))
@@ -327,7 +331,7 @@ impl Id {
         })
     }
 
-    /// What is agreed on: for the passive side from the request on, for the active side from the
+    /// The agreed values. The passive side has them from the request on, the active side from the
     /// reply on.
     #[must_use]
     pub fn link(&self) -> Option<Link> {
@@ -351,7 +355,7 @@ impl Id {
     }
 }
 
-/// Ends the id: requests that were not answered are refused, a connection is disconnected.
+/// Ends the id: rejects unanswered requests, and disconnects a connection.
 impl Drop for Id {
     fn drop(&mut self) {
         if self.live.door.is_stale() {
@@ -376,7 +380,7 @@ impl fmt::Debug for Id {
 }
 
 impl LiveWorld {
-    /// Makes a request that the program has read an id of its own file.
+    /// Marks a request as read and moves the request's id to the file `file`.
     fn adopt(&mut self, number: u32, file: FileId) {
         let Some(id) = self.ids.get_mut(&number) else { return };
         (id.file, id.uid) = (file.0, 1);
@@ -384,7 +388,7 @@ impl LiveWorld {
         if state == Some(State::ReqReceived) {
             return;
         }
-        // Its sender gave up while it waited to be read.
+        // The peer gave up while the request waited to be read.
         let gone = RejectReason::TIMEOUT.0.into();
         self.event(number, crate::event::Event::conn(EventKind::Rejected, gone, &[]));
     }
@@ -424,7 +428,7 @@ fn offer(param: ConnParam<Vec<u8>>) -> Offer {
     }
 }
 
-/// An event of the queue as a value; none for those that say nothing here.
+/// Converts a queued event to a value; `None` for kinds without a value in this API.
 fn values(queued: crate::event::Queued) -> Option<Event> {
     let (kind, status) = (queued.event.kind, queued.event.status);
     let param = match queued.event.param {
@@ -444,7 +448,7 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
         }
         EventKind::Unreachable | EventKind::ConnectError => Event::Unanswered,
         EventKind::Disconnected => {
-            // What an event has of private data tells by its length which message brought it.
+            // The length of the private data identifies the message.
             let end = match param.private_data.len() {
                 _ if status != 0 => End::Unanswered,
                 DREQ_DATA => End::Peer,

@@ -1,22 +1,22 @@
-//! rdma_cm ids: what the Linux kernel's `ucma` and `cma` do for librdmacm, for programs that have
-//! no such kernel.
+//! rdma_cm ids in user space: the work of the Linux kernel's `ucma` and `cma` for librdmacm, for
+//! programs without such a kernel.
 //!
-//! A program opens the device file, makes requests of it and polls it: the file is readable just
-//! while an event waits. [`World`] performs a [`Request`], gives its [`Caller`] the [`Reply`], and
-//! works over the connection manager [`adverb_cm`] and a [`Door`] to the machine, which the tests
-//! simulate. [`Channel`] is an open file over the device's own door. The C libraries translate
-//! between these values and their structures, and the kernel's commands as well. [`ids`] are the
-//! same ids for the native API and NDKPI.
+//! A program opens the device file, sends requests and polls. The file is readable exactly while an
+//! event waits. [`World`] performs a [`Request`] and gives the [`Reply`] to the [`Caller`]. `World`
+//! works over the connection manager [`adverb_cm`] and a [`Door`] to the machine; the tests
+//! simulate the machine. [`Channel`] is an open file over the device's implementation of `Door`.
+//! The C libraries translate their structures to these values, and the kernel's commands as well.
+//! [`ids`] offers the same ids to the native API and NDKPI.
 //!
-//! Ids, events, states, attributes of queue pairs and error numbers are those of Linux, so that a
-//! distribution's librdmacm works over it, and REQ and REP are as Linux peers send them: service
-//! ids of ports, private data behind the header of IBTA's annex A11, 20 as the CM response timeout,
-//! 15 retries.
+//! Ids, events, states, attributes of queue pairs and error numbers equal Linux's, so a
+//! distribution's librdmacm works over this crate. REQ and REP have the form of Linux peers:
+//! service ids of ports, private data behind the header of IBTA annex A11, a CM response timeout of
+//! 20, and 15 retries.
 //!
-//! Errors are errno values. EINVAL: the id's state or a length does not allow the command, or the
-//! id is another file's. ENOENT: no such id. ENODEV, EADDRNOTAVAIL, EADDRINUSE: of addresses and
-//! ports. EAGAIN: no event waits. Errors of the caller (ENOSPC, EFAULT) come back as they are. Why
-//! a peer refused, or may not have answered, is in the log, in words.
+//! Errors are errno values. EINVAL: the state of the id or a length does not allow the command, or
+//! the id belongs to another file. ENOENT: no such id. ENODEV, EADDRNOTAVAIL, EADDRINUSE: errors of
+//! addresses and ports. EAGAIN: no event waits. Errors of the caller (ENOSPC, EFAULT) are returned
+//! unchanged. The log explains in words why a peer rejected a request, or may not have answered.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

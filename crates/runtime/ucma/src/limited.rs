@@ -1,12 +1,12 @@
-//! How often the log speaks of what peers do: anybody may send requests, as many as he likes.
+//! Limits the log lines caused by peers, because any host may send requests at any rate.
 use adverb_cm::Time;
 use std::time::Duration;
 
-/// Lines of one period.
+/// Log lines per period.
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Lines of the log that peers cause.
+/// Log lines caused by peers.
 #[derive(Debug, Default)]
 pub(crate) struct Limited {
     since: Time,
@@ -15,8 +15,8 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// Says a line, or counts it when the period has had its lines. The first line of the next
-    /// period tells how many were left out.
+    /// Logs a line, or counts the line as left out if the limit of the period is reached. The first
+    /// line of the next period contains the count.
     pub(crate) fn warn(&mut self, now: Time, line: impl FnOnce() -> String) {
         if let Some(left_out) = self.turn(now) {
             match left_out {
@@ -26,7 +26,8 @@ impl Limited {
         }
     }
 
-    /// May a line be said now? How many were left out since the last that was.
+    /// May a line be logged now? `Some(n)`: yes, and `n` lines were left out since the last logged
+    /// line.
     fn turn(&mut self, now: Time) -> Option<u64> {
         if now.since(self.since) >= PERIOD {
             (self.since, self.said) = (now, 0);

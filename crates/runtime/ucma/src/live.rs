@@ -1,4 +1,4 @@
-//! The rdma_cm of this process over the device's door for MADs.
+//! The rdma_cm of this process over the device's interface for MADs.
 use crate::door::{self, Door, Group, NotSent, Place, Presence, Signal};
 use crate::request::FileId;
 use crate::world::World;
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Events that wait, as bytes in the pipe that the program polls.
+/// Waiting events, as bytes in the program's pipe.
 #[derive(Debug)]
 pub struct Token {
     pub descriptor: Descriptor,
-    /// How many there are.
+    /// Number of waiting events.
     events: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ impl Token {
         Token { descriptor, events: AtomicUsize::new(0) }
     }
 
-    /// Is there an event, as far as can be seen without the lock?
+    /// Is there an event? The answer may be out of date, because the caller does not hold the lock.
     pub fn any(&self) -> bool {
         self.events.load(Ordering::Acquire) > 0
     }
@@ -48,7 +48,7 @@ impl door::Tokens for Token {
     }
 }
 
-/// An open file, and the descriptor that the program has of it.
+/// An open file and the program's descriptor of the file.
 pub struct Opened {
     pub file: FileId,
     pub token: Arc<Token>,
@@ -62,18 +62,19 @@ pub struct Live {
     pub files: RankedRw<BTreeMap<i32, Arc<Opened>>, ranks::UcmaFiles>,
 }
 
-/// One place per process of a line, so that a child never meets a lock that a thread of its parent
-/// held at the fork.
+/// One slot per process in a chain of forks. A child therefore never meets a lock held by a thread
+/// of the parent at the fork.
 static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaPlace>; 64] = [const { Ranked::new(None) }; 64];
 
 impl Live {
-    /// That of this process, if it has been made.
+    /// The existing instance of this process.
     pub fn existing() -> Option<Arc<Live>> {
         let place = LIVES[Life::current().number() as usize % LIVES.len()].lock();
         place.as_ref().filter(|live| !live.door.is_stale()).cloned()
     }
 
-    /// That of this process, made on first use and again in a child after `fork`.
+    /// The instance of this process. The first use creates the instance; the first use in a child
+    /// of `fork` creates a new instance.
     pub fn get() -> Result<Arc<Live>, Error> {
         let life = Life::current();
         let mut place = LIVES[life.number() as usize % LIVES.len()].lock();
@@ -85,17 +86,18 @@ impl Live {
         let world = World::new(LiveDoor(door.clone(), Survivor::of_this_run()), door.config());
         let live = Arc::new(Live { world: Ranked::new(world), door, files: RankedRw::default() });
         let _ = handler.0.set(Arc::downgrade(&live));
-        // Registered after the node's own, and thus called before: what is said last still leaves.
+        // Exit handlers run in reverse order. This handler is registered after the node's handler,
+        // so `leave` runs first and the last MADs still leave.
         static AT_EXIT: OnceLock<()> = OnceLock::new();
         AT_EXIT.get_or_init(|| adverb_memory::at_exit(leave));
-        // The parent's is not dropped here: its descriptors are the parent's.
+        // The parent's instance is not dropped here, because the descriptors belong to the parent.
         if let Some(old) = place.replace(live.clone()) {
             std::mem::forget(old);
         }
         Ok(live)
     }
 
-    /// After a command: the door is to wake the world when it wants to be woken.
+    /// Arms the timer after a command, so that the device calls the world at time `at`.
     pub fn rearm(&self, at: Option<Time>) {
         if let Some(at) = at {
             self.door.wake_at(at);
@@ -103,10 +105,10 @@ impl Live {
     }
 }
 
-/// How often a process that ends looks whether another thread is done with the world.
+/// How often an exiting process tries to take the lock of the world, once per millisecond.
 const LAST_TRIES: u32 = 100;
 
-/// A process that ends ends its ids, as the kernel would: the peers of its connections are told.
+/// Ends all ids when the process exits, as the kernel would. The peers of all connections are told.
 extern "C" fn leave() {
     let Some(live) = Live::existing() else { return };
     for _ in 0..LAST_TRIES {
@@ -117,7 +119,7 @@ extern "C" fn leave() {
     }
 }
 
-/// What the door calls.
+/// The callbacks for incoming MADs and timers.
 struct Handler(OnceLock<Weak<Live>>);
 
 impl Handler {
@@ -143,10 +145,11 @@ impl MadHandler for Handler {
     }
 }
 
-/// The device's door, and who ends the connections if this process is killed.
+/// The device's interface for MADs, and the survivor, which ends the connections if this process is
+/// killed.
 pub struct LiveDoor(Arc<MadDoor>, Survivor);
 
-/// A claim of the door.
+/// A claim made through [`MadDoor`].
 pub struct LiveClaim(mad::Claim);
 
 impl door::Claim for LiveClaim {
@@ -155,7 +158,7 @@ impl door::Claim for LiveClaim {
     }
 }
 
-/// A group, and the context that it is of.
+/// A multicast group and its context.
 pub struct LiveMembership {
     _membership: multicast::Membership,
     _context: Arc<Context>,
@@ -179,8 +182,8 @@ fn place(found: mad::Place) -> Place {
     }
 }
 
-/// Is an address still there, or at least its interface? What cannot be found out is there. An
-/// interface that is down, or has no carrier, keeps its addresses, and its device is not gone.
+/// Are the address and its interface still present? If `getifaddrs` fails, the answer is `There`.
+/// An interface that is down, or has no carrier, keeps its addresses and its device.
 fn presence(place: &Place) -> Presence {
     let Ok(all) = getifaddrs() else { return Presence::There };
     let interface = place.name.trim_start_matches("adverb_");
@@ -219,7 +222,7 @@ impl Door for LiveDoor {
         self.0.claim(service_id, local, shared).map(LiveClaim).map_err(|e| errno(&e))
     }
     fn watch_peer(&mut self, remote_id: u32) {
-        // A peer that has ended already is told of as well.
+        // The device reports the end of a peer that has ended already as well.
         let _ = self.0.watch_peer(remote_id);
     }
     fn entrust(&mut self, conn: adverb_cm::Id, farewell: &Transmit) {
@@ -267,7 +270,7 @@ impl Door for LiveDoor {
         })
     }
     fn random(&mut self) -> u32 {
-        // Without the kernel's randomness the numbers still differ from one moment to the next.
+        // If the kernel gives no random bytes, the clock still makes the numbers differ over time.
         getrandom::u32().unwrap_or_else(|_| self.0.now().0 as u32)
     }
 }

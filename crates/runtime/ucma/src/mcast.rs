@@ -11,7 +11,7 @@ use nix::errno::Errno;
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
 impl<D: Door, T: Tokens> World<D, T> {
-    /// JOIN_MCAST, JOIN_IP_MCAST. How it went comes as an event.
+    /// JOIN_MCAST, JOIN_IP_MCAST. An event reports the result.
     pub(crate) fn join(
         &mut self,
         file: u64,
@@ -21,7 +21,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         caller: &mut dyn Caller,
     ) -> Result<(), Errno> {
         let id = self.id(file, number)?;
-        // A group is of a device's interface: the id must have one.
+        // A group is joined on the interface of a device, so the id must have a device.
         let standing = matches!(id.standing, Standing::AddrBound | Standing::AddrResolved);
         let (true, true, Some(place)) = (standing, id.is_datagram(), id.place.clone()) else {
             return Err(Errno::EINVAL);

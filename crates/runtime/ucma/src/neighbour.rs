@@ -1,6 +1,6 @@
-//! Ids whose destination lies on a link and whose neighbour there is not known yet: as in Linux,
-//! the address counts as resolved when the neighbour has said where it is, and is an error when it
-//! has not within the program's time.
+//! Neighbour discovery of ids, for a destination on a link with an unknown neighbour. As in
+//! Linux, the address is resolved when the neighbour has answered. The address is an error if the
+//! neighbour does not answer within the program's time limit.
 use crate::address::Address;
 use crate::door::{Door, Place, Tokens};
 use crate::event::{Event, EventKind};
@@ -11,14 +11,17 @@ use nix::errno::Errno;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// From the question to the first look at what came of it; then twice as long each time.
+/// Delay from the discovery request to the first check. Each later delay is twice as long, up to
+/// `LONGEST_LOOK`.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(50);
-/// The kernel gives up after three questions, a second apart: then it is made to ask anew.
+/// The kernel gives up after three requests, one second apart. After this time the kernel must
+/// start again.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 
 impl<D: Door, T: Tokens> World<D, T> {
-    /// `true`: the id waits for the neighbour. `false`: it is known, or there is none to be asked.
+    /// `true`: the id waits for the neighbour. `false`: the neighbour is known, or there is no
+    /// neighbour to ask.
     pub(crate) fn ask_neighbour(
         &mut self,
         number: u32,
@@ -45,12 +48,12 @@ impl<D: Door, T: Tokens> World<D, T> {
         true
     }
 
-    /// When the next one is to be looked at.
+    /// When the next id is to be checked.
     pub(crate) fn next_look_at_neighbours(&self) -> Option<Time> {
         self.ids.values().filter_map(|id| id.asking.as_ref()).map(|asking| asking.look_at).min()
     }
 
-    /// Goes on with the ids whose neighbours have answered, or whose time is over.
+    /// Continues with the ids after the neighbour's answer or the time limit.
     pub(crate) fn look_at_neighbours(&mut self, now: Time) {
         let is_due = |asking: &Asking| asking.look_at <= now;
         let due: Vec<u32> = self
@@ -103,8 +106,8 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 }
 
-/// The destination with the interface that a link-local address is meant on. The address that
-/// stands for all means the place itself.
+/// The destination, with the interface of `place` added to a link-local address without scope. A
+/// wildcard destination gives `None`, because a wildcard means the local address.
 fn on_link(destination: Address, place: &Place) -> Option<SocketAddr> {
     match destination {
         any if any.is_any() => None,

@@ -43,7 +43,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    /// The program has resolved the route itself.
+    /// Sets a route resolved by the program itself.
     fn set_route(&mut self, file: u64, number: u32, route: Route) -> Result<(), Errno> {
         let id = self.id(file, number)?;
         if id.standing != Standing::AddrResolved {
@@ -55,7 +55,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    /// The values come back as they were set. Linux reserves the number and knows no option to get.
+    /// Returns the values as the program set them. Linux reserves this command number and supports
+    /// no option.
     pub(crate) fn get_option(
         &mut self,
         file: u64,

@@ -1,4 +1,4 @@
-//! What the two ends of a connection say of it.
+//! Parameters that the two ends of a connection exchange.
 
 /// Kinds of queue pairs, as `ibv_qp_type` numbers them.
 pub mod qp_type {
@@ -10,12 +10,12 @@ pub mod qp_type {
     pub const XRC_TGT: u8 = 10;
 }
 
-/// Parameters of a connection: private data of a request is borrowed, that of an event is owned.
+/// Parameters of a connection. The private data is borrowed in a request and owned in an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ConnParam<Data> {
     /// Number of the queue pair.
     pub qpn: u32,
-    /// Q_Key, of datagrams.
+    /// Q_Key, for datagrams only.
     pub qkey: u32,
     /// Private data.
     pub private_data: Data,
@@ -31,6 +31,6 @@ pub struct ConnParam<Data> {
     pub retry_count: u8,
     /// Retries after RNR.
     pub rnr_retry_count: u8,
-    /// The request has parameters at all.
+    /// The request has parameters.
     pub valid: bool,
 }

@@ -3,24 +3,24 @@ use crate::address::Address;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
-/// The ports given to those who ask for none: what Linux has by default.
+/// The range of ports in place of port 0: the default range of Linux.
 pub const EPHEMERAL: std::ops::RangeInclusive<u16> = 32768..=60999;
 
 /// An id at a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
-    /// Which id.
+    /// The id.
     pub id: u32,
-    /// Its address.
+    /// The address of the id.
     pub address: Address,
-    /// May others that say so, too, have the same address?
+    /// May other ids that also set this have the same address?
     pub reuse: bool,
-    /// Is it for its own family alone?
+    /// Is the port taken for the address family of this id only?
     pub family_only: bool,
 }
 
 impl Holder {
-    /// Does it stand in the way of `other`?
+    /// Does this holder conflict with `other`?
     fn conflicts(&self, other: &Holder) -> Result<(), Errno> {
         if self.reuse && other.reuse {
             return Ok(());
@@ -37,7 +37,7 @@ impl Holder {
     }
 }
 
-/// Who has which port.
+/// The ports in use and their holders.
 #[derive(Debug, Default)]
 pub struct Ports {
     held: BTreeMap<(u16, u16), Vec<Holder>>,
@@ -47,8 +47,8 @@ impl Ports {
     /// Takes a port of a space.
     ///
     /// # Errors
-    /// EADDRINUSE: somebody has the same address. EADDRNOTAVAIL: one of both stands for all
-    /// addresses.
+    /// EADDRINUSE: another id has the same address. EADDRNOTAVAIL: one of the two addresses is a
+    /// wildcard.
     pub fn take(&mut self, space: u16, port: u16, holder: Holder) -> Result<(), Errno> {
         let there = self.held.entry((space, port)).or_default();
         let free = there.iter().try_for_each(|other| holder.conflicts(other));
@@ -61,8 +61,8 @@ impl Ports {
         free
     }
 
-    /// May an id listen at the port it has? Not while another has the same address, even one that
-    /// shares it.
+    /// May an id listen on its port? Not while another id has the same address, even if both share
+    /// the address.
     ///
     /// # Errors
     /// As of [`Ports::take`].
@@ -73,14 +73,14 @@ impl Ports {
         there.iter().filter(|h| h.id != id).try_for_each(|other| alone.conflicts(other))
     }
 
-    /// Changes what an id lets others have.
+    /// Changes whether an id shares its port.
     pub fn set_reuse(&mut self, space: u16, port: u16, id: u32, reuse: bool) {
         for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id) {
             holder.reuse = reuse;
         }
     }
 
-    /// Changes whether an id is for its family alone.
+    /// Changes whether an id takes its port for its own address family only.
     pub fn set_family_only(&mut self, space: u16, port: u16, id: u32, family_only: bool) {
         for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id) {
             holder.family_only = family_only;
@@ -97,12 +97,12 @@ impl Ports {
         }
     }
 
-    /// Has nobody this port?
+    /// Is the port free?
     pub fn is_free(&self, space: u16, port: u16) -> bool {
         !self.held.contains_key(&(space, port))
     }
 
-    /// How many ports somebody has.
+    /// Number of ports in use.
     pub fn len(&self) -> usize {
         self.held.len()
     }

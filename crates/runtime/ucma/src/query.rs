@@ -1,4 +1,4 @@
-//! What programs ask about an id: addresses, device, path.
+//! Answers to the program's queries about an id: addresses, device, path.
 use crate::address::Address;
 use crate::id::CmId;
 use crate::request::{Addresses, Path};
@@ -19,7 +19,7 @@ fn gid_of(address: Option<Address>) -> Ipv6Addr {
     }
 }
 
-/// QUERY_GID: the addresses as addresses of InfiniBand.
+/// QUERY_GID: the addresses in the form of InfiniBand addresses.
 pub fn gids(id: &CmId) -> Addresses {
     let as_ib = |address| match address {
         Some(ib @ Address::Ib { .. }) => Some(ib),

@@ -1,4 +1,4 @@
-//! What the connection manager says, as events of ids.
+//! Translates events of the connection manager to events of ids.
 use crate::address::Address;
 use crate::attr;
 use crate::connect::ack_timeout;
@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// "The peer did not answer", as events say it.
+/// Status of an event that reports "the peer did not answer".
 const TIMED_OUT: i32 = -(Errno::ETIMEDOUT as i32);
 
 impl<D: Door, T: Tokens> World<D, T> {
@@ -32,7 +32,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let Some(&number) = self.by_conn.get(&conn) else { return };
         match event {
             Cm::Request { .. } | Cm::SidrRequest { .. } => {}
-            // Now it is known whose answer is waited for.
+            // An MRA names the answering process, which can be watched now.
             Cm::Delayed(_) => self.watch(conn),
             Cm::Reply(rep) => self.on_reply(conn, number, &rep),
             Cm::Established => {
@@ -40,7 +40,8 @@ impl<D: Door, T: Tokens> World<D, T> {
                 self.event(number, Event::conn(EventKind::Established, 0, &[]));
             }
             Cm::Rejected(rejection) => {
-                // After the refusal of a stale connection there is a time-wait.
+                // A reject of a stale connection leads to a time-wait, and the queue pair number
+                // stays held.
                 if self.cm.state(conn) == Some(State::Idle) {
                     self.holds.remove(&conn);
                 }
@@ -59,8 +60,9 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Has the end of a peer of this host told; and a peer elsewhere told of the end of this
-    /// process. Whenever a connection has moved on.
+    /// Called whenever a connection has changed its state. A peer process on this host is watched
+    /// for its end. For a peer on another host, the farewell is entrusted to the survivor, which
+    /// sends it if this process is killed.
     pub(crate) fn watch(&mut self, conn: Id) {
         let remote = self.cm.remote(conn).filter(|remote| self.door.is_local(remote.path.remote));
         if let Some(remote) = remote {
@@ -68,7 +70,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
         match self.cm.farewell(conn) {
             None => self.withdraw(conn),
-            // Its process sees this one end.
+            // The peer is on this host, so its process watches this process for its end.
             Some(farewell) if self.door.is_local(farewell.path.remote) => {}
             Some(farewell) => {
                 if self.entrusted.insert(conn, farewell.mad) != Some(farewell.mad) {
@@ -101,8 +103,9 @@ impl<D: Door, T: Tokens> World<D, T> {
             Err(None) => return self.leave_alone(conn),
             Err(Some(reason)) => return self.refuse(conn, reason),
         };
-        // One who dies while the program decides is not answered. And should this process die, one
-        // of this host is to see that it is the one whose answer is waited for.
+        // From here on, a peer that dies while the program decides is noticed. For a peer on this
+        // host, send an MRA at once: the MRA names this process, so the peer can watch it for its
+        // end.
         self.watch(conn);
         if self.door.is_local(path.remote) {
             let _ = self.cm.delay(conn);
@@ -120,7 +123,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.agreed = Agreed {
             remote_qpn: req.qpn,
             sq_psn: req.psn,
-            // What the peer sends at one time, this end answers; and the other way round.
+            // RDMA reads sent by the peer are answered by this end, and the other way round.
             responder_resources: req.initiator_depth,
             initiator_depth: req.responder_resources,
             retry_count: req.retry_count,
@@ -166,25 +169,27 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Refuses a request that no id has.
+    /// Rejects a request without an id.
     fn refuse(&mut self, conn: Id, reason: RejectReason) {
         let _ = self.cm.reject(conn, reason, &[], &[]);
         self.drop_conn(conn);
     }
 
-    /// Lets a request go unanswered; the peer asks again.
+    /// Leaves a request unanswered; the peer asks again.
     fn leave_alone(&mut self, conn: Id) {
         let _ = self.cm.drop_request(conn);
     }
 
-    /// Lets go of a connection that no id has. One that was not answered is refused by that.
+    /// Releases a connection without an id. If the request was not answered, this rejects the
+    /// request.
     fn drop_conn(&mut self, conn: Id) {
         let now = self.door.now();
         let _ = self.cm.release(now, conn);
     }
 
-    /// The id of a request, and its listener's. The error: the reason of a refusal; `None`: the
-    /// backlog is full, and the peer shall ask again.
+    /// Creates the id for a request. Returns the numbers of the new id and of its listener.
+    /// `Err(Some)`: the reason for a reject. `Err(None)`: the backlog is full, and the peer must
+    /// ask again.
     fn child(
         &mut self,
         conn: Id,
@@ -244,7 +249,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok((child, number))
     }
 
-    /// Queues a request for its listener.
+    /// Queues a request in the event queue of its listener.
     fn announce(&mut self, listener: u32, request: u32, event: Event) {
         let Some(id) = self.ids.get(&listener) else { return };
         let queued = Queued { owner: listener, uid: id.uid, group: None, request: Some(request), event };
@@ -291,7 +296,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.event(number, Event::conn(EventKind::Rejected, status, &rejection.private_data));
     }
 
-    /// The path of an id and what it asked for.
+    /// The path and the requested service id of an id.
     fn asked(&self, number: u32) -> Option<(Path, u64)> {
         let id = self.ids.get(&number)?;
         let port = if id.listener.is_some() { id.source } else { id.destination }?.port();
@@ -317,8 +322,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.event(number, self.of_kind(number, EventKind::Unreachable, TIMED_OUT));
     }
 
-    /// A MAD cannot leave. What waits for its answer ends at once, as it does in Linux when the
-    /// device reports that a MAD was not sent (`cm_process_send_error`).
+    /// A MAD cannot leave this machine. A connection that waits for an answer to the MAD ends at
+    /// once. Linux does the same for a failed send (`cm_process_send_error`).
     pub(crate) fn on_not_sent(&mut self, transmit: &Transmit, e: &NotSent) {
         let (now, to) = (self.door.now(), transmit.path.remote);
         let ended = transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));
@@ -327,12 +332,13 @@ impl<D: Door, T: Tokens> World<D, T> {
         };
         let line = || format!("rdma_cm: the {message} to {to} did not leave: {}", e.why);
         match message {
-            // The program's own call; a peer can cause no such line.
+            // Only the program's own call causes this line, and no peer can. The rate limit is not
+            // needed here.
             MadKind::Req | MadKind::SidrReq => log::error!("{}", line()),
             _ => self.limited.warn(now, line),
         }
         if message == MadKind::Dreq {
-            // The event follows.
+            // The `Disconnected` event follows.
             return;
         }
         self.withdraw(conn);
@@ -343,7 +349,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// An event without data, in the form of the id's kind.
+    /// An event without data, as a datagram event or a connection event, by the kind of the id.
     fn of_kind(&self, number: u32, kind: EventKind, status: i32) -> Event {
         if self.ids.get(&number).is_some_and(CmId::is_datagram) {
             Event::new(kind, status)
@@ -361,7 +367,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         let event = match ending {
             Ending::Peer(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
             Ending::Confirmed(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
-            // It has been said why.
+            // `sent: 0` means that the DREQ could not leave, and `on_not_sent` has logged the
+            // reason.
             Ending::Unanswered { sent: 0 } => Event::conn(EventKind::Disconnected, TIMED_OUT, &[]),
             Ending::Unanswered { sent } => {
                 log::warn!(

@@ -12,9 +12,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
 
-/// What a program may ask for. `id` is the number of an rdma_cm id.
+/// A request of a program. `id` is the number of an rdma_cm id.
 ///
-/// A request owns nothing, as a thread that waits in [`Request::GetEvent`] may be cancelled.
+/// A request owns no memory, because a thread waiting in [`Request::GetEvent`] may be cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the commands in rdma_user_cm.h")]
 pub enum Request<'a> {
@@ -32,15 +32,15 @@ pub enum Request<'a> {
         id: u32,
         address: Address,
     },
-    /// Told by an event: ADDR_RESOLVED or ADDR_ERROR. `patience`: how long the neighbour that leads
-    /// to the destination may take to say where it is.
+    /// Answered later by an event: ADDR_RESOLVED or ADDR_ERROR. `patience` limits how long the id
+    /// waits for the neighbour on the way to the destination to answer.
     ResolveAddr {
         id: u32,
         source: Option<Address>,
         destination: Address,
         patience: Duration,
     },
-    /// Told by an event: ROUTE_RESOLVED.
+    /// Answered later by an event: ROUTE_RESOLVED.
     ResolveRoute {
         id: u32,
     },
@@ -51,7 +51,7 @@ pub enum Request<'a> {
     QueryRoute {
         id: u32,
     },
-    /// Answered as [`Question`] says.
+    /// Answered as described at [`Question`].
     Query {
         id: u32,
         question: Question,
@@ -65,7 +65,7 @@ pub enum Request<'a> {
         id: u32,
         backlog: u32,
     },
-    /// Without parameters it confirms the reply to the id's own request.
+    /// Without parameters, this confirms the reply to the id's own request.
     Accept {
         id: u32,
         uid: u64,
@@ -100,7 +100,7 @@ pub enum Request<'a> {
         id: u32,
         event: u32,
     },
-    /// Answered with [`Reply::Id`]; told by an event: MULTICAST_JOIN or MULTICAST_ERROR.
+    /// Answered with [`Reply::Id`], and later by an event: MULTICAST_JOIN or MULTICAST_ERROR.
     Join {
         id: u32,
         uid: u64,
@@ -116,7 +116,7 @@ pub enum Request<'a> {
         id: u32,
         from: FileId,
     },
-    /// An event of the program's own.
+    /// Queues an event supplied by the program.
     WriteEvent {
         id: u32,
         kind: EventKind,
@@ -125,18 +125,18 @@ pub enum Request<'a> {
     },
 }
 
-/// What [`Request::Query`] asks for.
+/// The kinds of [`Request::Query`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Question {
     /// [`Reply::Addresses`].
     Addresses,
     /// [`Reply::Path`].
     Path,
-    /// [`Reply::Addresses`] as GIDs.
+    /// [`Reply::Addresses`], with the addresses as GIDs.
     Gids,
     /// [`Reply::NoServices`].
     Services,
-    /// A question that this version does not know.
+    /// An unknown question.
     Unknown,
 }
 
@@ -159,37 +159,37 @@ pub enum OptionValue {
     ReuseAddr(bool),
     FamilyOnly(bool),
     AckTimeout(u8),
-    /// The route that the program has resolved itself.
+    /// A route resolved by the program itself.
     Path(Route),
 }
 
-/// The program that makes a request: it gives the value of an option and takes the reply.
+/// The requesting program. It supplies the value of an option and takes the reply.
 pub trait Caller {
     /// The option of [`Request::SetOption`].
     ///
     /// # Errors
-    /// EFAULT: the value is not there. EINVAL, ENOSYS: there is no such value or option.
+    /// EFAULT: the value cannot be read. EINVAL, ENOSYS: there is no such value or option.
     fn option(&mut self) -> Result<OptionValue, Errno>;
     /// Takes the reply.
     ///
     /// # Errors
-    /// EFAULT, ENOSPC: the reply cannot be given. The request then changes nothing, except for
+    /// EFAULT, ENOSPC: the reply cannot be delivered. The request then changes nothing, except for
     /// [`Request::DestroyId`], [`Request::Leave`] and [`Request::Migrate`].
     fn reply(&mut self, reply: &Reply<'_>) -> Result<(), Errno>;
 }
 
-/// What a request is answered with.
+/// The reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
     /// The number of a new id or membership.
     Id(u32),
-    /// How many events of an id or a membership have been read.
+    /// How many events of an id or a membership the program has read.
     EventsReported(u32),
     /// Addresses.
     Addresses(Addresses),
     /// The path.
     Path(Path),
-    /// Both: the older question.
+    /// Addresses and path: the reply to the older command QUERY_ROUTE.
     Route(Addresses, Path),
     /// The services of the subnet: none, as Ethernet has no subnet administrator.
     NoServices,
@@ -197,9 +197,9 @@ pub enum Reply<'a> {
     QpAttr(QpAttr),
     /// An event.
     Event {
-        /// What the program calls the id or membership.
+        /// The program's own name for the id or membership.
         uid: u64,
-        /// The number of the id, of a request's new id, or of the membership.
+        /// The number of the id, of the new id of a request, or of the membership.
         about: u32,
         /// The event.
         event: &'a Event,
@@ -213,27 +213,27 @@ pub enum Reply<'a> {
 /// Device and addresses of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addresses {
-    /// Node GUID and index of the device, once it is known.
+    /// Node GUID and index of the device, once the device is known.
     pub device: Option<(u64, u32)>,
     /// The id's own address.
     pub source: Option<Address>,
-    /// The peer's.
+    /// The address of the peer.
     pub destination: Option<Address>,
 }
 
-/// The path of an id. GIDs that are not known are zero.
+/// The path of an id. Unknown GIDs are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     /// The id's own GID.
     pub source: Ipv6Addr,
-    /// The peer's.
+    /// The GID of the peer.
     pub destination: Ipv6Addr,
-    /// The route, once it is resolved.
+    /// The route, once resolved.
     pub route: Option<Route>,
 }
 
-/// Attributes that bring a queue pair to a state, and which of them count. Names are those of
-/// `ibv_qp_attr`.
+/// Attributes that bring a queue pair to a state. `mask` says which attributes are set. The names
+/// come from `ibv_qp_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct QpAttr {

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The most requests that wait at a listener: what `/proc/sys/net/rdma_ucm/max_backlog` says.
+/// The largest backlog of a listener, as in `/proc/sys/net/rdma_ucm/max_backlog`.
 pub const MAX_BACKLOG: u32 = 1024;
-/// How often it is looked whether the addresses of ids are still there.
+/// How often the addresses of ids are checked for presence.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Peers whose MADs are counted, for the log.
+/// Limit of peers in the counts of MADs, which the log uses.
 const COUNTED_PEERS: usize = 1024;
 
-/// Events that wait, with as many tokens.
+/// Waiting events, with one token each.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     pub events: VecDeque<Queued>,
@@ -31,7 +31,7 @@ impl<T: Tokens> Queue<T> {
         self.tokens.give();
     }
 
-    /// Takes out the events that match.
+    /// Removes and returns the matching events.
     pub fn take(&mut self, matches: impl Fn(&Queued) -> bool) -> Vec<Queued> {
         let (out, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(|e| matches(e));
         self.events = kept.into();
@@ -40,16 +40,16 @@ impl<T: Tokens> Queue<T> {
     }
 }
 
-/// A multicast group that an id has joined.
+/// A multicast group joined by an id.
 #[derive(Debug)]
 pub(crate) struct Joined<M> {
     pub owner: u32,
-    /// `None`: the join failed, which the event says.
+    /// `None`: the join failed, and the event has said so.
     pub group: Option<Group<M>>,
     pub events_reported: u32,
 }
 
-/// Numbers of ids: the lowest that is free, as the kernel's.
+/// Numbers of ids. The lowest free number is next, as in the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     freed: BTreeSet<u32>,
@@ -68,7 +68,7 @@ impl Numbers {
     }
 }
 
-/// The rdma_cm of a process. Its owner calls [`World::perform`] for its program and
+/// The rdma_cm of a process. The owner calls [`World::perform`] for the program, and
 /// [`World::mad`], [`World::timeout`] and [`World::peer_gone`] for the machine.
 pub struct World<D: Door, T: Tokens> {
     pub(crate) door: D,
@@ -81,20 +81,21 @@ pub struct World<D: Door, T: Tokens> {
     next_file: u64,
     pub(crate) ports: Ports,
     pub(crate) claims: BTreeMap<ClaimKey, (usize, D::Claim)>,
-    /// Service ids that somebody listens on, and who.
+    /// Service ids with a listener, and the listening ids of each.
     pub(crate) listening: BTreeMap<u64, (Listener, BTreeSet<u32>)>,
     pub(crate) services: BTreeMap<Listener, u64>,
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
-    /// Numbers of queue pairs whose connection is not over.
+    /// Held queue pair numbers, for connections that are not over.
     pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
-    /// Connections to other machines that somebody else ends if this process is killed, and by
-    /// which words.
+    /// Farewells entrusted to the survivor, by connection to another machine. The survivor sends a
+    /// farewell if this process is killed.
     pub(crate) entrusted: BTreeMap<adverb_cm::Id, [u8; MAD_LEN]>,
-    /// Those among the holds whose id the program has destroyed: no event tells of their end.
+    /// Connections in `holds` without an id, because the program has destroyed the id. No event
+    /// reports the end of such a connection.
     lingering: BTreeSet<adverb_cm::Id>,
-    /// The interface that the MAD being handled came by, if its addresses are link-local.
+    /// The interface on which the current MAD arrived, if its addresses are link-local.
     pub(crate) scope: u32,
-    /// When it looks next whether the addresses of ids are still there.
+    /// When the addresses of ids are checked next.
     pub(crate) look_at: Time,
     pub(crate) mads: u64,
     pub(crate) mads_from: BTreeMap<IpAddr, u64>,
@@ -102,7 +103,7 @@ pub struct World<D: Door, T: Tokens> {
 }
 
 impl<D: Door, T: Tokens> World<D, T> {
-    /// Without ids. `config` is that of the process's connection manager.
+    /// Creates a world without ids. `config` configures the connection manager.
     pub fn new(door: D, config: Config) -> World<D, T> {
         let look_at = door.now() + LOOK_EVERY;
         World {
@@ -143,7 +144,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.files.get(&file.0).map(|queue| &queue.tokens)
     }
 
-    /// Closes it: all its ids end. Answers its tokens.
+    /// Closes a file and ends all ids of the file. Returns the tokens of the file.
     pub fn close(&mut self, file: FileId) -> Option<T> {
         let own: Vec<u32> = self.ids.iter().filter(|(_, id)| id.file == file.0).map(|(&n, _)| n).collect();
         for number in own {
@@ -153,7 +154,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.files.remove(&file.0).map(|queue| queue.tokens)
     }
 
-    /// The process ends: all ids end. The files stay, for threads that still wait at them.
+    /// Ends all ids when the process exits. The files stay, because threads may still wait in them.
     pub fn end(&mut self) {
         let all: Vec<u32> = self.ids.keys().copied().collect();
         for number in all {
@@ -162,7 +163,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.pump();
     }
 
-    /// A MAD came for this process. Answers when [`World::timeout`] is to be called.
+    /// Handles a MAD for this process. Returns when [`World::timeout`] is to be called next.
     pub fn mad(&mut self, now: Time, path: Path, scope: u32, mad: &[u8; MAD_LEN]) -> Option<Time> {
         self.scope = scope;
         self.mads += 1;
@@ -180,7 +181,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
-    /// The time named last has come.
+    /// Handles a timeout, at the time returned last.
     pub fn timeout(&mut self, now: Time) -> Option<Time> {
         self.cm.handle_timeout(now);
         self.pump();
@@ -193,7 +194,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
-    /// The process of this host with this prefix in its communication ids has ended.
+    /// Handles the end of a process of this host. `prefix` is the prefix of the process in
+    /// communication ids.
     pub fn peer_gone(&mut self, now: Time, prefix: u32) -> Option<Time> {
         let door = &self.door;
         self.cm.peer_gone(now, prefix, |path| door.is_local(path.remote));
@@ -201,7 +203,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
-    /// Interfaces of this machine, or their addresses, have changed.
+    /// Handles a change of this machine's interfaces or addresses.
     pub fn interfaces_changed(&mut self, now: Time) -> Option<Time> {
         self.look_at = now + LOOK_EVERY;
         self.look_at_addresses();
@@ -209,14 +211,14 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
-    /// When [`World::timeout`] is to be called.
+    /// When [`World::timeout`] is to be called next.
     pub fn next_timeout(&self) -> Option<Time> {
         let looks = !self.door.hears_of_interfaces() && self.ids.values().any(|id| id.place.is_some());
         let look = looks.then_some(self.look_at);
         look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
     }
 
-    /// Passes on what the connection manager has: MADs and events.
+    /// Sends all MADs of the connection manager and handles all events.
     pub(crate) fn pump(&mut self) {
         loop {
             while let Some(transmit) = self.cm.poll_transmit() {
@@ -230,7 +232,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.let_go_of_numbers();
     }
 
-    /// Tells the programs whose device, or whose address, is no longer there.
+    /// Reports lost devices and addresses to the affected ids.
     fn look_at_addresses(&mut self) {
         let placed = |id: &CmId| id.place.clone().filter(|_| !id.told);
         let mut places: Vec<Place> = self.ids.values().filter_map(placed).collect();
@@ -263,7 +265,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Lets queue pair numbers be used again whose connections are over.
+    /// Releases the queue pair numbers of ended connections for reuse.
     fn let_go_of_numbers(&mut self) {
         while let Some(conn) = self.cm.poll_forgotten() {
             if self.lingering.remove(&conn) {
@@ -273,14 +275,14 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// A connection is over: nobody needs to end it for this process.
+    /// Takes the farewell of a connection back from the survivor, because the connection is over.
     pub(crate) fn withdraw(&mut self, conn: adverb_cm::Id) {
         if self.entrusted.remove(&conn).is_some() {
             self.door.withdraw(conn);
         }
     }
 
-    /// Lets go of a connection; the connection manager tells the peer.
+    /// Releases a connection. The connection manager tells the peer.
     fn release(&mut self, conn: adverb_cm::Id) {
         self.by_conn.remove(&conn);
         if self.holds.contains_key(&conn) {
@@ -289,11 +291,12 @@ impl<D: Door, T: Tokens> World<D, T> {
             self.withdraw(conn);
         }
         let now = self.door.now();
-        // It is known to the connection manager, as only this releases it.
+        // This cannot fail: only this function releases a connection, so the connection manager
+        // knows `conn`.
         let _ = self.cm.release(now, conn);
     }
 
-    /// The id of a file: ENOENT if there is none, EINVAL if it is another file's.
+    /// The id of a file. ENOENT: no such id. EINVAL: the id belongs to another file.
     pub(crate) fn id(&mut self, file: u64, number: u32) -> Result<&mut CmId, Errno> {
         let id = self.ids.get_mut(&number).filter(|id| id.listener.is_none()).ok_or(Errno::ENOENT)?;
         match id.standing {
@@ -309,7 +312,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         number
     }
 
-    /// Adds an event of an id, unless the program has not taken it over yet.
+    /// Queues an event of an id. Drops the event if the program has not accepted the id yet.
     pub(crate) fn event(&mut self, number: u32, event: Event) {
         let Some(id) = self.ids.get(&number).filter(|id| id.uid != 0) else { return };
         let queued = Queued { owner: number, uid: id.uid, group: None, request: None, event };
@@ -318,7 +321,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Ends an id. Answers how many of its events the program has read.
+    /// Ends an id. Returns how many events of the id the program has read.
     pub(crate) fn destroy(&mut self, number: u32) -> u32 {
         let Some(mut id) = self.ids.remove(&number) else { return 0 };
         let connection = id.conn.take();
@@ -341,7 +344,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.events_reported
     }
 
-    /// GET_EVENT: hands out the oldest event.
+    /// GET_EVENT: moves the oldest event to the caller.
     pub(crate) fn get_event(&mut self, file: u64, caller: &mut dyn Caller) -> Result<(), Errno> {
         let queue = self.files.get_mut(&file).ok_or(Errno::EBADF)?;
         let first = queue.events.front().ok_or(Errno::EAGAIN)?;
@@ -350,7 +353,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.take_event(file).map(drop).ok_or(Errno::EAGAIN)
     }
 
-    /// Takes the oldest event of a file.
+    /// Removes and returns the oldest event of a file.
     pub(crate) fn take_event(&mut self, file: u64) -> Option<Queued> {
         let queue = self.files.get_mut(&file)?;
         let first = queue.events.pop_front()?;
@@ -368,7 +371,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         Some(first)
     }
 
-    /// Ids, groups, ports, claims, listeners and connections that there are: all zero when every
+    /// Counts of ids, groups, ports, claims, listeners and connections. All are zero after every
     /// file has been closed and the peers have answered.
     pub fn census(&self) -> [usize; 9] {
         [
@@ -385,7 +388,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 }
 
-/// The errno of a command that the connection manager refuses.
+/// The errno for an error of the connection manager.
 pub(crate) fn errno(e: CommandError) -> Errno {
     log::info!("rdma_cm: {e}");
     match e {
@@ -401,7 +404,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.files.values().map(|queue| queue.events.len()).sum()
     }
 
-    /// What must hold between any two steps.
+    /// Checks the invariants between any two steps.
     pub(crate) fn check(&self) {
         for (number, id) in &self.ids {
             assert!(self.files.contains_key(&id.file), "id {number} has a file");

@@ -1,4 +1,4 @@
-//! Refusals, and how connections end.
+//! Rejects, and the ways in which connections end.
 use super::pair::*;
 use crate::mad::{Answered, Apr, AprStatus, Lap, MadKind, Req};
 use crate::{
@@ -14,7 +14,8 @@ use std::vec::Vec;
 fn a_queue_pair_used_again_ends_the_older_connection() {
     let mut pair = Pair::new();
     let (_, b) = pair.established();
-    // The process at the other end has died; another with the same queue pair connects.
+    // The process at the other end has died. A new process with the same queue pair number
+    // connects.
     pair.a = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
     let again = pair.a.connect(pair.now, &request(path())).unwrap();
     let req = pair.sent_by_a()[0];
@@ -26,7 +27,7 @@ fn a_queue_pair_used_again_ends_the_older_connection() {
     let Some((_, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
     assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
     assert_eq!(pair.a.state(again), Some(State::Timewait));
-    // The next attempt is taken, even though the older connection is in time-wait.
+    // The next attempt succeeds, although the older connection is in time-wait.
     pair.requested(&request(path()));
 }
 
@@ -47,8 +48,8 @@ fn a_reply_of_a_queue_pair_in_use_is_refused() {
     assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
 }
 
-/// CM-5. The peer has given up on a request and uses its queue pair for what it accepts; then the
-/// request comes, late.
+/// CM-5. The peer has given up a request and uses the same queue pair to accept another request.
+/// Then the first request arrives, late.
 #[test]
 fn a_reply_outlasts_a_late_request_of_the_same_queue_pair() {
     let mut pair = Pair::new();
@@ -78,7 +79,8 @@ fn a_reply_that_the_peer_has_forgotten_ends_at_its_next_request() {
     let mut pair = Pair::new();
     let (a, _) = pair.replied();
     pair.a.listen(SERVICE, None).unwrap();
-    // The process at the other end has died; another with the same queue pair connects.
+    // The process at the other end has died. A new process with the same queue pair number
+    // connects.
     pair.b = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
     let back = ConnectRequest { ca_guid: 2, qpn: 22, ..request(path().reversed()) };
     pair.b.connect(pair.now, &back).unwrap();
@@ -88,21 +90,21 @@ fn a_reply_that_the_peer_has_forgotten_ends_at_its_next_request() {
     pair.a.established(a).unwrap();
     pair.carry();
     assert_eq!(pair.a.poll_event(), None, "an RTU is not answered");
-    // The next attempt ends the older connection, as on Linux.
+    // The next attempt ends the older connection, as in Linux.
     pair.b.connect(pair.now, &back).unwrap();
     pair.carry();
     let ended = pair.a.poll_event();
     assert_eq!(ended, Some((a, Event::Disconnected(Ending::Stale))));
     let Some((_, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
     assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
-    // The attempt after it is taken, even though the older connection is in time-wait.
+    // The following attempt succeeds, although the older connection is in time-wait.
     let again = pair.b.connect(pair.now, &back).unwrap();
     pair.carry();
     assert!(matches!(pair.a.poll_event(), Some((_, Event::Request { .. }))));
     assert_eq!(pair.b.state(again), Some(State::ReqSent));
 }
 
-/// CM-5. The same for what is accepted: the REQ that comes late is older, and the RTU on its way.
+/// CM-5. The same on the side that accepts: the late REQ is older, and the RTU is in flight.
 #[test]
 fn an_accepted_request_outlasts_a_late_one_of_the_same_queue_pair() {
     let mut pair = Pair::new();
@@ -131,7 +133,8 @@ fn an_accepted_request_outlasts_a_late_one_of_the_same_queue_pair() {
 fn an_accepted_request_that_the_peer_has_forgotten_ends() {
     let mut pair = Pair::new();
     let (_, b) = pair.replied();
-    // The process at the other end has died; another with the same queue pair connects.
+    // The process at the other end has died. A new process with the same queue pair number
+    // connects.
     pair.a = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
     let again = pair.a.connect(pair.now, &request(path())).unwrap();
     pair.carry();
@@ -139,7 +142,7 @@ fn an_accepted_request_that_the_peer_has_forgotten_ends() {
     assert_eq!((id, rejection.reason), (again, RejectReason::STALE_CONNECTION));
     let Some((id, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
     assert_eq!((id, rejection.reason), (b, RejectReason::INVALID_COMMUNICATION_ID));
-    // The next attempt is taken.
+    // The next attempt succeeds.
     pair.requested(&request(path()));
 }
 
@@ -154,7 +157,8 @@ fn a_request_that_the_peer_has_forgotten_makes_way() {
 }
 
 impl Pair {
-    /// The same queue pair asks again under another id, without a word on the first.
+    /// The same queue pair sends a new request under another id, without an end of the first
+    /// request.
     fn requested_again(&mut self) -> (Id, Id) {
         let a = self.a.connect(self.now, &request(path())).unwrap();
         self.carry();
@@ -243,7 +247,7 @@ fn a_reply_may_be_refused() {
     assert_eq!(pair.b.state(b), Some(State::Idle));
 }
 
-/// Whatever the state, the peer hears of it, no event comes, and nothing is left. CM-8.
+/// CM-8. In every state, the peer learns of the release, no event comes, and nothing is left.
 #[test]
 fn an_id_can_be_let_go_in_every_state() {
     type Reach = fn(&mut Pair) -> (Option<Id>, Option<Id>);
@@ -290,7 +294,7 @@ fn an_id_can_be_let_go_in_every_state() {
         }
         for _ in 0..40 {
             pair.carry();
-            // The other end answers what it is asked, and lets go when it is told.
+            // The other end answers requests, and releases ids that end.
             while let Some((id, event)) = pair.a.poll_event() {
                 assert_ne!(Some(id), a, "{name}: {event:?}");
                 if let Event::Reply(_) = event
@@ -320,7 +324,8 @@ fn an_id_can_be_let_go_in_every_state() {
     }
 }
 
-/// A REJ after the REP is lost: the peer establishes, and is disconnected. CM-8.
+/// CM-8. A REJ after the REP is lost: the peer establishes the connection, and the endpoint
+/// disconnects it.
 #[test]
 fn a_lost_refusal_after_the_reply_comes_to_light() {
     let mut pair = Pair::new();
@@ -385,8 +390,8 @@ fn an_established_connection_ends_with_a_rej() {
     pair.a.established(a).unwrap();
     pair.carry();
     assert_eq!(pair.b.poll_event(), Some((b, Event::Established)));
-    // The active side lets go. Its DREQs are lost, and its process ends. A second copy of the REP
-    // arrives late, and the host of the active side refuses it.
+    // The active side releases the id. Its DREQs are lost, and its process ends. A second copy of
+    // the REP arrives late, and the host of the active side rejects it.
     pair.a.release(pair.now, a).unwrap();
     pair.sent_by_a();
     let answer = answer_for_nobody(&rep).unwrap();

@@ -1,11 +1,11 @@
-//! What the peer of a process that was killed hears by those who speak for it. CM-9.
+//! CM-9. The farewells of a killed process, as its peer gets them.
 use super::pair::*;
 use crate::mad::SidrStatus;
 use crate::{Ending, Event, Id, RejectReason, State};
 use std::format;
 use std::string::String;
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Clone, Copy, PartialEq)]
 enum Dead {
     A,
@@ -23,8 +23,8 @@ fn words(event: Option<(Id, Event)>) -> String {
     }
 }
 
-/// The reasons are Linux's: 4 by who asked, 28 by who was asked or has an answer. (What has been
-/// sent before the death comes first.)
+/// The reasons are those of Linux: 4 from the side that requested, 28 from the side that was asked
+/// or has a reply. MADs sent before the death arrive first.
 #[test]
 fn a_killed_peer_is_told_of_in_every_state() {
     type Reach = fn(&mut Pair) -> (Id, Option<Id>);
@@ -121,8 +121,7 @@ fn over_is_over() {
     assert_eq!(pair.b.farewell(Id(1)), None, "no such id");
 }
 
-/// Who was told that its request is being decided on hears at once of the end of the process that
-/// decides.
+/// A peer that got an MRA learns at once of the end of the process that decides.
 #[test]
 fn a_process_of_the_host_that_ends_while_it_decides_is_known() {
     let mut pair = Pair::new();

@@ -1,4 +1,4 @@
-//! What strangers, liars and too many of them can do.
+//! What strangers, lying peers and floods of MADs can do.
 use super::pair::*;
 use crate::mad::{Answered, Dreq, MadKind, Mra, Rep, Req, SidrRep};
 use crate::{
@@ -59,7 +59,7 @@ fn ids_carry_the_prefix_and_do_not_come_again_soon() {
         endpoint.release(START, id).unwrap();
     }
     assert_eq!(endpoint.len(), 0);
-    // Few bits: ids in use are passed over, and 0 is none.
+    // A prefix with few low bits: ids in use are skipped, and 0 is never an id.
     let mut endpoint = Endpoint::new(Config { prefix_bits: 20, first: 0xffe, ..Config::default() });
     let held = endpoint.connect(START, &request(path())).unwrap();
     for _ in 0..5000 {
@@ -106,8 +106,7 @@ fn what_fits_no_message_is_named() {
     assert!(pair.b.disconnect(pair.now, b, &[0; 221]).is_err());
 }
 
-/// A REQ may say 2.4 hours for an answer, an MRA as well; nobody waits for so long for a peer.
-/// CM-7.
+/// CM-7. A REQ or an MRA can ask for 2.4 hours for an answer. The endpoint limits this time.
 #[test]
 fn a_peer_cannot_make_us_wait_for_ever() {
     let mut pair = Pair::new();
@@ -151,11 +150,12 @@ fn a_flood_takes_bounded_memory() {
     }
     assert!(pair.b.len() <= 100 && pair.b.by_remote.len() <= 100 && pair.b.by_qp.len() <= 100);
     assert!(pair.b.kept_answers() <= 50);
-    // Refusals that nobody fetches are dropped; those that the program gave are as many as it gave.
+    // Rejects that no peer fetches are dropped. Rejects by the program are as many as the program
+    // sent.
     assert!(pair.sent_by_b().len() <= 4096 + 20_000 / 3);
 }
 
-/// Everything that matters: where each id stands, and what runs.
+/// The whole relevant state: the state of each id, and the timers.
 fn picture(endpoint: &Endpoint) -> std::string::String {
     let conns: Vec<_> = endpoint.conns.iter().map(|(id, conn)| (id, std::format!("{conn:?}"))).collect();
     std::format!(
@@ -183,7 +183,8 @@ fn any_message(from: (Id, Id), transaction: u64) -> impl Strategy<Value = (u64, 
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// From another address nothing counts, though it names ids and transactions as they are. CM-7.
+    /// CM-7. A MAD from another address has no effect, even if its ids and transaction id are
+    /// right.
     #[test]
     fn strangers_change_nothing(
         (transaction, message) in any_message((Id(0x200), Id(0x100)), 1 << 32 | 0x100), stage in 0..5,
@@ -200,10 +201,10 @@ proptest! {
             }
         }
         let message = match message {
-            // Strangers may ask; but then for what nobody has.
+            // Strangers may send requests, but here for a service without a listener.
             Message::Req(req) => Message::from(Req { service_id: 5, ..*req }),
             Message::SidrReq(req) => Message::from(crate::mad::SidrReq { service_id: 5, ..*req }),
-            // The ids the other way round.
+            // The ids in swapped order.
             Message::Dreq(dreq) if transaction % 2 == 0 => Message::from(Dreq { local_id: 0x200, remote_id: 0x100, ..*dreq }),
             Message::Rep(rep) if transaction % 2 == 0 => Message::from(Rep { local_id: 0x200, remote_id: 0x100, ..*rep }),
             Message::SidrRep(rep) if transaction % 2 == 0 => Message::from(SidrRep { request_id: 0x100, ..*rep }),
@@ -220,8 +221,8 @@ proptest! {
         prop_assert!(pair.sent_by_a().len() <= 1 && pair.sent_by_b().len() <= 1);
     }
 
-    /// The other way round: whatever the peer itself says, in any order, both ends come to rest and
-    /// leave nothing. CM-7.
+    /// CM-7. The opposite case: the peer itself sends any message in any order. Both ends must come
+    /// to rest and leave nothing.
     #[test]
     fn a_peer_that_lies_leaves_nothing(
         lies in proptest::collection::vec(any_message((Id(0x200), Id(0x100)), 1 << 32 | 0x100), 1..30),

@@ -1,4 +1,4 @@
-//! Formats: captures of Linux, and round trips.
+//! Formats: captures of Linux peers, and round trips.
 #![allow(clippy::unusual_byte_groupings, reason = "groups are fields")]
 use crate::bits::{Field, MAD_LEN};
 use crate::ip::{IpHeader, IpHeaderError, PS_TCP, PS_UDP, port_of, service_id};
@@ -9,8 +9,7 @@ use proptest::prelude::*;
 use std::string::ToString;
 use std::vec::Vec;
 
-/// MADs that `rping` and `udaddy` over Linux's soft-RoCE (6.1) sent, without the zeros at their
-/// ends.
+/// MADs that `rping` and `udaddy` sent over Linux's soft-RoCE (6.1), without the zeros at the end.
 const REQ: &str = "01070203000000000000000263198802001000000000000002881963000000000000000001061c06505400fffe770003\
     000000000000000000001a0100000001000000a09e392fa7ffff37f0ffffffff00000000000000000000ffff0a4d0003\
     00000000000000000000ffff0a4d00028b25b00000400098000000000000000000000000000000000000000000000000\
@@ -129,7 +128,7 @@ fn datagram_lookups_of_linux_are_read() {
     assert_eq!(route(&mad(SIDR_REP)), Ok(Route::Id(Id(0x0388_1963))));
 }
 
-/// Fields next to each other, whose bits must not run into each other.
+/// Neighbouring fields must not overlap.
 #[test]
 fn bits_lie_where_the_specification_has_them() {
     let req = Req { remote_response_timeout: 0b10101, transport: 3, flow_control: true, ..Req::default() };
@@ -268,7 +267,7 @@ fn data_is_refused_when_it_is_too_long() {
 }
 
 proptest! {
-    /// A field reads what was written to it, and nothing else changes.
+    /// A field returns the value that was written, and writing changes nothing else.
     #[test]
     fn fields_hold_what_they_are_given(
         byte in 0_usize..240, bit in 0_usize..8, width in 1_usize..=64,
@@ -284,7 +283,7 @@ proptest! {
         prop_assert!(changed.iter().all(|n| (byte * 8 + bit..byte * 8 + bit + width).contains(n)));
     }
 
-    /// Any bytes: what is read and written again reads the same.
+    /// For any bytes, a message that is parsed, emitted and parsed again stays the same.
     #[test]
     fn messages_survive_a_round_trip(
         kind in 0_usize..MadKind::ALL.len(),
@@ -302,7 +301,7 @@ proptest! {
         prop_assert_eq!(message.kind(), MadKind::ALL[kind]);
         let again = message.emit(transaction);
         prop_assert_eq!(Message::parse(&again).unwrap(), (transaction, message));
-        // Only reserved bits are gone.
+        // Only reserved bits may be lost.
         prop_assert!(mad.iter().zip(&again).all(|(old, new)| new & !old == 0));
     }
 

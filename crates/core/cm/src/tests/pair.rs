@@ -1,4 +1,4 @@
-//! Two endpoints whose MADs the test carries.
+//! Two endpoints; the test carries the MADs between them.
 use crate::mad::{MadKind, Rej};
 use crate::{
     Accept, Config, ConnectRequest, Data, Ece, Endpoint, Event, Id, MAD_LEN, Message, Path, QpKind,
@@ -10,7 +10,7 @@ use std::vec::Vec;
 
 pub(super) const SERVICE: u64 = 0x0106_1c06;
 
-/// A request with nothing special in it.
+/// A plain request.
 pub(super) fn request(path: Path) -> ConnectRequest {
     ConnectRequest {
         path,
@@ -50,14 +50,14 @@ pub(super) fn ip(n: u8) -> IpAddr {
     Ipv4Addr::new(10, 77, 0, n).into()
 }
 
-/// From the active to the passive side.
+/// The path from the active side to the passive side.
 pub(super) fn path() -> Path {
     Path { local: ip(3), remote: ip(2) }
 }
 
 pub(super) const START: Time = Time(1_000_000_000);
 
-/// An active side and a passive one.
+/// An active side and a passive side.
 pub(super) struct Pair {
     pub a: Endpoint,
     pub b: Endpoint,
@@ -92,7 +92,7 @@ impl Pair {
         self.b.handle_mad(self.now, path().reversed(), mad).unwrap();
     }
 
-    /// Carries everything to its end.
+    /// Carries MADs until none is left.
     pub fn carry(&mut self) {
         loop {
             let (from_a, from_b) = (self.sent_by_a(), self.sent_by_b());
@@ -104,7 +104,7 @@ impl Pair {
         }
     }
 
-    /// Up to the request at the passive side.
+    /// Runs a connection up to the request at the passive side.
     pub fn requested(&mut self, request: &ConnectRequest) -> (Id, Id) {
         let a = self.a.connect(self.now, request).unwrap();
         self.carry();
@@ -112,7 +112,7 @@ impl Pair {
         (a, b)
     }
 
-    /// Up to the reply at the active side.
+    /// Runs a connection up to the reply at the active side.
     pub fn replied(&mut self) -> (Id, Id) {
         let (a, b) = self.requested(&request(path()));
         self.b.accept(self.now, b, &accept()).unwrap();
@@ -136,7 +136,7 @@ impl Pair {
         self.b.handle_timeout(self.now);
     }
 
-    /// Lets all timers run out, with nothing delivered.
+    /// Lets all timers expire without delivering a MAD.
     pub fn wait_out(&mut self) -> (usize, usize) {
         let mut sent = (0, 0);
         while let Some(at) = [self.a.poll_timeout(), self.b.poll_timeout()].into_iter().flatten().min() {

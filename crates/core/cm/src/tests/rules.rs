@@ -10,7 +10,8 @@ use core::time::Duration;
 use std::string::ToString;
 use std::vec::Vec;
 
-/// Byte for byte what Linux sent, apart from how the transaction ids of one's own begin. CM-2.
+/// CM-2. The MADs equal those of Linux byte for byte, except for the start of this end's
+/// transaction ids.
 #[test]
 fn it_speaks_as_linux_does() {
     let [req, rep, rtu, dreq, drep, sidr_req, sidr_rep] = LINUX.map(mad);
@@ -38,7 +39,7 @@ fn it_speaks_as_linux_does() {
     let sent = pair.sent_by_a();
     assert_eq!(sent.len(), 1);
     assert_eq!(anonymous(&sent[0]), anonymous(&req));
-    // The passive side answers Linux's own REQ.
+    // The passive side answers the REQ of Linux.
     pair.give_b(&req);
     let Some((b, Event::Request { path: seen, req: read, .. })) = pair.b.poll_event() else {
         panic!("no request")
@@ -56,7 +57,7 @@ fn it_speaks_as_linux_does() {
     };
     pair.b.accept(START, b, &agreed).unwrap();
     assert_eq!(pair.sent_by_b(), [rep]);
-    // The active side goes on with Linux's REP, under its own transaction id.
+    // The active side accepts the REP of Linux, under its own transaction id.
     let mut answer = rep;
     answer[8..16].copy_from_slice(&sent[0][8..16]);
     pair.give_a(&answer);
@@ -131,7 +132,7 @@ fn the_times_of_linux_are_kept() {
     pair.a.handle_timeout(START + every * 16);
     let expected = Event::Unanswered { message: MadKind::Req, sent: 16, waited: every * 16 };
     assert_eq!(pair.a.poll_event(), Some((a, expected)));
-    // The peer is told, by this end's GUID, as it has no other name for it.
+    // The REJ names this end by its GUID, because the peer has not sent a communication id.
     let last = rej(&pair.sent_by_a()[0]);
     assert_eq!((last.reason(), last.local_id, last.remote_id), (RejectReason::TIMEOUT, a.0, 0));
     assert_eq!(last.info(), 1_u64.to_be_bytes());
@@ -170,7 +171,7 @@ fn a_peer_that_needs_longer_says_so() {
     assert_eq!(pair.a.state(a), Some(State::MraReqReceived));
     assert_eq!(pair.a.poll_timeout(), Some(pair.now + wait));
     assert_eq!(pair.b.poll_event(), None, "it is the same request");
-    // The next REQ comes so much later, and the next MRA changes nothing.
+    // The next REQ comes after the longer wait, and the next MRA changes nothing.
     pair.wait(wait);
     pair.carry();
     assert_eq!(pair.a.poll_event(), None);
@@ -179,7 +180,7 @@ fn a_peer_that_needs_longer_says_so() {
     let rep = pair.sent_by_b();
     pair.give_a(&rep[0]);
     assert!(matches!(pair.a.poll_event(), Some((_, Event::Reply(_)))));
-    // Now this end needs longer.
+    // Now the active side needs more time.
     pair.wait(Duration::from_secs(5));
     pair.carry();
     assert_eq!(pair.b.poll_event(), Some((b, Event::Delayed(wait))));
@@ -206,7 +207,7 @@ fn what_the_network_repeats_is_not_asked_again() {
         pair.give_a(&rep);
         assert!(pair.sent_by_a().is_empty(), "no MRA for an echo of the REP");
     }
-    // The RTU is lost; the REP comes again when its time is over, and the RTU then.
+    // The RTU is lost. The REP comes again after its timeout, and then the RTU again.
     pair.a.established(a).unwrap();
     pair.sent_by_a();
     pair.wait(Duration::from_secs(3));
@@ -252,7 +253,7 @@ fn what_comes_twice_is_answered_twice_and_changes_nothing() {
     assert!(matches!(pair.a.poll_event(), Some((_, Event::Disconnected(_)))));
     assert!(matches!(pair.b.poll_event(), Some((_, Event::Disconnected(_)))));
     assert_eq!((pair.a.poll_event(), pair.b.poll_event()), (None, None));
-    // In time-wait the request is stale; after it, it is no new one either.
+    // In time-wait the repeated REQ is stale. After time-wait it is not a new request either.
     pair.give_b(&req);
     assert_eq!(rej(&pair.sent_by_b()[0]).reason(), RejectReason::STALE_CONNECTION);
     pair.wait_out();
@@ -377,7 +378,8 @@ fn datagram_services_are_looked_up() {
     let Some((got, Event::SidrReply(rep))) = pair.a.poll_event() else { panic!("no reply") };
     assert_eq!((got, rep.status(), rep.qpn, rep.qkey, rep.info_len), (a, SidrStatus::SUCCESS, 5, 6, 2));
     assert_eq!((pair.a.poll_event(), pair.a.state(a)), (None, Some(State::Idle)));
-    // Nobody has that service; one lets go without an answer; one never answers.
+    // Three lookups: a service without a listener, a release without an answer, and no answer at
+    // all.
     let b = pair.a.sidr_request(pair.now, &SidrRequest { service_id: 9, ..lookup(path()) }).unwrap();
     pair.carry();
     let Some((_, Event::SidrReply(rep))) = pair.a.poll_event() else { panic!("no reply") };

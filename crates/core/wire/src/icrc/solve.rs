@@ -1,16 +1,16 @@
-//! Finding the IPv4 identification of a packet from its ICRC.
+//! Computes the IPv4 identification of a packet from its ICRC.
 //!
-//! Changing the id by `d` changes the CRC by `d * x^(8n) mod P`, n being the bytes from the id to
-//! the end, whatever the other bytes are. So the difference between the ICRC received and the one
-//! computed with a guess, times `x^(-8n)`, is the id's difference: 16 bits that must be found where
-//! the id is, and 16 bits that must be zero. One product modulo P a packet; the factor depends on
-//! the length alone and is kept.
+//! A change of the id by `d` changes the CRC by `d * x^(8n) mod P`, where `n` is the number of
+//! bytes from the id to the end. The other bytes do not matter. So take the difference between the
+//! received ICRC and the ICRC computed with a guess, and multiply it by `x^(-8n)`. The result is
+//! the difference of the ids: 16 bits at the place of the id, and 16 bits that must be zero. This
+//! costs one product modulo P per packet. The factor depends only on the length and is cached.
 use super::{IPV4_LEN, IpMeta, UDP_LEN, UdpMeta, icrc};
 
-/// The CRC-32 polynomial, lowest power in the highest bit; x^32 is implied.
+/// The CRC-32 polynomial, with the lowest power in the highest bit; x^32 is implicit.
 const POLY: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
-/// From the id to the end of the UDP header.
+/// Bytes from the id to the end of the UDP header.
 const ID_TO_BTH: usize = IPV4_LEN - 4 + UDP_LEN;
 
 /// `a * b mod P`.
@@ -28,7 +28,7 @@ const fn mul(a: u32, mut b: u32) -> u32 {
 const BACK: [u32; 17] = {
     let (mut byte, mut i) = (ONE, 0);
     while i < 8 {
-        // Dividing by x: add P first if the constant term is set.
+        // Division by x: first add P if the constant term is set.
         byte = if byte & ONE != 0 { (byte ^ POLY) << 1 | 1 } else { byte << 1 };
         i += 1;
     }
@@ -52,22 +52,22 @@ fn back(bytes: usize) -> u32 {
     factor
 }
 
-/// The id whose ICRC is `got`, if that with `guess` is `with_guess` and `factor` that of the
-/// packet's length.
+/// The id that gives the ICRC `got`. `with_guess` is the ICRC for the id `guess`, and `factor` is
+/// the factor of the packet's length.
 fn solve(got: u32, with_guess: u32, guess: u16, factor: u32) -> Option<u16> {
     let difference = mul(got ^ with_guess, factor);
-    // The CRC takes the first byte into its low bits; of the id that is the high byte.
+    // The CRC puts the first byte into its low bits, and the first byte of the id is its high byte.
     u16::try_from(difference).ok().map(|d| guess ^ d.swap_bytes())
 }
 
-/// Verifies IPv4 packets whose identification the receiver cannot see.
+/// Verifies IPv4 packets with an identification unknown to the receiver.
 ///
-/// Any of 65,536 ids passes, so a damaged packet is taken for good once in 65,536 times; UDP's own
-/// checksum and the link's CRC are there besides. Remembers a factor for each of some packet
-/// lengths; one of these for a receive loop is right.
+/// Any of 65,536 ids passes, so one in 65,536 damaged packets is accepted. The UDP checksum and the
+/// link's CRC detect damage in addition. The cache holds a factor for each of some packet lengths.
+/// Use one `Solver` per receive loop.
 #[derive(Clone, Debug)]
 pub struct Solver {
-    /// Direct-mapped by length: (bytes from the id on, factor).
+    /// Direct-mapped by length: (bytes from the id to the end, factor).
     factors: [(u32, u32); Solver::SLOTS],
 }
 
@@ -83,7 +83,7 @@ impl Solver {
     /// An empty cache.
     #[must_use]
     pub const fn new() -> Solver {
-        // Factor of no bytes is 1: an entry as right as any other.
+        // The factor for zero bytes is 1, so this entry is valid.
         Solver { factors: [(0, ONE); Self::SLOTS] }
     }
 
@@ -96,11 +96,11 @@ impl Solver {
         slot.1
     }
 
-    /// The id with which `icrc` (as on the wire) is that of the packet; `None` if there is none.
+    /// The id for which `icrc` (as on the wire) matches the packet; `None` if there is no such id.
     ///
-    /// `ip` holds the id to try first: 0, or inside a segmented run the last plus one. If it is
-    /// right, the cost is one CRC and a compare. An IPv6 packet is verified exactly and gives
-    /// `Some(0)`.
+    /// `ip` holds the id to try first: 0, or within a segmented run the previous id plus one. If
+    /// this guess is right, the cost is one CRC and a comparison. An IPv6 packet is verified
+    /// exactly and gives `Some(0)`.
     #[must_use]
     pub fn verify(&mut self, ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], icrc: [u8; 4]) -> Option<u16> {
         self.check(ip, udp, bth_and_rest, u32::from_le_bytes(icrc))
@@ -120,7 +120,8 @@ impl Solver {
     }
 }
 
-/// [`Solver::verify`] over IPv4 without a cache: some hundred operations more if the hint is wrong.
+/// [`Solver::verify`] over IPv4 without a cache. If the hint is wrong, this costs some hundred
+/// operations more.
 #[must_use]
 #[expect(clippy::too_many_arguments, reason = "the fields of two headers")]
 pub fn verify_v4_unknown_id(

@@ -1,4 +1,4 @@
-//! A pcap reader of just enough: little-endian, Ethernet, IPv4 without options, UDP.
+//! A minimal pcap reader: little-endian, Ethernet, IPv4 without options, UDP.
 use adverb_wire::icrc::{IpMeta, UdpMeta};
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ pub struct Captured {
     pub name: String,
     pub ip: IpMeta,
     pub udp: UdpMeta,
-    /// From the BTH through the pad.
+    /// The bytes from the BTH through the pad.
     pub datagram: Vec<u8>,
     pub icrc: [u8; 4],
 }
@@ -34,7 +34,7 @@ fn packet(name: String, frame: &[u8]) -> Captured {
     }
 }
 
-/// All packets of all captures beside these tests.
+/// All packets of all captures in the directory `golden`.
 pub fn captured() -> Vec<Captured> {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut all = Vec::new();

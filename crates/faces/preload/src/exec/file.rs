@@ -1,17 +1,17 @@
-//! The file of a program: which file the kernel runs for it, and whether the loader runs it in
-//! secure mode. Nothing here allocates.
+//! The file of a program: which file the kernel runs, and whether the loader runs it in secure
+//! mode. This module does not allocate.
 
 use core::ffi::{CStr, c_char, c_int};
 
 /// Room for a path.
 pub(super) const PATH_MAX: usize = 1024;
 
-/// The pieces one behind the other, and a zero; `None` if the room is too small.
+/// Joins the pieces and adds a zero byte; `None` if the result does not fit.
 pub(super) fn join<'a>(room: &'a mut [u8; PATH_MAX], pieces: [&[u8]; 3]) -> Option<&'a [u8]> {
     let mut end = 0_usize;
     for piece in &pieces {
         let next = end.checked_add(piece.len())?;
-        // A copy of slices could panic, as far as the compiler sees.
+        // `copy_from_slice` could panic as far as the compiler knows, so this copies byte by byte.
         room.get_mut(end..next)?.iter_mut().zip(*piece).for_each(|(to, from)| *to = *from);
         end = next;
     }
@@ -24,16 +24,16 @@ pub struct File(c_int);
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: a descriptor of our own.
+        // SAFETY: our own descriptor.
         unsafe { libc::syscall(libc::SYS_close, self.0) };
     }
 }
 
 impl File {
-    /// Opens the file that `exec` finds by a name; `None` if there is none to be read.
+    /// Opens the file that `exec` would find by a name; `None` if no file can be opened.
     ///
     /// # Safety
-    /// Strings; `search` may be null.
+    /// `name` is a string. `search` is a string or null.
     pub unsafe fn find(dir: c_int, name: *const c_char, search: *const c_char) -> Option<File> {
         // SAFETY: the caller's promise.
         let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
@@ -56,20 +56,20 @@ impl File {
         (fd >= 0).then_some(File(fd as c_int))
     }
 
-    /// The same for a descriptor that the program has.
+    /// Duplicates a descriptor of the program.
     pub fn of(fd: c_int) -> Option<File> {
-        // SAFETY: plain integers.
+        // SAFETY: all arguments are integers.
         let own = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
         (own >= 0).then_some(File(own as c_int))
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> bool {
-        // SAFETY: into the slice.
+        // SAFETY: the kernel writes into the slice only.
         let n = unsafe { libc::syscall(libc::SYS_pread64, self.0, to.as_mut_ptr(), to.len(), at) };
         usize::try_from(n) == Ok(to.len())
     }
 
-    /// Numbers of eight bytes, in order.
+    /// Reads numbers of eight bytes, in order.
     pub(super) fn words<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         let mut words = [0_u64; N];
         for (i, word) in words.iter_mut().enumerate() {
@@ -82,24 +82,25 @@ impl File {
         Some(words)
     }
 
-    /// The bytes from there up to a byte that `ends` names, in `room`; `None` if that is too small.
+    /// The bytes from `at` up to a byte for which `ends` is true, in `room`. `None` if `room` is
+    /// too small.
     pub(super) fn text<'a>(
         &self,
         at: u64,
         room: &'a mut [u8],
         ends: impl Fn(u8) -> bool,
     ) -> Option<&'a mut [u8]> {
-        // SAFETY: into the slice.
+        // SAFETY: the kernel writes into the slice only.
         let n = unsafe { libc::syscall(libc::SYS_pread64, self.0, room.as_mut_ptr(), room.len(), at) };
         let read = room.get_mut(..usize::try_from(n).ok()?)?;
         let end = read.iter().position(|b| ends(*b))?;
         read.get_mut(..end)
     }
 
-    /// What the kernel runs for the file: for a script (`#!`) the interpreter, else the file.
+    /// The file that the kernel runs: the interpreter of a script (`#!`), else the file itself.
     pub fn interpreter(self) -> File {
         let mut file = self;
-        // The kernel follows so many, too.
+        // The kernel follows four levels, too.
         for _ in 0..4 {
             let Some(next) = file.named_interpreter() else { break };
             file = next;
@@ -119,10 +120,10 @@ impl File {
         Self::open(libc::AT_FDCWD, path.as_ptr().cast())
     }
 
-    /// Device and number of the file.
+    /// Device and inode number of the file.
     pub fn identity(&self) -> Option<[u64; 2]> {
         let mut about = core::mem::MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+        // SAFETY: the kernel writes the structure, for which zeros are valid.
         let about = unsafe {
             if libc::syscall(libc::SYS_fstat, self.0, about.as_mut_ptr()) != 0 {
                 return None;
@@ -132,7 +133,7 @@ impl File {
         Some([about.st_dev, about.st_ino])
     }
 
-    /// Its path, in `room`.
+    /// The path of the file, in `room`.
     pub(super) fn path<'a>(&self, room: &'a mut [u8]) -> Option<&'a [u8]> {
         let mut link = *b"/proc/self/fd/0000000000\0";
         let mut rest = self.0.unsigned_abs();
@@ -143,20 +144,20 @@ impl File {
         let from = b"/proc/self/fd/".len();
         let zeros = link.get(from..)?.iter().take_while(|b| **b == b'0').count().min(9);
         link.copy_within(from + zeros.., from);
-        // SAFETY: a terminated path; the kernel writes into the slice.
+        // SAFETY: a terminated path; the kernel writes into the slice only.
         let n = unsafe {
             libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), room.as_mut_ptr(), room.len())
         };
         room.get(..usize::try_from(n).ok()?)
     }
 
-    /// Does the loader ignore `LD_PRELOAD` and `LD_LIBRARY_PATH` for it, as it gives another user's
-    /// or group's rights?
+    /// Does the file give the rights of another user or group? The loader then ignores `LD_PRELOAD`
+    /// and `LD_LIBRARY_PATH`.
     pub fn is_privileged(&self) -> bool {
         let mut about = core::mem::MaybeUninit::<libc::stat>::zeroed();
         let mut system = core::mem::MaybeUninit::<libc::statvfs>::zeroed();
-        // SAFETY: the kernel writes the structures, of which all zeroes is a value too; the rest
-        // asks.
+        // SAFETY: the kernel writes the structures, for which zeros are valid. The other calls have
+        // no arguments.
         let (about, system, user, group) = unsafe {
             let (about_at, system_at) = (about.as_mut_ptr(), system.as_mut_ptr());
             if libc::syscall(libc::SYS_fstat, self.0, about_at) != 0 || libc::fstatvfs(self.0, system_at) != 0

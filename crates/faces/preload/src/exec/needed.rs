@@ -1,13 +1,13 @@
-//! Which libraries the loader brings for a program: is one of them a library of verbs? A program
-//! may be linked with it, or with a library that needs it, as libfabric, UCX and MPI do. Nothing
-//! here allocates.
+//! Finds out whether the loader brings a verbs library for a program. The program may be linked
+//! with the library, or with another library that needs it, such as libfabric, UCX or MPI. This
+//! module does not allocate.
 
 use super::file::{File, PATH_MAX, join};
 use crate::path::has_slash;
 
-/// Libraries that the drop-ins stand for.
+/// Libraries that the drop-ins replace.
 const LIBRARIES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];
-/// Where the loader looks beside the paths that a file has.
+/// Directories that the loader searches besides the paths in a file.
 #[cfg(target_arch = "x86_64")]
 const DIRECTORIES: [&[u8]; 8] = [
     b"/lib/x86_64-linux-gnu",
@@ -36,21 +36,21 @@ const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
-/// Program headers, and entries of the dynamic section, that are looked at, at most.
+/// Limits of examined program headers and of examined entries of the dynamic section.
 const HEADERS: u64 = 64;
 const ENTRIES: u64 = 1024;
-/// So many files behind one another are looked at, and so many in all.
+/// Limits of examined files: in a chain of dependencies, and in total.
 const DEPTH: usize = 5;
 const FILES: usize = 64;
 
-/// The files that were looked at.
+/// The files examined so far.
 struct Seen {
     files: [[u64; 2]; FILES],
     count: usize,
 }
 
 impl Seen {
-    /// Notes a file; `false`: it was looked at before, or there is no room.
+    /// Records a file. `false`: the file was recorded before, or there is no room.
     fn add(&mut self, file: &File) -> bool {
         let Some(identity) = file.identity() else { return false };
         if self.files.iter().take(self.count).any(|known| *known == identity) {
@@ -63,12 +63,12 @@ impl Seen {
     }
 }
 
-/// Does the loader bring a library of verbs for this program?
+/// Does the loader bring a verbs library for this program?
 pub fn uses_verbs(program: &File) -> bool {
     needs_verbs(program, DEPTH, &mut Seen { files: [[0; 2]; FILES], count: 0 })
 }
 
-/// Of C's calling convention: so the compiler knows that the call of itself does not unwind.
+/// `extern "C"`, so that the compiler knows that the recursive call does not unwind.
 extern "C" fn needs_verbs(file: &File, depth: usize, seen: &mut Seen) -> bool {
     if !seen.add(file) {
         return false;
@@ -87,17 +87,17 @@ extern "C" fn needs_verbs(file: &File, depth: usize, seen: &mut Seen) -> bool {
 /// The dynamic section of a file.
 struct Dynamic<'a> {
     file: &'a File,
-    /// Where it lies in the file, and how many entries it has.
+    /// Offset in the file, and number of entries.
     at: u64,
     count: u64,
-    /// Where its strings lie in the file.
+    /// Offset of the string table in the file.
     strings: u64,
 }
 
 impl<'a> Dynamic<'a> {
     fn of(file: &'a File) -> Option<Self> {
-        // The header of a 64-bit ELF file: its mark, its table of program headers, their size and
-        // number.
+        // The header of a 64-bit ELF file: the magic bytes, the offset of the program headers,
+        // their size and number.
         let [mark, _, _, _, table, _, sizes, last] = file.words(0)?;
         if mark.to_ne_bytes().get(..5)? != b"\x7fELF\x02" {
             return None;
@@ -115,7 +115,7 @@ impl<'a> Dynamic<'a> {
         Some(dynamic)
     }
 
-    /// The values of the entries of a kind.
+    /// The values of all entries with this tag.
     fn values(&self, kind: u64) -> impl Iterator<Item = u64> {
         let (file, at) = (self.file, self.at);
         (0..self.count)
@@ -128,7 +128,7 @@ impl<'a> Dynamic<'a> {
         self.file.text(self.strings.checked_add(name)?, room, |b| b == 0).map(|text| &*text)
     }
 
-    /// Opens the library that the loader finds by this name: in the paths that the file has, and in
+    /// Opens the library that the loader would find by this name, in the paths of the file and in
     /// the usual directories.
     fn open(&self, name: u64) -> Option<File> {
         let mut room = [0; PATH_MAX];

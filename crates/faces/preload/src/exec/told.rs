@@ -1,7 +1,8 @@
-//! What was said in a run, so that it is said once for each program: a table in a file beside the
-//! tree of the run, which all processes of the user share. An entry is a hash of the run and the
-//! program. One atomic exchange looks and notes, so two processes at once say it once. The size of
-//! the table is fixed. Where two programs have one place, each may be named again.
+//! Records the warnings of a run, so that each program is named once. The record is a table in a
+//! file beside the tree of the run, shared by all processes of the user. An entry is a hash of the
+//! run and the program. One atomic exchange reads and writes the entry, so of two simultaneous
+//! processes only the first warns. The table has a fixed size. If two programs share an entry, each
+//! may be named again.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use super::file::{PATH_MAX, join};
 
 const SYSROOT: &CStr = c"ADVERB_SYSROOT";
-/// The name of the run: the survivor's is random.
+/// The variables that identify the run; the survivor's name is random.
 const RUN: [&CStr; 2] = [c"ADVERB_SURVIVOR", c"ADVERB_RUN"];
 const FILE: &[u8] = b"/told";
 const ENTRIES: usize = 4096;
@@ -24,14 +25,14 @@ impl Hash {
     }
 }
 
-/// The run, as a hash.
+/// Hash of the run.
 static RUN_HASH: AtomicU64 = AtomicU64::new(0);
-/// The tree's path: a part of the environment that this process began with. The program may clear
-/// its environment before it starts another one, as `env` does.
+/// The path of the tree: a part of the environment with which this process began. The program may
+/// clear its environment before it starts another program, as `env` does.
 static SYSROOT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static SYSROOT_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks at the environment; called before the program runs.
+/// Reads the environment. Called before the program runs.
 pub fn look_up(value: impl Fn(&CStr) -> &'static [u8]) {
     let run = RUN.iter().fold(Hash(0xcbf2_9ce4_8422_2325), |hash, name| hash.add(value(name)).add(b"\0"));
     RUN_HASH.store(run.0, Ordering::Relaxed);
@@ -40,17 +41,17 @@ pub fn look_up(value: impl Fn(&CStr) -> &'static [u8]) {
     SYSROOT_LEN.store(sysroot.len(), Ordering::Relaxed);
 }
 
-/// Notes that a program is named; answers whether it was before in this run. Where there is no
-/// table it was not.
+/// Records that a program is named. Returns whether this run has named it before; `false` if there
+/// is no table.
 pub fn before(program: &[&[u8]]) -> bool {
     let run = Hash(RUN_HASH.load(Ordering::Relaxed));
-    // Zero is an entry that was never used.
+    // Zero marks an unused entry.
     let hash = program.iter().fold(run, |hash, part| hash.add(part)).0.max(1);
     let (at, len) = (SYSROOT_AT.load(Ordering::Relaxed), SYSROOT_LEN.load(Ordering::Relaxed));
     if at.is_null() {
         return false;
     }
-    // SAFETY: the environment that this process began with lies on its first stack.
+    // SAFETY: the environment with which this process began lies on its first stack.
     note(unsafe { core::slice::from_raw_parts(at, len) }, hash).unwrap_or(false)
 }
 
@@ -60,8 +61,8 @@ fn note(sysroot: &[u8], hash: u64) -> Option<bool> {
     let path = join(&mut path, [sysroot.get(..end)?, FILE, b""])?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let len = ENTRIES * size_of::<u64>();
-    // SAFETY: a terminated path; the file has room for the mapping on its medium before it is
-    // mapped; the mapping is of this function alone, and the place lies in it, aligned.
+    // SAFETY: a terminated path. The storage for the mapping is allocated before the file is
+    // mapped. Only this function uses the mapping, and the entry lies within it, aligned.
     unsafe {
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600);
         if fd < 0 {

@@ -1,6 +1,6 @@
-//! `execl`, `execlp` and `execle`. Stable Rust defines no variadic function. So each is a few
-//! instructions that lay the arguments out as a list, where the caller's rest of them lies on the
-//! stack already, and call a function that takes the list.
+//! `execl`, `execlp` and `execle`. Stable Rust cannot define variadic functions. So each function
+//! is a few instructions: they lay out the arguments as a list, directly below the arguments that
+//! are already on the caller's stack. Then they call a function that takes the list.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
@@ -10,16 +10,16 @@ use super::{List, Path, adverb_preload_execv, adverb_preload_execve, adverb_prel
 /// Defines a variadic function: `(path, argument, …)` becomes `(path, list)`.
 macro_rules! variadic {
     ($($name:ident = $listed:path;)*) => { $(
-        /// The function of this name.
+        /// Replaces the C library's function of this name.
         ///
         /// # Safety
-        /// That of the C library's function.
+        /// As for the C library's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[cfg(target_arch = "x86_64")]
         pub unsafe extern "C" fn $name() -> c_int {
-            // The arguments of the registers take the place of the return address, below those on
-            // the stack. The return address goes below the list, and comes back at the end. The
+            // The register arguments take the place of the return address, below the stack
+            // arguments. The return address goes below the list, and is restored at the end. The
             // stack is aligned at the call.
             naked_asm!(
                 "pop r10",
@@ -39,15 +39,15 @@ macro_rules! variadic {
             )
         }
 
-        /// The function of this name.
+        /// Replaces the C library's function of this name.
         ///
         /// # Safety
-        /// That of the C library's function.
+        /// As for the C library's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[cfg(target_arch = "aarch64")]
         pub unsafe extern "C" fn $name() -> c_int {
-            // The arguments of the registers are stored right below those on the stack.
+            // The register arguments are stored directly below the stack arguments.
             naked_asm!(
                 "sub sp, sp, #80",
                 "stp x29, x30, [sp]",
@@ -72,13 +72,13 @@ variadic! {
     adverb_preload_execle = with_environment;
 }
 
-/// `execle`: the environment stands behind the null that ends the arguments.
+/// `execle`: the environment follows the null at the end of the arguments.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 unsafe extern "C" fn with_environment(path: Path, list: List) -> c_int {
     let mut end = list;
-    // SAFETY: a list of strings that a null ends, and behind it the environment, as the caller
+    // SAFETY: a list of strings with a null at its end, followed by the environment, as the caller
     // promises.
     unsafe {
         while !(*end).is_null() {

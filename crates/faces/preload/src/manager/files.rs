@@ -1,25 +1,25 @@
-//! Which of the program's descriptors stand for which of the library's.
+//! The table from the program's descriptors to the library's.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::real::{errno, set_errno};
 
-/// Descriptors from this number on are none of these.
+/// Descriptors from this number on are never in the table.
 const MOST: usize = 1 << 16;
 
-/// The library's descriptor behind each of the program's, plus one; 0 is none. Pages of it that are
-/// not used take no memory.
+/// The library's descriptor for each of the program's descriptors, plus one; 0 means none. Unused
+/// pages of the table take no memory.
 static TABLE: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 
-/// Whether there has ever been one: all calls pass straight through until then.
+/// Whether the table was ever used. Until then all calls pass straight through.
 static USED: AtomicBool = AtomicBool::new(false);
 
 fn slot(fd: c_int) -> Option<&'static AtomicI32> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
-/// From now on `fd` stands for `library`. False where there is no place for it.
+/// Enters `fd` for `library`. False if the number is too large for the table.
 pub fn mark(fd: c_int, library: c_int) -> bool {
     let Some(slot) = slot(fd) else { return false };
     slot.store(library + 1, Ordering::Release);
@@ -27,14 +27,14 @@ pub fn mark(fd: c_int, library: c_int) -> bool {
     true
 }
 
-/// `fd` stands for nothing any more.
+/// Removes `fd` from the table.
 pub fn forget(fd: c_int) {
     if let Some(slot) = slot(fd) {
         slot.store(0, Ordering::Release);
     }
 }
 
-/// What `fd` stands for, if it is still that file. Keeps `errno`.
+/// The library's descriptor for `fd`, if `fd` is still the same file. Keeps `errno`.
 pub fn of(fd: c_int) -> Option<c_int> {
     if !USED.load(Ordering::Acquire) {
         return None;
@@ -50,16 +50,16 @@ pub fn of(fd: c_int) -> Option<c_int> {
     is_it.then_some(library)
 }
 
-/// Whether any descriptor stands for `library`.
+/// Whether any descriptor in the table belongs to `library`.
 pub fn others(library: c_int) -> bool {
     TABLE.iter().any(|slot| slot.load(Ordering::Acquire) == library + 1)
 }
 
-/// Device and number of an open file, past every stand-in. Keeps `errno`.
+/// Device and inode number of an open file, without the interposed functions. Keeps `errno`.
 fn file(fd: c_int) -> Option<(u64, u64)> {
     let before = errno();
     let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the answer, which is there if the call succeeds.
+    // SAFETY: `found` has room for the result, and is read only if the call succeeded.
     let said =
         unsafe { (libc::syscall(libc::SYS_fstat, fd, found.as_mut_ptr()) == 0).then(|| found.assume_init()) };
     set_errno(before);

@@ -1,8 +1,9 @@
-//! Advice on memory goes by way of the device.
+//! Passes advice on memory to the device.
 //!
-//! The library never calls its own functions by their exported names. Programs (UCX) replace what
-//! libraries find under these names, or write a jump over the function's first bytes; called from
-//! here, the program's function would call itself. So the bodies are functions apart, not inlined.
+//! This library never calls its own functions by their exported names. Programs such as UCX replace
+//! the functions that libraries find under these names, or overwrite the first bytes of a function
+//! with a jump. If this library called the name, the program's function would call itself. So the
+//! bodies are separate functions and are not inlined.
 
 use core::ffi::{c_int, c_void};
 
@@ -10,20 +11,20 @@ use super::functions::{C_SYSCALL, MADVISE};
 use super::hooks::hooks;
 use crate::real::{errno, real, result, set_errno};
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { advise(addr, len, advice) }
 }
 
-/// What `madvise` does.
+/// The body of `madvise`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     if let Some(hooks) = hooks() {
@@ -42,7 +43,7 @@ pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_i
 /// `PIDFD_SELF_THREAD` and `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
 const SELF: [c_int; 2] = [-10000, -10001];
 
-/// Does a pidfd mean this process?
+/// Does a pidfd refer to this process?
 fn is_self(pidfd: c_int) -> bool {
     if SELF.contains(&pidfd) {
         return true;
@@ -59,14 +60,14 @@ fn is_self(pidfd: c_int) -> bool {
         path[text.len() + i] = digits[n - 1 - i];
     }
     let mut info = [0_u8; 512];
-    // SAFETY: a string that ends with a zero, a buffer of ours, a descriptor of our own.
+    // SAFETY: a terminated string, our own buffer, and our own descriptor.
     let len = unsafe {
         let fd = raw(libc::SYS_openat, [libc::AT_FDCWD as u64, path.as_ptr() as u64, libc::O_CLOEXEC as u64]);
         let len = raw(libc::SYS_read, [fd.cast_unsigned(), info.as_mut_ptr() as u64, info.len() as u64]);
         raw(libc::SYS_close, [fd.cast_unsigned(), 0, 0]);
         len
     };
-    // SAFETY: asks.
+    // SAFETY: the call has no arguments.
     let pid = unsafe { raw(libc::SYS_getpid, [0; 3]) };
     let Some(info) = usize::try_from(len).ok().and_then(|len| info.get(..len)) else { return false };
     info.split(|b| *b == b'\n').any(|line| {
@@ -77,22 +78,22 @@ fn is_self(pidfd: c_int) -> bool {
     })
 }
 
-/// A system call of three arguments, past every stand-in.
+/// A system call with three arguments, without the interposed functions.
 ///
 /// # Safety
-/// That of the call.
+/// As for the system call.
 unsafe fn raw(number: i64, [a, b, c]: [u64; 3]) -> i64 {
     match real!(C_SYSCALL: fn(i64, u64, u64, u64) -> i64) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(number, a, b, c) },
         None => -1,
     }
 }
 
-/// The function of this name (glibc 2.36).
+/// Replaces the C library's function of this name (glibc 2.36).
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_process_madvise(
     pidfd: c_int,
@@ -105,10 +106,10 @@ pub unsafe extern "C" fn adverb_preload_process_madvise(
     unsafe { advise_many(pidfd, vectors, count, advice, flags) }
 }
 
-/// What `process_madvise` does.
+/// The body of `process_madvise`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn advise_many(
     pidfd: c_int,

@@ -1,5 +1,5 @@
-//! Page-aligned allocations are handed out in whole pages, which the device may share. What is
-//! freed or reallocated is shown to it.
+//! Gives page-aligned allocations whole pages, which the device may share. Shows freed and
+//! reallocated memory to the device.
 
 use core::ffi::{c_int, c_void};
 
@@ -9,18 +9,19 @@ use super::functions::{
 use super::hooks::{Hooks, hooks, page};
 use crate::real::{errno, real, set_errno};
 
-/// What is to become of an allocation.
+/// How to make an allocation.
 enum Plan {
-    /// Its allocator makes it as it is asked for.
+    /// The program's allocator makes the allocation unchanged.
     Private,
-    /// Its allocator makes it of so many bytes, whole pages, and the device may share it.
+    /// The program's allocator makes an allocation of this many bytes, whole pages, and the device
+    /// may share the memory.
     Block(&'static Hooks, usize),
-    /// A block that was freed before.
+    /// A pooled block serves the allocation.
     Pooled(*mut c_void),
 }
 
-/// Decides about an allocation: one that is aligned to a page, if the device is there, is its
-/// to decide about.
+/// Decides how to make an allocation. If the device is present, it decides about allocations with
+/// page alignment.
 fn plan(align: usize, size: usize) -> Plan {
     let Some(hooks) = hooks() else { return Plan::Private };
     let page = page();
@@ -35,8 +36,8 @@ fn plan(align: usize, size: usize) -> Plan {
     }
 }
 
-/// An allocation by `make`, which takes the number of bytes: of whole pages where the device may
-/// share it.
+/// Makes an allocation with `make`, which takes the number of bytes. If the device may share the
+/// memory, the number is a multiple of the page size.
 fn allocate(align: usize, size: usize, make: impl Fn(usize) -> *mut c_void) -> *mut c_void {
     match plan(align, size) {
         Plan::Private => make(size),
@@ -56,10 +57,10 @@ fn share(hooks: &Hooks, got: *mut c_void, len: usize) {
     }
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *mut c_void {
     let Some(real) = real!(MEMALIGN: fn(usize, usize) -> *mut c_void) else { return no_memory() };
@@ -67,10 +68,10 @@ pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *
     allocate(align, size, |size| unsafe { real(align, size) })
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize) -> *mut c_void {
     let Some(real) = real!(ALIGNED_ALLOC: fn(usize, usize) -> *mut c_void) else { return no_memory() };
@@ -78,10 +79,10 @@ pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize)
     allocate(align, size, |size| unsafe { real(align, size) })
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_valloc(size: usize) -> *mut c_void {
     let Some(real) = real!(VALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
@@ -89,10 +90,10 @@ pub unsafe extern "C" fn adverb_preload_valloc(size: usize) -> *mut c_void {
     allocate(page(), size, |size| unsafe { real(size) })
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_pvalloc(size: usize) -> *mut c_void {
     let Some(real) = real!(PVALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
@@ -100,10 +101,10 @@ pub unsafe extern "C" fn adverb_preload_pvalloc(size: usize) -> *mut c_void {
     allocate(page(), size, |size| unsafe { real(size) })
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_memalign(
     to: *mut *mut c_void,
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn adverb_preload_posix_memalign(
     let Some(real) = real!(POSIX_MEMALIGN: fn(*mut *mut c_void, usize, usize) -> c_int) else {
         return libc::ENOMEM;
     };
-    // A place of our own: nobody else knows of the memory yet.
+    // Our own variable, so that no other thread sees the memory before it is ready.
     let mut got = core::ptr::null_mut();
     let error = match plan(align, size) {
         // SAFETY: the caller's arguments.
@@ -123,7 +124,7 @@ pub unsafe extern "C" fn adverb_preload_posix_memalign(
             0
         }
         Plan::Block(hooks, len) => {
-            // SAFETY: the caller's arguments, but for the place.
+            // SAFETY: the caller's arguments, except for the result's address, which is ours.
             let error = unsafe { real(&raw mut got, align, len) };
             if error == 0 {
                 share(hooks, got, len);
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn adverb_preload_posix_memalign(
         }
     };
     if error == 0 {
-        // SAFETY: the caller's place.
+        // SAFETY: `to` is the caller's.
         unsafe { *to = got };
     }
     error
@@ -143,8 +144,9 @@ fn no_memory() -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The hooks, if the device shares a block that begins at an address, and what its allocator says
-/// of its bytes: a block may have been freed past us, and what is there now be another allocation.
+/// If the device shares a block that begins at `at`: the hooks, and the usable size that the
+/// allocator reports. The allocator may have freed the block without calling us, so the address may
+/// now be another allocation.
 fn block(at: *mut c_void) -> Option<(&'static Hooks, usize)> {
     if !at.addr().is_multiple_of(4096) || at.is_null() {
         return None;
@@ -154,24 +156,24 @@ fn block(at: *mut c_void) -> Option<(&'static Hooks, usize)> {
         return None;
     }
     let usable = real!(MALLOC_USABLE_SIZE: fn(*mut c_void) -> usize)?;
-    // SAFETY: memory of the allocator's, which the program has.
+    // SAFETY: memory of the allocator, owned by the program.
     Some((hooks, unsafe { usable(at) }))
 }
 
-/// The function of this name.
+/// Replaces the C library's function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_free(at: *mut c_void) {
     // SAFETY: the caller's argument.
     unsafe { release(at) }
 }
 
-/// What `free` does.
+/// The body of `free`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[inline(never)]
 unsafe fn release(at: *mut c_void) {
     let before = errno();
@@ -182,18 +184,18 @@ unsafe fn release(at: *mut c_void) {
             return;
         }
     }
-    // A call that comes while the function is looked up frees nothing: the look-up needs little,
-    // and once.
+    // If this call happens during the lookup of `free`, nothing is freed. The lookup happens once
+    // and needs little memory.
     if let Some(real) = real!(FREE: fn(*mut c_void)) {
         // SAFETY: the caller's argument.
         unsafe { real(at) }
     }
 }
 
-/// The function of this name: a block that is to grow moves to ordinary memory.
+/// Replaces the C library's function of this name. A block that grows moves to ordinary memory.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_realloc(at: *mut c_void, size: usize) -> *mut c_void {
     let Some(real) = real!(REALLOC: fn(*mut c_void, usize) -> *mut c_void) else { return no_memory() };
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn adverb_preload_realloc(at: *mut c_void, size: usize) ->
         return unsafe { real(at, size) };
     };
     if size == 0 {
-        // What the C library does: it frees.
+        // The C library frees the memory in this case.
         // SAFETY: the caller's argument.
         unsafe { release(at) };
         return core::ptr::null_mut();
@@ -210,8 +212,9 @@ pub unsafe extern "C" fn adverb_preload_realloc(at: *mut c_void, size: usize) ->
     if size <= len && size > len / 2 {
         return at;
     }
-    // What was never touched is not copied, and takes no memory at the new place either.
-    // SAFETY: a new allocation; the block has `len` bytes, and is freed when they are copied.
+    // Pages that were never touched are not copied, and take no memory in the new allocation.
+    //
+    // SAFETY: the allocation is new. The block has `len` bytes, and is freed after the copy.
     unsafe {
         let new = real(core::ptr::null_mut(), size);
         if !new.is_null() {

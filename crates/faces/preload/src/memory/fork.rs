@@ -1,5 +1,5 @@
-//! Forks, in all their forms, with the device's handlers around them; and memory that threads and
-//! children run on.
+//! All forms of fork, with the device's handlers around them; and the memory on which threads and
+//! children run.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -9,37 +9,38 @@ use super::hooks::hooks;
 use super::stack::{self, Stack};
 use crate::real::{errno, real, result, set_errno};
 
-/// The function of this name: refused where the machine cannot hold the child's copies.
+/// Replaces the C library's function of this name. Fails if the machine cannot hold the child's
+/// copies.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fork() -> c_int {
     let Some(real) = real!(FORK: fn() -> c_int) else { return result(libc::ENOSYS) };
     let Some(hooks) = hooks() else {
-        // SAFETY: the caller's.
+        // SAFETY: as for the caller.
         return unsafe { real() };
     };
     stack::away_from_blocks(hooks, move || {
         let refused = (hooks.may_fork)();
-        // SAFETY: the caller's.
+        // SAFETY: as for the caller.
         i64::from(if refused != 0 { result(refused) } else { unsafe { real() } })
     }) as c_int
 }
 
-/// The function of this name, which calls no handlers; those of the device's memory are called all
-/// the same.
+/// Replaces the C library's function of this name. `_Fork` calls no handlers, but the handlers of
+/// the device's memory run nevertheless.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload__Fork() -> c_int {
     let Some(real) = real!(BARE_FORK: fn() -> c_int) else { return result(libc::ENOSYS) };
-    // SAFETY: the caller's.
+    // SAFETY: as for the caller.
     around_fork(|| i64::from(unsafe { real() })) as c_int
 }
 
-/// A fork without handlers, with those of the device's memory around it.
+/// Runs a fork without handlers, with the handlers of the device's memory around it.
 pub fn around_fork(fork: impl FnOnce() -> i64 + Copy) -> i64 {
     let Some(hooks) = hooks() else { return fork() };
     stack::away_from_blocks(hooks, move || {
@@ -60,7 +61,7 @@ pub fn around_fork(fork: impl FnOnce() -> i64 + Copy) -> i64 {
     })
 }
 
-/// A function that `clone` starts.
+/// The start function of `clone`.
 type Start = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(
     Option<Start>,
@@ -72,26 +73,27 @@ type Clone = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// What a child made by `clone` begins with.
+/// Start arguments of a child made by `clone`.
 struct Begin {
     start: Start,
     arg: *mut c_void,
-    /// The end of its stack, where it begins on another.
+    /// The top of the child's final stack, if the child starts on another stack; else 0.
     moves_to: usize,
     answer: c_int,
 }
 
 unsafe extern "C" fn begin(begin: *mut c_void) -> c_int {
-    // Before anything of the caller's is looked at, whose stack may be a block, too.
+    // This comes before any access to the caller's memory, because the caller's stack may be a
+    // block too.
     if let Some(hooks) = hooks() {
         (hooks.after_fork_child)();
     }
     let begin = begin.cast::<Begin>();
-    // SAFETY: of the caller's stack, of which the child has a copy.
+    // SAFETY: `begin` lies on the caller's stack, of which the child has a copy.
     unsafe {
         match (*begin).moves_to {
             0 => run(begin.cast()),
-            // It has its stack by now.
+            // By now the child has its copy of the final stack.
             top => stack::call_on(top, run, begin.cast()),
         }
         (*begin).answer
@@ -100,16 +102,16 @@ unsafe extern "C" fn begin(begin: *mut c_void) -> c_int {
 
 unsafe extern "C" fn run(begin: *mut c_void) {
     let begin = begin.cast::<Begin>();
-    // SAFETY: as in `begin`, and the program's own function.
+    // SAFETY: as in `begin`; the start function is the program's.
     unsafe { (*begin).answer = ((*begin).start)((*begin).arg) }
 }
 
-/// The function of this name: without `CLONE_VM` it is a fork on another stack. The arguments
-/// behind the fourth are there if the flags ask for them; where C passes none, what is read here is
-/// passed on and not looked at.
+/// Replaces the C library's function of this name. Without `CLONE_VM` it is a fork on another
+/// stack. The arguments after the fourth exist only if the flags need them. If the caller passes
+/// none, the values read here are passed on and not used.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_clone(
     start: Option<Start>,
@@ -121,7 +123,7 @@ pub unsafe extern "C" fn adverb_preload_clone(
     child: *mut c_void,
 ) -> c_int {
     let Some(real) = CLONE.get() else { return result(libc::ENOSYS) };
-    // SAFETY: the C library's function takes these in the same places.
+    // SAFETY: the C library's function takes these arguments in the same positions.
     let real = unsafe { core::mem::transmute::<*mut c_void, Clone>(real) };
     let shares = flags & (libc::CLONE_VM | libc::CLONE_VFORK) != 0;
     let (Some(hooks), Some(run), false) = (hooks(), start, shares || stack.is_null()) else {
@@ -129,7 +131,8 @@ pub unsafe extern "C" fn adverb_preload_clone(
         return unsafe { real(start, stack, flags, arg, parent, tls, child) };
     };
     (hooks.run_on)((stack as u64).wrapping_sub(1), 1);
-    // One that is registered stays a block, which a child has not at its first instruction.
+    // A registered block stays a block, and the child does not have its pages at the first
+    // instruction.
     let held = (hooks.is_held)((stack as u64).wrapping_sub(1)) != 0;
     let Some(aside) = (if held { Stack::new().map(Some) } else { Some(None) }) else {
         return result(libc::ENOMEM);
@@ -142,8 +145,8 @@ pub unsafe extern "C" fn adverb_preload_clone(
     }
     let stack = aside.as_ref().map_or(stack, Stack::end);
     (hooks.before_fork)();
-    // SAFETY: the caller's arguments, but for the first function, which calls the caller's, and a
-    // stack of ours.
+    // SAFETY: the caller's arguments, except for the start function, which calls the caller's, and
+    // possibly our own stack.
     let pid = unsafe { real(Some(begin), stack, flags, (&raw mut first).cast(), parent, tls, child) };
     let errno_of = errno();
     (hooks.after_fork_parent)();
@@ -152,11 +155,11 @@ pub unsafe extern "C" fn adverb_preload_clone(
     pid
 }
 
-/// The function of this name: a thread's stack, with what the C library keeps there, is looked at
-/// by it in every child before any handler runs.
+/// Replaces the C library's function of this name. In every child, the C library reads its data on
+/// each thread's stack before any handler runs. So the stack must not be a block.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_pthread_attr_setstack(
     attr: *mut libc::pthread_attr_t,
@@ -196,10 +199,10 @@ unsafe extern "C" fn after_fork_child() {
     }
 }
 
-/// Registers our handlers, once. An allocator may be registering its own, under its locks: no name
-/// is looked up here that the C library has not, which would allocate a message. (Another C
-/// library's programs have no device that leaves hooks.) They have to be the first that are
-/// registered: those run last before a fork, and first after.
+/// Registers our handlers, once. An allocator may be registering its own handlers under its locks.
+/// So this function looks up only names that the C library has, because a failed lookup allocates a
+/// message. (With another C library, no device registers hooks.) Our handlers must be the first:
+/// first handlers run last before a fork, and first after it.
 pub fn register_handlers() {
     static DONE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
     if DONE.swap(true, Ordering::AcqRel) {
@@ -208,16 +211,17 @@ pub fn register_handlers() {
     let (before, parent, child): (Handler, Handler, Handler) =
         (Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     if let Some(real) = real!(REGISTER_ATFORK: fn(Handler, Handler, Handler, *mut c_void) -> c_int) {
-        // SAFETY: functions of an object that is never unloaded, so it needs no name.
+        // SAFETY: the functions belong to an object that is never unloaded, so the object handle
+        // may be null.
         unsafe { real(before, parent, child, core::ptr::null_mut()) };
     }
 }
 
-/// The function of this name, by which glibc's `pthread_atfork` registers: no handler comes before
-/// ours.
+/// Replaces the C library's function of this name, with which glibc's `pthread_atfork` registers
+/// handlers. This ensures that no handler comes before ours.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___register_atfork(
     before: Handler,

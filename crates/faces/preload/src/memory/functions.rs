@@ -1,4 +1,4 @@
-//! The C library's functions that are called here.
+//! The C library's functions that this module calls.
 
 use crate::real::reals;
 

@@ -1,4 +1,4 @@
-//! Growing and moving of mappings goes by way of the device. (The bodies are functions apart: see
+//! Passes growing and moving of mappings to the device. (The bodies are separate functions: see
 //! `advise`.)
 
 use core::ffi::{c_int, c_void};
@@ -7,11 +7,11 @@ use super::functions::MREMAP;
 use super::hooks::hooks;
 use crate::real::{errno, real, set_errno};
 
-/// The function of this name. The fifth argument is there if the flags ask for it; where C passes
-/// none, what is read here is passed on and not looked at.
+/// Replaces the C library's function of this name. The fifth argument exists only if the flags need
+/// it. If the caller passes none, the value read here is passed on and not used.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_mremap(
     addr: *mut c_void,
@@ -24,10 +24,10 @@ pub unsafe extern "C" fn adverb_preload_mremap(
     unsafe { remap(addr, old, new, flags, to) }
 }
 
-/// What `mremap` does.
+/// The body of `mremap`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn remap(
     addr: *mut c_void,

@@ -1,7 +1,8 @@
-//! A stack for a fork, where the thread that forks runs on memory that peers write to.
+//! A separate stack for a fork, for a thread with its own stack in memory that peers write to.
 //!
-//! Such memory is the device's file, which a child does not have at its first instruction. So the
-//! fork runs elsewhere, and comes back when the child has its copies, the stack among them.
+//! Such memory is part of the device's file, and the child does not have it at its first
+//! instruction. So the fork runs on another stack, and returns when the child has its copies,
+//! including the original stack.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -10,23 +11,24 @@ use super::functions::C_SYSCALL;
 use super::hooks::Hooks;
 use crate::real::{errno, real, set_errno};
 
-/// Handlers of the program run there, too. Pages that nobody touches cost nothing.
+/// The program's fork handlers run on this stack too. Untouched pages cost nothing.
 const LEN: usize = 1 << 20;
 
-/// What runs there: its own bytes of the closure, as a child has nothing else at first.
+/// The work for the other stack. It holds its own copy of the closure, because the child has no
+/// other memory at first.
 struct Task<F> {
     run: F,
     answer: i64,
 }
 
-/// Calls `run`, on another stack if this one lies in a block that is registered.
+/// Calls `run`. If the current stack lies in a registered block, the call runs on another stack.
 pub fn away_from_blocks<F: FnOnce() -> i64 + Copy>(hooks: &Hooks, run: F) -> i64 {
     let here = 0_u8;
     if (hooks.is_held)((&raw const here) as u64) == 0 {
         return run();
     }
     let Some(stack) = Stack::new() else { return run() };
-    // SAFETY: the end of the new stack, which has room for the task and is aligned to a page.
+    // SAFETY: the end of the new stack is page-aligned, and has room for the task.
     unsafe {
         let task = stack.end().cast::<Task<F>>().sub(1);
         task.write(Task { run, answer: -1 });
@@ -36,7 +38,7 @@ pub fn away_from_blocks<F: FnOnce() -> i64 + Copy>(hooks: &Hooks, run: F) -> i64
     }
 }
 
-/// Memory to run on.
+/// A separate stack.
 pub struct Stack(*mut c_void);
 
 impl Stack {
@@ -48,7 +50,7 @@ impl Stack {
         (at > 0).then_some(Stack(at as *mut c_void))
     }
 
-    /// Where it begins to be used.
+    /// The top of the stack, where use begins.
     pub fn end(&self) -> *mut c_void {
         self.0.wrapping_byte_add(LEN)
     }
@@ -58,7 +60,7 @@ impl Drop for Stack {
     fn drop(&mut self) {
         let before = errno();
         if let Some(syscall) = real!(C_SYSCALL: fn(i64, *mut c_void, usize) -> i64) {
-            // SAFETY: the mapping made above, on which nobody runs any more.
+            // SAFETY: the mapping was made above, and no code runs on it any more.
             unsafe { syscall(libc::SYS_munmap, self.0, LEN) };
         }
         set_errno(before);
@@ -67,20 +69,20 @@ impl Drop for Stack {
 
 unsafe extern "C" fn perform<F: FnOnce() -> i64 + Copy>(task: *mut c_void) {
     let task = task.cast::<Task<F>>();
-    // SAFETY: what `away_from_blocks` wrote.
+    // SAFETY: `away_from_blocks` wrote the task.
     unsafe {
         let run = (*task).run;
         (*task).answer = run();
     }
 }
 
-/// Calls a function with the stack at `top`.
+/// Calls a function on the stack with this top.
 ///
 /// # Safety
-/// A stack that nobody uses, and what the function wants.
+/// No other code uses the stack. The requirements of the function are met.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
-    // SAFETY: the function keeps r12, in which the stack of before is.
+    // SAFETY: the function preserves r12, which holds the previous stack pointer.
     unsafe {
         core::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {f}", "mov rsp, r12",
@@ -89,13 +91,13 @@ pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mu
     }
 }
 
-/// Calls a function with the stack at `top`.
+/// Calls a function on the stack with this top.
 ///
 /// # Safety
-/// A stack that nobody uses, and what the function wants.
+/// No other code uses the stack. The requirements of the function are met.
 #[cfg(target_arch = "aarch64")]
 pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
-    // SAFETY: the function keeps x20, in which the stack of before is.
+    // SAFETY: the function preserves x20, which holds the previous stack pointer.
     unsafe {
         core::arch::asm!(
             "mov x20, sp", "mov sp, {top}", "blr {f}", "mov sp, x20",

@@ -1,4 +1,4 @@
-//! `syscall`: those of its calls that the device wants to see.
+//! `syscall`: handles the system calls that the device needs to see.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -10,10 +10,10 @@ use super::hooks::HOOKS;
 use super::remap::remap;
 use crate::real::{real, result};
 
-/// System calls that the device wants to see although they are made by `syscall`.
+/// System calls that the device needs to see even if the program makes them through `syscall`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -> i64 {
     match number {
         // SAFETY: the caller's arguments, each of the type that the call takes.
@@ -27,7 +27,7 @@ unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -
         libc::SYS_mremap => unsafe {
             remap(a as *mut c_void, b as usize, c as usize, d as c_int, e as *mut c_void) as i64
         },
-        // A fork by its older names: with the parent's stack, and memory of its own.
+        // An older form of fork: with the parent's stack, and separate memory.
         _ => around_fork(|| match real!(C_SYSCALL: fn(i64, u64, u64, u64, u64, u64) -> i64) {
             // SAFETY: the caller's arguments.
             Some(real) => unsafe { real(number, a, b, c, d, e) },
@@ -40,7 +40,7 @@ unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static SEEN: unsafe extern "C" fn(i64, u64, u64, u64, u64, u64) -> i64 = seen;
 
-/// Looks the C library's functions up; called before the program runs.
+/// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
     SYSCALL.store(C_SYSCALL.get().unwrap_or(core::ptr::null_mut()), Ordering::Release);
     for real in REALS {
@@ -49,23 +49,24 @@ pub fn look_up() {
     register_handlers();
 }
 
-/// What `syscall` does when it comes before [`look_up`].
+/// Handles a `syscall` before [`look_up`].
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 unsafe extern "C" fn early() -> *mut c_void {
     look_up();
     SYSCALL.load(Ordering::Acquire)
 }
 
-/// Bytes of the arguments of `clone3` in its first version.
+/// Size in bytes of the arguments of `clone3` in its first version.
 const CLONE_ARGS: usize = 64;
 
-/// The function of this name. Calls that nobody wants to see go on to the C library's function with
-/// all registers and the stack as they came: `vfork` and `clone` return twice.
+/// Replaces the C library's function of this name. Calls that the device does not need to see go to
+/// the C library's function with unchanged registers and stack, because `vfork` and `clone` return
+/// twice.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -87,8 +88,8 @@ pub unsafe extern "C" fn adverb_preload_syscall() {
         "test esi, {shares}",
         "jnz 3f",
         "jmp 2f",
-        // clone3 with neither flag and no stack is one, too; programs that ask whether the call is
-        // there name no arguments.
+        // clone3 with neither flag and without a stack is a fork, too. Programs that test whether
+        // the call exists pass no arguments.
         "5:",
         "cmp edi, {clone3}",
         "jne 3f",
@@ -143,10 +144,10 @@ pub unsafe extern "C" fn adverb_preload_syscall() {
     )
 }
 
-/// The function of this name. See the other.
+/// Replaces the C library's function of this name. See the x86-64 version.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]

@@ -7,10 +7,10 @@ use libc::{size_t, sockaddr, sockaddr_storage, socklen_t};
 
 use adverb_abi::*;
 
-/// Addresses that are GIDs with a service; the C library's headers lack the name.
+/// Address family of GIDs with a service. The headers of the C library lack the name.
 pub const AF_IB: c_int = 27;
 
-/// An event of `rdma_cm_event_type`.
+/// A value of `rdma_cm_event_type`.
 pub type EventType = u32;
 /// See `rdma_cm_event_type`.
 pub const ADDR_RESOLVED: EventType = 0;
@@ -54,9 +54,9 @@ pub const PS_UDP: u32 = 0x0111;
 /// `RDMA_PS_IB`.
 pub const PS_IB: u32 = 0x013f;
 
-/// `RDMA_MAX_RESP_RES`: as many as the device and the peer can.
+/// `RDMA_MAX_RESP_RES`: the maximum of the device and the peer.
 pub const MAX_RESP_RES: u8 = 0xff;
-/// `RDMA_MAX_INIT_DEPTH`: as many as the device and the peer can.
+/// `RDMA_MAX_INIT_DEPTH`: the maximum of the device and the peer.
 pub const MAX_INIT_DEPTH: u8 = 0xff;
 
 /// `RAI_PASSIVE`.
@@ -79,13 +79,13 @@ pub const OPTION_IB_PATH: c_int = 1;
 pub const JOIN_ADDRESS: u32 = 1;
 /// `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`.
 pub const JOIN_FLAGS: u32 = 2;
-/// The first flag that is not defined.
+/// The first undefined flag.
 pub const JOIN_RESERVED: u32 = 4;
 /// `RDMA_MC_JOIN_FLAG_FULLMEMBER`.
 pub const FULL_MEMBER: u16 = 0;
 /// `RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER`.
 pub const SEND_ONLY_MEMBER: u16 = 1;
-/// The first membership that is not defined.
+/// The first undefined membership.
 pub const MEMBER_RESERVED: u32 = 2;
 
 c_types! {
@@ -110,12 +110,12 @@ c_types! {
         num_paths: Cell<c_int>,
     }
 
-    /// Where events arrive.
+    /// A channel on which events arrive.
     struct rdma_event_channel as "struct rdma_event_channel" {
         fd: c_int,
     }
 
-    /// The public half of an id.
+    /// The public part of an id.
     struct rdma_cm_id as "struct rdma_cm_id" {
         verbs: Cell<*mut ibv_context>,
         channel: Cell<*mut rdma_event_channel>,
@@ -134,7 +134,7 @@ c_types! {
         qp_type: Cell<u32>,
     }
 
-    /// What two ends of a connection agree upon.
+    /// Parameters of a connection, which both ends exchange.
     #[derive(Clone, Copy)]
     struct rdma_conn_param as "struct rdma_conn_param" {
         private_data: *const c_void,
@@ -148,7 +148,7 @@ c_types! {
         qp_num: u32,
     }
 
-    /// Where datagrams go.
+    /// The destination of datagrams.
     #[derive(Clone, Copy)]
     struct rdma_ud_param as "struct rdma_ud_param" {
         private_data: *const c_void,
@@ -167,7 +167,7 @@ c_types! {
         param: rdma_event_param,
     }
 
-    /// An address as `rdma_getaddrinfo` finds it.
+    /// An address found by `rdma_getaddrinfo`.
     struct rdma_addrinfo as "struct rdma_addrinfo" {
         ai_flags: c_int,
         ai_family: c_int,
@@ -186,7 +186,7 @@ c_types! {
         ai_next: *mut rdma_addrinfo,
     }
 
-    /// How to join a multicast group.
+    /// Attributes for joining a multicast group.
     #[derive(Clone, Copy)]
     struct rdma_cm_join_mc_attr_ex as "struct rdma_cm_join_mc_attr_ex" {
         comp_mask: u32,
@@ -195,14 +195,14 @@ c_types! {
     }
 }
 
-/// What comes with an event.
+/// The parameters of an event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union rdma_event_param {
-    /// Of connected ids.
+    /// For connected ids.
     pub conn: rdma_conn_param,
-    /// Of datagram ids.
+    /// For datagram ids.
     pub ud: rdma_ud_param,
-    /// Of the program's own events.
+    /// For the program's own events.
     pub arg: u64,
 }

@@ -1,4 +1,4 @@
-//! What is heard of a peer that was killed, in each state of a connection, on one host and on two.
+//! Events after a peer was killed, in each state of a connection, on one host and on two.
 use super::flows::{A, B, deliver_now};
 use super::program::{PARAM, Param, pass};
 use super::{Network, Program};
@@ -9,16 +9,16 @@ use std::rc::Rc;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stage {
-    /// The request lies unread at the server.
+    /// The request waits unread at the server.
     Asked,
-    /// The server has agreed; the client has not read it.
+    /// The server has accepted, and the client has not read the reply.
     Answered,
     Established,
-    /// The one that lives has disconnected, and is not answered.
+    /// The living end has disconnected and gets no answer.
     Disconnecting,
 }
 
-/// A client and a server, on one host or two, in a stage.
+/// A client and a server, on one host or on two, at a stage of a connection.
 struct Scene {
     n: Rc<Network>,
     a: Program,
@@ -70,7 +70,8 @@ impl Scene {
         deliver_now(&self.n, &mut self.a, &mut self.b);
     }
 
-    /// One of them is killed: the other host's survivor speaks for it, or the own host knows.
+    /// Kills one end. On two hosts the survivor sends the farewell; on one host the host reports
+    /// the end.
     fn kill(&mut self, dead: char) {
         let (dead, live) = if dead == 'a' { (&self.a, &mut self.b) } else { (&self.b, &mut self.a) };
         let process = dead.process;
@@ -83,7 +84,7 @@ impl Scene {
             live.world.peer_gone(self.n.now.get(), process);
         } else {
             assert_eq!(farewells.len(), 1, "one connection is one farewell");
-            // They are sent more than once.
+            // The survivor sends each farewell more than once.
             for _ in 0..2 {
                 for (_, farewell) in &farewells {
                     live.world.mad(self.n.now.get(), farewell.path.reversed(), 0, &farewell.mad);
@@ -120,8 +121,7 @@ fn ucm_12_ucm_7_a_killed_peer_is_told_of_in_each_state() {
     }
 }
 
-/// A request whose sender is gone comes to the program all the same, as with Linux, and cannot be
-/// accepted.
+/// The program still gets the request of a killed client, as in Linux, and cannot accept it.
 #[test]
 fn ucm_12_ucm_7_a_request_of_a_killed_client_is_void() {
     for hosts in [1, 2] {
@@ -144,7 +144,7 @@ fn ucm_7_the_port_of_a_killed_server_is_nobodys() {
     assert_eq!(scene.a.expect(Rejected).status, 8);
 }
 
-/// What is over is nobody's business any more, however it came to its end.
+/// A connection that is over leaves no farewell with the survivor, however it ended.
 #[test]
 fn ucm_12_what_is_over_is_taken_back() {
     let mut scene = Scene::reach(Stage::Asked, 2, 'a');
@@ -155,7 +155,7 @@ fn ucm_12_what_is_over_is_taken_back() {
     scene.pass();
     scene.a.expect(Rejected);
     assert!(scene.n.entrusted.borrow().is_empty());
-    // A lookup that is answered, and one that is refused.
+    // A lookup that is accepted, and a lookup that is rejected.
     let service = scene.b.udp(300);
     scene.b.bind(service, "10.0.0.2:7472").unwrap();
     scene.b.listen(service, 5).unwrap();

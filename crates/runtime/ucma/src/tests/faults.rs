@@ -6,7 +6,7 @@ use crate::event::EventKind::{self, *};
 use adverb_cm::ip::PS_TCP;
 use std::rc::Rc;
 
-/// Connects and disconnects `count` times; every attempt ends as one without faults, but later.
+/// Connects and disconnects `count` times. Every attempt ends as without faults, but later.
 fn all_connect(n: &Rc<Network>, a: &mut Program, b: &mut Program, count: u64) {
     let listener = b.tcp(100);
     b.bind(listener, PORT).unwrap();

@@ -1,4 +1,4 @@
-//! What two programs see of each other.
+//! What two programs see of each other's connections.
 use super::program::{PARAM, Param, deliver, pass};
 use super::{Network, Program, Seen};
 use crate::event::EventKind::*;
@@ -19,7 +19,8 @@ pub fn two(network: &Rc<Network>) -> (Program, Program) {
     )
 }
 
-/// `b` listens on `at`; `a` asks; answers the ids of `a` and of the request at `b`, and its event.
+/// `b` listens on `at` and `a` connects. Returns the id of `a`, the id of the request at `b`, and
+/// the event.
 pub fn asked(n: &Rc<Network>, a: &mut Program, b: &mut Program, at: &str, p: &Param<'_>) -> (u32, u32, Seen) {
     let listener = b.tcp(100);
     b.bind(listener, at).unwrap();
@@ -55,7 +56,7 @@ fn ucm_4_a_connection_from_end_to_end() {
     let n = Network::new(1);
     let (mut a, mut b) = two(&n);
     let (id, child, request) = asked(&n, &mut a, &mut b, PORT, &Param { data: b"hello", ..PARAM });
-    // What the peer sends at one time is what this end answers; and the other way round.
+    // What the peer sends at one time is what this end answers, and the other way round.
     let said = request.param();
     assert_eq!((said.responder_resources, said.initiator_depth), (2, 4));
     assert_eq!((said.retry_count, said.rnr_retry_count), (6, 5), "retries");
@@ -72,7 +73,7 @@ fn ucm_4_a_connection_from_end_to_end() {
     assert_eq!((said.qpn, &response.data()[..3], response.data().len()), (0x456, &b"yes"[..], 196));
     assert_eq!((said.responder_resources, said.initiator_depth), (3, 1));
     assert_eq!(response.ece(), (7, 10));
-    // Each end sends from where the other expects it.
+    // Each end sends from the PSN that the other end expects.
     let [rtr_a, rts_a] = [2, 3].map(|state| a.attr(id, state).unwrap());
     let [rtr_b, rts_b] = [2, 3].map(|state| b.attr(child, state).unwrap());
     assert_eq!(rtr_a.rq_psn, rts_b.sq_psn);
@@ -114,7 +115,7 @@ fn ucm_4_nobody_listens() {
     a.connect(id, &PARAM).unwrap();
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 8, "no such service");
-    // Listening on another address is not listening here.
+    // A listener on another address does not count.
     let listener = b.tcp(100);
     b.bind(listener, "[fd00::2]:7471").unwrap();
     b.listen(listener, 5).unwrap();
@@ -154,7 +155,7 @@ fn ucm_4_destroying_a_request_refuses_it() {
     b.destroy(child).unwrap();
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 28);
-    // One that nobody has read goes with its listener.
+    // An unread request ends with its listener.
     let id = a.ready(2, PS_TCP, PORT);
     a.connect(id, &PARAM).unwrap();
     deliver_now(&n, &mut a, &mut b);
@@ -291,7 +292,7 @@ fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
         assert_eq!(a.expect(Unreachable).status, -(Errno::EADDRINUSE as i32));
         assert!(a.event().is_none());
     }
-    // The way goes while the peer is waited for.
+    // The route disappears while the program waits for the peer.
     n.no_way.set(None);
     n.faults.set([100, 0, 0]);
     let id = a.ready(2, PS_TCP, PORT);
@@ -301,7 +302,7 @@ fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
     pass(&n, &mut [&mut a], 100_000);
     assert_eq!(a.expect(Unreachable).status, -(Errno::ENETUNREACH as i32));
     assert!(a.event().is_none());
-    // The passive side.
+    // The same at the passive side.
     n.no_way.set(None);
     let listener = b.tcp(100);
     b.bind(listener, PORT).unwrap();
@@ -315,7 +316,7 @@ fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
     assert_eq!(b.expect(Unreachable).status, -(Errno::EPERM as i32));
     b.destroy(request.id).unwrap();
     a.destroy(id).unwrap();
-    // A connection that stands.
+    // The same with an established connection.
     n.no_way.set(None);
     b.destroy(listener).unwrap();
     let (id, _) = connected(&n, &mut a, &mut b);
@@ -366,7 +367,7 @@ fn ucm_7_an_address_and_a_device_that_go() {
     n.assert_clean();
 }
 
-/// Where the machine tells, nobody looks by the clock.
+/// If the machine reports interface changes, the world does not poll.
 #[test]
 fn ucm_7_an_address_that_goes_is_told_of_at_once() {
     let n = Network::new(13);
@@ -444,7 +445,7 @@ fn ucm_2_an_id_moves_with_its_events() {
     assert_eq!(a.resolve_route(id), Err(Errno::EINVAL), "it is another file's");
     assert!(a.event_of(new).is_some_and(|seen| seen.id == id));
     assert_eq!(a.migrate(old, id, new), Ok(1), "one event was read");
-    // A listener takes the requests that wait along.
+    // Migrating a listener also moves the requests that wait.
     let listener = b.tcp(100);
     b.bind(listener, PORT).unwrap();
     b.listen(listener, 5).unwrap();

@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bits of the prefix by which a process is found.
+/// Number of prefix bits in a communication id, which name the process.
 pub const PREFIX_BITS: u8 = 8;
 
-/// A MAD on its way.
+/// A MAD in flight.
 #[derive(Clone)]
 pub struct Flying {
     pub at: Time,
@@ -23,30 +23,30 @@ pub struct Flying {
 /// A claim: address, process, shared.
 type Claimed = (Option<IpAddr>, u32, bool);
 
-/// What the processes of a test have in common.
+/// What the processes of a test share.
 pub struct Network {
     pub now: Cell<Time>,
     pub flying: RefCell<VecDeque<Flying>>,
     /// Loss, repetition and delay, in percent.
     pub faults: Cell<[u32; 3]>,
     seed: Cell<u64>,
-    /// What the kernel says of every MAD that is sent.
+    /// The error of every `send`.
     pub no_way: Cell<Option<Errno>>,
     /// Service ids claimed.
     claimed: RefCell<BTreeMap<u64, Vec<Claimed>>>,
     listening: RefCell<BTreeMap<u64, BTreeSet<u32>>>,
-    /// What is said if a process is killed, by process and communication id.
+    /// Farewells for the case that a process is killed, by process and communication id.
     pub entrusted: RefCell<BTreeMap<(u32, u32), Transmit>>,
     /// Queue pair numbers held.
     pub held: RefCell<Vec<u32>>,
     pub groups: Cell<usize>,
     /// Processes that have ended.
     pub dead: RefCell<BTreeSet<u32>>,
-    /// Addresses that are gone, devices that are gone.
+    /// Lost addresses and lost devices.
     pub lost: RefCell<(BTreeSet<IpAddr>, BTreeSet<String>)>,
-    /// The machine says when they go.
+    /// The machine reports changes of interfaces.
     pub tells: Cell<bool>,
-    /// Neighbours that do not answer, and how often they were asked.
+    /// Neighbours that do not answer, and the number of discovery requests for each.
     pub silent: RefCell<BTreeMap<IpAddr, u32>>,
 }
 
@@ -70,7 +70,7 @@ impl Network {
         })
     }
 
-    /// A number by the seed.
+    /// A random number from the seed.
     pub fn draw(&self, below: u32) -> u32 {
         let mut x = self.seed.get();
         x ^= x << 13;
@@ -93,7 +93,7 @@ impl Network {
         }
     }
 
-    /// The processes that a MAD is for.
+    /// The destination processes of a MAD.
     pub fn owners(&self, flying: &Flying) -> Vec<u32> {
         let shift = 32 - u32::from(PREFIX_BITS);
         match route(&flying.mad) {
@@ -106,14 +106,14 @@ impl Network {
         }
     }
 
-    /// Answers for those who are not there.
+    /// Answers a MAD for which there is no process.
     pub fn answer(&self, flying: &Flying) {
         if let Some(mad) = answer_for_nobody(&flying.mad) {
             self.send(flying.path.reversed(), mad);
         }
     }
 
-    /// What a process has left in the tables of the host.
+    /// Removes a process from the tables of the host.
     pub fn forget(&self, process: u32) {
         self.claimed.borrow_mut().values_mut().for_each(|all| all.retain(|c| c.1 != process));
         self.claimed.borrow_mut().retain(|_, all| !all.is_empty());
@@ -123,7 +123,7 @@ impl Network {
         self.listening.borrow_mut().retain(|_, all| !all.is_empty());
     }
 
-    /// Nothing is claimed, held or joined by anybody.
+    /// Checks that no process has a claim, a held number or a group.
     pub fn assert_clean(&self) {
         assert!(self.claimed.borrow().is_empty(), "claims: {:?}", self.claimed.borrow());
         assert!(self.listening.borrow().is_empty(), "listeners: {:?}", self.listening.borrow());
@@ -133,7 +133,7 @@ impl Network {
     }
 }
 
-/// A process's door: its addresses are those of its host.
+/// The machine as one process sees it; the addresses are those of its host.
 pub struct Machine {
     pub network: Rc<Network>,
     pub process: u32,
@@ -174,7 +174,7 @@ impl Drop for Claim {
     }
 }
 
-/// Leaves something when it is dropped.
+/// Runs a function when it is dropped.
 pub struct Kept(Option<Box<dyn FnOnce()>>);
 
 impl Drop for Kept {
@@ -203,7 +203,7 @@ impl Door for Machine {
     fn claim(&mut self, service: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Errno> {
         let mut claimed = self.network.claimed.borrow_mut();
         let all = claimed.entry(service).or_default();
-        // One host of a process has nothing to do with the ports of another.
+        // Ports are claimed per host, so processes of another host do not conflict.
         let conflict = all.iter().any(|(address, process, other)| {
             self.same_host(*process)
                 && !(shared && *other)
@@ -294,7 +294,7 @@ impl Door for Machine {
 }
 
 impl Machine {
-    /// Processes 1 to 7 are of one host, the others of another.
+    /// Processes 1 to 7 run on one host, the others on another.
     fn same_host(&self, process: u32) -> bool {
         (self.process < 8) == (process < 8)
     }

@@ -1,5 +1,5 @@
-//! Worlds over a simulated machine: their programs write commands, their MADs cross a network that
-//! may lose, repeat and reorder them, and time is what the tests say.
+//! Worlds over a simulated machine. The programs send commands, the MADs cross a network that may
+//! lose, repeat and reorder them, and the tests control the time.
 mod death;
 mod faults;
 mod flows;

@@ -14,7 +14,7 @@ fn there() -> IpAddr {
     "10.0.0.2".parse().unwrap()
 }
 
-/// A program that resolves an address whose neighbour is silent, for up to two seconds.
+/// A program that resolves an address with a silent neighbour, for up to two seconds.
 fn asking() -> (Rc<Network>, Program, u32) {
     let n = Network::new(5);
     let (mut a, _) = two(&n);
@@ -39,7 +39,7 @@ fn ucm_13_a_silent_neighbour_is_an_error_of_the_address() {
     pass(&n, &mut [&mut a], 20);
     assert_eq!(a.expect(AddrError).status, -(Errno::ETIMEDOUT as i32));
     assert!(a.world.next_timeout().is_none(), "nothing is waited for any more");
-    // The id is bound, and may try again.
+    // The id is bound and may resolve again.
     assert_eq!(a.resolve_route(id), Err(Errno::EINVAL));
     n.silent.borrow_mut().clear();
     a.resolve_addr(id, THERE).unwrap();
@@ -90,7 +90,7 @@ fn ucm_13_who_waits_longer_than_the_kernel_asks_has_it_ask_again() {
     assert_eq!(a.expect(AddrError).id, ids[1]);
     pass(&n, &mut [&mut a], 9_000);
     assert!(a.event().is_none());
-    // One question of each, and two more of the one that waits.
+    // One discovery request of each id, and two more of the id that still waits.
     assert_eq!(n.silent.borrow()[&there()], 3 + 2);
     pass(&n, &mut [&mut a], 1_100);
     assert_eq!(a.expect(AddrError).id, ids[0]);

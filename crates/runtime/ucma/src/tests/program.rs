@@ -28,7 +28,7 @@ impl Tokens for Rc<Count> {
     }
 }
 
-/// A reply as the program keeps it.
+/// A reply, owned by the program.
 #[derive(Debug)]
 pub enum Got {
     Number(u32),
@@ -42,12 +42,12 @@ pub enum Got {
     Flag(bool),
 }
 
-/// What the program holds while a request is performed.
+/// The caller of a request: keeps the reply and the option value.
 #[derive(Default)]
 pub struct Hand {
     got: Option<Got>,
     option: Option<OptionValue>,
-    /// Every reply is refused with this.
+    /// The error that every reply gets.
     pub refuses: Option<Errno>,
 }
 
@@ -77,7 +77,7 @@ impl Caller for Hand {
     }
 }
 
-/// An event as it was read.
+/// An event that the program has read.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub uid: u64,
@@ -91,7 +91,7 @@ impl Seen {
     pub fn is(&self, kind: EventKind) -> bool {
         self.kind == kind
     }
-    /// What the peer says of a connection.
+    /// The connection parameters of the peer.
     pub fn param(&self) -> &ConnParam<Vec<u8>> {
         let Said::Conn(param) = &self.event.param else { panic!("{self:?}") };
         param
@@ -122,7 +122,7 @@ pub struct Program {
     pub process: u32,
 }
 
-/// What a CONNECT or ACCEPT says.
+/// Parameters of a CONNECT or ACCEPT.
 #[derive(Clone)]
 pub struct Param<'a> {
     pub qpn: u32,
@@ -147,7 +147,7 @@ pub const PARAM: Param<'_> = Param {
 };
 
 impl Program {
-    /// A process of the host with these addresses, with an open file.
+    /// A process with an open file, on the host with these addresses.
     pub fn new(network: &Rc<Network>, process: u32, addresses: &[&str]) -> Program {
         let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
         let door = Machine { network: network.clone(), process, addresses };
@@ -254,7 +254,7 @@ impl Program {
         let ece = Ece { vendor_id: 7, attr_mod: 10 };
         self.tell(Request::Accept { id, uid, param: Program::param(p), ece })
     }
-    /// What rdma_establish does: ACCEPT without parameters.
+    /// ACCEPT without parameters, as `rdma_establish` sends it.
     pub fn establish(&mut self, id: u32) -> Result<(), Errno> {
         self.accept(id, 0, &Param { valid: false, ..PARAM })
     }
@@ -300,7 +300,7 @@ impl Program {
         self.ask(Request::GetOption { id, name }).map(Option::unwrap)
     }
 
-    /// GET_EVENT; the tokens tell before whether it finds one.
+    /// GET_EVENT. The token count beforehand must agree with whether there is an event.
     pub fn event(&mut self) -> Option<Seen> {
         let file = self.file;
         self.event_of(file)
@@ -317,7 +317,7 @@ impl Program {
             Err(e) => panic!("GET_EVENT: {e}"),
         }
     }
-    /// The next event, which must be of this kind.
+    /// The next event; its kind must be `kind`.
     pub fn expect(&mut self, kind: EventKind) -> Seen {
         let seen = self.event().unwrap_or_else(|| panic!("no event, {kind:?} expected"));
         assert!(seen.is(kind), "{kind:?} expected, got {seen:?}");
@@ -340,7 +340,7 @@ impl Program {
     }
 }
 
-/// Delivers what has arrived by `now` and runs timers, until nothing moves.
+/// Delivers the MADs that have arrived and runs timers, until nothing is left to do at this time.
 pub fn deliver(network: &Rc<Network>, programs: &mut [&mut Program]) {
     loop {
         let now = network.now.get();
@@ -367,7 +367,7 @@ pub fn deliver(network: &Rc<Network>, programs: &mut [&mut Program]) {
     }
 }
 
-/// Lets time pass, in steps at which something happens.
+/// Lets time pass, from one due MAD or timer to the next.
 pub fn pass(network: &Rc<Network>, programs: &mut [&mut Program], millis: u64) {
     let end = network.now.get() + std::time::Duration::from_millis(millis);
     loop {

@@ -1,4 +1,4 @@
-//! States, errors and answers of single commands.
+//! States, errors and replies of single commands.
 use super::flows::{A, PORT, two};
 use super::program::Got;
 use super::program::PARAM;
@@ -86,7 +86,7 @@ fn ucm_3_binding() {
     assert_eq!(addresses.destination, None, "no destination yet");
     assert_eq!(a.query(other, Question::Unknown).err(), Some(Errno::ENOSYS));
     assert!(matches!(a.query(other, Question::Services), Ok(Got::NoServices)));
-    // librdmacm asks in this way whether addresses of InfiniBand are known.
+    // librdmacm uses this request to find out whether InfiniBand addresses are supported.
     let ib = a.create(3, adverb_cm::ip::PS_IB);
     let any = Address::Ib { gid: "::".parse().unwrap(), sid: 0x0106_0000, mask: !0xffff };
     assert_eq!(a.bind_to(ib, any), Ok(()));
@@ -215,7 +215,7 @@ fn ucm_5_options() {
     let Ok(Got::Addresses(gids)) = a.query(tcp, Question::Gids) else { panic!() };
     let Some(Address::Ib { gid, .. }) = gids.source else { panic!("{gids:?}") };
     assert_eq!(&gid.octets()[12..], [10, 0, 0, 1]);
-    // A program that resolves the route itself.
+    // The program resolves the route itself.
     let own = a.tcp(3);
     assert_eq!(a.set_option(own, OptionValue::Path(route)), Err(Errno::EINVAL), "no address yet");
     a.resolve_addr(own, PORT).unwrap();

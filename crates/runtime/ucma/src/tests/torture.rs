@@ -1,5 +1,5 @@
-//! Random commands of two programs, sensible or not, over a bad network: nothing is left behind,
-//! and events and tokens agree at every step.
+//! Two programs send random commands, valid or not, over a bad network. Nothing may be left behind,
+//! and events and tokens must agree at every step.
 use super::flows::{A, B};
 use super::program::{PARAM, Param, pass};
 use super::{Network, Program};
@@ -20,7 +20,7 @@ fn step(n: &Rc<Network>, p: &mut Program, known: &mut Vec<u32>) {
     let address = ADDRESSES[n.draw(7) as usize];
     let param = Param { qpn: n.draw(1 << 24), responder_resources: n.draw(256) as u8, ..PARAM };
     let uid = u64::from(n.draw(100));
-    // Whether a command is taken does not matter here, but what it leaves.
+    // The result of the command does not matter here, only the state that it leaves.
     match n.draw(20) {
         0..=2 if known.len() < 40 => {
             let space = [PS_TCP, PS_TCP, PS_UDP, PS_IB][n.draw(4) as usize];

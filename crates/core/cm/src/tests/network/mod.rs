@@ -1,6 +1,6 @@
-//! Two hosts over a network that loses, doubles, delays and reorders, with programs that do
-//! anything at any time, and an oracle: each command has one outcome, both ends agree, nothing is
-//! left.
+//! Two hosts over a network that loses, duplicates, delays and reorders MADs. The programs send any
+//! command at any time. An oracle checks that each command has one outcome, both ends agree, and
+//! nothing is left behind.
 use crate::{Config, Endpoint, Id, MAD_LEN, Path, Route, State, Time, answer_for_nobody, route};
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
@@ -26,7 +26,7 @@ impl Dice {
     fn percent(&mut self, n: u64) -> bool {
         self.below(100) < n
     }
-    /// Up to `ms` milliseconds.
+    /// A random duration of up to `ms` milliseconds.
     fn wait(&mut self, ms: u64) -> Duration {
         Duration::from_micros(self.below(ms * 1000))
     }
@@ -41,7 +41,7 @@ fn address(host: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, host as u8 + 1).into()
 }
 
-/// What a program means to do, at a time.
+/// An action that a program plans for a certain time.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Connect,
@@ -53,15 +53,15 @@ enum Plan {
     Release(Id),
 }
 
-/// What a program knows of an id.
+/// A program's view of an id.
 #[derive(Debug, Default)]
 struct Known {
     passive: bool,
     datagram: bool,
-    /// Commands that wait for their outcome.
+    /// Commands without an outcome yet.
     connecting: bool,
     accepting: bool,
-    /// Confirmed or established: `Disconnected` must come.
+    /// Confirmed or established, so `Disconnected` must come.
     standing: bool,
     ended: bool,
     timewait_over: bool,
@@ -69,31 +69,31 @@ struct Known {
     released: bool,
 }
 
-/// A process: its endpoint, its program.
+/// A process: its endpoint and its program.
 struct Process {
     host: usize,
     endpoint: Endpoint,
     known: BTreeMap<Id, Known>,
     plans: BTreeMap<(Time, u64), Plan>,
-    /// Local queue pairs of connections that the program has confirmed (active) or seen established
-    /// (passive).
+    /// Local queue pairs of connections that the program has confirmed (active side) or that were
+    /// reported established (passive side).
     confirmed: BTreeSet<u32>,
 }
 
-/// A run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     seed: u64,
     loss: u64,
     doubles: u64,
-    /// Delay of a MAD, up to this many milliseconds.
+    /// Largest delay of a MAD, in milliseconds.
     delay: u64,
     connects: u64,
-    /// Programs hang up in the end; otherwise connections stay, and are compared.
+    /// Programs disconnect at the end. Otherwise connections stay, and both ends are compared.
     hangs: bool,
-    /// Programs release early, reject and drop.
+    /// Programs also release early, reject and drop.
     wild: bool,
-    /// A process dies in the middle, and another takes its place.
+    /// One process is killed during the run, and a new process replaces it.
     deaths: bool,
 }
 
@@ -105,10 +105,9 @@ struct World {
     next_qpn: u32,
     next_prefix: u32,
     processes: Vec<Process>,
-    /// In flight: to a host.
+    /// MADs in flight, by arrival time.
     wire: BTreeMap<(Time, u64), (Path, [u8; MAD_LEN])>,
-    /// Requests as their receivers saw them: prefix of the receiver, queue pair of the sender, how
-    /// often.
+    /// Requests that arrived: prefix of the receiver, queue pair of the sender, number of arrivals.
     requests: BTreeMap<(u32, u32), u32>,
     dropped: u32,
 }
@@ -166,7 +165,7 @@ impl World {
         self.next_qpn
     }
 
-    /// Puts on the wire what an endpoint has to send.
+    /// Sends the MADs of an endpoint.
     fn flush(&mut self, who: usize) {
         while let Some(transmit) = self.processes[who].endpoint.poll_transmit() {
             assert_eq!(transmit.path.local, address(self.processes[who].host));
@@ -187,7 +186,7 @@ impl World {
         }
     }
 
-    /// Delivers as a transport does: by the id that the MAD brings back, or to who listens.
+    /// Delivers a MAD as a transport does: by the receiver's communication id, or to the listener.
     fn deliver(&mut self, path: Path, mad: &[u8; MAD_LEN]) {
         let host = (0..2).find(|&h| address(h) == path.local).expect("an address of the two");
         let there: Vec<usize> =
@@ -226,7 +225,7 @@ impl World {
             .unwrap_or_else(|| panic!("an event for {id:?}, which nobody has"))
     }
 
-    /// Runs until nothing is left to happen.
+    /// Runs until no MAD, timer or plan is left.
     fn run(&mut self) {
         let death = self.setting.deaths.then(|| self.now + self.dice.wait(9_000));
         let mut alive = death;
@@ -258,7 +257,7 @@ impl World {
         }
     }
 
-    /// Process 1 is killed; another takes its place.
+    /// Kills process 1 and replaces it with a new process.
     fn die(&mut self) {
         let fresh = Process::new(1, self.next_prefix, &mut self.dice);
         self.next_prefix += 1;
@@ -269,7 +268,7 @@ impl World {
         }
     }
 
-    /// The ids that stand, by their two communication ids.
+    /// The established ids, as pairs of communication ids.
     fn standing(&self, who: usize) -> BTreeSet<(u32, u32)> {
         let process = &self.processes[who];
         let stands = |id: &Id| process.endpoint.state(*id) == Some(State::Established);
@@ -292,7 +291,7 @@ impl World {
         }
         let swapped: BTreeSet<_> = self.standing(1).into_iter().map(|(a, b)| (b, a)).collect();
         assert_eq!(self.standing(0), swapped, "the ends do not agree");
-        // All that is left goes, and the peers hear of it.
+        // Releases everything that is left. The peers must learn of it.
         for who in 0..2 {
             let ids: Vec<Id> = self.processes[who].known.keys().copied().collect();
             ids.into_iter().for_each(|id| self.release(who, id));
@@ -311,7 +310,7 @@ impl World {
 }
 
 impl Endpoint {
-    /// Connections, indexed requests, indexed queue pairs, timers, requests that wait.
+    /// Numbers of connections, indexed requests, indexed queue pairs, timers, and waiting requests.
     pub(crate) fn leftovers(&self) -> (usize, usize, usize, usize, usize) {
         (self.conns.len(), self.by_remote.len(), self.by_qp.len(), self.running_timers(), self.requests)
     }

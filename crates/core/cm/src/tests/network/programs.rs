@@ -1,4 +1,4 @@
-//! What the programs do: plans, answers to events, ends.
+//! The programs of the simulation: plans, answers to events, ends.
 use super::{DATAGRAMS, Known, NOBODY, Plan, SERVICE, World, address};
 use crate::tests::pair;
 use crate::types::{Accept, ConnectRequest, Ending, Event, SidrAnswer, SidrRequest};
@@ -65,7 +65,8 @@ impl World {
                 assert_eq!(rep.private_data[..4], rep.qpn.to_be_bytes());
                 let known = self.known(who, id);
                 assert!(core::mem::take(&mut known.connecting) && !known.datagram, "{known:?}");
-                // What an ended reply looks like before it is confirmed.
+                // A connection that ends before this end confirms the reply ends with
+                // `Disconnected`, so it counts as standing.
                 known.standing = true;
                 self.plan(who, soon, Plan::Confirm(id));
             }
@@ -80,7 +81,7 @@ impl World {
             Event::Rejected(_) | Event::Unanswered { .. } => {
                 let known = self.known(who, id);
                 let waited = core::mem::take(&mut known.connecting) || core::mem::take(&mut known.accepting);
-                // A request may go before the program has answered it.
+                // A request may end before the program has answered it.
                 assert!(waited || known.passive && !known.standing && !known.ended, "{event:?} {known:?}");
                 known.ended = true;
                 self.plan(who, soon, Plan::Release(id));
@@ -139,8 +140,8 @@ impl World {
                 if self.setting.wild && self.dice.percent(30) {
                     self.release(who, id);
                 } else {
-                    // Both ends hang up at any time: the other may have been first, and the id be
-                    // gone.
+                    // Both ends disconnect at any time, so the other end may have been first and
+                    // the id may be gone.
                     let endpoint = &mut self.processes[who].endpoint;
                     let state = endpoint.state(id);
                     let done = endpoint.disconnect(now, id, b"bye");
