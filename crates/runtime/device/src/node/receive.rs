@@ -16,12 +16,9 @@ use adverb_local::{MAD_QPN, MULTICAST_QPN};
 use adverb_wire::{Headers, Operation};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Polls between two looks at the timers.
 const TIMERS_EVERY: u64 = 16;
-/// The shortest sleep. The kernel adds its timer slack of 50 µs.
-const NAP: Duration = Duration::from_nanos(1);
 
 impl Node {
     /// Receives arrived packets, answers them, and runs due timers. `true` if there was anything to
@@ -52,11 +49,6 @@ impl Node {
     fn yields(&self, hold: bool) -> bool {
         if self.is_stale() {
             return false;
-        }
-        if self.policy.yields.naps(self.now()) {
-            std::thread::sleep(NAP);
-            self.policy.yields.napped(self.now(), self.policy.looks());
-            return self.drive(RxFrom::All, hold);
         }
         let switches =
             || getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
@@ -139,7 +131,7 @@ impl Node {
     }
 
     /// Sends held ACKs and requests that wait for the next poll. Receives nothing new.
-    pub(super) fn send_what_waits(&self, patience: Duration) {
+    pub(super) fn send_what_waits(&self, patience: std::time::Duration) {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
             let batch = &mut rx.batch;

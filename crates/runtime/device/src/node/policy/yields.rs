@@ -16,12 +16,6 @@
 //!   such yield, then four times, and so on. Each yield of the first two kinds halves this time
 //!   again.
 //!
-//! Two threads that take turns within microseconds stay on one processor, even beside an idle one:
-//! the scheduler does not move a thread whose data is still in the cache. A thread that wakes gets
-//! an idle processor, though. So a thread that takes turns naps once in a while instead of a yield
-//! ([`Yields::naps`]). The first nap is due a tick after the first turn, and each further nap after
-//! twice the time, as a nap is of no use if no processor is idle.
-//!
 //! All threads of a process share this state. The state is not exact if the threads behave
 //! differently.
 use adverb_engine::Time;
@@ -41,10 +35,6 @@ const SHARE: u64 = 8;
 const LONGEST: u64 = 1024;
 /// Most doublings, whatever a poll costs.
 const MOST_DOUBLINGS: u32 = 40;
-/// After so many yields in vain in a row the thread has a processor to itself.
-const ALONE: u32 = 8;
-/// Longest time between two naps, in ticks.
-const NAPS: u64 = 256;
 
 /// The outcome of a yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +63,6 @@ pub(crate) struct Yields {
     polls: AtomicU64,
     /// Yields so far with another thread running. The background thread watches the number change.
     turns: AtomicU64,
-    /// When the next nap is due, and the time from there to the nap after it, in nanoseconds. Zero
-    /// while the process takes no turns.
-    nap: AtomicU64,
-    nap_again: AtomicU64,
     /// Time between two ticks of the scheduler in nanoseconds. A computing thread loses the
     /// processor at a tick.
     tick: u64,
@@ -92,8 +78,6 @@ impl Yields {
             ended: AtomicU64::new(0),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
-            nap: AtomicU64::new(0),
-            nap_again: AtomicU64::new(0),
             tick: tick.as_nanos() as u64,
         }
     }
@@ -117,20 +101,6 @@ impl Yields {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Is a nap due at `now` instead of a yield?
-    pub(crate) fn naps(&self, now: Time) -> bool {
-        let due = self.nap.load(Ordering::Relaxed);
-        due != 0 && now.0 >= due
-    }
-
-    /// A thread has napped until `now`, after `polls` polls of the process.
-    pub(crate) fn napped(&self, now: Time, polls: u64) {
-        let again = self.nap_again.load(Ordering::Relaxed);
-        self.nap.store(now.0.saturating_add(again), Ordering::Relaxed);
-        self.nap_again.store((again * 2).min(self.tick * NAPS), Ordering::Relaxed);
-        self.due.store(polls.saturating_add(FEWEST), Ordering::Relaxed);
-    }
-
     /// A thread has yielded.
     pub(crate) fn yielded(&self, came: Yielded) {
         let took = came.ended.since(came.begun).as_nanos() as u64;
@@ -150,12 +120,6 @@ impl Yields {
             self.turns.store(self.turns() + 1, Ordering::Relaxed);
         }
         let computed = came.switched && took >= self.tick / 2;
-        if doublings >= ALONE {
-            self.nap.store(0, Ordering::Relaxed);
-        } else if came.switched && self.nap.load(Ordering::Relaxed) == 0 {
-            self.nap.store(came.ended.0 + self.tick, Ordering::Relaxed);
-            self.nap_again.store(self.tick * 2, Ordering::Relaxed);
-        }
         let mut patience = self.patience.load(Ordering::Relaxed);
         if computed {
             patience = patience.max(took).saturating_mul(2).min(self.tick * LONGEST);

@@ -136,29 +136,3 @@ fn rare_polls_and_long_yields_are_counted_without_overflow() {
     let came = Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: true, polls: 10 };
     yields.yielded(came);
 }
-
-/// Two threads that take turns on one processor nap, so that the kernel can give one of them an
-/// idle processor. Without an idle processor the naps become rare.
-#[test]
-fn a_thread_that_takes_turns_naps_ever_more_rarely() {
-    let mut poller = Poller::new();
-    let (mut naps, end) = (Vec::new(), Time(1) + Duration::from_secs(10));
-    while poller.now < end {
-        if poller.yields.is_due(poller.polls) && poller.yields.naps(poller.now) {
-            naps.push(poller.now);
-            poller.now = poller.now + Duration::from_micros(60);
-            poller.yields.napped(poller.now, poller.polls);
-        }
-        poller.poll(Duration::from_micros(2));
-    }
-    assert!(naps[0].since(Time(1)) < 2 * TICK, "{:?}", naps[0]);
-    assert!((10..24).contains(&naps.len()), "{} naps in 10 s", naps.len());
-    let gaps: Vec<Duration> = naps.windows(2).map(|two| two[1].since(two[0])).collect();
-    assert!(gaps.is_sorted_by(|a, b| *a < *b + TICK), "{gaps:?}");
-    // Alone the thread naps no more, and begins anew when another thread takes turns again.
-    poller.poll_for(Duration::from_secs(1), Duration::ZERO);
-    assert!(!poller.yields.naps(poller.now + Duration::from_secs(10)));
-    while !poller.poll(Duration::from_micros(2)) {}
-    assert!(!poller.yields.naps(poller.now));
-    assert!(poller.yields.naps(poller.now + TICK));
-}
