@@ -39,6 +39,11 @@ const WORKS: Duration = Duration::from_micros(200);
 
 /// A program with this many polls during one stay of the thread away from the sockets spins.
 const SPINS: u64 = 32;
+/// A program that polled so often since the last wake-up of the thread, and armed no queue, did not
+/// sleep meanwhile.
+const AWAKE: u64 = 8;
+/// After so many of these wake-ups in a row the program does not sleep by itself any more.
+const MOST_AWAKE: u32 = 64;
 /// First stay away from the sockets.
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away. A program that stops polling waits at most this long for the thread.
@@ -174,6 +179,8 @@ pub(crate) struct Policy {
     looks: AtomicU64,
     /// Decides whether a poll in vain yields the processor.
     pub(crate) yields: Yields,
+    /// Arms so far, and waits of tasks. The background thread watches the number change.
+    armed: AtomicU64,
     /// Consecutive arms of an already armed queue, up to [`ARMS`], and the number of sleeps of the
     /// arming thread at the first of these arms.
     idle_arms: AtomicU8,
@@ -199,6 +206,7 @@ impl Policy {
         Policy {
             looks: AtomicU64::new(0),
             yields: Yields::new(tick),
+            armed: AtomicU64::new(0),
             idle_arms: AtomicU8::new(0),
             sleeps: AtomicU64::new(0),
             posts: AtomicU32::new(u32::from(!tick.is_zero())),
@@ -246,7 +254,8 @@ impl Policy {
 
     /// What the program has done so far.
     pub(super) fn shown(&self) -> Shown {
-        Shown { looks: self.looks(), turns: self.yields.turns() }
+        let armed = self.armed.load(Ordering::Relaxed);
+        Shown { looks: self.looks(), turns: self.yields.turns(), armed }
     }
 
     /// The program polls a queue.
@@ -264,6 +273,7 @@ impl Policy {
     /// A program that sleeps on the descriptors does so after an arm. A thread that repeatedly arms
     /// idly, and has not slept meanwhile, looks at the descriptors in a loop: this thread spins.
     pub(super) fn arms(&self, idly: bool, sleeps: impl Fn() -> u64) -> bool {
+        self.armed.fetch_add(1, Ordering::Relaxed);
         if idly {
             if self.program().arms() == 0 {
                 // The program already counts as running.
@@ -288,6 +298,7 @@ impl Policy {
 
     /// A task waits without a thread of its own. `true` as for [`Policy::arms`].
     pub(super) fn task_waits(&self) -> bool {
+        self.armed.fetch_add(1, Ordering::Relaxed);
         self.change(|_| Program::Sleeps);
         self.thread_is_away()
     }
@@ -362,6 +373,8 @@ pub(super) struct Shown {
     pub(super) looks: u64,
     /// How often the program's polling threads let another thread run.
     pub(super) turns: u64,
+    /// Arms of queues, and waits of tasks.
+    pub(super) armed: u64,
 }
 
 /// The actions of the thread after a wake-up.
@@ -386,6 +399,10 @@ pub(super) struct Pace {
     away: Duration,
     /// The last value of [`Policy::shown`].
     seen: Shown,
+    /// The last wake-up.
+    woke: Time,
+    /// Wake-ups in a row with polls of the program and without an arm.
+    awake: u32,
     /// Wake-ups still to be followed by sleep at once, without a spin, and their last number.
     skip: u32,
     skipped: u32,
@@ -395,6 +412,20 @@ impl Pace {
     /// How long the thread stays away from the sockets.
     pub(super) fn away(&self) -> Duration {
         self.away
+    }
+
+    /// The thread has woken. Does the program poll, though [`Program::Sleeps`] is what it did
+    /// before? It sleeps on the descriptors only after an arm. To be asked before
+    /// [`Pace::wakes`].
+    pub(super) fn sees_polls(&mut self, shown: Shown, program: Program) -> bool {
+        let polled = shown.looks.wrapping_sub(self.seen.looks) >= AWAKE;
+        let awake = program == Program::Sleeps && polled && shown.armed == self.seen.armed;
+        self.awake = if awake { self.awake + 1 } else { 0 };
+        let enough = self.awake >= MOST_AWAKE;
+        if enough {
+            self.awake = 0;
+        }
+        enough
     }
 
     /// The thread has woken. `copies`: a thread of the program is in the middle of copying long
@@ -407,16 +438,21 @@ impl Pace {
         now: impl Fn() -> Time,
     ) -> Turn {
         let polled = shown.looks.wrapping_sub(self.seen.looks);
+        let now = now();
+        let since = now.since(std::mem::replace(&mut self.woke, now));
+        // At the sockets the thread sleeps for any time, and an event loop polls now and then. So
+        // the polls count as a spin only if the last wake-up is recent.
+        let spun = polled >= SPINS && (!self.away.is_zero() || since < LONGEST_AWAY);
         // A program that yields in turns with other threads polls slowly. This thread takes the
         // processor from the program whenever a packet comes, and would leave no packet for the
         // program's own polls.
-        let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns || copies;
+        let spins = spun || shown.turns != self.seen.turns || copies;
         if spins && program != Program::Sleeps {
             self.seen = shown;
             self.away = (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY);
             return Turn::Aside;
         }
-        if program.has_sockets(now()) {
+        if program.has_sockets(now) {
             self.away = self.away.max(FIRST_AWAY);
             return Turn::Timers;
         }

@@ -97,6 +97,9 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     Relay(node).send_leaving();
     node.run_watches();
     let woke = node.policy.shown();
+    if pace.sees_polls(woke, node.policy.program()) {
+        node.policy.waits();
+    }
     let turn = pace.wakes(woke, node.policy.copies(), node.policy.program(), || node.now());
     if turn == Turn::Aside {
         look_for_ends(node);

@@ -33,6 +33,9 @@ impl World {
     /// The thread wakes, finds work or none, and sleeps again.
     fn thread(&mut self, work: bool) {
         let woke = self.policy.shown();
+        if self.pace.sees_polls(woke, self.policy.program()) {
+            self.policy.waits();
+        }
         let turn = self.pace.wakes(woke, self.copies, self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
             self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
@@ -288,11 +291,75 @@ fn a_program_in_the_middle_of_long_copies_has_the_rings_to_itself() {
 #[test]
 fn a_thread_that_takes_work_from_a_program_that_polls_goes_away() {
     let mut pace = Pace::default();
-    let polls = Shown { looks: SPINS, turns: 0 };
+    let polls = Shown { looks: SPINS, ..Shown::default() };
     pace.received(true, [Shown::default(), polls], Program::NEW);
     assert_eq!(pace.away(), FIRST_AWAY);
     pace.received(true, [polls, polls], Program::NEW);
     assert_eq!(pace.away(), Duration::ZERO, "work of its own");
-    pace.received(true, [polls, Shown { looks: 1000, turns: 0 }], Program::Sleeps);
+    pace.received(true, [polls, Shown { looks: 1000, ..Shown::default() }], Program::Sleeps);
     assert_eq!(pace.away(), Duration::ZERO, "nobody else works");
+}
+
+/// The thread and the program share a processor. Each packet wakes the thread, which takes the
+/// packet before the program's next poll finds it.
+#[test]
+fn a_thread_that_takes_each_packet_of_a_program_that_polls_goes_away() {
+    let mut world = World::new();
+    let mut taken = 0;
+    for n in 0..100_000_u64 {
+        for _ in 0..20 {
+            world.policy.drives();
+        }
+        let packet = n % 10 == 0;
+        let asleep = world.wakes_at.is_none();
+        taken += u32::from(world.step(packet) && packet && asleep);
+    }
+    assert!(taken < 5, "the thread took {taken} packets");
+    assert_eq!(world.pace.away(), LONGEST_AWAY);
+}
+
+/// Wake-ups that are far apart say nothing about polls in between.
+#[test]
+fn a_program_that_polls_now_and_then_keeps_the_thread_at_the_sockets() {
+    let mut world = World::new();
+    for n in 0..100_000_u64 {
+        if n % 50 == 0 {
+            world.policy.drives();
+        }
+        world.step(n % 5000 == 0);
+    }
+    assert!(world.turns.iter().all(|(_, turn)| matches!(turn, Turn::Receive { rings: true })));
+}
+
+/// A program armed queues and slept on their descriptors. Now it polls, and arms no queue.
+#[test]
+fn a_program_that_polls_does_not_count_as_asleep_for_ever() {
+    let mut world = World::new();
+    for _ in 0..=ARMS {
+        world.policy.arms(false, || 0);
+    }
+    let (mut taken, mut sleeps) = (0, 0);
+    for n in 0..100_000_u64 {
+        world.policy.drives();
+        let asleep = world.wakes_at.is_none();
+        taken += u32::from(world.step(n % 40 == 0) && asleep);
+        sleeps += u32::from(world.policy.program() == Program::Sleeps);
+    }
+    assert!(taken < 100, "the thread took {taken} packets of {sleeps}");
+    assert_eq!(world.pace.away(), LONGEST_AWAY);
+}
+
+/// An event loop polls many times for each event. The arm before its sleep shows that it sleeps.
+#[test]
+fn a_program_that_arms_before_each_sleep_counts_as_asleep() {
+    let mut world = World::new();
+    for n in 0..100_000_u64 {
+        if n % 40 == 0 {
+            (0..100).for_each(|_| _ = world.policy.drives());
+            world.policy.arms(false, || 0);
+        }
+        world.step(n % 40 == 20);
+    }
+    assert_eq!(world.policy.program(), Program::Sleeps);
+    assert!(world.wakes_at.is_none());
 }
