@@ -39,8 +39,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// A record was taken from a ring. Only the thread that holds the receiver's lock calls this, so
-    /// a load and a store do not lose a count of another thread.
+    /// A record was taken from a ring. Only the thread that holds the receiver's lock calls this,
+    /// so a load and a store do not lose a count of another thread.
     #[inline]
     pub(super) fn lane_received(&self) {
         let count = self.lane_received.load(Ordering::Relaxed);

@@ -67,7 +67,8 @@ pub(super) struct Message<'a> {
 
 impl Rings<'_> {
     /// Sends a message of a queue pair with no request under way. Unless the result is
-    /// [`Passed::Done`], nothing has happened. `keys` may be `None` for a payload of bytes without a capture.
+    /// [`Passed::Done`], nothing has happened. `keys` may be `None` for a payload of bytes without
+    /// a capture.
     #[inline]
     pub(super) fn send_message(
         &self,
