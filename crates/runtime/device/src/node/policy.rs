@@ -15,7 +15,8 @@
 //!     │ arms again and again without a get-event call, or a task waits                │
 //!     ▼                                                                               │
 //!   Sleeps (on the descriptors, without us) ──────────────────────────────────────────┘
-//!             sleeps in a get-event call, or arms a queue that is still armed while it polls
+//!             sleeps in a get-event call, arms a queue that is still armed while it polls,
+//!             or polls between many wake-ups of the thread and arms nothing
 //! ```
 use self::yields::Yields;
 use adverb_engine::Time;
@@ -414,9 +415,9 @@ impl Pace {
         self.away
     }
 
-    /// The thread has woken. Does the program poll, though [`Program::Sleeps`] is what it did
-    /// before? It sleeps on the descriptors only after an arm. To be asked before
-    /// [`Pace::wakes`].
+    /// The thread has woken, in the state [`Program::Sleeps`]. Does the program poll by now? A
+    /// program that sleeps on the descriptors arms a queue before each sleep. The caller asks this
+    /// before [`Pace::wakes`].
     pub(super) fn sees_polls(&mut self, shown: Shown, program: Program) -> bool {
         let polled = shown.looks.wrapping_sub(self.seen.looks) >= AWAKE;
         let awake = program == Program::Sleeps && polled && shown.armed == self.seen.armed;
