@@ -45,6 +45,9 @@ const SPINS: u64 = 32;
 const AWAKE: u64 = 8;
 /// After so many of these wake-ups in a row the program does not sleep by itself any more.
 const MOST_AWAKE: u32 = 64;
+/// After the thread came too late it stays at the sockets for so many wake-ups, and at most.
+const NEEDED: u32 = 4;
+const MOST_NEEDED: u32 = 64;
 /// First stay away from the sockets.
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away. A program that stops polling waits at most this long for the thread.
@@ -404,6 +407,12 @@ pub(super) struct Pace {
     woke: Time,
     /// Wake-ups in a row with polls of the program and without an arm.
     awake: u32,
+    /// Did the program make no poll during the whole last stay?
+    silent: bool,
+    /// Wake-ups during which the thread stays at the sockets, although the program spins. And so
+    /// many after the next time that the thread comes too late, less [`NEEDED`].
+    needed: u32,
+    more: u32,
     /// Wake-ups still to be followed by sleep at once, without a spin, and their last number.
     skip: u32,
     skipped: u32,
@@ -448,7 +457,14 @@ impl Pace {
         // processor from the program whenever a packet comes, and would leave no packet for the
         // program's own polls.
         let spins = spun || shown.turns != self.seen.turns || copies;
-        if spins && program != Program::Sleeps {
+        self.silent = !self.away.is_zero() && polled == 0;
+        if spins && program != Program::Sleeps && self.needed > 0 && !copies {
+            self.needed -= 1;
+            self.away = Duration::ZERO;
+        } else if spins && program != Program::Sleeps {
+            if !self.away.is_zero() {
+                self.more /= 2;
+            }
             self.seen = shown;
             self.away = (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY);
             return Turn::Aside;
@@ -464,6 +480,11 @@ impl Pace {
     /// wake-up, and the present value.
     pub(super) fn received(&mut self, worked: bool, shown: [Shown; 2], program: Program) {
         let [woke, now] = shown;
+        if self.silent && worked {
+            // The program waits for its memory to change, and polls only between such waits.
+            self.needed = NEEDED + self.more;
+            self.more = (2 * self.needed).min(MOST_NEEDED) - NEEDED;
+        }
         self.away = if worked && now.looks.wrapping_sub(woke.looks) >= SPINS {
             // The program polled in vain all the while: the thread took the work from the program.
             self.away.max(FIRST_AWAY)

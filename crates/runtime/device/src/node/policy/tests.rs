@@ -363,3 +363,40 @@ fn a_program_that_arms_before_each_sleep_counts_as_asleep() {
     assert_eq!(world.policy.program(), Program::Sleeps);
     assert!(world.wakes_at.is_none());
 }
+
+/// Polls for 30 µs in each message, waits for its memory to change at other times, and makes no
+/// call there. Returns the delays of the messages.
+fn waits_for_memory(world: &mut World) -> Vec<Duration> {
+    let (mut came, mut next, mut polls_until) = (None, at(100), at(0));
+    let mut delays = Vec::new();
+    while delays.len() < 2000 && world.now < at(4_000_000) {
+        world.now = world.now + Duration::from_micros(1);
+        if world.now < polls_until {
+            (0..2).for_each(|_| _ = world.policy.drives());
+        }
+        let arrives = came.is_none() && world.now >= next;
+        if arrives {
+            came = Some(world.now);
+        }
+        if world.wakes_at.map_or(arrives, |at| at <= world.now) {
+            world.thread(came.is_some());
+            let received = matches!(world.turns.last(), Some((_, Turn::Receive { .. })));
+            if received && let Some(since) = came.take() {
+                delays.push(world.now.since(since));
+                polls_until = world.now + Duration::from_micros(30);
+                next = polls_until + Duration::from_micros(30);
+            }
+        }
+    }
+    delays
+}
+
+#[test]
+fn a_program_that_waits_for_its_memory_finds_the_thread_at_the_sockets() {
+    let mut world = World::new();
+    let mut delays = waits_for_memory(&mut world);
+    assert_eq!(delays.len(), 2000, "the last at {:?}", world.now);
+    delays.sort();
+    let median = delays[delays.len() / 2];
+    assert!(median < FIRST_AWAY, "{median:?}");
+}
