@@ -45,8 +45,10 @@ const SPINS: u64 = 32;
 const AWAKE: u64 = 8;
 /// After so many of these wake-ups in a row the program does not sleep by itself any more.
 const MOST_AWAKE: u32 = 64;
-/// After the thread came too late it stays at the sockets for so many wake-ups, and at most.
+/// The thread comes too late when the program made no poll during a stay, and packets waited. Then
+/// the thread stays at the sockets for so many wake-ups.
 const NEEDED: u32 = 4;
+/// The same, if the thread comes too late again and again.
 const MOST_NEEDED: u32 = 64;
 /// First stay away from the sockets.
 const FIRST_AWAY: Duration = Duration::from_micros(50);
@@ -409,9 +411,10 @@ pub(super) struct Pace {
     awake: u32,
     /// Did the program make no poll during the whole last stay?
     silent: bool,
-    /// Wake-ups during which the thread stays at the sockets, although the program spins. And so
-    /// many after the next time that the thread comes too late, less [`NEEDED`].
+    /// Wake-ups during which the thread stays at the sockets, although the program spins.
     needed: u32,
+    /// The next time that the thread comes too late, it stays for [`NEEDED`] wake-ups and so many
+    /// more.
     more: u32,
     /// Wake-ups still to be followed by sleep at once, without a spin, and their last number.
     skip: u32,
