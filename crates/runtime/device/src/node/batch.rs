@@ -1,8 +1,7 @@
 //! The state of the receiving thread: buffers, the queue pairs of a batch of packets, and the time
 //! of the next look at the sockets.
 use super::carriers::Ahead;
-use super::core::Node;
-use super::numbers::Found;
+use super::numbers::{Found, Numbers};
 use super::queue_pair::AnyQp;
 use super::tx::Tx;
 use crate::host;
@@ -85,9 +84,9 @@ impl Batch {
     /// The queue pair with this number. Packets of one queue pair come in runs, so the last ones
     /// are looked at first.
     #[inline]
-    pub(super) fn queue_pair(&mut self, node: &Node, qpn: u32) -> Option<Arc<AnyQp>> {
+    pub(super) fn queue_pair(&mut self, qps: &Numbers, qpn: u32) -> Option<Arc<AnyQp>> {
         let last = self.touched.last().filter(|last| last.number() == qpn).cloned();
-        last.or_else(|| node.registry.qps.find(&mut self.found, qpn))
+        last.or_else(|| qps.find(&mut self.found, qpn))
     }
 
     /// A packet of the queue pair was handled. The queue pair answers at the end of the batch.

@@ -178,7 +178,7 @@ impl Node {
             MULTICAST_QPN => return self.groups.dispatch(self, batch, p, headers, payload),
             _ => {}
         }
-        let Some(qp) = batch.queue_pair(self, qpn) else {
+        let Some(qp) = batch.queue_pair(&self.registry.qps, qpn) else {
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             log::debug!("dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair", p.src);
             return;

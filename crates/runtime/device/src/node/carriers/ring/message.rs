@@ -177,7 +177,7 @@ impl Rings<'_> {
             return;
         };
         let (qpn, flags) = (to & QPN_MASK, to & !QPN_MASK);
-        let Some(qp) = batch.queue_pair(self.node, qpn) else {
+        let Some(qp) = batch.queue_pair(&self.node.registry.qps, qpn) else {
             self.node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         };

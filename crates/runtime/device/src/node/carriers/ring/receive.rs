@@ -96,7 +96,7 @@ impl Rings<'_> {
         };
         let at = n - rest.len();
         let qpn = headers.bth.dest_qpn;
-        let Some(qp) = batch.queue_pair(self.node, qpn) else {
+        let Some(qp) = batch.queue_pair(&self.node.registry.qps, qpn) else {
             self.node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         };
