@@ -1,4 +1,4 @@
-//! Queue pairs whose requests are futures.
+//! Queue pairs that offer requests as futures.
 use super::places::{Places, Woken};
 use super::wr::{Op, Undo, Wr};
 use super::{Qp, QpBuilder};
