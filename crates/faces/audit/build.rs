@@ -1,6 +1,7 @@
-//! The auditor is loaded before the program and everything that it needs would be loaded for it
-//! once more, apart from the program's own. So it needs nothing: no C library, no start files, no
-//! unwinding (the linker gives that name to a function that is never called).
+//! The auditor is loaded before the program. The loader would load a second copy of each library
+//! that the auditor needs. So the auditor needs nothing: no C library, no start files, no
+//! unwinding. The linker gives the name of the unwinding function to a function that is never
+//! called for unwinding.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

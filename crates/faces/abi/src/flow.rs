@@ -1,5 +1,4 @@
-//! Flow rules. The device steers by QP number alone and offers none; the layouts are needed to say
-//! so.
+//! Flow rules, their specifications and actions.
 
 use core::ffi::c_void;
 
