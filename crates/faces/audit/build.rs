@@ -1,7 +1,6 @@
-//! The auditor is loaded before the program. The loader would load a second copy of each library
-//! that the auditor needs. So the auditor needs nothing: no C library, no start files, no
-//! unwinding. The linker gives the name of the unwinding function to a function that is never
-//! called for unwinding.
+//! The loader loads the auditor before the program, with a second copy of each library that the
+//! auditor needs. So the auditor needs nothing: no C library, no start files, no unwinding. The
+//! linker resolves `rust_eh_personality`, which is never called, to `la_version`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

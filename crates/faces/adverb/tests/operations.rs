@@ -408,7 +408,7 @@ fn an_overflow_is_an_error_of_the_queue() {
     let start = std::time::Instant::now();
     while !small.is_broken() {
         assert!(start.elapsed() < HANG_LIMIT);
-        // `peek` takes nothing. The loop waits for progress of the background thread.
+        // A peek at an empty queue makes progress and takes nothing.
         let _ = a.cq.peek(1);
         std::thread::yield_now();
     }

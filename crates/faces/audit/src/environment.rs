@@ -55,7 +55,7 @@ fn finish(path: &mut [u8; PATH], len: usize, library: Library) -> bool {
     len + 1 + library.file().len() < PATH
 }
 
-/// Copies bytes one by one: the function that copies all at once belongs to the C library.
+/// Copies bytes one by one, because `memcpy` belongs to the C library.
 fn put<'a>(path: &mut [u8; PATH], at: usize, from: impl Iterator<Item = &'a u8>) {
     for (to, from) in path.iter_mut().skip(at).zip(from) {
         // SAFETY: `to` is a byte of the array. The write is volatile, so that the compiler does not

@@ -68,8 +68,8 @@ pub fn close(fd: isize) {
     unsafe { call(number::CLOSE, [fd.cast_unsigned(), 0, 0, 0]) };
 }
 
-/// A string without its zero byte. The loop is volatile, so that the compiler does not make a call
-/// of `strlen`, which does not exist here.
+/// A string without the zero byte. The reads are volatile, so that the compiler does not make a
+/// call of `strlen`, which does not exist here.
 ///
 /// # Safety
 /// `text` points to a string.

@@ -1,20 +1,20 @@
 //! An auditor of the dynamic loader (`rtld-audit(7)`), which `adverb run --replace` names in
 //! `LD_AUDIT`.
 //!
-//! Some programs bring their own copy of libibverbs. Python wheels have a copy under a name with a
-//! hash (`libibverbs-1a2b3c4d.so.1`), which only their own path leads to. Other programs use an
-//! absolute path. The loader asks an auditor about each file before it opens the file, for a needed
+//! Some programs bring a copy of libibverbs. Python wheels have a copy under a name with a hash
+//! (`libibverbs-1a2b3c4d.so.1`), which only the wheel's run path leads to. Other programs use an
+//! absolute path. The loader asks an auditor about each file before it opens the file: for a needed
 //! library, a run path or `dlopen`. For such a copy, this auditor returns the drop-in library of
 //! the directory in `ADVERB_REPLACE`. All other files stay. The loader keeps the copy's name for
-//! the drop-in, so versions that were requested of this name are found. The loader also loads the
-//! drop-in only once.
+//! the drop-in, so the loader finds versions that were requested of this name. The loader also
+//! loads the drop-in only once.
 //!
 //! The loader reserves memory for thread-local variables before it loads an auditor, and leaves
-//! only little for libraries that come later. So only programs that need the auditor should use it.
+//! only little for later libraries. So `adverb run` uses the auditor only on request.
 //!
 //! The auditor looks at neither calls nor symbols, so the loader binds functions as without an
-//! auditor. This holds for glibc 2.35 and later; an earlier glibc takes longer for calls that it
-//! binds lazily.
+//! auditor. This holds for glibc 2.35 and later. With an earlier glibc, lazily bound calls take
+//! longer.
 //!
 //! The auditor needs no other library, not even a C library, because the loader would load a second
 //! copy of each needed library for it.

@@ -1,5 +1,5 @@
-//! The allocator of the drop-in libraries. It uses the C library's allocator, and a reserve while
-//! the C library has no memory left.
+//! The allocator of the drop-in libraries. Allocations come from the C library, and from a reserve
+//! while the C library has no memory left.
 //!
 //! A C program expects ENOMEM of a call that finds no memory. But Rust ends the process when a
 //! small allocation fails. So two rules hold in the drop-in libraries:
@@ -11,8 +11,8 @@
 //!    returns `false` until the C library has memory again. So the reserve serves only the calls
 //!    that are under way.
 //!
-//! The reserve is a static of the library. Its pages cost nothing before they are used. The reserve
-//! has no lock, so the child of a fork can use it.
+//! The reserve is a static of the library. Unused pages cost nothing. The reserve has no lock, so
+//! the child of a fork can use it.
 #![allow(unsafe_code, reason = "an allocator")]
 #![deny(missing_docs)]
 

@@ -1,20 +1,20 @@
 //! Mutex, reader-writer lock and condition variable over futex(2), with the interface of
 //! `lock_api`, and the same locks with a checked order ([`ranks!`]).
 //!
-//! Why not `parking_lot`: it keeps the waiting threads in one table for the whole process. A child
-//! of `fork` inherits the table with its parent's threads. These threads do not exist in the child,
-//! and the child's own threads come to use their memory. If a lock of the child falls into the same
+//! Why not `parking_lot`: its waiting threads are in one table for the whole process. A child of
+//! `fork` inherits the table with the parent's threads. These threads do not exist in the child,
+//! and new threads of the child may use the same memory. If a lock of the child falls into the same
 //! bucket, the child follows a list through unrelated bytes.
 //!
 //! Here the whole state of a lock is in its own words. So the child of a fork has three guarantees:
 //!
-//! - It can use locks of its own.
-//! - It can take any [`Mutex`] that was free at the fork.
-//! - The thread that forked can release a [`Mutex`] that it held, even if other threads waited.
+//! - The child can use new locks.
+//! - The child can take any [`Mutex`] that was free at the fork.
+//! - The thread that forked can release a [`Mutex`], even if other threads of the parent waited.
 //!
 //! For a [`RwLock`] the last two hold only if no other thread held it, waited for it or was leaving
-//! it. The standard library's locks behave alike. But the standard library has no raw locks, which
-//! a C caller needs to lock in one call and unlock in another, and no waiting with a timeout.
+//! it. The standard library's locks behave alike, but lack two functions. A C caller needs raw
+//! locks, to lock in one call and unlock in another. Some callers need a wait with a timeout.
 //!
 //! None of the locks is fair, but a waiting writer keeps new readers out.
 //!
@@ -56,9 +56,9 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 /// The guard of a [`RwLock`] that is locked for writing.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
-/// A [`Mutex`] with a place in the lock order. Debug builds panic if a thread takes a lock with a
-/// rank that does not come after the ranks of all locks that the thread holds. A release build
-/// checks nothing, and the lock costs as much as a [`Mutex`]. Trying never panics.
+/// A [`Mutex`] with a place in the lock order. A thread may take a lock only if its rank comes
+/// after the ranks of all locks that the thread holds; otherwise debug builds panic. A release
+/// build checks nothing, and the lock costs as much as a [`Mutex`]. Trying never panics.
 #[cfg(not(all(test, loom)))]
 pub type Ranked<T, R> = lock_api::Mutex<RankedRaw<RawMutex, R>, T>;
 /// The guard of a locked [`Ranked`].

@@ -60,7 +60,7 @@ fn loom_sync_mutex_excludes_and_wakes() {
     });
 }
 
-/// A writer, a reader that releases the lock and takes it again, and one more reader or writer.
+/// A writer, a reader that releases the lock and takes it again, and another reader or writer.
 #[test]
 fn loom_sync_rwlock_excludes_and_wakes() {
     for second_writes in [false, true] {

@@ -9,7 +9,7 @@ const HELD: u32 = 1;
 /// Held, and a thread may sleep on the word.
 const AWAITED: u32 = 2;
 
-/// A lock without the data that it guards, for callers that lock in one call and unlock in another.
+/// A lock without data, for callers that lock in one call and unlock in another.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct RawMutex(Word);
@@ -38,8 +38,8 @@ impl RawMutex {
         }
     }
 
-    /// Spins while the lock is `HELD`, and returns the last value it saw. Does not spin for
-    /// `AWAITED`, because a thread that sleeps came first.
+    /// Spins while the lock is `HELD`, and returns the last value. Does not spin for `AWAITED`,
+    /// because a sleeping thread came first.
     fn look(&self) -> u32 {
         for _ in 0..LOOKS {
             match self.0.load(Relaxed) {

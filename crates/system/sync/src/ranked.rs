@@ -79,7 +79,7 @@ fn refuse<R: Rank>(held: usize) -> ! {
 /// Changes how many locks of this rank the thread holds.
 ///
 /// A signal handler may run between the load and the store of the count. The handler releases all
-/// locks that it has taken, so the count is unchanged when the handler is done.
+/// locks that it has taken, so the count is unchanged afterwards.
 #[inline]
 fn count<R: Rank>(change: impl FnOnce(u8) -> u8) {
     if cfg!(debug_assertions) {

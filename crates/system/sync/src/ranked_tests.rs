@@ -89,7 +89,7 @@ fn a_writer_after_an_inner_lock() {
     let _middle = all.middle.write();
 }
 
-/// A try never waits, so it may be out of order. A lock that it took counts.
+/// A try never waits, so it may be out of order. A successful try counts.
 #[test]
 #[cfg_attr(
     debug_assertions,
@@ -103,7 +103,7 @@ fn trying_never_panics_but_counts() {
     assert!(all.inner.try_lock().is_none(), "held, and not counted");
     let second = other.inner.try_lock().expect("free");
     drop((outer, middle, inner));
-    // Of two locks that were tried, one is still held.
+    // `second`, another lock of the rank `Inner`, is still held.
     let _second = second;
     drop(all.middle.write());
 }
@@ -198,7 +198,7 @@ fn in_a_signal_handler() {
     drop(all.outer.lock());
 }
 
-/// The child holds the locks that its thread held at the fork, and releases them.
+/// The child holds the same locks as its thread at the fork, and releases them.
 #[test]
 fn in_the_child_of_a_fork() {
     let all = new();

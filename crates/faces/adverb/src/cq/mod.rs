@@ -186,7 +186,8 @@ impl Cq {
     }
 
     /// Copies up to `max` completions, oldest first, and leaves the originals in the queue. Another
-    /// thread may take the originals meanwhile. The call takes no event away and changes no arm.
+    /// thread may take the originals meanwhile. The call takes no event away and changes no arm. A
+    /// call on an empty queue makes the device progress.
     #[must_use]
     pub fn peek(&self, max: usize) -> Vec<Completion> {
         let mut seen = Vec::new();

@@ -42,10 +42,10 @@ pub struct World {
 }
 
 /// Runs a test again and again, each time with two new ends. In each run the device chooses when
-/// completions become visible, within the rules of verbs: just before an arm, between the arm and
-/// the next poll, all at once, one for each poll, or late. The device also chooses when the send
-/// queue is full. A correct test passes all runs. `adverb hunt` does the same with whole programs;
-/// docs/hunt.md lists the choices.
+/// completions become visible, within the rules of verbs. They may become visible just before an
+/// arm, between the arm and the next poll, all at once, one for each poll, or late. The device also
+/// chooses when the send queue is full. A correct test passes all runs. `adverb hunt` does the same
+/// with whole programs; docs/hunt.md lists the choices.
 ///
 /// ```
 /// use adverb::testing::hunt;
