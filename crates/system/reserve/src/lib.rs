@@ -25,7 +25,7 @@ const HEADROOM: usize = 256 << 10;
 /// The alignment of each block in bytes.
 const ALIGN: usize = 64;
 
-/// `WORDS * 64` blocks of `SIZE` bytes each. A bit for each block says whether it is taken.
+/// `WORDS * 64` blocks of `SIZE` bytes each. A bit for each block says whether the block is taken.
 #[repr(C, align(64))]
 struct Blocks<const SIZE: usize, const WORDS: usize> {
     memory: UnsafeCell<[[[u8; SIZE]; 64]; WORDS]>,
@@ -88,7 +88,8 @@ static MIDDLE: Blocks<2048, 4> = Blocks::new();
 /// Large blocks are for buffers of fixed size: for a datagram, for a netlink reply.
 static LARGE: Blocks<65536, 1> = Blocks::new();
 
-/// Whether the C library has refused an allocation since it last had [`HEADROOM`] bytes.
+/// Whether the C library has refused an allocation since the last successful trial of [`HEADROOM`]
+/// bytes.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// The allocator of each library or program that links this crate.
@@ -109,7 +110,7 @@ fn is_reserve(pointer: *mut u8) -> bool {
     SMALL.has(pointer) || MIDDLE.has(pointer) || LARGE.has(pointer)
 }
 
-// SAFETY: memory comes from the C library, or is a whole block that is large and aligned enough for
+// SAFETY: memory comes from the C library, or is a whole block with enough room and alignment for
 // the layout. Memory goes back to its origin.
 unsafe impl GlobalAlloc for Reserve {
     #[inline]
@@ -217,7 +218,7 @@ mod tests {
         assert!(!BLOCKS.give(std::ptr::dangling_mut()) && !BLOCKS.has(std::ptr::dangling_mut()));
     }
 
-    /// OBJ-10: memory of the reserve can grow into memory of the C library and keeps its bytes.
+    /// OBJ-10: memory of the reserve can grow into memory of the C library, with all bytes kept.
     #[test]
     fn memory_of_the_reserve_moves_and_is_given_back() {
         let pointer = from_reserve(layout(200));

@@ -45,6 +45,8 @@ impl Connection {
     }
 
     /// The address and port of this end.
+    ///
+    /// # Errors
     /// ENOTCONN if the device is gone.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         address(self.line.id.local_addr())

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An address, a port or a route is not available, or the system call failed.
+    /// An address, a port or a route is not available, or the machine lacks a resource.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The peer did not answer in time. The log has more details.

@@ -102,7 +102,8 @@ impl QpBuilder<'_> {
         let (sends, recvs) = self.depths();
         let qp = self.build()?;
         let cq = qp.send_cq().ok_or_else(|| invalid("this queue pair sends nothing"))?.clone();
-        // A queue of depth 0 refuses each post; the post reports that, so it needs a place.
+        // A queue of depth 0 refuses each post. The future needs a place to post and to return the
+        // error.
         let (sends, recvs) = (Places::new(sends.max(1)), Places::new(recvs.max(1)));
         let queues = Mutex::new(Queues { sends, recvs, next: 0 });
         Ok(AsyncQp(Arc::new(Inner { qp, cq, queues })))
