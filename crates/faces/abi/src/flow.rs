@@ -1,4 +1,5 @@
-//! Flow rules, their specifications and actions.
+//! Flow rules, their specifications and actions. The library offers flow rules, but no flow
+//! actions.
 
 use core::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! Work queues, indirection tables and flow counters.
+//! Work queues, indirection tables and flow counters. The library offers no flow counters.
 
 use core::ffi::{c_int, c_void};
 
