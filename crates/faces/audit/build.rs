@@ -1,6 +1,6 @@
-//! The auditor is loaded before the program and everything that it needs would be loaded for it
-//! once more, apart from the program's own. So it needs nothing: no C library, no start files, no
-//! unwinding (the linker gives that name to a function that is never called).
+//! The loader loads the auditor before the program, with a second copy of each library that the
+//! auditor needs. So the auditor needs nothing: no C library, no start files, no unwinding. The
+//! linker resolves `rust_eh_personality`, which is never called, to `la_version`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

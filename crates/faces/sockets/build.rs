@@ -1,5 +1,5 @@
-//! Gives the functions their names, in the shared object only: a program that links the rlib must
-//! not get them in place of the C library's.
+//! Gives the functions their names in the shared object only. A program that links the rlib must
+//! use the C library's functions.
 
 #[path = "../preload/linker.rs"]
 mod linker;

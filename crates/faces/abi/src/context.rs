@@ -1,4 +1,4 @@
-//! Contexts and their tables of functions. Inline functions of the header call through these.
+//! Contexts and their function tables. Inline functions of the header call through these tables.
 
 #![allow(non_snake_case, reason = "the names are the header's")]
 

@@ -30,15 +30,15 @@ c_types! {
         ndev_ifindex: u32,
     }
 
-    /// Two pointers nobody uses at the start of a device.
+    /// Two unused pointers at the start of a device.
     #[derive(Clone, Copy)]
     struct _ibv_device_ops {
         _dummy1: *mut c_void,
         _dummy2: *mut c_void,
     }
 
-    /// A device as programs see it. Allocate a [`DeviceCell`], not this: provider libraries read
-    /// the word behind it.
+    /// A device as programs see it. Allocate a [`DeviceCell`] instead: provider libraries read the
+    /// word behind the device.
     #[derive(Clone, Copy)]
     struct ibv_device {
         _ops: _ibv_device_ops,
@@ -230,11 +230,12 @@ pub const COMPAT_PORT_ATTR_SIZE: usize = 48;
 
 /// A device in memory: the public part and the word behind it.
 ///
-/// `libmlx5` and `libefa` compare that word with their own tables to find out whether a device is
-/// theirs. It is null here, so that they answer "not mine" and do not read past the end.
+/// `libmlx5` and `libefa` compare this word with their own tables to recognise their devices. The
+/// word is null here, so both libraries take the device for another provider's and do not read past
+/// the end.
 #[repr(C)]
 pub struct DeviceCell {
-    /// The public part; programs hold its address.
+    /// The public part. Programs hold its address.
     pub device: ibv_device,
     /// Always null.
     pub driver_ops: *const c_void,
@@ -243,10 +244,11 @@ pub struct DeviceCell {
 const _: () = assert!(core::mem::offset_of!(DeviceCell, driver_ops) == 664);
 
 impl ibv_gid {
-    /// Its sixteen bytes, in network order.
+    /// The sixteen bytes of the GID, in network order.
     #[must_use]
     pub const fn bytes(&self) -> [u8; 16] {
-        // SAFETY: any bytes are a value of both fields, and both are as long as the union.
+        // SAFETY: any bytes are a valid value of both fields, and both fields are as long as the
+        // union.
         unsafe { self.raw }
     }
 }

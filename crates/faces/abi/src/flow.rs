@@ -1,5 +1,5 @@
-//! Flow rules. The device steers by QP number alone and offers none; the layouts are needed to say
-//! so.
+//! Flow rules, their specifications and actions. The library offers flow rules, but no flow
+//! actions.
 
 use core::ffi::c_void;
 

@@ -1,13 +1,14 @@
 //! Mirrors of the public types and constants of `infiniband/verbs.h`, as of rdma-core 65.
 //!
-//! Names are those of the header, so that a reader can look them up and the layout test can compare
-//! them.
+//! Names are the names of the header, so that a reader can look them up and the layout test can
+//! compare them.
 //!
 //! **Size rules.** A program may have been compiled with any header since version 17. The types
-//! only ever grew: [`verbs_context`] at its front (programs find a slot by its distance from the
-//! embedded [`ibv_context`]), the others at their end. What we allocate has the newest size; what
-//! the program allocates is written only as far as the size it passes, or its `comp_mask`, says.
-//! `ibv_query_port@IBVERBS_1.1` passes neither and gets [`COMPAT_PORT_ATTR_SIZE`] bytes.
+//! only ever grew. [`verbs_context`] grew at its front: programs find a slot by its distance from
+//! the embedded [`ibv_context`]. The other types grew at their end. A structure that the library
+//! allocates has the newest size. The library writes to a structure of the program only as far as
+//! the size that the program passes, or its `comp_mask`, says. `ibv_query_port@IBVERBS_1.1` passes
+//! neither and gets [`COMPAT_PORT_ATTR_SIZE`] bytes.
 #![allow(unsafe_code, reason = "the macro promises of C types that zeros are a value")]
 #![allow(non_camel_case_types, reason = "the names are the header's")]
 
@@ -45,21 +46,21 @@ pub use wr::*;
 /// A type for which all zero bytes is a valid value.
 ///
 /// # Safety
-/// Implemented only for the C mirrors, by the macro that defines them.
+/// Only the macro that defines the C mirrors implements this trait.
 pub unsafe trait Plain: Sized {
-    /// The value with every byte zero.
+    /// The value with all bytes zero.
     fn zeroed() -> Self {
-        // SAFETY: what this trait promises.
+        // SAFETY: the trait guarantees that zero bytes are a valid value.
         unsafe { core::mem::zeroed() }
     }
 }
 
-/// Where a field lies, in bytes.
+/// The place of a field, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldLayout {
     /// The field's C name.
     pub name: &'static str,
-    /// Distance from the start of the type.
+    /// The distance from the start of the type.
     pub offset: usize,
     /// Size of the field.
     pub size: usize,
@@ -102,7 +103,7 @@ pub const LAYOUTS: &[&[TypeLayout]] = &[
     wr::LAYOUTS,
 ];
 
-/// The kernel's types and those of `infiniband/sa.h`: they are not in `verbs.h`.
+/// The kernel's types and the types of `infiniband/sa.h`, which are not in `verbs.h`.
 pub const KERNEL_LAYOUTS: &[TypeLayout] = kernel::LAYOUTS;
 
 /// Every mirrored constant of the public header, file by file.

@@ -1,9 +1,9 @@
-//! The two macros that define the mirrors and, from the same text, the tables the layout test
+//! The two macros that define the mirrors and, from the same text, the tables that the layout test
 //! reads.
 
 /// Defines `repr(C)` structs and unions and a `LAYOUTS` table of their sizes and offsets.
 ///
-/// `as "…"` after a type or field name gives its C spelling where that differs from the Rust name.
+/// `as "…"` after a type or field name gives its C spelling, if it differs from the Rust name.
 #[macro_export]
 macro_rules! c_types {
     ($( $(#[$meta:meta])* $kind:ident $name:ident $(as $c:literal)? {
@@ -14,8 +14,8 @@ macro_rules! c_types {
             #[repr(C)]
             pub $kind $name { $( $(#[$fmeta])* pub $field: $ty ),* }
 
-            // SAFETY: integers, raw pointers, optional function pointers and arrays and unions of
-            // these: all zero bytes is a value of every field.
+            // SAFETY: the fields are integers, raw pointers, optional function pointers, and arrays
+            // and unions of them. Zero bytes are a valid value of each field.
             unsafe impl $crate::Plain for $name {}
         )*
 

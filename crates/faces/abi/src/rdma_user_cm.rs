@@ -1,10 +1,10 @@
 //! The commands of the kernel's connection manager for programs: `rdma/rdma_user_cm.h`, version 4.
 //!
 //! A command is a [`Request`], its answer a [`Reply`]. Both have two forms:
-//! - Typed: our `librdmacm.so.1` hands them to our `libibverbs.so.1` by pointer
+//! - Typed: Adverb's `librdmacm.so.1` passes them to Adverb's `libibverbs.so.1` by pointer
 //!   (`adverb_ucma_perform`). The fields `response` and `reserved` stay zero.
-//! - Bytes: a foreign librdmacm writes a command to `/dev/infiniband/rdma_cm`. [`Request::decode`]
-//!   reads such a command. The answer goes to the address [`Request::response`].
+//! - Bytes: another librdmacm writes a command to `/dev/infiniband/rdma_cm`. [`Request::decode`]
+//!   reads this command. The answer goes to the address [`Request::response`].
 
 use core::mem::size_of;
 
@@ -15,10 +15,10 @@ use crate::{Plain, c_types, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_at
 /// The version of the commands, as `/sys/class/misc/rdma_cm/abi_version` says.
 pub const RDMA_USER_CM_ABI_VERSION: u32 = 4;
 
-/// Bytes of private data that a command or an event has room for.
+/// The room for private data in a command or an event, in bytes.
 pub const RDMA_MAX_PRIVATE_DATA: usize = 256;
 
-/// What `RDMA_USER_CM_CMD_QUERY` can ask.
+/// The queries of `RDMA_USER_CM_CMD_QUERY`.
 pub const RDMA_USER_CM_QUERY_ADDR: u32 = 0;
 /// See [`RDMA_USER_CM_QUERY_ADDR`].
 pub const RDMA_USER_CM_QUERY_PATH: u32 = 1;
@@ -27,9 +27,9 @@ pub const RDMA_USER_CM_QUERY_GID: u32 = 2;
 /// See [`RDMA_USER_CM_QUERY_ADDR`].
 pub const RDMA_USER_CM_QUERY_IB_SERVICE: u32 = 3;
 
-/// The service is named by its number.
+/// The request names the service by its number.
 pub const RDMA_USER_CM_IB_SERVICE_FLAG_ID: u32 = 1;
-/// The service is named by its name.
+/// The request names the service by its name.
 pub const RDMA_USER_CM_IB_SERVICE_FLAG_NAME: u32 = 2;
 
 c_types! {
@@ -57,18 +57,18 @@ c_types! {
     #[derive(Clone, Copy)]
     struct rdma_ucm_bind { id: u32, addr_size: u16, reserved: u16, addr: sockaddr_storage }
 
-    /// Finds the way to an IP address: the older form.
+    /// Resolves an IP address: the older form.
     #[derive(Clone, Copy)]
     struct rdma_ucm_resolve_ip { src_addr: sockaddr_in6, dst_addr: sockaddr_in6, id: u32, timeout_ms: u32 }
 
-    /// Finds the way to an address.
+    /// Resolves an address.
     #[derive(Clone, Copy)]
     struct rdma_ucm_resolve_addr {
         id: u32, timeout_ms: u32, src_size: u16, dst_size: u16, reserved: u32,
         src_addr: sockaddr_storage, dst_addr: sockaddr_storage,
     }
 
-    /// Finds the path.
+    /// Resolves the route.
     #[derive(Clone, Copy)]
     struct rdma_ucm_resolve_route { id: u32, timeout_ms: u32 }
 
@@ -91,11 +91,11 @@ c_types! {
         src_addr: sockaddr_storage, dst_addr: sockaddr_storage, ibdev_index: u32, reserved1: u32,
     }
 
-    /// A path in the form that travels.
+    /// A path in wire format.
     #[derive(Clone, Copy)]
     struct ib_path_rec_data { flags: u32, reserved: u32, path_rec: [u8; 64] }
 
-    /// What an end says of a connection.
+    /// The parameters that one side of a connection gives.
     #[derive(Clone, Copy)]
     struct rdma_ucm_conn_param {
         qp_num: u32, qkey: u32, private_data: [u8; RDMA_MAX_PRIVATE_DATA], private_data_len: u8, srq: u8,
@@ -103,7 +103,7 @@ c_types! {
         valid: u8,
     }
 
-    /// Where datagrams go.
+    /// The destination of datagrams.
     #[derive(Clone, Copy)]
     struct rdma_ucm_ud_param {
         qp_num: u32, qkey: u32, ah_attr: ib_uverbs_ah_attr, private_data: [u8; RDMA_MAX_PRIVATE_DATA], private_data_len: u8,
@@ -118,7 +118,7 @@ c_types! {
     #[derive(Clone, Copy)]
     struct rdma_ucm_connect { conn_param: rdma_ucm_conn_param, id: u32, reserved: u32, ece: rdma_ucm_ece }
 
-    /// Waits for peers.
+    /// Listens for connection requests.
     #[derive(Clone, Copy)]
     struct rdma_ucm_listen { id: u32, backlog: u32 }
 
@@ -128,7 +128,7 @@ c_types! {
         uid: u64, conn_param: rdma_ucm_conn_param, id: u32, reserved: u32, ece: rdma_ucm_ece,
     }
 
-    /// Refuses.
+    /// Rejects a connection request.
     #[derive(Clone, Copy)]
     struct rdma_ucm_reject {
         id: u32, private_data_len: u8, reason: u8, reserved: [u8; 2], private_data: [u8; RDMA_MAX_PRIVATE_DATA],
@@ -175,21 +175,20 @@ c_types! {
     struct rdma_ucm_migrate_id { response: u64, id: u32, fd: u32 }
 }
 
-/// What comes with an event.
+/// The data of an event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union EventParam {
-    /// Of connected ids.
+    /// For connected ids.
     pub conn: rdma_ucm_conn_param,
-    /// Of datagram ids.
+    /// For datagram ids.
     pub ud: rdma_ucm_ud_param,
-    /// Of the program's own events, in halves: a `u64` would be aligned to eight bytes.
+    /// For the program's own events, in two halves: a `u64` would be aligned to eight bytes.
     pub arg: [u32; 2],
 }
 
 pub use newer::*;
-/// Types that the headers of most distributions lack, or that end there in an array without a
-/// length.
+/// Types that most distributions' headers lack, or that end there in an array without a length.
 pub mod newer {
     use super::{c_types, ib_path_rec_data, rdma_ucm_conn_param, rdma_ucm_ud_param};
 
@@ -200,7 +199,7 @@ pub mod newer {
             id: u32, reserved: u32, service_id: u64, service_name: [u8; 64], flags: u32, reserved1: u32,
         }
 
-        /// What a program puts into the channel of an id.
+        /// An event that a program puts into the channel of an id.
         #[derive(Clone, Copy)]
         union WrittenParam { conn: rdma_ucm_conn_param, ud: rdma_ucm_ud_param, arg: u64 }
 
@@ -208,7 +207,7 @@ pub mod newer {
         #[derive(Clone, Copy)]
         struct rdma_ucm_write_cm_event { id: u32, reserved: u32, event: u32, status: u32, param: WrittenParam }
 
-        /// Paths. There is one at most: on Ethernet a path has no alternative.
+        /// Paths. There is at most one path: on Ethernet a path has no alternative.
         #[derive(Clone, Copy)]
         struct rdma_ucm_query_path_resp { num_paths: u32, reserved: u32, path_data: [ib_path_rec_data; 1] }
 
@@ -218,22 +217,23 @@ pub mod newer {
     }
 }
 
-/// A type that is all integers: any bytes are a value, and no byte is padding.
+/// A type that consists of integers only: any bytes are a valid value, and no byte is padding.
 ///
 /// # Safety
-/// Implemented only here, for types of the C headers that are so.
+/// Implemented only in this crate, for types of the C headers that fulfil this.
 pub unsafe trait Integers: Copy {
     /// The bytes of the value.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: what the trait promises: each byte is initialised.
+        // SAFETY: the trait guarantees that each byte is initialised.
         unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// The value of some bytes. Bytes that are missing at the end read as zero.
+    /// The value of some bytes. Missing bytes at the end read as zero.
     fn of_bytes(bytes: &[u8]) -> Self {
         let mut value = core::mem::MaybeUninit::<Self>::zeroed();
         let len = bytes.len().min(size_of::<Self>());
-        // SAFETY: both places have `len` bytes, and any bytes are a value, as the trait promises.
+        // SAFETY: both buffers have `len` bytes, and the trait guarantees that any bytes are a
+        // valid value.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), value.as_mut_ptr().cast(), len);
             value.assume_init()
@@ -243,15 +243,16 @@ pub unsafe trait Integers: Copy {
 
 macro_rules! integers {
     ($($name:ident)*) => { $(
-        // SAFETY: fields of the kernel's headers, which leave no gap between them.
+        // SAFETY: these types of the kernel's headers consist of integers and leave no gap between
+        // them.
         unsafe impl Integers for $name {}
     )* };
 }
 
 integers! { sockaddr_in6 sockaddr_storage ib_path_rec_data u8 i32 }
 
-/// Declares the commands: name, body, number, where the address of the answer stands, and the bytes
-/// that older programs write of the body.
+/// Declares the commands: name, body, number, the field with the address of the answer, and how
+/// many bytes of the body older programs write.
 macro_rules! commands {
     ($($name:ident($body:ident) = $number:literal $(at $response:ident)? $(from $least:literal)?,)*) => {
         /// A command. The discriminant is the number of the command (`RDMA_USER_CM_CMD_*`).
@@ -264,13 +265,13 @@ macro_rules! commands {
             /// The numbers of all commands.
             pub const NUMBERS: &[u32] = &[$($number),*];
 
-            /// Number, and bytes of the body.
+            /// The number, and the bytes of the body.
             pub fn parts(&self) -> (u32, &[u8]) {
                 match self { $(Request::$name(body) => ($number, body.bytes()),)* }
             }
 
-            /// Where the program wants the answer of this command; of options also: where their
-            /// value is.
+            /// The address for the answer of this command. For option commands, also the address of
+            /// the value.
             pub fn response(&self) -> Option<u64> {
                 match self { $(Request::$name(_body) => commands!(@ _body $($response)?),)* }
             }
@@ -327,12 +328,13 @@ integers! {
 }
 
 impl Request {
-    /// Bytes of the longest command with its header.
+    /// The length of the longest command with its header, in bytes.
     pub const LONGEST: usize = HEADER + size_of::<rdma_ucm_write_cm_event>();
 
-    /// Reads what a program wrote: a header, then the body. Answers the command and the bytes of
-    /// room for its answer; `None`: no such command, or fewer bytes than it has. What follows the
-    /// body is not looked at. What older programs leave out at the end of a body reads as zero.
+    /// Reads the bytes that a program wrote: a header, then the body. Returns the command and the
+    /// size of the room for its answer, in bytes. Returns `None` for an unknown command or too few
+    /// bytes. Bytes behind the body are ignored. Bytes that older programs omit at the end of a
+    /// body read as zero.
     #[must_use]
     pub fn decode(written: &[u8]) -> Option<(Request, usize)> {
         let (head, rest) = written.split_first_chunk::<HEADER>()?;
@@ -343,7 +345,7 @@ impl Request {
     }
 }
 
-/// Bytes of the header of a command: its number, and the lengths of body and answer.
+/// The length of a command's header in bytes: its number, and the lengths of body and answer.
 const HEADER: usize = 8;
 
 /// Declares the answers.
@@ -378,32 +380,32 @@ macro_rules! replies {
     };
 }
 
-/// A type that a command is answered with.
+/// A type that answers a command.
 pub trait Answer: Sized {
-    /// Takes the answer out; `None` for the answer of another command.
+    /// The answer of this type, or `None` for the answer of another command.
     fn of(reply: Reply) -> Option<Self>;
 }
 
 replies! {
-    /// Of `CreateId`, `JoinIpMcast` and `JoinMcast`.
+    /// The answer of `CreateId`, `JoinIpMcast` and `JoinMcast`.
     Id(rdma_ucm_create_id_resp),
-    /// Of `DestroyId`, `LeaveMcast` and `MigrateId`.
+    /// The answer of `DestroyId`, `LeaveMcast` and `MigrateId`.
     EventsReported(rdma_ucm_destroy_id_resp),
-    /// Of `QueryRoute`.
+    /// The answer of `QueryRoute`.
     Route(rdma_ucm_query_route_resp),
-    /// Of `Query` for addresses and for GIDs.
+    /// The answer of `Query` for addresses and for GIDs.
     Addresses(rdma_ucm_query_addr_resp),
-    /// Of `Query` for paths.
+    /// The answer of `Query` for paths.
     Paths(rdma_ucm_query_path_resp),
-    /// Of `Query` for services.
+    /// The answer of `Query` for services.
     Services(rdma_ucm_query_ib_service_resp),
-    /// Of `InitQpAttr`.
+    /// The answer of `InitQpAttr`.
     QpAttr(ib_uverbs_qp_attr),
-    /// Of `GetEvent`.
+    /// The answer of `GetEvent`.
     Event(rdma_ucm_event_resp),
-    /// Of `GetOption`, for values of one byte.
+    /// The answer of `GetOption`, for values of one byte.
     Byte(u8),
-    /// Of `GetOption`, for numbers.
+    /// The answer of `GetOption`, for numbers.
     Number(i32),
 }
 
@@ -413,7 +415,7 @@ integers! {
 }
 
 impl rdma_ucm_conn_param {
-    /// The private data, as long as the field says.
+    /// The private data, with the length of the length field.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data[..usize::from(self.private_data_len)]

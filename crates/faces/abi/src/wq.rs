@@ -1,5 +1,4 @@
-//! Work queues, indirection tables and flow counters. None of them is offered; the layouts are
-//! needed to say so.
+//! Work queues, indirection tables and flow counters. The library offers no flow counters.
 
 use core::ffi::{c_int, c_void};
 

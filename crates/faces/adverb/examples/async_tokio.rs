@@ -5,7 +5,7 @@ use adverb::testing::End;
 use adverb::tokio::{Channel, Listener, connect};
 use adverb::{Notify, Result};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(run())
@@ -36,7 +36,7 @@ async fn serve(listener: Listener) -> Result<()> {
     end.qp.recv(&inbox).post()?;
     end.cq.notify(Notify::Next)?;
     let _connection = listener.accept().await?.accept_with(&end.qp, &Options::default()).await?;
-    // The same without tokio's reactor: the device itself wakes the task.
+    // The same without tokio's reactor: the device wakes the task.
     let event = end.channel.event().await?;
     let got = event.cq().poll_one()?.expect("a completion").ok()?;
     end.qp.send(inbox.slice(..got.byte_len())).solicited().post()?;

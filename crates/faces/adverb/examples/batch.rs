@@ -1,14 +1,13 @@
-//! A batch: requests that the device gets in one hand-over, all of them or none.
+//! A batch: the device gets all requests in one step, or none of them.
 use adverb::Result;
 use adverb::testing::{HANG_LIMIT, pair};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     let log = b.buffer(1024)?;
     b.qp.recv(()).post()?;
-    // Records first, then the number of them, then word of it: order of posting is order of
-    // arrival.
+    // First the records, then their number, then a message. They arrive in the order of posting.
     let records = ["one", "two", "three"];
     let count = 3u64.to_ne_bytes();
     let mut batch = a.qp.batch();
@@ -20,12 +19,12 @@ pub fn main() -> Result<()> {
     batch.send_imm((), 3).id(9).post()?;
     assert_eq!(batch.len(), 5);
     batch.submit()?;
-    // One completion for all: they complete in order.
+    // Requests complete in order, so one completion is enough.
     assert_eq!(a.completion()?.wr_id(), 9);
     assert_eq!(b.completion()?.imm(), Some(3));
     assert_eq!((log.load_u64(0)?, log.to_vec(192..197)?), (3, b"three".to_vec()));
 
-    // Dropped without submit(), a batch has posted nothing.
+    // A batch that is dropped without `submit()` has posted nothing.
     let mut dropped = a.qp.batch();
     dropped.send(()).post()?;
     drop(dropped);

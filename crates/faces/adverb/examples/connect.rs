@@ -1,9 +1,10 @@
-//! Two processes meet at an address and port, as rdma_cm programs do; here two threads play them.
+//! Connection setup by address and port, as in rdma_cm programs. Two threads stand for two
+//! processes.
 use adverb::connect::{Listener, Options, connect_with};
 use adverb::testing::End;
 use adverb::{RemoteBuf, Result};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let listener = Listener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -12,7 +13,7 @@ pub fn main() -> Result<()> {
         let end = End::new(|qp| qp)?;
         let board = end.pd.create_buffer(64).remote_write().build()?;
         end.qp.recv(()).post()?;
-        // Whoever connects is told where to write.
+        // The private data tells the peer where to write.
         let options = Options::private(board.remote().to_bytes());
         let connection = listener.accept()?.accept_with(&end.qp, &options)?;
         assert!(connection.peer().private_data.starts_with(b"I would like to write"));

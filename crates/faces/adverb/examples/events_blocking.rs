@@ -2,16 +2,16 @@
 use adverb::testing::pair;
 use adverb::{Notify, Result};
 
-/// Messages.
+/// The number of messages.
 const MESSAGES: u64 = 100;
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     for id in 0..MESSAGES {
         b.qp.recv(()).id(id).post()?;
     }
-    // Armed before the first completion can come.
+    // Arm before the first completion can come.
     b.cq.notify(Notify::Next)?;
     let sender = std::thread::spawn(move || -> Result<()> {
         for _ in 0..MESSAGES {
@@ -27,7 +27,7 @@ pub fn main() -> Result<()> {
         let cq = event.cq().clone();
         // Dropping the event acknowledges it.
         drop(event);
-        // Arm first, then poll until empty: what comes in between makes an event of its own.
+        // Arm first, then poll until empty: a completion between the two makes a new event.
         cq.notify(Notify::Next)?;
         for completion in cq.drain() {
             assert_eq!(completion?.ok()?.wr_id(), received);

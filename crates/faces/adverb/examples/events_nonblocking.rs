@@ -1,18 +1,18 @@
-//! The second event loop of `ibv_get_cq_event(3)`: the channel's descriptor in a `poll` of the
-//! program's own, beside others.
+//! The second event loop of `ibv_get_cq_event(3)`: the program polls the channel's descriptor
+//! together with other descriptors.
 use adverb::testing::pair;
 use adverb::{Error, Notify, Result};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     for id in 0..10 {
         b.qp.recv(()).id(id).post()?;
     }
     b.channel.set_nonblocking(true)?;
-    // Nothing waits yet: the call does not.
+    // No event waits yet, so the call returns at once.
     assert!(matches!(b.channel.next_event(), Err(Error::WouldBlock)));
     b.cq.notify(Notify::Next)?;
     for _ in 0..10 {

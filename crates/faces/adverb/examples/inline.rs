@@ -1,9 +1,9 @@
-//! Inline data: copied when the request is posted, so that no registered memory is needed, or is
-//! free again at once.
+//! Inline data is copied when the request is posted. So plain bytes need no registered memory, and
+//! a buffer can be reused at once.
 use adverb::testing::pair_with;
 use adverb::{Cause, Result};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair_with(|qp| qp.max_inline(128))?;
     let inbox = b.pd.alloc(64)?;
@@ -11,7 +11,7 @@ pub fn main() -> Result<()> {
     b.qp.recv(inbox.slice(32..)).post()?;
     // Plain bytes are always inline.
     a.qp.send("plain bytes").post()?;
-    // So is a buffer, if asked for: it may be changed right behind the post.
+    // A buffer can be inline, too. The program may change the buffer right after the post.
     let outbox = a.pd.alloc(16)?;
     outbox.write(0, b"registered bytes")?;
     a.qp.send(&outbox).inline().post()?;
@@ -20,7 +20,7 @@ pub fn main() -> Result<()> {
     assert_eq!(b.completion()?.byte_len(), 16);
     assert_eq!(inbox.to_vec(..11)?, b"plain bytes");
     assert_eq!(inbox.to_vec(32..48)?, b"registered bytes");
-    // More than the queue pair was made for is refused, with the figures.
+    // More bytes than the queue pair allows are refused, with the numbers.
     let refused = a.qp.send(&[0; 129]).post().unwrap_err();
     assert_eq!(refused.cause(), Some(&Cause::TooMuchInline { given: 129, max: 128 }));
     Ok(())

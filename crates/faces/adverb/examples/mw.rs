@@ -1,13 +1,14 @@
-//! A memory window: a key to a part of a buffer, given and taken back in order with other requests.
+//! A memory window: a key to a part of a buffer, bound and invalidated in order with other
+//! requests.
 use adverb::testing::pair;
 use adverb::{Error, MwType, Result, WcStatus, WindowRights};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     let buffer = b.pd.create_buffer(4096).windows().build()?;
     let window = b.pd.create_mw(MwType::Type2)?;
-    // Open 100 bytes for writing, to this peer alone.
+    // Open 100 bytes for writing, only to this peer.
     let part = buffer.slice(1000..1100);
     b.qp.bind_mw(&window, part, WindowRights::WRITE).post()?;
     b.completion()?;
@@ -17,7 +18,7 @@ pub fn main() -> Result<()> {
     a.completion()?;
     assert_eq!(buffer.to_vec(1000..1018)?, b"through the window");
 
-    // And close it.
+    // Close the window.
     b.qp.local_inv(window.key()).post()?;
     b.completion()?;
     a.qp.write(b"too late", remote).post()?;

@@ -1,9 +1,9 @@
-//! A lost wake-up, found before it hurts: completions that no event will speak of.
+//! A lost wake-up, found early: completions that no event will report.
 use adverb::testing::pair;
 use adverb::{Notify, Result};
 use std::time::{Duration, Instant};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     b.qp.recv(()).post()?;
@@ -13,14 +13,14 @@ pub fn main() -> Result<()> {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::yield_now();
     }
-    // The mistake: arming behind the completion and waiting at once. No event will come for it.
+    // The mistake: arming after the completion and waiting at once. No event will come for it.
     b.cq.notify(Notify::Next)?;
     let report = b.channel.overlooked();
     assert_eq!(report[0].waiting, 1);
-    // It names the queue, how many, and the line above.
+    // The report names the queue, the number of completions and the line above.
     println!("{}", report[0].report);
     assert!(report[0].report.contains("overlooked.rs"));
-    // What was forgotten: arm, then poll until empty, then wait.
+    // The right order: arm, then poll until empty, then wait.
     assert_eq!(b.cq.drain().count(), 1);
     assert!(b.channel.overlooked().is_empty());
     Ok(())

@@ -1,9 +1,9 @@
-//! Looking at completions without taking them.
+//! Reads completions and leaves them in the queue.
 use adverb::testing::pair;
 use adverb::{Result, WcOpcode};
 use std::time::{Duration, Instant};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     for id in 0..3 {
@@ -21,7 +21,7 @@ pub fn main() -> Result<()> {
     };
     assert!(seen.iter().all(|c| c.opcode() == WcOpcode::Recv));
     assert_eq!(seen.iter().filter_map(|c| c.imm()).collect::<Vec<_>>(), [100, 101, 102]);
-    // They are all still there.
+    // The completions are still in the queue.
     let taken: Vec<u64> = b.cq.drain().map(|c| c.map(|c| c.wr_id())).collect::<Result<_>>()?;
     assert_eq!(taken, [0, 1, 2]);
     assert!(b.cq.peek(8).is_empty());

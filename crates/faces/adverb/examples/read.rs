@@ -1,8 +1,8 @@
-//! RDMA READ: bytes out of the peer's memory.
+//! RDMA READ: copies bytes from the peer's memory.
 use adverb::Result;
 use adverb::testing::pair;
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     let source = b.pd.create_buffer(1 << 20).remote_read().build()?;

@@ -2,10 +2,10 @@
 use adverb::testing::pair;
 use adverb::{Result, WcOpcode};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
-    // A receive names memory for one message; the id comes back with its completion.
+    // A receive names memory for one message. The completion carries the id of the receive.
     let inbox = b.pd.alloc(1024)?;
     b.qp.recv(&inbox).id(1).post()?;
     // The message is gathered from registered memory, here from two pieces.

@@ -1,10 +1,10 @@
-//! A shared receive queue: receives of several connections from one pool, and an event when it runs
-//! low.
+//! A shared receive queue: several connections take receives from one pool. An event comes when few
+//! receives are left.
 use adverb::testing::End;
 use adverb::{AsyncEventKind, Result};
 use std::time::Duration;
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let end = End::new(|qp| qp)?;
     let pool = end.pd.create_srq().max_wr(64).limit(3).build()?;
@@ -12,7 +12,7 @@ pub fn main() -> Result<()> {
     for i in 0..4 {
         pool.recv(inbox.slice(i * 16..i * 16 + 16)).id(i as u64).post()?;
     }
-    // Two connections into the pool, completing on one queue.
+    // Two connections use the pool and one completion queue.
     for text in ["first", "second"] {
         let receiver = end.pd.create_qp().cq(&end.cq).srq(&pool).build()?;
         let sender = end.pd.create_qp().build()?;
@@ -24,7 +24,7 @@ pub fn main() -> Result<()> {
         let start = got.wr_id() as usize * 16;
         assert_eq!(inbox.to_vec(start..start + text.len())?, text.as_bytes());
     }
-    // Fewer than three are left: time to post more.
+    // Fewer than three receives are left: the program should post more.
     let event = end.context.async_event_within(Duration::from_secs(20)).expect("the limit event");
     assert_eq!(event.kind, AsyncEventKind::SrqLimitReached);
     pool.set_limit(3)?;

@@ -1,10 +1,10 @@
-//! Completions as a stream, without any runtime: the executor is a thread that parks.
+//! Completions as a stream, without a runtime: the executor is a thread that parks.
 use adverb::{Device, Result};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Wakes the thread that it names.
+/// Unparks its thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -25,7 +25,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let context = Device::loopback()?.open()?;
     let pd = context.create_pd()?;

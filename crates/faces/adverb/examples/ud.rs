@@ -2,7 +2,7 @@
 use adverb::testing::End;
 use adverb::{GRH_LEN, Result};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let hub = End::new(|qp| qp.ud().qkey(0x1234))?;
     // The first 40 bytes of each receive are the GRH.

@@ -1,11 +1,11 @@
-//! RDMA WRITE: bytes into the peer's memory, without the peer's doing.
+//! RDMA WRITE: copies bytes into the peer's memory. The peer does nothing.
 use adverb::testing::pair;
 use adverb::{RemoteBuf, Result};
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let (a, b) = pair()?;
-    // The owner grants the right to write, and tells address and key by whatever means.
+    // The owner grants the right to write, and sends address and key by any means.
     let target = b.pd.create_buffer(4096).remote_write().build()?;
     let told: [u8; RemoteBuf::ENCODED_LEN] = target.remote().to_bytes();
 
@@ -13,7 +13,7 @@ pub fn main() -> Result<()> {
     let source = a.pd.alloc(100)?;
     source.write(0, &[7; 100])?;
     a.qp.write(&source, remote.slice(1000..)).post()?;
-    // Completed: acknowledged by the peer's device, the bytes are in place.
+    // A completion means that the peer's device has acknowledged the write: the bytes are in place.
     a.completion()?;
     assert_eq!(target.to_vec(1000..1100)?, [7; 100]);
     assert_eq!(target.to_vec(999..1000)?, [0]);

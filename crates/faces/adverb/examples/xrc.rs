@@ -1,9 +1,9 @@
-//! Extended reliable connections: one connection to a process reaches each of its shared receive
-//! queues.
+//! Extended reliable connections: one connection to a process reaches each shared receive queue of
+//! the process.
 use adverb::Result;
 use adverb::testing::End;
 
-/// Runs it.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let sender = End::new(|qp| qp.xrc_send())?;
     let receiver = End::new(|qp| qp)?;
@@ -14,7 +14,7 @@ pub fn main() -> Result<()> {
 
     let inbox = receiver.pd.alloc(2 * 16)?;
     for i in [0, 1] {
-        // A queue each for, say, two services.
+        // One queue for each of two services, for example.
         let queue = receiver.pd.create_srq().xrc(&domain, &receiver.cq).build()?;
         queue.recv(inbox.slice(i * 16..i * 16 + 16)).id(i as u64).post()?;
         sender.qp.send("to this queue").srq(queue.number()).post()?;

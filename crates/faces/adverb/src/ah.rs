@@ -5,13 +5,13 @@ use adverb_device::context::AhAttr;
 use adverb_device::device::PORT;
 use adverb_device::engine::{AddressVector, Gid};
 
-/// Bytes in front of each UD message in the receive buffer: the GRH, or the IP header in its place
-/// (IBTA 11.4.1.2).
+/// The bytes in front of each UD message in the receive buffer: the GRH, or the IP header in its
+/// place (IBTA 11.4.1.2).
 pub const GRH_LEN: usize = 40;
-/// Hop limit of what is sent.
+/// The hop limit of sent packets.
 const HOP_LIMIT: u8 = 64;
 
-/// Where datagrams go (`ibv_create_ah(3)`, IBTA 11.2.2.1). Cheap to clone.
+/// The destination of datagrams (`ibv_create_ah(3)`, IBTA 11.2.2.1). A handle is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Ah {
     av: AddressVector,
@@ -19,11 +19,11 @@ pub struct Ah {
 }
 
 impl Pd {
-    /// Makes an address handle for datagrams to `gid`, sent from the default GID of `gid`'s family
-    /// (`ibv_create_ah(3)`).
+    /// Makes an address handle for datagrams to `gid`. The source is the first GID of the device
+    /// with the address family of `gid` (`ibv_create_ah(3)`).
     ///
     /// # Errors
-    /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address of that family,
+    /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address of this family;
     /// EINVAL for the zero GID.
     pub fn create_ah(&self, gid: Gid) -> Result<Ah> {
         Ah::new(self, gid)
@@ -51,7 +51,7 @@ impl Ah {
     }
 }
 
-/// The way from the GID at `index` to `dgid`.
+/// The path from the GID at `index` to `dgid`.
 pub(crate) fn path(context: &crate::Context, index: u8, dgid: Gid) -> Result<AddressVector> {
     let attr = AhAttr {
         dgid,

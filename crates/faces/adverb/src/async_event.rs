@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 pub use adverb_device::AsyncEvent as AsyncEventKind;
 
-/// Something that happened to an object, not to a request (`ibv_get_async_event(3)`, IBTA 11.6.3).
-/// Acknowledged already when it is handed out.
+/// An event of an object, not of a request (`ibv_get_async_event(3)`, IBTA 11.6.3). The event is
+/// already acknowledged when the program gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
     /// What happened.
     pub kind: AsyncEventKind,
-    /// To what.
+    /// The object of the event.
     pub to: AsyncElement,
 }
 
-/// What an asynchronous event is about.
+/// The object of an asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncElement {
     /// The queue pair with this number ([`Qp::number`](crate::Qp::number)).
@@ -33,15 +33,15 @@ pub enum AsyncElement {
 }
 
 impl Context {
-    /// Takes an asynchronous event, if one waits.
+    /// Takes an asynchronous event if an event waits.
     #[must_use]
     pub fn try_async_event(&self) -> Option<AsyncEvent> {
         let (kind, element) = self.raw().try_async_event()?;
         Some(self.async_event_of(kind, &element))
     }
 
-    /// The asynchronous events as a stream for any executor; it never ends but after an error. An
-    /// event goes to one of those that wait.
+    /// The asynchronous events as a stream for any executor. The stream ends only after an error.
+    /// If several streams or threads wait, each event goes to one of them.
     ///
     /// ```
     /// # async fn example() -> adverb::Result<()> {
@@ -81,8 +81,8 @@ impl Context {
         AsyncEvents { context: self.clone(), ended: false }
     }
 
-    /// The next asynchronous event, as a future for any executor. Dropped before it is ready, it
-    /// has taken nothing.
+    /// The next asynchronous event, as a future for any executor. If the future is dropped before
+    /// it is ready, it has taken no event.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -97,12 +97,13 @@ impl Context {
             Element::Srq(srq) => AsyncElement::Srq(srq.number()),
             Element::Port(port) => AsyncElement::Port(*port),
         };
-        // The event speaks of numbers: it needs no object to stay, so nobody's end waits for it.
+        // The event contains numbers only. So it is acknowledged at once, and the end of the object
+        // does not wait for the program.
         self.raw().ack_async_event(element);
         AsyncEvent { kind, to }
     }
 
-    /// Waits for an asynchronous event, at most so long.
+    /// Waits for an asynchronous event, for at most `timeout`.
     #[must_use]
     pub fn async_event_within(&self, timeout: Duration) -> Option<AsyncEvent> {
         let start = Instant::now();

@@ -1,12 +1,13 @@
-//! The device's own objects below ours.
+//! Access to the device's own objects below this API.
 use crate::{CompChannel, Context, Cq, Pd, Qp, Srq, Xrcd, lower};
 use std::sync::Arc;
 
 macro_rules! lower {
     ($($object:ident)*) => { $(
         impl $object {
-            /// The device's own object ([`lower`](crate::lower)), for what this crate does not
-            /// offer. Ending it there takes it away from under all handles here.
+            /// The object of the device crate ([`lower`](crate::lower)), for functions that this
+            /// crate does not offer. If the program ends the object there, all handles here lose
+            /// it.
             #[must_use]
             pub fn lower(&self) -> &Arc<lower::$object> {
                 self.raw()

@@ -7,36 +7,36 @@ use adverb_device::{Mapping, Mr};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// What peers (and memory windows) may do with a buffer. The device itself may always write it:
-/// receives, reads and the results of atomics land in it.
+/// What peers and memory windows may do with a buffer. The device itself may always write the
+/// buffer: receives, reads and the results of atomics land there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Rights(Access);
 
 impl Rights {
-    /// Nothing for peers.
+    /// Peers may do nothing.
     pub const LOCAL: Rights = Rights(Access::LOCAL_WRITE);
     /// Peers may read, write, use atomics and flush, and windows may be bound.
     pub const ALL: Rights =
         Rights::LOCAL.remote_read().remote_write().remote_atomic().remote_flush().windows();
 
-    /// Peers may read it (RDMA READ).
+    /// Peers may read the buffer (RDMA READ).
     pub const fn remote_read(self) -> Self {
         Rights(self.0.union(Access::REMOTE_READ))
     }
-    /// Peers may write it (RDMA WRITE).
+    /// Peers may write the buffer (RDMA WRITE).
     pub const fn remote_write(self) -> Self {
         Rights(self.0.union(Access::REMOTE_WRITE))
     }
-    /// Peers may use atomics on it.
+    /// Peers may use atomics on the buffer.
     pub const fn remote_atomic(self) -> Self {
         Rights(self.0.union(Access::REMOTE_ATOMIC))
     }
-    /// Peers may flush it.
+    /// Peers may flush the buffer.
     pub const fn remote_flush(self) -> Self {
         Rights(self.0.union(Access::FLUSH_GLOBAL).union(Access::FLUSH_PERSISTENT))
     }
-    /// Memory windows may be bound to it.
+    /// Memory windows may be bound to the buffer.
     pub const fn windows(self) -> Self {
         Rights(self.0.union(Access::MW_BIND))
     }
@@ -61,16 +61,16 @@ pub struct BufferBuilder<'a> {
 }
 
 impl Pd {
-    /// Allocates and registers `len` zeroed bytes for local use: sent from, received into, but out
-    /// of peers' reach.
+    /// Allocates and registers `len` zeroed bytes for local use. The program can send from the
+    /// buffer and receive into it; peers cannot reach it.
     ///
     /// # Errors
-    /// ENOMEM when the memory cannot be had.
+    /// ENOMEM if the memory cannot be allocated.
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
         self.create_buffer(len).build()
     }
 
-    /// Starts allocating and registering `len` zeroed bytes, with rights for peers.
+    /// Starts a builder for a buffer of `len` zeroed bytes, which peers can be given rights to.
     pub fn create_buffer(&self, len: usize) -> BufferBuilder<'_> {
         BufferBuilder::new(self, len)
     }
@@ -80,55 +80,56 @@ impl<'a> BufferBuilder<'a> {
     pub(crate) fn new(pd: &'a Pd, len: usize) -> Self {
         BufferBuilder { pd, len, rights: Rights::LOCAL }
     }
-    /// All rights at once.
+    /// Sets all rights at once.
     pub fn rights(mut self, rights: Rights) -> Self {
         self.rights = rights;
         self
     }
-    /// Peers may read it (RDMA READ).
+    /// Peers may read the buffer (RDMA READ).
     pub fn remote_read(mut self) -> Self {
         self.rights = self.rights.remote_read();
         self
     }
-    /// Peers may write it (RDMA WRITE).
+    /// Peers may write the buffer (RDMA WRITE).
     pub fn remote_write(mut self) -> Self {
         self.rights = self.rights.remote_write();
         self
     }
-    /// Peers may use atomics on it.
+    /// Peers may use atomics on the buffer.
     pub fn remote_atomic(mut self) -> Self {
         self.rights = self.rights.remote_atomic();
         self
     }
-    /// Peers may flush it.
+    /// Peers may flush the buffer.
     pub fn remote_flush(mut self) -> Self {
         self.rights = self.rights.remote_flush();
         self
     }
-    /// Memory windows may be bound to it.
+    /// Memory windows may be bound to the buffer.
     pub fn windows(mut self) -> Self {
         self.rights = self.rights.windows();
         self
     }
-    /// Allocates and registers it.
+    /// Allocates and registers the buffer.
     ///
     /// # Errors
-    /// ENOMEM when the memory cannot be had.
+    /// ENOMEM if the memory cannot be allocated.
     pub fn build(self) -> Result<Buffer> {
         Buffer::register(self.pd, Mapping::alloc(self.len)?, self.rights)
     }
 }
 
-/// Registered memory (IBTA 10.6.3). Cheap to clone: clones are the same bytes, and the last one
-/// ends the registration.
+/// Registered memory (IBTA 10.6.3). A buffer is cheap to clone. Clones share the same bytes, and
+/// the last clone ends the registration.
 ///
-/// Bytes are copied in and out, never borrowed: the device and peers may write them at any time.
-/// What is read while they do is some mix of old and new bytes; a completion says when a transfer
-/// is over. Words that several sides change go through [`Buffer::load_u64`] and its kin, which are
-/// atomic towards the device's atomics as well.
+/// Bytes are copied in and out and never borrowed, because the device and peers may write them at
+/// any time. A read during a transfer gives some mix of old and new bytes; a completion says when
+/// the transfer is over. Use [`Buffer::load_u64`], [`Buffer::store_u64`] and
+/// [`Buffer::fetch_add_u64`] for words that several sides change: they are atomic towards the
+/// device's atomics as well.
 ///
-/// A buffer may be dropped while requests use it: they complete with a protection error then, and
-/// nothing is touched.
+/// A program may drop a buffer while requests use it. These requests complete with a protection
+/// error, and the device touches no memory.
 #[derive(Clone, Debug)]
 pub struct Buffer(Handle<BufferInner>);
 
@@ -153,40 +154,40 @@ impl Buffer {
         Ok(Buffer(Handle::new(BufferInner { mr, mapping, rights, pd: pd.clone() })))
     }
 
-    /// Its protection domain.
+    /// The protection domain of the buffer.
     #[must_use]
     pub fn pd(&self) -> &Pd {
         &self.0.pd
     }
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.mapping.len() as usize
     }
-    /// No bytes?
+    /// Whether the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Its key, local and remote.
+    /// The key of the buffer, local and remote.
     #[must_use]
     pub fn key(&self) -> Key {
         self.0.mr.key()
     }
-    /// The address of the first byte, as keys count it.
+    /// The address of the first byte, in the key's address space.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.0.mapping.addr()
     }
-    /// What peers may do with it.
+    /// What peers may do with the buffer.
     pub fn rights(&self) -> Rights {
         self.0.rights
     }
 
-    /// A piece of it, for a request. `buf.slice(..)` is all of it.
+    /// A piece of the buffer, for a request. `buf.slice(..)` is the whole buffer.
     ///
     /// # Panics
-    /// If the range leaves the buffer, as slicing does; [`Buffer::try_slice`] does not.
+    /// If the range leaves the buffer. [`Buffer::try_slice`] returns an error instead.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> BufSlice<'_> {
         match self.try_slice(range) {
@@ -195,39 +196,40 @@ impl Buffer {
         }
     }
 
-    /// A piece of it.
+    /// A piece of the buffer.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`] if the range leaves the buffer.
     pub fn try_slice(&self, range: impl RangeBounds<usize>) -> Result<BufSlice<'_>> {
         let (start, len) = resolve(&range, self.len() as u64)?;
         Ok(BufSlice { buffer: self, start: start as usize, len: len as usize })
     }
 
-    /// All of it as peers name it: what to tell them, so that they write or read it.
+    /// The whole buffer as peers name it. A peer that is told this value can read or write the
+    /// buffer, as far as the rights allow.
     #[must_use]
     pub fn remote(&self) -> RemoteBuf {
         self.slice(..).remote()
     }
 
-    /// Copies `from` in, from byte `offset` on.
+    /// Copies `from` into the buffer, from byte `offset` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; nothing was copied then.
+    /// [`Error::OutOfRange`]; then nothing was copied.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.in_range(offset, from.len(), self.0.mapping.write_at(offset, from))
     }
 
-    /// Copies out into `to`, from byte `offset` on.
+    /// Fills `to` from the buffer, from byte `offset` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; nothing was copied then.
+    /// [`Error::OutOfRange`]; then nothing was copied.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         let len = to.len();
         self.in_range(offset, len, self.0.mapping.read_at(offset, to))
     }
 
-    /// A copy of a part.
+    /// A copy of a part of the buffer.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
@@ -238,7 +240,7 @@ impl Buffer {
         Ok(bytes)
     }
 
-    /// The word at byte `offset`, in host order, read atomically.
+    /// Loads the word at byte `offset` atomically, in host byte order.
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::OutOfRange`].
@@ -246,7 +248,7 @@ impl Buffer {
         self.atomic(offset, AtomicOp::FetchAdd { add: 0 })
     }
 
-    /// Stores a word at byte `offset`, in host order, atomically.
+    /// Stores a word at byte `offset` atomically, in host byte order.
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::OutOfRange`].
@@ -254,7 +256,8 @@ impl Buffer {
         self.atomic(offset, AtomicOp::Write { value }).map(drop)
     }
 
-    /// Adds to the word at byte `offset` atomically, wrapping, and answers what it was.
+    /// Adds to the word at byte `offset` atomically, wrapping around, and returns the previous
+    /// value.
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::OutOfRange`].
@@ -278,11 +281,11 @@ impl Buffer {
         Error::OutOfRange { start, end: start.saturating_add(len as u64), len: self.len() as u64 }
     }
 
-    /// Ends the registration and gives the memory back.
+    /// Ends the registration and frees the memory.
     ///
     /// # Errors
-    /// [`Error::Busy`] if clones of it, or windows bound to it, exist; it ends with the last of
-    /// them.
+    /// [`Error::Busy`] if clones of the buffer, or windows bound to it, exist. The registration
+    /// then ends with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -292,7 +295,7 @@ impl Buffer {
     }
 }
 
-/// A piece of a [`Buffer`]: what requests gather from and scatter to. It borrows the buffer.
+/// A piece of a [`Buffer`], which requests gather from or scatter to. The piece borrows the buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct BufSlice<'a> {
     buffer: &'a Buffer,
@@ -301,61 +304,61 @@ pub struct BufSlice<'a> {
 }
 
 impl<'a> BufSlice<'a> {
-    /// The buffer it is a piece of.
+    /// The buffer that this is a piece of.
     #[must_use]
     pub fn buffer(&self) -> &'a Buffer {
         self.buffer
     }
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
-    /// No bytes?
+    /// Whether the piece has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The address of its first byte, as keys count it.
+    /// The address of the first byte, in the key's address space.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.buffer.addr() + self.start as u64
     }
 
-    /// A piece of the piece.
+    /// A piece of this piece.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`] if the range leaves the piece.
     pub fn try_slice(&self, range: impl RangeBounds<usize>) -> Result<BufSlice<'a>> {
         let (start, len) = resolve(&range, self.len as u64)?;
         Ok(BufSlice { buffer: self.buffer, start: self.start + start as usize, len: len as usize })
     }
 
-    /// It as peers name it.
+    /// The piece as peers name it.
     #[must_use]
     pub fn remote(&self) -> RemoteBuf {
         RemoteBuf { addr: self.addr(), key: self.buffer.key(), len: self.len as u64 }
     }
 
-    /// Copies `from` to its start.
+    /// Copies `from` to the start of the piece.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `from` is longer.
+    /// [`Error::OutOfRange`] if `from` is longer than the piece.
     pub fn write(&self, from: &[u8]) -> Result<()> {
         self.try_slice(..from.len())?;
         self.buffer.write(self.start, from)
     }
 
-    /// Fills `to` from its start.
+    /// Fills `to` from the start of the piece.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `to` is longer.
+    /// [`Error::OutOfRange`] if `to` is longer than the piece.
     pub fn read(&self, to: &mut [u8]) -> Result<()> {
         self.try_slice(..to.len())?;
         self.buffer.read(self.start, to)
     }
 
-    /// A copy.
+    /// A copy of the bytes.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
@@ -365,16 +368,16 @@ impl<'a> BufSlice<'a> {
         bytes
     }
 
-    /// The scatter/gather entry. A piece beyond 4 GiB is longer than any message: the post refuses
-    /// it.
+    /// The scatter/gather entry. A piece beyond 4 GiB is longer than any message, so the post
+    /// refuses the entry.
     pub(crate) fn sge(&self) -> Sge {
         let length = u32::try_from(self.len).unwrap_or(u32::MAX);
         Sge { addr: self.addr(), length, lkey: self.buffer.key() }
     }
 }
 
-/// A piece of lent memory ([`Lent::slice`](crate::Lent::slice)): unlike that of a buffer it leads
-/// to no handle that could outlive the loan.
+/// A piece of lent memory ([`Lent::slice`](crate::Lent::slice)). Unlike [`BufSlice`], a lent piece
+/// gives no handle of the buffer, because such a handle could outlive the loan.
 #[derive(Clone, Copy, Debug)]
 pub struct LentSlice<'a>(BufSlice<'a>);
 
@@ -387,28 +390,28 @@ impl<'a> LentSlice<'a> {
         &self.0
     }
 
-    /// It as peers name it, until the loan ends.
+    /// The piece as peers name it, until the loan ends.
     #[must_use]
     pub fn remote(&self) -> RemoteBuf {
         self.0.remote()
     }
 }
 
-/// Memory of a peer's, as one-sided operations name it: address, length, remote key. Made by the
-/// peer with [`Buffer::remote`] and told by whatever means; [`RemoteBuf::to_bytes`] is a form to
-/// tell it in.
+/// Memory of a peer, as one-sided operations name it: address, length and remote key. The peer
+/// makes the value with [`Buffer::remote`] and tells it by any means, for example as the bytes of
+/// [`RemoteBuf::to_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteBuf {
-    /// First address, in the key's address space.
+    /// The first address, in the key's address space.
     pub addr: u64,
-    /// Remote key.
+    /// The remote key.
     pub key: Key,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
 impl RemoteBuf {
-    /// Bytes of [`RemoteBuf::to_bytes`].
+    /// The number of bytes of [`RemoteBuf::to_bytes`].
     pub const ENCODED_LEN: usize = 20;
 
     /// A part of this memory. The range counts bytes, as in [`Buffer::slice`].
@@ -442,8 +445,8 @@ impl RemoteBuf {
         bytes
     }
 
-    /// What [`RemoteBuf::to_bytes`] gave. Any 20 bytes are some remote memory; whether it exists
-    /// the peer decides.
+    /// Reads the bytes of [`RemoteBuf::to_bytes`]. Any 20 bytes are accepted: only the peer knows
+    /// whether this memory exists.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; RemoteBuf::ENCODED_LEN]) -> RemoteBuf {
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, l4, l5, l6, l7, key @ ..] = *bytes;
@@ -454,7 +457,7 @@ impl RemoteBuf {
         }
     }
 
-    /// It, if it holds `needed` bytes.
+    /// Address and key for a request, if this memory has at least `needed` bytes.
     pub(crate) fn holding(&self, needed: u64) -> Result<wr::Remote> {
         if needed > self.len {
             return Err(Error::RemoteTooShort { needed, len: self.len });
@@ -463,7 +466,7 @@ impl RemoteBuf {
     }
 }
 
-/// Start and length of a range within `len` bytes.
+/// The start and the length of a range within `len` bytes.
 fn resolve(range: &impl RangeBounds<usize>, len: u64) -> Result<(u64, u64)> {
     let number = |n: &usize| *n as u64;
     let start = match range.start_bound() {

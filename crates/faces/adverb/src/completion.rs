@@ -13,25 +13,25 @@ impl Completion {
         Completion(completion)
     }
 
-    /// The id the request was given.
+    /// The id of the request.
     #[must_use]
     pub fn wr_id(&self) -> u64 {
         self.0.wr_id
     }
-    /// How it ended.
+    /// The status.
     #[must_use]
     pub fn status(&self) -> WcStatus {
         self.0.status
     }
-    /// Did it succeed?
+    /// Whether the request succeeded.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.0.status == WcStatus::Success
     }
-    /// Itself if it succeeded, else its failure with the cause.
+    /// The completion itself if the request succeeded, or else the failure with its cause.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// [`Error::Failed`] if the request failed.
     pub fn ok(self) -> Result<Completion> {
         if self.is_ok() { Ok(self) } else { Err(self.failure()) }
     }
@@ -44,37 +44,37 @@ impl Completion {
             cause: self.cause().cloned(),
         }))
     }
-    /// What was done. Of a failed request, too: unlike hardware, this device knows.
+    /// The operation. Unlike hardware, this device also sets it for a failed request.
     #[must_use]
     pub fn opcode(&self) -> WcOpcode {
         self.0.opcode
     }
-    /// Is it of a receive?
+    /// Whether the request was a receive.
     #[must_use]
     pub fn is_recv(&self) -> bool {
         matches!(self.0.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm)
     }
-    /// Bytes received (on UD with the 40 bytes in front), read, or 8 for an atomic.
+    /// The received bytes (on UD with the 40 bytes of the GRH), the bytes read, or 8 for an atomic.
     #[must_use]
     pub fn byte_len(&self) -> usize {
         self.0.byte_len as usize
     }
-    /// The immediate data that came with the message.
+    /// The immediate data of the message.
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
         self.0.flags.contains(WcFlags::WITH_IMM).then(|| u32::from_be(self.0.imm))
     }
-    /// The key of ours that the peer invalidated with the message.
+    /// The local key that the peer invalidated with the message.
     #[must_use]
     pub fn invalidated(&self) -> Option<Key> {
         self.0.flags.contains(WcFlags::WITH_INV).then_some(self.0.imm)
     }
-    /// Did the sender ask for a solicited event?
+    /// Whether the sender asked for a solicited event.
     #[must_use]
     pub fn is_solicited(&self) -> bool {
         self.0.solicited
     }
-    /// Our queue pair.
+    /// The local queue pair.
     #[must_use]
     pub fn qp_number(&self) -> u32 {
         self.0.qpn
@@ -84,12 +84,13 @@ impl Completion {
     pub fn source_qp(&self) -> u32 {
         self.0.src_qpn
     }
-    /// When it was added to its queue, as time since the process opened its first device.
+    /// The time at which the completion was added to its queue, since the process opened its first
+    /// device.
     #[must_use]
     pub fn timestamp(&self) -> Duration {
         Duration::from_nanos(self.0.timestamp.0)
     }
-    /// Why it failed.
+    /// Why the request failed.
     #[must_use]
     pub fn cause(&self) -> Option<&Arc<Cause>> {
         self.0.cause.as_ref()

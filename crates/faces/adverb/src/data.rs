@@ -1,11 +1,11 @@
-//! What requests carry: pieces of buffers, or bytes.
+//! The data of requests: pieces of buffers, or bytes.
 use crate::buffer::{BufSlice, Buffer, LentSlice};
 use crate::error::{Error, Result};
 use adverb_device::device::MAX_INLINE;
 use adverb_device::engine::{Cause, Sge};
 
-/// Registered memory of a request: nothing, one piece or several, filled or gathered in order. Made
-/// by `into()` from a [`BufSlice`], a [`Buffer`] (all of it), a slice of pieces, or `()`.
+/// The registered memory of a request: no piece, one piece or several pieces, used in order.
+/// `into()` makes this value from a [`BufSlice`], a whole [`Buffer`], a slice of pieces, or `()`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Slices<'a> {
@@ -13,21 +13,21 @@ pub enum Slices<'a> {
     None,
     /// One piece.
     One(BufSlice<'a>),
-    /// Several.
+    /// Several pieces.
     Many(&'a [BufSlice<'a>]),
     /// One piece of lent memory.
     Lent(LentSlice<'a>),
 }
 
-/// What a send or write carries: registered memory, or plain bytes that are copied when the request
-/// is posted (inline data, at most 1024 bytes and what the queue pair was made for). Made by
-/// `into()`.
+/// The data of a send or write: registered memory, or plain bytes. Plain bytes are copied when the
+/// request is posted (inline data, at most 1024 bytes and the queue pair's own limit). `into()`
+/// makes this value.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Data<'a> {
-    /// Registered memory, gathered when the request is processed.
+    /// Registered memory, which the device gathers when it processes the request.
     Slices(Slices<'a>),
-    /// Bytes, copied at the post.
+    /// Bytes, copied when the request is posted.
     Bytes(&'a [u8]),
 }
 
@@ -129,7 +129,7 @@ impl<'a> From<&'a str> for Data<'a> {
     }
 }
 
-/// Entries that need no allocation.
+/// The number of entries that need no allocation.
 const FEW: usize = 8;
 
 impl<'a> Slices<'a> {
@@ -142,13 +142,13 @@ impl<'a> Slices<'a> {
         }
     }
 
-    /// Bytes of all pieces.
+    /// The length of all pieces in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.as_slice().iter().map(|s| s.len() as u64).sum()
     }
 
-    /// No bytes?
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -168,7 +168,7 @@ impl<'a> Slices<'a> {
         }
     }
 
-    /// Copies the bytes together, for inline data.
+    /// Copies the bytes of all pieces together, for inline data.
     pub(crate) fn gather(&self) -> Result<Vec<u8>> {
         let len = self.len();
         if len > u64::from(MAX_INLINE) {
@@ -187,7 +187,7 @@ impl<'a> Slices<'a> {
 }
 
 impl Data<'_> {
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -196,7 +196,7 @@ impl Data<'_> {
         }
     }
 
-    /// No bytes?
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

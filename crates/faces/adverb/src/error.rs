@@ -8,87 +8,85 @@ use std::sync::Arc;
 /// The result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A call that failed. [`Error::errno`] is what the C ABI would say; [`Error::cause`] is the
-/// device's typed reason where it gave one.
+/// A call that failed. [`Error::errno`] is the errno of the C ABI; [`Error::cause`] is the device's
+/// typed reason, if there is a typed reason.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device refused the call: an errno and a reason.
     Device(adverb_device::Error),
-    /// The queue pair's state does not allow the request: usually it is not connected yet (IBTA
-    /// 10.3.1).
+    /// The queue pair's state does not allow the request. Usually the queue pair is not connected
+    /// yet (IBTA 10.3.1).
     NotConnected {
-        /// What was asked for.
+        /// The operation.
         op: &'static str,
-        /// The state it is in.
+        /// The state of the queue pair.
         state: QpState,
     },
-    /// The queue holds as many requests as it was made for; poll completions and post again
-    /// (`ENOMEM` in C).
+    /// The queue is full. Poll completions and post again (`ENOMEM` in C).
     QueueFull {
         /// Which queue.
         queue: &'static str,
-        /// Requests it holds.
+        /// How many requests the queue holds.
         depth: u32,
     },
-    /// A range leaves the memory it is taken from.
+    /// A range leaves the memory that it refers to.
     OutOfRange {
-        /// First byte.
+        /// The first byte.
         start: u64,
-        /// One behind the last byte.
+        /// The byte behind the last byte.
         end: u64,
-        /// Bytes there are.
+        /// The length of the memory in bytes.
         len: u64,
     },
-    /// A one-sided operation longer than the remote memory it names.
+    /// A one-sided operation is longer than the remote memory that it names.
     RemoteTooShort {
-        /// Bytes the operation needs.
+        /// The length of the operation in bytes.
         needed: u64,
-        /// Bytes of the remote memory.
+        /// The length of the remote memory in bytes.
         len: u64,
     },
-    /// An atomic access at an offset that is not a multiple of 8, or to memory that is not so
-    /// aligned.
+    /// An atomic access at an address that is not a multiple of 8.
     Misaligned {
         /// The offset in bytes.
         offset: u64,
     },
-    /// An address handle is missing on a UD request, or given on another transport.
+    /// A UD request lacks an address handle, or a request of another transport has one.
     Destination {
-        /// Does this transport need one?
+        /// Whether this transport needs an address handle.
         needed: bool,
     },
-    /// No device has this name; those there are.
+    /// No device has this name.
     NoSuchDevice {
-        /// The name asked for.
+        /// The name that the program asked for.
         name: String,
-        /// The names there are.
+        /// The names of the devices that exist.
         available: Vec<String>,
     },
     /// The device has no address, or none of the wanted family.
     NoAddress,
-    /// Other handles or objects still use it; it ends with the last of them.
+    /// Other handles or objects still use the object. The object ends with the last of them.
     Busy {
-        /// What.
+        /// The object.
         what: &'static str,
-        /// How many users.
+        /// How many users are left.
         users: usize,
     },
     /// A work request completed unsuccessfully ([`Completion::ok`](crate::Completion::ok)).
     Failed(Box<Failure>),
-    /// Completions were lost because the queue was full. The queue is in error and takes no more;
-    /// what is in it can be polled.
+    /// Completions were lost because the completion queue was full. The queue is in error and takes
+    /// no more completions. The completions in it can still be polled.
     CqOverflow {
-        /// Entries of the queue.
+        /// The capacity of the queue.
         depth: u32,
     },
-    /// Nothing came in time.
+    /// No event or completion came in time.
     TimedOut,
-    /// Nothing is there and the descriptor does not block.
+    /// No event waits, and the descriptor is non-blocking.
     WouldBlock,
-    /// A signal came first, or the channel was interrupted.
+    /// A signal interrupted the wait, or the program interrupted the channel.
     Interrupted,
-    /// Events of this queue go to its channel: wait there.
+    /// The events of this queue go to its channel. Wait on the channel instead.
     HasChannel,
     /// Setting up a connection failed.
     Connect(Arc<ConnectError>),
@@ -97,20 +95,21 @@ pub enum Error {
 /// A work request that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The consumer's id.
+    /// The id that the program gave the request.
     pub wr_id: u64,
-    /// The queue pair.
+    /// The queue pair number.
     pub qp_number: u32,
-    /// What was asked for. On a failure verbs does not vouch for it; this device does.
+    /// The operation. For a failed request verbs leaves this field undefined; this device always
+    /// sets it.
     pub opcode: WcOpcode,
     /// The outcome (IBTA 11.6.2).
     pub status: WcStatus,
-    /// Why.
+    /// The reason, if the device has a typed reason.
     pub cause: Option<Arc<Cause>>,
 }
 
 impl Error {
-    /// The errno that the C ABI reports for it.
+    /// The errno that the C ABI reports for this error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -134,7 +133,7 @@ impl Error {
         }
     }
 
-    /// The device's reason, if it gave a typed one.
+    /// The device's reason, if there is a typed reason.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         match self {
@@ -147,7 +146,7 @@ impl Error {
         }
     }
 
-    /// What a get-event call of the device answered.
+    /// Translates the errno of the device's get-event calls.
     pub(crate) fn from_wait(errno: Errno) -> Self {
         match errno {
             Errno::EAGAIN => Error::WouldBlock,

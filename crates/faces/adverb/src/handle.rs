@@ -1,16 +1,16 @@
-//! What all objects of the API have in common: shared handles, and an end that comes by itself.
+//! What all objects of the API share: handles, and the end with the last handle.
 use crate::error::Error;
 use std::sync::Arc;
 
-/// An object of the device that has to be ended.
+/// An object of the device that must be ended.
 pub trait End {
-    /// What it is, in words, for errors.
+    /// The name of the object, for errors.
     const WHAT: &'static str;
-    /// Ends it. Called once, before the fields are dropped: parents still live.
+    /// Ends the object. Called once, before the fields are dropped, so parents still exist.
     fn end(&mut self) -> Result<(), adverb_device::Error>;
 }
 
-/// An object and whether it was ended.
+/// An object, and whether it was ended.
 #[derive(Debug)]
 pub struct Owned<T: End> {
     object: T,
@@ -27,12 +27,12 @@ impl<T: End> Drop for Owned<T> {
     }
 }
 
-/// A handle on a shared object. The object ends with its last handle; children hold handles on
+/// A handle on a shared object. The object ends with its last handle. Children hold handles on
 /// their parents, so handles may be dropped in any order.
 #[derive(Debug)]
 pub struct Handle<T: End>(Arc<Owned<T>>);
 
-/// A reference that does not keep the object.
+/// A reference that does not keep the object alive.
 pub type WeakHandle<T> = std::sync::Weak<Owned<T>>;
 
 impl<T: End> Handle<T> {
@@ -40,7 +40,7 @@ impl<T: End> Handle<T> {
         Handle(Arc::new(Owned { object, ended: false }))
     }
 
-    /// Makes the object with a weak handle on itself.
+    /// A weak handle on the object.
     pub fn downgrade(&self) -> WeakHandle<T> {
         Arc::downgrade(&self.0)
     }
@@ -53,7 +53,7 @@ impl<T: End> Handle<T> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Ends the object now, if this is its last handle.
+    /// Ends the object now, if this is the last handle.
     pub fn destroy(self) -> Result<(), Error> {
         let users = Arc::strong_count(&self.0) - 1;
         let mut owned = Arc::into_inner(self.0).ok_or(Error::Busy { what: T::WHAT, users: users.max(1) })?;

@@ -30,34 +30,34 @@
 //! | [`Cq`], [`Completion`] | `ibv_cq`, `ibv_wc` | where requests complete |
 //! | [`CompChannel`], [`CqEvent`] | `ibv_comp_channel` | how a program that sleeps hears of it |
 //!
-//! All are handles, cheap to clone, `Send` and `Sync`. An object ends with its last handle, and
-//! keeps what it was made of: handles may be dropped in any order. `destroy` ends one at once and
-//! says what is in the way.
+//! All of them are handles, cheap to clone, `Send` and `Sync`. An object ends with its last handle.
+//! An object keeps the objects that it was made of, so handles may be dropped in any order.
+//! `destroy` ends an object at once, or says what still uses it.
 //!
 //! # Memory
 //!
-//! The device and peers change registered memory at any time, so safe code never holds a reference
-//! into it: bytes are copied in and out of a [`Buffer`]. A buffer that is dropped with requests
-//! under way takes its registration with it: they fail with a protection error, and no byte of
-//! memory that is somebody else's by then is touched. Memory of the program's own is registered
-//! with [`Pd::reg_raw`], the only unsafe function, or lent for as long as a call runs, which is
-//! safe ([`Pd::lend`]).
+//! The device and peers change registered memory at any time. So safe code never holds a reference
+//! into it, and bytes are copied in and out of a [`Buffer`]. Dropping a buffer ends its
+//! registration. Requests under way then fail with a protection error. The device does not touch
+//! the memory, which may have another use by then. [`Pd::reg_raw`], the only unsafe function,
+//! registers memory of the program. [`Pd::lend`] registers the program's memory for the length of a
+//! call, which is safe.
 //!
 //! # Errors
 //!
-//! A call that is refused says why with the figures that explain it ([`Error`]), and has changed
-//! nothing. A request that fails completes with a status and a typed [`Cause`]; [`Completion::ok`]
-//! makes an [`Error`] of it. A connection that has failed flushes what is posted afterwards;
-//! [`Qp::reset`] begins anew.
+//! A call that is refused says why, with the values that explain the refusal ([`Error`]), and has
+//! changed nothing. A request that fails completes with a status and a typed [`Cause`];
+//! [`Completion::ok`] makes an [`Error`] of it. A connection that has failed flushes all requests
+//! that are posted afterwards; [`Qp::reset`] makes the queue pair usable again.
 //!
 //! # Waiting
 //!
 //! Poll ([`Cq::poll`], [`Cq::drain`]), block ([`CompChannel::next_event`]), watch a descriptor
 //! ([`CompChannel`] is `AsFd`), or `await` ([`CompChannel::event`], [`Cq::completions`]).
-//! [`tutorial`] goes through all of them. Or have requests that are futures themselves
-//! ([`AsyncQp`]): `qp.send("hello").await?`, which also waits for a place when the queue is full.
-//! Without futures [`Request::post_within`] does the latter. A thread that waits or polls drives
-//! the device itself; otherwise the process's one background thread does.
+//! [`tutorial`] explains all of these. With [`AsyncQp`] the requests themselves are futures:
+//! `qp.send("hello").await?`, which also waits for a free place when the queue is full. Without
+//! futures, [`Request::post_within`] waits for a free place. A thread that waits or polls drives
+//! the device itself. If no thread does, the background thread of the process drives the device.
 //!
 //! # Requests
 //!
@@ -80,9 +80,9 @@
 //!
 //! # Features
 //!
-//! * `tokio`: channels on tokio's reactor and setting up connections without blocking, in
-//!   `adverb::tokio`. `cargo doc --features tokio` shows it; all futures and streams of the rest of
-//!   the crate run on tokio without it.
+//! * `tokio`: channels on tokio's reactor, and connection setup without blocking, in
+//!   `adverb::tokio`. `cargo doc --features tokio` shows the module. All other futures and streams
+//!   of the crate run on tokio without this feature.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -112,7 +112,7 @@ pub mod tokio;
 mod wakers;
 mod xrc;
 
-/// The device below: what [`Qp::lower`] and its kin give.
+/// The device crate below this API: its types are the results of [`Qp::lower`] and similar methods.
 pub use adverb_device as lower;
 pub use adverb_device::engine::cause::Cause;
 pub use adverb_device::engine::{

@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 pub use adverb_device::engine::keys::MwType;
 
-/// A memory window: a key of its own to a part of a buffer, bound and taken back by work requests,
-/// in order with the others of the queue pair (IBTA 10.6.7, `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`).
-/// Cheap to clone.
+/// A memory window: a separate key to a part of a buffer. Work requests bind and unbind the window,
+/// in order with the other requests of the queue pair (IBTA 10.6.7, `ibv_alloc_mw(3)`,
+/// `ibv_bind_mw(3)`). A window is cheap to clone.
 ///
-/// A window of type 2 opens only to the queue pair it was bound on, and a peer may invalidate it;
-/// one of type 1 opens to all queue pairs of the domain.
+/// A window of type 2 is open only to the queue pair on which it was bound, and a peer may
+/// invalidate the window. A window of type 1 is open to all queue pairs of the protection domain.
 ///
-/// It keeps the buffers it was ever bound to, so that none of them goes while the window opens it.
+/// A window keeps all buffers to which it was ever bound, so no buffer ends while the window gives
+/// access to it.
 #[derive(Clone, Debug)]
 pub struct Mw(Handle<MwInner>);
 
@@ -41,22 +42,22 @@ impl End for MwInner {
 pub struct WindowRights(Access);
 
 impl WindowRights {
-    /// Peers may read through it.
+    /// Peers may read through the window.
     pub const READ: WindowRights = WindowRights(Access::REMOTE_READ);
-    /// Peers may write through it. The buffer must be writable for the device, as all buffers here
-    /// are.
+    /// Peers may write through the window. The device must be allowed to write the buffer, which is
+    /// so for all buffers of this crate.
     pub const WRITE: WindowRights = WindowRights(Access::REMOTE_WRITE);
-    /// Peers may use atomics through it.
+    /// Peers may use atomics through the window.
     pub const ATOMIC: WindowRights = WindowRights(Access::REMOTE_ATOMIC);
 
-    /// These and those.
+    /// The rights of both values.
     pub const fn and(self, other: WindowRights) -> WindowRights {
         WindowRights(self.0.union(other.0))
     }
 }
 
 impl Pd {
-    /// Allocates a memory window, bound to nothing (`ibv_alloc_mw(3)`).
+    /// Allocates an unbound memory window (`ibv_alloc_mw(3)`).
     ///
     /// # Errors
     /// ENOMEM.
@@ -71,8 +72,7 @@ impl Mw {
         Ok(Mw(Handle::new(MwInner { mw, kept: Mutex::default(), _pd: pd.clone() })))
     }
 
-    /// Its key, as the last bind posted gave it. Each bind changes it: who kept the old key opens
-    /// nothing.
+    /// The key of the last posted bind. Each bind changes the key, and the old key gives no access.
     #[must_use]
     pub fn key(&self) -> Key {
         self.0.mw.key()
@@ -84,23 +84,23 @@ impl Mw {
         self.0.mw.ty()
     }
 
-    /// `slice` as peers name it through this window, by the key of the last bind posted. That bind
-    /// should be of this slice.
+    /// `slice` as peers name it through this window, with the key of the last posted bind. That
+    /// bind must be of this slice.
     #[must_use]
     pub fn remote(&self, slice: BufSlice<'_>) -> RemoteBuf {
         RemoteBuf { key: self.key(), ..slice.remote() }
     }
 
-    /// Frees it now, unbinding it.
+    /// Unbinds and frees the window now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if clones of it exist; it is freed with the last of
-    /// them.
+    /// [`Error::Busy`](crate::Error::Busy) if clones of the window exist. The window is then freed
+    /// with the last clone.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
 
-    /// The request that binds it to `slice` (`None`: to nothing) under a new key.
+    /// The request that binds the window to `slice` under a new key (`None`: unbinds the window).
     pub(crate) fn bind_request(&self, slice: Option<BufSlice<'_>>, rights: WindowRights) -> MwBind {
         match slice {
             Some(s) => {
@@ -111,7 +111,7 @@ impl Mw {
         }
     }
 
-    /// Sets the key that a request gave it, or gives it back.
+    /// Sets the key of a staged bind, or restores the previous key.
     pub(crate) fn set_key(&self, key: Key) {
         self.0.mw.set_key(key);
     }

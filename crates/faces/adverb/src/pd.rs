@@ -4,8 +4,9 @@ use crate::error::Result;
 use crate::handle::{End, Handle};
 use std::sync::Arc;
 
-/// A protection domain: keys of one never open memory of another (IBTA 10.2.3, `ibv_alloc_pd(3)`).
-/// Cheap to clone; freed with the last handle or object of it.
+/// A protection domain. A key of one domain gives no access to memory of another domain (IBTA
+/// 10.2.3, `ibv_alloc_pd(3)`). A domain is cheap to clone, and is freed with its last handle or
+/// object.
 #[derive(Clone, Debug)]
 pub struct Pd(Handle<PdInner>);
 
@@ -26,7 +27,7 @@ impl Context {
     /// Allocates a protection domain (`ibv_alloc_pd(3)`, IBTA 10.2.3).
     ///
     /// # Errors
-    /// EIO in a child of `fork` whose context is its parent's.
+    /// EIO in a child of `fork` that uses its parent's context.
     pub fn create_pd(&self) -> Result<Pd> {
         Pd::new(self)
     }
@@ -48,11 +49,11 @@ impl Pd {
         &self.0.context
     }
 
-    /// Frees it now.
+    /// Frees the domain now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is freed
-    /// with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of the domain exist. The
+    /// domain is then freed with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }

@@ -1,4 +1,4 @@
-//! Memory that is not ours: registered on the caller's word, or lent for as long as a call runs.
+//! Memory of the program: registered on the caller's word, or lent while a call runs.
 use crate::buffer::{BufSlice, Buffer, LentSlice, RemoteBuf, Rights};
 use crate::error::Result;
 use crate::pd::Pd;
@@ -6,34 +6,36 @@ use adverb_device::{Errno, Mapping};
 use std::ops::RangeBounds;
 
 impl Pd {
-    /// Registers `len` bytes of the caller's memory at `addr` (`ibv_reg_mr(3)`). The handle is a
-    /// [`Buffer`] like any other.
+    /// Registers `len` bytes of the caller's memory at `addr` (`ibv_reg_mr(3)`). The result is a
+    /// normal [`Buffer`].
     ///
     /// # Errors
-    /// EFAULT if the bytes are not mapped readable and writable, EINVAL for rights that contradict
-    /// each other, ENOMEM.
+    /// EFAULT if the bytes are not mapped readable and writable; EINVAL for contradictory rights;
+    /// ENOMEM.
     ///
     /// # Safety
-    /// Until the last clone of the buffer, and the last memory window bound to it, is gone, the
-    /// bytes stay mapped, readable and writable, and no Rust reference to them is used while the
-    /// device may touch them: it reads and, as the rights say, writes them from other threads at
-    /// any time, on behalf of requests and of peers.
+    /// The device reads the bytes and, as the rights allow, writes them. It does so from other
+    /// threads at any time, for requests and for peers. So until the last clone of the buffer and
+    /// the last memory window bound to it are gone:
+    ///
+    /// - the bytes stay mapped, readable and writable;
+    /// - the program uses no Rust reference to the bytes while the device may access them.
     #[allow(unsafe_code, reason = "the caller vouches for the memory")]
     pub unsafe fn reg_raw(&self, addr: *mut u8, len: usize, rights: Rights) -> Result<Buffer> {
-        // SAFETY: the caller vouches for the bytes until every registration has ended; `Buffer`
-        // ends it when it goes.
+        // SAFETY: the caller guarantees the bytes until every registration has ended. The `Buffer`
+        // ends its registration when its last handle is dropped.
         let mapping = unsafe { Mapping::vouched(addr as u64, len as u64) };
         Buffer::register(self, mapping, rights)
     }
 }
 
 impl Pd {
-    /// Lends memory of the program's own to the device and to peers while `f` runs: it is
-    /// registered as it stands, and nothing is copied. When the call returns, no byte of it changes
-    /// any more; requests that still want it fail.
+    /// Lends memory of the program to the device and to peers while `f` runs. The memory is
+    /// registered in place, and nothing is copied. When the call has returned, the device changes
+    /// no byte of the memory; requests that still name it fail.
     ///
-    /// This is for calls that block. A future may be forgotten, which would leave the memory lent
-    /// for ever, so there is no such future.
+    /// Only blocking calls can lend memory. A future can be forgotten, and the memory would stay
+    /// lent forever, so there is no such future.
     ///
     /// ```
     /// use adverb::{Rights, testing::pair};
@@ -54,17 +56,17 @@ impl Pd {
     /// ```
     ///
     /// # Errors
-    /// As [`Pd::reg_raw`]; EINVAL for rights to bind windows, which could outlive the call. `f` was
-    /// not called then.
+    /// As [`Pd::reg_raw`]. EINVAL for the right to bind windows, because a window could outlive the
+    /// call. After an error `f` was not called.
     #[allow(unsafe_code, reason = "the borrow vouches for the memory")]
     pub fn lend<R>(&self, memory: &mut [u8], rights: Rights, f: impl FnOnce(&Lent) -> R) -> Result<R> {
         if rights == rights.windows() {
             return Err(adverb_device::Error::new(Errno::EINVAL, "lent memory takes no windows").into());
         }
         let (addr, len) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: the bytes are exclusively borrowed for the whole of this call and not touched
-        // through `memory` in it. The registration ends with `lent` inside of the call, also when
-        // `f` panics: nobody can have another handle on the buffer (`Lent`), and no window.
+        // SAFETY: this call borrows the bytes exclusively for its whole length and does not touch
+        // them through `memory`. The registration ends with `lent` inside this call, also when `f`
+        // panics: `Lent` gives no other handle on the buffer and no window.
         let buffer = unsafe { self.reg_raw(addr, len, rights) }?;
         let lent = Lent { buffer: Some(buffer) };
         let answer = f(&lent);
@@ -73,11 +75,11 @@ impl Pd {
     }
 }
 
-/// Memory that is lent to the device while a call runs ([`Pd::lend`]). Its bytes are read and
-/// written by requests; the program has them again behind the call.
+/// Memory that is lent to the device while a call runs ([`Pd::lend`]). Requests read and write its
+/// bytes. After the call only the program uses the memory.
 #[derive(Debug)]
 pub struct Lent {
-    /// There until it is dropped. Nothing here gives it away.
+    /// `Some` until the drop. No function gives the buffer away.
     buffer: Option<Buffer>,
 }
 
@@ -89,10 +91,10 @@ impl Lent {
         }
     }
 
-    /// A piece of it, for a request.
+    /// A piece of the memory, for a request.
     ///
     /// # Panics
-    /// If the range leaves it, as slicing does.
+    /// If the range leaves the memory.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> LentSlice<'_> {
         match self.all().try_slice(range) {
@@ -101,7 +103,7 @@ impl Lent {
         }
     }
 
-    /// All of it as peers name it, until the call ends.
+    /// The whole memory as peers name it, until the call ends.
     #[must_use]
     pub fn remote(&self) -> RemoteBuf {
         self.all().remote()
@@ -111,11 +113,11 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(Err(e)) = self.buffer.take().map(Buffer::destroy)
-            // A child of `fork` has bytes of its own, which nobody else reaches.
+            // A child of `fork` has its own copy of the bytes, which the device cannot reach.
             && e.errno() != Errno::EIO as i32
         {
             log::error!("memory that was lent stays in use: {e}");
-            // Returning would have it written while the program believes it its own.
+            // If this returned, the device could write memory that the program uses as its own.
             std::process::abort();
         }
     }
@@ -131,8 +133,8 @@ mod tests {
     fn foreign_memory_is_a_buffer_like_any_other() {
         let (a, b) = pair().unwrap();
         let memory = Box::into_raw(vec![0u8; 4096].into_boxed_slice());
-        // SAFETY: the memory is leaked above and taken back after the buffer has ended; nothing
-        // refers to it meanwhile.
+        // SAFETY: the memory is leaked above and taken back after the buffer has ended. Nothing
+        // refers to the memory meanwhile.
         let buffer = unsafe { b.pd.reg_raw(memory.cast(), 4096, Rights::LOCAL.remote_write()) }.unwrap();
         assert_eq!((buffer.addr(), buffer.len()), (memory.cast::<u8>() as u64, 4096));
         a.qp.write("into a box", buffer.remote().slice(100..)).post().unwrap();
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(buffer.to_vec(100..110).unwrap(), b"into a box");
         let remote = buffer.remote();
         buffer.destroy().unwrap();
-        // SAFETY: it came from a box, and the registration has ended.
+        // SAFETY: the pointer came from a box, and the registration has ended.
         let memory = unsafe { Box::from_raw(memory) };
         a.qp.write("too late", remote).post().unwrap();
         assert!(a.completion().is_err());
@@ -152,7 +154,7 @@ mod tests {
     #[allow(unsafe_code, reason = "it registers what is not there")]
     fn memory_that_is_not_there_is_refused() {
         let (a, _b) = pair().unwrap();
-        // SAFETY: nothing is mapped there, which the call finds out; so nothing is registered.
+        // SAFETY: nothing is mapped at this address. The call notices that and registers nothing.
         let refused = unsafe { a.pd.reg_raw(std::ptr::without_provenance_mut(4096), 4096, Rights::LOCAL) };
         assert_eq!(refused.unwrap_err().errno(), 14, "EFAULT");
     }

@@ -1,4 +1,4 @@
-//! Where the program makes its calls, for a hunt of a part of it ([`testing::hunt`]).
+//! The places in the program from which calls come, for [`testing::hunt`].
 //!
 //! [`testing::hunt`]: crate::testing::hunt()
 use crate::error::{Error, Result};
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 type Place = &'static Location<'static>;
 
-/// A part of this process is, or was, hunted; else nothing here costs more than a look at it.
+/// Whether a hunt has begun in this process. If not, each function here only reads this flag.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Places by their address.
+/// The places by their address.
 static PLACES: Mutex<BTreeMap<usize, Place>> = Mutex::new(BTreeMap::new());
 
-/// From now on places are known.
+/// Notes places from now on.
 pub fn begin() {
     hunt::set_namers(name, name);
     ON.store(true, Ordering::Relaxed);
@@ -38,14 +38,14 @@ fn is_hunted(cq: &Cq) -> bool {
     ON.load(Ordering::Relaxed) && cq.is_hunted()
 }
 
-/// A poll has found so many.
+/// A poll has found `found` completions.
 pub fn polled(cq: &Arc<Cq>, found: usize, at: Place) {
     if is_hunted(cq) {
         cq.hunt_found(address_of(at), found);
     }
 }
 
-/// An arm.
+/// Runs an arm.
 pub fn armed(cq: &Arc<Cq>, at: Place, arm: impl FnOnce() -> Result<()>) -> Result<()> {
     if !is_hunted(cq) {
         return arm();
@@ -58,7 +58,8 @@ pub fn armed(cq: &Arc<Cq>, at: Place, arm: impl FnOnce() -> Result<()>) -> Resul
     result
 }
 
-/// A post to a send queue; `errno_of` and `refused` say what its errors are.
+/// Runs a post to a send queue. `errno_of` gives the errno of an error, `refused` makes an error of
+/// the post.
 pub fn posted<E>(
     qp: &Qp,
     cq: Option<&Arc<Cq>>,
@@ -81,7 +82,7 @@ pub fn posted<E>(
     result.unwrap_or_else(|| Err(refused(Error::QueueFull { queue: "the send queue", depth: depth() })))
 }
 
-/// A receive is posted.
+/// Runs a post of a receive.
 pub fn received(cq: Option<&Arc<Cq>>, at: Place, post: impl FnOnce() -> Result<()>) -> Result<()> {
     match cq.filter(|cq| is_hunted(cq)) {
         Some(cq) => cq.hunt_call(Call::Receive, address_of(at), post),
@@ -89,7 +90,7 @@ pub fn received(cq: Option<&Arc<Cq>>, at: Place, post: impl FnOnce() -> Result<(
     }
 }
 
-/// A look at the events of a channel.
+/// Runs a call that takes an event of a channel.
 pub fn event<R>(channel: &CompChannel, at: Place, get: impl FnOnce() -> R) -> R {
     match ON.load(Ordering::Relaxed) {
         true => channel.hunt_event(address_of(at), get),

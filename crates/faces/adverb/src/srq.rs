@@ -8,8 +8,9 @@ use crate::xrc::Xrcd;
 use adverb_device::engine::RecvWr;
 use std::sync::Arc;
 
-/// A shared receive queue: receives that several queue pairs take from (IBTA 10.2.9,
-/// `ibv_create_srq(3)`). Cheap to clone; destroyed with its last handle and queue pair.
+/// A shared receive queue: several queue pairs take receives from it (IBTA 10.2.9,
+/// `ibv_create_srq(3)`). The queue is cheap to clone, and is destroyed with its last handle and
+/// queue pair.
 #[derive(Clone, Debug)]
 pub struct Srq(Handle<SrqInner>);
 
@@ -27,7 +28,7 @@ impl End for SrqInner {
     }
 }
 
-/// How a shared receive queue is made ([`Pd::create_srq`]).
+/// The settings of a new shared receive queue ([`Pd::create_srq`]).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build()"]
 pub struct SrqBuilder<'a> {
@@ -39,7 +40,7 @@ pub struct SrqBuilder<'a> {
 }
 
 impl Pd {
-    /// Starts making a shared receive queue (`ibv_create_srq(3)`).
+    /// Starts a builder for a shared receive queue (`ibv_create_srq(3)`).
     pub fn create_srq(&self) -> SrqBuilder<'_> {
         SrqBuilder::new(self)
     }
@@ -49,31 +50,31 @@ impl<'a> SrqBuilder<'a> {
     pub(crate) fn new(pd: &'a Pd) -> Self {
         SrqBuilder { pd, max_wr: 128, max_sge: 4, limit: 0, xrc: None }
     }
-    /// Receives it holds (128): 1 to [`Limits::max_srq_wr`](crate::Limits::max_srq_wr).
+    /// Sets the capacity (128): 1 to [`Limits::max_srq_wr`](crate::Limits::max_srq_wr).
     pub fn max_wr(mut self, n: u32) -> Self {
         self.max_wr = n;
         self
     }
-    /// Pieces a receive has at most (4).
+    /// Sets how many pieces a receive has at most (4).
     pub fn max_sge(mut self, n: u32) -> Self {
         self.max_sge = n;
         self
     }
-    /// Arms the limit event: once fewer than `n` receives are left (0: never).
+    /// Arms the limit event, which comes when fewer than `n` receives are left (0: never).
     pub fn limit(mut self, n: u32) -> Self {
         self.limit = n;
         self
     }
-    /// Makes it an XRC queue of this domain, whose receives complete on `cq`
+    /// Makes the queue an XRC queue of this domain. Its receives complete on `cq`
     /// (`ibv_create_srq_ex(3)`).
     pub fn xrc(mut self, xrcd: &Xrcd, cq: &Cq) -> Self {
         self.xrc = Some((xrcd.clone(), cq.clone()));
         self
     }
-    /// Makes it.
+    /// Makes the queue.
     ///
     /// # Errors
-    /// EINVAL for sizes out of range.
+    /// EINVAL for a size out of range.
     pub fn build(self) -> Result<Srq> {
         let xrc = self.xrc.as_ref().map(|(xrcd, cq)| (xrcd.raw(), cq.raw()));
         let srq = adverb_device::Srq::new(self.pd.raw(), self.max_wr, self.max_sge, self.limit, xrc)?;
@@ -82,7 +83,7 @@ impl<'a> SrqBuilder<'a> {
 }
 
 impl Srq {
-    /// The number by which an XRC sender names it.
+    /// The number by which an XRC sender names the queue.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.0.srq.number()
@@ -93,32 +94,32 @@ impl Srq {
         SrqRecv { srq: self, slices: slices.into(), wr_id: 0 }
     }
 
-    /// Receives waiting.
+    /// The number of posted receives.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.srq.len()
     }
 
-    /// None waiting?
+    /// Whether no receive is posted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.srq.is_empty()
     }
 
-    /// Arms the limit event anew (`ibv_modify_srq(3)`): it comes once, when fewer than `limit`
-    /// receives are left ([`Context::try_async_event`](crate::Context::try_async_event)).
+    /// Arms the limit event again (`ibv_modify_srq(3)`). The event comes once, when fewer than
+    /// `limit` receives are left ([`Context::try_async_event`](crate::Context::try_async_event)).
     ///
     /// # Errors
-    /// EINVAL for more than the queue holds.
+    /// EINVAL for a limit above the capacity.
     pub fn set_limit(&self, limit: u32) -> Result<()> {
         Ok(self.0.srq.modify(None, Some(limit))?)
     }
 
-    /// Destroys it now.
+    /// Destroys the queue now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles or queue pairs of it exist; it goes
-    /// with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or queue pairs of the queue exist. The
+    /// queue then ends with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -138,16 +139,16 @@ pub struct SrqRecv<'a> {
 }
 
 impl SrqRecv<'_> {
-    /// The id that its completion carries (0).
+    /// Sets the id that the completion carries (0).
     pub fn id(mut self, wr_id: u64) -> Self {
         self.wr_id = wr_id;
         self
     }
-    /// Queues it.
+    /// Posts the receive.
     ///
     /// # Errors
-    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces. It is not queued
-    /// then.
+    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces. Then the receive
+    /// is not queued.
     pub fn post(self) -> Result<()> {
         let wr_id = self.wr_id;
         let posted = self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));

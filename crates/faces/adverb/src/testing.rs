@@ -1,5 +1,5 @@
 //! An RDMA fabric for tests: two connected ends in one process, over the loopback device. No
-//! hardware, no root, no daemon; any number of tests may run at a time.
+//! hardware, no root, no daemon. Any number of tests may run at the same time.
 //!
 //! ```
 //! let (a, b) = adverb::testing::pair()?;
@@ -27,26 +27,26 @@ pub use hunt::{Found, Hunt, Survived, World, hunt};
 /// How long an [`End`] waits for a completion.
 pub const HANG_LIMIT: Duration = Duration::from_secs(20);
 
-/// One end: a queue pair and all it needs, each end with its own.
+/// One end: a queue pair and all objects that it needs. Each end has its own objects.
 #[derive(Clone, Debug)]
 pub struct End {
     /// The loopback device, opened.
     pub context: Context,
-    /// Protection domain.
+    /// The protection domain.
     pub pd: Pd,
-    /// Channel of the completion queue's events.
+    /// The channel of the completion queue's events.
     pub channel: CompChannel,
-    /// Where sends and receives complete; 1024 entries.
+    /// The completion queue of sends and receives, with 1024 entries.
     pub cq: Cq,
     /// The queue pair.
     pub qp: Qp,
 }
 
 impl End {
-    /// An end whose queue pair is made as `build` says and not connected.
+    /// An end with an unconnected queue pair. `build` sets up the queue pair.
     ///
     /// # Errors
-    /// What the device refuses.
+    /// The errors of the device.
     pub fn new(build: impl Fn(QpBuilder<'_>) -> QpBuilder<'_>) -> Result<Self> {
         let context = Device::loopback()?.open()?;
         let pd = context.create_pd()?;
@@ -64,8 +64,8 @@ impl End {
         self.pd.create_buffer(len).rights(Rights::ALL).build()
     }
 
-    /// The next completion of this end, which must be a success; waits for it by polling, at most
-    /// [`HANG_LIMIT`].
+    /// Polls until the next completion of this end, for at most [`HANG_LIMIT`]. The request must
+    /// have succeeded.
     ///
     /// # Errors
     /// [`Error::Failed`](crate::Error::Failed), [`Error::TimedOut`](crate::Error::TimedOut).
@@ -78,14 +78,13 @@ impl End {
 /// Two ends, reliably connected.
 ///
 /// # Errors
-/// What the device refuses: without a loopback interface, or when another user's process has UDP
-/// port 4791.
+/// The errors of the device: for example, there is no loopback interface, or a process of another
+/// user has UDP port 4791.
 pub fn pair() -> Result<(End, End)> {
     pair_with(|qp| qp)
 }
 
-/// Two ends whose queue pairs are made as `build` says, connected to each other (UD: left as they
-/// are).
+/// Two ends, connected to each other (UD: not connected). `build` sets up the queue pairs.
 ///
 /// ```
 /// let (a, b) = adverb::testing::pair_with(|qp| qp.uc().max_inline(64))?;
@@ -94,7 +93,7 @@ pub fn pair() -> Result<(End, End)> {
 /// ```
 ///
 /// # Errors
-/// What the device refuses.
+/// The errors of the device.
 pub fn pair_with(build: impl Fn(QpBuilder<'_>) -> QpBuilder<'_>) -> Result<(End, End)> {
     let (a, b) = (End::new(&build)?, End::new(&build)?);
     if a.qp.qp_type() != crate::QpType::Ud {

@@ -1,10 +1,10 @@
-//! On tokio's reactor: channels by their descriptors, and setting up connections. Feature `tokio`.
+//! Completion channels and connection setup on tokio. Feature `tokio`.
 //!
 //! Futures and streams of the rest of the crate ([`CompChannel::event`],
-//! [`Cq::completions`](crate::Cq::completions)) need no feature and run on tokio as on any
-//! executor: the device's own thread wakes them. [`Channel`] differs in who waits: here tokio's
-//! reactor watches the channel's descriptor. What sets up connections differs from the futures of
-//! [`mod@connect`] in that it resolves names and ends by tokio's clock.
+//! [`Cq::completions`](crate::Cq::completions)) need no feature. They run on tokio as on any
+//! executor, and the device's own thread wakes them. For a [`Channel`], tokio's reactor watches the
+//! channel's descriptor. The connection setup here differs from the futures of [`mod@connect`] in
+//! two points: it resolves names, and it uses tokio's clock for timeouts.
 use crate::connect::{self, ConnectError, Connection, Options, Peer, RejectReason};
 use crate::cq::{CompChannel, CqEvent};
 use crate::error::{Error, Result};
@@ -15,19 +15,19 @@ use ::tokio::net::{ToSocketAddrs, lookup_host};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A completion channel whose descriptor tokio's reactor watches.
+/// A completion channel with its descriptor in tokio's reactor.
 #[derive(Debug)]
 pub struct Channel(AsyncFd<CompChannel>);
 
 impl Channel {
-    /// Hands the channel's descriptor to the reactor of the current runtime and makes it
-    /// non-blocking.
+    /// Registers the channel's descriptor with the reactor of the current runtime, and makes the
+    /// descriptor non-blocking.
     ///
     /// # Errors
-    /// The errno of `fcntl` or of registering with the reactor.
+    /// The errno of `fcntl` or of the registration.
     ///
     /// # Panics
-    /// Outside of a runtime with I/O enabled, as `AsyncFd` does.
+    /// Outside a runtime with I/O enabled, as `AsyncFd` does.
     #[allow(
         deprecated,
         reason = "its successor is unsafe; a channel keeps one open descriptor for its lifetime"
@@ -44,7 +44,7 @@ impl Channel {
         self.0.get_ref()
     }
 
-    /// Waits for an event. Dropped before it is ready, it has taken nothing.
+    /// Waits for an event. If the future is dropped before it is ready, it has taken no event.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -70,7 +70,7 @@ async fn within<T>(timeout: Duration, exchange: impl Future<Output = Result<T>>)
     }
 }
 
-/// Connects `qp` to the queue pair that a listener at `addr` accepts with:
+/// Connects `qp` to the queue pair with which a listener at `addr` accepts. This is
 /// [`connect`](crate::connect::connect()) without blocking.
 ///
 /// # Errors
@@ -92,38 +92,39 @@ pub async fn connect_with(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) 
 pub struct Connector(connect::Connector);
 
 impl Connector {
-    /// With the defaults.
+    /// A connector with the default options.
     #[must_use]
     pub fn new() -> Self {
         Connector::default()
     }
 
-    /// With these options.
+    /// A connector with these options.
     #[must_use]
     pub fn with(options: Options) -> Self {
         Connector(connect::Connector::with(options))
     }
 
-    /// From this address (the one that the route prefers) and port (0: a free one).
+    /// Sets the local address (by default the address that the route prefers) and port (0: any free
+    /// port).
     #[must_use]
     pub fn source(self, source: SocketAddr) -> Self {
         Connector(self.0.source(source))
     }
 
-    /// How long the peer may take to answer (10 s).
+    /// Sets how long the peer may take to answer (10 s).
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Connector(self.0.timeout(timeout))
     }
 
-    /// What the peer is told besides, at most
-    /// [`MAX_PRIVATE`](crate::connect::MAX_PRIVATE) bytes (nothing).
+    /// Sets the private data for the peer, at most [`MAX_PRIVATE`](crate::connect::MAX_PRIVATE)
+    /// bytes (none).
     #[must_use]
     pub fn private_data(self, data: impl Into<Vec<u8>>) -> Self {
         Connector(self.0.private_data(data))
     }
 
-    /// Connects `qp` to the queue pair that a listener at `addr` accepts with.
+    /// Connects `qp` to the queue pair with which a listener at `addr` accepts.
     ///
     /// # Errors
     /// As [`connect::Connector::connect`].
@@ -150,29 +151,29 @@ impl Listener {
     /// As [`connect::Listener::bind`](crate::connect::Listener::bind).
     ///
     /// # Errors
-    /// [`Error::Connect`]: the address or port cannot be had.
+    /// [`Error::Connect`] if the address or the port is not available.
     pub async fn bind(addr: impl ToSocketAddrs) -> Result<Self> {
         let all: Vec<SocketAddr> = lookup_host(addr).await.map_err(ConnectError::from)?.collect();
         Ok(Listener(connect::Listener::bind(&all[..])?))
     }
 
-    /// Where it listens.
+    /// The address and port of the listener.
     ///
     /// # Errors
-    /// ENOTCONN if its device is gone.
+    /// ENOTCONN if the device is gone.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.0.local_addr()
     }
 
-    /// Waits for an end that wants to connect.
+    /// Waits for a connection request.
     ///
     /// # Errors
-    /// [`Error::Connect`] if the device of its address is gone.
+    /// [`Error::Connect`] if the device with the listener's address is gone.
     pub async fn accept(&self) -> Result<Incoming> {
         Ok(Incoming(self.0.incoming().await?))
     }
 
-    /// Waits for an end that wants to connect, at most so long; `None` when none came.
+    /// Waits for a connection request, for at most `timeout`; `None` if no request came.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -183,41 +184,41 @@ impl Listener {
         }
     }
 
-    /// Accepts one connection with a queue pair made before: [`Listener::accept`] and
-    /// [`Incoming::accept_with`] in one.
+    /// Accepts one connection with an existing queue pair: [`Listener::accept`] and
+    /// [`Incoming::accept_with`] in one call.
     ///
     /// # Errors
-    /// As these two.
+    /// As [`Listener::accept`] and [`Incoming::accept_with`].
     pub async fn accept_with(&self, qp: &Qp, options: &Options) -> Result<Connection> {
         self.accept().await?.accept_with(qp, options).await
     }
 }
 
-/// An end that wants to connect. Dropped, it is refused.
+/// A connection request. Dropping it rejects the request.
 #[derive(Debug)]
 #[must_use = "it waits for accept_with() or reject()"]
 pub struct Incoming(connect::Incoming);
 
 impl Incoming {
-    /// What it told.
+    /// What the other end told this end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         self.0.peer()
     }
 
-    /// Its address and port.
+    /// The address and port of the other end.
     #[must_use]
     pub fn from(&self) -> SocketAddr {
         self.0.from()
     }
 
-    /// The name of the device that the connection goes through: the queue pair must be one of it.
+    /// The name of the device that the connection uses. The queue pair must belong to this device.
     #[must_use]
     pub fn device(&self) -> String {
         self.0.device()
     }
 
-    /// Connects `qp` to it, and is ready when both ends are connected.
+    /// Accepts the request with `qp`. The future is ready when both ends are connected.
     ///
     /// # Errors
     /// As [`connect::Incoming::accept_with`](crate::connect::Incoming::accept_with).
@@ -225,15 +226,15 @@ impl Incoming {
         within(options.timeout, self.0.accepting(qp, options)).await
     }
 
-    /// Says no, with a reason of the program's own form, at most 148 bytes.
+    /// Rejects the request. The private data of at most 148 bytes is up to the program.
     ///
     /// # Errors
-    /// [`Error::Connect`]: the peer has given up, or too many bytes.
+    /// [`Error::Connect`] if the peer has given up, or if there are too many bytes.
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
         self.0.reject(private_data)
     }
 
-    /// Says no, with a reason that the specification knows.
+    /// Rejects the request with a reason of the specification.
     ///
     /// # Errors
     /// As [`Incoming::reject`].

@@ -1,10 +1,10 @@
-//! Tasks that wait: for completions of a queue without a channel, or for events of a channel.
+//! Tasks that wait for completions of a queue without a channel, or for events of a channel.
 use adverb_sync::Mutex;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// The tasks that wait, each with the number of its future or stream. An event wakes all of them:
-/// each looks for itself what is left.
+/// The waiting tasks, each with the number of its future or stream. An event wakes all tasks, and
+/// each task looks for itself.
 #[derive(Debug, Default)]
 pub struct Wakers(Mutex<Lists>);
 
@@ -12,20 +12,21 @@ pub struct Wakers(Mutex<Lists>);
 struct Lists {
     next: u64,
     waiting: Vec<(u64, Waker)>,
-    /// Woken. A waker may be the last to hold its task, and the task the last to hold the very
-    /// queue whose lock is held while it is woken: so it is dropped elsewhere.
+    /// Wakers that were called, to be dropped later. A waker may be the last owner of its task, and
+    /// the task the last owner of a queue. The call comes under that queue's lock, so the waker
+    /// must not be dropped there.
     woken: Vec<(u64, Waker)>,
 }
 
 impl Wakers {
-    /// A number for a future or stream.
+    /// A new number for a future or stream.
     pub fn number(&self) -> u64 {
         let mut lists = self.0.lock();
         lists.next += 1;
         lists.next
     }
 
-    /// Has `waker` called at the next event, instead of the one given before under the same number.
+    /// Calls `waker` at the next event. Replaces an earlier waker of the same number.
     pub fn set(&self, number: u64, waker: &Waker) {
         let mut lists = self.0.lock();
         let woken = std::mem::take(&mut lists.woken);
@@ -41,7 +42,7 @@ impl Wakers {
         drop((woken, old));
     }
 
-    /// The future or stream waits no more.
+    /// The future or stream no longer waits.
     pub fn remove(&self, number: u64) {
         let mut lists = self.0.lock();
         let at = lists.waiting.iter().position(|(n, _)| *n == number);
@@ -51,7 +52,7 @@ impl Wakers {
         drop((woken, old));
     }
 
-    /// Called under a queue's lock: wakers only put their task into a queue of their executor's.
+    /// Called under a queue's lock. Wakers only put their task into a queue of their executor.
     fn wake_all(&self) {
         let mut waiting = std::mem::take(&mut self.0.lock().waiting);
         waiting.iter().for_each(|(_, waker)| waker.wake_by_ref());

@@ -1,12 +1,12 @@
-//! Extended reliable connections (IBTA annex A14): one connection to a process reaches all of its
-//! shared receive queues.
+//! Extended reliable connections (IBTA annex A14): one connection to a process reaches all shared
+//! receive queues of the process.
 use crate::device::Context;
 use crate::error::Result;
 use crate::handle::{End, Handle};
 use std::sync::Arc;
 
-/// An XRC domain: receiving queue pairs and shared receive queues of one domain find each other
-/// (`ibv_open_xrcd(3)`). Cheap to clone.
+/// An XRC domain. A connection reaches the shared receive queues of its own domain
+/// (`ibv_open_xrcd(3)`). A domain is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Xrcd(Handle<XrcdInner>);
 
@@ -24,10 +24,10 @@ impl End for XrcdInner {
 }
 
 impl Context {
-    /// Opens an XRC domain of this process's own (`ibv_open_xrcd(3)`).
+    /// Opens a private XRC domain of this process (`ibv_open_xrcd(3)`).
     ///
     /// # Errors
-    /// EIO in a child of `fork` whose context is its parent's.
+    /// EIO in a child of `fork` that uses its parent's context.
     pub fn open_xrcd(&self) -> Result<Xrcd> {
         Xrcd::new(self)
     }
@@ -45,11 +45,11 @@ impl Xrcd {
         &self.0.context
     }
 
-    /// Closes it now.
+    /// Closes the domain now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is closed
-    /// with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of the domain exist. The
+    /// domain is then closed with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }

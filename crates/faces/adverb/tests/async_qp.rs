@@ -1,4 +1,4 @@
-//! Requests that are futures.
+//! Queue pairs with futures as requests.
 mod common;
 use adverb::testing::HANG_LIMIT;
 use adverb::{AsyncQp, Device, Error, QpBuilder, Result, Rights, WcStatus};
@@ -23,7 +23,7 @@ fn memory(of: &AsyncQp, len: usize) -> adverb::Buffer {
     of.qp().pd().unwrap().create_buffer(len).rights(Rights::ALL).build().unwrap()
 }
 
-/// All outputs, in the order in which the futures stand.
+/// All outputs, in the order of the futures.
 async fn all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {
@@ -58,7 +58,7 @@ fn an_awaited_request_gives_its_completion_or_its_failure() -> Result<()> {
         let Err(Error::Failed(failure)) = a.write("x", nowhere).await else { panic!("no such key") };
         assert_eq!(failure.status, WcStatus::RemAccessErr);
         assert!(failure.cause.is_some());
-        // What waits is flushed, and what comes later, too.
+        // Waiting requests are flushed, and later requests too.
         let Err(Error::Failed(failure)) = a.send("y").await else { panic!("the connection is over") };
         assert_eq!(failure.status, WcStatus::WrFlushErr);
         Ok(())
@@ -92,11 +92,12 @@ fn a_dropped_future_gives_its_place_back() -> Result<()> {
     let (a, b) = pair_with(|qp| qp.max_recv_wr(1))?;
     let inbox = memory(&b, 8);
     block_on(async {
-        // Posted and dropped: it takes the first message, unheard.
+        // A receive that was posted and dropped takes the first message. Its completion is
+        // discarded.
         drop(b.recv(&inbox).posted().await?);
         let mut waiting = pin!(b.recv(&inbox).posted());
         assert!(matches!(poll_once(waiting.as_mut()), Poll::Pending));
-        // Dropped in line, without a trace.
+        // A request that is dropped in line leaves no trace.
         assert!(matches!(poll_once(b.recv(&inbox).posted()), Poll::Pending));
         a.send("first").await?;
         let second = waiting.await?;
@@ -147,7 +148,7 @@ fn tasks_of_several_threads_share_a_queue_pair() -> Result<()> {
 #[test]
 fn a_thread_waits_for_a_place_as_well() -> Result<()> {
     let (a, b) = adverb::testing::pair_with(|qp| qp.max_send_wr(2).max_recv_wr(1))?;
-    // No receive: nothing completes, and nothing leaves the queue.
+    // Without a receive no send completes, and no send leaves the queue.
     for _ in 0..2 {
         a.qp.send(()).post()?;
     }
@@ -179,7 +180,8 @@ fn asynchronous_events_can_be_awaited() -> Result<()> {
     assert!(matches!(poll_once(pin!(events.next())), Poll::Pending));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || block_on(events.next()));
-        // A peer that may not write ours: our queue pair fails.
+        // The peer may not write this buffer, so the peer's request fails and this queue pair goes
+        // to the error state.
         let ours = a.pd.alloc(8).unwrap();
         b.qp.write("x", ours.remote()).post().unwrap();
         assert!(b.completion().is_err());

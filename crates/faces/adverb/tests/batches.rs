@@ -1,6 +1,7 @@
-//! Batches: one hand-over, all or nothing.
+//! Batches: one commit, all requests or none.
 //!
-//! One test only: the counters are those of the process, which no other test may move meanwhile.
+//! The file has one test only: the test reads the counters of the process, which no other test may
+//! change meanwhile.
 use adverb::testing::{HANG_LIMIT, pair_with};
 use adverb::{Error, MwType, WcOpcode, WindowRights};
 
@@ -34,12 +35,12 @@ fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
     assert_eq!(theirs.to_vec(..3).unwrap(), b"abc");
     assert_eq!(b.completion().unwrap().byte_len(), 4);
 
-    // Dropped without submit: nothing.
+    // A batch that is dropped before `submit` posts nothing.
     let counted = a.context.stats().handed_over;
     let mut batch = a.qp.batch();
     batch.write(b"xyz", theirs.slice(..8).remote()).post().unwrap();
     drop(batch);
-    // One that is refused takes the others with it, and the window keeps its key.
+    // If one request is refused, no request is posted, and the window keeps its key.
     let key = mw.key();
     let mut batch = a.qp.batch();
     batch.write(b"xyz", theirs.slice(..8).remote()).post().unwrap();
@@ -49,7 +50,7 @@ fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
     assert_eq!(e.index, 2);
     assert!(matches!(e.error, Error::RemoteTooShort { needed: 3, len: 2 }), "{e}");
     assert_eq!(mw.key(), key);
-    // More than the queue holds: none.
+    // If the batch has more requests than the queue can hold, none is posted.
     let mut batch = a.qp.batch();
     for _ in 0..17 {
         batch.write(b"xyz", theirs.slice(..8).remote()).post().unwrap();

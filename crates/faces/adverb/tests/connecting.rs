@@ -28,7 +28,7 @@ fn why(e: &Error) -> &ConnectError {
     }
 }
 
-/// The first bytes say `text`, all others nothing.
+/// Whether the private data is `text`, followed by zeros only.
 fn says(private_data: &[u8], text: &[u8]) -> bool {
     private_data.starts_with(text) && private_data[text.len()..].iter().all(|b| *b == 0)
 }
@@ -84,7 +84,7 @@ fn the_accepting_side_may_look_first_and_say_no() {
         listener.accept().unwrap().reject_with(RejectReason::NO_RESOURCES, b"").unwrap();
         let e = asking.join().unwrap().unwrap_err();
         assert!(is_rejected(&e, RejectReason::NO_RESOURCES, b""), "{e}");
-        // One that is dropped is refused, too.
+        // Dropping a request rejects it, too.
         let asking = scope.spawn(|| connect::connect(addr, &a.qp));
         drop(listener.accept().unwrap());
         let e = asking.join().unwrap().unwrap_err();
@@ -186,7 +186,7 @@ fn a_port_has_one_listener_and_is_free_behind_it() {
     let e = Listener::bind(addr).unwrap_err();
     assert_eq!(e.errno(), 98, "{e}");
     let a = end();
-    // It is a port to call from, too.
+    // A program can also connect from this port.
     let mine = end();
     let from: SocketAddr = "127.0.0.1:0".parse().unwrap();
     std::thread::scope(|scope| {

@@ -7,7 +7,7 @@ fn the_readme_shows_a_test_that_runs() {
     assert!(readme.contains(&format!("```rust\n{code}```")), "README.md and tests/newcomer.rs differ");
 }
 
-/// Numbers of requirements mean nothing to users.
+/// Requirement ids mean nothing to users.
 #[test]
 fn the_documentation_has_no_ids_of_requirements() {
     fn check(folder: &std::path::Path) {

@@ -5,7 +5,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Long enough for an event that should not come.
+/// How long a test waits for an event that must not come.
 const QUIET: Duration = Duration::from_millis(30);
 
 /// Both ends, with `n` receives posted at the second.
@@ -26,7 +26,7 @@ fn no_event(end: &End) {
     assert!(event.is_none(), "an event that nobody asked for");
 }
 
-/// Waits until `n` completions are there, and leaves them.
+/// Waits until the queue has `n` completions, and leaves them there.
 fn arrived(cq: &Cq, n: usize) {
     let start = Instant::now();
     while cq.len() < n {
@@ -170,7 +170,7 @@ fn chn_3_events_come_in_order_and_each_once() {
         (end.pd.create_qp().cq(&cq).build().unwrap(), cq)
     };
     let queues: Vec<_> = (0..4).map(|_| make()).collect();
-    // Each queue pair is connected to itself: it sends to its own receive.
+    // Each queue pair is connected to itself and sends to its own receive.
     for (qp, cq) in queues.iter().rev() {
         qp.connect_to(&qp.info().unwrap()).unwrap();
         qp.recv(()).post().unwrap();
@@ -210,7 +210,7 @@ fn chn_4_an_event_keeps_its_queue_until_it_is_dropped() {
     assert!(matches!(cq.destroy(), Err(Error::Busy { users: 1, .. })), "the event is not acknowledged");
     assert_eq!(event.cq().number(), number);
     assert!(matches!(channel.clone().destroy(), Err(Error::Busy { .. })));
-    // Acknowledged, the queue goes, and with it the last user of the channel.
+    // After the acknowledgement the queue ends, and with it the last user of the channel.
     drop(event);
     channel.destroy().unwrap();
 }
@@ -274,12 +274,12 @@ fn ext_2_moderation_counts_and_times() {
     a.qp.send(()).post().unwrap();
     drop(event(&b));
     assert_eq!(b.cq.drain().count(), 3);
-    // Far from the count the time decides.
+    // The count is far away, so the period decides.
     b.cq.moderate(100, Duration::from_millis(2)).unwrap();
     b.cq.notify(Notify::Next).unwrap();
     a.qp.send(()).post().unwrap();
     drop(event(&b));
-    // Both zero: at once.
+    // Both values are zero, so the event comes at once.
     b.cq.moderate(0, Duration::ZERO).unwrap();
     b.cq.notify(Notify::Next).unwrap();
     a.qp.send(()).post().unwrap();
@@ -347,14 +347,14 @@ fn chn_4_chn_5_queues_may_go_while_threads_wait() {
             qp.recv(()).post().unwrap();
             cq.notify(Notify::Next).unwrap();
             qp.send(()).post().unwrap();
-            // Both go, with their events in whatever state.
+            // Queue pair and queue are dropped here, with their events in any state.
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         let seen: u32 = waiters.map(|w| w.join().unwrap()).iter().sum();
         assert!(seen <= 200, "{seen} events of 200 arms");
         assert!(start.elapsed() < HANG_LIMIT);
     });
-    // The last queue of the channel is gone with the end's own.
+    // With the end's own queue, the last queue of the channel ends.
     let End { channel, cq, qp, .. } = end;
     qp.destroy().unwrap();
     cq.destroy().unwrap();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// A queue pair whose completion queue has no channel.
+/// A queue pair with a completion queue that has no channel.
 fn streaming() -> Result<(End, Cq, Qp)> {
     let end = End::new(|qp| qp)?;
     let cq = end.context.create_cq().build()?;
@@ -16,7 +16,7 @@ fn streaming() -> Result<(End, Cq, Qp)> {
     Ok((end, cq, qp))
 }
 
-/// Two of them, connected.
+/// Two of these queue pairs, connected.
 fn streaming_pair() -> Result<[(End, Cq, Qp); 2]> {
     let (a, b) = (streaming()?, streaming()?);
     a.2.connect_to(&b.2.info()?)?;
@@ -55,7 +55,7 @@ fn cqn_12_a_stream_loses_no_wake_up() -> Result<()> {
     const ROUNDS: u64 = 2000;
     let [(a, a_cq, a_qp), (b, b_cq, b_qp)] = streaming_pair()?;
     let (into_a, into_b) = (a.buffer(8)?, b.buffer(8)?);
-    // Ping-pong: every message wakes the other side, which sleeps more often than not.
+    // Ping-pong: each message wakes the other side, which mostly sleeps.
     let play = |cq: &Cq, qp: &Qp, into: &adverb::Buffer, first: bool| -> Result<()> {
         let mut completions = cq.completions()?;
         if first {
@@ -63,7 +63,7 @@ fn cqn_12_a_stream_loses_no_wake_up() -> Result<()> {
         }
         for round in 0..ROUNDS {
             if first {
-                // The answer comes at any point of the polling, between its steps as well.
+                // The answer comes at any point of the polling, also between its steps.
                 let until = Instant::now() + Duration::from_nanos(round * 7919 % 60_000);
                 while Instant::now() < until {
                     std::hint::spin_loop();
@@ -124,7 +124,7 @@ fn a_dropped_stream_keeps_nothing() -> Result<()> {
     drop(stream);
     assert_eq!(block_on(cq.completion())?.wr_id(), 1);
     assert_eq!(cq.wait(HANG_LIMIT)?.wr_id(), 2);
-    // Not even the waker of its task.
+    // The waker of the task is gone, too.
     let task = Arc::new(Orphan(Mutex::new(None)));
     let waker = Waker::from(task.clone());
     let mut waiting = Box::pin(cq.completion());
@@ -174,15 +174,15 @@ fn a_stream_ends_after_an_overflow() -> Result<()> {
     Ok(())
 }
 
-/// A task whose executor has gone: nobody polls it again.
+/// A task without an executor: no thread polls it again.
 struct Orphan(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Orphan {
     fn wake(self: Arc<Self>) {}
 }
 
-/// The waker is the last to hold the task, and the task the last to hold the queue: waking it must
-/// not end the queue under the queue's own lock.
+/// The waker is the last owner of the task, and the task is the last owner of the queue. Waking the
+/// task must not end the queue under the queue's own lock.
 #[test]
 fn a_task_without_an_executor_stops_nobody() -> Result<()> {
     let [(a, _, a_qp), (b, cq, b_qp)] = streaming_pair()?;
@@ -201,7 +201,7 @@ fn a_task_without_an_executor_stops_nobody() -> Result<()> {
         assert!(start.elapsed() < HANG_LIMIT, "the device stands still");
         std::thread::yield_now();
     }
-    // Everybody else goes on.
+    // All other tasks continue.
     a.qp.connect_to(&b.qp.info()?)?;
     b.qp.connect_to(&a.qp.info()?)?;
     b.qp.recv(()).post()?;
@@ -210,7 +210,7 @@ fn a_task_without_an_executor_stops_nobody() -> Result<()> {
     Ok(())
 }
 
-/// The same for one that waits on a channel.
+/// The same for a task that waits on a channel.
 #[test]
 fn a_task_on_a_channel_without_an_executor_stops_nobody() -> Result<()> {
     let ((a, b), (c, d)) = (pair()?, pair()?);

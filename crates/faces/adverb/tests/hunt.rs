@@ -1,11 +1,11 @@
-//! Tests that are hunted: a right one survives, wrong ones are found, with the line.
+//! Hunts of tests: a correct test passes; a hunt finds the line of a wrong test.
 use adverb::testing::{Hunt, World};
 use adverb::{Notify, Result};
 use std::time::Duration;
 
 const MESSAGES: usize = 20;
 
-/// Messages come from a thread of their own; `wait` waits for all of them.
+/// A separate thread sends the messages; `wait` waits for all of them.
 fn receive(world: &World, wait: impl Fn(&World) -> Result<()>) -> Result<()> {
     let inbox = world.b.buffer(64)?;
     for _ in 0..MESSAGES {
@@ -47,7 +47,7 @@ fn a_right_test_survives() {
     assert!(survived.places >= 4 && survived.runs > 1, "{survived:?}");
 }
 
-/// HUN-9: polled until empty, then armed: found, with the line that arms, and found again.
+/// HUN-9: the test polls until empty and then arms. The hunt finds the line of the arm, also again.
 #[test]
 fn a_lost_wake_up_is_found() {
     let line = line!() + 11;
@@ -70,20 +70,21 @@ fn a_lost_wake_up_is_found() {
     let text = found.to_string();
     assert!(found.what.contains("lost wake-up") || found.what.contains("hangs"), "{text}");
     let again = Hunt::new().replay(&found.schedule).run(wrong);
-    // A machine with other things to do may let the moment pass in every replay.
+    // On a busy machine the moment may be missed in every replay.
     assert!(again.is_err() || found.again.0 < 5, "{text}");
     assert!(text.contains(&format!("hunt.rs:{line}:")) || found.chosen.is_empty(), "line {line}: {text}");
 }
 
-/// HUN-9: a post that waits for its place in the queue is a place of choice as any other post, and
-/// waits until the queue is no longer full.
+/// HUN-9: a post that waits for its place in the queue is a place of choice like any other post.
+/// The post waits until the queue is no longer full.
 #[test]
 fn a_post_that_waits_is_hunted() {
     let survived = |runs: usize, test: fn(&World) -> Result<()>| {
         let survived = Hunt::new().runs(runs).time(Duration::from_secs(20)).run(test);
         survived.unwrap_or_else(|found| panic!("{found}")).places
     };
-    // Posts alone: whether a call that waits for a completion arms as well depends on the moment.
+    // Only posts count here: whether a call that waits for a completion also arms depends on
+    // timing.
     assert_eq!(survived(1, |world| world.a.qp.send("x").post()), 1);
     assert_eq!(survived(20, |world| world.a.qp.send("x").post_within(Duration::from_secs(5))), 1);
     survived(20, |world| {
@@ -98,7 +99,7 @@ fn a_post_that_waits_is_hunted() {
     });
 }
 
-/// HUN-9: an error of the test, and a panic, are what they say.
+/// HUN-9: a report names an error or a panic of the test.
 #[test]
 fn a_test_that_fails_by_itself_is_told_so() {
     let found = Hunt::new().run(|_| panic!("by itself {}", 7)).expect_err("it panics");

@@ -1,4 +1,4 @@
-//! Every operation through the native API, and every misuse with its error.
+//! All operations through the native API, and all misuses with their errors.
 use adverb::testing::{End, HANG_LIMIT, pair, pair_with};
 use adverb::{
     Cause, Completion, Error, MwType, PathMtu, Placement, QpState, Rights, WcOpcode, WcStatus, WindowRights,
@@ -109,7 +109,7 @@ fn words_are_written_and_flushed() {
     assert_eq!(failed(&a).status, WcStatus::RemAccessErr);
 }
 
-/// A part of a peer's memory is named by indices of a program, and is no larger than the memory.
+/// A program names a part of a peer's memory by indices. The part is no larger than the memory.
 #[test]
 fn a_part_of_remote_memory_is_named_by_usize() {
     let (a, b) = pair().unwrap();
@@ -202,7 +202,7 @@ fn windows_open_and_close() {
     a.qp.read(&back, remote).post().unwrap();
     a.completion().unwrap();
     assert_eq!(back.to_vec(..).unwrap(), b"0123456789");
-    // The peer takes the window away with a message.
+    // The peer invalidates the window with a message.
     b.qp.recv(()).post().unwrap();
     a.qp.send_inv((), mw.key()).post().unwrap();
     assert_eq!(b.completion().unwrap().invalidated(), Some(mw.key()));
@@ -248,7 +248,7 @@ fn misuse_is_told_apart() {
 #[test]
 fn a_full_queue_says_so_and_posts_nothing() {
     let (a, b) = pair_with(|qp| qp.max_send_wr(2)).unwrap();
-    // Without receives the sends stay in the queue.
+    // Without receives, the sends stay in the queue.
     let e = loop {
         if let Err(e) = a.qp.send(b"1").post() {
             break e;
@@ -296,7 +296,7 @@ fn a_dropped_buffer_is_out_of_reach() {
     drop(theirs);
     a.qp.write(b"x", remote).post().unwrap();
     assert_eq!(failed(&a).status, WcStatus::RemAccessErr);
-    // A receive whose buffer is gone fails instead of writing to memory that is somebody else's.
+    // If its buffer is gone, a receive fails. The device does not write to memory with another use.
     let (a, b) = pair().unwrap();
     let into = b.buffer(8).unwrap();
     b.qp.recv(&into).post().unwrap();
@@ -408,7 +408,7 @@ fn an_overflow_is_an_error_of_the_queue() {
     let start = std::time::Instant::now();
     while !small.is_broken() {
         assert!(start.elapsed() < HANG_LIMIT);
-        // Progress without taking anything.
+        // A peek at an empty queue makes progress and takes nothing.
         let _ = a.cq.peek(1);
         std::thread::yield_now();
     }

@@ -17,7 +17,7 @@ fn datagrams_find_their_way() {
     assert_eq!(into.to_vec(GRH_LEN..got.byte_len()).unwrap(), b"datagram");
     let e = a.qp.send("nowhere").post().unwrap_err();
     assert!(matches!(e, Error::Destination { needed: true }), "{e}");
-    // A wrong Q_Key is dropped; the next one arrives.
+    // A datagram with a wrong Q_Key is dropped; the next datagram arrives.
     b.qp.recv(&into).post().unwrap();
     a.qp.send("wrong").to(&ah, info.number, 1).post().unwrap();
     a.qp.send("right!").to(&ah, info.number, info.qkey).post().unwrap();

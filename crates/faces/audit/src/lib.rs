@@ -1,21 +1,23 @@
 //! An auditor of the dynamic loader (`rtld-audit(7)`), which `adverb run --replace` names in
 //! `LD_AUDIT`.
 //!
-//! Programs bring their own libibverbs: Python wheels under a name with a hash
-//! (`libibverbs-1a2b3c4d.so.1`) that only their own path leads to, others by an absolute path. The
-//! loader asks an auditor about each file it is about to open, whatever led there: a needed
-//! library, a run path, `dlopen`. Here such a copy is answered by the drop-in library of the
-//! directory in `ADVERB_REPLACE`; all else stays. The loader keeps the copy's name for the library
-//! it gets, so versions that were asked of that name are found, and it loads the drop-in once
-//! however often it is asked.
+//! Some programs bring a copy of libibverbs. Python wheels have a copy under a name with a hash
+//! (`libibverbs-1a2b3c4d.so.1`), which only the wheel's run path leads to. Other programs use an
+//! absolute path. The loader asks an auditor about each file before it opens the file: for a needed
+//! library, a run path or `dlopen`. For such a copy, this auditor returns the drop-in library of
+//! the directory in `ADVERB_REPLACE`. All other files stay. The loader keeps the copy's name for
+//! the drop-in, so the loader finds versions that were requested of this name. The loader also
+//! loads the drop-in only once.
 //!
 //! The loader reserves memory for thread-local variables before it loads an auditor, and leaves
-//! only a little for libraries that it loads afterwards. So this is for programs that need it.
+//! only little for later libraries. So `adverb run` uses the auditor only on request.
 //!
-//! Neither calls nor symbols are looked at, so the loader binds functions as it does without an
-//! auditor (glibc 2.35 and later; an earlier one takes longer for calls it binds lazily).
+//! The auditor looks at neither calls nor symbols, so the loader binds functions as without an
+//! auditor. This holds for glibc 2.35 and later. With an earlier glibc, lazily bound calls take
+//! longer.
 //!
-//! It needs nothing, no C library either: an auditor gets copies of its own of everything it needs.
+//! The auditor needs no other library, not even a C library, because the loader would load a second
+//! copy of each needed library for it.
 #![allow(unsafe_code, reason = "the loader's interface, and system calls without a C library")]
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -32,24 +34,24 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use adverb_copies::library;
 use environment::Directory;
 
-/// The directory, once it is known.
+/// The directory; valid when `KNOWN` is set.
 static DIRECTORY: Directory = Directory::new();
 static KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// The loader's first question: which version of the interface is spoken; all versions have what is
-/// here.
+/// The first call of the loader, which negotiates the version of the interface. All versions have
+/// the functions of this auditor.
 ///
-/// Where the directory cannot be learned, without `/proc` for one, every file stays as it is.
+/// If the directory cannot be read, for example without `/proc`, no file is replaced.
 #[unsafe(no_mangle)]
 pub extern "C" fn la_version(version: c_uint) -> c_uint {
     KNOWN.store(DIRECTORY.read(), Ordering::Release);
     version
 }
 
-/// What is to be opened in place of `name`.
+/// The file to open in place of `name`.
 ///
 /// # Safety
-/// `name` is a string. The answer is it, or lives as long as the process.
+/// `name` is a string. The result is `name`, or a string that lives as long as the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objsearch(
     name: *const c_char,
@@ -63,7 +65,7 @@ pub unsafe extern "C" fn la_objsearch(
     let bytes = unsafe { kernel::bytes(name) };
     let Some(library) = library(bytes) else { return name };
     let ours = DIRECTORY.file(library);
-    // Only where the loader would have found something: it goes on looking otherwise, and says what
-    // it always says.
+    // Replace only a file that exists. Otherwise the loader continues its search, and reports a
+    // missing library as always.
     if kernel::exists(name) && kernel::exists(ours) { ours } else { name }
 }

@@ -1,4 +1,4 @@
-//! The auditor as the loader meets it.
+//! The auditor's shared object, as the loader sees it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn said(program: &str, flags: &[&str]) -> String {
     String::from_utf8(run.expect("install the package binutils").stdout).expect("ASCII")
 }
 
-/// SYS-3: what the auditor needs would be loaded twice into every process.
+/// SYS-3: a library that the auditor needs would be loaded twice into every process.
 #[test]
 fn nothing_is_needed_and_nothing_but_the_two_questions_answered() {
     let dynamic = said("readelf", &["--dynamic", "--wide"]);
@@ -26,7 +26,7 @@ fn nothing_is_needed_and_nothing_but_the_two_questions_answered() {
     for name in ["la_version", "la_objsearch"] {
         assert!(defined.contains(name), "{defined}");
     }
-    // These two would make every call of the program take the slow way, or every symbol of it.
+    // With these functions, the loader would take the slow path for every call or every symbol.
     for name in ["la_pltenter", "la_pltexit", "gnu_pltenter", "gnu_pltexit", "la_symbind"] {
         assert!(!defined.contains(name), "{defined}");
     }

@@ -1,5 +1,6 @@
-//! Ends of descriptors. librspreload knows `close` and `dup2`; a number of its own that ends by
-//! another call would stay in its table, and what gets the number next would be taken for a socket.
+//! Closing descriptors. librspreload only sees `close` and `dup2`. If another call closes one of
+//! its descriptors, the number stays in librspreload's table. The next file with this number would
+//! then be taken for a socket.
 
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -10,15 +11,16 @@ use crate::epoll;
 use crate::next::{errno, failed, next, set_errno};
 use crate::theirs::{drop_note, is_theirs, note, theirs_within};
 
-/// The process of this memory: a child of `vfork` has another number and the same memory.
+/// The process that owns this memory. A child of `vfork` has another process id and the same
+/// memory.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// How many forks this memory is away from the first.
+/// How many forks lie between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// In which of these, and one, an rsocket was made, by its own number.
+/// For each rsocket, by its number: the value of `FORKS` when it was made, plus one; 0 if unknown.
 static MADE: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
 
 extern "C" fn begin() {
-    // SAFETY: functions of this object, which is never unloaded.
+    // SAFETY: the functions belong to this object, which is never unloaded.
     unsafe {
         PROCESS.store(libc::getpid(), Ordering::Relaxed);
         libc::pthread_atfork(None, None, Some(forked));
@@ -26,7 +28,7 @@ extern "C" fn begin() {
 }
 
 unsafe extern "C" fn forked() {
-    // SAFETY: it asks for a number.
+    // SAFETY: `getpid` has no requirements.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
@@ -35,9 +37,10 @@ unsafe extern "C" fn forked() {
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// Is the memory another process's? What is in it is not to be changed then.
+/// Whether this memory belongs to another process (in a child of `vfork`). Such a child must not
+/// change the memory.
 fn is_lent() -> bool {
-    // SAFETY: it asks for a number.
+    // SAFETY: `getpid` has no requirements.
     PROCESS.load(Ordering::Relaxed) != unsafe { libc::getpid() }
 }
 
@@ -52,19 +55,19 @@ fn note_made(rsocket: c_int) -> c_int {
     rsocket
 }
 
-/// The function of this name, of librdmacm.
+/// Replaces the function of this name of librdmacm.
 ///
 /// # Safety
-/// That of the function, as for all below.
+/// As for the replaced function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     note_made(next!(new c"rsocket": fn(domain => c_int, kind => c_int, protocol => c_int) -> c_int))
 }
 
-/// The function of this name, of librdmacm.
+/// Replaces the function of this name of librdmacm.
 ///
 /// # Safety
-/// That of the function.
+/// As for the replaced function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_raccept(
     fd: c_int,
@@ -74,12 +77,13 @@ pub unsafe extern "C-unwind" fn adverb_sockets_raccept(
     note_made(next!(new c"raccept": fn(fd => c_int, from => *mut sockaddr, len => *mut socklen_t) -> c_int))
 }
 
-/// The function of this name, of librdmacm. It asks a thread of the process that made the rsocket
-/// to let go of it; a child of `fork` has no such thread, and the connection is its parent's. The
-/// number stays taken there, as librdmacm still knows it.
+/// Replaces the function of this name of librdmacm. librdmacm's `rclose` asks a thread of the
+/// process that made the rsocket to release it. A child of `fork` has no such thread, and the
+/// connection belongs to the parent. So in a child this function does nothing for an inherited
+/// rsocket. The number stays taken in the child, because librdmacm still knows the rsocket.
 ///
 /// # Safety
-/// That of the function.
+/// As for the replaced function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_rclose(fd: c_int) -> c_int {
     let made = made(fd).map_or(0, |made| made.load(Ordering::Relaxed));
@@ -89,17 +93,17 @@ pub unsafe extern "C-unwind" fn adverb_sockets_rclose(fd: c_int) -> c_int {
     next!(new c"rclose": fn(fd => c_int) -> c_int)
 }
 
-/// librspreload's `close`, which knows what is none of its own.
+/// librspreload's `close`, which passes other descriptors on to the C library.
 fn close_theirs(fd: c_int) -> c_int {
     epoll::closed(fd);
     drop_note(fd);
     next!(new c"close": fn(fd => c_int) -> c_int)
 }
 
-/// The function of this name: what is closed leaves the sets of `epoll`.
+/// Replaces the function of this name. A closed descriptor leaves the `epoll` sets.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_close(fd: c_int) -> c_int {
     if epoll::is_waker(fd) {
@@ -115,10 +119,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_close(fd: c_int) -> c_int {
     next!(new c"close": fn(fd => c_int) -> c_int)
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_close_range(
     first: c_uint,
@@ -137,7 +141,7 @@ pub unsafe extern "C-unwind" fn adverb_sockets_close_range(
             close_theirs(fd);
         });
     }
-    // What wakes sets is left out.
+    // Wakers of sets stay open.
     let mut from = first;
     for waker in epoll::wakers_within(first, last).map(|fd| fd as c_uint) {
         if from < waker && kernels(from, waker - 1) != 0 {
@@ -148,17 +152,17 @@ pub unsafe extern "C-unwind" fn adverb_sockets_close_range(
     if from > last { 0 } else { kernels(from, last) }
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_closefrom(first: c_int) {
     // SAFETY: plain numbers.
     unsafe { adverb_sockets_close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
-/// Puts `from` at the number `to`, which librspreload forgets.
+/// Puts a duplicate of `from` at the number `to`. librspreload then forgets its socket `to`.
 fn over(from: c_int, to: c_int) -> c_int {
     epoll::closed(to);
     drop_note(to);
@@ -166,18 +170,19 @@ fn over(from: c_int, to: c_int) -> c_int {
     next!(new c"dup2": fn(from => c_int, to => c_int) -> c_int)
 }
 
-/// The function of this name: a stream's own close is none that others see. What it closes is then
-/// no more than a file.
+/// Replaces the function of this name. The C library closes the stream's descriptor inside
+/// `fclose`, and librspreload does not see this close. So a socket is first replaced by a plain
+/// `/dev/null`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fclose(file: *mut FILE) -> c_int {
     // SAFETY: the caller's stream.
     let fd = unsafe { libc::fileno(file) };
     if !is_lent() {
         if is_theirs(fd) {
-            // SAFETY: a path, and a descriptor of this function's.
+            // SAFETY: the path is a string, and this function owns the new descriptor.
             unsafe {
                 let flags = libc::O_RDONLY | libc::O_CLOEXEC;
                 let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), flags);
@@ -190,19 +195,19 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fclose(file: *mut FILE) -> c_int 
     next!(new c"fclose": fn(file => *mut FILE) -> c_int)
 }
 
-/// Is it any descriptor? Keeps `errno`.
+/// Whether the descriptor is open. Keeps `errno`.
 fn is_open(fd: c_int) -> bool {
     let before = errno();
-    // SAFETY: a flag of a descriptor.
+    // SAFETY: the call only reads the flags of a descriptor.
     let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFD) };
     set_errno(before);
     flags >= 0
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_dup2(from: c_int, to: c_int) -> c_int {
     if is_lent() && from != to && (is_theirs(from) || is_theirs(to)) {
@@ -220,10 +225,11 @@ pub unsafe extern "C-unwind" fn adverb_sockets_dup2(from: c_int, to: c_int) -> c
     new
 }
 
-/// The function of this name: nobody would see what is written to a duplicate.
+/// Replaces the function of this name. A socket of librspreload is refused: data that a program
+/// writes to a duplicate would be lost.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     if is_theirs(from) {

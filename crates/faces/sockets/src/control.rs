@@ -1,4 +1,4 @@
-//! Flags and kinds of descriptors, and what librspreload's cannot do.
+//! Flags and types of descriptors, and calls that librspreload's sockets do not support.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -7,20 +7,20 @@ use libc::{off64_t, stat};
 use crate::next::{failed, next};
 use crate::theirs::is_theirs;
 
-/// `fcntl` of one of librspreload's: flags of the descriptor are the kernel's.
+/// `fcntl` of a socket of librspreload. The kernel keeps the flags of the descriptor.
 fn of_theirs(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     if what == libc::F_GETFD || what == libc::F_SETFD {
-        // SAFETY: a flag of a descriptor.
+        // SAFETY: the call reads or sets a flag of a descriptor.
         return unsafe { libc::syscall(libc::SYS_fcntl, fd, what, with) as c_int };
     }
     next!(new c"fcntl": fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int)
 }
 
-/// The function of this name. Its third argument is variable in C and is passed as a fixed one is
-/// on the supported machines.
+/// Replaces the function of this name. In C the third argument is variadic. On the supported
+/// machines it is passed like a fixed argument.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     match is_theirs(fd) {
@@ -29,10 +29,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(fd: c_int, what: c_int, wit
     }
 }
 
-/// The name by which programs with large files call `fcntl`.
+/// The name of `fcntl` in programs with large file support.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fcntl64(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     match is_theirs(fd) {
@@ -41,44 +41,44 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fcntl64(fd: c_int, what: c_int, w
     }
 }
 
-/// Says of one of librspreload's that it is a socket.
+/// Reports a descriptor of librspreload as a socket.
 ///
 /// # Safety
-/// `to` is null or has what the call found.
+/// `to` is null or has the result of a successful call.
 unsafe fn as_socket(fd: c_int, to: *mut stat, said: c_int) -> c_int {
     if said == 0 && !to.is_null() && is_theirs(fd) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees a valid result.
         unsafe { (*to).st_mode = (*to).st_mode & !libc::S_IFMT | libc::S_IFSOCK };
     }
     said
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fstat(fd: c_int, to: *mut stat) -> c_int {
     let said = next!(new c"fstat": fn(fd => c_int, to => *mut stat) -> c_int);
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's result.
     unsafe { as_socket(fd, to, said) }
 }
 
-/// The function of this name; the structure is the same.
+/// Replaces the function of this name. `stat64` has the same layout as `stat`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fstat64(fd: c_int, to: *mut stat) -> c_int {
     let said = next!(new c"fstat64": fn(fd => c_int, to => *mut stat) -> c_int);
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's result.
     unsafe { as_socket(fd, to, said) }
 }
 
-/// The function of this name: a program that is refused reads and writes instead.
+/// Replaces the function of this name. After an error the program uses `read` and `write` instead.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_sendfile(
     to: c_int,
@@ -92,10 +92,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_sendfile(
     next!(new c"sendfile": fn(to => c_int, from => c_int, at => *mut off64_t, len => usize) -> isize)
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_sendfile64(
     to: c_int,
@@ -109,10 +109,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_sendfile64(
     next!(new c"sendfile64": fn(to => c_int, from => c_int, at => *mut off64_t, len => usize) -> isize)
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_splice(
     from: c_int,
@@ -130,10 +130,11 @@ pub unsafe extern "C-unwind" fn adverb_sockets_splice(
         flags => c_uint) -> isize)
 }
 
-/// The function of this name: nobody would see what is written to a duplicate.
+/// Replaces the function of this name. A socket of librspreload is refused: data that a program
+/// writes to a duplicate would be lost.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_dup(fd: c_int) -> c_int {
     if is_theirs(fd) {

@@ -1,7 +1,9 @@
-//! Sets of `epoll` with sockets of librspreload's in them, which the kernel cannot have: those are
-//! kept here, and a wait asks librspreload's `poll` for them and for the kernel's set together.
+//! `epoll` sets with sockets of librspreload. The kernel cannot have such sockets in a set, so they
+//! are kept here. A wait calls librspreload's `poll` for these sockets and for the kernel's set
+//! together.
 //!
-//! Edges are reported as levels: a program that asks for edges hears more often than it must.
+//! Edge-triggered events are reported as level-triggered: a program that asks for edges gets more
+//! events than necessary.
 
 mod sets;
 
@@ -17,18 +19,18 @@ use crate::wait::{Limit, limit, masked, poll};
 use sets::{Refusal, Sets};
 
 static SETS: Mutex<Sets> = Mutex::new(Sets::new());
-/// The kernel's sets that have something here: all others need no lock.
+/// The kernel's sets that have sockets here. All other sets need no lock.
 static MIXED: Marks = Marks::new();
-/// Its address is what a wait is woken by: no program has it.
+/// The address of this byte is the event data of wakers. No program has this address.
 static WAKE: u8 = 0;
 
-/// Closed since the sets were last looked at.
+/// Descriptors that were closed since the last look at the sets.
 static CLOSED: Marks = Marks::new();
 static ANY_CLOSED: AtomicBool = AtomicBool::new(false);
-/// What wakes the waits of sets. The program has not these descriptors and cannot close them.
+/// The wakers of sets. The program does not know these descriptors and must not close them.
 static WAKERS: Marks = Marks::new();
 
-/// The sets as they are: without what has been closed.
+/// The sets, without descriptors that were closed.
 fn sets() -> MutexGuard<'static, Sets> {
     let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     if ANY_CLOSED.swap(false, Ordering::AcqRel) {
@@ -44,7 +46,7 @@ fn end(sets: &mut Sets, set: c_int) {
     let Some(waker) = sets.end(set) else { return };
     if WAKERS.has(waker) {
         WAKERS.clear(waker);
-        // SAFETY: it was the set's.
+        // SAFETY: the set owned this descriptor.
         unsafe { libc::syscall(libc::SYS_close, waker) };
     }
 }
@@ -53,8 +55,9 @@ fn wake_data() -> u64 {
     (&raw const WAKE).addr() as u64
 }
 
-/// A descriptor is closed that may be a set's or a member of some. Takes no lock, as a handler of
-/// signals may close: whoever looks at the sets next takes it out.
+/// Notes that a descriptor is closed, which may be a set or a member of sets. Takes no lock,
+/// because a signal handler may close a descriptor. The next look at the sets removes the
+/// descriptor.
 pub(crate) fn closed(fd: c_int) {
     if is_theirs(fd) || MIXED.has(fd) {
         MIXED.clear(fd);
@@ -63,37 +66,39 @@ pub(crate) fn closed(fd: c_int) {
     }
 }
 
-/// The sets from `first` to `last` that have something here.
+/// The sets from `first` to `last` that have sockets here.
 pub(crate) fn within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     MIXED.within(first, last)
 }
 
-/// Is it what wakes a set?
+/// Whether the descriptor is the waker of a set.
 pub(crate) fn is_waker(fd: c_int) -> bool {
     WAKERS.has(fd)
 }
 
-/// What wakes sets, from `first` to `last`.
+/// The wakers from `first` to `last`.
 pub(crate) fn wakers_within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     WAKERS.within(first, last)
 }
 
-/// The program put something else at the number of a waker.
+/// Notes that the program replaced a waker by another descriptor.
 pub(crate) fn waker_replaced(fd: c_int) {
     WAKERS.clear(fd);
 }
 
-/// Puts the waker into the kernel's set, or says whether it is in: no other set has it.
+/// Adds the waker to the kernel's set (`EPOLL_CTL_ADD`), or checks that the set contains the waker
+/// (`EPOLL_CTL_MOD`). No other set contains this waker.
 fn with_waker(set: c_int, how: c_int, waker: c_int) -> Result<(), c_int> {
     let event = epoll_event { events: libc::EPOLLIN as u32, u64: wake_data() };
-    // SAFETY: plain numbers, and an event that lives through the call.
+    // SAFETY: plain numbers, and an event that lives during the call.
     match unsafe { libc::syscall(libc::SYS_epoll_ctl, set, how, waker, &raw const event) } {
         0 => Ok(()),
         _ => Err(errno()),
     }
 }
 
-/// Is something here of this set? Its number may have become another's, past every function.
+/// Whether this set has sockets here. The number may belong to another set by now, if the old set
+/// was closed without a call of these functions.
 fn is_mixed(set: c_int) -> bool {
     if !MIXED.has(set) {
         return false;
@@ -109,9 +114,11 @@ fn is_mixed(set: c_int) -> bool {
     same
 }
 
-/// What ends the kernel's waits for this set: a counter in it, made when the first socket comes.
+/// Makes the waker of a set, when the first socket comes. The waker is a counter in the kernel's
+/// set, and ends the kernel's waits for this set.
 fn waker(set: c_int) -> Result<c_int, c_int> {
-    // SAFETY: plain numbers. By the kernel's calls, as nobody else is to see this descriptor.
+    // SAFETY: plain numbers, and this function owns `fd`. The calls go directly to the kernel,
+    // because no other preloaded function may see this descriptor.
     unsafe {
         let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
         let fd = libc::syscall(libc::SYS_eventfd2, 0, flags) as c_int;
@@ -129,7 +136,7 @@ fn waker(set: c_int) -> Result<c_int, c_int> {
 
 fn wake(fd: c_int) {
     let one = 1_u64;
-    // SAFETY: a counter is told one.
+    // SAFETY: the call writes eight bytes of `one` to the counter.
     unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, 8_usize) };
 }
 
@@ -161,10 +168,10 @@ fn change(set: c_int, how: c_int, fd: c_int, event: Option<epoll_event>) -> Resu
     Ok(())
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_ctl(
     set: c_int,
@@ -176,15 +183,15 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_ctl(
         return next!(new c"epoll_ctl": fn(
             set => c_int, how => c_int, fd => c_int, event => *mut epoll_event) -> c_int);
     }
-    // SAFETY: null, or the caller's event.
+    // SAFETY: the pointer is null or the caller's event.
     let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
     change(set, how, fd, event).map_or_else(failed, |()| 0)
 }
 
-/// What the kernel has of a set, but for what wakes its waits.
+/// Takes the kernel's events of a set, except for the event of the waker.
 ///
 /// # Safety
-/// `to` has room for `room` events, and `mask` is null or one.
+/// `to` has room for `room` events, and `mask` is null or points to a signal set.
 unsafe fn of_the_kernel(
     set: c_int,
     to: *mut epoll_event,
@@ -200,7 +207,7 @@ unsafe fn of_the_kernel(
     }
     let mut kept = 0;
     for at in 0..n as usize {
-        // SAFETY: the kernel wrote `n`, and no more are kept than were looked at.
+        // SAFETY: the kernel wrote `n` events, and `kept` never exceeds `at`.
         unsafe {
             let event = to.add(at).read_unaligned();
             if event.u64 == wake_data() {
@@ -217,7 +224,7 @@ unsafe fn of_the_kernel(
     kept
 }
 
-/// A wait for both.
+/// Waits for events of the kernel's set and of the sockets here.
 ///
 /// # Safety
 /// As [`of_the_kernel`].
@@ -226,7 +233,7 @@ unsafe fn wait(set: c_int, to: *mut epoll_event, most: c_int, limit: Limit, mask
     loop {
         let mut polls = if is_mixed(set) { sets().polls(set) } else { Vec::new() };
         if polls.is_empty() {
-            // SAFETY: the caller's arguments.
+            // SAFETY: the caller's arguments are valid.
             let n = unsafe { of_the_kernel(set, to, most, limit.millis(), mask) };
             if n != 0 || limit.is_over() {
                 return n;
@@ -234,17 +241,17 @@ unsafe fn wait(set: c_int, to: *mut epoll_event, most: c_int, limit: Limit, mask
             continue;
         }
         polls.push(pollfd { fd: set, events: libc::POLLIN, revents: 0 });
-        // SAFETY: the caller's mask.
+        // SAFETY: the caller's mask is valid.
         let n = unsafe { masked(mask, || poll(&mut polls, limit)) };
         if n < 0 {
             return n;
         }
         let kernels = polls.pop().is_some_and(|poll| poll.revents != 0);
-        // Neither keeps the other out.
+        // Events of the kernel get half of the room, so neither kind keeps the other out.
         let room = if kernels { most.div_ceil(2) } else { most };
         let found = sets().take(set, &polls, room);
         for (at, (events, data)) in found.iter().enumerate() {
-            // SAFETY: no more than there is room for.
+            // SAFETY: `found` has at most `room` events, which is not more than `most`.
             unsafe { to.add(at).write_unaligned(epoll_event { events: *events, u64: *data }) };
         }
         let mut count = found.len() as c_int;
@@ -263,10 +270,10 @@ unsafe fn wait(set: c_int, to: *mut epoll_event, most: c_int, limit: Limit, mask
     }
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
     set: c_int,
@@ -274,14 +281,14 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
     most: c_int,
     millis: c_int,
 ) -> c_int {
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller's arguments are valid.
     unsafe { wait(set, to, most, Limit::of_millis(millis), core::ptr::null()) }
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
     set: c_int,
@@ -290,14 +297,14 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
     millis: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller's arguments are valid.
     unsafe { wait(set, to, most, Limit::of_millis(millis), mask) }
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait2(
     set: c_int,
@@ -311,7 +318,7 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait2(
             set => c_int, to => *mut epoll_event, most => c_int, time => *const timespec,
             mask => *const sigset_t) -> c_int);
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller's arguments are valid.
     unsafe {
         match limit(time) {
             Ok(limit) => wait(set, to, most, limit, mask),

@@ -1,20 +1,21 @@
-//! What a distribution's `librspreload.so` lacks for programs of today, preloaded in front of it by
-//! `adverb run --sockets`.
+//! Additions to a distribution's `librspreload.so` for current programs. `adverb run --sockets`
+//! preloads this library in front of librspreload.
 //!
-//! librspreload puts rsockets, which are streams over RDMA, in the place of a program's sockets:
-//! each has a descriptor of `/dev/null` in the program, and `read`, `poll` and the like find the
-//! rsocket behind it. It was written before `epoll`, `accept4` and flags in the type of a socket,
-//! and those calls find `/dev/null`. Here they are made of the calls that it has:
+//! librspreload replaces a program's sockets by rsockets, which are streams over RDMA. Each rsocket
+//! has a descriptor of `/dev/null` in the program; `read`, `poll` and similar calls find the
+//! rsocket behind the descriptor. librspreload is older than `epoll`, `accept4` and flags in a
+//! socket type, so these calls would use `/dev/null`. This library builds them from the calls that
+//! librspreload has:
 //!
-//! - [`open`]: `socket` with flags, `accept4`, `ioctl(FIONBIO)`, and what
-//!   `_FORTIFY_SOURCE` makes of reading;
-//! - [`close`]: `close` in children and in handlers of signals, `close_range`, `fclose`, `dup2`;
-//! - [`control`]: `fcntl64`, `fstat`, and refusals of what would end in `/dev/null` unseen;
-//! - [`wait`]: waits with a limit, `ppoll`, `select` and `pselect` by its `poll`;
-//! - [`epoll`]: sets of `epoll` with its sockets in them.
+//! - [`open`]: `socket` with flags, `accept4`, `ioctl(FIONBIO)`, and the read functions for
+//!   `_FORTIFY_SOURCE`;
+//! - [`close`]: `close` in children and in signal handlers, `close_range`, `fclose`, `dup2`;
+//! - [`control`]: `fcntl64`, `fstat`, and errors for calls that would lose data in `/dev/null`;
+//! - [`wait`]: waits with a timeout, `ppoll`, `select` and `pselect` by librspreload's `poll`;
+//! - [`epoll`]: `epoll` sets with librspreload's sockets.
 //!
-//! Datagram sockets stay the kernel's: datagram rsockets make address handles without a GRH, which
-//! RoCE devices refuse.
+//! Datagram sockets stay sockets of the kernel: datagram rsockets make address handles without a
+//! GRH, which RoCE devices refuse.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
 
 pub mod close;

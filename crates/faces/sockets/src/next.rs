@@ -1,30 +1,30 @@
-//! The functions behind those of this object: librspreload's, the preloaded library's or the C
-//! library's.
+//! The functions that this object replaces: of librspreload, of the preloaded library or of the C
+//! library.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of a name, looked up once.
+/// A function by its name, looked up once.
 pub(crate) struct Next {
     name: &'static CStr,
-    /// The C library's, past all objects that are preloaded.
+    /// Whether to use the C library's function and pass over all preloaded objects.
     last: bool,
     at: AtomicPtr<c_void>,
 }
 
 impl Next {
-    /// That of the next object.
+    /// The function of the next object.
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self { name, last: false, at: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// That of the C library.
+    /// The function of the C library.
     pub(crate) const fn last(name: &'static CStr) -> Self {
         Self { name, last: true, at: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Its address; null where there is none. Keeps `errno`.
+    /// The address of the function, or null if there is none. Keeps `errno`.
     pub(crate) fn get(&self) -> *mut c_void {
         let known = self.at.load(Ordering::Relaxed);
         if !known.is_null() {
@@ -32,7 +32,7 @@ impl Next {
         }
         let before = errno();
         let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD;
-        // SAFETY: strings. The C library is loaded, and stays.
+        // SAFETY: the names are strings. The C library is loaded and stays loaded.
         let found = unsafe {
             let whose = match self.last {
                 true => libc::dlopen(c"libc.so.6".as_ptr(), flags),
@@ -46,12 +46,12 @@ impl Next {
     }
 }
 
-/// Calls the function behind this one; fails with ENOSYS where there is none.
+/// Calls the replaced function. Fails with ENOSYS if there is none.
 macro_rules! next {
     ($how:ident $name:literal: fn($($arg:expr => $type:ty),* $(,)?) -> $ret:ty) => {{
         static NEXT: $crate::next::Next = $crate::next::Next::$how($name);
-        // SAFETY: null, or the function of this name, which has this signature; the arguments are
-        // the caller's or describe memory that lives through the call.
+        // SAFETY: the address is null or a function of this name with this signature. The arguments
+        // come from the caller or describe memory that lives during the call.
         unsafe {
             match core::mem::transmute::<
                 *mut core::ffi::c_void,
@@ -73,11 +73,11 @@ pub(crate) fn errno() -> c_int {
 
 /// Sets this thread's `errno`.
 pub(crate) fn set_errno(value: c_int) {
-    // SAFETY: as above.
+    // SAFETY: the C library returns the address of this thread's variable.
     unsafe { *libc::__errno_location() = value }
 }
 
-/// The answer of a call that fails.
+/// The result of a failed call.
 pub(crate) fn failed(error: c_int) -> c_int {
     set_errno(error);
     -1

@@ -1,4 +1,4 @@
-//! Sockets that come and go.
+//! Making sockets.
 
 use core::ffi::{c_int, c_ulong, c_void};
 
@@ -9,7 +9,7 @@ use crate::theirs::{is_theirs, note};
 
 const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
-/// Gives a descriptor of librspreload's what a type of a socket has beside it.
+/// Sets the flags of a socket type on a descriptor of librspreload.
 fn with_flags(fd: c_int, flags: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -18,7 +18,7 @@ fn with_flags(fd: c_int, flags: c_int) -> c_int {
         set_blocking(fd, false);
     }
     if flags & libc::SOCK_CLOEXEC != 0 {
-        // SAFETY: a flag of a descriptor.
+        // SAFETY: the call sets a flag of a descriptor.
         unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     fd
@@ -33,10 +33,11 @@ fn set_blocking(fd: c_int, blocks: bool) -> c_int {
     next!(new c"fcntl": fn(fd => c_int, libc::F_SETFL => c_int, new as usize => usize) -> c_int)
 }
 
-/// The function of this name: streams are librspreload's, with flags too; datagrams the kernel's.
+/// Replaces the function of this name. Stream sockets come from librspreload, also with flags.
+/// Datagram sockets come from the kernel.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let (base, flags) = (kind & !FLAGS, kind & FLAGS);
@@ -52,10 +53,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_socket(domain: c_int, kind: c_int
     with_flags(fd, flags)
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_accept(
     fd: c_int,
@@ -67,10 +68,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_accept(
     new
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_accept4(
     fd: c_int,
@@ -79,29 +80,29 @@ pub unsafe extern "C-unwind" fn adverb_sockets_accept4(
     flags: c_int,
 ) -> c_int {
     if is_theirs(fd) {
-        // SAFETY: the caller's arguments.
+        // SAFETY: the caller's arguments are valid.
         return with_flags(unsafe { adverb_sockets_accept(fd, from, len) }, flags);
     }
     next!(new c"accept4": fn(fd => c_int, from => *mut sockaddr, len => *mut socklen_t, flags => c_int) -> c_int)
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_ioctl(fd: c_int, what: c_ulong, with: *mut c_void) -> c_int {
     if what == libc::FIONBIO && !with.is_null() && is_theirs(fd) {
-        // SAFETY: the caller's number.
+        // SAFETY: the caller's pointer leads to a number.
         return set_blocking(fd, unsafe { *with.cast::<c_int>() } == 0);
     }
     next!(new c"ioctl": fn(fd => c_int, what => c_ulong, with => *mut c_void) -> c_int)
 }
 
-/// What `_FORTIFY_SOURCE` makes of `read`.
+/// The variant of `read` for `_FORTIFY_SOURCE`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___read_chk(
     fd: c_int,
@@ -115,10 +116,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets___read_chk(
     next!(new c"__read_chk": fn(fd => c_int, to => *mut c_void, len => usize, room => usize) -> isize)
 }
 
-/// What `_FORTIFY_SOURCE` makes of `recv`.
+/// The variant of `recv` for `_FORTIFY_SOURCE`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___recv_chk(
     fd: c_int,
@@ -134,10 +135,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets___recv_chk(
         fd => c_int, to => *mut c_void, len => usize, room => usize, flags => c_int) -> isize)
 }
 
-/// What `_FORTIFY_SOURCE` makes of `recvfrom`.
+/// The variant of `recvfrom` for `_FORTIFY_SOURCE`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___recvfrom_chk(
     fd: c_int,

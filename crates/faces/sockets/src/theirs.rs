@@ -1,5 +1,5 @@
-//! Which descriptors of the program are librspreload's: those that it gave out and that are still
-//! `/dev/null`, its stand-in for an rsocket.
+//! Which descriptors of the program belong to librspreload. These are descriptors that librspreload
+//! returned and that are still `/dev/null`, the stand-in for an rsocket.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::next::{errno, set_errno};
 
-/// Descriptors from this number on are none of these; librspreload has room for as many.
+/// Only descriptors below this number can belong to librspreload, because its table ends here.
 const MOST: usize = 1 << 16;
 
 /// A set of descriptors that can be read without a lock.
@@ -39,7 +39,7 @@ impl Marks {
         self.place(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
     }
 
-    /// Those from `first` to `last`, in order.
+    /// The descriptors from `first` to `last`, in order.
     pub(crate) fn within(&self, first: u32, last: u32) -> impl Iterator<Item = c_int> {
         let last = last.min(MOST as u32 - 1);
         (first / 64..=last / 64)
@@ -52,7 +52,7 @@ impl Marks {
             .map(|fd| fd as c_int)
     }
 
-    /// All of them, which are in it no more.
+    /// Removes and returns all descriptors.
     pub(crate) fn take(&self) -> impl Iterator<Item = c_int> {
         self.0.iter().zip(0..).filter(|(word, _)| word.load(Ordering::Relaxed) != 0).flat_map(|(word, at)| {
             let word = word.swap(0, Ordering::AcqRel);
@@ -63,33 +63,34 @@ impl Marks {
 
 static GIVEN: Marks = Marks::new();
 
-/// Notes what a function of librspreload gave the program: a stand-in, or a socket of the kernel's.
+/// Notes a descriptor that librspreload returned: a stand-in, or a socket of the kernel.
 pub(crate) fn note(fd: c_int) {
     if fd >= 0 && is_null_device(fd) {
         GIVEN.set(fd);
     }
 }
 
-/// Is it librspreload's? A number that was closed past every function is something else by now.
+/// Whether the descriptor belongs to librspreload. If a number was closed without a call of these
+/// functions, it is no `/dev/null` any more.
 pub(crate) fn is_theirs(fd: c_int) -> bool {
     GIVEN.has(fd) && is_null_device(fd)
 }
 
-/// It is closed: what has its number next is not librspreload's.
+/// Notes that the descriptor is closed: the next file with this number is not librspreload's.
 pub(crate) fn drop_note(fd: c_int) {
     GIVEN.clear(fd);
 }
 
-/// Those from `first` to `last`.
+/// The descriptors of librspreload from `first` to `last`.
 pub(crate) fn theirs_within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     GIVEN.within(first, last).filter(|fd| is_theirs(*fd))
 }
 
-/// `/dev/null` has the same number on every Linux. Keeps `errno`.
+/// Whether the descriptor is `/dev/null`, which has the same number on every Linux. Keeps `errno`.
 fn is_null_device(fd: c_int) -> bool {
     let before = errno();
     let mut found = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the answer, which is there if the call succeeds.
+    // SAFETY: `found` has room for the answer, and is read only if the call succeeded.
     let is_it = unsafe {
         libc::syscall(libc::SYS_fstat, fd, found.as_mut_ptr()) == 0 && {
             let found = found.assume_init();

@@ -1,5 +1,6 @@
-//! `ppoll`, `select` and `pselect` by librspreload's `poll`. Its own `select` looks for an rsocket
-//! by the number behind it, which another descriptor of the program may have.
+//! `ppoll`, `select` and `pselect` by librspreload's `poll`. librspreload's own `select` looks for
+//! an rsocket by the rsocket's number, which may be the number of another descriptor of the
+//! program.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -11,13 +12,13 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use crate::next::{errno, failed, next, set_errno};
 use crate::theirs::is_theirs;
 
-/// When a wait is over.
+/// The deadline of a wait; `None` waits forever.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit(Option<Instant>);
 
 impl Limit {
     pub(crate) fn of(time: Option<Duration>) -> Self {
-        // What is beyond the clock never comes.
+        // A deadline beyond the range of the clock means no deadline.
         Self(time.and_then(|time| Instant::now().checked_add(time)))
     }
 
@@ -29,7 +30,7 @@ impl Limit {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// As `poll` wants it, never too short.
+    /// The time that is left, in milliseconds for `poll`. Rounded up, so a wait is never too short.
     pub(crate) fn millis(self) -> c_int {
         let whole = |left: Duration| left.as_nanos().div_ceil(1_000_000);
         self.left().map_or(-1, |left| c_int::try_from(whole(left)).unwrap_or(c_int::MAX))
@@ -40,33 +41,34 @@ impl Limit {
     }
 }
 
-/// Nothing for what is no time.
+/// A duration, or `None` if the numbers are not a valid time.
 pub(crate) fn duration(seconds: i64, nanos: i64) -> Option<Duration> {
     let nanos = u32::try_from(nanos).ok().filter(|n| *n < 1_000_000_000)?;
     Some(Duration::new(u64::try_from(seconds).ok()?, nanos))
 }
 
-/// The time of a `timespec`, none for null; an error number where it is no time.
+/// The deadline after the time of a `timespec`. Null means no deadline. EINVAL if the time is
+/// invalid.
 ///
 /// # Safety
-/// Null, or one.
+/// `time` is null or points to a `timespec`.
 pub(crate) unsafe fn limit(time: *const timespec) -> Result<Limit, c_int> {
     if time.is_null() {
         return Ok(Limit::of(None));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that a non-null pointer is valid.
     let time = unsafe { *time };
     duration(time.tv_sec, time.tv_nsec).map(|time| Limit::of(Some(time))).ok_or(libc::EINVAL)
 }
 
-/// librspreload's `poll`, which must not time out: after a wait of `rpoll` that did, the next one
-/// of librdmacm 44 never sleeps.
+/// librspreload's `poll`. A call must not time out: after an `rpoll` that timed out, the next
+/// `rpoll` of librdmacm 44 never sleeps.
 fn theirs(polls: &mut [pollfd], millis: c_int) -> c_int {
     next!(new c"poll": fn(
         polls.as_mut_ptr() => *mut pollfd, polls.len() as nfds_t => nfds_t, millis => c_int) -> c_int)
 }
 
-/// A descriptor of the kernel's that can be read when the time has come; closed in the end.
+/// A timer descriptor of the kernel, readable when the time has passed. Closed on drop.
 struct Timer(c_int);
 
 impl Timer {
@@ -76,8 +78,8 @@ impl Timer {
         let value = timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
         let times = libc::itimerspec { it_interval: zero, it_value: value };
         let null = ptr::null_mut::<libc::itimerspec>();
-        // SAFETY: plain numbers, and a time that lives through the call. By the kernel's calls, as
-        // nobody else is to see this descriptor.
+        // SAFETY: plain numbers, and a `times` that lives during the call. The calls go directly to
+        // the kernel, because no other preloaded function may see this descriptor.
         unsafe {
             let fd = libc::syscall(libc::SYS_timerfd_create, libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
             if fd < 0 {
@@ -95,13 +97,13 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         let before = errno();
-        // SAFETY: its own.
+        // SAFETY: this value owns the descriptor.
         unsafe { libc::syscall(libc::SYS_close, self.0) };
         set_errno(before);
     }
 }
 
-/// `poll` over descriptors of librspreload's: the end of the time is one more descriptor.
+/// `poll` over descriptors of librspreload. The timeout is one more descriptor.
 pub(crate) fn poll(polls: &mut [pollfd], limit: Limit) -> c_int {
     if limit.left().is_none() {
         return theirs(polls, -1);
@@ -120,16 +122,17 @@ pub(crate) fn poll(polls: &mut [pollfd], limit: Limit) -> c_int {
     if found > 0 && ended { found - 1 } else { found }
 }
 
-/// Waits with other signals blocked.
+/// Waits with another signal mask.
 ///
 /// # Safety
-/// `mask` is null or one.
+/// `mask` is null or points to a signal set.
 pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
     if mask.is_null() {
         return wait();
     }
     let mut before = core::mem::MaybeUninit::<sigset_t>::uninit();
-    // SAFETY: the caller's mask, and room for the one before, which is put back.
+    // SAFETY: the caller's mask is valid, and `before` has room for the old mask, which is
+    // restored.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr());
         let said = wait();
@@ -141,16 +144,16 @@ pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int)
 }
 
 /// # Safety
-/// `polls` has `n`, or is no address of any.
+/// `polls` is null or has `n` entries.
 unsafe fn has_theirs(polls: *const pollfd, n: nfds_t) -> bool {
-    // SAFETY: the caller's array.
+    // SAFETY: the caller's array has `n` entries.
     !polls.is_null() && (0..n as usize).any(|at| is_theirs(unsafe { (*polls.add(at)).fd }))
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function, as for all below.
+/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_poll(polls: *mut pollfd, n: nfds_t, millis: c_int) -> c_int {
     // SAFETY: the caller's array.
@@ -162,10 +165,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_poll(polls: *mut pollfd, n: nfds_
     poll(polls, Limit::of_millis(millis))
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
     polls: *mut pollfd,
@@ -187,10 +190,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
     }
 }
 
-/// What `_FORTIFY_SOURCE` makes of `ppoll`.
+/// The variant of `ppoll` for `_FORTIFY_SOURCE`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___ppoll_chk(
     polls: *mut pollfd,
@@ -207,10 +210,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets___ppoll_chk(
         polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t, room => usize) -> c_int)
 }
 
-/// What `_FORTIFY_SOURCE` makes of `poll`.
+/// The variant of `poll` for `_FORTIFY_SOURCE`.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___poll_chk(
     polls: *mut pollfd,
@@ -225,14 +228,14 @@ pub unsafe extern "C-unwind" fn adverb_sockets___poll_chk(
     next!(new c"__poll_chk": fn(polls => *mut pollfd, n => nfds_t, millis => c_int, room => usize) -> c_int)
 }
 
-/// What a set of `select` asks for, which events stand for it, and by what it is asked.
+/// For each set of `select`: the events to poll for, and the events that make a descriptor ready.
 const KINDS: [(i16, i16); 3] = [
     (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
     (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
     (libc::POLLPRI, libc::POLLPRI),
 ];
 
-/// How many bits a word of a set has.
+/// Bits of a word of a set.
 const WORD: usize = u64::BITS as usize;
 
 /// The word and the bit of a descriptor. A program's own sets may be longer than `fd_set`.
@@ -241,26 +244,26 @@ fn place(fd: c_int, set: *mut fd_set) -> (*mut u64, u64) {
     (set.cast::<u64>().wrapping_add(fd / WORD), 1 << (fd % WORD))
 }
 
-/// How far a set is looked at: as in the kernel, no further than there can be descriptors.
+/// How many descriptors of a set are read. As in the kernel, no more than the process can have.
 fn reach(n: c_int) -> c_int {
     let standard = libc::FD_SETSIZE as c_int;
     if n <= standard {
         return n;
     }
     let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: room for the answer.
+    // SAFETY: `most` has room for the answer.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut most) };
     n.min(c_int::try_from(most.rlim_cur).unwrap_or(c_int::MAX).max(standard))
 }
 
-/// What three sets of `select` ask for, as `poll` is asked.
+/// The entries for `poll` that correspond to three sets of `select`.
 ///
 /// # Safety
-/// Each is null or one with room for `n`.
+/// Each pointer is null or points to a set with room for `n` descriptors.
 unsafe fn asked(n: c_int, sets: [*mut fd_set; 3]) -> Vec<pollfd> {
     let has = |fd: c_int, set: *mut fd_set| {
         let (word, bit) = place(fd, set);
-        // SAFETY: the caller's set.
+        // SAFETY: the caller's set has room for `fd`.
         !set.is_null() && unsafe { word.read_unaligned() } & bit != 0
     };
     let wants = |fd: c_int| {
@@ -271,7 +274,7 @@ unsafe fn asked(n: c_int, sets: [*mut fd_set; 3]) -> Vec<pollfd> {
     polls.filter(|poll| poll.events != 0).collect()
 }
 
-/// Puts into the sets what `poll` found, and counts it.
+/// Writes the result of `poll` into the sets, and returns the number of ready descriptors.
 ///
 /// # Safety
 /// As [`asked`].
@@ -284,14 +287,14 @@ unsafe fn answer(polls: &[pollfd], sets: [*mut fd_set; 3]) -> c_int {
                 continue;
             }
             let (word, bit) = place(poll.fd, set);
-            // SAFETY: the caller's set, and a descriptor that was in it.
+            // SAFETY: the caller's set, which contained this descriptor.
             unsafe { word.write_unaligned(word.read_unaligned() & !bit) };
         }
     }
     count
 }
 
-/// `select` over sockets of librspreload's.
+/// `select` over sockets of librspreload.
 ///
 /// # Safety
 /// As [`asked`].
@@ -303,14 +306,14 @@ unsafe fn select_by_poll(mut polls: Vec<pollfd>, sets: [*mut fd_set; 3], limit: 
     if polls.iter().any(|poll| poll.revents & libc::POLLNVAL != 0) {
         return failed(libc::EBADF);
     }
-    // SAFETY: the caller's sets.
+    // SAFETY: the caller's sets are valid.
     unsafe { answer(&polls, sets) }
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_select(
     n: c_int,
@@ -320,7 +323,7 @@ pub unsafe extern "C-unwind" fn adverb_sockets_select(
     time: *mut timeval,
 ) -> c_int {
     let sets = [read, write, except];
-    // SAFETY: the caller's sets.
+    // SAFETY: the caller's sets are valid.
     let polls = unsafe { asked(n, sets) };
     if !polls.iter().any(|poll| is_theirs(poll.fd)) {
         return next!(last c"select": fn(
@@ -337,7 +340,7 @@ pub unsafe extern "C-unwind" fn adverb_sockets_select(
             },
         };
         let found = select_by_poll(polls, sets, limit);
-        // What is left, as Linux says it.
+        // Writes the remaining time, as Linux does.
         if let Some(left) = limit.left().filter(|_| !time.is_null()) {
             (*time).tv_sec = left.as_secs() as libc::time_t;
             (*time).tv_usec = libc::suseconds_t::from(left.subsec_micros());
@@ -346,10 +349,10 @@ pub unsafe extern "C-unwind" fn adverb_sockets_select(
     }
 }
 
-/// The function of this name.
+/// Replaces the function of this name.
 ///
 /// # Safety
-/// That of the C library's function.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_pselect(
     n: c_int,
@@ -360,7 +363,7 @@ pub unsafe extern "C-unwind" fn adverb_sockets_pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sets = [read, write, except];
-    // SAFETY: the caller's sets.
+    // SAFETY: the caller's sets are valid.
     let polls = unsafe { asked(n, sets) };
     if !polls.iter().any(|poll| is_theirs(poll.fd)) {
         return next!(last c"pselect": fn(
@@ -381,7 +384,7 @@ mod tests {
     use super::*;
 
     fn set(fds: &[c_int]) -> fd_set {
-        // SAFETY: all zeroes is the empty set.
+        // SAFETY: all zero bytes are the empty set.
         unsafe {
             let mut set = core::mem::zeroed();
             fds.iter().for_each(|fd| libc::FD_SET(*fd, &mut set));
@@ -390,7 +393,7 @@ mod tests {
     }
 
     fn members(set: &fd_set) -> Vec<c_int> {
-        // SAFETY: a set.
+        // SAFETY: `set` is a valid set.
         (0..1024).filter(|fd| unsafe { libc::FD_ISSET(*fd, set) }).collect()
     }
 
@@ -398,13 +401,13 @@ mod tests {
     fn sets_are_asked_for_and_answered_by_the_programs_numbers() {
         let (mut read, mut write) = (set(&[3, 53]), set(&[53, 70]));
         let sets: [*mut fd_set; 3] = [&mut read, &mut write, ptr::null_mut()];
-        // SAFETY: sets of this function.
+        // SAFETY: the sets belong to this function.
         let mut polls = unsafe { asked(71, sets) };
         let seen: Vec<_> = polls.iter().map(|p| (p.fd, p.events)).collect();
         assert_eq!(seen, [(3, libc::POLLIN), (53, libc::POLLIN | libc::POLLOUT), (70, libc::POLLOUT)]);
         polls[1].revents = libc::POLLIN | libc::POLLOUT;
         polls[2].revents = libc::POLLHUP;
-        // SAFETY: as above.
+        // SAFETY: the sets belong to this function.
         assert_eq!(unsafe { answer(&polls, sets) }, 2);
         assert_eq!((members(&read), members(&write)), (vec![53], vec![53]));
     }
@@ -415,16 +418,16 @@ mod tests {
         words[1100 / WORD] = 1 << (1100 % WORD);
         let sets: [*mut fd_set; 3] = [words.as_mut_ptr().cast(), ptr::null_mut(), ptr::null_mut()];
         let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: room for the limit, which is made what it may be at most.
+        // SAFETY: `most` has room for the limit, which is raised to the hard limit.
         unsafe {
             libc::getrlimit(libc::RLIMIT_NOFILE, &mut most);
             most.rlim_cur = most.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &most);
         }
-        // SAFETY: a set of this function with room for as many.
+        // SAFETY: the set belongs to this function and has room for 4096 descriptors.
         let polls = unsafe { asked(1101, sets) };
         assert_eq!(polls.iter().map(|poll| poll.fd).collect::<Vec<_>>(), [1100]);
-        // SAFETY: as above.
+        // SAFETY: the set belongs to this function and has room for 4096 descriptors.
         assert_eq!(unsafe { answer(&polls, sets) }, 0);
         assert_eq!(words, [0; 64]);
     }

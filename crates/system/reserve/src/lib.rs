@@ -1,18 +1,18 @@
-//! The allocator of the drop-in libraries: the C library's, and a reserve for the time when the C
-//! library has nothing left.
+//! The allocator of the drop-in libraries. Allocations come from the C library, and from a reserve
+//! while the C library has no memory left.
 //!
-//! A C program expects ENOMEM of a call that finds no memory. Rust ends the process when a small
-//! allocation fails. So two rules hold in the drop-in libraries:
+//! A C program expects ENOMEM of a call that finds no memory. But Rust ends the process when a
+//! small allocation fails. So two rules hold in the drop-in libraries:
 //!
-//! 1. What grows with a number of the program's (queues, tables) is allocated by a call that can
-//!    fail, and the verb fails with ENOMEM.
-//! 2. All other allocations are small. When the C library refuses one, the reserve serves it. From
-//!    then on every call that creates something asks [`is_ready`] first, which answers `false`
-//!    until the C library has memory again. So the reserve pays for the calls under way, and for no
-//!    more.
+//! 1. Memory that grows with a number of the program (queues, tables) is allocated by a call that
+//!    can fail, and the verb fails with ENOMEM.
+//! 2. All other allocations are small. When the C library refuses a small allocation, the reserve
+//!    serves it. From then on every call that creates something first asks [`is_ready`], which
+//!    returns `false` until the C library has memory again. So the reserve serves only the calls
+//!    that are under way.
 //!
-//! The reserve is a static of the library. Its pages cost nothing before they are used. It has no
-//! lock, so the child of a fork can use it.
+//! The reserve is a static of the library. Unused pages cost nothing. The reserve has no lock, so
+//! the child of a fork can use it.
 #![allow(unsafe_code, reason = "an allocator")]
 #![deny(missing_docs)]
 
@@ -20,19 +20,19 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the C library must have to give before anything is created again.
+/// How many bytes the C library must be able to allocate before a call creates something again.
 const HEADROOM: usize = 256 << 10;
-/// Alignment of each block.
+/// The alignment of each block in bytes.
 const ALIGN: usize = 64;
 
-/// `WORDS * 64` blocks of `SIZE` bytes each, with a bit for each that is taken.
+/// `WORDS * 64` blocks of `SIZE` bytes each. A bit for each block says whether the block is taken.
 #[repr(C, align(64))]
 struct Blocks<const SIZE: usize, const WORDS: usize> {
     memory: UnsafeCell<[[[u8; SIZE]; 64]; WORDS]>,
     taken: [AtomicU64; WORDS],
 }
 
-// SAFETY: a block is used by the thread that set its bit, and `taken` is atomic.
+// SAFETY: only the thread that set the bit of a block uses the block, and `taken` is atomic.
 unsafe impl<const SIZE: usize, const WORDS: usize> Sync for Blocks<SIZE, WORDS> {}
 
 impl<const SIZE: usize, const WORDS: usize> Blocks<SIZE, WORDS> {
@@ -48,7 +48,7 @@ impl<const SIZE: usize, const WORDS: usize> Blocks<SIZE, WORDS> {
         self.memory.get().cast()
     }
 
-    /// A block, if `layout` fits one and one is free.
+    /// Takes a block, if `layout` fits into a block and a block is free.
     fn take(&self, layout: Layout) -> Option<*mut u8> {
         if layout.size() > SIZE || layout.align() > ALIGN {
             return None;
@@ -67,7 +67,7 @@ impl<const SIZE: usize, const WORDS: usize> Blocks<SIZE, WORDS> {
         None
     }
 
-    /// Gives a block back; `false`: the pointer is to no block of these.
+    /// Frees a block. Returns `false` if the pointer belongs to no block.
     fn give(&self, pointer: *mut u8) -> bool {
         let offset = (pointer as usize).wrapping_sub(self.start() as usize);
         if offset >= SIZE * 64 * WORDS {
@@ -85,13 +85,14 @@ impl<const SIZE: usize, const WORDS: usize> Blocks<SIZE, WORDS> {
 
 static SMALL: Blocks<256, 32> = Blocks::new();
 static MIDDLE: Blocks<2048, 4> = Blocks::new();
-/// The longest are buffers of fixed size: of a datagram, of a netlink reply.
+/// Large blocks are for buffers of fixed size: for a datagram, for a netlink reply.
 static LARGE: Blocks<65536, 1> = Blocks::new();
 
-/// The C library refused an allocation since it last had [`HEADROOM`].
+/// Whether the C library has refused an allocation since the last successful trial of [`HEADROOM`]
+/// bytes.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// The allocator of whatever links this crate.
+/// The allocator of each library or program that links this crate.
 #[global_allocator]
 static ALLOCATOR: Reserve = Reserve;
 
@@ -109,26 +110,26 @@ fn is_reserve(pointer: *mut u8) -> bool {
     SMALL.has(pointer) || MIDDLE.has(pointer) || LARGE.has(pointer)
 }
 
-// SAFETY: memory comes from the C library or is a block of its own, large and aligned enough for
-// the layout; it goes back to where it came from.
+// SAFETY: memory comes from the C library, or is a whole block with enough room and alignment for
+// the layout. Memory goes back to its origin.
 unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc`.
         let pointer = unsafe { System.alloc(layout) };
         if pointer.is_null() { from_reserve(layout) } else { pointer }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         let pointer = unsafe { System.alloc_zeroed(layout) };
         if !pointer.is_null() {
             return pointer;
         }
         let pointer = from_reserve(layout);
         if !pointer.is_null() {
-            // SAFETY: a block of at least that many bytes, which is ours.
+            // SAFETY: the block has at least `layout.size()` bytes, and only this call uses it.
             unsafe { pointer.write_bytes(0, layout.size()) };
         }
         pointer
@@ -140,41 +141,43 @@ unsafe impl GlobalAlloc for Reserve {
             let _ = SMALL.give(pointer) || MIDDLE.give(pointer) || LARGE.give(pointer);
             return;
         }
-        // SAFETY: it came from there.
+        // SAFETY: the pointer came from `System` with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !is_reserve(pointer) {
-            // SAFETY: it came from there; the caller's promise.
+            // SAFETY: the pointer came from `System`, and the caller keeps the contract of
+            // `realloc`.
             let moved = unsafe { System.realloc(pointer, layout, size) };
             if !moved.is_null() {
                 return moved;
             }
         }
-        // SAFETY: the caller's promise: the size is not 0, and fits with the alignment.
+        // SAFETY: the caller guarantees that the size is not 0 and fits with the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: the size is not 0.
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
-            // SAFETY: both have that many bytes, and they are different allocations.
+            // SAFETY: both allocations have at least this many bytes, and they do not overlap.
             unsafe { moved.copy_from_nonoverlapping(pointer, layout.size().min(size)) };
-            // SAFETY: the caller's promise; it is not used any more.
+            // SAFETY: the caller guarantees pointer and layout. The old memory is not used any
+            // more.
             unsafe { self.dealloc(pointer, layout) };
         }
         moved
     }
 }
 
-/// May a call create something? `false`: the C library has no memory, and the call is to fail with
-/// ENOMEM.
+/// Whether a call may create something. `false` means that the C library has no memory, and the
+/// call must fail with ENOMEM.
 #[must_use]
 pub fn is_ready() -> bool {
     !REFUSED.load(Ordering::Relaxed) || recovers()
 }
 
-/// Has the C library memory again?
+/// Whether the C library has memory again.
 #[cold]
 fn recovers() -> bool {
     let Ok(layout) = Layout::from_size_align(HEADROOM, ALIGN) else { return false };
@@ -183,7 +186,7 @@ fn recovers() -> bool {
     if trial.is_null() {
         return false;
     }
-    // SAFETY: allocated just now, with this layout.
+    // SAFETY: the memory was allocated just now with this layout.
     unsafe { System.dealloc(std::hint::black_box(trial), layout) };
     REFUSED.store(false, Ordering::Relaxed);
     true
@@ -197,7 +200,7 @@ mod tests {
         Layout::from_size_align(size, 16).unwrap()
     }
 
-    /// OBJ-10: blocks are apart, aligned and come back.
+    /// OBJ-10: blocks do not overlap, are aligned, and can be freed.
     #[test]
     fn blocks_are_taken_once_and_given_back() {
         static BLOCKS: Blocks<128, 2> = Blocks::new();
@@ -215,12 +218,12 @@ mod tests {
         assert!(!BLOCKS.give(std::ptr::dangling_mut()) && !BLOCKS.has(std::ptr::dangling_mut()));
     }
 
-    /// OBJ-10: what the reserve gives can grow into what the C library gives, and keeps its bytes.
+    /// OBJ-10: memory of the reserve can grow into memory of the C library, with all bytes kept.
     #[test]
     fn memory_of_the_reserve_moves_and_is_given_back() {
         let pointer = from_reserve(layout(200));
         assert!(is_reserve(pointer));
-        // SAFETY: 200 bytes that are ours; the layouts are those of the allocations.
+        // SAFETY: the test owns these 200 bytes, and each layout is the layout of its allocation.
         unsafe {
             pointer.write_bytes(7, 200);
             let moved = Reserve.realloc(pointer, layout(200), 100_000);

@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 #[cfg(not(all(test, loom)))]
 use std::time::{Duration, Instant};
 
-/// Waiting for what another thread changes under a [`crate::Mutex`] or a
-/// [`crate::Ranked`]. It may also wake for no
-/// reason.
+/// A condition variable: a thread waits for a change that another thread makes under a
+/// [`crate::Mutex`] or a [`crate::Ranked`]. A wait may end without a reason.
 #[derive(Debug)]
 pub struct Condvar {
-    /// Counts what was notified.
+    /// Counts the notifications.
     word: Word,
 }
 
@@ -32,21 +31,21 @@ impl Condvar {
         Condvar { word: Word::new(0) }
     }
 
-    /// Wakes all that wait. What they wait for must have been changed under the lock.
+    /// Wakes all waiting threads. The caller must have made the change under the lock.
     pub fn notify_all(&self) {
         self.word.fetch_add(1, Relaxed);
         self.word.wake(i32::MAX);
     }
 
-    /// Lets go of the lock, waits, and takes it again.
+    /// Releases the lock, waits, and takes the lock again.
     #[cfg(not(all(test, loom)))]
     pub fn wait<L: lock_api::RawMutex, T: ?Sized>(&self, guard: &mut MutexGuard<'_, L, T>) {
         let seen = self.word.load(Relaxed);
         MutexGuard::unlocked(guard, || self.word.wait(seen, None));
     }
 
-    /// As [`Condvar::wait`], at most for `timeout`. True if that has passed, whatever else
-    /// happened.
+    /// As [`Condvar::wait`], for at most `timeout`. Returns true if the timeout has passed, even if
+    /// the condition variable was notified too.
     #[cfg(not(all(test, loom)))]
     pub fn wait_for<L: lock_api::RawMutex, T: ?Sized>(
         &self,

@@ -4,7 +4,7 @@ pub(crate) use kernel::Word;
 #[cfg(all(test, loom))]
 pub(crate) use model::Word;
 
-/// What a thread does a few times before it sleeps, as the holder is likely to be done.
+/// How often a thread spins before it sleeps, because the holder is likely to be done soon.
 pub(crate) const LOOKS: u32 = if cfg!(all(test, loom)) { 1 } else { 100 };
 
 pub(crate) fn pause() {
@@ -21,7 +21,7 @@ mod kernel {
     use std::sync::atomic::AtomicU32;
     use std::time::Instant;
 
-    /// See futex(2).
+    /// A futex: see futex(2).
     #[derive(Debug)]
     #[repr(transparent)]
     pub(crate) struct Word(AtomicU32);
@@ -31,8 +31,9 @@ mod kernel {
             Word(AtomicU32::new(value))
         }
 
-        /// Sleeps if the word is `value`, until it is woken, or `deadline`, or for no reason. False
-        /// once the deadline has passed.
+        /// Sleeps if the word is `value`. The sleep ends when another thread wakes this one, at
+        /// `deadline`, or without a reason. Returns false if the deadline has passed before the
+        /// call.
         pub(crate) fn wait(&self, value: u32, deadline: Option<Instant>) -> bool {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -43,13 +44,14 @@ mod kernel {
                 tv_nsec: left.subsec_nanos().into(),
             });
             let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-            // SAFETY: a word of this process, alive for the call, and null or a time on the stack.
+            // SAFETY: the word belongs to this process and lives during the call. The timeout is
+            // null or a `timespec` on the stack.
             unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), WAIT, value, timeout) };
             true
         }
 
         pub(crate) fn wake(&self, threads: i32) {
-            // SAFETY: the kernel takes the word for a name and neither reads nor writes it.
+            // SAFETY: the kernel uses the address as a key, and neither reads nor writes the word.
             unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), WAKE, threads) };
         }
     }
@@ -72,8 +74,7 @@ mod model {
     use std::ops::Deref;
     use std::time::Instant;
 
-    /// Looking at the word and falling asleep are one step for whoever wakes, as they are for the
-    /// kernel.
+    /// For a waking thread, the check of the word and the sleep are one step, as in the kernel.
     #[derive(Debug)]
     pub(crate) struct Word {
         value: AtomicU32,

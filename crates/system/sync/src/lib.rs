@@ -1,17 +1,22 @@
 //! Mutex, reader-writer lock and condition variable over futex(2), with the interface of
 //! `lock_api`, and the same locks with a checked order ([`ranks!`]).
 //!
-//! Why not `parking_lot`: it keeps the threads that wait in one table for the whole process. A
-//! child of `fork` inherits the table with its parent's threads in it, which do not exist there and
-//! whose memory the child's own threads come to use; a lock of the child that falls into the same
-//! bucket then follows a list through foreign bytes. Here the whole state of a lock is in its own
-//! words: a child may use locks of its own without fear, take any [`Mutex`] that was free at the
-//! fork, and the thread that forked may let go of one that it held, whoever waited for it. Of a
-//! [`RwLock`] that holds only if no other thread was in it, waited for it or was leaving it. The
-//! standard library's locks are alike in that, but have neither raw locks (needed where a C caller
-//! locks in one call and unlocks in another) nor waiting for a bounded time.
+//! Why not `parking_lot`: its waiting threads are in one table for the whole process. A child of
+//! `fork` inherits the table with the parent's threads. These threads do not exist in the child,
+//! and new threads of the child may use the same memory. If a lock of the child falls into the same
+//! bucket, the child follows a list through unrelated bytes.
 //!
-//! None of the locks is fair, but a writer that waits keeps new readers out.
+//! Here the whole state of a lock is in its own words. So the child of a fork has three guarantees:
+//!
+//! - The child can use new locks.
+//! - The child can take any [`Mutex`] that was free at the fork.
+//! - The thread that forked can release a [`Mutex`], even if other threads of the parent waited.
+//!
+//! For a [`RwLock`] the last two hold only if no other thread held it, waited for it or was leaving
+//! it. The standard library's locks behave alike, but lack two functions. A C caller needs raw
+//! locks, to lock in one call and unlock in another. Some callers need a wait with a timeout.
+//!
+//! None of the locks is fair, but a waiting writer keeps new readers out.
 //!
 //! ```
 //! use adverb_sync::Mutex;
@@ -39,30 +44,30 @@ pub use mutex::RawMutex;
 pub use ranked::{MOST_RANKS, Rank, RankedRaw};
 pub use rwlock::RawRwLock;
 
-/// Mutual exclusion over a `T`, without poisoning; a word in size.
+/// Mutual exclusion over a `T`, without poisoning. The lock is one word in size.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
-/// What a locked [`Mutex`] is used through.
+/// The guard of a locked [`Mutex`].
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
-/// Many readers or one writer of a `T`, without poisoning; two words in size. A thread must not
-/// read it twice at once: a writer may wait in between.
+/// Many readers or one writer of a `T`, without poisoning. The lock is two words in size. A thread
+/// must not take a read lock twice at once: a writer may wait in between.
 pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
-/// What a [`RwLock`] is read through.
+/// The guard of a [`RwLock`] that is locked for reading.
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
-/// What a [`RwLock`] is written through.
+/// The guard of a [`RwLock`] that is locked for writing.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
-/// A [`Mutex`] with a place in the order of locks: debug builds panic where a thread takes a lock
-/// whose rank does not come after the ranks of all locks that the thread has. A release build
-/// checks nothing, and the lock costs what a [`Mutex`] costs. Trying never panics.
+/// A [`Mutex`] with a place in the lock order. A thread may take a lock only if its rank comes
+/// after the ranks of all locks that the thread holds; otherwise debug builds panic. A release
+/// build checks nothing, and the lock costs as much as a [`Mutex`]. Trying never panics.
 #[cfg(not(all(test, loom)))]
 pub type Ranked<T, R> = lock_api::Mutex<RankedRaw<RawMutex, R>, T>;
-/// What a locked [`Ranked`] is used through.
+/// The guard of a locked [`Ranked`].
 #[cfg(not(all(test, loom)))]
 pub type RankedGuard<'a, T, R> = lock_api::MutexGuard<'a, RankedRaw<RawMutex, R>, T>;
-/// A [`RwLock`] with a place in the order of locks, as [`Ranked`].
+/// A [`RwLock`] with a place in the lock order, as [`Ranked`].
 #[cfg(not(all(test, loom)))]
 pub type RankedRw<T, R> = lock_api::RwLock<RankedRaw<RawRwLock, R>, T>;
-/// What a [`RankedRw`] is read through.
+/// The guard of a [`RankedRw`] that is locked for reading.
 #[cfg(not(all(test, loom)))]
 pub type RankedReadGuard<'a, T, R> = lock_api::RwLockReadGuard<'a, RankedRaw<RawRwLock, R>, T>;
 

@@ -10,15 +10,15 @@ fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// What the lock guards; loom ends the model where two threads are in it at once.
+/// The data of a lock. Loom ends the model if two threads are in it at the same time.
 struct Guarded<L> {
     lock: L,
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: that the value is used under the lock alone is what the models check.
+// SAFETY: the models check that the value is used only under the lock.
 unsafe impl<L> Sync for Guarded<L> {}
-// SAFETY: as above.
+// SAFETY: as for `Sync`.
 unsafe impl<L> Send for Guarded<L> {}
 
 impl<L> Guarded<L> {
@@ -26,17 +26,17 @@ impl<L> Guarded<L> {
         Arc::new(Guarded { lock, value: UnsafeCell::new(0) })
     }
     fn add(&self) {
-        // SAFETY: loom checks it.
+        // SAFETY: loom checks the access.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
     fn get(&self) -> u32 {
-        // SAFETY: loom checks it.
+        // SAFETY: loom checks the access.
         self.value.with(|value| unsafe { *value })
     }
 }
 
-/// Three threads add one each; nobody sleeps for ever (loom finds that all wait) and nobody is in
-/// beside another.
+/// Three threads add 1 each. No thread sleeps forever (loom reports a model in which all threads
+/// wait), and never are two threads in the lock at the same time.
 #[test]
 fn loom_sync_mutex_excludes_and_wakes() {
     model(3, || {
@@ -60,7 +60,7 @@ fn loom_sync_mutex_excludes_and_wakes() {
     });
 }
 
-/// A writer, a reader that lets go and comes again, and one more reader or writer.
+/// A writer, a reader that releases the lock and takes it again, and another reader or writer.
 #[test]
 fn loom_sync_rwlock_excludes_and_wakes() {
     for second_writes in [false, true] {
@@ -95,7 +95,7 @@ fn loom_sync_rwlock_excludes_and_wakes() {
     }
 }
 
-/// Trying never waits, and having tried in vain leaves nothing behind.
+/// A try never waits, and a failed try leaves no trace.
 #[test]
 fn loom_sync_trying_leaves_nothing_behind() {
     model(3, || {
@@ -118,7 +118,7 @@ fn loom_sync_trying_leaves_nothing_behind() {
     });
 }
 
-/// Whoever looks under the lock, finds nothing and waits, is woken by the change.
+/// A thread that finds nothing under the lock and waits is woken by the change.
 #[test]
 fn loom_sync_condvar_loses_no_change() {
     model(3, || {

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may sleep on the word.
+/// Held, and a thread may sleep on the word.
 const AWAITED: u32 = 2;
 
-/// A lock without what it guards, for callers that lock in one call and unlock in another.
+/// A lock without data, for callers that lock in one call and unlock in another.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct RawMutex(Word);
@@ -20,13 +20,14 @@ impl RawMutex {
         RawMutex(Word::new(FREE))
     }
 
-    /// False if the deadline came first.
+    /// Returns false if the deadline came first.
     #[cold]
     fn lock_slowly(&self, deadline: Option<Instant>) -> bool {
         if self.look() == FREE && self.take(HELD) {
             return true;
         }
-        // Whether others sleep as well is not known from here on, so the next unlock wakes one.
+        // From here on the thread takes the lock as `AWAITED`, because other threads may sleep as
+        // well. So the next unlock wakes a thread.
         loop {
             if self.look() != AWAITED && self.0.swap(AWAITED, Acquire) == FREE {
                 return true;
@@ -37,8 +38,8 @@ impl RawMutex {
         }
     }
 
-    /// Looks a while for the holder to be done, unless somebody sleeps, who was here first. Answers
-    /// what it saw last.
+    /// Spins while the lock is `HELD`, and returns the last value. Does not spin for `AWAITED`,
+    /// because a sleeping thread came first.
     fn look(&self) -> u32 {
         for _ in 0..LOOKS {
             match self.0.load(Relaxed) {
@@ -74,8 +75,8 @@ impl RawMutex {
     }
 }
 
-// SAFETY: `FREE` becomes something else by one thread's exchange alone, and `FREE` again only when
-// that thread lets go.
+// SAFETY: one thread's exchange changes `FREE` to another value. The word becomes `FREE` again only
+// when the same thread unlocks.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawMutex for RawMutex {
     const INIT: Self = RawMutex(Word::new(FREE));
@@ -99,14 +100,15 @@ unsafe impl lock_api::RawMutex for RawMutex {
     }
 }
 
-// SAFETY: as above; who gives up has not taken it.
+// SAFETY: as for `lock_api::RawMutex`. A thread that gives up has not taken the lock.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawMutexTimed for RawMutex {
     type Duration = Duration;
     type Instant = Instant;
 
     fn try_lock_for(&self, timeout: Duration) -> bool {
-        // The clock is not read for a free lock; a deadline past the end of time is none.
+        // A free lock needs no look at the clock. A deadline beyond the range of the clock means no
+        // deadline.
         self.try_acquire() || self.acquire_until(Instant::now().checked_add(timeout))
     }
     fn try_lock_until(&self, deadline: Instant) -> bool {

@@ -3,12 +3,12 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-/// A place in the order in which a thread takes locks. [`ranks!`](crate::ranks) makes a table of
-/// them.
+/// A rank: a place in the order in which a thread takes locks. [`ranks!`](crate::ranks) makes a
+/// table of ranks.
 pub trait Rank {
-    /// The line in the table. A thread takes locks of higher lines than all that the thread has.
+    /// The line in the table. A thread takes only locks with a higher line than all locks it holds.
     const LINE: usize;
-    /// The names of all lines. One program has one table.
+    /// The names of all lines. A program has one table.
     const NAMES: &'static [&'static str];
 }
 
@@ -48,16 +48,16 @@ macro_rules! ranks {
     };
 }
 
-/// Lines of a table.
+/// The most lines that a table can have.
 pub const MOST_RANKS: usize = 128;
 
 thread_local! {
-    /// How many locks of each rank the thread has. The value needs no destructor and no allocation,
-    /// so locks work in signal handlers, after a fork, and while the thread ends.
+    /// How many locks of each rank the thread holds. The value needs no destructor and no
+    /// allocation, so locks work in signal handlers, after a fork, and while the thread ends.
     static HELD: [Cell<u8>; MOST_RANKS] = const { [const { Cell::new(0) }; MOST_RANKS] };
 }
 
-/// Panics if the thread has a lock of the same rank or of a later one.
+/// Panics if the thread holds a lock of the same rank or of a later rank.
 #[inline]
 #[track_caller]
 fn check<R: Rank>() {
@@ -76,10 +76,10 @@ fn refuse<R: Rank>(held: usize) -> ! {
     panic!("the order of locks: this thread takes the lock of {wanted} while it has that of {held}");
 }
 
-/// The thread has one lock more, or one less, of this rank.
+/// Changes how many locks of this rank the thread holds.
 ///
-/// A signal handler may run between the two steps of a change. The handler lets go of what it has
-/// taken, so the count is as before when the handler is done.
+/// A signal handler may run between the load and the store of the count. The handler releases all
+/// locks that it has taken, so the count is unchanged afterwards.
 #[inline]
 fn count<R: Rank>(change: impl FnOnce(u8) -> u8) {
     if cfg!(debug_assertions) {
@@ -92,7 +92,7 @@ fn enter<R: Rank>() {
     count::<R>(|n| n.saturating_add(1));
 }
 
-/// `true` if the lock was taken, after which the thread has it.
+/// Counts the lock if it was taken (`true`).
 #[inline]
 fn entered<R: Rank>(taken: bool) -> bool {
     if taken {
@@ -106,14 +106,15 @@ fn leave<R: Rank>() {
     count::<R>(|n| n.saturating_sub(1));
 }
 
-/// A lock that checks in debug builds that the thread takes its locks in the order of their ranks.
+/// A lock that checks in debug builds whether the thread takes its locks in the order of their
+/// ranks.
 #[repr(transparent)]
 pub struct RankedRaw<L, R> {
     lock: L,
     rank: PhantomData<fn() -> R>,
 }
 
-// SAFETY: those of `RawMutex`; the ranks change nothing in when it is free.
+// SAFETY: the guarantees of `RawMutex`. Ranks do not change when the lock is free.
 unsafe impl<R: Rank> lock_api::RawMutex for RankedRaw<RawMutex, R> {
     const INIT: Self = RankedRaw { lock: RawMutex::INIT, rank: PhantomData };
     type GuardMarker = lock_api::GuardNoSend;
@@ -132,7 +133,7 @@ unsafe impl<R: Rank> lock_api::RawMutex for RankedRaw<RawMutex, R> {
     #[inline]
     unsafe fn unlock(&self) {
         leave::<R>();
-        // SAFETY: the caller has the lock.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock() };
     }
     #[inline]
@@ -141,7 +142,7 @@ unsafe impl<R: Rank> lock_api::RawMutex for RankedRaw<RawMutex, R> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `lock_api::RawMutex`.
 unsafe impl<R: Rank> lock_api::RawMutexTimed for RankedRaw<RawMutex, R> {
     type Duration = Duration;
     type Instant = Instant;
@@ -154,7 +155,7 @@ unsafe impl<R: Rank> lock_api::RawMutexTimed for RankedRaw<RawMutex, R> {
     }
 }
 
-// SAFETY: those of `RawRwLock`; the ranks change nothing in when it is free.
+// SAFETY: the guarantees of `RawRwLock`. Ranks do not change when the lock is free.
 unsafe impl<R: Rank> lock_api::RawRwLock for RankedRaw<RawRwLock, R> {
     const INIT: Self = RankedRaw { lock: RawRwLock::INIT, rank: PhantomData };
     type GuardMarker = lock_api::GuardNoSend;
@@ -173,7 +174,7 @@ unsafe impl<R: Rank> lock_api::RawRwLock for RankedRaw<RawRwLock, R> {
     #[inline]
     unsafe fn unlock_shared(&self) {
         leave::<R>();
-        // SAFETY: the caller has the lock.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock_shared() };
     }
     #[inline]
@@ -190,7 +191,7 @@ unsafe impl<R: Rank> lock_api::RawRwLock for RankedRaw<RawRwLock, R> {
     #[inline]
     unsafe fn unlock_exclusive(&self) {
         leave::<R>();
-        // SAFETY: the caller has the lock.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock_exclusive() };
     }
     #[inline]
@@ -199,26 +200,26 @@ unsafe impl<R: Rank> lock_api::RawRwLock for RankedRaw<RawRwLock, R> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `lock_api::RawRwLock`.
 unsafe impl<R: Rank> lock_api::RawRwLockFair for RankedRaw<RawRwLock, R> {
     #[inline]
     unsafe fn unlock_shared_fair(&self) {
         leave::<R>();
-        // SAFETY: the caller has the lock.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock_shared_fair() };
     }
     unsafe fn unlock_exclusive_fair(&self) {
         leave::<R>();
-        // SAFETY: the caller has the lock.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock_exclusive_fair() };
     }
-    /// The thread takes the lock anew, so the ranks are checked anew.
+    /// The thread may take the lock again, so the ranks are checked again.
     #[inline]
     #[track_caller]
     unsafe fn bump_shared(&self) {
         leave::<R>();
         check::<R>();
-        // SAFETY: the caller has the lock.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.bump_shared() };
         enter::<R>();
     }

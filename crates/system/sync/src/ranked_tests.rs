@@ -1,4 +1,4 @@
-//! The order of ranks, as debug builds check it.
+//! The lock order, as debug builds check it.
 use crate::{Condvar, Ranked, RankedRw, RawMutex, RawRwLock};
 use std::mem::{ManuallyDrop, size_of};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +89,7 @@ fn a_writer_after_an_inner_lock() {
     let _middle = all.middle.write();
 }
 
-/// Trying is no wait, so it may be out of order; what it took counts.
+/// A try never waits, so it may be out of order. A successful try counts.
 #[test]
 #[cfg_attr(
     debug_assertions,
@@ -103,12 +103,12 @@ fn trying_never_panics_but_counts() {
     assert!(all.inner.try_lock().is_none(), "held, and not counted");
     let second = other.inner.try_lock().expect("free");
     drop((outer, middle, inner));
-    // One of two that were tried is left.
+    // `second`, another lock of the rank `Inner`, is still held.
     let _second = second;
     drop(all.middle.write());
 }
 
-/// A lock that the panic refused is not held.
+/// After the panic, the thread does not hold the refused lock.
 #[test]
 #[cfg(debug_assertions)]
 fn a_refused_lock_is_not_taken() {
@@ -120,7 +120,8 @@ fn a_refused_lock_is_not_taken() {
     drop((all.outer.lock(), all.inner.lock()));
 }
 
-/// Each thread has its own; one that waits has let go.
+/// Each thread has its own count. A thread that waits on a condition variable has released the
+/// lock.
 #[test]
 fn threads_and_waiting() {
     let (all, changed) = (new(), Condvar::new());
@@ -139,7 +140,7 @@ fn threads_and_waiting() {
     assert_eq!(*all.middle.read(), 1);
 }
 
-/// The condition variable takes the lock anew, and the thread has an inner lock then.
+/// The condition variable takes the lock again while the thread holds an inner lock.
 #[test]
 #[cfg_attr(
     debug_assertions,
@@ -167,7 +168,7 @@ thread_local! {
     static AT_END: AtEnd = const { AtEnd };
 }
 
-/// What is dropped with a thread's local values takes locks.
+/// Destructors of thread-local values take locks.
 #[test]
 fn as_the_thread_ends() {
     thread::spawn(|| AT_END.with(|_| ())).join().unwrap();
@@ -182,14 +183,14 @@ extern "C" fn handler(_: i32) {
     HANDLED.store(true, Ordering::SeqCst);
 }
 
-/// A handler takes inner locks, and the thread's own are as before.
+/// A signal handler takes inner locks. The counts of the thread are unchanged afterwards.
 #[test]
 fn in_a_signal_handler() {
     let all = new();
     let outer = all.outer.lock();
-    // SAFETY: the handler takes locks of its own and stores to a static.
+    // SAFETY: the handler only takes locks of its own and stores to a static.
     unsafe { libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t) };
-    // SAFETY: to this thread, with the handler above.
+    // SAFETY: the signal goes to this thread, which has the handler above.
     unsafe { libc::raise(libc::SIGUSR2) };
     assert!(HANDLED.load(Ordering::SeqCst));
     drop((all.middle.read(), all.inner.lock()));
@@ -197,24 +198,24 @@ fn in_a_signal_handler() {
     drop(all.outer.lock());
 }
 
-/// The child has what its thread had at the fork, and lets go of it.
+/// The child holds the same locks as its thread at the fork, and releases them.
 #[test]
 fn in_the_child_of_a_fork() {
     let all = new();
     let held = ManuallyDrop::new(all.middle.write());
-    // SAFETY: the child uses these locks alone and ends by `_exit`.
+    // SAFETY: the child uses only these locks and ends by `_exit`.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         drop(all.inner.lock());
-        // SAFETY: held by this thread, whose guard is never dropped.
+        // SAFETY: this thread holds the lock, and the guard is never dropped.
         unsafe { all.middle.force_unlock_write() };
         drop((all.outer.lock(), all.middle.read(), all.inner.lock()));
-        // SAFETY: a call that does not return.
+        // SAFETY: `_exit` does not return.
         unsafe { libc::_exit(0) };
     }
     assert!(pid > 0);
     let mut status = 0;
-    // SAFETY: a child of ours and a place on the stack.
+    // SAFETY: `pid` is a child of this process, and the status is on the stack.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0, "how the child ended");
     drop(ManuallyDrop::into_inner(held));

@@ -2,14 +2,15 @@ use crate::futex::{LOOKS, Word, pause};
 use crate::mutex::RawMutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// A writer is in, or waits for the readers to leave: no reader enters.
+/// A writer holds the lock, or waits until the readers leave. No reader enters.
 const WRITER: u32 = 1 << 31;
-/// Somebody may sleep on the word. Only with `WRITER`, and cleared with it.
+/// A thread may sleep on the word. Set only together with `WRITER`, and cleared with it.
 const AWAITED: u32 = 1 << 30;
-/// The rest counts the readers.
+/// The other bits count the readers.
 const READERS: u32 = AWAITED - 1;
 
-/// Many readers or one writer. Writers queue at a mutex; the first of them keeps new readers out.
+/// Many readers or one writer. Writers queue at a mutex. The first writer of the queue keeps new
+/// readers out.
 #[derive(Debug)]
 pub struct RawRwLock {
     word: Word,
@@ -44,7 +45,8 @@ impl RawRwLock {
     #[inline]
     pub(crate) fn leave_read(&self) {
         if self.word.fetch_sub(1, Release) & (READERS | AWAITED) == 1 | AWAITED {
-            // The writer is among those that sleep, and it alone can go on.
+            // Wake all sleepers, because the waiting writer may be one of them. Only the writer can
+            // go on now.
             self.word.wake(i32::MAX);
         }
     }
@@ -75,7 +77,8 @@ impl RawRwLock {
         self.writers.release();
     }
 
-    /// Looks a while, then sleeps once if it is still so. For no reason, it may also return early.
+    /// Spins for a while, then sleeps once if `waits` still holds. May return early without a
+    /// reason.
     #[cold]
     fn sleep_while(&self, waits: impl Fn(u32) -> bool) {
         for _ in 0..LOOKS {
@@ -94,8 +97,8 @@ impl RawRwLock {
     }
 }
 
-// SAFETY: no reader is counted while `WRITER` is set, and the one writer (the others wait at their
-// mutex) goes on only when none is left.
+// SAFETY: no reader is counted while `WRITER` is set and the writer holds the lock. The writer goes
+// on only when no reader is left. All other writers wait at their mutex.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawRwLock for RawRwLock {
     const INIT: Self = RawRwLock { word: Word::new(0), writers: <RawMutex as lock_api::RawMutex>::INIT };
@@ -127,7 +130,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `lock_api::RawRwLock`.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawRwLockFair for RawRwLock {
     #[inline]
@@ -137,7 +140,7 @@ unsafe impl lock_api::RawRwLockFair for RawRwLock {
     unsafe fn unlock_exclusive_fair(&self) {
         self.leave_write();
     }
-    /// A writer that waits gets in between.
+    /// Lets a waiting writer in between.
     #[inline]
     unsafe fn bump_shared(&self) {
         if self.word.load(Relaxed) & WRITER != 0 {

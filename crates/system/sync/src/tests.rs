@@ -46,7 +46,7 @@ fn waiting_ends_at_the_deadline() {
     assert!(lock.try_lock().is_none() && lock.is_locked());
     drop(held);
     assert!(lock.try_lock_for(Duration::ZERO).is_some());
-    // The word may still say that somebody sleeps: nothing comes of it.
+    // The word may still say that a thread sleeps. This has no effect.
     assert!(lock.try_lock().is_some());
     let mut guard = lock.lock();
     let changed = Condvar::new();
@@ -66,7 +66,7 @@ fn a_deadline_past_the_end_of_time_is_none() {
     assert!(waits.join().unwrap());
 }
 
-/// A reader that lets go for a moment lets in who waits to write.
+/// A reader that releases the lock for a moment lets a waiting writer in.
 #[test]
 fn bumping_lets_the_writer_in() {
     let lock = RwLock::new(0);
@@ -105,14 +105,14 @@ fn a_waiter_hears_of_the_change() {
     });
 }
 
-/// What a child does with what it inherits and with locks of its own. Returns the number of the
-/// first thing that went wrong.
+/// Uses inherited locks and new locks in the child of a fork. Returns the number of the first check
+/// that failed.
 fn in_child(held: &Mutex<u32>, free: &Mutex<u32>, changed: &Condvar) -> i32 {
     if free.try_lock().is_none() {
         return 1;
     }
-    // This thread held it when it forked, and its parent's threads, which are not here, sleep on
-    // it. SAFETY: held by this thread, whose guard is never used in the child.
+    // This thread held the lock when it forked. Threads of the parent, which do not exist here,
+    // sleep on the lock. SAFETY: this thread holds the lock, and the child never uses the guard.
     unsafe { held.force_unlock() };
     changed.notify_all();
     let rounds = AtomicU32::new(0);
@@ -142,8 +142,8 @@ fn in_child(held: &Mutex<u32>, free: &Mutex<u32>, changed: &Condvar) -> i32 {
     0
 }
 
-/// With a table of waiting threads for the whole process (as `parking_lot` has it) children crashed
-/// or hung here.
+/// With a table of waiting threads for the whole process, as in `parking_lot`, children crashed or
+/// hung here.
 #[test]
 fn a_forked_child_uses_locks_that_its_parents_threads_wait_for() {
     let (held, free, changed) = (Mutex::new(0), Mutex::new(0), Condvar::new());
@@ -168,24 +168,24 @@ fn a_forked_child_uses_locks_that_its_parents_threads_wait_for() {
         thread::sleep(Duration::from_millis(20));
         let mut results = Vec::new();
         for _ in 0..20 {
-            // No thread of this test holds `free` at the fork: those that use it sleep.
+            // No thread of this test holds `free` at the fork: the threads that use `free` sleep.
             let nobody = free.lock();
-            // SAFETY: the child uses locks, threads and the heap alone (whose locks the C library
-            // looks after), and ends by `_exit`.
+            // SAFETY: the child uses only locks, threads and the heap, and ends by `_exit`. The C
+            // library handles the locks of the heap at a fork.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
-                // SAFETY: held by this thread.
+                // SAFETY: this thread holds the lock.
                 unsafe { free.force_unlock() };
-                // SAFETY: a call that does not return.
+                // SAFETY: `alarm` only takes a number.
                 unsafe { libc::alarm(120) };
                 let wrong = in_child(&held, &free, &changed);
-                // SAFETY: as above.
+                // SAFETY: `_exit` does not return.
                 unsafe { libc::_exit(wrong) };
             }
             drop(nobody);
             assert!(pid > 0);
             let mut status = 0;
-            // SAFETY: a child of ours and a place on the stack.
+            // SAFETY: `pid` is a child of this process, and the status is on the stack.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             results.push(status);
         }

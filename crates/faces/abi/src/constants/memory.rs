@@ -47,7 +47,7 @@ c_enums! {
         IBV_MW_TYPE_2 = 2,
     }
 
-    /// Flush: how far the data has to get.
+    /// Flush: how far the data must get.
     ibv_placement_type: u8 {
         IBV_FLUSH_GLOBAL = 1 << 0,
         IBV_FLUSH_PERSISTENT = 1 << 1,
@@ -100,7 +100,7 @@ c_enums! {
         IBV_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
 
-    /// The optional access bits: a device ignores those it does not know.
+    /// The optional access bits: a device ignores unknown bits of this range.
     access_optional: u32 {
         IBV_ACCESS_OPTIONAL_FIRST = 1 << 20,
         IBV_ACCESS_OPTIONAL_RANGE = 0x3ff00000,

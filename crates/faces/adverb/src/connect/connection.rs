@@ -1,4 +1,4 @@
-//! Connections, and the steps to one that both sides share.
+//! Connections, and the setup steps that both sides share.
 use super::wait::{Alarm, Line};
 use super::{ConnectError, Peer};
 use crate::error::{Error, Result};
@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A connection of a queue pair that stands: the `rdma_cm_id` of this end. Dropped, it disconnects.
+/// An established connection of a queue pair: the `rdma_cm_id` of this end. Dropping the connection
+/// disconnects.
 ///
-/// The queue pair stays connected when the peer leaves, as rdma_cm has it;
-/// [`Connection::disconnect`] has what is outstanding completed with `WrFlushErr`. The peer of a
-/// process that dies hears of it: at once on the same machine, and over the network if somebody of
-/// the same user survives there.
+/// When the peer leaves, the queue pair stays connected, as with rdma_cm.
+/// [`Connection::disconnect`] completes outstanding requests with `WrFlushErr`. If a process dies,
+/// a peer on the same host learns of the end at once. A peer on another host is told by the process
+/// that `adverb run` leaves behind; without `adverb run` nothing tells that peer.
 #[derive(Debug)]
 #[must_use = "dropped, it disconnects"]
 pub struct Connection {
@@ -31,7 +32,7 @@ impl Connection {
         Connection { line, qp, peer, over: AtomicBool::new(false) }
     }
 
-    /// What the other end told.
+    /// What the other end told this end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
@@ -46,7 +47,7 @@ impl Connection {
     /// The address and port of this end.
     ///
     /// # Errors
-    /// ENOTCONN if its device is gone.
+    /// ENOTCONN if the device is gone.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         address(self.line.id.local_addr())
     }
@@ -59,22 +60,23 @@ impl Connection {
         address(self.line.id.peer_addr())
     }
 
-    /// Ends it: the queue pair moves to the error state, so that what is outstanding is flushed,
-    /// and the peer is told. Done again, or after the peer has left, it only flushes.
+    /// Ends the connection. The queue pair moves to the error state, so outstanding requests are
+    /// flushed, and the peer is told. A second call, or a call after the peer has left, only
+    /// flushes.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
     pub fn disconnect(&self) -> Result<()> {
         self.qp.disconnect()?;
         match self.line.id.disconnect(&[]) {
-            // It has ended already.
+            // The connection has ended already.
             Ok(()) | Err(adverb_device::Errno::EINVAL) => Ok(()),
             Err(e) => Err(ConnectError::from(e).into()),
         }
     }
 
-    /// Waits until it has ended, by either side or because the peer is gone, at most so long.
-    /// Answers whether it has.
+    /// Waits until the connection has ended, for at most `timeout`. Either side may end it, or the
+    /// peer is gone. Returns whether the connection has ended.
     #[must_use]
     pub fn wait_end(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
@@ -87,7 +89,7 @@ impl Connection {
         true
     }
 
-    /// Has it ended?
+    /// Whether the connection has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         while let Some(event) = self.line.id.next_event() {
@@ -96,7 +98,7 @@ impl Connection {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Is ready when it has ended, by either side or because the peer is gone.
+    /// Waits until the connection has ended. Either side may end it, or the peer is gone.
     pub async fn ended(&self) {
         while !self.has_ended() {
             let event = self.line.next().await;
@@ -114,7 +116,7 @@ impl Connection {
                 | Event::Gone
         ) {
             self.over.store(true, Ordering::SeqCst);
-            // Others that wait for the same look again.
+            // Other threads and tasks that wait for the end must look again.
             self.line.stir();
         }
     }
@@ -124,13 +126,13 @@ pub(super) fn address(found: Option<SocketAddr>) -> Result<SocketAddr> {
     Ok(found.ok_or(ConnectError::from(adverb_device::Errno::ENOTCONN))?)
 }
 
-/// An id that tells an alarm of its own.
+/// A new id with its own alarm.
 pub(super) fn line(kind: QpKind) -> Result<Line> {
     let alarm = Arc::new(Alarm::default());
     Ok(Line::new(Id::new(kind, alarm.clone())?, alarm))
 }
 
-/// The transport of a queue pair as requests say it.
+/// The transport of a queue pair, as connection requests name it.
 pub(super) fn kind_of(qp: &Qp) -> Result<QpKind, ConnectError> {
     match qp.qp_type() {
         QpType::Rc => Ok(QpKind::Rc),
@@ -140,7 +142,7 @@ pub(super) fn kind_of(qp: &Qp) -> Result<QpKind, ConnectError> {
     }
 }
 
-/// The type of the queue pair that a request is for.
+/// The type of queue pair that a request needs.
 pub(super) fn asked_for(kind: Option<QpKind>) -> QpType {
     match kind {
         Some(QpKind::Uc) => QpType::Uc,
@@ -149,7 +151,8 @@ pub(super) fn asked_for(kind: Option<QpKind>) -> QpType {
     }
 }
 
-/// The queue pair speaks from the address of the id, which its device must have.
+/// Makes the queue pair send from the address of the id. The queue pair's device must have this
+/// address.
 pub(super) fn take_place(qp: &Qp, id: &Id) -> Result<()> {
     let needed = id.device().unwrap_or_default();
     let own = qp.context().device();
@@ -162,7 +165,7 @@ pub(super) fn take_place(qp: &Qp, id: &Id) -> Result<()> {
     }
 }
 
-/// What this end says of its queue pair.
+/// The parameters of this end's queue pair that the peer is told.
 pub(super) fn offer(qp: &Qp, private_data: &[u8]) -> Result<Offer> {
     let info = qp.info()?;
     let (retry_count, rnr_retry_count) = qp.retries();
@@ -177,7 +180,7 @@ pub(super) fn offer(qp: &Qp, private_data: &[u8]) -> Result<Offer> {
     })
 }
 
-/// The other end, as the connection manager tells of it.
+/// The other end, from the values of the connection manager.
 pub(super) fn peer_of(link: &Link, qp_type: QpType, private_data: Vec<u8>) -> Peer {
     let info = QpInfo {
         qp_type,
@@ -192,12 +195,12 @@ pub(super) fn peer_of(link: &Link, qp_type: QpType, private_data: Vec<u8>) -> Pe
     Peer { info, private_data }
 }
 
-/// The link of an id, which it has once the peer has spoken.
+/// The link of an id. An id has a link after the first message of the peer.
 pub(super) fn link_of(id: &Id) -> Result<Link> {
     Ok(id.link().ok_or(ConnectError::Closed)?)
 }
 
-/// What became of an attempt that did not succeed.
+/// The error of an attempt that failed.
 pub(super) fn failure(event: Event) -> Error {
     match event {
         Event::Rejected(reason, private_data) => ConnectError::Rejected { reason, private_data },
@@ -208,7 +211,7 @@ pub(super) fn failure(event: Event) -> Error {
     .into()
 }
 
-/// The time that is so far away; a time too long to add is for ever.
+/// The deadline after `timeout`. A deadline beyond the range of the clock means no deadline.
 pub(super) fn deadline(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }

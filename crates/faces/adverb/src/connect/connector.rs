@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The active side.
 use super::connection::{Connection, deadline, failure, kind_of, line, link_of, offer, peer_of, take_place};
 use super::wait::Line;
 use super::{ConnectError, MAX_PRIVATE, Options, RejectReason};
@@ -9,7 +9,7 @@ use adverb_ucma::ids::Event;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-/// Connects `qp` to the queue pair that a [`Listener`](super::Listener) at `addr` accepts with.
+/// Connects `qp` to the queue pair with which a [`Listener`](super::Listener) at `addr` accepts.
 ///
 /// # Errors
 /// As [`Connector::connect`].
@@ -25,7 +25,7 @@ pub fn connect_with(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Res
     Connector::with(options.clone()).connect(addr, qp)
 }
 
-/// Asks for connections.
+/// Requests connections.
 #[derive(Clone, Debug, Default)]
 pub struct Connector {
     source: Option<SocketAddr>,
@@ -33,47 +33,48 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// With the defaults.
+    /// A connector with the default options.
     #[must_use]
     pub fn new() -> Self {
         Connector::default()
     }
 
-    /// With these options.
+    /// A connector with these options.
     #[must_use]
     pub fn with(options: Options) -> Self {
         Connector { source: None, options }
     }
 
-    /// From this address (the one that the route prefers) and port (0: a free one).
+    /// Sets the local address (by default the address that the route prefers) and port (0: any free
+    /// port).
     #[must_use]
     pub fn source(mut self, source: SocketAddr) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// How long the peer may take to answer (10 s).
+    /// Sets how long the peer may take to answer (10 s).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
         self
     }
 
-    /// What the peer is told besides, at most [`MAX_PRIVATE`] bytes (nothing).
+    /// Sets the private data for the peer, at most [`MAX_PRIVATE`] bytes (none).
     #[must_use]
     pub fn private_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.options.private_data = data.into();
         self
     }
 
-    /// Connects `qp` to the queue pair that a listener at `addr` accepts with, and returns when it
-    /// is connected. Of several addresses the first counts whose listener does not refuse because
-    /// nobody is there.
+    /// Connects `qp` to the queue pair with which a listener at `addr` accepts, and returns when
+    /// `qp` is connected. If `addr` resolves to several addresses, the call tries one after the
+    /// other. It goes on to the next address if a request cannot be sent, or if no listener has the
+    /// port.
     ///
     /// # Errors
-    /// [`Error::Connect`] with what went wrong between the two ends, [`ConnectError::Device`] for a
-    /// queue pair of another device than the one with the way to `addr`; what [`Qp::connect_to`]
-    /// refuses.
+    /// [`Error::Connect`] if the setup fails. [`ConnectError::Device`] if the route to `addr` uses
+    /// another device than the queue pair. The errors of [`Qp::connect_to`].
     pub fn connect(&self, addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
         let mut last = nowhere();
         for addr in addr.to_socket_addrs().map_err(ConnectError::from)? {
@@ -93,7 +94,7 @@ impl Connector {
         Err(last)
     }
 
-    /// As [`Connector::connect`], without blocking and without an end in time of its own.
+    /// As [`Connector::connect`], without blocking and without a timeout.
     ///
     /// # Errors
     /// As [`Connector::connect`].
@@ -123,18 +124,19 @@ impl Connector {
     }
 }
 
-/// No address was given.
+/// The error for an empty list of addresses.
 pub(crate) fn nowhere() -> Error {
     ConnectError::Io(std::io::ErrorKind::AddrNotAvailable.into()).into()
 }
 
-/// Does nobody listen there?
+/// Whether no listener has the port at the address.
 pub(crate) fn is_nobody(e: &Error) -> bool {
     let Error::Connect(why) = e else { return false };
     matches!(&**why, ConnectError::Rejected { reason: RejectReason::INVALID_SERVICE_ID, .. })
 }
 
-/// What the answer leads to. Dropped, the id refuses what the peer had agreed to.
+/// Completes the setup after the peer's answer. After an error the id is dropped, and the peer gets
+/// a rejection.
 fn answered(line: Line, qp: &Qp, event: Event) -> Result<Connection> {
     let Event::Reply(reply) = event else { return Err(failure(event)) };
     let link = link_of(&line.id)?;

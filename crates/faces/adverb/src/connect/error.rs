@@ -9,49 +9,49 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An address, port or route cannot be had, or the machine lacks something.
+    /// An address, a port or a route is not available, or the machine lacks a resource.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The peer did not answer in time. What is known about it is in the log.
+    /// The peer did not answer in time. The log has more details.
     #[error("the other end did not answer in time")]
     TimedOut,
-    /// The peer went away, or the connection ended, before it stood.
+    /// The peer went away, or the connection ended, before it was established.
     #[error("the other end went away")]
     Closed,
-    /// The peer says no.
+    /// The peer rejects the request.
     #[error("{reason}")]
     Rejected {
-        /// Why; its `Display` is a sentence.
+        /// The reason. Its `Display` is a sentence.
         reason: RejectReason,
-        /// What the peer's program says besides: 148 bytes, zero where it put nothing.
+        /// The private data of the peer: 148 bytes, zeros behind the data.
         private_data: Vec<u8>,
     },
     /// Queue pairs of these types do not connect to each other.
     #[error("a queue pair of type {own:?} does not connect to one of type {peer:?}")]
     Type {
-        /// Ours.
+        /// The type of the local queue pair.
         own: QpType,
-        /// The peer's.
+        /// The type of the peer's queue pair.
         peer: QpType,
     },
-    /// The queue pair is of another device than the one that the address is reached through.
+    /// The route to the address uses another device than the queue pair.
     #[error("the address is reached through {needed}, the queue pair is one of {own}: make it there")]
     Device {
-        /// The queue pair's.
+        /// The device of the queue pair.
         own: String,
-        /// The one with the address.
+        /// The device of the route.
         needed: String,
     },
-    /// More private data than [`MAX_PRIVATE`].
+    /// There is more private data than the message can carry.
     #[error("{len} bytes of private data, at most {MAX_PRIVATE} are possible")]
     PrivateTooLong {
-        /// Bytes given.
+        /// The number of bytes that the program gave.
         len: usize,
     },
 }
 
 impl ConnectError {
-    /// The errno that says it best.
+    /// The errno that fits best.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

@@ -1,4 +1,4 @@
-//! The side that is asked.
+//! The passive side.
 use super::connection::{
     Connection, address, asked_for, deadline, failure, line, link_of, offer, peer_of, take_place,
 };
@@ -13,22 +13,22 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests that wait to be accepted, at most: peers beyond ask again.
+/// The most requests that wait to be accepted. Further peers repeat their requests.
 const BACKLOG: u32 = 1024;
 
-/// Waits for ends that want to connect.
+/// Waits for connection requests.
 #[derive(Debug)]
 pub struct Listener {
     line: Line,
 }
 
 impl Listener {
-    /// Listens at an address of this machine, or at all addresses (`0.0.0.0`, `::`); port 0 is a
-    /// free one. Ports are those of rdma_cm's port space TCP, one listener each among all programs
-    /// of the user.
+    /// Listens at an address of this machine, or at all addresses (`0.0.0.0`, `::`). Port 0 means
+    /// any free port. Ports belong to rdma_cm's port space TCP. Each port has one listener among
+    /// all programs of the user.
     ///
     /// # Errors
-    /// [`Error::Connect`]: the address or port cannot be had.
+    /// [`Error::Connect`] if the address or the port is not available.
     pub fn bind(addr: impl ToSocketAddrs) -> Result<Self> {
         let mut last = nowhere();
         for addr in addr.to_socket_addrs().map_err(ConnectError::from)? {
@@ -41,18 +41,18 @@ impl Listener {
         Err(last)
     }
 
-    /// Where it listens.
+    /// The address and port of the listener.
     ///
     /// # Errors
-    /// ENOTCONN if its device is gone.
+    /// ENOTCONN if the device is gone.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         address(self.line.id.local_addr())
     }
 
-    /// Waits for an end that wants to connect.
+    /// Waits for a connection request.
     ///
     /// # Errors
-    /// [`Error::Connect`] if the device of its address is gone.
+    /// [`Error::Connect`] if the device with the listener's address is gone.
     pub fn accept(&self) -> Result<Incoming> {
         loop {
             let event = self.line.next_by(None).ok_or(ConnectError::Closed)?;
@@ -62,7 +62,7 @@ impl Listener {
         }
     }
 
-    /// Waits for an end that wants to connect, at most so long; `None` when none came.
+    /// Waits for a connection request, for at most `timeout`; `None` if no request came.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -76,8 +76,8 @@ impl Listener {
         Ok(None)
     }
 
-    /// The next end that wants to connect, as a future for any executor. Dropped before it is
-    /// ready, it has taken nothing.
+    /// The next connection request, as a future for any executor. If the future is dropped before
+    /// it is ready, it has taken no request.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -90,11 +90,11 @@ impl Listener {
         }
     }
 
-    /// Accepts one connection with a queue pair made before: [`Listener::accept`] and
-    /// [`Incoming::accept_with`] in one.
+    /// Accepts one connection with an existing queue pair: [`Listener::accept`] and
+    /// [`Incoming::accept_with`] in one call.
     ///
     /// # Errors
-    /// As these two.
+    /// As [`Listener::accept`] and [`Incoming::accept_with`].
     pub fn accept_with(&self, qp: &Qp, options: &Options) -> Result<Connection> {
         self.accept()?.accept_with(qp, options)
     }
@@ -107,7 +107,7 @@ impl Listener {
         }
     }
 
-    /// The request as an id of its own; none if its sender has given up.
+    /// Moves the request to its own id; `None` if the peer has given up.
     fn take(&self, request: Request) -> Option<Incoming> {
         let alarm = Arc::new(Alarm::default());
         let id = self.line.id.take(&request, alarm.clone()).ok()?;
@@ -122,7 +122,7 @@ impl Listener {
     }
 }
 
-/// An end that wants to connect. Dropped, it is refused.
+/// A connection request. Dropping it rejects the request.
 #[derive(Debug)]
 #[must_use = "it waits for accept_with() or reject()"]
 pub struct Incoming {
@@ -132,36 +132,37 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// What it told.
+    /// What the other end told this end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Its address and port.
+    /// The address and port of the other end.
     #[must_use]
     pub fn from(&self) -> SocketAddr {
         self.from
     }
 
-    /// The name of the device that the connection goes through: the queue pair must be one of it.
+    /// The name of the device that the connection uses. The queue pair must belong to this device.
     #[must_use]
     pub fn device(&self) -> String {
         self.line.id.device().unwrap_or_default()
     }
 
-    /// Connects `qp` to it, and returns when both ends are connected.
+    /// Accepts the request with `qp`, and returns when both ends are connected.
     ///
     /// # Errors
-    /// [`ConnectError::Type`], [`ConnectError::Device`], what [`Qp::connect_to`] refuses (the peer
-    /// is told no then); [`Error::Connect`] if the peer goes away, or does not confirm in time.
+    /// [`ConnectError::Type`], [`ConnectError::Device`], and the errors of [`Qp::connect_to`]; in
+    /// these cases the request is rejected. [`Error::Connect`] if the peer goes away or does not
+    /// confirm in time.
     pub fn accept_with(self, qp: &Qp, options: &Options) -> Result<Connection> {
         self.agree(qp, options)?;
         let event = self.line.next_by(deadline(options.timeout)).ok_or(ConnectError::TimedOut)?;
         self.confirmed(qp, event)
     }
 
-    /// As [`Incoming::accept_with`], without blocking and without an end in time of its own.
+    /// As [`Incoming::accept_with`], without blocking and without a timeout.
     ///
     /// # Errors
     /// As [`Incoming::accept_with`].
@@ -171,15 +172,15 @@ impl Incoming {
         self.confirmed(qp, event)
     }
 
-    /// Says no, with a reason of the program's own form, at most 148 bytes.
+    /// Rejects the request. The private data of at most 148 bytes is up to the program.
     ///
     /// # Errors
-    /// [`Error::Connect`]: the peer has given up, or too many bytes.
+    /// [`Error::Connect`] if the peer has given up, or if there are too many bytes.
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
         self.reject_with(RejectReason::CONSUMER_DEFINED, private_data)
     }
 
-    /// Says no, with a reason that the specification knows.
+    /// Rejects the request with a reason of the specification.
     ///
     /// # Errors
     /// As [`Incoming::reject`].
@@ -187,7 +188,7 @@ impl Incoming {
         Ok(self.line.id.reject(reason, private_data).map_err(ConnectError::from)?)
     }
 
-    /// Brings the queue pair to RTS and says yes.
+    /// Brings the queue pair to RTS and sends the reply.
     fn agree(&self, qp: &Qp, options: &Options) -> Result<()> {
         let prepared = self.prepare(qp, options);
         if let Err(e) = &prepared {
@@ -197,7 +198,7 @@ impl Incoming {
                 }
                 _ => RejectReason::NO_QP,
             };
-            // What failed here matters more than whether the other end hears of it.
+            // The caller gets the first error; whether the rejection reaches the peer matters less.
             let _ = self.line.id.reject(reason, &[]);
         }
         prepared

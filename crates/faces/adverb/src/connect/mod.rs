@@ -1,11 +1,11 @@
-//! Setting up connections by address and port, as `rdma_cm(7)` does.
+//! Connection setup by address and port, as `rdma_cm(7)` does it.
 //!
-//! A connection of two queue pairs needs numbers and addresses of both at both. The connection
-//! manager of InfiniBand (IBTA volume 1, chapter 12) tells them: its messages travel between the
-//! queue pairs 1 of both machines, so there is no socket beside the device. A [`Listener`] binds a
-//! port (of rdma_cm's port space TCP, which is not that of TCP sockets), a [`Connector`] asks for a
-//! connection there, and both get a [`Connection`]. Peers may be programs of librdmacm or the Linux
-//! kernel, over any RoCEv2 device, as well as programs of this crate.
+//! To connect two queue pairs, each end needs numbers and addresses of both. The connection manager
+//! of InfiniBand (IBTA volume 1, chapter 12) exchanges them. Its messages travel between the queue
+//! pairs 1 of both machines, so no other socket is necessary. A [`Listener`] binds a port of
+//! rdma_cm's port space TCP, which is not the port space of TCP sockets. A [`Connector`] requests a
+//! connection to this port. Both sides get a [`Connection`]. The peer can be a program of this
+//! crate, a program of librdmacm or the Linux kernel, over any RoCEv2 device.
 //!
 //! ```text
 //!  connect                                   Listener
@@ -16,17 +16,17 @@
 //!    │  RTU ───────────────────────────────────▶ │  both return: either side may send
 //! ```
 //!
-//! Each waiting call is there twice: one blocks the thread, its twin is a future for any executor
-//! ([`Listener::accept`], [`Listener::incoming`]; [`Connector::connect`],
+//! Each waiting call exists twice. One variant blocks the thread, the other is a future for any
+//! executor ([`Listener::accept`], [`Listener::incoming`]; [`Connector::connect`],
 //! [`Connector::connecting`]; [`Incoming::accept_with`], [`Incoming::accepting`];
-//! [`Connection::wait_end`], [`Connection::ended`]). The futures know no clock; with the feature
-//! `tokio` those in `adverb::tokio` end with [`Options::timeout`].
+//! [`Connection::wait_end`], [`Connection::ended`]). The futures have no timeout. With the feature
+//! `tokio`, the futures in `adverb::tokio` end after [`Options::timeout`].
 //!
-//! **Private data** of the program's own travels with each message: 56 bytes with a request, 196
-//! with a consent, 148 with a refusal. The message has no length for it: what comes is as long as
-//! there is room, zero where the peer put nothing ([`Peer::private_prefix`] takes the first bytes).
-//! **Depths** of reads and atomics, the path MTU, first packet numbers and RNR retries are what the
-//! connection manager has agreed on.
+//! **Private data** of the program travels with each message: 56 bytes with a request, 196 with a
+//! reply, 148 with a rejection. The message has no length field for private data. So the receiver
+//! always gets the full size, with zeros behind the data of the peer. [`Peer::private_prefix`]
+//! returns the first bytes. **Depths** of reads and atomics, the path MTU, first PSNs and RNR
+//! retries are the values that the connection manager negotiated.
 //!
 //! ```
 //! use adverb::connect::{Connector, Listener, Options, RejectReason, ConnectError};
@@ -54,7 +54,7 @@
 //! # }
 //! ```
 //!
-//! A program with a connection of its own tells [`Qp::info`](crate::Qp::info) and calls
+//! A program with its own exchange of messages sends [`Qp::info`](crate::Qp::info) and calls
 //! [`Qp::connect_to`](crate::Qp::connect_to) itself.
 use crate::qp::QpInfo;
 use std::time::Duration;
@@ -73,17 +73,16 @@ pub(crate) use connector::{is_nobody, nowhere};
 pub use error::ConnectError;
 pub use listener::{Incoming, Listener};
 
-/// Bytes of private data that any message carries; a consent carries 196, a refusal 148.
+/// Bytes of private data that each message can carry. A reply carries up to 196, a rejection 148.
 pub const MAX_PRIVATE: usize = adverb_ucma::ids::REQUEST_DATA;
 
-/// How a connection is set up.
+/// The options of a connection setup.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long the peer may take to answer (10 s). The connection manager itself gives up after 77
     /// s.
     pub timeout: Duration,
-    /// What the peer is told besides (nothing): at most 56 bytes with a request, 196 with a
-    /// consent.
+    /// Private data for the peer (none): at most 56 bytes with a request, 196 with a reply.
     pub private_data: Vec<u8>,
 }
 
@@ -94,20 +93,20 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults with private data.
+    /// The default options with private data.
     #[must_use]
     pub fn private(data: impl Into<Vec<u8>>) -> Self {
         Options { private_data: data.into(), ..Options::default() }
     }
 }
 
-/// What the other end told.
+/// What the other end told this end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its queue pair. The Q_Key is not told and zero.
+    /// The queue pair of the other end. The Q_Key is not transmitted and is zero.
     pub info: QpInfo,
-    /// What it told besides: 56 bytes with a request, 196 with a consent; zero where it put
-    /// nothing.
+    /// The private data of the other end: 56 bytes with a request, 196 with a reply, zeros behind
+    /// the data.
     pub private_data: Vec<u8>,
 }
 
@@ -115,7 +114,7 @@ impl Peer {
     /// The first bytes of the private data.
     ///
     /// # Panics
-    /// For more bytes than [`MAX_PRIVATE`].
+    /// If `N` is greater than [`MAX_PRIVATE`].
     #[must_use]
     pub fn private_prefix<const N: usize>(&self) -> [u8; N] {
         std::array::from_fn(|i| self.private_data[i])

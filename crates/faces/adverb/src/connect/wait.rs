@@ -1,4 +1,4 @@
-//! Waiting for the events of an id: threads and tasks.
+//! Waiting for the events of an id, by threads and tasks.
 use crate::wakers::Wakers;
 use adverb_sync::{Condvar, Mutex};
 use adverb_ucma::Tokens;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::time::Instant;
 
-/// Tells threads and tasks of events.
+/// Wakes threads and tasks when an event comes.
 #[derive(Debug, Default)]
 pub struct Alarm {
-    /// Events told of so far.
+    /// The number of events so far.
     count: Mutex<u64>,
     more: Condvar,
     wakers: Arc<Wakers>,
@@ -26,7 +26,7 @@ impl Tokens for Alarm {
     fn take(&self) {}
 }
 
-/// An id and what tells of its events.
+/// An id with the alarm of its events.
 #[derive(Debug)]
 pub struct Line {
     pub id: Id,
@@ -38,10 +38,11 @@ impl Line {
         Line { id, alarm }
     }
 
-    /// The next event; none if there is none by then.
+    /// The next event, or `None` at the deadline.
     pub fn next_by(&self, until: Option<Instant>) -> Option<Event> {
         loop {
-            // Before looking: what comes behind it is not slept through.
+            // Read the count before the look. An event after the look changes the count, so the
+            // thread does not sleep.
             let seen = *self.alarm.count.lock();
             if let Some(event) = self.id.next_event() {
                 return Some(event);
@@ -59,12 +60,13 @@ impl Line {
         }
     }
 
-    /// Has those who wait look again.
+    /// Makes all waiting threads and tasks look again.
     pub fn stir(&self) {
         self.alarm.give();
     }
 
-    /// The next event, for any executor. Dropped before it is ready, it has taken nothing.
+    /// The next event, for any executor. If the future is dropped before it is ready, it has taken
+    /// no event.
     pub fn next(&self) -> Next<'_> {
         Next { line: self, number: self.alarm.wakers.number() }
     }
@@ -82,7 +84,8 @@ impl Future for Next<'_> {
     type Output = Event;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Event> {
-        // Before looking: whoever adds an event later finds the waker.
+        // Set the waker before the look. A thread that adds an event after the look then finds the
+        // waker.
         self.line.alarm.wakers.set(self.number, cx.waker());
         self.line.id.next_event().map_or(Poll::Pending, Poll::Ready)
     }

@@ -1,4 +1,4 @@
-//! Making completion queues.
+//! The builder of completion queues.
 use super::channel::CompChannel;
 use super::{Cq, CqInner};
 use crate::device::Context;
@@ -8,10 +8,10 @@ use crate::wakers::Wakers;
 use adverb_device::Sink;
 use std::sync::Arc;
 
-/// Entries unless told otherwise.
+/// The default capacity.
 const ENTRIES: u32 = 256;
 
-/// How a completion queue is made ([`Context::create_cq`]).
+/// The settings of a new completion queue ([`Context::create_cq`]).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build()"]
 pub struct CqBuilder<'a> {
@@ -22,7 +22,7 @@ pub struct CqBuilder<'a> {
 }
 
 impl Context {
-    /// Starts making a completion queue (`ibv_create_cq(3)`).
+    /// Starts a builder for a completion queue (`ibv_create_cq(3)`).
     pub fn create_cq(&self) -> CqBuilder<'_> {
         CqBuilder::new(self)
     }
@@ -32,24 +32,25 @@ impl<'a> CqBuilder<'a> {
     pub(crate) fn new(context: &'a Context) -> Self {
         CqBuilder { context, entries: ENTRIES, channel: None, user_data: 0 }
     }
-    /// Completions it holds (256): 1 to [`Limits::max_cqe`](crate::Limits::max_cqe). Enough are as
-    /// many as requests that its queue pairs may have under way: a queue that overflows is lost.
+    /// Sets the capacity (256): 1 to [`Limits::max_cqe`](crate::Limits::max_cqe). The capacity
+    /// should be the number of requests that all queue pairs of the queue may have under way. A
+    /// queue that overflows is unusable.
     pub fn entries(mut self, n: u32) -> Self {
         self.entries = n;
         self
     }
-    /// Its events go to this channel. Without one it can be polled, or waited for as a stream
-    /// ([`Cq::completions`]).
+    /// Sets the channel of the queue's events. A queue without a channel can be polled, or used as
+    /// a stream ([`Cq::completions`]).
     pub fn channel(mut self, channel: &CompChannel) -> Self {
         self.channel = Some(channel.clone());
         self
     }
-    /// A number of the program's own, found again at [`Cq::user_data`] (0).
+    /// Sets a number of the program's choice, which [`Cq::user_data`] returns (0).
     pub fn user_data(mut self, data: u64) -> Self {
         self.user_data = data;
         self
     }
-    /// Makes it.
+    /// Makes the queue.
     ///
     /// # Errors
     /// EINVAL for a size out of range.

@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A completion channel: where completion queues that were made with it report that completions
-/// have come (`ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`). Cheap to clone; ends with its
-/// last handle and queue.
+/// A completion channel: the completion queues that were made with the channel send their events
+/// here (`ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`). A channel is cheap to clone, and
+/// ends with its last handle and queue.
 ///
-/// There are four ways to wait, and all of them may be used on one channel at a time; each event
-/// goes to one waiter, in the order in which events arose:
+/// There are four ways to wait. A program may use all of them on one channel at the same time. Each
+/// event goes to one waiter, in the order in which events arose:
 ///
 /// * [`CompChannel::next_event`] blocks,
-/// * [`CompChannel::try_event`] does not,
+/// * [`CompChannel::try_event`] does not block,
 /// * the descriptor ([`AsFd`]) is readable exactly while an event waits, for `poll`,
 ///   `epoll` and reactors,
 /// * [`CompChannel::event`] is a future for any executor.
@@ -34,12 +34,12 @@ pub struct CompChannel(Handle<ChannelInner>);
 pub struct ChannelInner {
     channel: Arc<adverb_device::CompChannel>,
     context: Context,
-    /// Tasks that wait for an event.
+    /// The tasks that wait for an event.
     wakers: Arc<Wakers>,
-    /// Wakes all of them. The device has this one, and not theirs, which it would drop under a
-    /// queue's lock.
+    /// Wakes all tasks of `wakers`. The device gets this waker and not the tasks' own wakers, which
+    /// the device would drop under a queue's lock.
     wake_all: Waker,
-    /// Its queues, by number.
+    /// The queues of the channel, by number.
     cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
 }
 
@@ -50,17 +50,17 @@ impl End for ChannelInner {
     }
 }
 
-/// A queue whose completions no event will speak of: they came before its pending arm, or
-/// it is not armed.
+/// A queue with completions that no event will report. The completions came before the pending
+/// arm, or the queue is not armed.
 #[derive(Clone, Debug)]
 pub struct Overlooked {
     /// The queue.
     pub cq: Cq,
-    /// Completions in it that no event speaks of.
+    /// The number of completions that no event will report.
     pub waiting: usize,
-    /// Is an arm pending, which only later completions satisfy?
+    /// Whether an arm is pending. Only later completions satisfy the arm.
     pub armed: bool,
-    /// It all in words, with the place in the program where the queue was armed last.
+    /// A report in words, with the place in the program where the queue was armed last.
     pub report: String,
 }
 
@@ -68,7 +68,7 @@ impl Context {
     /// Makes a completion channel (`ibv_create_comp_channel(3)`).
     ///
     /// # Errors
-    /// EMFILE and the like from the kernel.
+    /// EMFILE and similar errors of the kernel.
     pub fn create_channel(&self) -> Result<CompChannel> {
         CompChannel::new(self)
     }
@@ -93,25 +93,25 @@ impl CompChannel {
         &self.0.context
     }
 
-    /// Waits for an event, making progress meanwhile. If the descriptor was made
-    /// non-blocking it does not wait.
+    /// Waits for an event, and makes progress meanwhile. If the descriptor is non-blocking, the
+    /// call does not wait.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] by a signal or [`CompChannel::interrupt`];
-    /// [`Error::WouldBlock`] when non-blocking.
+    /// [`Error::Interrupted`] if a signal or [`CompChannel::interrupt`] ends the wait;
+    /// [`Error::WouldBlock`] if the descriptor is non-blocking and no event waits.
     #[track_caller]
     pub fn next_event(&self) -> Result<CqEvent> {
         self.wait(None, Location::caller())
     }
 
-    /// Waits for an event, but at most so long; `None` when none came. A time of zero is
-    /// [`CompChannel::try_event`].
+    /// Waits for an event, for at most `timeout`; `None` if no event came. With a timeout of zero
+    /// the call is [`CompChannel::try_event`].
     ///
     /// # Errors
-    /// [`Error::Interrupted`]; [`Error::WouldBlock`] when non-blocking.
+    /// [`Error::Interrupted`]; [`Error::WouldBlock`] if the descriptor is non-blocking.
     #[track_caller]
     pub fn next_event_timeout(&self, timeout: Duration) -> Result<Option<CqEvent>> {
-        // A time too long to add is forever.
+        // A deadline beyond the range of the clock means no deadline.
         match self.wait(Instant::now().checked_add(timeout), Location::caller()) {
             Ok(event) => Ok(Some(event)),
             Err(Error::TimedOut) => Ok(None),
@@ -129,7 +129,7 @@ impl CompChannel {
         }
     }
 
-    /// An event if one waits; never waits itself.
+    /// Takes an event if an event waits. The call never blocks.
     #[must_use]
     #[track_caller]
     pub fn try_event(&self) -> Option<CqEvent> {
@@ -142,20 +142,21 @@ impl CompChannel {
         }
     }
 
-    /// The next event, as a future for any executor: the device's background thread makes progress
-    /// and wakes the task. Dropped before it is ready, it has taken nothing.
+    /// The next event, as a future for any executor. The device's background thread makes progress
+    /// and wakes the task. If the future is dropped before it is ready, it has taken no event.
     pub fn event(&self) -> NextEvent<'_> {
         NextEvent { channel: self, number: self.0.wakers.number() }
     }
 
-    /// Has one waiting [`CompChannel::next_event`], or the next one, return [`Error::Interrupted`].
+    /// Makes one waiting [`CompChannel::next_event`], or the next call, return
+    /// [`Error::Interrupted`].
     pub fn interrupt(&self) {
         self.0.channel.interrupt();
     }
 
-    /// Queues of this channel that hold completions which no event will speak of, now: a
-    /// thread that goes to sleep on the channel sleeps beside them. Empty for a program that arms,
-    /// polls until empty, and only then waits.
+    /// The queues of this channel that now hold completions which no event will report. A thread
+    /// that sleeps on the channel would not wake for these completions. The list is empty for a
+    /// program that arms, polls until empty, and only then waits.
     #[must_use]
     pub fn overlooked(&self) -> Vec<Overlooked> {
         let ours = |o: adverb_device::Overlooked| {
@@ -165,8 +166,8 @@ impl CompChannel {
         self.0.channel.overlooked().into_iter().filter_map(ours).collect()
     }
 
-    /// Sets or clears `O_NONBLOCK` of the descriptor, which decides whether
-    /// [`CompChannel::next_event`] waits.
+    /// Sets or clears `O_NONBLOCK` of the descriptor. With `O_NONBLOCK`,
+    /// [`CompChannel::next_event`] does not wait.
     ///
     /// # Errors
     /// The errno of `fcntl`.
@@ -178,11 +179,11 @@ impl CompChannel {
         Ok(())
     }
 
-    /// Ends it now.
+    /// Ends the channel now.
     ///
     /// # Errors
-    /// [`Error::Busy`] if other handles or queues of it exist; it ends with the last of
-    /// them.
+    /// [`Error::Busy`] if other handles or queues of the channel exist. The channel then ends with
+    /// the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -203,8 +204,9 @@ impl CompChannel {
         Handle::upgrade(self.0.cqs.lock().get(&cq.number())?).map(Cq)
     }
 
-    /// The event with its queue, unless the last handle on that is just being dropped: then the
-    /// event is gone with it, and acknowledged, since the queue's end waits for that.
+    /// The event of a queue. There is none if the last handle on the queue is being dropped. Then
+    /// this function acknowledges the event, because the end of the queue waits for the
+    /// acknowledgement.
     fn event_of(&self, cq: Arc<adverb_device::Cq>) -> Option<CqEvent> {
         let found = self.find(&cq);
         if found.is_none() {
@@ -233,13 +235,13 @@ impl PartialEq for CompChannel {
 }
 impl Eq for CompChannel {}
 
-/// The next event of a channel, for any executor ([`CompChannel::event`]). Its output is an error
+/// The next event of a channel, for any executor ([`CompChannel::event`]). The output is an error
 /// (EIO) in a child of `fork`.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct NextEvent<'a> {
     channel: &'a CompChannel,
-    /// Its number among those that wait.
+    /// The number of this future among the waiting tasks.
     number: u64,
 }
 
@@ -248,8 +250,8 @@ impl Future for NextEvent<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let inner = &self.channel.0;
-        // Before the device looks once more whether there is an event: whoever adds one later finds
-        // the waker.
+        // Set the waker before the device looks for an event. A thread that adds an event after the
+        // look then finds the waker.
         inner.wakers.set(self.number, cx.waker());
         loop {
             match inner.channel.poll_event(&mut TaskContext::from_waker(&inner.wake_all)) {
@@ -271,10 +273,10 @@ impl Drop for NextEvent<'_> {
     }
 }
 
-/// An event: completions have come that an arm of its queue waited for. Acknowledged when it is
-/// dropped (`ibv_ack_cq_events(3)`); it keeps the queue until then.
+/// An event: completions have come that match an arm of the queue. Dropping the event acknowledges
+/// it (`ibv_ack_cq_events(3)`). The event keeps the queue until then.
 ///
-/// The queue may be found empty, if completions were polled before the event was read.
+/// The queue may be empty, if the program polled the completions before it read the event.
 #[derive(Debug)]
 #[must_use = "dropping the event acknowledges it; poll its queue, and arm it again"]
 pub struct CqEvent {

@@ -19,13 +19,13 @@ pub use builder::CqBuilder;
 pub use channel::{CompChannel, CqEvent, NextEvent, Overlooked};
 pub use stream::Completions;
 
-/// What a completion queue is to notify of.
+/// Which completions a completion queue notifies of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notify {
     /// The next completion.
     Next,
-    /// The next completion that is solicited or unsuccessful: of a message whose sender
-    /// asked for an event, or a failure of any kind.
+    /// The next completion that is solicited or unsuccessful. A completion is solicited if the
+    /// sender of the message asked for an event. Failures of any kind count.
     Solicited,
     /// The next unsuccessful completion. Verbs have no such arm; NDKPI does.
     Errors,
@@ -41,8 +41,9 @@ impl Notify {
     }
 }
 
-/// A completion queue (IBTA 10.2.4, `ibv_create_cq(3)`). Cheap to clone; destroyed with its last
-/// handle, queue pair and event. Any number of threads may poll, arm and wait at a time.
+/// A completion queue (IBTA 10.2.4, `ibv_create_cq(3)`). A queue is cheap to clone. The queue is
+/// destroyed with the last handle, queue pair or event that refers to it. Any number of threads may
+/// poll, arm and wait at the same time.
 #[derive(Clone, Debug)]
 pub struct Cq(Handle<CqInner>);
 
@@ -71,41 +72,42 @@ impl Cq {
     pub fn context(&self) -> &Context {
         &self.0.context
     }
-    /// Its channel, if it has one.
+    /// The completion channel of the queue, if there is a channel.
     #[must_use]
     pub fn channel(&self) -> Option<&CompChannel> {
         self.0.channel.as_ref()
     }
-    /// Its number in this process, by which asynchronous events name it.
+    /// The number of the queue in this process. Asynchronous events name the queue by this number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.0.cq.number()
     }
-    /// What [`CqBuilder::user_data`] gave it: `cq_context` of verbs.
+    /// The value of [`CqBuilder::user_data`]: `cq_context` of verbs.
     #[must_use]
     pub fn user_data(&self) -> u64 {
         self.0.user_data
     }
-    /// Completions it holds at most. One more, and the queue is in error.
+    /// The capacity: how many completions the queue holds. One more completion puts the queue in
+    /// error.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.0.cq.capacity()
     }
-    /// Completions waiting. Makes no progress: what the network has brought meanwhile shows after a
-    /// poll.
+    /// The number of waiting completions. The call makes no progress: what the network has brought
+    /// meanwhile shows after a poll.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.cq.len()
     }
-    /// None waiting?
+    /// Whether no completion waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.cq.is_empty()
     }
 
-    /// Takes completions, oldest first, as many as fit into `into`, and answers how many
-    /// (`ibv_poll_cq(3)`). Polling an empty queue makes the device progress. Takes no event away.
-    ///
+    /// Takes completions, oldest first, as many as fit into `into`, and returns their number
+    /// (`ibv_poll_cq(3)`). A poll of an empty queue makes the device progress. A poll takes no
+    /// event away.
     /// # Errors
     /// [`Error::CqOverflow`] once a queue that overflowed is empty.
     #[track_caller]
@@ -121,7 +123,7 @@ impl Cq {
         Ok(taken)
     }
 
-    /// Takes one completion, if there is one.
+    /// Takes the oldest completion, if there is a completion.
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -137,19 +139,19 @@ impl Cq {
         Ok(got)
     }
 
-    /// Takes the completions there are one by one, as an iterator that ends when the queue is found
-    /// empty. Dropped before, it leaves the rest where they are.
+    /// An iterator that takes completions one by one and ends when the queue is found empty. If the
+    /// iterator is dropped before its end, the other completions stay in the queue.
     ///
     /// # Errors
-    /// Its items are errors as those of [`Cq::poll`]; it ends after one.
+    /// An item is an error as from [`Cq::poll`]. The iterator ends after an error.
     #[track_caller]
     pub fn drain(&self) -> Drain<'_> {
         Drain { cq: self, at: Location::caller(), ended: false }
     }
 
-    /// Polls until a completion comes, at most so long. For a thread that has nothing else to do
-    /// and wants the lowest latency; one that is to sleep waits on a channel or a
-    /// [`Cq::completions`] stream.
+    /// Polls until a completion comes, for at most `timeout`. The call is for a thread that has
+    /// nothing else to do and wants the lowest latency. A thread that wants to sleep waits on a
+    /// channel or on a [`Cq::completions`] stream.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::CqOverflow`].
@@ -172,19 +174,20 @@ impl Cq {
         }
     }
 
-    /// Polls until `n` completions came, at most so long for all of them, in order.
+    /// Polls until `n` completions have come, for at most `timeout` in all. Returns the completions
+    /// in order.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] (what came is lost then); [`Error::CqOverflow`].
+    /// [`Error::TimedOut`] (completions that came before are lost then); [`Error::CqOverflow`].
     #[track_caller]
     pub fn wait_all(&self, n: usize, timeout: Duration) -> Result<Vec<Completion>> {
         let (start, at) = (Instant::now(), Location::caller());
         (0..n).map(|_| self.wait_at(timeout.saturating_sub(start.elapsed()), at)).collect()
     }
 
-    /// Looks at up to `max` completions, oldest first, and leaves them where they are. They
-    /// are copies: another thread may take the originals meanwhile. Takes no event away and changes
-    /// no arm.
+    /// Copies up to `max` completions, oldest first, and leaves the originals in the queue. Another
+    /// thread may take the originals meanwhile. The call takes no event away and changes no arm. A
+    /// call on an empty queue makes the device progress.
     #[must_use]
     pub fn peek(&self, max: usize) -> Vec<Completion> {
         let mut seen = Vec::new();
@@ -192,15 +195,15 @@ impl Cq {
         seen
     }
 
-    /// Did completions get lost because the queue was full?
+    /// Whether completions were lost because the queue was full.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.0.cq.is_broken()
     }
 
-    /// Asks for one event (`ibv_req_notify_cq(3)`). Completions already in the
-    /// queue make none: *arm, then poll until empty, then wait*. Without a channel it is a
-    /// [`Cq::completions`] stream that is woken, or nobody.
+    /// Asks for one event (`ibv_req_notify_cq(3)`). Completions that are already in the queue cause
+    /// no event: *arm, then poll until empty, then wait*. A queue with a channel sends the event
+    /// there. A queue without a channel wakes its [`Cq::completions`] streams, if there are any.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -211,9 +214,9 @@ impl Cq {
         sites::armed(&self.0.cq, at, arm)
     }
 
-    /// Asks for an event for every completion that `what` matches, or with [`Cq::moderate`] for
-    /// every batch, until [`Cq::disarm`]. No more events wait unread than the queue has
-    /// entries.
+    /// Asks for an event for each completion that `what` matches, until [`Cq::disarm`]. With
+    /// [`Cq::moderate`] the queue makes an event for each batch. The number of unread events never
+    /// exceeds the capacity of the queue.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -222,14 +225,15 @@ impl Cq {
         Ok(self.0.cq.notify_persistent(what.kind())?)
     }
 
-    /// Takes the pending arm back, persistent or not. Events made already stay.
+    /// Takes the pending arm back, persistent or not. Events that were made before stay.
     pub fn disarm(&self) {
         self.0.cq.disarm();
     }
 
-    /// Holds events back until `count` completions came that the arm waits for, or `period` has
-    /// passed since the first of them, whichever is first (`ibv_modify_cq(3)`). Zero leaves
-    /// a part out; both zero end it. The clock's grain is that of the system's timers, about 50 µs.
+    /// Holds events back until `count` completions that match the arm have come, or until `period`
+    /// has passed since the first of them, whichever is first (`ibv_modify_cq(3)`). A zero switches
+    /// off that condition, and two zeros end moderation. The clock has the grain of the system's
+    /// timers, about 50 µs.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -237,25 +241,26 @@ impl Cq {
         Ok(self.0.cq.moderate(count, period)?)
     }
 
-    /// Changes the capacity (`ibv_resize_cq(3)`) and answers the new one.
+    /// Changes the capacity (`ibv_resize_cq(3)`) and returns the new capacity.
     ///
     /// # Errors
-    /// EINVAL for sizes out of range or below the completions waiting.
+    /// EINVAL for a size out of range, or below the number of waiting completions.
     pub fn resize(&self, entries: u32) -> Result<u32> {
         Ok(self.0.cq.resize(entries)?)
     }
 
-    /// Its completions as a stream for any executor. It arms, polls again and only then sleeps, so
-    /// no wake-up is lost; it holds nothing back, so it may be dropped at any time.
+    /// The completions as a stream for any executor. The stream arms, polls again and only then
+    /// sleeps, so no wake-up is lost. The stream buffers nothing, so it may be dropped at any time.
     ///
     /// # Errors
-    /// [`Error::HasChannel`]: the events of this queue go to its channel. Make the queue without one.
+    /// [`Error::HasChannel`]: the events of this queue go to its channel. Make the queue without a
+    /// channel.
     pub fn completions(&self) -> Result<Completions> {
         Completions::new(self)
     }
 
-    /// The next completion, as a future for any executor. Dropped before it is ready, it has taken
-    /// nothing.
+    /// The next completion, as a future for any executor. If the future is dropped before it is
+    /// ready, it has taken no completion.
     ///
     /// # Errors
     /// [`Error::HasChannel`] as [`Cq::completions`]; [`Error::CqOverflow`].
@@ -264,23 +269,23 @@ impl Cq {
         std::future::poll_fn(|cx| completions.poll(cx)).await
     }
 
-    /// Destroys it now.
+    /// Destroys the queue now.
     ///
     /// # Errors
-    /// [`Error::Busy`] if other handles, queue pairs or unacknowledged events of it exist;
-    /// it goes with the last.
+    /// [`Error::Busy`] if other handles, queue pairs or unacknowledged events of the queue exist.
+    /// The queue then ends with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
 
-    /// Has `waker` called when the next completion comes, under a number of the future's own.
+    /// Calls `waker` when the next completion comes. `number` identifies the future.
     pub(crate) fn wake_next(&self, number: u64, waker: &std::task::Waker) -> Result<()> {
-        // The waker first: the event of the arm finds it there.
+        // Set the waker before the arm: the event of the arm must find it.
         self.0.wakers.set(number, waker);
         self.notify(Notify::Next)
     }
 
-    /// The future with this number waits no more.
+    /// The future with this number no longer waits.
     pub(crate) fn wake_no_more(&self, number: u64) {
         self.0.wakers.remove(number);
     }
@@ -290,7 +295,7 @@ impl Cq {
     }
 }
 
-/// The same queue?
+/// Two handles are equal if they name the same queue.
 impl PartialEq for Cq {
     fn eq(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -298,7 +303,7 @@ impl PartialEq for Cq {
 }
 impl Eq for Cq {}
 
-/// All completions there are ([`Cq::drain`]).
+/// Takes all waiting completions ([`Cq::drain`]).
 #[derive(Debug)]
 pub struct Drain<'a> {
     cq: &'a Cq,

@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// The completions of a queue as a [`Stream`] for any executor ([`Cq::completions`]). Several
-/// streams of one queue share its completions. It never ends but after an error: the queue
-/// overflowed.
+/// streams of one queue share its completions. The stream ends only after an error, when the queue
+/// has overflowed.
 #[derive(Debug)]
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct Completions {
     cq: Cq,
-    /// Its number among those that wait.
+    /// The number of this stream among the waiting tasks.
     number: u64,
     ended: bool,
 }
@@ -40,7 +40,7 @@ impl Completions {
         look_arm_look(
             || cq.poll_one(),
             || {
-                // The waker first: the event of the arm finds it there.
+                // Set the waker before the arm: the event of the arm must find it.
                 cq.0.wakers.set(*number, cx.waker());
                 cq.notify(Notify::Next)
             },
@@ -48,8 +48,8 @@ impl Completions {
     }
 }
 
-/// Takes a completion, or arms and takes one. One that was added before the arm makes no event:
-/// the second look finds it. One that is added later makes an event.
+/// Takes a completion; if there is none, arms and looks again. A completion that was added before
+/// the arm makes no event, and the second look finds it. A later completion makes an event.
 fn look_arm_look<T>(
     mut look: impl FnMut() -> Result<Option<T>>,
     arm: impl FnOnce() -> Result<()>,

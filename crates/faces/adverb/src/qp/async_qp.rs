@@ -1,4 +1,4 @@
-//! Queue pairs whose requests are futures.
+//! Queue pairs that offer requests as futures.
 use super::places::{Places, Woken};
 use super::wr::{Op, Undo, Wr};
 use super::{Qp, QpBuilder};
@@ -14,9 +14,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A queue pair whose requests are futures: `qp.send("hello").await?` is done when the request has
-/// completed, and waits for a place when the queue is full. For any executor. Made by
-/// [`QpBuilder::build_async`]; cheap to clone, and any number of tasks may use it.
+/// A queue pair whose requests are futures. `qp.send("hello").await?` ends when the request has
+/// completed; if the queue is full, the future first waits for a free place. The futures work on
+/// any executor. [`QpBuilder::build_async`] makes such a queue pair. It is cheap to clone, and any
+/// number of tasks may use it.
 ///
 /// ```
 /// # use adverb::{AsyncQp, Device, Result};
@@ -44,9 +45,10 @@ use std::task::{Context, Poll, ready};
 /// # Ok::<(), adverb::Error>(())
 /// ```
 ///
-/// A future does nothing before it is awaited or polled. One that is dropped before its request was
-/// posted has done nothing; dropped later, the request goes on, nobody hears of its end, and
-/// buffers that it uses must stay if it is to succeed.
+/// A future does nothing before it is awaited or polled. A future that is dropped before its
+/// request was posted has done nothing. If a future is dropped later, the request continues and its
+/// completion is discarded. The buffers of the request must then stay until the request is done;
+/// otherwise the request fails.
 ///
 /// Requests are posted in the order in which their futures were first polled.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ struct Inner {
 struct Queues {
     sends: Places,
     recvs: Places,
-    /// Number of the next future.
+    /// The number of the next future.
     next: u64,
 }
 
@@ -88,11 +90,11 @@ fn invalid(why: &str) -> Error {
 }
 
 impl QpBuilder<'_> {
-    /// Makes it with a completion queue of its own, for requests that are futures.
+    /// Makes the queue pair with a completion queue of its own, for requests that are futures.
     ///
     /// # Errors
-    /// As [`QpBuilder::build`]; EINVAL if it was given completion queues or a shared receive queue,
-    /// whose completions have no futures, or for the receiving half of XRC.
+    /// As [`QpBuilder::build`]. EINVAL if the builder was given completion queues or a shared
+    /// receive queue, whose completions have no futures. EINVAL also for the receiving half of XRC.
     pub fn build_async(self) -> Result<AsyncQp> {
         if self.has_queues() {
             return Err(invalid("a queue pair of futures has queues of its own"));
@@ -100,7 +102,8 @@ impl QpBuilder<'_> {
         let (sends, recvs) = self.depths();
         let qp = self.build()?;
         let cq = qp.send_cq().ok_or_else(|| invalid("this queue pair sends nothing"))?.clone();
-        // A queue without any place refuses what is posted.
+        // A queue of depth 0 refuses each post. The future needs a place to post and to return the
+        // error.
         let (sends, recvs) = (Places::new(sends.max(1)), Places::new(recvs.max(1)));
         let queues = Mutex::new(Queues { sends, recvs, next: 0 });
         Ok(AsyncQp(Arc::new(Inner { qp, cq, queues })))
@@ -108,9 +111,9 @@ impl QpBuilder<'_> {
 }
 
 impl AsyncQp {
-    /// The queue pair, for connecting it and for what it says of itself. Requests posted on it
-    /// directly would complete here, unheard; after [`Qp::reset`] futures of requests that were
-    /// under way wait for ever.
+    /// The queue pair, to connect it and to read its attributes. Do not post requests on it
+    /// directly: no future would get their completions. After [`Qp::reset`], futures of requests
+    /// that were under way wait forever.
     #[must_use]
     pub fn qp(&self) -> &Qp {
         &self.0.qp
@@ -127,7 +130,7 @@ impl AsyncQp {
 }
 
 impl Inner {
-    /// Changes the places of a queue, and wakes who is to be woken.
+    /// Changes the places of a queue, and then wakes the tasks in `woken` without the lock.
     fn change<R>(&self, queue: Queue, change: impl FnOnce(&mut Places, &mut Woken) -> R) -> R {
         let mut woken = Woken::new();
         let answer = change(self.queues.lock().of(queue), &mut woken);
@@ -135,7 +138,7 @@ impl Inner {
         answer
     }
 
-    /// Gives the completions there are to their futures.
+    /// Takes the waiting completions and gives each to its future.
     fn sort(&self) -> Result<()> {
         for completion in self.cq.drain() {
             let completion = completion?;
@@ -145,8 +148,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks, arms and looks again: what comes between the looks is found, what comes later wakes
-    /// the task.
+    /// Looks, arms and looks again. The second look finds a completion that came between the first
+    /// look and the arm; a completion that comes later wakes the task.
     fn look<T>(&self, number: u64, cx: &Context<'_>, mut look: impl FnMut() -> Option<T>) -> Poll<Result<T>> {
         for arm in [false, true] {
             if arm {
@@ -162,8 +165,8 @@ impl Inner {
     }
 }
 
-/// A request of an [`AsyncQp`], completed by the methods here. Awaited, it is posted and done when
-/// it has completed.
+/// A request of an [`AsyncQp`]. The methods here complete the request. Awaiting the request posts
+/// it and waits for its completion.
 #[derive(Debug)]
 #[must_use = "nothing is posted before it is awaited"]
 pub struct AsyncRequest<'t, 'd> {
@@ -185,22 +188,22 @@ impl<'t, 'd> AsyncRequest<'t, 'd> {
         self
     }
 
-    /// As [`Request::solicited`](crate::Request::solicited). Means nothing on a receive.
+    /// As [`Request::solicited`](crate::Request::solicited). No effect on a receive.
     pub fn solicited(self) -> Self {
         self.flag(SendFlags::SOLICITED)
     }
 
-    /// As [`Request::fence`](crate::Request::fence). Means nothing on a receive.
+    /// As [`Request::fence`](crate::Request::fence). No effect on a receive.
     pub fn fence(self) -> Self {
         self.flag(SendFlags::FENCE)
     }
 
-    /// As [`Request::inline`](crate::Request::inline). Means nothing on a receive.
+    /// As [`Request::inline`](crate::Request::inline). No effect on a receive.
     pub fn inline(self) -> Self {
         self.flag(SendFlags::INLINE)
     }
 
-    /// As [`Request::to`](crate::Request::to). Means nothing on a receive.
+    /// As [`Request::to`](crate::Request::to). No effect on a receive.
     pub fn to(mut self, ah: &Ah, qp_number: u32, qkey: u32) -> Self {
         if let Work::Send(wr) = &mut self.work {
             wr.send_to(ah, qp_number, qkey);
@@ -208,7 +211,7 @@ impl<'t, 'd> AsyncRequest<'t, 'd> {
         self
     }
 
-    /// As [`Request::srq`](crate::Request::srq). Means nothing on a receive.
+    /// As [`Request::srq`](crate::Request::srq). No effect on a receive.
     pub fn srq(mut self, number: u32) -> Self {
         if let Work::Send(wr) = &mut self.work {
             wr.use_srq(number);
@@ -216,8 +219,9 @@ impl<'t, 'd> AsyncRequest<'t, 'd> {
         self
     }
 
-    /// Posts it: waits for a place in the queue, and is done when the device has the request. Its
-    /// completion is awaited by what this gives.
+    /// Returns a future that posts the request. The future waits for a place in the queue and ends
+    /// when the device has the request. Its output is a second future, which waits for the
+    /// completion.
     pub fn posted(self) -> Posting<'t, 'd> {
         let queue = match self.work {
             Work::Send(_) => Queue::Send,
@@ -243,7 +247,7 @@ impl<'t, 'd> IntoFuture for AsyncRequest<'t, 'd> {
 
 /// A request that waits for its place ([`AsyncRequest::posted`]).
 ///
-/// Its output is an error as that of [`Request::post`](crate::Request::post), but for a full queue.
+/// The errors are the errors of [`Request::post`](crate::Request::post), except for a full queue.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Posting<'t, 'd> {
@@ -251,7 +255,7 @@ pub struct Posting<'t, 'd> {
     work: Work<'d>,
     queue: Queue,
     number: u64,
-    /// It has its place, or none any more.
+    /// Set when the request has a place, also if the device then refuses the request.
     over: bool,
 }
 
@@ -306,7 +310,7 @@ impl Drop for Posting<'_, '_> {
     }
 }
 
-/// A request under way. Its output is the completion of a success; a failure is
+/// A posted request. The output is the completion of a successful request; a failure is
 /// [`Error::Failed`], with the cause.
 #[derive(Debug)]
 #[must_use = "dropped, nobody hears how the request ends"]
@@ -335,7 +339,8 @@ impl Drop for Posted {
     }
 }
 
-/// A request from its wait for a place to its completion: what awaiting an [`AsyncRequest`] is.
+/// A request from its wait for a place to its completion: the future of an awaited
+/// [`AsyncRequest`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Performing<'t, 'd>(Stage<'t, 'd>);

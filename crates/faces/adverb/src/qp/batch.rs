@@ -1,15 +1,15 @@
-//! Requests that are handed over together.
+//! Requests that the device gets together.
 use super::Qp;
 use super::wr::{Undo, Wr};
 use crate::error::{Error, Result};
 use crate::sites;
 use std::panic::Location;
 
-/// Requests that the device gets together: one hand-over, however many there are, as
-/// with `ibv_wr_start(3)` and `ibv_wr_complete`. They are gathered here and touch nothing before
-/// [`Batch::submit`]; dropped without it, nothing is posted, as with `ibv_wr_abort`.
+/// Requests that the device gets in one step, as with `ibv_wr_start(3)` and `ibv_wr_complete`. A
+/// batch collects requests and does nothing before [`Batch::submit`]. A batch that is dropped
+/// before has posted nothing, as with `ibv_wr_abort`.
 ///
-/// Data is borrowed until then; inline data is copied when the batch is submitted.
+/// The batch borrows the data until then. Inline data is copied when the batch is submitted.
 #[derive(Debug)]
 #[must_use = "nothing is posted before submit()"]
 pub struct Batch<'d> {
@@ -17,11 +17,11 @@ pub struct Batch<'d> {
     requests: Vec<Wr<'d>>,
 }
 
-/// A request of a batch was refused; nothing of the batch was posted.
+/// A request of a batch was refused. Nothing of the batch was posted.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("request {index} of the batch: {error}")]
 pub struct BatchError {
-    /// Which one, counted from 0.
+    /// The index of the request, counted from 0.
     pub index: usize,
     /// Why.
     #[source]
@@ -43,22 +43,23 @@ impl<'d> Batch<'d> {
         self.requests.push(wr);
     }
 
-    /// Requests gathered.
+    /// The number of collected requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// None gathered?
+    /// Whether the batch has no request.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Hands all of them over, in order, or none.
+    /// Posts all requests in order, or none of them.
     ///
     /// # Errors
-    /// The first request that was refused, and why ([`Request::post`](super::Request::post)).
+    /// The first request that was refused, and the reason
+    /// ([`Request::post`](super::Request::post)).
     #[track_caller]
     pub fn submit(self) -> Result<(), BatchError> {
         if self.requests.is_empty() {

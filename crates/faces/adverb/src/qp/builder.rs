@@ -1,4 +1,4 @@
-//! Making queue pairs.
+//! The builder of queue pairs.
 use super::settings::{Settings, ack_timeout_code, rnr_timer_code};
 use super::{Qp, QpInner, random_psn};
 use crate::cq::Cq;
@@ -13,7 +13,7 @@ use adverb_device::engine::{Access, PathMtu, QpCap, QpType};
 use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::time::Duration;
 
-/// How a queue pair is made ([`Pd::create_qp`]). What is not said has the value in brackets.
+/// The settings of a new queue pair ([`Pd::create_qp`]). Brackets give the default of each setting.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build()"]
 pub struct QpBuilder<'a> {
@@ -30,19 +30,20 @@ pub struct QpBuilder<'a> {
     settings: Settings,
 }
 
-/// Requests of each queue unless told otherwise.
+/// The default depth of each queue, in requests.
 const REQUESTS: u32 = 128;
 
 impl Pd {
-    /// Starts making a queue pair, reliable connected unless told otherwise (`ibv_create_qp(3)`).
+    /// Starts a builder for a queue pair, by default reliable connected (`ibv_create_qp(3)`).
     pub fn create_qp(&self) -> QpBuilder<'_> {
         QpBuilder::new(self)
     }
 }
 
 impl Xrcd {
-    /// Starts making the receiving half of an XRC connection; its messages land in the shared
-    /// receive queues that they name. The sending half is made with [`QpBuilder::xrc_send`].
+    /// Starts a builder for the receiving half of an XRC connection. Its messages land in the
+    /// shared receive queues that the requests name. [`QpBuilder::xrc_send`] makes the sending
+    /// half.
     pub fn create_qp(&self) -> QpBuilder<'_> {
         QpBuilder::xrc_recv(self)
     }
@@ -80,13 +81,13 @@ impl<'a> QpBuilder<'a> {
         }
     }
 
-    /// Reliable connected: messages, writes, reads, atomics, in order, acknowledged (this is the
+    /// Reliable connected: messages, writes, reads and atomics, in order and acknowledged (the
     /// default).
     pub fn rc(self) -> Self {
         self.of_type(QpType::Rc)
     }
-    /// Unreliable connected: messages and writes, in order, without acknowledgements; what is lost
-    /// is lost.
+    /// Unreliable connected: messages and writes, in order, without acknowledgements. Lost packets
+    /// are not sent again.
     pub fn uc(self) -> Self {
         self.of_type(QpType::Uc)
     }
@@ -95,134 +96,136 @@ impl<'a> QpBuilder<'a> {
     pub fn ud(self) -> Self {
         self.of_type(QpType::Ud)
     }
-    /// The sending half of an XRC connection: each request names a shared receive queue of the
-    /// peer's ([`Request::srq`](crate::Request::srq)). The receiving half is made by
-    /// [`Xrcd::create_qp`].
+    /// The sending half of an XRC connection. Each request names a shared receive queue of the peer
+    /// ([`Request::srq`](crate::Request::srq)). [`Xrcd::create_qp`] makes the receiving half.
     pub fn xrc_send(self) -> Self {
         self.of_type(QpType::XrcSend)
     }
     fn of_type(mut self, qp_type: QpType) -> Self {
-        // The receiving half of XRC has no protection domain and cannot be anything else.
+        // The receiving half of XRC has no protection domain and cannot have another type.
         if self.pd.is_some() {
             self.qp_type = qp_type;
         }
         self
     }
 
-    /// Where sends and receives complete (one completion queue of its own, large enough for all
-    /// requests).
+    /// Sets the completion queue of sends and receives (by default a new queue, large enough for
+    /// all requests).
     pub fn cq(self, cq: &Cq) -> Self {
         self.send_cq(cq).recv_cq(cq)
     }
-    /// Where sends complete.
+    /// Sets the completion queue of sends.
     pub fn send_cq(mut self, cq: &Cq) -> Self {
         self.send_cq = Some(cq.clone());
         self
     }
-    /// Where receives complete.
+    /// Sets the completion queue of receives.
     pub fn recv_cq(mut self, cq: &Cq) -> Self {
         self.recv_cq = Some(cq.clone());
         self
     }
-    /// Receives come from here (its own receive queue).
+    /// Takes receives from this shared receive queue (by default the queue pair has its own).
     pub fn srq(mut self, srq: &Srq) -> Self {
         self.srq = Some(srq.clone());
         self
     }
-    /// Send requests under way at a time (128).
+    /// Sets how many send requests may be under way at the same time (128).
     pub fn max_send_wr(mut self, n: u32) -> Self {
         self.cap.max_send_wr = n;
         self
     }
-    /// Receives posted at a time (128).
+    /// Sets how many receives may be posted at the same time (128).
     pub fn max_recv_wr(mut self, n: u32) -> Self {
         self.cap.max_recv_wr = n;
         self
     }
-    /// Pieces that a request gathers from or scatters to (4).
+    /// Sets how many pieces a request gathers from or scatters to (4).
     pub fn max_sge(mut self, n: u32) -> Self {
         self.cap.max_send_sge = n;
         self.cap.max_recv_sge = n;
         self
     }
-    /// Bytes of inline data of a request (256), at most 1024.
+    /// Sets how many bytes of inline data a request may have (256), at most 1024.
     pub fn max_inline(mut self, bytes: u32) -> Self {
         self.cap.max_inline_data = bytes;
         self
     }
-    /// Every send completes, whatever [`Request::signaled`](crate::Request::signaled) says
+    /// Makes each send complete, whatever [`Request::signaled`](crate::Request::signaled) says
     /// (`sq_sig_all`).
     pub fn signal_all(mut self) -> Self {
         self.signal_all = true;
         self
     }
-    /// What the peer may do over it at all (read, write, atomics); the keys of the memory decide
-    /// besides.
+    /// Sets what the peer may do over this queue pair (read, write, atomics). The keys of the
+    /// memory must allow the operation as well.
     pub fn access(mut self, access: Access) -> Self {
         self.settings.access = access;
         self
     }
-    /// Index of its GID ([`Context::default_gid_index`]).
+    /// Sets the index of the local GID ([`Context::default_gid_index`]).
     pub fn gid_index(mut self, index: u8) -> Self {
         self.gid_index = Some(index);
         self
     }
-    /// The path MTU at most (the device's). The smaller one of the two sides counts.
+    /// Limits the path MTU (the device's MTU). The connection uses the smaller MTU of the two
+    /// sides.
     pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
         self.settings.path_mtu = Some(mtu);
         self
     }
-    /// Reads and atomics under way at a time, `out` of ours and `in_` of the peer's (16 each, at
-    /// most 128). What the two sides agree on is the smaller number.
+    /// Sets how many reads and atomics may be under way at the same time: `out` of this side and
+    /// `in_` of the peer (16 each, at most 128). The connection uses the smaller number of the two
+    /// sides.
     pub fn read_depth(mut self, out: u8, in_: u8) -> Self {
         self.settings.reads_out = out;
         self.settings.reads_in = in_;
         self
     }
-    /// Time without an acknowledgement before a packet is sent again (67 ms), rounded up to 4.096
-    /// µs · 2ⁿ; zero is never (IBTA 9.7.6.1.3).
+    /// Sets how long the sender waits for an acknowledgement before it sends a packet again (67
+    /// ms). The time is rounded up to 4.096 µs · 2ⁿ; zero means never (IBTA 9.7.6.1.3).
     pub fn ack_timeout(mut self, time: Duration) -> Self {
         self.settings.ack_timeout = ack_timeout_code(time);
         self
     }
-    /// How often a packet is sent again before the connection fails with `RetryExcErr` (7, which is
-    /// the most).
+    /// Sets how often a packet is sent again before the connection fails with `RetryExcErr` (7, the
+    /// maximum).
     pub fn retry_count(mut self, n: u8) -> Self {
         self.settings.retry_count = n;
         self
     }
-    /// How often a message is sent again that met no posted receive (7, which is for ever).
+    /// Sets how often a message that found no posted receive is sent again (7, which means
+    /// forever).
     pub fn rnr_retry(mut self, n: u8) -> Self {
         self.settings.rnr_retry = n;
         self
     }
-    /// How long the peer is told to wait when no receive is posted (10 µs), rounded up to what the
-    /// protocol can say, at most 655 ms (IBTA 9.7.5.2.8).
+    /// Sets how long the peer waits before it sends again when no receive is posted (10 µs). The
+    /// time is rounded up to a value of the protocol, at most 655 ms (IBTA 9.7.5.2.8).
     pub fn rnr_timer(mut self, time: Duration) -> Self {
         self.settings.rnr_timer = rnr_timer_code(time);
         self
     }
-    /// The Q_Key that datagrams to it must carry (UD; 0x00ad0ad0).
+    /// Sets the Q_Key that incoming datagrams must carry (UD; 0x00ad0ad0).
     pub fn qkey(mut self, qkey: u32) -> Self {
         self.settings.qkey = qkey;
         self
     }
 
-    /// Was it given queues for its completions or receives?
+    /// Whether the program gave the builder completion queues or a shared receive queue.
     pub(super) fn has_queues(&self) -> bool {
         self.send_cq.is_some() || self.recv_cq.is_some() || self.srq.is_some()
     }
 
-    /// Requests of the send and of the receive queue.
+    /// The depths of the send queue and the receive queue.
     pub(super) fn depths(&self) -> (u32, u32) {
         (self.cap.max_send_wr, self.cap.max_recv_wr)
     }
 
-    /// Makes it: in INIT, ready for receives, or (UD) ready to send.
+    /// Makes the queue pair, in INIT and ready for receives, or (UD) ready to send.
     ///
     /// # Errors
-    /// EINVAL naming the size that is out of range; ENOMEM when queue pair numbers are used up; for
-    /// UD EADDRINUSE and the like if UDP port 4791 cannot be had.
+    /// EINVAL with the name of the size that is out of range. ENOMEM if no queue pair number is
+    /// free. For UD, EADDRINUSE and similar errors if UDP port 4791 cannot be bound.
     pub fn build(mut self) -> Result<Qp> {
         self.fill_in_cqs()?;
         let index = self.gid_index.unwrap_or_else(|| self.context.default_gid_index());
@@ -255,7 +258,8 @@ impl<'a> QpBuilder<'a> {
         Ok(qp)
     }
 
-    /// Makes the completion queue that was not given, for what needs one.
+    /// Makes the completion queues that the program did not give, if this type of queue pair needs
+    /// them.
     fn fill_in_cqs(&mut self) -> Result<()> {
         let (sends, recvs) = match self.qp_type {
             QpType::XrcRecv => (false, false),

@@ -2,33 +2,33 @@
 use adverb_device::engine::{Gid, PathMtu, QpType};
 use thiserror::Error;
 
-/// What a peer must know of a queue pair to connect to it: plain data for the program's own
-/// exchange, as bytes of a fixed form ([`QpInfo::to_bytes`]) or field by field.
+/// What a peer must know of a queue pair to connect to it. The program exchanges these values
+/// itself, as bytes of a fixed format ([`QpInfo::to_bytes`]) or field by field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
-    /// Transport.
+    /// The transport.
     pub qp_type: QpType,
-    /// Queue pair number (24 bits).
+    /// The queue pair number (24 bits).
     pub number: u32,
-    /// Number of the first packet it sends (24 bits).
+    /// The first PSN that the queue pair sends (24 bits).
     pub first_psn: u32,
-    /// Its address.
+    /// The GID of the queue pair.
     pub gid: Gid,
-    /// The largest path MTU it takes.
+    /// The largest path MTU that the queue pair supports.
     pub path_mtu: PathMtu,
-    /// Reads and atomics it has under way at a time, at most.
+    /// The most reads and atomics that the queue pair has under way at the same time.
     pub reads_out: u8,
-    /// Reads and atomics it answers at a time, at most.
+    /// The most reads and atomics that the queue pair answers at the same time.
     pub reads_in: u8,
-    /// The Q_Key it demands of datagrams (UD).
+    /// The Q_Key that incoming datagrams must carry (UD).
     pub qkey: u32,
 }
 
-/// Bytes that are no [`QpInfo`].
+/// Why bytes are not a valid [`QpInfo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InfoError {
-    /// Of another version of the form.
+    /// Another version of the format.
     #[error("queue pair data of version {0}, not {VERSION}")]
     Version(u8),
     /// No transport has this code.
@@ -40,9 +40,9 @@ pub enum InfoError {
     /// A number of more than 24 bits.
     #[error("{field} is {value:#x}, more than 24 bits")]
     TooLarge {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u32,
     },
     /// The GID is zero.
@@ -52,16 +52,17 @@ pub enum InfoError {
 
 const VERSION: u8 = 1;
 
-/// Codes of `ibv_qp_type`.
+/// The codes of `ibv_qp_type`.
 const TYPES: [(QpType, u8); 5] =
     [(QpType::Rc, 2), (QpType::Uc, 3), (QpType::Ud, 4), (QpType::XrcSend, 9), (QpType::XrcRecv, 10)];
 
 impl QpInfo {
-    /// Bytes of [`QpInfo::to_bytes`].
+    /// The number of bytes of [`QpInfo::to_bytes`].
     pub const ENCODED_LEN: usize = 36;
 
-    /// Version, type, MTU code, read depths, three bytes reserved; then queue pair number, first
-    /// packet number, Q_Key, each of four bytes in network order; then the GID.
+    /// The encoded form: version, type, MTU code, two read depths, three reserved bytes. Then the
+    /// queue pair number, the first PSN and the Q_Key, four bytes each in network byte order. Then
+    /// the GID.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; QpInfo::ENCODED_LEN] {
         let code = TYPES.iter().find(|(t, _)| *t == self.qp_type).map_or(0, |(_, code)| *code);
@@ -74,10 +75,10 @@ impl QpInfo {
         bytes
     }
 
-    /// What [`QpInfo::to_bytes`] gave. The reserved bytes are not looked at.
+    /// Reads the bytes of [`QpInfo::to_bytes`]. The reserved bytes are ignored.
     ///
     /// # Errors
-    /// [`InfoError`] with the field that cannot be.
+    /// [`InfoError`] with the invalid field.
     pub fn from_bytes(bytes: &[u8; QpInfo::ENCODED_LEN]) -> Result<QpInfo, InfoError> {
         let [version, code, mtu, reads_out, reads_in, ..] = *bytes;
         if version != VERSION {
@@ -103,7 +104,7 @@ impl QpInfo {
         if info.gid.is_zero() { Err(InfoError::NoAddress) } else { Ok(info) }
     }
 
-    /// Can a queue pair of this kind be connected to that one?
+    /// Whether a queue pair of this type can be connected to `peer`.
     #[must_use]
     pub fn connects_to(&self, peer: &QpInfo) -> bool {
         use QpType::{Rc, Uc, XrcRecv, XrcSend};
@@ -160,7 +161,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_judged(bytes in any::<[u8; QpInfo::ENCODED_LEN]>()) {
-            // No panic; and what is accepted comes back as the same value.
+            // No panic. Accepted bytes encode to the same value again.
             if let Ok(info) = QpInfo::from_bytes(&bytes) {
                 prop_assert_eq!(QpInfo::from_bytes(&info.to_bytes()), Ok(info));
             }

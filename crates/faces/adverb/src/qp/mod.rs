@@ -33,14 +33,15 @@ pub use request::Request;
 pub(crate) use settings::Settings;
 pub use wr::Placement;
 
-/// A queue pair (IBTA 10.2.4, `ibv_create_qp(3)`). Cheap to clone; destroyed with its last handle.
-/// Any number of threads may post.
+/// A queue pair (IBTA 10.2.4, `ibv_create_qp(3)`). A queue pair is cheap to clone, and is destroyed
+/// with its last handle. Any number of threads may post.
 ///
-/// Made by [`Pd::create_qp`], it is in INIT, so that receives can be posted at once;
-/// [`Qp::connect_to`] or the functions in [`connect`](crate::connect) connect it. A UD queue pair
-/// is ready to send when it is made.
+/// [`Pd::create_qp`] makes a queue pair in state INIT, so receives can be posted at once.
+/// [`Qp::connect_to`] or the functions in [`connect`](crate::connect) connect the queue pair. A UD
+/// queue pair is ready to send when it is made.
 ///
-/// Work that is under way when the queue pair is destroyed is forgotten and makes no completion.
+/// If requests are under way when the queue pair is destroyed, they are dropped and make no
+/// completion.
 #[derive(Clone, Debug)]
 pub struct Qp(Handle<QpInner>);
 
@@ -54,9 +55,9 @@ pub struct QpInner {
     srq: Option<Srq>,
     _xrcd: Option<Xrcd>,
     settings: Settings,
-    /// Index of its GID.
+    /// The index of the local GID.
     gid_index: AtomicU8,
-    /// Number of the first packet it sends, chosen at random.
+    /// The PSN of the first packet to send, chosen at random.
     first_psn: AtomicU32,
 }
 
@@ -69,31 +70,31 @@ impl End for QpInner {
 
 /// A packet sequence number that an attacker cannot guess.
 fn random_psn() -> u32 {
-    // Without any entropy the number is a constant, which is legal.
+    // Without a source of entropy the number is a constant, which the protocol allows.
     getrandom::u32().unwrap_or(0x00ad_0ad0) & 0x00ff_ffff
 }
 
 impl Qp {
-    /// Where its sends complete.
+    /// The completion queue of sends.
     fn raw_send_cq(&self) -> Option<&Arc<adverb_device::Cq>> {
         self.0.send_cq.as_ref().map(Cq::raw)
     }
-    /// Its number (24 bits).
+    /// The queue pair number (24 bits).
     #[must_use]
     pub fn number(&self) -> u32 {
         self.0.qp.number()
     }
-    /// Its transport.
+    /// The transport.
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.0.qp.qp_type()
     }
-    /// Its state (IBTA 10.3.1).
+    /// The state (IBTA 10.3.1).
     #[must_use]
     pub fn state(&self) -> QpState {
         self.0.qp.state()
     }
-    /// State and attributes (`ibv_query_qp(3)`).
+    /// The state and the attributes (`ibv_query_qp(3)`).
     #[must_use]
     pub fn attributes(&self) -> QpAttr {
         self.0.qp.query()
@@ -103,29 +104,29 @@ impl Qp {
     pub fn context(&self) -> &Context {
         &self.0.context
     }
-    /// Its protection domain; the receiving half of XRC has none.
+    /// The protection domain. The receiving half of XRC has none.
     #[must_use]
     pub fn pd(&self) -> Option<&Pd> {
         self.0.pd.as_ref()
     }
-    /// Where sends complete; the receiving half of XRC sends nothing.
+    /// The completion queue of sends. The receiving half of XRC sends nothing and has none.
     #[must_use]
     pub fn send_cq(&self) -> Option<&Cq> {
         self.0.send_cq.as_ref()
     }
-    /// Where receives complete; none for XRC.
+    /// The completion queue of receives. XRC queue pairs have none.
     #[must_use]
     pub fn recv_cq(&self) -> Option<&Cq> {
         self.0.recv_cq.as_ref()
     }
-    /// Where its receives come from, if they are shared.
+    /// The shared receive queue, if receives come from a shared queue.
     #[must_use]
     pub fn srq(&self) -> Option<&Srq> {
         self.0.srq.as_ref()
     }
 
-    /// What a peer must know to connect to it, or (UD) to send to it. It is the same until
-    /// [`Qp::reset`] or [`Qp::set_gid_index`].
+    /// What a peer must know to connect to this queue pair, or (UD) to send to it. The value stays
+    /// the same until [`Qp::reset`] or [`Qp::set_gid_index`].
     ///
     /// # Errors
     /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address.
@@ -144,7 +145,7 @@ impl Qp {
         })
     }
 
-    /// Chooses the local GID, before it is connected.
+    /// Chooses the local GID. Call this before the queue pair is connected.
     ///
     /// # Errors
     /// EINVAL beyond the GID table, [`Error::NoAddress`](crate::Error::NoAddress) for an empty
@@ -155,21 +156,24 @@ impl Qp {
         Ok(())
     }
 
-    /// Connects it to the queue pair that `peer` describes: INIT, RTR, RTS (`ibv_modify_qp(3)`,
-    /// IBTA 10.3.1). The peer does the same with [`Qp::info`] of this one; packets sent before both
-    /// have are sent again. The smaller path MTU of the two counts, and reads in flight are as many
-    /// as either side takes.
+    /// Connects the queue pair to the queue pair that `peer` describes: INIT, RTR, RTS
+    /// (`ibv_modify_qp(3)`, IBTA 10.3.1). The peer does the same with [`Qp::info`] of this queue
+    /// pair. Packets that leave before both sides are connected are sent again. The connection uses
+    /// the smaller path MTU of the two sides, and the smaller number of reads in flight.
     ///
     /// # Errors
-    /// [`ConnectError::Type`](crate::connect::ConnectError::Type) for a queue pair of another kind,
-    /// EINVAL naming the attribute for one that is connected, or for addresses of different
-    /// families, EADDRINUSE and the like if UDP port 4791 cannot be had. After a failure
-    /// [`Qp::reset`] makes it fit to try again.
+    /// - [`ConnectError::Type`](crate::connect::ConnectError::Type) for a queue pair of another
+    ///   type.
+    /// - EINVAL if the queue pair is connected already, or if the addresses have different
+    ///   families. The error names the attribute.
+    /// - EADDRINUSE and similar errors if UDP port 4791 cannot be bound.
+    ///
+    /// After a failure, [`Qp::reset`] makes the queue pair ready for another attempt.
     pub fn connect_to(&self, peer: &QpInfo) -> Result<()> {
         self.join(&self.info()?, peer, &self.0.settings)
     }
 
-    /// As [`Qp::connect_to`], with what a connection manager has agreed on.
+    /// As [`Qp::connect_to`], with the values that the connection manager negotiated.
     pub(crate) fn connect_as(
         &self,
         sq_psn: u32,
@@ -181,7 +185,7 @@ impl Qp {
         self.join(&own, peer, &Settings { retry_count, rnr_retry, ..self.0.settings.clone() })
     }
 
-    /// Retries of the transport and after RNR that it was made with.
+    /// The retry counts that the queue pair was made with: of the transport, and after RNR.
     pub(crate) fn retries(&self) -> (u8, u8) {
         (self.0.settings.retry_count, self.0.settings.rnr_retry)
     }
@@ -202,14 +206,14 @@ impl Qp {
         Ok(())
     }
 
-    /// RESET to INIT.
+    /// Moves the queue pair from RESET to INIT.
     fn to_init(&self) -> Result<()> {
         let settings = &self.0.settings;
         let (attr, mask) = settings.init(self.qp_type());
         Ok(self.0.qp.modify(&attr, mask)?)
     }
 
-    /// INIT to RTS, for datagrams.
+    /// Moves a UD queue pair from INIT to RTS.
     fn activate_ud(&self) -> Result<()> {
         let psn = self.0.first_psn.load(Ordering::Relaxed);
         for (attr, mask) in Settings::activating_ud(psn) {
@@ -218,17 +222,17 @@ impl Qp {
         Ok(())
     }
 
-    /// Changes attributes one by one, for what the calls above do not offer (`ibv_modify_qp(3)`).
-    /// Paths are made by [`Qp::connect_to`].
+    /// Changes single attributes, for what the other calls do not offer (`ibv_modify_qp(3)`).
+    /// [`Qp::connect_to`] makes paths.
     ///
     /// # Errors
-    /// EINVAL naming the attribute and the rule; nothing was changed then.
+    /// EINVAL with the name of the attribute and the rule; then nothing was changed.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<()> {
         Ok(self.0.qp.modify(attr, mask)?)
     }
 
-    /// Moves it to the error state: requests under way complete with `WrFlushErr`, and so do those
-    /// posted afterwards.
+    /// Moves the queue pair to the error state. Requests under way complete with `WrFlushErr`, and
+    /// so do requests that are posted afterwards.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -236,8 +240,8 @@ impl Qp {
         self.modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE)
     }
 
-    /// Forgets all requests and their completions, and begins anew in INIT (UD: RTS) with a new
-    /// first packet number, ready to be connected again.
+    /// Drops all requests and their completions. The queue pair is then in INIT (UD: RTS) with a
+    /// new first PSN, ready to be connected again.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -254,16 +258,16 @@ impl Qp {
         Recv { qp: self, slices: slices.into(), wr_id: 0 }
     }
 
-    /// Starts a batch: requests that are handed to the device together (`ibv_wr_start(3)`).
+    /// Starts a batch: requests that the device gets together (`ibv_wr_start(3)`).
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
     }
 
-    /// Destroys it now.
+    /// Destroys the queue pair now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles of it exist; it goes with the last of
-    /// them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles of the queue pair exist. The queue pair
+    /// then ends with the last handle.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -273,7 +277,7 @@ impl Qp {
     }
 }
 
-/// The same queue pair?
+/// Two handles are equal if they name the same queue pair.
 impl PartialEq for Qp {
     fn eq(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -291,17 +295,17 @@ pub struct Recv<'a> {
 }
 
 impl Recv<'_> {
-    /// The id that its completion carries (0).
+    /// Sets the id that the completion carries (0).
     pub fn id(mut self, wr_id: u64) -> Self {
         self.wr_id = wr_id;
         self
     }
 
-    /// Queues it.
+    /// Posts the receive.
     ///
     /// # Errors
     /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces, or for a queue
-    /// pair with a shared receive queue. It is not queued then.
+    /// pair with a shared receive queue. Then the receive is not queued.
     #[track_caller]
     pub fn post(self) -> Result<()> {
         let (wr_id, cq) = (self.wr_id, self.qp.0.recv_cq.as_ref().map(Cq::raw));
@@ -311,7 +315,7 @@ impl Recv<'_> {
     }
 }
 
-/// All that peers may do, as far as the keys of the memory let them.
+/// All operations of peers. The keys of the memory may allow less.
 const ALL_REMOTE: Access = Access::REMOTE_READ
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_ATOMIC)

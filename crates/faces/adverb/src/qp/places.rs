@@ -1,17 +1,18 @@
-//! The places of a queue whose requests are futures: who has one, and who waits for one.
+//! The places of a queue whose requests are futures: requests that have a place, and futures that
+//! wait for a place.
 use crate::completion::Completion;
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
-/// Tasks to be woken once no lock is held.
+/// Tasks to wake when no lock is held.
 pub type Woken = Vec<Waker>;
 
-/// The places of a send or receive queue. Futures are known by numbers, which are also the ids of
-/// their requests.
+/// The places of a send or receive queue. Each future has a number, which is also the id of its
+/// request.
 #[derive(Debug)]
 pub struct Places {
     free: u32,
-    /// Those that wait for a place, oldest first.
+    /// Futures that wait for a place, oldest first.
     line: VecDeque<(u64, Waker)>,
     under_way: HashMap<u64, Slot>,
 }
@@ -19,21 +20,21 @@ pub struct Places {
 /// A request under way.
 #[derive(Debug)]
 enum Slot {
-    /// Its future waits, or was not asked yet.
+    /// The future waits for the completion, or was not polled yet.
     Wanted(Option<Waker>),
-    /// Its future was dropped.
+    /// The future was dropped.
     Dropped,
-    /// Its completion came.
+    /// The completion has come.
     Done(Completion),
 }
 
 impl Places {
-    /// For a queue of `depth` requests.
+    /// Places for a queue of `depth` requests.
     pub fn new(depth: u32) -> Self {
         Places { free: depth, line: VecDeque::new(), under_way: HashMap::new() }
     }
 
-    /// Takes a place, in the order of asking; without one the future stands in line.
+    /// Takes a place, in the order of the calls. If no place is free, the future waits in line.
     pub fn enter(&mut self, number: u64, waker: &Waker, woken: &mut Woken) -> bool {
         let at = self.line.iter().position(|(n, _)| *n == number);
         if self.free > 0 && at.unwrap_or(self.line.len()) == 0 {
@@ -52,13 +53,13 @@ impl Places {
         false
     }
 
-    /// The future stands in line no more.
+    /// Takes the future out of the line.
     pub fn leave(&mut self, number: u64, woken: &mut Woken) {
         self.line.retain(|(n, _)| *n != number);
         self.call(woken);
     }
 
-    /// The device refused the request: its place is free.
+    /// The device refused the request, so its place becomes free.
     pub fn refuse(&mut self, number: u64, woken: &mut Woken) {
         if self.under_way.remove(&number).is_some() {
             self.free += 1;
@@ -66,7 +67,7 @@ impl Places {
         }
     }
 
-    /// A completion came. One of a request that was not posted here is nobody's.
+    /// Notes a completion. A completion of a request that was not posted here belongs to no future.
     pub fn done(&mut self, completion: Completion, woken: &mut Woken) {
         let number = completion.wr_id();
         let Some(slot) = self.under_way.get_mut(&number) else {
@@ -82,7 +83,8 @@ impl Places {
         self.call(woken);
     }
 
-    /// The completion of a request under way, or else its task is woken when it comes.
+    /// Takes the completion of a request under way. Without a completion, notes the task to wake
+    /// when the completion comes.
     pub fn take(&mut self, number: u64, waker: &Waker) -> Option<Completion> {
         if let Some(slot @ Slot::Wanted(_)) = self.under_way.get_mut(&number) {
             *slot = Slot::Wanted(Some(waker.clone()));
@@ -94,7 +96,8 @@ impl Places {
         }
     }
 
-    /// The future of a request under way is gone; the place is not, until the completion has come.
+    /// The future of a request under way was dropped. The place stays taken until the completion
+    /// comes.
     pub fn abandon(&mut self, number: u64) {
         match self.under_way.get_mut(&number) {
             Some(Slot::Done(_)) => _ = self.under_way.remove(&number),
@@ -103,7 +106,7 @@ impl Places {
         }
     }
 
-    /// Calls the first of the line if there is a place.
+    /// Wakes the first future of the line if a place is free.
     fn call(&self, woken: &mut Woken) {
         if self.free > 0 {
             woken.extend(self.line.front().map(|(_, waker)| waker.clone()));
@@ -158,7 +161,7 @@ mod tests {
         let third = Arc::new(Count::default());
         assert!(!places.enter(3, &third.clone().into(), &mut woken));
         places.refuse(1, &mut woken);
-        // The second was called and is dropped before it comes.
+        // The second future was woken, and is dropped before it takes its place.
         woken.clear();
         places.leave(2, &mut woken);
         woken.drain(..).for_each(Waker::wake);

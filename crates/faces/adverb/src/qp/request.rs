@@ -9,8 +9,9 @@ use adverb_device::engine::SendFlags;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// A send request that is not posted yet: made by [`Qp::send`] and its kin, completed by the
-/// methods here, posted by [`Request::post`]. Dropped before, nothing happens.
+/// A send request that is not posted yet. [`Qp::send`] and the other operations make the request,
+/// the methods here complete it, and [`Request::post`] posts it. A request that is dropped before
+/// does nothing.
 #[derive(Debug)]
 #[must_use = "nothing is posted before post()"]
 pub struct Request<'t, 'd> {
@@ -35,57 +36,57 @@ impl<'t, 'd> Request<'t, 'd> {
         self
     }
 
-    /// The id that its completion carries (0).
+    /// Sets the id that the completion carries (0).
     pub fn id(mut self, wr_id: u64) -> Self {
         self.wr.wr_id = wr_id;
         self
     }
 
-    /// Does its success make a completion (yes)? A failure always does. A silent request leaves its
-    /// place in the send queue when a later one completes, so at least one in a queue's length must
-    /// not be silent.
+    /// Sets whether success makes a completion (yes). A failure always makes a completion. An
+    /// unsignaled request leaves its place in the send queue only when a later request completes.
+    /// So at least one request in a queue's length must be signaled.
     pub fn signaled(self, yes: bool) -> Self {
         self.flag(SendFlags::SIGNALED, yes)
     }
 
-    /// Asks for an event at a peer that waits for solicited completions. Means something on
+    /// Asks for an event at a peer that waits for solicited completions. The flag has an effect on
     /// sends and on writes with immediate data.
     pub fn solicited(self) -> Self {
         self.flag(SendFlags::SOLICITED, true)
     }
 
-    /// Waits until all reads and atomics posted before have completed (IBTA 10.8.3.3).
+    /// Makes the request wait until all earlier reads and atomics have completed (IBTA 10.8.3.3).
     pub fn fence(self) -> Self {
         self.flag(SendFlags::FENCE, true)
     }
 
-    /// Copies the data when the request is posted, so that the buffer may be used again at once. At
-    /// most what the queue pair was made for
-    /// ([`QpBuilder::max_inline`](crate::QpBuilder::max_inline)). Plain bytes are always inline.
+    /// Copies the data when the request is posted, so the program may reuse the buffer at once. The
+    /// length is limited by [`QpBuilder::max_inline`](crate::QpBuilder::max_inline). Plain bytes
+    /// are always inline.
     pub fn inline(self) -> Self {
         self.flag(SendFlags::INLINE, true)
     }
 
-    /// Where a datagram goes: address, queue pair number, Q_Key (with its top bit set, the queue
-    /// pair's own is sent instead; IBTA 10.2.5).
+    /// Sets the destination of a datagram: address, queue pair number and Q_Key. If the top bit of
+    /// the Q_Key is set, the queue pair's own Q_Key is sent instead (IBTA 10.2.5).
     pub fn to(mut self, ah: &Ah, qp_number: u32, qkey: u32) -> Self {
         self.wr.send_to(ah, qp_number, qkey);
         self
     }
 
-    /// The peer's shared receive queue, on XRC ([`Srq::number`](crate::Srq::number)).
+    /// Sets the peer's shared receive queue, on XRC ([`Srq::number`](crate::Srq::number)).
     pub fn srq(mut self, number: u32) -> Self {
         self.wr.use_srq(number);
         self
     }
 
-    /// Posts it (`ibv_post_send(3)`), or adds it to its batch. On a connection that has failed it
-    /// is accepted and completes with `WrFlushErr`.
+    /// Posts the request (`ibv_post_send(3)`), or adds it to its batch. On a connection that has
+    /// failed, the request is accepted and completes with `WrFlushErr`.
     ///
     /// # Errors
     /// [`Error::NotConnected`], [`Error::QueueFull`], [`Error::RemoteTooShort`],
-    /// [`Error::Destination`]; EINVAL with the cause for what the transport or the queue pair does
-    /// not allow. Nothing was posted then.
+    /// [`Error::Destination`]. EINVAL with the cause if the transport or the queue pair does not
+    /// allow the request. Then nothing was posted.
     #[track_caller]
     pub fn post(self) -> Result<()> {
         let wr = self.wr;
@@ -101,12 +102,12 @@ impl<'t, 'd> Request<'t, 'd> {
         }
     }
 
-    /// As [`Request::post`], but a full queue is waited for, at most so long: until a request has
-    /// completed. Completions of the queue pair are another thread's to poll meanwhile. A batch has
-    /// room for any number of requests.
+    /// As [`Request::post`], but waits while the queue is full, for at most `patience`. A place
+    /// becomes free when a request has completed. Another thread must poll the completions of the
+    /// queue pair meanwhile. A batch has room for any number of requests.
     ///
     /// # Errors
-    /// As [`Request::post`]; [`Error::QueueFull`] if no place came free in time.
+    /// As [`Request::post`]; [`Error::QueueFull`] if no place became free in time.
     #[track_caller]
     pub fn post_within(self, patience: Duration) -> Result<()> {
         let qp = match self.target {
@@ -126,5 +127,5 @@ impl<'t, 'd> Request<'t, 'd> {
     }
 }
 
-/// Between two looks at a full queue: about what a small request takes.
+/// The pause between two attempts at a full queue: about the time of a small request.
 const PAUSE: Duration = Duration::from_micros(20);

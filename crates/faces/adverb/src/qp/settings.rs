@@ -1,20 +1,20 @@
-//! What a queue pair is connected with, and the attributes of each step.
+//! The connection settings of a queue pair, and the attributes of each transition.
 use super::{ALL_REMOTE, QpInfo, THE_PORT};
 use adverb_device::engine::{Access, AddressVector, AttrMask, PathMtu, QpAttr, QpState, QpType};
 use std::time::Duration;
 
-/// The Q_Key of datagrams unless told otherwise (IBTA 10.2.5).
+/// The default Q_Key of datagrams (IBTA 10.2.5).
 const QKEY: u32 = 0x00ad_0ad0;
 
 /// Timers, counts and rights.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub access: Access,
-    /// The device's, unless smaller.
+    /// A limit below the device's MTU; `None` is the device's MTU.
     pub path_mtu: Option<PathMtu>,
-    /// Reads and atomics under way at a time.
+    /// The most reads and atomics of this side that are under way at the same time.
     pub reads_out: u8,
-    /// Reads and atomics of the peer's answered at a time.
+    /// The most reads and atomics of the peer that are answered at the same time.
     pub reads_in: u8,
     /// Local ACK timeout code (IBTA 9.7.6.1.3).
     pub ack_timeout: u8,
@@ -35,7 +35,7 @@ impl Default for Settings {
             // 67 ms.
             ack_timeout: 14,
             retry_count: 7,
-            // For ever.
+            // Forever.
             rnr_retry: 7,
             // 10 µs.
             rnr_timer: 1,
@@ -44,8 +44,8 @@ impl Default for Settings {
     }
 }
 
-/// The first of the 5-bit codes, in order of their times, whose time is not below `wanted`; the
-/// longest if none is.
+/// The first code whose time is at least `wanted`, or the code of the longest time. `codes` has the
+/// 5-bit codes in order of their times.
 fn code_of(wanted: Duration, codes: impl Iterator<Item = (u8, Duration)>) -> u8 {
     let mut longest = 0;
     for (code, time) in codes {
@@ -57,7 +57,7 @@ fn code_of(wanted: Duration, codes: impl Iterator<Item = (u8, Duration)>) -> u8 
     longest
 }
 
-/// The code of a local ACK timeout; zero is never.
+/// The code of a local ACK timeout; zero means never.
 pub fn ack_timeout_code(wanted: Duration) -> u8 {
     if wanted.is_zero() {
         return 0;
@@ -75,7 +75,7 @@ pub fn rnr_timer_code(wanted: Duration) -> u8 {
 type Step = (QpAttr, AttrMask);
 
 impl Settings {
-    /// RESET to INIT.
+    /// The transition from RESET to INIT.
     pub fn init(&self, qp_type: QpType) -> Step {
         let attr = QpAttr {
             state: QpState::Init,
@@ -88,13 +88,13 @@ impl Settings {
         (attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | own)
     }
 
-    /// INIT to RTR and RTS, for datagrams.
+    /// The transitions from INIT to RTR and RTS, for datagrams.
     pub fn activating_ud(sq_psn: u32) -> [Step; 2] {
         let state = |state| QpAttr { state, sq_psn, ..QpAttr::default() };
         [(state(QpState::Rtr), AttrMask::STATE), (state(QpState::Rts), AttrMask::STATE | AttrMask::SQ_PSN)]
     }
 
-    /// INIT to RTR and RTS, for connections.
+    /// The transitions from INIT to RTR and RTS, for connections.
     pub fn connecting(&self, own: &QpInfo, peer: &QpInfo, av: AddressVector) -> [Step; 2] {
         [self.to_rtr(own, peer, av), self.to_rts(own, peer)]
     }

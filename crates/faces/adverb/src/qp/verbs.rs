@@ -1,4 +1,4 @@
-//! The operations, for queue pairs and batches alike.
+//! The operations of queue pairs and batches.
 use super::request::Target;
 use super::wr::{Op, Placement};
 use super::{AsyncQp, AsyncRequest, Batch, Qp, Request};
@@ -7,17 +7,18 @@ use crate::data::{Data, Slices};
 use crate::mw::{Mw, WindowRights};
 use adverb_device::engine::Key;
 
-/// The operations of a send queue. `$life` is the lifetime of the data: of each call on a queue
-/// pair, of the whole batch on a batch.
+/// The operations of a send queue. The lifetime `'d` of the data belongs to each call on a queue
+/// pair, and to the whole batch on a batch.
 macro_rules! operations {
     ($request:ident [$($own:lifetime)?] [$($exclusive:ident)?]) => {
-        /// Sends a message: it lands in the peer's oldest posted receive (IBTA 9.4.1).
+        /// Sends a message, which lands in the peer's oldest posted receive (IBTA 9.4.1).
         pub fn send<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>) -> $request<'_, 'd> {
             self.request(Op::Send, data.into())
         }
 
-        /// Sends a message with four bytes of immediate data, which the peer finds at
-        /// [`Completion::imm`](crate::Completion::imm) (they cross in network order).
+        /// Sends a message with four bytes of immediate data. The peer reads them with
+        /// [`Completion::imm`](crate::Completion::imm). Immediate data travels in network byte
+        /// order.
         pub fn send_imm<$($own)?>(
             &$($exclusive)? self,
             data: impl Into<Data<'d>>,
@@ -26,14 +27,15 @@ macro_rules! operations {
             self.request(Op::SendImm(imm), data.into())
         }
 
-        /// Sends a message that invalidates a key at the peer: of a window of type 2 bound there
+        /// Sends a message that invalidates a key of the peer, the key of a bound window of type 2
         /// ([`Completion::invalidated`](crate::Completion::invalidated); IBTA 9.4.1.1.3). RC and
         /// XRC.
         pub fn send_inv<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>, key: Key) -> $request<'_, 'd> {
             self.request(Op::SendInv(key), data.into())
         }
 
-        /// Writes into the peer's memory; the peer is not told (RDMA WRITE, IBTA 9.4.3). Not on UD.
+        /// Writes into the peer's memory without notice to the peer (RDMA WRITE, IBTA 9.4.3). Not
+        /// on UD.
         pub fn write<$($own)?>(
             &$($exclusive)? self,
             data: impl Into<Data<'d>>,
@@ -42,7 +44,7 @@ macro_rules! operations {
             self.request(Op::Write(remote), data.into())
         }
 
-        /// Writes into the peer's memory and completes the peer's oldest posted receive with
+        /// Writes into the peer's memory, and completes the peer's oldest posted receive with
         /// immediate data.
         pub fn write_imm<$($own)?>(
             &$($exclusive)? self,
@@ -53,7 +55,7 @@ macro_rules! operations {
             self.request(Op::WriteImm(remote, imm), data.into())
         }
 
-        /// Reads the peer's memory into ours (RDMA READ, IBTA 9.4.4). RC and XRC.
+        /// Reads the peer's memory into local memory (RDMA READ, IBTA 9.4.4). RC and XRC.
         pub fn read<$($own)?>(
             &$($exclusive)? self,
             into: impl Into<Slices<'d>>,
@@ -62,9 +64,9 @@ macro_rules! operations {
             self.request(Op::Read(remote), Data::Slices(into.into()))
         }
 
-        /// Stores `swap` in the peer's word if it is `compare`, atomically; what it was lands in
-        /// `old`, 8 bytes in host order (IBTA 9.4.5). The remote address is a multiple of 8. RC and
-        /// XRC.
+        /// Atomically stores `swap` in the peer's word if the word equals `compare`. The previous
+        /// value lands in `old`, 8 bytes in host order (IBTA 9.4.5). The remote address is a
+        /// multiple of 8. RC and XRC.
         pub fn compare_swap<$($own)?>(
             &$($exclusive)? self,
             old: impl Into<Slices<'d>>,
@@ -75,8 +77,8 @@ macro_rules! operations {
             self.request(Op::CompareSwap { remote, compare, swap }, Data::Slices(old.into()))
         }
 
-        /// Adds to the peer's word atomically, wrapping; what it was lands in `old`, 8 bytes in
-        /// host order (IBTA 9.4.5). The remote address is a multiple of 8. RC and XRC.
+        /// Atomically adds to the peer's word, wrapping around. The previous value lands in `old`,
+        /// 8 bytes in host order (IBTA 9.4.5). The remote address is a multiple of 8. RC and XRC.
         pub fn fetch_add<$($own)?>(
             &$($exclusive)? self,
             old: impl Into<Slices<'d>>,
@@ -86,9 +88,8 @@ macro_rules! operations {
             self.request(Op::FetchAdd { remote, add }, Data::Slices(old.into()))
         }
 
-        /// Writes eight bytes at once: no reader sees a part of them (IBTA annex A19.4.2). The
-        /// remote address is a multiple of
-        /// 8. RC and XRC.
+        /// Writes eight bytes atomically: no reader sees a part of them (IBTA annex A19.4.2). The
+        /// remote address is a multiple of 8. RC and XRC.
         pub fn atomic_write<$($own)?>(
             &$($exclusive)? self,
             word: impl Into<Data<'d>>,
@@ -97,16 +98,16 @@ macro_rules! operations {
             self.request(Op::AtomicWrite(remote), word.into())
         }
 
-        /// Completes when what was written before into this memory has come as far as `to` says
-        /// (IBTA annex A19.4.1). The buffer grants it with
+        /// Completes when all earlier writes to this memory have come as far as `to` says (IBTA
+        /// annex A19.4.1). The buffer grants the right with
         /// [`BufferBuilder::remote_flush`](crate::BufferBuilder::remote_flush). RC and XRC.
         pub fn flush<$($own)?>(&$($exclusive)? self, remote: RemoteBuf, to: Placement) -> $request<'_, 'd> {
             self.request(Op::Flush(remote, to), ().into())
         }
 
-        /// Binds a memory window to a part of a buffer made with
-        /// [`BufferBuilder::windows`](crate::BufferBuilder::windows), with a new key that
-        /// [`Mw::key`] has as soon as this is posted (IBTA 10.6.7.2). RC, UC and XRC.
+        /// Binds a memory window to a part of a buffer that was made with
+        /// [`BufferBuilder::windows`](crate::BufferBuilder::windows). [`Mw::key`] returns the new
+        /// key as soon as the request is posted (IBTA 10.6.7.2). RC, UC and XRC.
         pub fn bind_mw<$($own)?>(
             &$($exclusive)? self,
             mw: &'d Mw,
@@ -116,20 +117,19 @@ macro_rules! operations {
             self.request(Op::Bind { mw, to: Some(to), rights }, ().into())
         }
 
-        /// Takes a window of type 1 back: binds it to nothing. One of type 2 is taken back by
-        /// [`Qp::local_inv`].
+        /// Unbinds a window of type 1. [`Qp::local_inv`] invalidates a window of type 2.
         pub fn unbind_mw<$($own)?>(&$($exclusive)? self, mw: &'d Mw) -> $request<'_, 'd> {
             self.request(Op::Bind { mw, to: None, rights: WindowRights::default() }, ().into())
         }
 
-        /// Invalidates a key of our own, of a window of type 2 (IBTA 10.6.7.3).
+        /// Invalidates a local key, the key of a window of type 2 (IBTA 10.6.7.3).
         pub fn local_inv<$($own)?>(&$($exclusive)? self, key: Key) -> $request<'_, 'd> {
             self.request(Op::LocalInv(key), ().into())
         }
     };
 }
 
-/// Operations: each makes a [`Request`], which [`Request::post`] posts.
+/// The operations. Each makes a [`Request`], which [`Request::post`] posts.
 impl Qp {
     operations!(Request ['d] []);
 
@@ -138,7 +138,7 @@ impl Qp {
     }
 }
 
-/// Operations: each makes a [`Request`], which [`Request::post`] adds to the batch.
+/// The operations. Each makes a [`Request`], which [`Request::post`] adds to the batch.
 impl<'d> Batch<'d> {
     operations!(Request [] [mut]);
 
@@ -147,7 +147,7 @@ impl<'d> Batch<'d> {
     }
 }
 
-/// Operations: each makes an [`AsyncRequest`], which is performed when it is awaited.
+/// The operations. Each makes an [`AsyncRequest`], which runs when it is awaited.
 impl AsyncQp {
     operations!(AsyncRequest ['d] []);
 }

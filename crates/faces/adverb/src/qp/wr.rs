@@ -1,4 +1,4 @@
-//! What a send request says, and how it is staged.
+//! Send requests, and how they are staged.
 use super::Qp;
 use crate::ah::Ah;
 use crate::buffer::{BufSlice, RemoteBuf};
@@ -9,17 +9,17 @@ use adverb_device::engine::wr::UdDest;
 use adverb_device::engine::{Key, Payload, QpType, SendFlags, SendOp, SendWr};
 use adverb_device::qp::SendChain;
 
-/// How far a flush takes what was written before (IBTA annex A19.2).
+/// How far a flush takes the data of earlier writes (IBTA annex A19.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Placement {
-    /// All processors and devices of the peer see it.
+    /// All processors and devices of the peer see the data.
     Global = 1,
-    /// It survives a power failure, if the memory does.
+    /// The data survives a power failure, if the memory does.
     Persistent = 2,
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op<'d> {
     Send,
@@ -36,7 +36,7 @@ pub(super) enum Op<'d> {
     Bind { mw: &'d Mw, to: Option<BufSlice<'d>>, rights: WindowRights },
 }
 
-/// A request.
+/// A send request.
 #[derive(Debug)]
 pub(super) struct Wr<'d> {
     op: Op<'d>,
@@ -47,12 +47,12 @@ pub(super) struct Wr<'d> {
     srq: u32,
 }
 
-/// Windows whose key a staged bind has changed. Dropped, it changes them back.
+/// Windows and their keys before a staged bind. Dropping this value restores the keys.
 #[derive(Default)]
 pub(super) struct Undo(Vec<(Mw, Key)>);
 
 impl Undo {
-    /// The binds are posted.
+    /// The binds are posted, so the new keys stay.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
@@ -92,7 +92,7 @@ impl<'d> Wr<'d> {
         Ok(())
     }
 
-    /// Checks it and adds it to what the queue pair is to hand over.
+    /// Checks the request and adds it to the chain.
     pub(super) fn stage(&self, chain: &mut SendChain<'_>, qp_type: QpType, undo: &mut Undo) -> Result<()> {
         self.stage_as(self.wr_id, chain, qp_type, undo)
     }
@@ -116,7 +116,8 @@ impl<'d> Wr<'d> {
         };
         self.with_payload(stage)?;
         if let (SendOp::BindMw(bind), Op::Bind { mw, .. }) = (op, self.op) {
-            // Before the hand-over: whoever polls the completion may read the new key.
+            // Set the key before the commit: a thread that polls the completion may read the new
+            // key.
             undo.0.push((mw.clone(), bind.mw));
             mw.set_key(bind.new_key);
         }
@@ -135,16 +136,16 @@ impl<'d> Wr<'d> {
     }
 }
 
-/// Bytes that an atomic changes.
+/// The length of the word that an atomic changes, in bytes.
 const WORD: u64 = 8;
 
 impl Op<'_> {
-    /// The operation as the engine has it, its remote memory checked against the `len` bytes of the
-    /// request.
+    /// The operation in the engine's form. The length of the remote memory is checked against the
+    /// `len` bytes of the request.
     fn resolve(&self, len: u64) -> Result<SendOp> {
         Ok(match *self {
             Op::Send => SendOp::Send,
-            // The engine has immediate data as verbs have it: the bytes in network order.
+            // The engine keeps immediate data as verbs do: the bytes in network order.
             Op::SendImm(imm) => SendOp::SendImm(imm.to_be()),
             Op::SendInv(key) => SendOp::SendInv(key),
             Op::Write(remote) => SendOp::Write(remote.holding(len)?),

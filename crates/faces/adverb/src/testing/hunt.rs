@@ -1,4 +1,4 @@
-//! A search, in one process, for the moment at which a test fails.
+//! Search, in one process, for a schedule of completions at which a test fails.
 use super::{End, pair};
 use crate::cq::CompChannel;
 use crate::error::{Error, Result};
@@ -12,38 +12,40 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A test that is hunted runs so long, unless it is told otherwise.
+/// How long a test is hunted at most, by default.
 const TIME: Duration = Duration::from_secs(5);
-/// And in so many runs.
+/// In how many runs a test is hunted at most, by default.
 const RUNS: usize = 400;
-/// Replays of what was found.
+/// How often the device replays a schedule that failed.
 const REPLAYS: usize = 5;
-/// Pace of looking whether a run still moves.
+/// How often a run is checked for progress.
 const LOOK: Duration = Duration::from_millis(20);
-/// A run that does nothing for so long, and four times as long as ever in the first run, hangs.
+/// A run hangs if nothing is posted or completed for 1 s plus four times the longest silence of the
+/// first run.
 const SILENCE: Duration = Duration::from_secs(1);
-/// A run of which nothing is known.
+/// The silence and the run time that the first run may have: nothing is known of the test yet.
+/// A later run may take this time plus ten times the first run's time.
 const FIRST: Duration = Duration::from_secs(30);
-/// Choices shown.
+/// How many choices the text of a [`Found`] shows.
 const SHOWN: usize = 4;
 
-/// One hunt of a process at a time.
+/// A process hunts one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What a hunted test works with: two ends, connected, that are new in each run.
+/// What a hunted test works with: two connected ends, made anew for each run.
 #[derive(Debug)]
 pub struct World {
-    /// One end.
+    /// The first end.
     pub a: End,
-    /// The other.
+    /// The second end.
     pub b: End,
 }
 
-/// Runs a test again and again, each time with two new ends, and lets the device choose when
-/// completions become visible, within what the rules of verbs allow: just before an arm, between
-/// the arm and the poll after it, all at once or one a poll, late; and when the send queue is full.
-/// A right test survives them all. `adverb hunt` does the same with whole programs
-/// (docs/hunt.md says what is chosen).
+/// Runs a test again and again, each time with two new ends. In each run the device chooses when
+/// completions become visible, within the rules of verbs. They may become visible just before an
+/// arm, between the arm and the next poll, all at once, one for each poll, or late. The device also
+/// chooses when the send queue is full. A correct test passes all runs. `adverb hunt` does the same
+/// with whole programs; docs/hunt.md lists the choices.
 ///
 /// ```
 /// use adverb::testing::hunt;
@@ -64,15 +66,15 @@ pub struct World {
 /// ```
 ///
 /// # Panics
-/// With what was found, and how to see it again. [`Hunt::run`] answers it instead.
+/// If a run fails. The panic message says what happened and how to replay the run. [`Hunt::run`]
+/// returns the failure instead.
 pub fn hunt(test: impl Fn(&World) -> Result<()> + Send + Sync + 'static) {
     if let Err(found) = Hunt::new().run(test) {
         panic!("{found}");
     }
 }
 
-/// How a test is hunted: for 5 seconds or 400 runs, whichever is over first, unless told
-/// otherwise.
+/// The settings of a hunt. A hunt lasts 5 seconds or 400 runs by default, whichever ends first.
 #[derive(Clone, Debug)]
 pub struct Hunt {
     time: Duration,
@@ -87,27 +89,27 @@ impl Default for Hunt {
     }
 }
 
-/// What a test has survived.
+/// What a test has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survived {
-    /// Runs.
+    /// The number of runs.
     pub runs: usize,
-    /// Places in the test at which something could be chosen.
+    /// The number of places in the test at which the device could choose.
     pub places: usize,
 }
 
 /// How a test fails.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What happened: the error, the panic's words, or why it is known to hang.
+    /// What happened: the error, the panic message, or why the test is taken to hang.
     pub what: String,
     /// The number of the run.
     pub run: usize,
-    /// In how many of how many replays it happened again.
+    /// How many replays failed again, and how many replays there were.
     pub again: (usize, usize),
-    /// What was chosen: text for [`Hunt::replay`]. Without any choice the test fails by itself.
+    /// The choices as text for [`Hunt::replay`]. If it has no choices, the test fails by itself.
     pub schedule: String,
-    /// The choices in words, each with its place.
+    /// The choices in words, each with the place in the test.
     pub chosen: Vec<String>,
 }
 
@@ -130,7 +132,7 @@ impl fmt::Display for Found {
 
 impl std::error::Error for Found {}
 
-/// A run.
+/// The result of one run.
 struct Run {
     failure: Option<String>,
     part: Part,
@@ -140,52 +142,52 @@ struct Run {
 }
 
 impl Hunt {
-    /// A hunt of its own.
+    /// A hunt with the default settings.
     #[must_use]
     pub fn new() -> Self {
         Hunt { time: TIME, runs: RUNS, seed: 1, only: None }
     }
 
-    /// At most so long.
+    /// Sets how long the hunt lasts at most.
     #[must_use]
     pub fn time(mut self, time: Duration) -> Self {
         self.time = time;
         self
     }
 
-    /// At most so many runs.
+    /// Sets how many runs the hunt has at most.
     #[must_use]
     pub fn runs(mut self, runs: usize) -> Self {
         self.runs = runs;
         self
     }
 
-    /// Where random schedules begin (1).
+    /// Sets the seed of random schedules (1).
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Only what a report of an earlier hunt has.
+    /// Runs only the schedule of an earlier report.
     ///
     /// # Panics
-    /// When it is no schedule.
+    /// If the text is not a schedule.
     #[must_use]
     pub fn replay(mut self, schedule: &str) -> Self {
         self.only = Some(schedule.parse().unwrap_or_else(|e| panic!("{e}")));
         self
     }
 
-    /// Runs it. The test is to end by itself; a thread in which it hangs stays behind. Queues that
-    /// the test makes itself, in the thread that it is called in, are hunted as those of the world
-    /// are.
+    /// Hunts the test. The test must end by itself; if it hangs, its thread stays behind. The
+    /// device also chooses for queues that the test makes on the thread that calls it, as for the
+    /// queues of the [`World`].
     ///
     /// # Errors
-    /// How the test fails, shrunk to few choices.
+    /// How the test fails, with as few choices as the search finds.
     ///
     /// # Panics
-    /// In a process that is hunted as a whole (`adverb hunt`).
+    /// In a process that `adverb hunt` hunts as a whole.
     pub fn run(
         self,
         test: impl Fn(&World) -> Result<()> + Send + Sync + 'static,
@@ -232,7 +234,7 @@ impl Hunt {
     }
 }
 
-/// One run by a schedule.
+/// Runs the test once, with a schedule.
 fn attempt<T>(schedule: &Schedule, test: &Arc<T>, silence: Duration, whole: Duration) -> Run
 where
     T: Fn(&World) -> Result<()> + Send + Sync + 'static,
@@ -266,7 +268,8 @@ where
     let (mut silent, mut longest) = (Duration::ZERO, Duration::ZERO);
     loop {
         let result = hear.recv_timeout(LOOK);
-        // On a machine that stands still this thread does so, too: that is not the test's silence.
+        // If the whole machine stalls, this thread stalls as well. Such a pause is not the test's
+        // silence.
         silent += looked.elapsed().min(LOOK * 2);
         looked = Instant::now();
         let (_, beats) = hunt::part_so_far();
@@ -302,7 +305,7 @@ fn failure_of(result: std::thread::Result<Result<(), Error>>) -> Option<String> 
     }
 }
 
-/// Why a test that does not go on does not.
+/// Why a test hangs, in words.
 fn hang(channels: &[CompChannel], silent: Duration) -> String {
     let overlooked: Vec<_> = channels.iter().flat_map(CompChannel::overlooked).map(|o| o.report).collect();
     match overlooked.is_empty() {
@@ -311,8 +314,8 @@ fn hang(channels: &[CompChannel], silent: Duration) -> String {
     }
 }
 
-/// Fewer choices that make it fail as well, if one of the first, the last, or those that were made
-/// do.
+/// A shorter schedule that fails as well: no choice, the first one, the last one, or the choices
+/// that were made. Without such a schedule, the given one.
 fn shrink(schedule: &Schedule, made: &[Entry], run: &mut impl FnMut(&Schedule) -> Run) -> Schedule {
     let (Some(first), Some(last)) = (made.first(), made.last()) else { return schedule.clone() };
     let candidates = [Vec::new(), vec![first.clone()], vec![last.clone()], made.to_vec()];

@@ -13,8 +13,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps until the future's waker is called; fails when that
-/// takes too long.
+/// Runs a future on this thread. The thread sleeps until the future's waker is called, and fails if
+/// this takes too long.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

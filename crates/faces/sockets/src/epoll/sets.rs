@@ -1,14 +1,14 @@
-//! What the sets have, as values.
+//! The members of the `epoll` sets, as values.
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
 
 use libc::pollfd;
 
-/// Asked for or not, a program hears of these.
+/// Events that are always reported, even if the program did not ask for them.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
-/// What `poll` has under the same numbers.
+/// Events with the same numbers in `poll`.
 const POLLED: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI) as u32;
 
 /// Why a call changes nothing.
@@ -25,7 +25,7 @@ struct Member {
     fd: c_int,
     events: u32,
     data: u64,
-    /// It was asked for once, and has been told.
+    /// An `EPOLLONESHOT` member that has been reported.
     told: bool,
 }
 
@@ -33,7 +33,7 @@ struct Member {
 struct Set {
     members: Vec<Member>,
     waker: c_int,
-    /// Who is looked at first, so that nobody is kept out by the others.
+    /// The index of the member that is read first, so that no member keeps the others out.
     first: usize,
 }
 
@@ -54,7 +54,7 @@ impl Sets {
         self.0.insert(set, Set { members: Vec::new(), waker, first: 0 });
     }
 
-    /// Takes a set away, and gives back what woke it.
+    /// Removes a set and returns its waker.
     pub(super) fn end(&mut self, set: c_int) -> Option<c_int> {
         self.0.remove(&set).map(|set| set.waker)
     }
@@ -63,7 +63,7 @@ impl Sets {
         self.0.get(&set).map(|set| set.waker)
     }
 
-    /// A member is closed.
+    /// Removes a closed descriptor from all sets.
     pub(super) fn forget(&mut self, fd: c_int) {
         self.0.values_mut().for_each(|set| set.members.retain(|member| member.fd != fd));
     }
@@ -93,13 +93,13 @@ impl Sets {
         Ok(())
     }
 
-    /// What to poll for.
+    /// The entries for `poll`.
     pub(super) fn polls(&self, set: c_int) -> Vec<pollfd> {
         let waiting = self.0.get(&set).into_iter().flat_map(|set| &set.members).filter(|m| !m.told);
         waiting.map(|m| pollfd { fd: m.fd, events: (m.events & POLLED) as i16, revents: 0 }).collect()
     }
 
-    /// What `poll` found, as events and what the program has with them, at most `room`.
+    /// Converts the result of `poll` to events with the program's data, at most `room` events.
     pub(super) fn take(&mut self, set: c_int, polls: &[pollfd], room: usize) -> Vec<(u32, u64)> {
         let Some(set) = self.0.get_mut(&set) else { return Vec::new() };
         let (n, start) = (polls.len(), set.first);
@@ -110,7 +110,7 @@ impl Sets {
                 return found;
             }
             let poll = &polls[at];
-            // It may have gone or changed since.
+            // The member may have been removed or changed meanwhile.
             let Some(member) = set.members.iter_mut().find(|m| m.fd == poll.fd && !m.told) else { continue };
             let events = poll.revents as u16 as u32 & (member.events | ALWAYS);
             if events & (POLLED | ALWAYS) != 0 {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(sets.polls(5).len(), 1);
     }
 
-    /// SYS-7: a full answer goes on where the last one ended.
+    /// SYS-7: after a full answer, the next call goes on at the next member.
     #[test]
     fn nobody_is_kept_out_by_the_others() {
         let mut sets = Sets::new();
