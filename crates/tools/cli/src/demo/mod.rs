@@ -157,7 +157,7 @@ fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome,
     })
 }
 
-/// Waits for the second process, whose pipes are already closed.
+/// Waits for the second process. Its pipes are already closed.
 fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
     let status = second.wait().map_err(|e| format!("waiting for the second process: {e}"))?;
     if expect_success && !status.success() {

@@ -173,13 +173,13 @@ impl Attempt {
         }
     }
 
-    /// The device's report of a lost wake-up, and the command whose output has the report.
+    /// The device's report of a lost wake-up, and the command that printed the report.
     pub fn lost(&self) -> Option<(Who, &str)> {
         lost(&self.outputs)
     }
 }
 
-/// The device's report of a lost wake-up, and the command whose output has the report.
+/// The device's report of a lost wake-up, and the command that printed the report.
 pub fn lost(outputs: &[Output]) -> Option<(Who, &str)> {
     outputs.iter().find_map(|output| {
         let line = output.text.lines().find_map(|line| line.find(LOST).map(|at| &line[at..]));

@@ -44,7 +44,7 @@ pub fn variables(
     if let Some(audit) = &libraries.audit {
         lead("LD_AUDIT", audit.as_os_str());
     }
-    // The auditor finds a library by its name, so the directory must have the libraries' names.
+    // Copies give way to a library with the plain name, so the directory must have the names.
     if replace && libraries.nameless.is_none() {
         all.push(("ADVERB_REPLACE", libraries.directory.clone().into()));
     }

@@ -117,6 +117,9 @@ fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf)
 /// Puts another librdmacm in the place of the drop-in librdmacm. Preloads the matching
 /// librspreload, and Adverb's object before it. The libraries come from `directory`, or else from
 /// the distribution. Returns a warning for the user, if there is one.
+///
+/// # Errors
+/// The name of a missing library and the package that has it, or why no directory can be made.
 pub fn over_rdma(
     exe: &Path,
     directory: Option<&Path>,
