@@ -343,7 +343,7 @@ fn apart(script: &str) -> Output {
     command.env_remove("ADVERB_LOG").output().expect("unshare starts")
 }
 
-/// DOC-1, DOC-2: without an interface that is up, no check passes, and the exit status says so.
+/// DOC-1, DOC-2: without an interface that is up there is no device, and the exit status says so.
 #[test]
 fn doctor_finds_that_there_is_no_interface() {
     let output = apart("$ADVERB doctor");
