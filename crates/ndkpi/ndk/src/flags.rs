@@ -101,7 +101,7 @@ pub enum OperationType {
     Invalidate = 16,
     Read = 32,
     Write = 64,
-    /// A receive whose message invalidated a local token (NDK-6).
+    /// A receive of a message that invalidated a local token (NDK-6).
     ReceiveAndInvalidate = 32769,
 }
 

@@ -297,7 +297,7 @@ impl Completing for QpInner {
         if self.link.swap(ENDED, Ordering::SeqCst) != CONNECTED {
             return;
         }
-        // Deferred requests are cancelled with the other requests (DEF-5).
+        // What was deferred is cancelled with the rest (DEF-5).
         self.device.commit_sends();
         let fault = self.on_fault.lock().take();
         if let Some(fault) = fault {

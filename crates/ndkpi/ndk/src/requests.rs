@@ -6,9 +6,9 @@
 //! read.
 //!
 //! Silent requests complete only if they fail, so no completion would free their slots. They have a
-//! separate ring whose slots are overwritten. This ring has one more slot than the device's queue.
-//! So an overwritten slot belongs to a request that has left the device's queue. That request
-//! succeeded, because a queue pair with a failed request takes no more requests.
+//! separate ring, and its slots are overwritten. This ring has one more slot than the device's
+//! queue. So an overwritten slot belongs to a request that has left the device's queue. That
+//! request succeeded, because a queue pair with a failed request takes no more requests.
 //!
 //! The queue has the depth that the consumer asked for, whatever the depth of the device's queue. A
 //! request counts until its completion was read. A silent request counts until it has left the
@@ -46,7 +46,7 @@ pub(crate) struct Requests {
     silent_head: AtomicU64,
     /// Number of entries of the device's queue used so far. Used by the posting thread alone.
     entries: AtomicU64,
-    /// Number of the oldest request whose completion was not read. Written by the thread that reads
+    /// Number of the oldest request with an unread completion. Written by the thread that reads
     /// completions.
     head: AtomicU64,
     /// The queue pair is closed. Its completions in the completion queue can still be read.

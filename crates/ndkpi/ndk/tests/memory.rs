@@ -80,7 +80,7 @@ fn completions_have_the_documented_statuses() {
     let (remote, token) = b.remote(MEMORY - 8);
     a.qp.read(1, &[a.sge(0, 16)], remote, token, NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(1, NtStatus::REMOTE_RESOURCES)]);
-    // A local entry whose token gives no access to these bytes.
+    // A local entry with a token that gives no access to these bytes.
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
     a.qp.write(1, &[a.sge(MEMORY - 8, 16)], remote, token, NONE).unwrap();

@@ -202,8 +202,8 @@ impl<K: Kind> Drop for Closing<K> {
     }
 }
 
-/// Closed objects whose memory is kept. A late use of a handle then finds a closed object, instead
-/// of memory that has another use by now.
+/// Closed objects with memory that is kept for a while. A late use of a handle then finds a closed
+/// object, instead of memory that has another use by now.
 static GRAVEYARD: Mutex<VecDeque<Grave>> = Mutex::new(VecDeque::new());
 /// Maximum number of kept objects.
 const GRAVES: usize = 1024;
@@ -229,7 +229,7 @@ mod tests {
     use crate::calls;
     use std::sync::Arc;
 
-    /// Completion queues of a provider whose inner object counts handles.
+    /// Completion queues of a test provider. The inner object counts handles.
     enum Counted {}
 
     // SAFETY: `NDK_CQ` is one of the header's objects.

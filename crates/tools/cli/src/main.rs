@@ -1,5 +1,5 @@
-//! The command `adverb`: starts programs on the software RDMA device, lists its devices, and
-//! demonstrates it.
+//! The command `adverb`: starts programs on the software RDMA device, lists devices, and
+//! demonstrates the device.
 #![forbid(unsafe_code)]
 // All output goes through `out`, which escapes control characters of the terminal.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes sure that all processes of this command end with the command, whichever signal ends it.
+/// Makes all processes of this command end with the command, whichever signal ends it.
 fn guard(at_end: adverb_survivor::AtEnd) {
     if let Err(e) = adverb_survivor::guard(at_end) {
         crate::out::errln!("adverb: warning: programs may outlive this command if a signal ends it: {e}");

@@ -151,7 +151,7 @@ fn a_reader_that_has_gone_is_no_error() {
         assert!(output.status.success(), "{args:?}: {:?} {}", output.status, text(&output.stderr));
         assert_eq!(text(&output.stderr), "", "{args:?}");
     }
-    // Output that is lost for another reason is an error.
+    // Output lost for another reason is an error.
     let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
     let status = Command::new(env!("CARGO_BIN_EXE_adverb")).arg("devices").stdout(full).status();
     assert_eq!(status.expect("the command starts").code(), Some(1));
@@ -313,7 +313,7 @@ fn run_writes_the_reports_of_a_check_for_others() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// HUN-3: the command says why a program cannot be hunted. A program that fails by itself is found
+/// HUN-3: the command says why a program cannot be hunted. A program failing by itself is found
 /// at once.
 #[test]
 fn hunt_says_what_it_cannot_hunt() {
@@ -334,7 +334,7 @@ fn hunt_says_what_it_cannot_hunt() {
     }
 }
 
-/// Runs a script in a network namespace of its own, with ADVERB as the command.
+/// Runs a script in a separate network namespace, with ADVERB as the command.
 fn apart(script: &str) -> Output {
     let mut command = Command::new("unshare");
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");

@@ -1,4 +1,4 @@
-//! No process that the command has started survives the command, whichever signal ends the command.
+//! No child of the command survives the command, whichever signal ends the command.
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -16,8 +16,8 @@ const MARK: &str = "ADVERB_TEST_MARK";
 const SIGNALS: [Signal; 5] =
     [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
 
-/// Four processes that spin: the program, a child, a grandchild without its parent, and a process
-/// in a session of its own. Each makes a file when it begins.
+/// Four spinning processes: the program, a child, a grandchild without its parent, and a process
+/// in a separate session. Each makes a file when it begins.
 const SPINNERS: &str = r#"
 spin=': > "$0"; while :; do :; done'
 sh -c "$spin" "$1/child" &
@@ -28,7 +28,7 @@ while :; do :; done
 "#;
 const FILES: [&str; 4] = ["child", "grandchild", "session", "program"];
 
-/// An empty directory. Its path is the mark of the trial's processes.
+/// An empty directory. The path is the mark of the trial's processes.
 struct Trial(PathBuf);
 
 impl Trial {
@@ -43,7 +43,7 @@ impl Trial {
     }
 
     fn start(&self, args: &[&str]) -> Child {
-        // The process that starts the tests may ignore a signal, as `nohup` does. The command would
+        // The test's parent may ignore a signal, as `nohup` does. The command would
         // inherit that.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_adverb")]);
@@ -53,7 +53,7 @@ impl Trial {
         command.spawn().unwrap()
     }
 
-    /// Starts the command with programs that all spin.
+    /// Starts the command with spinning programs.
     fn spinning(&self, options: &[&str]) -> Child {
         let run = self.start(&[options, &["--", "sh", "-c", SPINNERS, "sh", self.path()]].concat());
         until("the programs spin", || FILES.iter().all(|file| self.0.join(file).exists()));
@@ -72,7 +72,7 @@ impl Trial {
         marked.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Waits until no process is left, and checks that no directory of a hunt is left.
+    /// Waits until no process is left. Fails if a directory of a hunt is left.
     fn all_gone(&self, what: &str) {
         until(&format!("nothing is left after {what}"), || self.left().is_empty());
         let names = std::fs::read_dir(&self.0).unwrap().flatten().map(|entry| entry.file_name());
@@ -102,7 +102,7 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id() as i32)
 }
 
-/// Sends the signal to the command, and checks that all processes end.
+/// Sends the signal to the command, and waits for the end of all processes.
 fn ends(trial: &Trial, mut run: Child, signal: Signal) {
     kill(pid(&run), signal).unwrap();
     // If a program left this pipe to other processes, reading it would block the test.
@@ -156,8 +156,8 @@ fn no_process_of_the_command_is_needed_for_the_end() {
         let is_own = |pid: &i32| {
             let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            // The survivor serves the peers of the program. It is not needed for the end of the
-            // processes.
+            // The survivor serves the peers of the program. The survivor is not needed for the end
+            // of the processes.
             exe.is_ok_and(|exe| exe == own) && name.is_ok_and(|name| name.trim_end() != "adverb-survivor")
         };
         for n in 0.. {
@@ -178,7 +178,7 @@ fn no_process_of_the_command_is_needed_for_the_end() {
     }
 }
 
-/// HUN-12: processes that a program leaves running end with each run of the hunt. A second run does
+/// HUN-12: processes left running by a program end with each run of the hunt. A second run does
 /// not meet them.
 #[test]
 fn a_hunt_ends_what_programs_leave_running() {

@@ -1,4 +1,4 @@
-//! Warnings for programs that another program starts and that will not see the device (SYS-3).
+//! Warnings for a program that will not see the device, when another program starts it (SYS-3).
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
@@ -12,8 +12,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// SYS-3: the warning says that the drop-in libraries are missing. It is not written into the
-/// output of another process.
+/// SYS-3: the warning says that the drop-in libraries are missing. The warning is not written into
+/// the output of another process.
 #[test]
 fn run_says_when_the_environment_is_cleared() {
     let warned = |args: &[&str]| {
@@ -155,13 +155,13 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
             "{line}: {said}"
         );
     }
-    // One warning for each run and program, however the program is found, and however many
+    // A single warning for each run and program, however the program is found, and however many
     // processes start it at once.
     for (line, lines) in [
         ("for i in 1 2 3; do env -i ./verbs_p; done", 1),
         ("seq 16 | xargs -P 8 -n 1 env -i ./verbs_p", 1),
         ("cp verbs_p other; for i in 1 2; do env -i ./verbs_p; env -i ./other; done", 2),
-        // A library that needs libibverbs, found by a run path or in the default directories.
+        // A library linked with libibverbs, found by a run path or in the default directories.
         ("env -i ./indirect", 1),
         // The kernel runs the interpreter of a script.
         ("env -i ./script", 1),

@@ -1,5 +1,5 @@
 //! Where `adverb run` puts the files for programs, on machines with little room for files. Each
-//! test has its own mounts.
+//! test has separate mounts.
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -13,7 +13,7 @@ const NO_TMP: &str = "mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro non
 /// Prints the path of the tree.
 const SHOW: &str = "sh -c 'echo \"tree=$ADVERB_SYSROOT\"; exit 7'";
 
-/// Runs shell commands one after the other, in a mount namespace of their own.
+/// Runs shell commands one after the other, in a separate mount namespace.
 fn with_mounts(steps: &[&str]) -> Output {
     let exe = PathBuf::from(env!("CARGO_BIN_EXE_adverb"));
     let beside = exe.parent().expect("a directory");
@@ -44,7 +44,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The tree that the program saw, and the text on standard error. Checks the program's exit status.
+/// The program's tree, and the text on standard error. Checks the program's exit status.
 fn shown(output: &Output) -> (String, String) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(7), "{out}{err}");
@@ -74,7 +74,7 @@ fn a_program_runs_without_a_tree_where_there_is_no_room() {
     }
 }
 
-/// A build tree that cannot be written has no directory with the names that programs load.
+/// A read-only build tree has no directory with the names loaded by programs.
 #[test]
 fn a_program_finds_the_library_on_a_read_only_machine() {
     let lock = "mount -o remount,bind,ro /mnt && mount -t tmpfs -o ro none /dev/shm";
@@ -88,7 +88,7 @@ fn a_program_finds_the_library_on_a_read_only_machine() {
     assert!(err.lines().count() == 2 && err.contains("preloaded"), "{err}");
 }
 
-/// TRU-4: names that another user has taken cost nothing. A user namespace has only one user.
+/// TRU-4: names taken by another user cost nothing. A user namespace has only one user.
 /// There, the obstructing directories are open to other users instead.
 #[test]
 fn another_user_cannot_be_in_the_way() {
@@ -121,8 +121,8 @@ fn another_user_cannot_be_in_the_way() {
 }
 
 /// SYS-3: the command names a program for which the loader ignores the environment, and gives the
-/// remedy. It names no other program. Root already has every capability, and a user namespace has
-/// no user but root, so there no program qualifies.
+/// remedy. Other programs are not named. Root already has every capability, and a user namespace
+/// has no user but root, so there no program qualifies.
 #[test]
 fn a_program_with_privileges_is_told() {
     let root = nix::unistd::Uid::effective().is_root();
@@ -146,7 +146,7 @@ fn a_program_with_privileges_is_told() {
     }
 }
 
-/// A process that the program leaves running reads the tree after the command and the program have
+/// A process left running by the program reads the tree after the command and the program have
 /// ended.
 #[test]
 fn what_outlives_the_program_keeps_the_tree() {

@@ -1,8 +1,8 @@
 //! TRU-6: names from other users and hosts cannot control the terminal.
 use std::process::{Command, Output};
 
-/// Creates an interface, programs and files whose names have escape sequences or a newline, in a
-/// network namespace of the test's own.
+/// Creates an interface, programs and files, with names that have escape sequences or a newline, in
+/// a network namespace of the test's own.
 ///
 /// A program that has opened the device with the bad name logs the name when the link goes down.
 /// The name of an interface cannot contain a newline. The name of a capture file can.

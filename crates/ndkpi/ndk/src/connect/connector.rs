@@ -303,7 +303,7 @@ impl Connector {
     }
 
     /// Closes the connector. A pending request completes with `CANCELLED`. A connection ends
-    /// without a disconnect message of NDKPI: the peer sees it as disconnected. Requests
+    /// without a disconnect, and the peer's disconnect event has the reason `PeerLost`. Requests
     /// outstanding on the queue pair are cancelled.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Claims an address of the adapter. With port 0, claims a free port other than the port of
-    /// `avoid`. Also returns an id bound to the address, whose events are reported to `signal`.
+    /// `avoid`. Also returns an id bound to the address. Its events are reported to `signal`.
     /// With `shared`, other ids of the endpoint may use the port.
     ///
     /// # Errors

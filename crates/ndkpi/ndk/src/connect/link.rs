@@ -57,7 +57,7 @@ impl Link {
         self.conn_id.as_ref().map_or(Ok(()), |conn_id| conn_id.send(message, own))
     }
 
-    /// The path to the peer, whose offer has arrived.
+    /// The path to the peer, after its offer has arrived.
     fn path(&self, limits: ReadLimits) -> Option<PeerPath> {
         let (qp, link) = (self.qp()?, self.conn_id.as_ref()?.id.link()?);
         // The adapter's limits cap these values, so they fit a byte (`max_rd_atomic` of IBTA

@@ -126,7 +126,7 @@ impl Qp {
     /// The region's token must be invalid when the request is processed.
     ///
     /// # Errors
-    /// As [`Qp::send`]; `ACCESS_VIOLATION` (the request asks for remote access, but the region was
+    /// As [`Qp::send`]; `ACCESS_VIOLATION` (remote access to a region that was
     /// not prepared for remote access), `INVALID_PARAMETER` (pages that are not mapped, too many
     /// pages, too few pages, or a base address whose offset in a page is not `fbo`),
     /// `INVALID_DEVICE_STATE` (the region was not prepared).

@@ -1,4 +1,4 @@
-//! A queue pair with its completion queue and channel.
+//! A queue pair with a completion queue and channel.
 use super::world::{ACCESS, HANG_LIMIT, World, words};
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::cq::arm::ArmKind;
@@ -12,14 +12,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of requests that a send or receive queue holds.
+/// Depth of a send or receive queue, in requests.
 pub const DEPTH: u32 = 512;
 /// Size of inline data, in bytes.
 pub const INLINE: u32 = 256;
 /// Q_Key of datagrams.
 pub const QKEY: u32 = 0x0ad0_0ad0;
 
-/// The kind of a queue pair, and the objects that the queue pair shares.
+/// The kind of a queue pair, and the objects shared by the queue pair.
 #[derive(Clone, Default)]
 pub enum Kind {
     #[default]
@@ -51,7 +51,8 @@ impl World {
         Ok(end)
     }
 
-    /// Connects a queue pair with the queue pair that the other process connects at the same time.
+    /// Connects a queue pair with the queue pair of the other process, which calls this function at
+    /// the same time.
     pub fn connect(&mut self, end: &End) -> Result<(), String> {
         let psn = first_psn(end.qp.number());
         let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
@@ -168,7 +169,7 @@ impl End {
         self.send_all(&[SendWr { wr_id, flags, op, data, ud: self.dest, xrc_srqn: self.xrc_srqn }])
     }
 
-    /// Posts send requests as one chain.
+    /// Posts send requests as a single chain.
     pub fn send_all(&self, requests: &[SendWr<'_>]) -> Result<(), String> {
         let mut chain = self.qp.send_chain().map_err(words("post"))?;
         for request in requests {
@@ -184,7 +185,7 @@ impl End {
         self.qp.post_recv(&RecvWr { wr_id, sges: &sges }).map_err(words("post of a receive"))
     }
 
-    /// Takes the completions that are in the queue now.
+    /// Takes the completions in the queue.
     pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, String> {
         self.cq.poll(max, take).map_err(|cause| format!("completion queue: {cause}"))
     }
@@ -210,7 +211,7 @@ impl End {
         }
     }
 
-    /// Waits for the next completion, and checks that the completion is the success of this
+    /// Waits for the next completion, and checks for the success of this
     /// request.
     pub fn done(&mut self, wr_id: u64, opcode: WcOpcode) -> Result<Completion, String> {
         let c = self.next()?;
@@ -229,7 +230,7 @@ impl End {
         Ok(c)
     }
 
-    /// Checks that nothing completes for a while.
+    /// Fails if anything completes within `time`.
     pub fn quiet(&mut self, time: Duration) -> Result<(), String> {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -279,7 +280,7 @@ pub fn failure(c: &Completion) -> String {
     format!("{:?} of request {} completed with {:?}: {why}", c.opcode, c.wr_id, c.status)
 }
 
-/// Starts near the end of the 24 bits, so that the PSNs of every connection wrap around.
+/// Starts near the end of the 24 bits. So the PSNs of every connection wrap around.
 fn first_psn(qpn: u32) -> u32 {
     0x00ff_fff0 | (qpn & 0xf)
 }

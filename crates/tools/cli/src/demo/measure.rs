@@ -78,7 +78,7 @@ fn latency(w: &mut World, name: &'static str, ping: Ping, by_event: bool) -> Res
     Ok(Latency { name, median: at(50), high: at(99) })
 }
 
-/// Eight bytes back and forth. They hold a number that grows with each round trip, so each arrival
+/// Eight bytes back and forth. The bytes hold a growing number, so each arrival
 /// is checked.
 struct Game<'a> {
     end: &'a mut End,
@@ -114,7 +114,7 @@ impl Game<'_> {
     fn serve(&mut self, w: &World) -> Result<(), String> {
         let bytes = self.last.to_ne_bytes();
         self.sent += 1;
-        // Every 64th request is signaled, so that its completion empties the queue.
+        // Every 64th request is signaled. The completion empties the queue.
         let signal = if self.sent.is_multiple_of(64) { SendFlags::SIGNALED } else { SendFlags::empty() };
         let op = match self.ping {
             Ping::Send => SendOp::Send,
@@ -321,7 +321,7 @@ impl Watch {
         Watch { last: Instant::now(), idle: 0 }
     }
 
-    /// Number of requests that completed. They complete in order, beginning with request `next`.
+    /// The number of completed requests. Requests complete in order, beginning with `next`.
     fn completed(&mut self, end: &End, mut next: u64) -> Result<u64, String> {
         let mut bad = None;
         let n = end.poll(64, |c| {

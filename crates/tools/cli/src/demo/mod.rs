@@ -59,7 +59,7 @@ struct Outcome {
 }
 
 pub fn main(args: &Args) -> Result<(), String> {
-    // Failures that a check provokes are expected. The check itself reports unexpected failures.
+    // Provoked failures are expected. The check itself reports unexpected failures.
     logger::start("adverb demo", log::LevelFilter::Off);
     adverb_survivor::see_children();
     crate::guard(AtEnd::default());
@@ -112,7 +112,7 @@ pub fn second_main(args: &SecondArgs) -> ExitCode {
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The part that both processes run side by side.
+/// The part of both processes, which run side by side.
 fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
     for (name, check) in checks::ALL {
         if world.is_first() {
@@ -148,7 +148,7 @@ fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome,
     outcome.map_err(|why| {
         world.control.fail(&why);
         match world.control.other_failure() {
-            // The other side repeats this side's message when it has received it.
+            // The other side repeats this side's message after receiving the message.
             Some(other) if !other.contains(&why) && !why.contains("the other process:") => {
                 format!("{why}; {other}")
             }
@@ -157,7 +157,7 @@ fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome,
     })
 }
 
-/// Waits for the second process. Its pipes are already closed.
+/// Waits for the second process. The pipes are already closed.
 fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
     let status = second.wait().map_err(|e| format!("waiting for the second process: {e}"))?;
     if expect_success && !status.success() {
@@ -197,7 +197,7 @@ fn find(name: &str) -> Result<Arc<Device>, String> {
     })
 }
 
-/// The named device, or the first device whose port can be opened.
+/// The named device, or the first device with a port that can be opened.
 fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
     if let Some(name) = name {
         let device = find(name)?;
@@ -216,7 +216,7 @@ fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
     Err(format!("no device works:\n  {}", reasons.join("\n  ")))
 }
 
-/// Ends the process if it still runs after `limit`.
+/// Ends the process if still running after `limit`.
 fn give_up_after(limit: Duration, name: &'static str) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);

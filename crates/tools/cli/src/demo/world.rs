@@ -9,15 +9,15 @@ use adverb_device::{AsyncEvent, Context, Cq, Device, Element, Errno, Pd, Qp, QpI
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Time limit of each operation. An operation that takes longer counts as lost.
+/// Time limit of each operation. A longer operation counts as lost.
 pub const HANG_LIMIT: Duration = Duration::from_secs(10);
 /// Size of each process's buffer, in bytes.
 pub const BUFFER: usize = 32 << 20;
-/// Offset in the buffer of the data that is sent.
+/// Offset of the outgoing data in the buffer.
 pub const OUT: usize = 0;
-/// Offset in the buffer of the data that arrives.
+/// Offset of the incoming data in the buffer.
 pub const IN: usize = BUFFER / 2;
-/// Number of bytes behind a message that must not change.
+/// Number of guard bytes behind a message.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 
@@ -124,7 +124,7 @@ impl World {
     pub fn sync(&mut self) -> Result<(), String> {
         self.control.exchange(&[]).map(drop)
     }
-    /// Exchanges one number with the other process.
+    /// Exchanges a number with the other process.
     pub fn swap(&mut self, number: u64) -> Result<u64, String> {
         self.control
             .exchange(&[number])?
@@ -138,7 +138,7 @@ impl World {
         path(&self.context, self.gid_index, self.peer_gid)
     }
 
-    /// Fills a part of the buffer with bytes that depend on `seed` alone.
+    /// Fills a part of the buffer with bytes determined by `seed`.
     pub fn fill(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
         self.put(offset, &pattern(len, seed))
     }
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Writes all counters that are not zero to the log. The counters may explain a failure that
+    /// Writes all nonzero counters to the log. The counters may explain a failure that
     /// the check itself did not cause.
     pub fn log_counters(&self) {
         let node = self.context.node();
@@ -237,7 +237,7 @@ impl Listener {
     }
 }
 
-/// Bytes that differ by position and seed (splitmix64).
+/// Bytes determined by position and seed (splitmix64).
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
@@ -273,8 +273,8 @@ pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
     opened
 }
 
-/// Takes the queue pair to RTR, connected to its own address. A queue pair in RTR has the UDP port
-/// of its address open.
+/// Takes the queue pair to RTR, connected to the queue pair's own address. A queue pair in RTR has
+/// the UDP port of its address open.
 fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String> {
     let gid = context.gid(1, gid_index).map_err(words("GID"))?;
     let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
@@ -286,7 +286,7 @@ fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String>
     qp.modify(&attr, mask).map_err(words("queue pair to RTR"))
 }
 
-/// The path from one GID of the device to another.
+/// The path between two GIDs of the device.
 fn path(context: &Context, sgid_index: u8, dgid: Gid) -> Result<AddressVector, String> {
     let attr = AhAttr { dgid, sgid_index, is_global: true, hop_limit: 64, port_num: 1, ..AhAttr::default() };
     context.resolve(&attr).map_err(words("address"))

@@ -33,7 +33,7 @@ struct Tried {
     back: bool,
 }
 
-/// Waits for one visitor.
+/// Waits for a visitor.
 pub fn listen(address: &str) -> Vec<Finding> {
     let told = |e: std::io::Error| {
         Finding::fail(
@@ -56,7 +56,7 @@ pub fn listen(address: &str) -> Vec<Finding> {
     }
 }
 
-/// Visits a host that waits in [`listen`].
+/// Visits a host waiting in [`listen`].
 pub fn with(host: &str) -> Vec<Finding> {
     let connected = addresses(host).and_then(|all| {
         let mut result = Err(std::io::ErrorKind::NotFound.into());
@@ -111,7 +111,7 @@ fn failed(why: &str) -> Finding {
     )
 }
 
-/// The device at this end of the connection, and the index of its GID.
+/// The device at this end of the connection, and the index of the device's GID.
 fn device_at(ip: IpAddr) -> Result<(Arc<Device>, usize), String> {
     let devices =
         adverb_device::device::list().map_err(|e| format!("the interfaces cannot be listed: {e}"))?;
@@ -158,7 +158,7 @@ fn tried_with(role: Role, stream: &TcpStream) -> Result<(Finding, Vec<Tried>), S
     Ok((who, all))
 }
 
-/// Sends a message of one full packet in each direction, the visitor's message first.
+/// Sends a message of a full packet in each direction, the visitor's message first.
 fn try_mtu(world: &mut World, mtu: PathMtu) -> Result<Tried, String> {
     let (first, second) = (one_way(world, mtu, Role::First)?, one_way(world, mtu, Role::Second)?);
     let (out, back) = if world.is_first() { (first, second) } else { (second, first) };
@@ -166,7 +166,7 @@ fn try_mtu(world: &mut World, mtu: PathMtu) -> Result<Tried, String> {
 }
 
 /// Does a message arrive? The receiver decides, because a sender cannot tell a lost message from a
-/// lost acknowledgement. Each message has its own queue pairs, because a failed queue pair cannot
+/// lost acknowledgement. Each message has new queue pairs, because a failed queue pair cannot
 /// be used again.
 fn one_way(world: &mut World, mtu: PathMtu, sender: Role) -> Result<bool, String> {
     let mut end = End::new(world, Kind::Rc)?;
@@ -204,7 +204,7 @@ fn same_version(peer: IpAddr, mine: &[u64], theirs: &[u64]) -> Finding {
     Finding::warn("peer", found, "use one version on both hosts")
 }
 
-/// The findings that follow from the messages.
+/// The findings from the messages.
 fn judged(all: &[Tried]) -> Vec<Finding> {
     let crossed = all.iter().rfind(|tried| tried.out && tried.back);
     let mut findings = Vec::new();

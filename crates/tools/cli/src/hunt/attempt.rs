@@ -1,4 +1,4 @@
-//! One run of the program, and how it ended.
+//! A run of the program, and the verdict.
 use adverb_choice::{Entry, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Minimum time without progress before a run counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Minimum time that a run may take.
+/// Minimum of the time limit of a run.
 const WHOLE: Duration = Duration::from_secs(8);
 /// The device logs this prefix if completions lie in a queue and no event will announce them
 /// (EXT-4).
@@ -31,7 +31,7 @@ impl Limits {
         Limits { silence: time, whole: time, stays: None }
     }
 
-    /// Limits that follow from the run without any choices.
+    /// Limits derived from the run without any choices.
     pub fn after(first: &Attempt) -> Self {
         Limits {
             silence: first.silence * 4 + SILENCE,
@@ -56,7 +56,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// The words for its command line.
+    /// The words for this command's command line.
     pub fn command(self) -> &'static str {
         match self {
             Who::Server => "the server's command",
@@ -99,7 +99,7 @@ impl Verdict {
         !matches!(self, Verdict::Fine | Verdict::NotStarted(_))
     }
 
-    /// The verdict that follows from a command's wait status.
+    /// The verdict for a command's wait status.
     pub fn of(end: WaitStatus) -> Self {
         match end {
             WaitStatus::Exited(_, 0) => Verdict::Fine,
@@ -110,7 +110,7 @@ impl Verdict {
         }
     }
 
-    /// A stable word for tools that read results.
+    /// A stable word for readers of results.
     pub fn code(&self) -> &'static str {
         match self {
             Verdict::Fine | Verdict::NotStarted(_) => "none",

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Exit status if a failure was found.
 const FOUND: u8 = 1;
-/// Number of replays that measure how often a failure happens.
+/// Number of replays, which measure how often a failure happens.
 const REPLAYS: usize = 5;
 const MOST_REPLAYS: usize = 20;
 /// How long shrinking and replaying may take.
@@ -123,7 +123,7 @@ struct Finding {
     met: Vec<Met>,
 }
 
-/// Prints the result and keeps it.
+/// Prints and keeps the result.
 fn end(text: String, finding: Option<Finding>) -> End {
     out!("{text}");
     End { finding, text }
@@ -173,7 +173,7 @@ struct Found {
     attempt: Attempt,
     /// The number of failed runs, and of all runs.
     again: (usize, usize),
-    /// The number of the run that failed first, and its time.
+    /// The number and the time of the first failed run.
     run: usize,
     after: Duration,
 }

@@ -1,5 +1,5 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
-//! and makes sure that no process of a run is left.
+//! and ends every process of a run.
 use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse};
 use super::stuck::Watcher;
 use adverb_choice::Schedule;
@@ -22,26 +22,26 @@ use std::time::{Duration, Instant};
 /// threads are checked, too.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_CLOSELY: Duration = Duration::from_millis(50);
-/// A server that has slept for this time waits for its client.
+/// A server counts as waiting for a client after sleeping for this time.
 const READY: Duration = Duration::from_millis(30);
-/// A server that never sleeps counts as ready after this time.
+/// A server without sleep counts as ready after this time.
 const READY_AT_LAST: Duration = Duration::from_secs(1);
 /// Time after the first failure of a pair at which the other command is given up.
 const AFTERMATH: Duration = Duration::from_secs(2);
-/// A server that does nothing for this time after the end of its client is waiting for the next
+/// A server idle for this time after the end of the client is waiting for the next
 /// client.
 const STAYS: Duration = Duration::from_secs(2);
 
 /// The commands of a hunt, and a directory for their output.
 pub struct Place {
-    /// One command, or a server and its client.
+    /// A single command, or a server and a client.
     commands: Vec<Vec<OsString>>,
     exe: PathBuf,
     directory: PathBuf,
     next: AtomicUsize,
 }
 
-/// A running command, in its own process group.
+/// A running command, in a separate process group.
 struct Side {
     who: Who,
     child: Child,
@@ -85,7 +85,7 @@ impl Place {
         let mut sides = Vec::new();
         let ended = self.run(n, &plan, &log, limits, &mut watcher, &mut sides);
         let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
-        // Ends processes that have left the process groups.
+        // Ends processes outside the process groups.
         adverb_survivor::end_orphans(hunt::SCHEDULE, plan.as_os_str().as_bytes());
         let log_text = read(&log);
         for file in [plan, log] {
@@ -102,7 +102,8 @@ impl Place {
         format!("{}: {e}", self.directory.display())
     }
 
-    /// Starts the commands and waits for their ends. A client starts when its server waits for it.
+    /// Starts the commands and waits for their ends. A client starts when the server waits for a
+    /// client.
     fn run(
         &self,
         n: usize,
@@ -147,7 +148,7 @@ fn pid_of(child: &Child) -> Pid {
 }
 
 impl Side {
-    /// How the command has ended, if it has ended. The process is not reaped, so its status stays
+    /// How the command has ended, if it has ended. The process is not reaped, so the status stays
     /// available.
     fn ended(&self) -> Option<Verdict> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -169,7 +170,7 @@ impl Side {
     }
 }
 
-/// Waits until a server sleeps without waking, as a server does that waits for its client.
+/// Waits until a server sleeps without waking, as a server does while waiting for a client.
 fn until_ready(server: &Side) {
     let begun = Instant::now();
     // Counted in intervals between checks and not by the clock: while the machine stands still, so
@@ -242,8 +243,8 @@ impl Ends {
         self.of.iter().any(|(of, _)| *of == who)
     }
 
-    /// Which command is to blame, as far as can be told. A command that failed comes first. If the
-    /// run hangs, the command is to blame whose wake-up was lost, or else the only command that has
+    /// Which command is to blame, as far as can be told. A failed command comes first. If the
+    /// run hangs, the command with the lost wake-up is to blame, or else the only command that has
     /// not ended. If both have not ended and the server always stays, the client is to blame.
     fn verdict(&self, outputs: &[Output], stays: bool) -> (Who, Verdict) {
         let all = if outputs.len() == 1 { Who::Program } else { Who::Both };
@@ -273,8 +274,8 @@ mod tests {
         [(Who::Server, server), (Who::Client, client)].map(|(who, text)| Output { who, text: text.into() })
     }
 
-    /// HUN-7: the report names the command of a pair that failed first, hangs, or sleeps although
-    /// it has completions.
+    /// HUN-7: the report names the command of a pair that failed first, hangs, or sleeps beside
+    /// completions.
     #[test]
     fn the_one_is_named_that_failed() {
         let quiet = outputs("", "");
@@ -289,12 +290,12 @@ mod tests {
         assert_eq!(ended(&both, None).verdict(&quiet, false), (Who::Server, Verdict::Crash(11)));
         let late = [(Who::Server, &fine), (Who::Client, &one)];
         assert_eq!(ended(&late, None).verdict(&quiet, false), (Who::Client, Verdict::Status(1)));
-        // If one command has ended well, the other hangs. If both hang, the command with the lost
-        // wake-up is named.
+        // If one command has ended well, the other hangs. If both hang, the command with the
+        // lost wake-up is named.
         assert_eq!(ended(&late[..1], hang()).verdict(&quiet, false).0, Who::Client);
         assert_eq!(ended(&[], hang()).verdict(&quiet, false).0, Who::Both);
         assert_eq!(ended(&[], hang()).verdict(&lost, true).0, Who::Server);
-        // A server that always sleeps at the end is not to blame.
+        // A server sleeping at the end of every run is not to blame.
         assert_eq!(ended(&[], hang()).verdict(&quiet, true).0, Who::Client);
         let fines = [(Who::Client, &fine), (Who::Server, &fine)];
         assert_eq!(ended(&fines, None).verdict(&quiet, false), (Who::Both, Verdict::Fine));

@@ -1,18 +1,18 @@
-//! Reduces a failing schedule to few choices, and replays it.
+//! Reduces a failing schedule to few choices, and replays the schedule.
 use super::attempt::Attempt;
 use super::{MOST_REPLAYS, REPLAYS};
 use adverb_choice::{Entry, Schedule};
 use std::time::Instant;
 
-/// Number of runs that shrinking may take.
+/// Maximum number of runs for shrinking.
 const RUNS: usize = 24;
-/// If there are more choices than this, they are not tried one by one.
+/// A larger number of choices is not tried one by one.
 const MOST: usize = 512;
 
 /// A schedule, a failed run of the schedule, the number of failed runs, and the number of all runs.
 type Confirmed = (Schedule, Attempt, (usize, usize));
 
-/// Shrinks a schedule that made a run fail, and replays the schedule. `None` if no replay fails.
+/// Shrinks a failing schedule, and replays the schedule. `None` if no replay fails.
 pub fn confirm(
     schedule: &Schedule,
     attempt: Attempt,
@@ -35,7 +35,7 @@ pub fn confirm(
             }
         }
     }
-    // A failure that happens now and then may happen without any choice. Then no place is to blame.
+    // An occasional failure may happen without any choice. Then no place is to blame.
     match best {
         Some((schedule, attempt, (again, of))) if again < of && !schedule.is_empty() => {
             let alone = replay(Schedule::default(), until, &mut run)?;

@@ -47,7 +47,7 @@ fn points(n: u64) -> Vec<Entry> {
     (1..=n).map(entry).collect()
 }
 
-/// HUN-3: only the choices that the failure needs are kept. A failure that never happens again is
+/// HUN-3: only the necessary choices are kept. A failure that never happens again is
 /// not reported.
 #[test]
 fn what_is_found_is_shrunk_and_replayed() {
@@ -68,7 +68,7 @@ fn what_is_found_is_shrunk_and_replayed() {
     let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
     assert!(shrink::confirm(&Schedule::random(3), failed.clone(), late(), never).unwrap().is_none());
 
-    // A failure that happens without a choice is not blamed on a choice.
+    // A failure without a choice is not blamed on a choice.
     let always = |s: &Schedule| Ok(ended(Verdict::Status(1), s.entries.clone()));
     let (schedule, ..) =
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), always).unwrap().unwrap();
@@ -143,7 +143,7 @@ fn sleeps_with_a_time_limit_are_none_for_ever() {
     }
 }
 
-/// HUN-7: a pair is two commands, and each has its own line for replay.
+/// HUN-7: a pair is two commands, each with a separate line for replay.
 #[test]
 fn a_pair_is_two_commands() {
     let pair = args(&["./server", "-p", "7", "--", "./client", "--", "x"]);
@@ -170,7 +170,7 @@ fn some_end() -> End {
     End { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
 }
 
-/// HUN-8: the test report is well formed, and its counts match its elements.
+/// HUN-8: the test report is well formed, and the counts match the elements.
 #[test]
 fn junit_says_what_was_found() {
     let (args, took) = (args(&["./a", "<&\">"]), Duration::from_millis(1500));
@@ -185,7 +185,7 @@ fn junit_says_what_was_found() {
     assert!(all[1].contains("failures=\"0\"") && all[3] == "system-out", "{all:?}");
 }
 
-/// HUN-8: the SARIF log has all fields that its schema requires, and the line of the choice.
+/// HUN-8: the SARIF log has all fields required by the schema, and the line of the choice.
 #[test]
 fn sarif_names_the_line() {
     let args = args(&["./a"]);

@@ -18,7 +18,7 @@ const TOOL: &str = "adverb check";
 /// before the program starts.
 pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'static str, OsString)>, String> {
     let mut all = vec![("ADVERB_CHECK", "1".into())];
-    // A child does not inherit pages that peers map, so a check could report nothing about forks.
+    // A child does not inherit pages mapped by peers, so a check could report nothing about forks.
     if std::env::var_os("ADVERB_ADOPT").is_none() {
         all.push(("ADVERB_ADOPT", "off".into()));
     }
@@ -26,7 +26,7 @@ pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'sta
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
         let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
         text.parse::<Suppressions>().map_err(|e| at(&e))?;
-        // The program may have another working directory when it opens the device.
+        // The program may have another working directory when opening the device.
         let path = std::path::absolute(file).map_err(|e| at(&e))?;
         all.push(("ADVERB_CHECK_SUPPRESS", path.into()));
     }
@@ -36,7 +36,7 @@ pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'sta
     Ok(all)
 }
 
-/// The files that receive the reports.
+/// The files for the reports.
 pub struct Reports {
     junit: Option<PathBuf>,
     sarif: Option<PathBuf>,
@@ -64,7 +64,7 @@ impl Reports {
         Ok(Some(Reports { junit: own(junit), sarif: own(sarif), parts, begun: Instant::now() }))
     }
 
-    /// The variable that tells the program where to append its reports.
+    /// The variable with the file for the program's reports.
     pub fn variable(&self) -> (&'static str, OsString) {
         ("ADVERB_CHECK_REPORTS", self.parts.clone().into())
     }
@@ -86,7 +86,7 @@ impl Reports {
         first.and(second)
     }
 
-    /// Removes the files of a program that did not start.
+    /// Removes the files after a failed start of the program.
     pub fn forget(&self) {
         let _ = fs::remove_file(&self.parts);
         for path in [&self.junit, &self.sarif].into_iter().flatten() {
@@ -97,7 +97,7 @@ impl Reports {
     }
 }
 
-/// A mistake in one place of the program, and the processes that reported the mistake.
+/// A mistake in one place of the program, and the processes with reports of the mistake.
 struct Found {
     told: Told,
     processes: Vec<u32>,
@@ -122,7 +122,7 @@ fn together(all: impl Iterator<Item = Told>) -> Vec<Found> {
     found
 }
 
-/// A test report with a test for each code. A test fails if there is a report with its code.
+/// A test report with a test for each code. A test fails if there is a report with this code.
 fn as_junit(found: &[Found], took: Duration) -> String {
     let test = |code: &Code| {
         let own: Vec<_> = found.iter().filter(|of| of.told.code == *code).collect();
@@ -206,7 +206,7 @@ mod tests {
         assert!(none[1].contains("failures=\"0\"") && !none.iter().any(|tag| tag.starts_with("failure")));
     }
 
-    /// CHK-13: a result in SARIF has its rule, and the lines of all its places.
+    /// CHK-13: a result in SARIF has a rule, and the lines of all places.
     #[test]
     fn the_log_names_rules_and_lines() {
         let log = as_sarif(&some(), &["./a".into()]);

@@ -19,8 +19,8 @@ pub struct Paths<'a> {
     pub theirs: Vec<PathBuf>,
 }
 
-/// The copies that a program, or one of its own libraries, brings along. Each copy comes with the
-/// drop-in that replaces it, and its path.
+/// The copies that a program, or a library of the program, brings along. Each copy comes with the
+/// replacing drop-in, and with a path.
 pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -33,7 +33,7 @@ pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
         let dynamic = elf.dynamic();
         let origin = file.parent().unwrap_or(Path::new("/"));
         let runpath = dynamic.runpath.as_deref().map(|list| directories(list, origin));
-        // The loader also searches the DT_RPATH of the objects that need this object, but not if
+        // The loader also searches the DT_RPATH of dependent objects, but not if
         // this object has a DT_RUNPATH.
         let rpath: Vec<PathBuf> = match runpath {
             Some(_) => Vec::new(),
@@ -103,7 +103,7 @@ mod tests {
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
-    /// SYS-3: copies are found on every search path that comes before `LD_LIBRARY_PATH`.
+    /// SYS-3: copies are found on every search path before `LD_LIBRARY_PATH`.
     #[test]
     fn copies_are_found_as_the_loader_finds_them() {
         let dir = scratch("copies");

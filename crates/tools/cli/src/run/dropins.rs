@@ -4,8 +4,8 @@ use super::tree::{Entry, Tree, place_tree};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// The name that programs load, the name that some programs open by `dlopen`, and the file name of
-/// cargo's build.
+/// The name loaded by programs, the name opened by some programs with `dlopen`, and the file name
+/// of cargo's build.
 const LIBRARIES: &[(&str, &str, &str)] = &[
     ("libibverbs.so.1", "libibverbs.so", "libibverbs.so"),
     ("librdmacm.so.1", "librdmacm.so", "librdmacm.so"),
@@ -20,14 +20,14 @@ pub struct Libraries {
     pub directory: PathBuf,
     /// The objects to preload, in this order.
     pub preload: Vec<PathBuf>,
-    /// The auditor, which replaces copies that programs bring along by these libraries.
+    /// The auditor, which replaces programs' own copies by these libraries.
     pub audit: Option<PathBuf>,
     /// Why `directory` does not have the libraries under the names that programs load. The drop-ins
     /// are then in `preload`.
     pub nameless: Option<String>,
 }
 
-/// Finds the libraries that belong to the command at `exe`.
+/// Finds the libraries of the command at `exe`.
 pub fn find(exe: &Path, preload: bool) -> Result<Libraries, String> {
     find_with(exe, preload, &runtime::place)
 }
@@ -79,7 +79,7 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
     }
     let preload = if preload { Some(file(PRELOAD)?) } else { None };
     let audit = Some(file(AUDIT)?);
-    // Beside the command, so that the directory goes with the build tree. If the user cannot write
+    // Beside the command, so the directory goes with the build tree. If the user cannot write
     // there, or every user can, the directory lies elsewhere.
     let placed = runtime::takes_fixed_names(beside)
         .and_then(|()| place_tree(beside, "adverb-dropins", &links))
@@ -88,18 +88,18 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
         Ok(directory) => {
             Libraries { directory, preload: preload.into_iter().collect(), audit, nameless: None }
         }
-        // The loader knows a loaded library by the name that is written in the library (DT_SONAME).
+        // The loader knows a loaded library by the name in the library (DT_SONAME).
         Err(why) => Libraries {
             directory: files[0].parent().unwrap_or(beside).into(),
             preload: files.into_iter().chain(preload).collect(),
-            // The auditor needs a library name that does not exist here.
+            // The auditor needs the library names, which do not exist here.
             audit: None,
             nameless: Some(why),
         },
     })
 }
 
-/// The same libraries under a path that the loader's variables can hold.
+/// The same libraries under a path suitable for the loader's variables.
 fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
     let mut links = vec![(PathBuf::from("lib"), Entry::Link(found.directory.clone()))];
     let mut names = Vec::new();

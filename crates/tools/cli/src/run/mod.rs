@@ -139,7 +139,7 @@ fn nic(name: &str) -> Result<String, String> {
     adverb_device::nic::Nic::by_name(name).map(|nic| nic.name.into())
 }
 
-/// Refuses a value of `ADVERB_LOG` that the device would not understand, before the program starts.
+/// Refuses a value of `ADVERB_LOG` unknown to the device, before the program starts.
 fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
     match value.filter(|v| args.log.is_none() && !v.is_empty()) {
         Some(value) => {
@@ -154,7 +154,7 @@ pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
     let is_watched = args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
     if is_watched {
-        // Processes that the program leaves running stay, as without these options.
+        // Processes left running by the program stay, as without these options.
         crate::guard(adverb_survivor::AtEnd { leave_running: true, remove: None });
     }
     let (program, arguments) = args.program.split_first().expect("clap requires one");
@@ -193,7 +193,7 @@ pub fn main(args: &Args) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Runs the program as a child. Then merges the output of all its processes into the requested
+/// Runs the program as a child. Then merges the output of all processes into the requested
 /// files. Fails if the program does not start.
 fn watched(
     args: &Args,
@@ -234,7 +234,7 @@ fn watched(
     Ok(adverb_survivor::end_as(status))
 }
 
-/// The directory of the drop-in libraries that belong to the command at `exe`.
+/// The directory of the drop-in libraries of the command at `exe`.
 pub fn libraries(exe: &Path) -> Result<PathBuf, String> {
     dropins::find(exe, true).map(|found| found.directory)
 }
@@ -340,7 +340,7 @@ fn is_privileged(path: &Path) -> bool {
     !ignored && (by_mode || by_capabilities())
 }
 
-/// Why a program could not be started, and the exit status that a shell gives in this case.
+/// Why a program could not be started, and the exit status of a shell in this case.
 fn explain(program: &OsStr, error: &std::io::Error) -> (String, u8) {
     let name = program.to_string_lossy();
     let found = find(program, &std::env::var_os("PATH").unwrap_or_default());

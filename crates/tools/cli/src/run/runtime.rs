@@ -1,17 +1,17 @@
 //! Where `adverb run` puts the directory trees that programs read.
 //!
-//! The program replaces the command, and processes that the program starts may outlive the program.
+//! The program replaces the command, and children of the program may outlive the program.
 //! So no process is left that could know when the last reader has ended. Therefore a tree is not
-//! removed at the end of a run. All trees lie in one directory of the user, where the next run
+//! removed at the end of a run. All trees lie in a single directory of the user, where the next run
 //! finds and reuses them.
 //!
 //! The directory has a fixed name, so the cost of a start does not depend on what else lies in the
 //! place. In places where every user may write, another user can take the fixed name first. A
-//! directory is therefore recognized by its owner and mode, not by its name. Only root can give
+//! directory is therefore recognized by owner and mode, not by name. Only root can give
 //! files away. So a directory that belongs to the user, and that only the user may enter, was made
 //! by the user. If another user has taken the fixed name, the directory gets a random name with a
 //! common prefix. The next run then searches the place for the directory, among at most
-//! [`LOOKED_AT`] names. Directories that other users make there are skipped, whatever their names.
+//! [`LOOKED_AT`] names. Directories of other users are skipped, whatever their names.
 use super::tree::{Tree, place_tree};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
@@ -43,7 +43,7 @@ pub fn places(get: impl Fn(&str) -> Option<PathBuf>) -> Vec<Place> {
     all
 }
 
-/// Puts a tree into the user's directory, in the first place that accepts it. Returns the tree's
+/// Puts a tree into the user's directory, in the first accepting place. Returns the tree's
 /// path.
 ///
 /// # Errors
@@ -62,7 +62,7 @@ pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, St
             Ok(directory) => match place_tree(&directory, kind, tree) {
                 Ok(tree) => return Ok(tree),
                 Err(why) => {
-                    // `remove_dir` removes the directory only if it is empty.
+                    // `remove_dir` removes the directory only if empty.
                     let _ = fs::remove_dir(&directory);
                     why
                 }
@@ -73,7 +73,7 @@ pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, St
     Err(tried.join("; "))
 }
 
-/// The user's directory in a place: the existing directory, or a new one.
+/// The user's directory in a place: the existing directory, or a new directory.
 fn directory(place: &Place) -> Result<PathBuf, String> {
     let user = Uid::effective().as_raw();
     let (Place::Own(path) | Place::Shared(path)) = place;
@@ -133,7 +133,7 @@ pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Does a file keep its name in this directory? Where other users may write, only the sticky bit
+/// Are file names permanent in this directory? Where other users may write, only the sticky bit
 /// keeps them from renaming the file.
 fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     let owner = found.uid();
@@ -147,7 +147,7 @@ fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// The overflow user id: it stands for all users that have no id in this user namespace. In most
+/// The overflow user id, which stands for all users without an id in this user namespace. In most
 /// user namespaces the machine's root is such a user.
 fn unmapped() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
@@ -187,7 +187,7 @@ fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-/// A new directory with a name that no process could know before.
+/// A new directory with an unpredictable name.
 fn fresh(place: &Path, prefix: &str, user: u32) -> Result<PathBuf, String> {
     let mut number = [0; 8];
     getrandom::fill(&mut number).map_err(|e| format!("the kernel gives no random number: {e}"))?;

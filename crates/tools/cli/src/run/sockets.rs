@@ -9,17 +9,17 @@ use super::runtime;
 use super::tree::{Entry, Tree};
 use std::path::{Path, PathBuf};
 
-/// Implements calls that librspreload lacks.
+/// Implements calls missing in librspreload.
 const OURS: &str = "libadverb_sockets.so";
 const RDMACM: &str = "librdmacm.so.1";
-/// Where librspreload lies, relative to librdmacm. A distribution has a directory for it, also with
-/// the development name. In a build of rdma-core, both libraries lie in one directory.
+/// Where librspreload lies, relative to librdmacm. A distribution has a separate directory, also
+/// with the development name. In a build of rdma-core, both libraries lie in the same directory.
 const THEIRS: [&str; 4] =
     ["rsocket/librspreload.so.1", "rsocket/librspreload.so", "librspreload.so.1", "librspreload.so"];
 const VERBS: &str = "libibverbs.so.1";
-/// The first release of rdma-core whose rsockets have a service thread for connections.
+/// The first release of rdma-core with a service thread for connections of rsockets.
 const SERVICE_THREAD: u32 = 25;
-/// The first release whose service thread does not read freed memory.
+/// The first release with a service thread that does not read freed memory.
 const MENDED: u32 = 53;
 
 /// The directories in which distributions keep libraries.
@@ -49,7 +49,7 @@ fn distributions(directories: &[PathBuf]) -> Result<(PathBuf, PathBuf), String> 
     Ok((rdmacm, preload))
 }
 
-/// The librdmacm and librspreload in a directory that the user names.
+/// The librdmacm and librspreload in a directory named by the user.
 fn named(directory: &Path) -> Result<(PathBuf, PathBuf), String> {
     let fail = |e| format!("--sockets={}: {e}", directory.display());
     // The program may run in another working directory.
@@ -86,7 +86,7 @@ fn defect(rdmacm: &Path) -> Option<String> {
     ))
 }
 
-/// Adverb's own object. It lies beside the preloaded library or beside the command.
+/// Adverb's own object, beside the preloaded library or beside the command.
 fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let preload = libraries.preload.iter().filter_map(|path| path.canonicalize().ok());
@@ -99,7 +99,7 @@ fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
     })
 }
 
-/// The libraries that the program gets instead of the drop-in libraries alone.
+/// The libraries for the program instead of the drop-in libraries alone.
 fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf) -> Result<Tree, String> {
     let verbs = libraries.directory.join(VERBS);
     let verbs = verbs.canonicalize().map_err(|e| format!("{}: {e}", verbs.display()))?;
@@ -116,10 +116,10 @@ fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf)
 
 /// Puts another librdmacm in the place of the drop-in librdmacm. Preloads the matching
 /// librspreload, and Adverb's object before it. The libraries come from `directory`, or else from
-/// the distribution. Returns a warning for the user, if there is one.
+/// the distribution. Returns a warning for the user, if necessary.
 ///
 /// # Errors
-/// The name of a missing library and the package that has it, or why no directory can be made.
+/// The name of a missing library and of its package, or why no directory can be made.
 pub fn over_rdma(
     exe: &Path,
     directory: Option<&Path>,
@@ -133,7 +133,7 @@ pub fn over_rdma(
     let tree = tree(libraries, ours(exe, libraries)?, rdmacm, preload)?;
     let directory = runtime::place("sockets", &tree)
         .map_err(|why| format!("--sockets needs a directory for the names of libraries: {why}"))?;
-    // In this order: the first object asks the second for everything that it does not answer.
+    // In this order: the first object asks the second for all other calls.
     libraries.preload.splice(0..0, [OURS, "librspreload.so"].map(|name| directory.join(name)));
     libraries.directory = directory;
     Ok(defect)
@@ -189,7 +189,7 @@ mod tests {
             assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number},"))));
             fs::remove_file(&name).unwrap();
         }
-        // A file whose name does not say its release gives no warning.
+        // A file name without a release gives no warning.
         let unknown = touch(name);
         assert_eq!((release(&unknown), defect(&unknown)), (None, None));
         fs::remove_dir_all(dir).unwrap();

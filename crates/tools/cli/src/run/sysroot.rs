@@ -2,7 +2,7 @@
 //! `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`. The preloaded
 //! library redirects programs to this tree.
 //!
-//! The attributes are the same that the drop-in library answers for itself (a test compares them).
+//! The attributes are the same as in the drop-in library (a test compares them).
 use super::runtime;
 use super::tree::{Entry, Tree};
 use adverb_device::Device;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Makes the tree for these devices, or finds an existing one. Returns the root of the tree.
+/// Makes the tree for these devices, or finds an existing tree. Returns the root of the tree.
 pub fn prepare(devices: &[Arc<Device>]) -> Result<PathBuf, String> {
     runtime::place("sysroot", &tree(devices))
 }
@@ -27,7 +27,7 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
     let mut file = |path: String, text: String| all.push((path.into(), Entry::File(text)));
     // The ABI version between user space and kernel since Linux 2.6.
     file("sys/class/infiniband_verbs/abi_version".into(), "6\n".into());
-    // libibumad and librdmacm read these versions before they look at any device.
+    // libibumad and librdmacm read these versions before looking at any device.
     file("sys/class/infiniband_mad/abi_version".into(), "5\n".into());
     file("sys/devices/virtual/misc/rdma_cm/abi_version".into(), "4\n".into());
     file("dev/infiniband/rdma_cm".into(), String::new());
@@ -97,7 +97,7 @@ fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, St
     let verbs = format!("infiniband_verbs/uverbs{number}");
     put(&format!("{verbs}/ibdev"), name);
     put(&format!("{verbs}/abi_version"), "1");
-    // The device numbers of the file that programs open: see `preload::path`.
+    // The device numbers of the opened file: see `preload::path`.
     put(&format!("{verbs}/dev"), "1:3");
     put(&format!("{verbs}/uevent"), &format!("MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs{number}"));
 

@@ -1,5 +1,5 @@
 //! `--trace`: the program runs as a child. When it has ended, the parts of all processes are merged
-//! into one file.
+//! into a single file.
 use adverb_trace::{Story, VARIABLE, lines, perfetto, read};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,7 +16,7 @@ pub struct Trace {
     parts: PathBuf,
 }
 
-/// A file that this run has made, and its path. Another file may have this path later.
+/// A file made by this run, and the file's path. Another file may have this path later.
 struct Begun {
     path: PathBuf,
     to: File,
@@ -38,7 +38,7 @@ impl Begun {
 }
 
 impl Trace {
-    /// Makes the files, so that errors are reported before the program starts.
+    /// Makes the files. So errors are reported before the program starts.
     pub fn begin(file: &Path) -> Result<Trace, String> {
         let at = |e: io::Error| format!("{}: no trace can be written there: {e}", file.display());
         let file = std::path::absolute(file).map_err(at)?;
@@ -53,18 +53,18 @@ impl Trace {
         );
         let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
         let parts = with(&format!(".{number:016x}.parts"));
-        // Data that programs send to each other is not for other users to read.
+        // Data between programs is not for other users to read.
         DirBuilder::new().mode(0o700).create(&parts).map_err(|e| format!("{}: {e}", parts.display()))?;
         Ok(Trace { file: begun.0, lines: begun.1, parts })
     }
 
-    /// The variable that tells the program where to write its part.
+    /// The variable with the directory for the program's part.
     pub fn variable(&self) -> (&'static str, OsString) {
         (VARIABLE, self.parts.clone().into())
     }
 
     /// Merges the parts and prints a summary. A separate process does the merge. The merge may need
-    /// more memory than there is, and the program's exit status must not be lost by that.
+    /// more memory than there is, and the program's exit status must not be lost with it.
     pub fn end(&self) -> Result<(), String> {
         let merged = adverb_survivor::in_a_copy(|| match self.merge() {
             Ok(story) => {
@@ -98,7 +98,7 @@ impl Trace {
         Ok(story)
     }
 
-    /// Removes all files of a program that did not start.
+    /// Removes all files after a failed start of the program.
     pub fn forget(&self) {
         let _ = fs::remove_dir_all(&self.parts);
         for begun in [&self.file, &self.lines] {
@@ -126,7 +126,7 @@ fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
-/// Runs the program to its end. Returns its exit status, or the error if the program did not start.
+/// Runs the program to the end. Returns the exit status, or the error if the program did not start.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     adverb_survivor::prepare(command);
     // Spawn before `wait` blocks signals, because the program inherits the signal mask.
@@ -158,7 +158,7 @@ fn summary(story: &Story, file: &Path) -> String {
     text
 }
 
-/// The program with its arguments and variables.
+/// The program with arguments and variables.
 pub fn command(program: &OsStr, arguments: &[OsString], variables: Vec<(&'static str, OsString)>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);

@@ -20,12 +20,12 @@ pub enum Entry {
 pub type Tree = Vec<(PathBuf, Entry)>;
 
 /// Makes sure that `parent` has a directory with this tree, and returns the directory's path. The
-/// name contains a hash of the tree. The directory appears by one rename, so it is either complete
-/// or made again.
+/// name contains a hash of the tree. The directory appears by a single rename, so the directory is
+/// either complete or made again.
 pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     let path = parent.join(format!("{kind}-{:016x}", hash(tree)));
     if is_complete(&path, tree) {
-        // Renew the time stamp, so that no concurrent run removes the tree as an old one.
+        // Renew the time stamp, so no concurrent run removes the tree as old.
         let now = FileTimes::new().set_modified(SystemTime::now());
         let _ = File::open(&path).and_then(|directory| directory.set_times(now));
         return Ok(path);
@@ -42,7 +42,7 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
             match entry {
                 Entry::File(text) => {
                     fs::write(&at, text)?;
-                    // Attributes of sysfs are read-only. The files that stand for devices are
+                    // Attributes of sysfs are read-only. The device files are
                     // opened for writing.
                     let mode = if name.starts_with("sys") { 0o444 } else { 0o644 };
                     fs::set_permissions(&at, Permissions::from_mode(mode))?;
@@ -55,7 +55,8 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
             // it.
             if !is_complete(&path, tree) {
                 let aside = parent.join(format!(".{kind}-old-{unique}"));
-                // If another process repairs the tree at the same moment, its tree is as good.
+                // If another process repairs the tree at the same moment, the other tree is as
+                // good.
                 let _ = fs::rename(&path, &aside);
                 let placed = fs::rename(&fresh, &path);
                 let _ = fs::remove_dir_all(&aside);
@@ -78,15 +79,15 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
     Ok(path)
 }
 
-/// Number of trees of a kind that are kept. Addresses come and go, and each set of addresses has
+/// Number of kept trees of a kind. Addresses come and go, and each set of addresses has
 /// its own tree.
 const KEPT: usize = 32;
 
-/// A tree that is still unfinished after this time was left behind by a run that was killed.
+/// A tree still unfinished after this time was left behind by a killed run.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Removes unfinished trees, and the oldest trees of a kind beyond [`KEPT`] that no program uses.
-/// Programs read their tree as long as they run: UCX does so each time it opens a device.
+/// Programs read a tree until the program ends: UCX does so each time it opens a device.
 fn forget_old(parent: &Path, kind: &str) {
     let prefix = format!("{kind}-");
     let unfinished = format!(".{kind}-");
@@ -109,7 +110,7 @@ fn forget_old(parent: &Path, kind: &str) {
         return;
     }
     // A program and all its children have the tree's path in their environment. The environment of
-    // other users' processes cannot be read, but those processes use none of this user's trees.
+    // other users' processes cannot be read, but no such process uses this user's trees.
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(environment) = fs::read(process.path().join("environ")) else { continue };
         old.retain(|path| !names(&environment, path));
@@ -119,7 +120,7 @@ fn forget_old(parent: &Path, kind: &str) {
     }
 }
 
-/// Does an environment contain this path, or a path below it?
+/// Does an environment contain this path, or a path below?
 fn names(environment: &[u8], path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     environment.windows(path.len()).any(|at| at == path)
@@ -135,7 +136,7 @@ fn is_complete(root: &Path, tree: &Tree) -> bool {
     })
 }
 
-/// FNV-1a over everything in the tree. The hash tells versions apart; it is no protection against
+/// FNV-1a over everything in the tree. The hash tells versions apart, and is no protection against
 /// an attacker.
 fn hash(tree: &Tree) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
