@@ -1,12 +1,13 @@
-//! The example of NDKPI's page on deferred processing: a chain of two fast registrations and a
-//! send, whose second registration fails in line.
+//! The example of NDKPI's documentation of deferred processing: a chain of two fast registrations
+//! and a send. The second registration fails in line.
 //!
 //! `cargo run -p adverb-ndk --example deferred`
 use adverb_ndk::device::{self, Mapping};
 use adverb_ndk::{Adapter, Config, Mdl, NtStatus, OpFlags, Outcome, QpSizes, joined};
 use std::time::{Duration, Instant};
 
-/// Objects are made in line: the adapter is opened so.
+/// Takes the result of a creation. Creations are done in line, because the adapter is opened in
+/// that mode.
 fn now<T>(outcome: Outcome<T>) -> Result<T, NtStatus> {
     outcome.done().ok_or(NtStatus::PENDING)
 }

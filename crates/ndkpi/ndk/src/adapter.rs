@@ -11,12 +11,12 @@ use crate::version::Version;
 use adverb_device::{Context, Device};
 use std::sync::Arc;
 
-/// How an adapter is opened.
+/// The options with which an adapter is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     /// Which requests complete through their callbacks.
     pub pending: PendingMode,
-    /// The version of NDKPI that the consumer knows.
+    /// The NDKPI version that the consumer uses.
     pub version: Version,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct AdapterInner {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) life: Arc<Life>,
     pub(crate) lams: Lams,
-    /// Sockets of connections.
+    /// The worker for connections.
     pub(crate) network: Network,
 }
 
@@ -38,7 +38,7 @@ impl Adapter {
     /// Opens an adapter on a device.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` when the system has no descriptors or threads left, or the device
+    /// `INSUFFICIENT_RESOURCES` if the system has no descriptors or threads left, or if the device
     /// cannot be opened.
     pub fn open(device: &Arc<Device>, config: Config) -> Result<Adapter, NtStatus> {
         let context = device.open().map_err(|e| {
@@ -68,8 +68,8 @@ impl Adapter {
         AdapterInfo::of(&self.0.context, self.life().version())
     }
 
-    /// Maps the first `length` bytes of `mdl` for the adapter: logical addresses of its pages. The
-    /// memory stays mapped until [`Adapter::release_lam`].
+    /// Maps the first `length` bytes of `mdl` for the adapter, and returns the logical addresses of
+    /// the pages. The memory stays mapped until [`Adapter::release_lam`].
     ///
     /// # Errors
     /// `INVALID_PARAMETER` if the list is shorter or not contiguous, `DELETE_PENDING`; in line or
@@ -85,18 +85,18 @@ impl Adapter {
         hold.complete(lam, completion)
     }
 
-    /// Ends a mapping: its logical addresses open nothing any more. Requests that use them must
+    /// Ends a mapping. Its logical addresses give no access any more. Requests that use them must
     /// have completed.
     pub fn release_lam(&self, lam: &Lam) {
         self.0.lams.release(lam);
     }
 
-    /// Closes the adapter: waits until all objects of it are closed and all callbacks have
+    /// Closes the adapter. Waits until all objects of the adapter are closed and all callbacks have
     /// returned.
     ///
     /// # Errors
-    /// `POSSIBLE_DEADLOCK` from inside a callback, which the call would wait for; `DELETE_PENDING`
-    /// for a second close. Nothing is closed then.
+    /// `POSSIBLE_DEADLOCK` from inside a callback, because the close would wait for that callback.
+    /// `DELETE_PENDING` for a second close. After an error, the adapter is not closed.
     pub fn close(&self) -> Result<(), NtStatus> {
         if in_callback() {
             log::error!("an adapter is closed from inside a callback, which it would wait for: refused");
@@ -123,7 +123,8 @@ impl Adapter {
 }
 
 impl Drop for AdapterInner {
-    /// An adapter that was never closed ends with its last object's handle.
+    /// Stops the threads of an adapter that was never closed, when the handle of its last object is
+    /// dropped.
     fn drop(&mut self) {
         self.network.stop();
         self.dispatcher.stop();

@@ -21,8 +21,8 @@ pub(crate) type Notification = Box<dyn Fn(NtStatus) + Send + Sync>;
 
 /// A completion queue.
 ///
-/// The consumer serialises its calls of [`Cq::get_results`], [`Cq::get_results_ex`] and [`Cq::arm`]
-/// on one queue.
+/// The consumer must serialise its calls of [`Cq::get_results`], [`Cq::get_results_ex`] and
+/// [`Cq::arm`] on one queue.
 #[derive(Clone)]
 pub struct Cq(Arc<CqInner>);
 
@@ -33,33 +33,33 @@ struct CqInner {
     notification: Notification,
     cookie: usize,
     sizes: Mutex<Sizes>,
-    /// Second halves of reads that invalidate may come.
+    /// The queue may receive hidden completions: the second halves of reads that invalidate.
     has_halves: AtomicBool,
-    /// Queue pairs that complete here, by number, and those closed whose completions may still be
-    /// here.
+    /// The queue pairs that complete here, by number. Includes closed queue pairs as long as their
+    /// completions may still be in this queue.
     qps: RwLock<HashMap<u32, Completer>>,
-    /// There are closed ones among them.
+    /// Some of these queue pairs are closed.
     has_closed: AtomicBool,
 }
 
-/// How many completions a queue holds.
+/// The capacity of a queue.
 struct Sizes {
-    /// As the consumer asked for.
+    /// The depth that the consumer asked for.
     depth: u32,
-    /// What the device has beyond it, for the second halves of reads that invalidate: by number of
-    /// their queue pair.
+    /// Extra entries of the device's queue for the second halves of reads that invalidate, by queue
+    /// pair number.
     headroom: HashMap<u32, u32>,
 }
 
 impl Sizes {
-    /// The device's depth. Beyond its limit there is none: a queue as deep as that is not filled by
-    /// what it hides.
+    /// The depth of the device's queue. At the device's limit there are no extra entries: hidden
+    /// completions do not fill a queue of this depth.
     fn device_depth(&self, max: u32) -> u32 {
         self.headroom.values().fold(self.depth, |sum, n| sum.saturating_add(*n)).min(max)
     }
 }
 
-/// A queue pair, as its completion queues know it.
+/// A queue pair, as its completion queues see it.
 pub(crate) trait Completing: Send + Sync {
     /// A request failed, here or at the peer: the connection has ended.
     fn failed(&self);
@@ -70,23 +70,24 @@ struct Completer {
     qp: Weak<dyn Completing>,
 }
 
-/// `MAXULONG`: this part of the moderation is not wanted.
+/// `MAXULONG`: this part of the moderation is not used.
 const NO_LIMIT: u32 = u32::MAX;
 
 impl Adapter {
     /// Creates a completion queue of `depth` entries. `notification` is called with the queue's
-    /// status, once for each [`Cq::arm`] that is satisfied, and never twice at a time (NDK-3).
+    /// status, once for each satisfied [`Cq::arm`]. Calls for a queue never overlap (NDK-3).
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for a depth of 0 or beyond the adapter's, `INSUFFICIENT_RESOURCES`,
-    /// `DELETE_PENDING`; in line or through `completion`.
+    /// In line or through `completion`: `INVALID_PARAMETER` for a depth of 0 or beyond the
+    /// adapter's limit, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`.
     pub fn create_cq(
         &self,
         depth: u32,
         notification: impl Fn(NtStatus) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Cq>, NtStatus> {
-        // Held first: an object made and then refused would keep the adapter from closing.
+        // Hold the adapter first. A queue that was made and then refused would keep the adapter
+        // from closing.
         let hold = self.hold()?;
         let made = Cq::create(self, depth, Box::new(notification));
         complete_creation(hold, made, Cq::life, completion)
@@ -121,9 +122,9 @@ impl Cq {
         Ok(Cq(inner))
     }
 
-    /// Asks for one call of the notification callback (NDK-1). A second arm before the first is
-    /// satisfied joins it: the one that fires on more stays. A completion placed since the last
-    /// callback satisfies it at once (NDK-2).
+    /// Asks for a single call of the notification callback (NDK-1). A second arm before the first
+    /// is satisfied joins the first: the wider of the two types counts. A completion added since
+    /// the last callback satisfies the arm at once (NDK-2).
     pub fn arm(&self, notify: NotifyType) {
         let kind = match notify {
             NotifyType::Errors => ArmKind::Errors,
@@ -135,13 +136,13 @@ impl Cq {
         }
     }
 
-    /// Takes up to `results.len()` results, oldest first, and answers how many; 0 if there are
-    /// none. The rest of `results` is left as it is.
+    /// Takes up to `results.len()` results, oldest first. Returns their number, or 0 if there are
+    /// none. The rest of `results` stays unchanged.
     pub fn get_results(&self, results: &mut [NdkResult]) -> usize {
         self.0.take(results.len(), |i, result| results[i] = result.into())
     }
 
-    /// As [`Cq::get_results`], with the types of the requests.
+    /// Like [`Cq::get_results`], with the types of the requests.
     pub fn get_results_ex(&self, results: &mut [NdkResultEx]) -> usize {
         self.0.take(results.len(), |i, result| results[i] = result)
     }
@@ -154,11 +155,11 @@ impl Cq {
         results
     }
 
-    /// Changes how many completions it holds.
+    /// Changes the capacity of the queue.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for 0, beyond the adapter's limit, or below what is waiting;
-    /// `DELETE_PENDING`; in line or through `completion`.
+    /// In line or through `completion`: `INVALID_PARAMETER` for a depth of 0, beyond the adapter's
+    /// limit, or below the number of waiting completions; `DELETE_PENDING`.
     pub fn resize(
         &self,
         depth: u32,
@@ -168,13 +169,13 @@ impl Cq {
         hold.complete(self.0.resize(depth), completion)
     }
 
-    /// Holds notifications back until `count` completions that satisfy the arm were added or
-    /// `interval` microseconds have passed since the first of them. `u32::MAX` (`MAXULONG`) leaves
-    /// a part out, as does a count beyond the queue's depth; an interval of 0, or a count of 0 or
-    /// 1, ends the moderation.
+    /// Delays notifications until `count` completions that satisfy the arm were added, or until
+    /// `interval` microseconds after the first of them. `u32::MAX` (`MAXULONG`) disables a part,
+    /// and so does a count beyond the queue's depth. An interval of 0, or a count of 0 or 1, ends
+    /// the moderation.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER_MIX` if both parts are left out.
+    /// `INVALID_PARAMETER_MIX` if both parts are disabled.
     pub fn control_interrupt_moderation(&self, interval: u32, count: u32) -> Result<(), NtStatus> {
         let no_count = count == NO_LIMIT || count > self.0.sizes.lock().depth;
         let (count, period) = match interval {
@@ -188,7 +189,7 @@ impl Cq {
         self.0.device.moderate(count, period).map_err(|e| status_of(&e))
     }
 
-    /// Closes it: pending while queue pairs use it or its callback runs.
+    /// Closes the queue. The close is pending while queue pairs use the queue or its callback runs.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -206,8 +207,8 @@ impl Cq {
     pub(crate) fn adapter(&self) -> &Adapter {
         &self.0.adapter
     }
-    /// Room for `more` completions of a queue pair that the consumer does not see, until the queue
-    /// pair is forgotten.
+    /// Makes room for `more` completions of a queue pair that the consumer does not see. The room
+    /// stays until the queue pair is forgotten.
     pub(crate) fn add_headroom(&self, qpn: u32, more: u32) -> Result<(), NtStatus> {
         let mut sizes = self.0.sizes.lock();
         let before = sizes.headroom.insert(qpn, more);
@@ -221,15 +222,16 @@ impl Cq {
         self.0.has_halves.store(true, Ordering::Relaxed);
         Ok(())
     }
-    /// A queue pair that completed here was closed: it is forgotten when nothing of it is left.
+    /// Notes that a queue pair of this queue was closed. The queue pair is forgotten when none of
+    /// its completions is left.
     pub(crate) fn detach(&self) {
         self.0.has_closed.store(true, Ordering::SeqCst);
     }
-    /// May completions of a queue pair with this number still be here?
+    /// May completions of a queue pair with this number still be in the queue?
     pub(crate) fn knows(&self, qpn: u32) -> bool {
         self.0.qps.read().contains_key(&qpn)
     }
-    /// A queue pair that completes here.
+    /// Adds a queue pair that completes here.
     pub(crate) fn attach(&self, qpn: u32, requests: &Arc<Requests>, qp: Weak<dyn Completing>) {
         let completer = Completer { requests: requests.clone(), qp };
         self.0.qps.write().insert(qpn, completer);
@@ -256,7 +258,7 @@ impl CqInner {
         let mut left = max;
         loop {
             let (mut seen, mut shown) = (0, 0);
-            // An overrun queue is empty: its callback says so, not its results.
+            // An overrun queue is empty. The overrun is reported by the callback, not by a result.
             let _ = self.device.poll(left, |c| {
                 seen += 1;
                 shown += completion(c);
@@ -266,7 +268,8 @@ impl CqInner {
                 break;
             }
         }
-        // Else an arm would find something new in a queue that has nothing to show.
+        // Remove hidden completions at the front. Otherwise an arm would find a new completion in a
+        // queue that has none for the consumer.
         while left == 0 && self.front_is_hidden(&qps) {
             let _ = self.device.poll(1, |c| _ = completion(c));
         }
@@ -274,7 +277,8 @@ impl CqInner {
         if taken == 0 {
             self.forget_closed();
         }
-        // Not under the queue's lock: a queue pair's comes before it.
+        // After the lock is released, because the lock of a queue pair is taken before the lock of
+        // a queue.
         failed.dedup_by(|a, b| a.ptr_eq(b));
         for qp in failed.iter().filter_map(Weak::upgrade) {
             qp.failed();
@@ -282,8 +286,8 @@ impl CqInner {
         taken
     }
 
-    /// Is the oldest completion one that the consumer is not to see? Only reads that invalidate
-    /// have such.
+    /// Is the oldest completion hidden from the consumer? Only reads that invalidate have hidden
+    /// completions.
     fn front_is_hidden(&self, qps: &HashMap<u32, Completer>) -> bool {
         let mut hidden = false;
         if self.has_halves.load(Ordering::Relaxed) {
@@ -307,18 +311,19 @@ impl CqInner {
         self.adapter.context().limits().max_cqe
     }
 
-    /// Makes the device's queue as deep as `sizes` say.
+    /// Resizes the device's queue according to `sizes`.
     fn apply(&self, sizes: &Sizes) -> Result<(), NtStatus> {
         self.device.resize(sizes.device_depth(self.max_depth())).map(|_| ()).map_err(|e| status_of(&e))
     }
 
-    /// Nothing is waiting: queue pairs closed before leave nothing behind.
+    /// Forgets closed queue pairs if the queue is empty. Then none of their completions is left.
     fn forget_closed(&self) {
         if !self.has_closed.load(Ordering::SeqCst) {
             return;
         }
         let mut qps = self.qps.write();
-        // Before the queue is looked at: one that is closed from here on says so again.
+        // Clear the flag before checking the queue. A queue pair that is closed from here on sets
+        // the flag again.
         self.has_closed.store(false, Ordering::SeqCst);
         let closed: Vec<u32> =
             qps.iter().filter(|(_, c)| c.requests.closed.load(Ordering::SeqCst)).map(|(n, _)| *n).collect();
@@ -331,8 +336,8 @@ impl CqInner {
         let mut sizes = self.sizes.lock();
         let roomy = sizes.headroom.len();
         sizes.headroom.retain(|qpn, _| !closed.contains(qpn));
-        // Refused only if many completions came since: then the next change of a size takes the
-        // room back.
+        // The resize fails only if many completions were added meanwhile. Then the next resize
+        // takes the room back.
         if sizes.headroom.len() < roomy && self.apply(&sizes).is_err() {
             log::debug!("a completion queue keeps the room of closed queue pairs");
         }
@@ -350,12 +355,13 @@ fn is_receive(completion: &Completion) -> bool {
     matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm)
 }
 
-/// Fields of a success that share the cause's place are not a cause.
+/// The provider's error code. In a successful completion, other fields share the place of the
+/// cause, so the code is 0.
 fn provider_code(completion: &Completion) -> u32 {
     if completion.status == WcStatus::Success { 0 } else { completion.vendor_err }
 }
 
-/// The result of a completion; `None` if the consumer is not to see it.
+/// The result of a completion. `None` if the consumer must not see the completion.
 fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<NdkResultEx> {
     let receive = is_receive(completion);
     let mut result = NdkResultEx {
@@ -381,7 +387,7 @@ fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<N
 
 impl Notified for CqInner {
     fn cq_event(&self) {
-        // None begins once a close has.
+        // No callback begins once a close has begun.
         let Ok(running) = self.life.hold() else { return };
         self.device.mark_notified();
         let broken = self.device.is_broken();

@@ -1,9 +1,10 @@
 //! The two threads of an adapter that run callbacks.
 //!
-//! One waits for events of the completion channel, drives the device while it waits, and runs
-//! notification callbacks of completion queues: being one thread, it never overlaps two of one
-//! queue (NDK-3). The other runs what else completes later, and turns the device's asynchronous
-//! events (SRQ limits, fatal errors) into callbacks.
+//! - The channel thread waits for events of the completion channel, drives the device while it
+//!   waits, and runs the notification callbacks of completion queues. A single thread runs these
+//!   callbacks, so two callbacks of a queue never overlap (NDK-3).
+//! - The task thread runs all other completions. It also turns the device's asynchronous events
+//!   (SRQ limits, fatal errors) into callbacks.
 use crate::status::NtStatus;
 use crate::version::Version;
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq as DeviceCq, Element, Errno};
@@ -19,21 +20,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-/// Which requests that may complete later do.
+/// Which requests complete later, of all that may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PendingMode {
-    /// Those that must: a close of an object in use, and what waits for a peer.
+    /// Only requests that must: a close of an object in use, and requests that wait for a peer.
     #[default]
     Never,
-    /// All, failures too.
+    /// All requests, also failed requests.
     Always,
-    /// Every other one.
+    /// Every second request.
     Alternate,
 }
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// What the event threads call when the device has something for an object.
+/// The callbacks by which the threads deliver the device's events to an object.
 pub(crate) trait Notified: Send + Sync {
     /// An event of a completion queue was read.
     fn cq_event(&self) {}
@@ -43,7 +44,7 @@ pub(crate) trait Notified: Send + Sync {
     }
 }
 
-/// The threads of an adapter and what they look at.
+/// The threads of an adapter, and their state.
 pub(crate) struct Dispatcher {
     context: Arc<Context>,
     channel: Arc<CompChannel>,
@@ -52,7 +53,7 @@ pub(crate) struct Dispatcher {
     /// For [`PendingMode::Alternate`].
     turn: AtomicBool,
     tasks: Mutex<VecDeque<Task>>,
-    /// Wakes the second thread.
+    /// Wakes the task thread.
     wake: EventFd,
     stopping: AtomicBool,
     /// Objects by the cookie of their device object.
@@ -65,13 +66,13 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Is this thread one that runs callbacks of an adapter?
+/// Does this thread run callbacks of an adapter?
 pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Runs a callback. One that panics must not take the callbacks of the whole adapter along: what
-/// waits for them, a close above all, would wait for ever.
+/// Runs a callback and catches its panic. A panic would end the thread, and the adapter's other
+/// callbacks would never run. A close, for example, would wait for ever.
 fn guarded(callback: impl FnOnce()) {
     if std::panic::catch_unwind(AssertUnwindSafe(callback)).is_err() {
         log::error!("a callback of an NDK consumer panicked");
@@ -82,7 +83,7 @@ impl Dispatcher {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` when descriptors or threads cannot be had.
+    /// `INSUFFICIENT_RESOURCES` if descriptors or threads are exhausted.
     pub(crate) fn start(
         context: &Arc<Context>,
         pending: PendingMode,
@@ -93,11 +94,11 @@ impl Dispatcher {
             NtStatus::INSUFFICIENT_RESOURCES
         };
         let channel = CompChannel::new(context).map_err(|e| exhausted(&e))?;
-        // Our thread waits on it whether or not the consumer polls.
+        // The channel thread waits for the channel, whether or not the consumer polls.
         channel.unwatch();
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| exhausted(&e))?;
-        // The thread polls the descriptor and must not be caught in a read.
+        // The thread polls the descriptor, so a read must not block.
         fcntl(context.async_events(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|e| exhausted(&e))?;
         let dispatcher = Arc::new(Dispatcher {
             context: context.clone(),
@@ -137,7 +138,7 @@ impl Dispatcher {
         &self.channel
     }
 
-    /// The version of NDKPI that the consumer knows.
+    /// The NDKPI version that the consumer uses.
     pub(crate) fn version(&self) -> Version {
         self.version
     }
@@ -151,7 +152,7 @@ impl Dispatcher {
         }
     }
 
-    /// A cookie for a device object, by which its events find `target` until
+    /// A cookie for a device object. The object's events reach `target` until
     /// [`Dispatcher::unregister`].
     pub(crate) fn register(&self, target: Weak<dyn Notified>) -> usize {
         let cookie = self.next_cookie.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +160,7 @@ impl Dispatcher {
         cookie
     }
 
-    /// Events with this cookie go nowhere any more.
+    /// Stops the delivery of events with this cookie.
     pub(crate) fn unregister(&self, cookie: usize) {
         self.targets.lock().remove(&cookie);
     }
@@ -168,7 +169,7 @@ impl Dispatcher {
         self.targets.lock().get(&cookie).and_then(Weak::upgrade)
     }
 
-    /// Runs `task` on the second thread, after those given before.
+    /// Runs `task` on the task thread, after the tasks given before.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
         self.tasks.lock().push_back(Box::new(task));
         let _ = self.wake.write(1);
@@ -188,8 +189,8 @@ impl Dispatcher {
     }
 
     fn cq_event(&self, cq: &Arc<DeviceCq>) {
-        // At once: destroying the queue waits for it, and whether the callback may run is decided
-        // by its object.
+        // Acknowledge at once, because the destruction of the queue waits for the acknowledgement.
+        // The target decides whether the callback may still run.
         cq.ack_events(1);
         if let Some(target) = self.target(cq.cookie()) {
             guarded(|| target.cq_event());
@@ -234,8 +235,8 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the threads and, unless called on one of them, waits for their end. Tasks given before
-    /// are run.
+    /// Ends the threads. Waits for their end, unless this is one of the threads. Tasks given before
+    /// still run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = self.wake.write(1);
@@ -244,7 +245,7 @@ impl Dispatcher {
             return;
         }
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // A callback that panicked has said so already.
+            // A panic was already reported.
             let _ = thread.join();
         }
     }

@@ -4,41 +4,41 @@ bitflags::bitflags! {
     /// Flags of initiator requests: the bits of `NDK_OP_FLAG_*` (NDK-5).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct OpFlags: u32 {
-        /// No completion on success; a failure completes.
+        /// No completion on success. A failed request completes.
         const SILENT_SUCCESS = 0x0001;
-        /// Waits for all reads before it.
+        /// The request waits for all earlier reads.
         const READ_FENCE = 0x0002;
-        /// The peer's receive completion satisfies an arm for solicited ones.
+        /// The completion of the peer's receive satisfies an arm for solicited completions.
         const SEND_AND_SOLICIT_EVENT = 0x0004;
         /// Peers may read (Bind, FastRegister).
         const ALLOW_REMOTE_READ = 0x0008;
         /// The device may write (FastRegister).
         const ALLOW_LOCAL_WRITE = 0x0010;
-        /// Peers may write; it contains the bit of [`OpFlags::ALLOW_LOCAL_WRITE`].
+        /// Peers may write. Contains the bit of [`OpFlags::ALLOW_LOCAL_WRITE`].
         const ALLOW_REMOTE_WRITE = 0x0030;
-        /// The bytes are copied by the call; tokens are not looked at.
+        /// The call copies the bytes. Tokens are ignored.
         const INLINE = 0x0040;
-        /// The memory may take what a read brings. Not needed here, and allowed.
+        /// The memory may be the target of a read. Not needed here, and allowed.
         const RDMA_READ_SINK = 0x0080;
-        /// A read that succeeds invalidates the token of its first entry.
+        /// A successful read invalidates the token of its first entry.
         const RDMA_READ_LOCAL_INVALIDATE = 0x0100;
-        /// The request may be held back until the chain ends (DEF-1).
+        /// The request may be deferred until the chain ends (DEF-1).
         const DEFER = 0x0200;
     }
 }
 
 bitflags::bitflags! {
-    /// Rights of a registered region: the bits of `NDK_MR_FLAG_*`. Without any it may be read
-    /// locally.
+    /// Rights of a registered region: the bits of `NDK_MR_FLAG_*`. Without any flag, the region is
+    /// readable locally.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct MrFlags: u32 {
         /// The device may write.
         const ALLOW_LOCAL_WRITE = 0x1;
         /// Peers may read.
         const ALLOW_REMOTE_READ = 0x2;
-        /// Peers may write; it contains the bit of [`MrFlags::ALLOW_LOCAL_WRITE`].
+        /// Peers may write. Contains the bit of [`MrFlags::ALLOW_LOCAL_WRITE`].
         const ALLOW_REMOTE_WRITE = 0x5;
-        /// The memory may take what a read brings. Not needed here, and allowed.
+        /// The memory may be the target of a read. Not needed here, and allowed.
         const RDMA_READ_SINK = 0x8;
     }
 }
@@ -49,11 +49,11 @@ bitflags::bitflags! {
     pub struct AdapterFlags: u32 {
         /// Incoming data is written in order of address.
         const IN_ORDER_DMA_SUPPORTED = 0x0000_0001;
-        /// Reads need no special right on the memory they fill.
+        /// The target memory of a read needs no special right.
         const RDMA_READ_SINK_NOT_REQUIRED = 0x0000_0002;
         /// `control_interrupt_moderation` works.
         const CQ_INTERRUPT_MODERATION_SUPPORTED = 0x0000_0004;
-        /// Several connections run faster than one.
+        /// Several connections are faster than a single connection.
         const MULTI_ENGINE_SUPPORTED = 0x0000_0008;
         /// [`OpFlags::RDMA_READ_LOCAL_INVALIDATE`] works.
         const RDMA_READ_LOCAL_INVALIDATE_SUPPORTED = 0x0000_0010;
@@ -64,7 +64,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What an arm waits for (`NDK_CQ_NOTIFY_*`).
+/// The condition of an arm (`NDK_CQ_NOTIFY_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum NotifyType {
@@ -101,7 +101,7 @@ pub enum OperationType {
     Invalidate = 16,
     Read = 32,
     Write = 64,
-    /// A receive whose sender had a token of ours invalidated (NDK-6).
+    /// A receive of a message that invalidated a local token (NDK-6).
     ReceiveAndInvalidate = 32769,
 }
 

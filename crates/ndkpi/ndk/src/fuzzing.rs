@@ -1,15 +1,15 @@
-//! A door for fuzzing: what a peer says and calls of a consumer, without an id.
+//! The entry point for fuzzing: messages of a peer and calls of a consumer, without an id.
 use crate::connect::ReadLimits;
 use crate::connect::handshake::{Action, Actions, Handshake, Request};
 use crate::connect::message::{Message, Offer, Reason};
 use std::time::{Duration, Instant};
 
-/// What happens to a [`Connection`].
+/// An input of a [`Connection`].
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// The peer says something.
+    /// A message of the peer.
     Message(u8),
-    /// The consumer calls.
+    /// A call of the consumer.
     Call(u8),
     /// Time passes.
     Pass(Duration),
@@ -22,7 +22,7 @@ pub enum Step {
 pub struct Connection {
     handshake: Handshake,
     now: Instant,
-    /// The id is gone; nothing more comes.
+    /// The id is released. No more input comes.
     hung_up: bool,
     pending: Option<Request>,
 }
@@ -34,7 +34,7 @@ fn offer() -> Offer {
 }
 
 impl Connection {
-    /// The listener's side, or the initiator's with its call made.
+    /// A connection on the listener's side, or on the initiator's side.
     #[must_use]
     pub fn new(incoming: bool) -> Self {
         let now = Instant::now();
@@ -42,10 +42,10 @@ impl Connection {
         Connection { handshake, now, hung_up: false, pending: None }
     }
 
-    /// Makes a step and checks what follows from it.
+    /// Performs a step and checks the resulting actions.
     ///
     /// # Panics
-    /// When a rule is broken.
+    /// If a rule is broken.
     pub fn step(&mut self, step: Step) {
         let mut out = Vec::new();
         match step {
@@ -106,7 +106,7 @@ impl Connection {
         }
     }
 
-    /// A pending request completes once, and nothing is sent behind a hang-up.
+    /// Checks that a pending request completes once, and that nothing is sent after a hang-up.
     fn check(&mut self, out: &[Action]) {
         for action in out {
             match action {
@@ -120,10 +120,10 @@ impl Connection {
         }
     }
 
-    /// Closes it: nothing is left pending.
+    /// Closes the connection. Checks that no request is left pending.
     ///
     /// # Panics
-    /// When something is.
+    /// If a request is left pending.
     pub fn close(mut self) {
         self.step(Step::Call(6));
         assert_eq!(self.pending, None);

@@ -1,24 +1,24 @@
-//! What an adapter says of itself (`NDK_ADAPTER_INFO`).
+//! The properties of an adapter (`NDK_ADAPTER_INFO`).
 use crate::flags::AdapterFlags;
 use crate::version::Version;
 use adverb_device::Context;
 use adverb_device::device::{VENDOR_ID, VENDOR_PART_ID};
 
-/// Bytes of private data that a connect request carries at most: what the RDMA connection manager's
-/// REQ leaves (IBTA A11).
+/// Maximum size of the private data of a connect request, in bytes: the room in the connection
+/// manager's REQ (IBTA A11).
 pub const MAX_CALLER_DATA: u32 = 56;
-/// Bytes of private data that an accept or a reject carries at most: what its REJ leaves (IBTA
-/// 12.6.7).
+/// Maximum size of the private data of an accept or a reject, in bytes: the room in the connection
+/// manager's REJ (IBTA 12.6.7).
 pub const MAX_CALLEE_DATA: u32 = 148;
-/// Pages of a fast registration that consumers best use: 1 MiB.
+/// Recommended number of pages of a fast registration: 1 MiB.
 const FRMR_PAGES: u32 = 256;
-/// Bytes that one registration or window opens at most: the user half of the address space.
+/// Maximum size of a registration or window, in bytes: the user half of the address space.
 const MAX_REGION: u64 = 1 << 47;
-/// From this size on a read or write moves bytes in larger runs than a send, which needs a receive
-/// posted for each.
+/// From this size on, a read or write moves bytes in larger runs than a send. A send needs a posted
+/// receive for each message.
 const LARGE_REQUEST: u32 = 16 << 10;
 
-/// How bytes travel (`NDK_RDMA_TECHNOLOGY`).
+/// The technology of the transport (`NDK_RDMA_TECHNOLOGY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs)]
@@ -39,43 +39,43 @@ pub struct AdapterInfo {
     pub vendor_id: u32,
     /// Device.
     pub device_id: u32,
-    /// Bytes of a registration, at most.
+    /// Maximum size of a registration, in bytes.
     pub max_registration_size: u64,
-    /// Bytes of a window, at most.
+    /// Maximum size of a window, in bytes.
     pub max_window_size: u64,
-    /// Pages of a fast registration that work best.
+    /// Recommended number of pages of a fast registration.
     pub frmr_page_count: u32,
-    /// Entries of an initiator request.
+    /// Maximum number of entries of an initiator request.
     pub max_initiator_request_sge: u32,
-    /// Entries of a receive.
+    /// Maximum number of entries of a receive.
     pub max_receive_request_sge: u32,
-    /// Entries of a read.
+    /// Maximum number of entries of a read.
     pub max_read_request_sge: u32,
-    /// Bytes of a request.
+    /// Maximum size of a request, in bytes.
     pub max_transfer_length: u32,
-    /// Bytes of an inline request.
+    /// Maximum size of an inline request, in bytes.
     pub max_inline_data_size: u32,
-    /// Reads of the peer in progress on a queue pair.
+    /// Maximum number of the peer's reads in progress on a queue pair.
     pub max_inbound_read_limit: u32,
-    /// Reads of a queue pair in progress.
+    /// Maximum number of a queue pair's own reads in progress.
     pub max_outbound_read_limit: u32,
-    /// Receives of a queue pair.
+    /// Maximum number of receives of a queue pair.
     pub max_receive_queue_depth: u32,
-    /// Initiator requests of a queue pair.
+    /// Maximum number of initiator requests of a queue pair.
     pub max_initiator_queue_depth: u32,
-    /// Receives of a shared receive queue.
+    /// Maximum number of receives of a shared receive queue.
     pub max_srq_depth: u32,
-    /// Entries of a completion queue.
+    /// Maximum number of entries of a completion queue.
     pub max_cq_depth: u32,
-    /// From how many bytes on a read or write does better than a send, a hint.
+    /// Size in bytes from which a read or write is faster than a send. A hint.
     pub large_request_threshold: u32,
-    /// Bytes of private data with a connect request.
+    /// Maximum size of the private data of a connect request, in bytes.
     pub max_caller_data: u32,
-    /// Bytes of private data with an accept or a reject.
+    /// Maximum size of the private data of an accept or a reject, in bytes.
     pub max_callee_data: u32,
     /// Properties.
     pub adapter_flags: AdapterFlags,
-    /// How bytes travel.
+    /// The technology of the transport.
     pub rdma_technology: RdmaTechnology,
 }
 
@@ -97,15 +97,16 @@ impl AdapterInfo {
             max_inbound_read_limit: limits.max_rd_atomic.into(),
             max_outbound_read_limit: limits.max_rd_atomic.into(),
             max_receive_queue_depth: limits.max_qp_wr,
-            // A read that invalidates takes two places in the device's queue.
+            // A read that invalidates takes two entries of the device's queue.
             max_initiator_queue_depth: limits.max_qp_wr / 2,
             max_srq_depth: limits.max_srq_wr,
             max_cq_depth: limits.max_cqe,
             large_request_threshold: LARGE_REQUEST,
             max_caller_data: MAX_CALLER_DATA,
             max_callee_data: MAX_CALLEE_DATA,
-            // A receiver places packets of a message in order (PSN order), and each from its first
-            // byte on. One engine serves all connections, so MULTI_ENGINE is not set.
+            // A receiver places the packets of a message in order (PSN order), and the bytes of
+            // each packet from the first on. A single engine serves all connections, so
+            // MULTI_ENGINE is not set.
             adapter_flags: AdapterFlags::IN_ORDER_DMA_SUPPORTED
                 | AdapterFlags::RDMA_READ_SINK_NOT_REQUIRED
                 | AdapterFlags::CQ_INTERRUPT_MODERATION_SUPPORTED

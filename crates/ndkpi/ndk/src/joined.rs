@@ -1,18 +1,19 @@
-//! Joining two queue pairs of one process without connectors, for tests and benchmarks.
+//! Connects two queue pairs of one process without connectors, for tests and benchmarks.
 use crate::qp::{PeerPath, Qp};
 use crate::status::NtStatus;
 use adverb_device::engine::Gid;
 
-/// First PSN of both ends: the 24-bit circle wraps soon.
+/// First PSN of both ends, near the end of the 24 bits, so that PSNs wrap around soon.
 const FIRST_PSN: u32 = 0x00ff_fff0;
-/// Reads in progress in each direction.
+/// Maximum number of reads in progress in each direction.
 const READS: u8 = 16;
 
-/// Connects two queue pairs of this process, over the first IPv4 address of each one's adapter.
+/// Connects two queue pairs of this process, over the first IPv4 address of each adapter.
 ///
 /// # Errors
-/// `INVALID_ADDRESS` for an adapter without an IPv4 address, `CONNECTION_INVALID` if one was
-/// connected before, flushed or closed, `INVALID_PARAMETER` if one does not reach the other.
+/// `INVALID_ADDRESS` for an adapter without an IPv4 address, `CONNECTION_INVALID` if a queue pair
+/// was connected before, flushed or closed, `INVALID_PARAMETER` if there is no path between the
+/// two.
 pub fn join(a: &Qp, b: &Qp) -> Result<(), NtStatus> {
     let (paths_a, paths_b) = (path(a, b)?, path(b, a)?);
     a.to_rtr(&paths_a)?;
@@ -23,7 +24,7 @@ pub fn join(a: &Qp, b: &Qp) -> Result<(), NtStatus> {
     b.connected(|| ())
 }
 
-/// Ends the connection of one end, as a disconnect does.
+/// Ends the connection of a queue pair, as a disconnect does.
 pub fn part(qp: &Qp) {
     qp.disconnected();
 }

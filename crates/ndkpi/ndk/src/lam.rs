@@ -1,4 +1,4 @@
-//! Logical address mappings: the adapter's own addresses of pages, handed out as an IOMMU does.
+//! Logical address mappings: the adapter's addresses of pages, as an IOMMU assigns them.
 use crate::mdl::{Mdl, Span};
 use crate::status::{NtStatus, status_of};
 use adverb_device::engine::Access;
@@ -7,11 +7,11 @@ use adverb_sync::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of an adapter page.
+/// Size of an adapter page, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
-/// An address of the adapter: of a page in a [`Lam`], or (in a scatter/gather entry) of a byte in
-/// one.
+/// An address of the adapter: the address of a page in a [`Lam`], or (in a scatter/gather entry) of
+/// a byte in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct LogicalAddress(pub u64);
@@ -19,13 +19,14 @@ pub struct LogicalAddress(pub u64);
 /// A mapping of memory for the adapter (`NDK_LOGICAL_ADDRESS_MAPPING`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lam {
-    /// Its pages, each aligned to [`PAGE_SIZE`].
+    /// The logical addresses of the pages, each aligned to [`PAGE_SIZE`].
     pub pages: Vec<LogicalAddress>,
-    /// Of the first byte in the first page.
+    /// Offset of the first byte in the first page.
     pub fbo: u32,
 }
 
-/// Where logical addresses begin: no consumer takes one for a pointer of its own by accident.
+/// The first logical address. It is so high that a consumer does not mistake a logical address for
+/// a pointer.
 const BASE: u64 = 1 << 56;
 
 /// The page table of an adapter.
@@ -36,19 +37,21 @@ pub(crate) struct Lams {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By the logical address of the first page.
+    /// Mappings by the logical address of the first page.
     mapped: BTreeMap<u64, Arc<Mapped>>,
-    /// Pages handed out so far; never given out again, so that a released address opens nothing.
+    /// Number of pages assigned so far. Addresses are never assigned again, so a released address
+    /// gives no access.
     used: u64,
 }
 
 #[derive(Debug)]
 struct Mapped {
     span: Span,
-    /// Logical address of its first page, and of its first byte.
+    /// Logical address of the first page, and of the first byte.
     base: u64,
     first: u64,
-    /// For the privileged token: a local registration in each protection domain that used it.
+    /// For the privileged token: a local registration in each protection domain that has used the
+    /// mapping.
     registered: Mutex<Vec<(Arc<DevicePd>, Arc<DeviceMr>)>>,
 }
 
@@ -59,8 +62,8 @@ impl Lams {
         let count = (fbo + span.len).div_ceil(PAGE_SIZE);
         let mut table = self.table.write();
         let base = BASE + table.used * PAGE_SIZE;
-        // A page stays free between two mappings: running over the end of one never reaches the
-        // next.
+        // A page stays free between two mappings, so an access beyond the end of a mapping never
+        // reaches the next mapping.
         table.used = table.used.checked_add(count + 1).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         let mapped = Mapped { span, base, first: base + fbo, registered: Mutex::default() };
         table.mapped.insert(base, Arc::new(mapped));
@@ -81,13 +84,13 @@ impl Lams {
         table.values().for_each(|m| m.end(|_| true));
     }
 
-    /// A protection domain is closed: what was registered in it goes.
+    /// Releases the registrations in a protection domain that is being closed.
     pub(crate) fn forget(&self, pd: &Arc<DevicePd>) {
         let mapped: Vec<_> = self.table.read().mapped.values().cloned().collect();
         mapped.iter().for_each(|m| m.end(|p| Arc::ptr_eq(p, pd)));
     }
 
-    /// The host's pages behind logical ones.
+    /// The host's pages behind logical addresses.
     pub(crate) fn pages(&self, addresses: &[LogicalAddress]) -> Result<Vec<Page>, NtStatus> {
         let table = self.table.read();
         let host = |LogicalAddress(address): &LogicalAddress| {
@@ -101,7 +104,7 @@ impl Lams {
         addresses.iter().map(|a| host(a).ok_or(NtStatus::INVALID_PARAMETER)).collect()
     }
 
-    /// The local key that opens `address` to a protection domain, at that address.
+    /// The local key that gives a protection domain access at `address`.
     pub(crate) fn local_key(&self, pd: &Arc<DevicePd>, address: u64, len: u32) -> Result<u32, NtStatus> {
         let mapped = self.table.read().find(address).cloned().ok_or(NtStatus::ACCESS_VIOLATION)?;
         let end = address.checked_add(len.into()).ok_or(NtStatus::ACCESS_VIOLATION)?;
@@ -123,7 +126,7 @@ impl Lams {
 }
 
 impl Table {
-    /// The mapping whose pages have this address.
+    /// The mapping that contains this address.
     fn find(&self, address: u64) -> Option<&Arc<Mapped>> {
         let (_, mapped) = self.mapped.range(..=address).next_back()?;
         (address < mapped.first + mapped.span.len).then_some(mapped)
@@ -158,7 +161,7 @@ mod tests {
         let pages = lams.pages(&[lam.pages[2], lam.pages[0], other.pages[0]]).unwrap();
         let addresses: Vec<u64> = pages.iter().map(|p| p.addr).collect();
         assert_eq!(addresses, [memory.addr() + 8192, memory.addr(), memory.addr()]);
-        // Nothing a consumer makes up is taken.
+        // Invented addresses are refused.
         for made_up in [0, 0x1000, lam.pages[0].0 + 8, lam.pages[2].0 + 4096, lam.pages[0].0 - 4096] {
             assert!(lams.pages(&[LogicalAddress(made_up)]).is_err(), "{made_up:#x}");
         }

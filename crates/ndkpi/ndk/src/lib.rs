@@ -1,21 +1,21 @@
 //! A provider of NDKPI 1.2 to 2.1, the NetworkDirect kernel provider interface, in user space over
 //! the Adverb device.
 //!
-//! The objects have NDKPI's names without their prefix, the methods those of its functions in snake
-//! case: an [`Adapter`] makes [`Cq`]s and [`Pd`]s; a PD makes [`Mr`]s, [`Mw`]s, [`Srq`]s and
-//! [`Qp`]s; connectors and listeners are in [`connect`]. Handles are cheap to clone.
+//! The objects have NDKPI's names without the prefix. The methods have the names of NDKPI's
+//! functions in snake case. An [`Adapter`] makes [`Cq`]s and [`Pd`]s. A PD makes [`Mr`]s, [`Mw`]s,
+//! [`Srq`]s and [`Qp`]s. Connectors and listeners are in [`connect`]. Handles are cheap to clone.
 //!
-//! * A request that may complete later answers [`Outcome::Done`] or [`Outcome::Pending`], and takes
-//!   the completion to be called in the second case; a failure is an [`NtStatus`], in line or
-//!   through the completion (NDK-7). [`Config::pending`] says which, so that a consumer can be
-//!   tested on both ways.
+//! * A request that may complete later returns [`Outcome::Done`] or [`Outcome::Pending`]. In the
+//!   second case, the completion is called. A failure is an [`NtStatus`], in line or through the
+//!   completion (NDK-7). [`Config::pending`] selects the way, so that a consumer can be tested with
+//!   both.
 //! * An object is ended by `close`, not by dropping its handles. [`object`] says what a close waits
 //!   for.
-//! * Callbacks run on two threads of the adapter, never under a lock. They must not block for long:
-//!   callbacks of other queues wait behind them. Preferred processors (`Affinity`) are a hint that
-//!   is not taken.
-//! * Initiator requests with [`OpFlags::DEFER`] are staged on the queue pair and handed over
-//!   together by the request that ends the chain (DEF-1 … DEF-8); see [`Qp`].
+//! * Callbacks run on two threads of the adapter, never under a lock. They must not block for long,
+//!   because callbacks of other queues wait behind them. Preferred processors (`Affinity`) are a
+//!   hint that the provider ignores.
+//! * Initiator requests with [`OpFlags::DEFER`] are staged on the queue pair. The request that ends
+//!   the chain commits them together (DEF-1 … DEF-8); see [`Qp`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -62,5 +62,5 @@ pub use status::NtStatus;
 pub use version::Version;
 pub use versioned::Versioned;
 
-/// The device below, for [`device::Mapping`] and for opening adapters.
+/// The device below the provider, for [`device::Mapping`] and for opening adapters.
 pub use adverb_device as device;

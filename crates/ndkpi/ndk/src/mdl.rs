@@ -2,8 +2,8 @@
 use crate::status::NtStatus;
 use adverb_device::Mapping;
 
-/// Memory described for registration or mapping: one piece, or a chain of pieces. A request takes
-/// its first bytes, which must be virtually contiguous; what they are is checked by the request.
+/// Memory for a registration or a mapping: a single piece, or a chain of pieces. A request uses the
+/// first bytes of the list, which must be virtually contiguous. The request checks this.
 #[derive(Clone, Debug)]
 pub struct Mdl {
     pieces: Vec<Piece>,
@@ -20,7 +20,7 @@ struct Piece {
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) mapping: Mapping,
-    /// Of its first byte in the mapping.
+    /// Offset of the first byte in the mapping.
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
@@ -29,7 +29,7 @@ impl Mdl {
     /// `len` bytes of `mapping` from `offset` on.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` if they leave the mapping.
+    /// `INVALID_PARAMETER` if the bytes are not all in the mapping.
     pub fn new(mapping: &Mapping, offset: u64, len: u64) -> Result<Mdl, NtStatus> {
         if offset.checked_add(len).is_none_or(|end| end > mapping.len()) {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -37,38 +37,38 @@ impl Mdl {
         Ok(Mdl { pieces: vec![Piece { mapping: mapping.clone(), offset, len }] })
     }
 
-    /// All of `mapping`.
+    /// The whole `mapping`.
     #[must_use]
     pub fn of(mapping: &Mapping) -> Mdl {
         Mdl { pieces: vec![Piece { mapping: mapping.clone(), offset: 0, len: mapping.len() }] }
     }
 
-    /// This list with `next` behind it.
+    /// Appends `next` to this list.
     #[must_use]
     pub fn chain(mut self, next: &Mdl) -> Mdl {
         self.pieces.extend_from_slice(&next.pieces);
         self
     }
 
-    /// The virtual address of its first byte (`MmGetMdlVirtualAddress`).
+    /// The virtual address of the first byte (`MmGetMdlVirtualAddress`).
     #[must_use]
     pub fn virtual_address(&self) -> u64 {
         self.pieces[0].address()
     }
 
-    /// Bytes of all pieces.
+    /// The total size of all pieces, in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.pieces.iter().fold(0, |sum, p| p.len.saturating_add(sum))
     }
 
-    /// No bytes?
+    /// Is the total size zero?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first `length` bytes.
+    /// The first `length` bytes, if they are contiguous.
     pub(crate) fn span(&self, length: u64) -> Result<Span, NtStatus> {
         if length == 0 || length > self.len() {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -104,7 +104,7 @@ impl Piece {
 }
 
 impl Span {
-    /// The address of its first byte.
+    /// The address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.mapping.addr() + self.offset
     }

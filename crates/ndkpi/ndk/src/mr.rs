@@ -38,7 +38,7 @@ struct Registered {
 }
 
 impl Pd {
-    /// Creates a memory region: for [`Mr::register`], or with `fast_register` for
+    /// Creates a memory region for [`Mr::register`]. With `fast_register`, creates a region for
     /// [`Mr::initialize_fast_register`] and [`fast_register`](crate::Qp::fast_register).
     ///
     /// # Errors
@@ -61,8 +61,9 @@ impl Mr {
         Ok(Mr(inner))
     }
 
-    /// Registers the first `length` bytes of `mdl`; requests name them by their virtual addresses.
-    /// The memory stays registered, and with it kept, until [`Mr::deregister`] or the close.
+    /// Registers the first `length` bytes of `mdl`. Requests address these bytes by their virtual
+    /// addresses. The region keeps the memory alive and registered until [`Mr::deregister`] or the
+    /// close.
     ///
     /// # Errors
     /// `INVALID_PARAMETER` (the list is shorter, or not contiguous; flags that do not exist),
@@ -80,10 +81,10 @@ impl Mr {
         hold.complete(self.0.register(mdl, length, flags), completion)
     }
 
-    /// Ends the registration: waits for transfers under way, then no access can begin.
+    /// Ends the registration. Waits for transfers in progress. Afterwards no access can begin.
     ///
     /// # Errors
-    /// `INVALID_DEVICE_STATE` (not registered), `DEVICE_BUSY` (a window is bound to it),
+    /// `INVALID_DEVICE_STATE` (not registered), `DEVICE_BUSY` (a window is bound to the region),
     /// `DELETE_PENDING`; in line or through `completion`.
     pub fn deregister(
         &self,
@@ -93,8 +94,8 @@ impl Mr {
         hold.complete(self.0.deregister(), completion)
     }
 
-    /// Prepares the region for fast registrations of up to `adapter_page_count` pages. May be
-    /// called again; what was registered is not any more then.
+    /// Prepares the region for fast registrations of up to `adapter_page_count` pages. The method
+    /// may be called again. Then an existing fast registration ends.
     ///
     /// # Errors
     /// `IMPLEMENTATION_LIMIT` (too many pages), `INVALID_PARAMETER` (none),
@@ -110,21 +111,22 @@ impl Mr {
         hold.complete(self.0.initialize_fast(adapter_page_count, remote_access), completion)
     }
 
-    /// The token for local use; 0 before a registration or initialization. Each fast registration
-    /// changes it when posted.
+    /// The token for local use. 0 before a registration or initialization. Posting a fast
+    /// registration changes the token.
     #[must_use]
     pub fn get_local_token(&self) -> u32 {
         self.0.key().unwrap_or(0)
     }
 
-    /// The token for a peer's use; 0 before a registration or initialization. Each fast
-    /// registration changes it when posted.
+    /// The token for the peer's use. 0 before a registration or initialization. Posting a fast
+    /// registration changes the token.
     #[must_use]
     pub fn get_remote_token(&self) -> u32 {
         self.0.key().unwrap_or(0)
     }
 
-    /// Closes it; a registration ends, and windows bound to it open nothing any more.
+    /// Closes the region. A registration ends, and windows bound to the region give no access any
+    /// more.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -137,8 +139,8 @@ impl Mr {
         &self.0.life
     }
 
-    /// The region that fast registrations change, if `flags` allow no more than it was prepared
-    /// for.
+    /// The region that fast registrations change. Fails if `flags` allow more than the region was
+    /// prepared for.
     pub(crate) fn fast(&self, flags: OpFlags) -> Result<Arc<FastMr>, NtStatus> {
         match &*self.0.state.lock() {
             State::Fast { mr, remote_access } => {
@@ -152,8 +154,8 @@ impl Mr {
         }
     }
 
-    /// The key of a registered region that a window over `len` bytes at `address` with the rights
-    /// `flags` fits.
+    /// The key of a registered region to which a window can be bound. The window has `len` bytes at
+    /// `address` and the rights in `flags`.
     pub(crate) fn key_to_bind(&self, address: u64, len: u64, flags: OpFlags) -> Result<Key, NtStatus> {
         match &*self.0.state.lock() {
             State::Registered(r) => {
@@ -170,7 +172,7 @@ impl Mr {
         }
     }
 
-    /// The key that an invalidate request takes.
+    /// The key that an invalidate request invalidates.
     pub(crate) fn key_to_invalidate(&self) -> Result<Key, NtStatus> {
         match &*self.0.state.lock() {
             State::Fast { mr, .. } => Ok(mr.key()),
@@ -180,7 +182,7 @@ impl Mr {
     }
 }
 
-/// The bit of `ALLOW_REMOTE_WRITE` that is its own.
+/// The bit of `ALLOW_REMOTE_WRITE` that `ALLOW_LOCAL_WRITE` does not contain.
 pub(crate) fn remote_write_bit() -> OpFlags {
     OpFlags::ALLOW_REMOTE_WRITE - OpFlags::ALLOW_LOCAL_WRITE
 }
@@ -261,7 +263,7 @@ impl MrInner {
 fn end(state: &State) {
     let ended = match state {
         State::Empty => Ok(()),
-        // A close cannot fail: it takes the memory from windows bound to it too.
+        // A close cannot fail, so windows that are bound to the region lose the memory, too.
         State::Registered(r) => r.mr.revoke(),
         State::Fast { mr, .. } => mr.dereg(),
     };

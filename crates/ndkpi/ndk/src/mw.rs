@@ -7,8 +7,8 @@ use adverb_device::Mw as DeviceMw;
 use adverb_device::engine::keys::MwType;
 use std::sync::Arc;
 
-/// A memory window: bound by [`Qp::bind`](crate::Qp::bind), to the queue pair of the bind;
-/// invalidated before it is bound anew.
+/// A memory window. [`Qp::bind`](crate::Qp::bind) binds the window to its queue pair. Before
+/// another bind, the window must be invalidated.
 #[derive(Clone, Debug)]
 pub struct Mw(Arc<MwInner>);
 
@@ -41,13 +41,13 @@ impl Mw {
         Ok(Mw(inner))
     }
 
-    /// The token for a peer's use; each bind changes it when posted.
+    /// The token for the peer's use. Posting a bind changes the token.
     #[must_use]
     pub fn get_remote_token(&self) -> u32 {
         self.0.device.key()
     }
 
-    /// Closes it, unbinding it.
+    /// Closes the window and ends its binding.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.

@@ -1,15 +1,23 @@
-//! The life of an object, one machine for all types (NDK-7).
+//! The life cycle of an object: a single state machine for all types (NDK-7).
 //!
-//! An object is *held* by its successors (a queue pair holds its PD and its CQs, all objects hold
-//! their adapter), by requests that are pending on it until their callback has returned, and by
-//! notification callbacks while they run. Closing it ends its use at once; the close itself is
-//! completed when nothing holds the object any more. Then, in this order: what lies below is torn
-//! down, the close completion is called, and only when it has returned the antecedents are let go.
+//! An object is *held* by:
+//!
+//! - its successors (a queue pair holds its PD and its CQs, all objects hold their adapter);
+//! - pending requests on the object, until their callback has returned;
+//! - notification callbacks while they run.
+//!
+//! A close ends the use of the object at once. The close completes when no hold is left, in this
+//! order:
+//!
+//! 1. The teardown ends the device's objects.
+//! 2. The close completion is called.
+//! 3. When the completion has returned, the object releases its antecedents.
+//!
 //! So the close of an antecedent completes after the close completion of its last successor has
-//! returned, and when closing the adapter returns, no callback of any object of it is running.
+//! returned. When the close of the adapter returns, no callback of any of its objects is running.
 //!
-//! A close from inside a callback of the same object is pending until that callback has returned,
-//! since the callback holds the object.
+//! A close from inside a callback of the same object is pending until the callback has returned,
+//! because the callback holds the object.
 use crate::dispatch::Dispatcher;
 use crate::flags::ObjectType;
 use crate::status::NtStatus;
@@ -18,17 +26,17 @@ use adverb_sync::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
 
-/// How a request that may complete later went.
+/// The outcome of a request that may complete later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T = ()> {
-    /// Done; the completion is not called.
+    /// The request is done. The completion is not called.
     Done(T),
-    /// The completion will be called, once (`STATUS_PENDING`).
+    /// The completion will be called once (`STATUS_PENDING`).
     Pending,
 }
 
 impl<T> Outcome<T> {
-    /// The value of a request done in line.
+    /// The value, if the request was done in line.
     #[must_use]
     pub fn done(self) -> Option<T> {
         match self {
@@ -38,18 +46,19 @@ impl<T> Outcome<T> {
     }
 }
 
-/// A completion callback of a request, called once on a thread of the adapter unless the request
-/// was done in line.
+/// The completion callback of a request. It is called once on a thread of the adapter, unless the
+/// request was done in line.
 pub type Completion<T> = Box<dyn FnOnce(Result<T, NtStatus>) + Send>;
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// The life of one object.
+/// The life cycle of an object.
 pub(crate) struct Life {
     kind: ObjectType,
     dispatcher: Arc<Dispatcher>,
     state: Mutex<State>,
-    /// Signalled when the last hold goes, for the blocking close of an adapter.
+    /// Signalled when the last hold is released. The blocking close of an adapter waits for the
+    /// signal.
     released: Condvar,
 }
 
@@ -59,17 +68,17 @@ struct State {
     kept: Kept,
 }
 
-/// What is let go when the object is closed.
+/// The references that an object releases when it is closed.
 #[derive(Default)]
 struct Kept {
-    /// The object itself: it does not end when its handles are dropped.
+    /// The object itself, which stays alive when all of its handles are dropped.
     object: Option<Arc<dyn Send + Sync>>,
     antecedents: Vec<Hold>,
 }
 
 enum Phase {
     Open,
-    /// Closing; the close is completed by whoever lets the last hold go.
+    /// A close has begun. The thread that releases the last hold completes the close.
     Closing(Option<Close>),
     Closed,
 }
@@ -94,12 +103,12 @@ impl Life {
         })
     }
 
-    /// The version of NDKPI of its adapter.
+    /// The NDKPI version of the object's adapter.
     pub(crate) fn version(&self) -> Version {
         self.dispatcher.version()
     }
 
-    /// Keeps the object until it is closed, whether or not the consumer has a handle.
+    /// Keeps the object alive until it is closed, whether or not the consumer has a handle.
     pub(crate) fn keep(&self, object: Arc<dyn Send + Sync>) {
         self.state.lock().kept.object = Some(object);
     }
@@ -109,7 +118,7 @@ impl Life {
         !matches!(self.state.lock().phase, Phase::Open)
     }
 
-    /// Holds the object: for a successor, a pending request or a callback about to run.
+    /// Holds the object for a successor, a pending request, or a callback that is about to run.
     ///
     /// # Errors
     /// `DELETE_PENDING` once a close has begun.
@@ -124,20 +133,20 @@ impl Life {
         }
     }
 
-    /// One more hold beside one that the caller keeps, so that a close cannot have completed.
+    /// Adds a hold. The caller keeps another hold, so the close cannot have completed.
     fn hold_again(self: &Arc<Self>) -> Hold {
         self.state.lock().holds += 1;
         Hold(self.clone())
     }
 
-    /// One more antecedent, which the object holds until it is closed.
+    /// Adds an antecedent, which the object holds until the object is closed.
     pub(crate) fn adopt(&self, antecedent: Hold) {
         self.state.lock().kept.antecedents.push(antecedent);
     }
 
-    /// Closes the object: `teardown` ends what lies below, then `completion` is called. In line if
-    /// nothing holds the object (and the adapter does not make requests pend), `completion` is not
-    /// called then.
+    /// Closes the object: runs `teardown`, then calls `completion`. If no hold is left, and the
+    /// adapter is not configured to make requests pend, the close is done in line. Then
+    /// `completion` is not called.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -169,7 +178,7 @@ impl Life {
         Ok(Outcome::Done(()))
     }
 
-    /// Begins the close of an adapter and waits until nothing holds it.
+    /// Begins the close of an adapter and waits until no hold is left.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -186,7 +195,7 @@ impl Life {
         Ok(())
     }
 
-    /// Marks the object closed and answers what it kept.
+    /// Marks the object closed, and returns the references that the object kept.
     fn end(&self) -> Kept {
         let mut state = self.state.lock();
         state.phase = Phase::Closed;
@@ -233,7 +242,7 @@ impl fmt::Debug for Life {
     }
 }
 
-/// Keeps an object's close from completing until dropped.
+/// A hold on an object. The object's close cannot complete before the hold is dropped.
 pub(crate) struct Hold(Arc<Life>);
 
 impl Clone for Hold {
@@ -255,8 +264,9 @@ impl fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Completes a request on the held object: in line, or (as the adapter is configured) through
-    /// `completion`, and then the object stays held until that has returned.
+    /// Completes a request on the held object: in line or through `completion`, depending on the
+    /// adapter's configuration. In the second case, the object stays held until `completion` has
+    /// returned.
     ///
     /// # Errors
     /// The request's own, if it completes in line.
@@ -273,7 +283,8 @@ impl Hold {
         Ok(Outcome::Pending)
     }
 
-    /// Calls `completion` on a thread of the adapter; the object stays held until it has returned.
+    /// Calls `completion` on a thread of the adapter. The object stays held until `completion` has
+    /// returned.
     pub(crate) fn complete_later<T: Send + 'static>(
         self,
         result: Result<T, NtStatus>,
@@ -287,11 +298,12 @@ impl Hold {
     }
 }
 
-/// Completes the creation of an object. Made, it is held by the pending creation, so that a close
-/// from inside the completion waits for its return; otherwise its antecedent is.
+/// Completes the creation of an object. The pending creation holds the new object. So a close from
+/// inside the completion waits until the completion has returned. If the creation failed, the
+/// pending creation holds the antecedent instead.
 ///
 /// # Errors
-/// That of the creation, if it completes in line.
+/// The error of the creation, if the creation completes in line.
 pub(crate) fn complete_creation<T: Send + 'static>(
     antecedent: Hold,
     made: Result<T, NtStatus>,

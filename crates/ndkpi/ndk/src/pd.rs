@@ -15,7 +15,8 @@ struct PdInner {
     life: Arc<Life>,
     adapter: Adapter,
     device: Arc<DevicePd>,
-    /// A region that opens nothing: its key, which nobody else can have, is the privileged token.
+    /// A region that gives no access. Its key is the privileged token, because no other region can
+    /// have the same key.
     privileged: Arc<DeviceMr>,
 }
 
@@ -43,14 +44,15 @@ impl Pd {
         Ok(Pd(inner))
     }
 
-    /// The token with which entries of requests name logical addresses of a [`Lam`](crate::Lam),
-    /// readable and writable locally, never by a peer.
+    /// The privileged token. Entries of requests use it with logical addresses of a
+    /// [`Lam`](crate::Lam). It allows local reads and writes, and no access by a peer.
     #[must_use]
     pub fn get_privileged_memory_region_token(&self) -> u32 {
         self.0.privileged.key()
     }
 
-    /// Closes it: pending while objects of it are open.
+    /// Closes the protection domain. The close is pending while objects of the protection domain
+    /// are open.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.

@@ -24,28 +24,28 @@ pub use post::Invalidated;
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpSizes {
-    /// Receives queued at a time.
+    /// Maximum number of queued receives.
     pub receive_queue_depth: u32,
-    /// Initiator requests outstanding at a time: posted, and their completions not read yet; silent
-    /// ones until they have left the device's queue.
+    /// Maximum number of outstanding initiator requests. A request is outstanding until its
+    /// completion is read. A silent request is outstanding until it has left the device's queue.
     pub initiator_queue_depth: u32,
-    /// Entries of a receive.
+    /// Maximum number of entries of a receive.
     pub max_receive_request_sge: u32,
-    /// Entries of an initiator request.
+    /// Maximum number of entries of an initiator request.
     pub max_initiator_request_sge: u32,
-    /// Bytes of an inline request.
+    /// Maximum size of an inline request, in bytes.
     pub inline_data_size: u32,
 }
 
 /// A queue pair.
 ///
-/// The consumer serialises its initiator requests, and its receives; [`Qp::flush`] and the close of
-/// the connector may run beside them (NDK-4). Initiator requests need a connection, receives do
-/// not.
+/// The consumer must serialise its initiator requests, and its receives. [`Qp::flush`] and the
+/// close of the connector may run at the same time (NDK-4). Initiator requests need a connection.
+/// Receives do not.
 ///
-/// Requests with [`OpFlags::DEFER`](crate::OpFlags::DEFER) are staged and handed over by the first
-/// request without it, by one that fails in line, or by flush, disconnect and close, which cancel
-/// them with completions (DEF-1 … DEF-6).
+/// Requests with [`OpFlags::DEFER`](crate::OpFlags::DEFER) are staged. They are committed by the
+/// first request without the flag, or by a request that fails in line. Flush, disconnect and close
+/// also commit them, and cancel them with completions (DEF-1 … DEF-6).
 #[derive(Clone)]
 pub struct Qp(pub(crate) Arc<QpInner>);
 
@@ -60,9 +60,9 @@ pub(crate) struct QpInner {
     sizes: QpSizes,
     has_srq: bool,
     link: AtomicU8,
-    /// Told once when the connection fails.
+    /// Called once when the connection fails.
     on_fault: Mutex<Option<Fault>>,
-    /// The initiator queue has room in its completion queue for both halves of each read that
+    /// The completion queue of initiator requests has room for both halves of each read that
     /// invalidates.
     room_for_halves: AtomicBool,
     cookie: usize,
@@ -76,7 +76,7 @@ const CONNECTED: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Pd {
-    /// Creates a queue pair; `qp_context` is in all its results.
+    /// Creates a queue pair. All its results contain `qp_context`.
     ///
     /// # Errors
     /// `INVALID_PARAMETER` for sizes beyond the adapter's or queues of another adapter,
@@ -94,8 +94,7 @@ impl Pd {
         complete_creation(hold, made, Qp::life, completion)
     }
 
-    /// Creates a queue pair that receives from `srq`; the receive sizes in `sizes` are not looked
-    /// at.
+    /// Creates a queue pair that receives from `srq`. The receive sizes in `sizes` are ignored.
     ///
     /// # Errors
     /// As [`Pd::create_qp`].
@@ -138,7 +137,7 @@ impl Qp {
         if let Some(srq) = srq {
             antecedents.push(srq.life().hold()?);
         }
-        // A read that invalidates takes two places.
+        // A read that invalidates takes two entries of the device's queue.
         let device_depth = sizes.initiator_queue_depth * 2;
         let init = QpInit {
             qp_type: QpType::Rc,
@@ -184,14 +183,14 @@ impl Qp {
         Ok(Qp(inner))
     }
 
-    /// Cancels all receives and initiator requests, deferred ones too: they complete with
-    /// `CANCELLED`. The connection is of no use any more.
+    /// Cancels all receives and initiator requests, including deferred requests: they complete with
+    /// `CANCELLED`. The connection cannot be used any more.
     pub fn flush(&self) {
         self.0.end_link();
     }
 
-    /// Closes it: what is queued is cancelled, and can still be read from the completion queues.
-    /// Pending while a connector uses it.
+    /// Closes the queue pair. Queued requests are cancelled, and their completions can still be
+    /// read from the completion queues. The close is pending while a connector uses the queue pair.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -211,14 +210,14 @@ impl Qp {
         &self.0.device
     }
 
-    /// It is connected: initiator requests are taken from now on. `on_fault` is called once when
-    /// the connection fails on this side; it may run inside a call of the consumer's and only notes
-    /// the fact.
+    /// Marks the queue pair as connected: from now on, initiator requests are accepted. `on_fault`
+    /// is called once when the connection fails on this side. `on_fault` may run inside a call of
+    /// the consumer, so it only notes the failure.
     ///
     /// # Errors
-    /// `CONNECTION_INVALID` if it was connected before, flushed or closed.
+    /// `CONNECTION_INVALID` if the queue pair was connected before, flushed or closed.
     pub(crate) fn connected(&self, on_fault: impl FnOnce() + Send + 'static) -> Result<(), NtStatus> {
-        // Under the lock, so that a failure right after finds whom to tell.
+        // Under the lock, so that a failure right after the exchange finds `on_fault`.
         let mut told = self.0.on_fault.lock();
         let link = &self.0.link;
         match link.compare_exchange(UNCONNECTED, CONNECTED, Ordering::SeqCst, Ordering::SeqCst) {
@@ -230,20 +229,20 @@ impl Qp {
         }
     }
 
-    /// Do its receives come from a shared receive queue?
+    /// Does the queue pair receive from a shared receive queue?
     pub(crate) fn has_srq(&self) -> bool {
         self.0.has_srq
     }
 
-    /// The connection ended: everything queued is cancelled, and `on_fault` is not called any more.
+    /// Ends the connection: everything queued is cancelled, and `on_fault` is not called any more.
     pub(crate) fn disconnected(&self) {
         *self.0.on_fault.lock() = None;
         self.0.end_link();
     }
 }
 
-/// A queue pair of the device that takes receives, with a number of which nothing is left in the
-/// completion queues.
+/// Makes a queue pair of the device that accepts receives. Its number is not used by any completion
+/// that is still in the completion queues.
 fn new_device_qp(pd: &Pd, init: &QpInit, cqs: &[&Cq]) -> Result<Arc<DeviceQp>, NtStatus> {
     let context = pd.adapter().context();
     let mut spare = Vec::new();
@@ -272,7 +271,7 @@ fn new_device_qp(pd: &Pd, init: &QpInit, cqs: &[&Cq]) -> Result<Arc<DeviceQp>, N
 }
 
 impl QpInner {
-    /// Hands over what was deferred and moves to the error state, which cancels everything.
+    /// Commits deferred requests and moves to the error state, which cancels everything.
     fn end_link(&self) {
         self.link.store(ENDED, Ordering::SeqCst);
         self.device.commit_sends();

@@ -1,59 +1,62 @@
-//! What a queue pair remembers of its initiator requests until their completions have been read.
+//! The initiator requests of a queue pair, stored until their completions have been read.
 //!
-//! Requests with a completion are a ring between the consumer's posting thread and the thread that
-//! reads completions: both go through it in the order of posting, so neither takes a lock (NDK-4).
-//! A slot is free again when its completion has been read.
+//! Requests with a completion are stored in a ring between two threads of the consumer: the thread
+//! that posts, and the thread that reads completions. Both go through the ring in the order of
+//! posting, so neither takes a lock (NDK-4). A slot is free again when its completion has been
+//! read.
 //!
-//! Silent requests complete only when they fail, so nobody would free their slots. They have a ring
-//! of their own that is simply written over: it has a slot more than the device's queue, so a slot
-//! written over belongs to a request that left the device's queue. That one succeeded, because a
-//! queue pair with a failed request takes no more.
+//! Silent requests complete only if they fail, so no completion would free their slots. They have a
+//! separate ring, and its slots are overwritten. This ring has one more slot than the device's
+//! queue. So an overwritten slot belongs to a request that has left the device's queue. That
+//! request succeeded, because a queue pair with a failed request takes no more requests.
 //!
-//! The queue is as deep as the consumer asked, whatever the device has: a request counts until its
-//! completion was read, a silent one until it has left the device's queue. How far that is, is only
-//! asked when the queue looks full.
+//! The queue has the depth that the consumer asked for, whatever the depth of the device's queue. A
+//! request counts until its completion was read. A silent request counts until it has left the
+//! device's queue. The device is asked how far its queue has advanced only when the queue looks
+//! full.
 //!
-//! A read that invalidates its first entry is two requests of the device and one of the consumer's:
-//! an invalidate behind a read without completion. If the read fails, its completion is the one,
-//! and that of the flushed invalidate is dropped.
+//! A read that invalidates its first entry is one request of the consumer and two requests of the
+//! device: a read without completion, followed by an invalidate. If the read fails, the completion
+//! of the read is reported, and the completion of the flushed invalidate is dropped.
 use crate::flags::OperationType;
 use crate::status::NtStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// In a work request id: the request is silent.
+/// Bit of a work request id: the request is silent.
 const SILENT: u64 = 1 << 63;
-/// The read of a read that invalidates.
+/// Bit of a work request id: the read of a read that invalidates.
 const FIRST_HALF: u64 = 1 << 62;
-/// The invalidate of a read that invalidates.
+/// Bit of a work request id: the invalidate of a read that invalidates.
 const SECOND_HALF: u64 = 1 << 61;
 const SEQUENCE: u64 = SECOND_HALF - 1;
 
-/// In a slot, beside the type: the first half failed and was reported.
+/// Bit of a slot's `info`, beside the type: the first half failed and was reported.
 const REPORTED: u64 = 1 << 32;
 
 /// The initiator requests of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// The consumer's word for the queue pair, in every result.
+    /// The consumer's context of the queue pair, which every result contains.
     pub(crate) qp_context: u64,
     depth: u64,
     device_depth: u64,
     signaled: Ring,
     silent: Ring,
-    /// Oldest silent request that counts; the posting thread's.
+    /// Number of the oldest silent request that counts. Used by the posting thread alone.
     silent_head: AtomicU64,
-    /// Entries of the device's queue used so far; the posting thread's.
+    /// Number of entries of the device's queue used so far. Used by the posting thread alone.
     entries: AtomicU64,
-    /// Oldest request whose completion was not read; written by the thread that reads completions.
+    /// Number of the oldest request with an unread completion. Written by the thread that reads
+    /// completions.
     head: AtomicU64,
-    /// The queue pair was closed: what it left in the completion queue can still be read.
+    /// The queue pair is closed. Its completions in the completion queue can still be read.
     pub(crate) closed: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Ring {
     slots: Box<[Slot]>,
-    /// Number of the next request; written by the posting thread.
+    /// Number of the next request. Written by the posting thread.
     next: AtomicU64,
 }
 
@@ -62,11 +65,11 @@ struct Slot {
     context: AtomicU64,
     /// The operation's type, and [`REPORTED`].
     info: AtomicU64,
-    /// Entries of the device's queue used up to this request.
+    /// Number of entries of the device's queue used up to and including this request.
     entries: AtomicU64,
 }
 
-/// A slot for a request about to be posted.
+/// A slot for a request that is about to be posted.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     silent: bool,
@@ -74,18 +77,19 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The work request id of a request that is one for the device too.
+    /// The work request id of a request that is a single request of the device, too.
     pub(crate) fn wr_id(&self) -> u64 {
         self.sequence | if self.silent { SILENT } else { 0 }
     }
-    /// Those of the two halves of a read that invalidates.
+    /// The work request ids of the two halves of a read that invalidates.
     pub(crate) fn halves(&self) -> (u64, u64) {
         (self.wr_id() | FIRST_HALF, self.wr_id() | SECOND_HALF)
     }
 }
 
 impl Requests {
-    /// For `depth` requests of the consumer's on a device queue of `device_depth`.
+    /// `depth` is the number of the consumer's requests, `device_depth` the depth of the device's
+    /// queue.
     pub(crate) fn new(qp_context: u64, depth: u32, device_depth: u32) -> Self {
         Requests {
             qp_context,
@@ -100,11 +104,11 @@ impl Requests {
         }
     }
 
-    /// A slot for a request; it counts only after [`Requests::posted`]. `free` answers how many
-    /// entries the device's queue has left.
+    /// Reserves a slot for a request. The request counts only after [`Requests::posted`]. `free`
+    /// returns the number of free entries of the device's queue.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` while as many requests as the queue is deep are outstanding.
+    /// `INSUFFICIENT_RESOURCES` while the number of outstanding requests equals the depth.
     pub(crate) fn reserve(
         &self,
         context: u64,
@@ -131,8 +135,8 @@ impl Requests {
         signaled + self.silent.next.load(Ordering::Relaxed) - self.silent_head.load(Ordering::Relaxed)
     }
 
-    /// Silent requests that have left the device's queue, which has `free` entries left, do not
-    /// count any more.
+    /// Stops counting silent requests that have left the device's queue. `free` is the number of
+    /// free entries of the device's queue.
     fn retire_silent(&self, free: u64) {
         let left = (self.entries.load(Ordering::Relaxed) + free).saturating_sub(self.device_depth);
         let next = self.silent.next.load(Ordering::Relaxed);
@@ -143,7 +147,7 @@ impl Requests {
         self.silent_head.store(head, Ordering::Relaxed);
     }
 
-    /// The device took the request, as so many entries of its queue.
+    /// The device took the request, which occupies `entries` entries of the device's queue.
     pub(crate) fn posted(&self, ticket: &Ticket, entries: usize) {
         let ring = if ticket.silent { &self.silent } else { &self.signaled };
         let used = self.entries.load(Ordering::Relaxed) + entries as u64;
@@ -159,9 +163,9 @@ impl Requests {
         wr_id & SECOND_HALF != 0 && info & REPORTED != 0
     }
 
-    /// The consumer's word and the type of a completed request; `None` if the completion is not to
-    /// be seen. The device's queue and completion queue have handed the slot's contents over to
-    /// this thread.
+    /// The consumer's context and the type of a completed request. `None` if the completion is
+    /// hidden. Relaxed loads suffice: the device's queues have already synchronised the slot's
+    /// contents with this thread.
     pub(crate) fn completed(&self, wr_id: u64) -> Option<(u64, OperationType)> {
         let silent = wr_id & SILENT != 0;
         let sequence = wr_id & SEQUENCE;
@@ -233,7 +237,7 @@ mod tests {
         for i in 0..1000 {
             let ticket = requests.reserve(i, OperationType::Write, true, || 4).unwrap();
             requests.posted(&ticket, 1);
-            // Up to as many as the device's queue holds may still fail.
+            // The most recent requests, as many as fit the device's queue, may still fail.
             let oldest = i.saturating_sub(3);
             assert_eq!(requests.completed(oldest | SILENT), Some((oldest, OperationType::Write)));
         }
@@ -269,7 +273,7 @@ mod tests {
             requests.posted(&ticket, entries);
             Ok::<u64, NtStatus>(ticket.wr_id())
         };
-        // The second is two requests of the device.
+        // The second request is two requests of the device.
         post(true, 1, 6).unwrap();
         post(true, 2, 5).unwrap();
         let read = post(false, 1, 3).unwrap();

@@ -1,4 +1,4 @@
-//! Results of requests, as a completion queue gives them.
+//! Results of requests in a completion queue.
 use crate::flags::OperationType;
 use crate::status::NtStatus;
 use adverb_device::engine::WcStatus;
@@ -6,18 +6,18 @@ use adverb_device::engine::WcStatus;
 /// The result of a request (`NDK_RESULT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdkResult {
-    /// Outcome, as in [`NdkResultEx`].
+    /// The outcome, as in [`NdkResultEx`].
     pub status: NtStatus,
     /// Bytes received; 0 for other requests.
     pub bytes_transferred: u32,
-    /// The consumer's word for the queue pair.
+    /// The consumer's context of the queue pair.
     pub qp_context: u64,
-    /// The consumer's word for the request.
+    /// The consumer's context of the request.
     pub request_context: u64,
 }
 
-/// The result of a request with its type (`NDK_RESULT_EX`). Its status, by that of the device's
-/// completion:
+/// The result of a request with its type (`NDK_RESULT_EX`). The status follows from the status of
+/// the device's completion:
 ///
 /// | device | NTSTATUS | meaning |
 /// |---|---|---|
@@ -34,17 +34,17 @@ pub struct NdkResult {
 /// | `FatalErr`, `GeneralErr` | `INTERNAL_ERROR` | the device failed |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdkResultEx {
-    /// Outcome.
+    /// The outcome.
     pub status: NtStatus,
     /// Bytes received; 0 for other requests.
     pub bytes_transferred: u32,
-    /// The consumer's word for the queue pair.
+    /// The consumer's context of the queue pair.
     pub qp_context: u64,
-    /// The consumer's word for the request.
+    /// The consumer's context of the request.
     pub request_context: u64,
-    /// What the request was.
+    /// The type of the request.
     pub operation: OperationType,
-    /// Why it failed, a number that `adverb explain` knows; 0 if it succeeded
+    /// The cause of a failure: a number that `adverb explain` explains. 0 after a success
     /// (`ProviderErrorCode`).
     pub provider_error_code: u32,
     /// The token that the peer invalidated, for [`OperationType::ReceiveAndInvalidate`]; else 0.

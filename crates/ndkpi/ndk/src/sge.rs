@@ -5,14 +5,14 @@ use adverb_device::Pd as DevicePd;
 use adverb_device::engine::Sge as DeviceSge;
 use std::sync::Arc;
 
-/// A piece of local memory in a request (`NDK_SGE`).
+/// A range of local memory in a request (`NDK_SGE`).
 #[derive(Clone, Copy, Debug)]
 pub enum Sge<'a> {
     /// Registered memory, by the address and the token of its region.
     Registered {
         /// First address.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
         /// Token of the region.
         token: u32,
@@ -22,13 +22,13 @@ pub enum Sge<'a> {
     Logical {
         /// First address.
         address: LogicalAddress,
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
         /// The privileged token.
         token: u32,
     },
-    /// Bytes that the call copies: for requests with [`OpFlags::INLINE`](crate::OpFlags::INLINE),
-    /// and for them alone.
+    /// Bytes that the call copies. Only for requests with
+    /// [`OpFlags::INLINE`](crate::OpFlags::INLINE).
     Bytes(&'a [u8]),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct SgList {
 }
 
 impl SgList {
-    /// What the device takes at most in one request.
+    /// Maximum number of entries that the device takes in one request.
     pub(crate) const MAX: usize = 32;
 
     /// Translates the entries of a request that is not inline.
@@ -67,9 +67,9 @@ impl SgList {
 
 fn translate(sge: &Sge<'_>, pd: &Arc<DevicePd>, privileged: u32, lams: &Lams) -> Result<DeviceSge, NtStatus> {
     match *sge {
-        // No bytes need no token.
+        // An empty entry needs no token.
         Sge::Registered { length: 0, .. } | Sge::Logical { length: 0, .. } => Ok(DeviceSge::default()),
-        // The union of an NDK_SGE is told apart by the token.
+        // The token says which member of the NDK_SGE's union is meant.
         Sge::Registered { address, length, token }
         | Sge::Logical { address: LogicalAddress(address), length, token }
             if token == privileged =>
@@ -83,8 +83,9 @@ fn translate(sge: &Sge<'_>, pd: &Arc<DevicePd>, privileged: u32, lams: &Lams) ->
     }
 }
 
-/// The bytes of an inline request, in `few` if they are few, else in `many`. Entries that name
-/// registered memory are refused: their tokens may be invalid, so nothing vouches for their bytes.
+/// The bytes of an inline request: in `few` if they fit, else in `many`. Entries with registered
+/// memory are refused. Their tokens may be invalid, so nothing guarantees that their bytes are
+/// readable.
 pub(crate) fn inline_parts<'p, 'a>(
     sgl: &[Sge<'a>],
     few: &'p mut [&'a [u8]],

@@ -12,10 +12,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-/// The notification callback of a shared receive queue; its argument is the queue's status.
+/// The notification callback of a shared receive queue. Its argument is the queue's status.
 pub type SrqNotification = Box<dyn Fn(NtStatus) + Send + Sync>;
 
-/// A shared receive queue. The consumer serialises its calls of [`Srq::receive`].
+/// A shared receive queue. The consumer must serialise its calls of [`Srq::receive`].
 #[derive(Clone)]
 pub struct Srq(Arc<SrqInner>);
 
@@ -25,9 +25,9 @@ struct SrqInner {
     device: Arc<DeviceSrq>,
     notification: Option<SrqNotification>,
     max_sge: u32,
-    /// A notification was asked for and is still to come.
+    /// A notification is requested and has not come yet.
     armed: AtomicBool,
-    /// Below so many receives it comes.
+    /// The notification comes if fewer receives than this are left.
     threshold: AtomicU32,
     cookie: usize,
     me: Weak<SrqInner>,
@@ -35,8 +35,8 @@ struct SrqInner {
 
 impl Pd {
     /// Creates a shared receive queue of `depth` receives of up to `max_receive_request_sge`
-    /// entries. `notification` is called once when fewer than `notify_threshold` receives are left;
-    /// [`Srq::modify`] asks for the next call.
+    /// entries. `notification` is called once when fewer than `notify_threshold` receives are left.
+    /// [`Srq::modify`] requests the next call.
     ///
     /// # Errors
     /// `INVALID_PARAMETER` for sizes beyond the adapter's or a threshold above the depth,
@@ -87,13 +87,14 @@ impl Srq {
         Ok(Srq(inner))
     }
 
-    /// Changes the depth (0: leaves it) and asks for one notification when fewer than
-    /// `notify_threshold` receives are left (0: leaves what was asked for), at once if fewer are
-    /// there now.
+    /// Changes the depth (0 keeps the depth), and requests a notification when fewer than
+    /// `notify_threshold` receives are left (0 keeps the earlier request). If fewer receives are
+    /// already left, the notification comes at once.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for a depth beyond the adapter's or below what is queued, or a threshold
-    /// above the depth; `DELETE_PENDING`; in line or through `completion`. Nothing changed then.
+    /// In line or through `completion`: `INVALID_PARAMETER` for a depth beyond the adapter's limit
+    /// or below the number of queued receives, or for a threshold above the depth;
+    /// `DELETE_PENDING`. After an error, nothing has changed.
     pub fn modify(
         &self,
         depth: u32,
@@ -107,8 +108,9 @@ impl Srq {
     /// Queues a receive.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` when the queue is full, `INVALID_PARAMETER` for too many entries,
-    /// `ACCESS_VIOLATION` for a logical address that is not mapped. It is not queued then.
+    /// `INSUFFICIENT_RESOURCES` if the queue is full, `INVALID_PARAMETER` for too many entries,
+    /// `ACCESS_VIOLATION` for a logical address that is not mapped. After an error, the receive is
+    /// not queued.
     pub fn receive(&self, request_context: u64, sgl: &[Sge<'_>]) -> Result<(), NtStatus> {
         let pd = &self.0.pd;
         let privileged = pd.get_privileged_memory_region_token();
@@ -117,7 +119,7 @@ impl Srq {
         self.0.device.post_recv(&wr).map_err(|e| status_of(&e))
     }
 
-    /// Closes it: pending while queue pairs use it or its callback runs.
+    /// Closes the queue. The close is pending while queue pairs use the queue or its callback runs.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -140,7 +142,7 @@ impl Srq {
 impl SrqInner {
     fn modify(&self, depth: u32, threshold: u32) -> Result<(), NtStatus> {
         let wanted = |n: u32| (n > 0).then_some(n);
-        // Before the device can say that the limit was reached.
+        // Before the device can report that the limit is reached.
         let before = (self.armed.load(Ordering::SeqCst), self.threshold.load(Ordering::SeqCst));
         if threshold > 0 {
             self.threshold.store(threshold, Ordering::SeqCst);
@@ -157,7 +159,7 @@ impl SrqInner {
         Ok(())
     }
 
-    /// Calls the callback on a thread of the adapter, if a notification was asked for.
+    /// Calls the callback on a thread of the adapter, if a notification is requested.
     fn notify(&self) {
         if !self.armed.swap(false, Ordering::SeqCst) || self.notification.is_none() {
             return;
@@ -183,7 +185,7 @@ impl SrqInner {
 impl Notified for SrqInner {
     fn async_event(&self, event: AsyncEvent) {
         let (_, _, limit) = self.device.attributes();
-        // With a limit the queue was armed anew since, and speaks again.
+        // If a limit is set, the queue was armed again meanwhile, and a new event will come.
         if event == AsyncEvent::SrqLimitReached && limit == 0 {
             self.notify();
         }

@@ -1,10 +1,10 @@
-//! NTSTATUS values, as the pages of NDKPI name them.
+//! NTSTATUS values with the names in NDKPI's documentation.
 use std::fmt;
 
-/// An NTSTATUS: negative values (the top bit set) are failures or warnings.
+/// An NTSTATUS: negative values (the top bit is set) are failures or warnings.
 ///
-/// Functions of this crate give success as `Ok`; [`NtStatus::SUCCESS`] and [`NtStatus::PENDING`]
-/// are for the faces and for completions.
+/// Functions of this crate return success as `Ok`. [`NtStatus::SUCCESS`] and [`NtStatus::PENDING`]
+/// are for the C interface and for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct NtStatus(pub i32);
@@ -14,7 +14,7 @@ macro_rules! statuses {
         impl NtStatus {
             $($(#[$doc])* pub const $name: NtStatus = NtStatus($value as u32 as i32);)*
 
-            /// Its name without `STATUS_`; none for a value that is not listed here.
+            /// The name without `STATUS_`. `None` for a value that is not in this list.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 as u32 {
@@ -29,28 +29,28 @@ macro_rules! statuses {
 statuses! {
     /// The request was done.
     SUCCESS = 0x0000_0000,
-    /// A wait ended without what it waited for.
+    /// A wait ended before the awaited event.
     TIMEOUT = 0x0000_0102,
     /// The request completes later, through its callback.
     PENDING = 0x0000_0103,
     /// A receive is shorter than its message, or a completion queue overran.
     BUFFER_OVERFLOW = 0x8000_0005,
-    /// What is asked for is in use.
+    /// The object is in use.
     DEVICE_BUSY = 0x8000_0011,
-    /// No better word for the failure.
+    /// No other status describes the failure.
     UNSUCCESSFUL = 0xc000_0001,
     /// A right is missing, or a token does not open the memory.
     ACCESS_VIOLATION = 0xc000_0005,
-    /// The object is not one, or not of this type.
+    /// The handle is no object, or an object of another type.
     INVALID_HANDLE = 0xc000_0008,
     /// An argument breaks a rule.
     INVALID_PARAMETER = 0xc000_000d,
     /// The request does not fit the object: a bind of a bound window, an invalidate of an invalid
     /// token.
     INVALID_DEVICE_REQUEST = 0xc000_0010,
-    /// Memory cannot be had.
+    /// No memory is available.
     NO_MEMORY = 0xc000_0017,
-    /// The caller may not have it: a privileged port.
+    /// Access is not allowed: a privileged port.
     ACCESS_DENIED = 0xc000_0022,
     /// The caller's buffer is too small.
     BUFFER_TOO_SMALL = 0xc000_0023,
@@ -68,21 +68,21 @@ statuses! {
     DEVICE_NOT_READY = 0xc000_00a3,
     /// The peer did not answer in time.
     IO_TIMEOUT = 0xc000_00b5,
-    /// The provider does not offer it.
+    /// The provider does not support the request.
     NOT_SUPPORTED = 0xc000_00bb,
     /// The provider failed.
     INTERNAL_ERROR = 0xc000_00e5,
-    /// Flushed before it was done.
+    /// Flushed before completion.
     CANCELLED = 0xc000_0120,
     /// The peer refused the request: its memory is smaller, or does not allow it.
     REMOTE_RESOURCES = 0xc000_013d,
-    /// Not an address of this adapter.
+    /// The address is not an address of this adapter.
     INVALID_ADDRESS = 0xc000_0141,
-    /// The object is in no state for the request.
+    /// The state of the object does not allow the request.
     INVALID_DEVICE_STATE = 0xc000_0184,
-    /// Waiting here would wait for itself.
+    /// A wait here would wait for itself.
     POSSIBLE_DEADLOCK = 0xc000_0194,
-    /// A buffer has a size that cannot be.
+    /// The size of a buffer is not allowed.
     INVALID_BUFFER_SIZE = 0xc000_0206,
     /// No ephemeral port is left.
     TOO_MANY_ADDRESSES = 0xc000_0209,
@@ -94,17 +94,17 @@ statuses! {
     CONNECTION_RESET = 0xc000_020d,
     /// The peer refused the connection.
     CONNECTION_REFUSED = 0xc000_0236,
-    /// The connection is being closed already.
+    /// The connection is already being closed.
     GRACEFUL_DISCONNECT = 0xc000_0237,
     /// The queue pair or connector is not connected.
     CONNECTION_INVALID = 0xc000_023a,
-    /// It is connected already.
+    /// The queue pair or connector is already connected.
     CONNECTION_ACTIVE = 0xc000_023b,
-    /// No way to the network.
+    /// No route to the network.
     NETWORK_UNREACHABLE = 0xc000_023c,
-    /// No way to the host.
+    /// No route to the host.
     HOST_UNREACHABLE = 0xc000_023d,
-    /// The connection, or its making, was given up.
+    /// The connection, or the attempt to connect, was given up.
     CONNECTION_ABORTED = 0xc000_0241,
     /// A limit of the adapter.
     IMPLEMENTATION_LIMIT = 0xc000_042b,
@@ -142,7 +142,7 @@ impl fmt::Debug for NtStatus {
 
 impl std::error::Error for NtStatus {}
 
-/// The status of a failed call of the device, which is logged with its reason.
+/// The status of a failed call of the device. The call's error is logged.
 pub(crate) fn status_of(error: &adverb_device::Error) -> NtStatus {
     use adverb_device::Errno;
     log::debug!("{error}");

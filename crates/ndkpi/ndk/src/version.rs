@@ -1,6 +1,6 @@
 //! Versions of NDKPI.
 
-/// A version of NDKPI, which an adapter is opened with. Each has all that earlier ones have.
+/// A version of NDKPI, with which an adapter is opened. Each version includes the earlier versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     /// 1.2, of Windows Server 2012 R2.
@@ -13,7 +13,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// All of them, oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Version; 3] = [Version::V1_2, Version::V2_0, Version::V2_1];
 
     /// Major and minor number.
@@ -26,7 +26,7 @@ impl Version {
         }
     }
 
-    /// The version with these numbers, if there is one.
+    /// The version with these numbers, if it exists.
     #[must_use]
     pub fn of(major: u16, minor: u16) -> Option<Version> {
         Version::ALL.into_iter().find(|v| v.numbers() == (major, minor))

@@ -3,9 +3,9 @@ use crate::connect::{Connector, Listener, SharedEndpoint};
 use crate::version::Version;
 use crate::{Adapter, Cq, Mr, Mw, Pd, Qp, Srq};
 
-/// Objects, which are of the version that their adapter was opened with.
+/// Objects have the NDKPI version with which their adapter was opened.
 pub trait Versioned {
-    /// That version.
+    /// The object's version.
     fn version(&self) -> Version;
 }
 

@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> [Sge<'_>; 1] {
 fn ndk_7_a_connection_from_listen_to_close() {
     for mode in MODES {
         let (a, b) = (End::with(mode, 64), End::with(mode, 64));
-        // Receives need no connection; other requests do.
+        // Receives need no connection. Other requests do.
         a.receive(1);
         b.receive(2);
         assert_eq!(a.qp.send(3, &text(b"early"), OpFlags::INLINE), Err(NtStatus::CONNECTION_INVALID));
@@ -58,7 +58,7 @@ fn ndk_7_a_connection_from_listen_to_close() {
 fn ndk_7_a_connection_over_ipv6() {
     let (a, b) = ends();
     let Some(ip) = a.adapter.context().device().interface().addresses.iter().find(|ip| ip.is_ipv6()) else {
-        // The machine's loopback has no IPv6 address.
+        // The machine's loopback interface has no IPv6 address.
         return;
     };
     b.receive(1);
@@ -89,7 +89,7 @@ fn ndk_7_read_limits_are_capped_by_the_adapter() {
     assert_eq!(active.get_connection_data().unwrap().reads, reads(0, max_out));
     wait(|c| active.complete_connect(None, c)).unwrap();
     accepted.result().unwrap();
-    // The outbound limit counts on the queue pair, too: 0 allows no reads.
+    // The outbound limit applies to the queue pair, too: 0 allows no reads.
     let (remote, token) = a.remote(0);
     b.qp.read(1, &[b.sge(0, 8)], remote, token, NONE).unwrap();
     assert_eq!(short(&b.results(1)), [(1, NtStatus::INVALID_DEVICE_REQUEST)]);
@@ -110,7 +110,7 @@ fn ndk_7_a_rejected_connector_has_the_private_data_and_may_try_again() {
     assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED));
     assert_eq!(active.get_connection_data(), Ok(said(reads(0, 0), b"not now", REFUSAL)));
     closed(|c| passive.close(c));
-    // The address is free again, for this attempt as for others.
+    // The address is free again, for this connector and for others.
     assert_eq!(active.get_local_address(), Err(NtStatus::CONNECTION_INVALID));
     let called =
         Pending::start(|c| active.connect(&a.qp, from, listening.address, reads(1, 1), b"", c)).unwrap();
@@ -124,8 +124,8 @@ fn ndk_7_a_rejected_connector_has_the_private_data_and_may_try_again() {
     listening.close();
 }
 
-/// By the time the connect has completed its address is free, and so is the combination with the
-/// peer's.
+/// When the connect has completed, the address is free, and so is the combination with the peer's
+/// address.
 #[test]
 fn ndk_7_a_rejected_connector_may_try_again_from_the_same_address_at_once() {
     let (a, b) = ends();
@@ -166,10 +166,10 @@ fn ndk_7_the_initiator_may_reject_what_was_accepted() {
 fn ndk_7_calls_that_reach_nobody() {
     for mode in MODES {
         let a = End::with(mode, 64);
-        // Taken and never listened at.
+        // Claimed, but without a listener.
         let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
         assert_eq!(call_result(&a, endpoint.get_local_address()), Err(NtStatus::CONNECTION_REFUSED));
-        // The system does not even try from a loopback address.
+        // The kernel does not even try a connection from a loopback address.
         let connector = connector(&a);
         let away = "192.0.2.1:5000".parse().unwrap();
         let result = wait(|c| connector.connect(&a.qp, any(), away, reads(1, 1), b"", c));
@@ -205,7 +205,7 @@ fn ndk_7_bad_arguments_are_named() {
     assert_eq!(c.get_connection_data(), Err(NtStatus::CONNECTION_INVALID));
     assert_eq!(c.get_local_address(), Err(NtStatus::CONNECTION_INVALID));
     assert_eq!(c.get_peer_address(), Err(NtStatus::CONNECTION_INVALID));
-    // Listening.
+    // Errors of listening.
     let other = wait(|done| b.adapter.create_listener(|_| (), done)).unwrap();
     assert_eq!(other.get_local_address(), Err(NtStatus::INVALID_DEVICE_STATE));
     assert_eq!(wait(|done| other.listen(elsewhere, done)), Err(NtStatus::INVALID_ADDRESS));
@@ -215,7 +215,7 @@ fn ndk_7_bad_arguments_are_named() {
     closed(|done| other.close(done));
     assert_eq!(other.close(|| ()), Err(NtStatus::DELETE_PENDING));
     assert_eq!(wait(|done| other.listen(any(), done)), Err(NtStatus::DELETE_PENDING));
-    // A queue pair has one connection.
+    // A queue pair can have only one connection.
     let connection = connect_to(&a, &b, &listening);
     assert_eq!(connect(any(), to, b""), Err(NtStatus::CONNECTION_ACTIVE));
     let again = wait(|done| connection.active.connect(&a.qp, any(), to, reads(1, 1), b"", done));
@@ -245,7 +245,7 @@ fn ndk_7_a_disconnect_tells_the_peer_once_and_flushes_its_own_side() {
         wait(|c| leaver.disconnect(c)).unwrap();
         assert_eq!(leaving.results(1)[0].status, NtStatus::CANCELLED);
         assert_eq!(told(told_first), DisconnectReason::PeerDisconnected);
-        // The peer's requests are its own to cancel.
+        // Only the peer cancels the peer's requests.
         staying.assert_no_more();
         wait(|c| stayer.disconnect(c)).unwrap();
         assert_eq!(staying.results(1)[0].status, NtStatus::CANCELLED);
@@ -286,22 +286,22 @@ fn ndk_7_a_peer_that_is_lost_flushes_both_sides() {
     assert_eq!(short(&a.results(1)), [(1, NtStatus::CANCELLED)]);
     assert_eq!(short(&b.results(1)), [(2, NtStatus::CANCELLED)]);
     assert_eq!(b.qp.send(3, &text(b"late"), OpFlags::INLINE), Err(NtStatus::CONNECTION_INVALID));
-    // What the consumer usually does then.
+    // A consumer usually disconnects then.
     wait(|c| connection.passive.disconnect(c)).unwrap();
     closed(|c| connection.passive.close(c));
     not_told(&connection.passive_told);
     not_told(&connection.active_told);
 }
 
-/// A token that the peer cannot invalidate.
+/// A wrong token that the peer cannot invalidate.
 #[test]
 fn ndk_6_a_wrong_token_ends_the_connection_of_both() {
     let (a, b) = ends();
     let connection = connect(&a, &b);
     b.receive(1);
     a.qp.send_and_invalidate(2, &text(b"bad"), OpFlags::INLINE, b.mr.get_remote_token()).unwrap();
-    // The message came, which is what an acknowledgement says (IBTA 9.9.6.3, class J); its receive
-    // failed.
+    // The message arrived, and the acknowledgement says only this (IBTA 9.9.6.3, class J). The
+    // receive failed.
     assert_eq!(a.results(1)[0].status, NtStatus::SUCCESS);
     let received = b.results(1)[0];
     assert_eq!(received.operation, OperationType::Receive);
@@ -320,7 +320,7 @@ fn ndk_7_a_paused_listener_refuses_as_if_nobody_listened() {
     listening.assert_no_event();
     listening.listener.control_connect_events(false);
     let connection = connect_to(&a, &b, &listening);
-    // Pausing is about new connections.
+    // Pausing affects only new connections.
     listening.listener.control_connect_events(true);
     wait(|c| connection.active.disconnect(c)).unwrap();
     told(&connection.passive_told);
@@ -328,7 +328,7 @@ fn ndk_7_a_paused_listener_refuses_as_if_nobody_listened() {
     listening.close();
 }
 
-/// A program of rdma_cm that knows nothing of endpoints has the port.
+/// A program that uses rdma_cm without endpoints has the port.
 #[test]
 fn ndk_7_a_port_of_another_program_is_taken() {
     struct Silent;

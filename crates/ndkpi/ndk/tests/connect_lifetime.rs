@@ -1,4 +1,4 @@
-//! Connectors, listeners and shared endpoints that are closed while something goes on (NDK-7).
+//! Connectors, listeners and shared endpoints that are closed during an operation (NDK-7).
 mod common;
 mod connect_common;
 use adverb_ndk::connect::{Connector, SharedEndpoint};
@@ -14,8 +14,8 @@ fn ends() -> (End, End) {
     (End::new(), End::new())
 }
 
-/// Waits until a connector knows that its peer has given up. Calls that say so would change it if
-/// it did not.
+/// Waits until a connector knows that its peer has given up. The test reads the debug output,
+/// because a call to the connector would change the connector's state otherwise.
 fn assert_aborted(connector: &Connector) {
     common::eventually("the peer has given up", || format!("{connector:?}").contains("Ended(Aborted)"));
 }
@@ -114,11 +114,11 @@ fn ndk_7_a_callback_may_close_its_connector() {
         let completion = move |result| {
             let closes = tx.clone();
             let close = mine.close(move || closes.send("closed").unwrap());
-            // The callback itself keeps the close from completing.
+            // The running callback keeps the close from completing.
             assert_eq!((result, close), (Err(NtStatus::CONNECTION_REFUSED), Ok(Outcome::Pending)));
             tx.send("returns").unwrap();
         };
-        // From another port of the same address nobody listens at, so that the answer comes from
+        // From another port of the same address, without a listener, so that the answer comes from
         // the network.
         let outcome = connector.connect(&a.qp, any(), nobody, reads(1, 1), b"", completion);
         match outcome {
@@ -126,7 +126,7 @@ fn ndk_7_a_callback_may_close_its_connector() {
                 assert_eq!(rx.recv_timeout(DEADLINE), Ok("returns"));
                 assert_eq!(rx.recv_timeout(DEADLINE), Ok("closed"));
             }
-            // The kernel may know at once.
+            // The kernel may know the answer at once.
             other => {
                 assert_eq!(other, Err(NtStatus::CONNECTION_REFUSED));
                 closed(|c| connector.close(c));
@@ -145,12 +145,12 @@ fn ndk_7_a_listener_closes_behind_its_connectors() {
     let passive = listening.next();
     let (tx, rx) = channel();
     assert_eq!(listening.listener.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
-    // At once: no connection is taken any more. The address is taken all the same.
+    // From now on, no connection is accepted. But the address stays taken.
     let other = End::new();
     assert_eq!(call_result(&other, address), Err(NtStatus::CONNECTION_REFUSED));
     let second = wait(|c| b.adapter.create_listener(|_| (), c)).unwrap();
     assert_eq!(wait(|c| second.listen(address, c)), Err(NtStatus::SHARING_VIOLATION));
-    // A connection that was asked for before can still be made.
+    // A connection that was requested before can still be made.
     let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
     called.result().unwrap();
     wait(|c| active.complete_connect(None, c)).unwrap();
@@ -195,7 +195,7 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
         assert_eq!(active.get_local_address(), Ok(address));
         connectors.push((active, passive));
     }
-    // One connection to each peer; other adapters and other uses are refused.
+    // One connection to each peer. Other adapters and other uses are refused.
     let a3 = wait(|c| a.pd.create_qp(&a.cq, &a.cq, 9, common::sizes(), c)).unwrap();
     let third = connector(&a);
     let to = listenings[0].address;
@@ -208,7 +208,7 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     let taken = wait(|c| b.adapter.create_shared_endpoint(address, c));
     assert_eq!(taken.err(), Some(NtStatus::SHARING_VIOLATION));
     assert_eq!(call_shared(&b, &endpoint, to), Err(NtStatus::INVALID_PARAMETER));
-    // After a disconnect the same peer can be called from the same address at once.
+    // After a disconnect, the same peer can be called from the same address at once.
     let (active, passive) = &connectors[0];
     wait(|c| active.disconnect(c)).unwrap();
     closed(|c| active.close(c));
@@ -219,7 +219,7 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     again.reject(b"").unwrap();
     assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED));
     closed(|c| again.close(c));
-    // The endpoint closes behind its connectors.
+    // The endpoint closes after its connectors.
     let (tx, rx) = channel();
     assert_eq!(endpoint.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
     closed(|c| passive.close(c));
@@ -248,8 +248,8 @@ fn ndk_7_a_queue_pair_closes_behind_its_connector() {
     rx.recv_timeout(DEADLINE).expect("the close completes");
 }
 
-/// Antecedents are let go when the close completion of the connector has returned, also by a call
-/// that is cancelled.
+/// Antecedents are released when the close completion of the connector has returned. This also
+/// holds for a connect that is cancelled.
 #[test]
 fn ndk_7_closes_complete_from_the_connector_down() {
     let (a, b) = ends();
@@ -275,7 +275,7 @@ fn ndk_7_closes_complete_from_the_connector_down() {
     assert_eq!(qp.close(note("queue pair")), Ok(Outcome::Pending));
     assert_eq!(connector.close(note("connector")), Ok(Outcome::Pending));
     let mut order: Vec<_> = (0..4).map(|_| rx.recv_timeout(DEADLINE).expect("all complete")).collect();
-    // The endpoint and the queue pair are equals.
+    // The order of the endpoint and the queue pair is not defined.
     order[2..].sort_unstable();
     assert_eq!(order, ["cancelled", "connector", "endpoint", "queue pair"]);
     closed(|c| passive.close(c));

@@ -1,4 +1,5 @@
-//! Connections between two processes: this one listens, and runs itself again for the initiator.
+//! Connections between two processes. This process listens, and starts its own executable again as
+//! the initiator.
 mod common;
 mod connect_common;
 use adverb_ndk::{NtStatus, OpFlags, Sge};
@@ -7,13 +8,13 @@ use connect_common::*;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// What the other process does, and where this one listens.
+/// The role of the other process, and the address at which this process listens.
 const ROLE: &str = "ADVERB_TEST_ROLE";
 const ADDRESS: &str = "ADVERB_TEST_ADDRESS";
 const PIECES: u64 = 32;
 const PIECE: u32 = 1024;
 
-/// The other process; does not outlive the test.
+/// The other process. It ends with the test.
 struct Other(Child);
 
 impl Other {
@@ -47,13 +48,13 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Not a test of its own: the initiator of the others.
+/// Not a test by itself: the initiator in the other tests.
 #[test]
 #[ignore = "run by the tests of this file"]
 fn the_other_process() {
@@ -73,15 +74,15 @@ fn the_other_process() {
     if role == "exchange" {
         exchange(&a);
     } else {
-        // Ends by being killed or by the peer.
+        // Waits until the peer leaves or this process is killed.
         told(&left);
     }
     wait(|c| active.disconnect(c)).unwrap();
     closed(|c| active.close(c));
 }
 
-/// Address and token of the peer's memory come with its message. Writes a chain there, reads it
-/// back, says that it is done.
+/// Gets the address and token of the peer's memory from the peer's message. Writes a chain to this
+/// memory, reads the memory back, and reports that the exchange is done.
 fn exchange(a: &End) {
     assert_eq!(short(&a.results(1)), [(1, NtStatus::SUCCESS)]);
     let message = a.read(0, 12);
@@ -100,10 +101,10 @@ fn exchange(a: &End) {
     assert_eq!((after.handovers - before.handovers, after.handed_over - before.handed_over), (1, PIECES));
     let done: Vec<_> = (0..PIECES).map(|i| (i, NtStatus::SUCCESS)).collect();
     assert_eq!(short(&a.results(PIECES as usize)), done);
-    // Each request fits a packet; whatever else was sent had a call of its own at most.
+    // Each request fits a packet. Every other packet took at most one call.
     let end = node.stats();
     let (packets, calls) = (end.packets_sent - before.packets_sent, end.send_calls - before.send_calls);
-    // On one host there are none.
+    // Between processes of one host there are no packets.
     assert!(calls <= 2 + packets.saturating_sub(PIECES), "{packets} packets, {calls} calls");
     a.qp.read(40, &[a.sge(u64::from(total), total)], remote, token, NONE).unwrap();
     a.qp.send(41, &[Sge::Bytes(b"done")], OpFlags::INLINE | OpFlags::READ_FENCE).unwrap();
@@ -115,7 +116,8 @@ fn pattern() -> Vec<u8> {
     (0..PIECES as u32 * PIECE).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// Accepts the other process's call; answers what its leave tells, with the connector.
+/// Accepts the connect of the other process. Returns the connector, and the receiver of its
+/// disconnect event.
 fn accept(
     b: &End,
     listening: &Listening,
@@ -196,8 +198,8 @@ fn ndk_7_a_process_is_rejected() {
     listening.close();
 }
 
-/// Endpoints are exclusive across processes: the other one holds its address until it closes the
-/// connector.
+/// Endpoints are exclusive across processes. The other process holds its address until it closes
+/// the connector.
 #[test]
 fn ndk_7_an_address_in_another_process_is_taken() {
     let b = End::new();
@@ -209,7 +211,7 @@ fn ndk_7_an_address_in_another_process_is_taken() {
     assert_eq!(result.err(), Some(NtStatus::SHARING_VIOLATION));
     wait(|c| passive.disconnect(c)).unwrap();
     other.succeeds();
-    // Free again, unless somebody else on this machine has just drawn that port.
+    // The address is free again, unless another program on this machine has just chosen that port.
     eventually("the address is free", || {
         let endpoint = wait(|c| b.adapter.create_shared_endpoint(taken, c));
         endpoint.map(|endpoint| closed(|c| endpoint.close(c))).is_ok()

@@ -1,5 +1,5 @@
-//! Deferred requests (DEF-1 … DEF-7); DEF-8 is in `handover.rs`, whose counters are of the whole
-//! process.
+//! Deferred requests (DEF-1 … DEF-7). The test of DEF-8 is in `handover.rs`, because its counters
+//! count the whole process.
 mod common;
 use adverb_ndk::{Invalidated, NtStatus, OpFlags, OperationType};
 use common::{End, closed, pair, short};
@@ -8,7 +8,7 @@ const DEFER: OpFlags = OpFlags::DEFER;
 const SILENT: OpFlags = OpFlags::SILENT_SUCCESS;
 const OK: NtStatus = NtStatus::SUCCESS;
 
-/// Posts one request of each type, deferred, and answers the types in order.
+/// Posts a deferred request of each type. Returns the types in order.
 fn post_every_type(a: &End, b: &End) -> Vec<OperationType> {
     let (mr, lam) = a.fast(4);
     let mw = a.window();
@@ -25,7 +25,7 @@ fn post_every_type(a: &End, b: &End) -> Vec<OperationType> {
     a.qp.read(4, &[a.sge(0, 64)], remote, token, DEFER).unwrap();
     a.qp.write(5, &[a.sge(64, 64)], remote, token, DEFER).unwrap();
     a.qp.send(6, &[a.sge(0, 32)], DEFER).unwrap();
-    // A token of the peer's that can be invalidated: a window that it binds now.
+    // The send invalidates a token of the peer: the token of a window that the peer binds now.
     let window = b.window();
     b.qp.bind(50, &b.mr, &window, b.memory.addr(), 64, OpFlags::ALLOW_REMOTE_READ).unwrap();
     assert_eq!(short(&b.results(1)), [(50, OK)]);
@@ -38,7 +38,7 @@ fn post_every_type(a: &End, b: &End) -> Vec<OperationType> {
 fn def_1_every_initiator_request_may_be_deferred() {
     let (a, b) = pair();
     let types = post_every_type(&a, &b);
-    // It ends the chain (DEF-5).
+    // This request ends the chain (DEF-5).
     a.qp.write(8, &[], 0, 0, OpFlags::empty()).unwrap();
     let results = a.results(8);
     assert_eq!(short(&results), (1..=8).map(|i| (i, OK)).collect::<Vec<_>>());
@@ -72,7 +72,7 @@ fn def_3_a_post_that_succeeds_completes_once_and_one_that_fails_never() {
         let base = round * 10;
         write(base, DEFER).unwrap();
         write(base + 1, DEFER | SILENT).unwrap();
-        // Too many entries, an unknown flag for a write, inline bytes that are none.
+        // Too many entries, a flag that a write does not allow, and registered memory with INLINE.
         let five = [a.sge(0, 1); 5];
         assert_eq!(a.qp.write(base + 2, &five, remote, token, DEFER), Err(NtStatus::INVALID_PARAMETER));
         assert_eq!(write(base + 3, OpFlags::ALLOW_REMOTE_READ), Err(NtStatus::INVALID_PARAMETER));
@@ -91,7 +91,7 @@ fn def_3_a_full_queue_refuses_and_completes_what_it_took() {
     let write = |context| a.qp.write(context, &[a.sge(0, 8)], remote, token, DEFER);
     let depth = u64::from(common::DEPTH);
     (0..depth).for_each(|i| write(i).unwrap());
-    // The refusal ends the chain, so all of it completes (DEF-4).
+    // The refusal ends the chain, so all requests of the chain complete (DEF-4).
     assert_eq!(write(depth), Err(NtStatus::INSUFFICIENT_RESOURCES));
     assert_eq!(short(&a.results(depth as usize)), (0..depth).map(|i| (i, OK)).collect::<Vec<_>>());
     a.assert_no_more();
@@ -125,12 +125,12 @@ fn def_4_before_a_failure_returns_all_deferred_before_it_is_handed_over() {
 fn def_5_flush_completes_what_was_deferred() {
     let (a, b) = pair();
     post_every_type(&a, &b);
-    // The peer has no receive for it.
+    // The peer has no receive for this send.
     a.qp.send(8, &[], DEFER).unwrap();
     a.qp.flush();
     let results = a.results(8);
     assert!(results.iter().map(|r| r.request_context).eq(1..=8));
-    // What the hand-over got done before the flush succeeded.
+    // Requests that finished before the flush succeeded.
     assert!(results.iter().all(|r| [OK, NtStatus::CANCELLED].contains(&r.status)), "{results:?}");
     assert!(results.is_sorted_by_key(|r| r.status == NtStatus::CANCELLED), "{results:?}");
     assert_eq!(results[7].status, NtStatus::CANCELLED);
@@ -144,7 +144,7 @@ fn def_5_a_failed_request_takes_the_deferred_ones_behind_it_along() {
     let (remote, token) = b.remote(0);
     a.qp.write(1, &[a.sge(0, 8)], remote, token ^ 0x100, OpFlags::empty()).unwrap();
     for i in 2..6 {
-        // Refused if the failure is known already; then none was deferred.
+        // Refused if the failure is already known. Then no request was deferred.
         if a.qp.write(i, &[a.sge(0, 8)], remote, token, DEFER).is_err() {
             assert_eq!(short(&a.results(i as usize - 1))[0], (1, NtStatus::REMOTE_RESOURCES));
             return;
@@ -199,7 +199,7 @@ fn def_6_order_of_posting_is_order_of_execution() {
     assert_eq!(a.results(32).iter().map(|r| r.request_context).collect::<Vec<_>>(), Vec::from_iter(0..32));
     let received = b.results(32);
     assert_eq!(received.iter().map(|r| r.request_context).collect::<Vec<_>>(), Vec::from_iter(0..32));
-    // All into the same buffer: the last one is there.
+    // All messages use the same buffer, which holds the last message.
     assert_eq!(b.read(0, 8), 31u64.to_le_bytes());
 }
 
@@ -223,7 +223,7 @@ fn def_7_the_documented_example() {
     let (a, _b) = pair();
     let ((first, lam), (second, _)) = (a.fast(2), a.fast(2));
     a.qp.fast_register(1, &first, &lam.pages[..2], 0, 8192, 0x1000, DEFER).unwrap();
-    // More pages than it was prepared for.
+    // More pages than the region was prepared for.
     let failed = a.qp.fast_register(2, &second, &lam.pages[..3], 0, 12288, 0x1000, DEFER);
     assert_eq!(failed, Err(NtStatus::INVALID_PARAMETER));
     // No send follows.

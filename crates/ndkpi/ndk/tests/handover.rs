@@ -1,4 +1,5 @@
-//! What a chain costs (DEF-8). Alone in its file: the counters are those of the whole process.
+//! The cost of a chain (DEF-8). The only test in this file, because the counters count the whole
+//! process.
 mod common;
 use adverb_ndk::OpFlags;
 use common::pair;
@@ -9,7 +10,7 @@ fn def_8_a_chain_is_one_hand_over() {
     let (remote, token) = b.remote(0);
     let node = a.adapter.context().node();
     let write = |context, flags| a.qp.write(context, &[a.sge(0, 256)], remote, token, flags).unwrap();
-    // The first request opens sockets and routes.
+    // The first request opens sockets and resolves routes.
     write(0, OpFlags::empty());
     a.results(1);
     let before = node.stats();
@@ -21,8 +22,8 @@ fn def_8_a_chain_is_one_hand_over() {
     assert_eq!((after.handovers - before.handovers, after.handed_over - before.handed_over), (1, 32));
     a.results(32);
     let end = node.stats();
-    // The peer is in this process: each of its acknowledgements is a packet, and a call at most.
-    // Within one host there are no packets at all.
+    // The peer is in this process. Each of its acknowledgements is a packet, and at most one call.
+    // Within one host there are no packets.
     let acknowledgements = (end.packets_sent - held.packets_sent).saturating_sub(32);
     let calls = end.send_calls - held.send_calls;
     assert!(calls <= 2 + acknowledgements, "{calls} calls, {acknowledgements} acknowledgements");

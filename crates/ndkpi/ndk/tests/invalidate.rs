@@ -1,11 +1,11 @@
-//! Invalidating tokens, here and at the peer (NDK-6).
+//! Tokens that are invalidated locally and by the peer (NDK-6).
 mod common;
 use adverb_ndk::{Invalidated, NdkResult, NtStatus, OpFlags, OperationType};
 use common::{End, NONE, eventually, pair, short};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 
-/// Registers 4 KiB of `b`'s memory for the peer and answers its token.
+/// Registers 4 KiB of `b`'s memory for the peer. Returns the region and its token.
 fn register(b: &End) -> (adverb_ndk::Mr, u32) {
     let (mr, lam) = b.fast(1);
     let flags = OpFlags::ALLOW_REMOTE_READ | OpFlags::ALLOW_REMOTE_WRITE;
@@ -29,7 +29,7 @@ fn ndk_6_send_and_invalidate_shows_with_its_token() {
     assert_eq!((got.request_context, got.status, got.bytes_transferred), (1, OK, 5));
     assert_eq!(got.operation, OperationType::ReceiveAndInvalidate);
     assert_eq!(got.type_specific_completion_output, u64::from(token));
-    // It is gone: the owner's invalidate fails.
+    // The token is invalid, so the owner's invalidate fails.
     b.qp.invalidate(3, Invalidated::Mr(&mr), NONE).unwrap();
     assert_eq!(short(&b.results(1)), [(3, NtStatus::INVALID_DEVICE_REQUEST)]);
 }
@@ -82,7 +82,7 @@ fn ndk_6_a_wrong_token_ends_the_connection() {
     let results = b.results(2);
     assert!(results.iter().all(|r| r.status != OK), "{results:?}");
     assert_eq!(b.qp.send(2, &[], NONE), Err(NtStatus::CONNECTION_INVALID));
-    // The other end hears nothing more.
+    // The other end does not answer any more.
     a.qp.send(2, &[], NONE).unwrap();
     let results = a.results(1);
     assert!(results[0].status != OK, "{results:?}");

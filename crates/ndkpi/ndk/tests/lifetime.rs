@@ -11,8 +11,8 @@ fn pd_of(adapter: &Adapter) -> Pd {
     wait(|c| adapter.create_pd(c)).unwrap()
 }
 
-/// Makes, uses and closes an object of each type; answers how many requests completed through their
-/// callback.
+/// Makes, uses and closes an object of each type. Returns how many requests completed in line, and
+/// how many through their callback.
 fn every_request(pending: PendingMode) -> (usize, usize) {
     let adapter = adapter(pending);
     let (mut in_line, mut called) = (0, 0);
@@ -126,7 +126,7 @@ fn ndk_7_a_queue_pair_is_of_one_adapter() {
     }
     let made = wait(|c| pd.create_qp_with_srq(&cq, &cq, &other_srq, 0, sizes(), c));
     assert_eq!(made.unwrap_err(), NtStatus::INVALID_PARAMETER);
-    // Nothing is held: each adapter closes by itself.
+    // The failed creations hold nothing: each adapter can be closed.
     closed(|c| cq.close(c));
     closed(|c| pd.close(c));
     one.close().unwrap();
@@ -153,7 +153,7 @@ fn ndk_7_an_antecedent_closes_after_its_successors() {
         let log = Log::default();
         assert_eq!(cq.close(noting(&log, "cq")), Ok(Outcome::Pending));
         assert_eq!(pd.close(noting(&log, "pd")), Ok(Outcome::Pending));
-        // It is used no more.
+        // The protection domain cannot be used any more.
         assert_eq!(wait(|c| pd.create_mw(c)).unwrap_err(), NtStatus::DELETE_PENDING);
         assert_eq!(pd.close(|| ()), Err(NtStatus::DELETE_PENDING));
         let slow = {
@@ -177,7 +177,7 @@ fn ndk_7_an_antecedent_closes_after_its_successors() {
     }
 }
 
-/// A completion that waits inside until it may go on.
+/// A completion that blocks until the test lets it continue.
 fn slow<T: Send + 'static>() -> (impl FnOnce(T) + Send + 'static, Receiver<T>, Sender<()>) {
     let (entered, has_entered) = channel();
     let (go_on, may_go_on) = channel();
@@ -210,7 +210,7 @@ fn ndk_7_a_close_waits_for_the_completion_of_a_pending_request() {
 fn ndk_7_a_close_in_line_waits_for_the_completion_of_a_pending_request() {
     let adapter = adapter(PendingMode::Alternate);
     let cq = wait(|c| adapter.create_cq(64, |_| (), c)).unwrap();
-    // Every other request pends. The one behind it, the close, would be done in line.
+    // Every second request pends. The next request, the close, would be done in line.
     let (entered, go_on) = loop {
         let (completion, entered, go_on) = slow();
         if cq.resize(64, completion) == Ok(Outcome::Pending) {
@@ -274,7 +274,7 @@ fn ndk_7_closing_the_adapter_waits_for_objects_and_callbacks() {
         flag.store(true, SeqCst);
         result
     });
-    // The second close and new objects are refused from now on.
+    // From now on, a second close and new objects are refused.
     common::eventually("the close begins", || match wait(|c| adapter.create_pd(c)) {
         Ok(early) => {
             closed(|c| early.close(c));
@@ -326,7 +326,7 @@ fn ndk_7_an_object_lives_until_its_close_not_until_its_handles_are_dropped() {
     assert!(a.results(2).iter().all(|r| r.status == NtStatus::SUCCESS));
     b.results(1);
     assert_eq!(b.read(0, 4), b"kept");
-    // Without a handle nobody can close the region, so the adapter can never be closed either.
+    // Without a handle the region cannot be closed, so the adapter can never be closed either.
     std::mem::forget(a);
 }
 

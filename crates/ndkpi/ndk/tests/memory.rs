@@ -47,7 +47,7 @@ fn a_region_gives_the_rights_of_its_flags() {
         (MrFlags::ALLOW_REMOTE_READ | MrFlags::ALLOW_REMOTE_WRITE, [true, true, true]),
     ];
     for (flags, [local_write, remote_read, remote_write]) in rights {
-        // A refusal ends the connection, so each right has a pair of its own.
+        // A refusal ends the connection, so each right has its own pair.
         let check = |may: bool, refused, request: fn(&End, &End, Sge<'static>, u32)| {
             let (a, b) = pair();
             let mr = wait(|c| b.pd.create_mr(false, c)).unwrap();
@@ -80,7 +80,7 @@ fn completions_have_the_documented_statuses() {
     let (remote, token) = b.remote(MEMORY - 8);
     a.qp.read(1, &[a.sge(0, 16)], remote, token, NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(1, NtStatus::REMOTE_RESOURCES)]);
-    // A local entry that its token does not open.
+    // A local entry with a token that gives no access to these bytes.
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
     a.qp.write(1, &[a.sge(MEMORY - 8, 16)], remote, token, NONE).unwrap();
@@ -115,7 +115,7 @@ fn a_window_opens_its_part_of_a_region() {
     assert_eq!(bind(2, base + MEMORY - 9, 10, READABLE), invalid);
     assert_eq!(bind(2, base, 0, READABLE), invalid);
     assert_eq!(mw.get_remote_token(), token, "a refused bind changes nothing");
-    // Invalidated, then bound anew with another right.
+    // Invalidated, then bound again with another right.
     b.qp.invalidate(3, Invalidated::Mw(&mw), OpFlags::DEFER).unwrap();
     bind(4, base, 8, OpFlags::ALLOW_REMOTE_WRITE).unwrap();
     assert_eq!(short(&b.results(2)), [(3, OK), (4, OK)]);
@@ -123,7 +123,7 @@ fn a_window_opens_its_part_of_a_region() {
     a.qp.write(5, &[a.sge(0, 8)], base, mw.get_remote_token(), NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(5, OK)]);
     assert_eq!(b.read(0, 8), b"written!");
-    // Its region cannot be deregistered meanwhile.
+    // The window's region cannot be deregistered while the window is bound.
     assert_eq!(wait(|c| b.mr.deregister(c)), Err(NtStatus::DEVICE_BUSY));
     a.qp.read(6, &[a.sge(0, 8)], base, mw.get_remote_token(), NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(6, NtStatus::REMOTE_RESOURCES)], "not readable");
@@ -155,7 +155,7 @@ fn closing_a_region_takes_it_from_its_windows() {
     closed(|c| b.mr.close(c));
     a.qp.read(1, &[a.sge(0, 8)], b.memory.addr(), mw.get_remote_token(), NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(1, NtStatus::REMOTE_RESOURCES)]);
-    // The window can be bound anew, so nothing is left of the old binding.
+    // The window can be bound again, so nothing is left of the old binding.
     let mr = wait(|c| b.pd.create_mr(false, c)).unwrap();
     wait(|c| mr.register(&Mdl::of(&b.memory), 64, MrFlags::empty(), c)).unwrap();
     let (c, qp) = (End::new(), wait(|c| b.pd.create_qp(&b.cq, &b.cq, 0, common::sizes(), c)).unwrap());
@@ -215,10 +215,10 @@ fn a_fast_registration_is_refused_in_line_for_what_can_be_seen_at_once() {
     assert_eq!(register(&mr, &lam.pages[..1], 4096, 1, 0, NONE), invalid);
     assert_eq!(register(&mr, &lam.pages[..1], 8, 8, 0, NONE), invalid, "base and first byte do not fit");
     assert_eq!(register(&mr, &[LogicalAddress(a.memory.addr())], 0, 8, 0, NONE), invalid, "made up");
-    // Prepared for more: the one before is of no use any more.
+    // Prepared for more pages: the earlier registration is not valid any more.
     wait(|c| local.initialize_fast_register(2, true, c)).unwrap();
     register(&local, &lam.pages[..2], 8, 8184, 4096 * 5 + 8, READABLE).unwrap();
-    // Registered twice: seen when it is processed.
+    // A second registration is detected when the request is processed.
     register(&local, &lam.pages[..2], 0, 8, 0, NONE).unwrap();
     assert_eq!(short(&a.results(2)), [(1, OK), (1, NtStatus::INVALID_DEVICE_REQUEST)]);
     closed(|c| local.close(c));
@@ -237,13 +237,13 @@ fn the_privileged_token_opens_logical_addresses_locally() {
     assert_eq!((lam.pages.len(), lam.fbo), (3, 100));
     a.write(4196, &[7; 9000]);
     b.qp.receive(1, &[b.sge(0, 9000)]).unwrap();
-    // An entry for each page, and one that runs over two of them.
+    // One entry within a page, and one entry that runs over two pages.
     let sgl = [logical(&a, &lam, 0, 3996), logical(&a, &lam, 3996, 5004)];
     a.qp.send(1, &sgl, NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(1, OK)]);
     assert_eq!(b.results(1)[0].bytes_transferred, 9000);
     assert_eq!(b.read(0, 9001), [vec![7; 9000], vec![0]].concat());
-    // It is writable: by a read, and by a receive.
+    // The mapping is writable, by a read and by a receive.
     let (remote, token) = b.remote(16_384);
     b.write(16_384, b"sink");
     a.qp.read(2, &[logical(&a, &lam, 50, 4)], remote, token, NONE).unwrap();
@@ -253,7 +253,8 @@ fn the_privileged_token_opens_logical_addresses_locally() {
     b.qp.send(3, &[b.sge(16_384, 4)], NONE).unwrap();
     assert_eq!(short(&a.results(1)), [(3, OK)]);
     assert_eq!(a.read(4196, 4), b"sink");
-    // What is not mapped is refused in line, and after the release nothing is.
+    // Addresses that are not mapped are refused in line. After the release, all addresses are
+    // refused.
     let denied = Err(NtStatus::ACCESS_VIOLATION);
     assert_eq!(a.qp.send(4, &[logical(&a, &lam, 8990, 11)], NONE), denied);
     assert_eq!(a.qp.receive(4, &[logical(&a, &lam, MEMORY, 11)]), denied);
@@ -269,7 +270,7 @@ fn the_privileged_token_opens_nothing_to_a_peer() {
     for write in [false, true] {
         let (a, b) = pair();
         let lam = wait(|c| b.adapter.build_lam(&Mdl::of(&b.memory), MEMORY, c)).unwrap();
-        // Its registration inside is there.
+        // The mapping's internal registration exists.
         b.qp.receive(1, &[logical(&b, &lam, 0, 64)]).unwrap();
         let token = b.pd.get_privileged_memory_region_token();
         let (sgl, address) = ([a.sge(0, 8)], lam.pages[0].0);
@@ -290,7 +291,7 @@ fn the_adapter_says_what_is_true() {
     assert_eq!(info.adapter_flags.bits(), 0x0001_0117);
     assert_eq!(info.rdma_technology as u32, 4);
     assert!(info.frmr_page_count >= 16);
-    // The limits can be had.
+    // The reported limits can be used.
     let sizes = adverb_ndk::QpSizes {
         receive_queue_depth: info.max_receive_queue_depth,
         initiator_queue_depth: info.max_initiator_queue_depth,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use NotifyType::{Any, Errors, Solicited};
 const OK: NtStatus = NtStatus::SUCCESS;
 
-/// One message to `b`, whose receive completes before this returns.
+/// Sends a message to `b`. Its receive has completed when this function returns.
 fn message(a: &End, b: &End, flags: OpFlags) {
     b.receive(1);
     a.qp.send(1, &[a.sge(0, 8)], flags).unwrap();
@@ -62,14 +62,14 @@ fn ndk_1_an_overrun_satisfies_an_arm_of_any_type_and_shows_its_status() {
             let stats = b.adapter.context().node().stats();
             stats.packets_received + stats.lane_received > 0
         });
-        // What is there satisfies it at once (NDK-2).
+        // An existing completion satisfies the arm at once (NDK-2).
         b.cq.arm(arm);
         assert_eq!(b.call(), OK);
         b.cq.arm(arm);
         b.assert_no_call("nothing new");
         a.qp.send(3, &[a.sge(0, 8)], NONE).unwrap();
         assert_eq!(b.call(), NtStatus::BUFFER_OVERFLOW, "{arm:?}");
-        // What it held can be read; then nothing comes any more.
+        // Completions from before the overrun can be read. Then no completion comes any more.
         assert_eq!(b.results(2).len(), 2);
         assert_eq!(b.cq.drain(4), []);
     }
@@ -87,8 +87,8 @@ fn ndk_2_a_completion_since_the_last_callback_satisfies_an_arm_at_once() {
     b.assert_no_call("not armed");
     b.cq.arm(Any);
     assert_eq!(b.call(), OK);
-    // All that is there was there at the last callback: the provider may call; this one waits for
-    // the next.
+    // All completions in the queue were there at the last callback. A provider may call the
+    // callback; this provider waits for the next completion.
     b.cq.arm(Any);
     b.assert_no_call("nothing new");
     receive(2);
@@ -99,7 +99,7 @@ fn ndk_2_a_completion_since_the_last_callback_satisfies_an_arm_at_once() {
     b.cq.arm(Any);
     assert_eq!(b.call(), OK);
     assert_eq!(b.results(2).len(), 2);
-    // Taken before the arm: the queue is empty.
+    // The completion is taken before the arm, so the queue is empty.
     receive(4);
     b.results(1);
     b.cq.arm(Any);
@@ -133,7 +133,7 @@ fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
     has_entered.recv_timeout(common::DEADLINE).unwrap();
     send(2);
     go_on.send(()).unwrap();
-    // The callback has returned when the arm comes.
+    // The callback has returned when the queue is armed.
     std::thread::sleep(GRACE);
     cq.arm(Any);
     has_entered.recv_timeout(common::DEADLINE).expect("the second completion came after the callback began");
@@ -147,7 +147,7 @@ fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
 
 #[test]
 fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
-    // Odd: two calls for one arm do not come out even.
+    // An odd number, so that two calls for each arm cannot add up to it.
     const ARMS: usize = 301;
     let a = End::new();
     let adapter = adapter(PendingMode::Never);
@@ -160,7 +160,7 @@ fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
             callback_overlaps.fetch_add(1, SeqCst);
         }
         let cq = callback_cq.get().unwrap();
-        // An arm over new completions is due at once, while this call still runs.
+        // New completions satisfy the arm at once, while this call still runs.
         if callback_calls.fetch_add(1, SeqCst) + 1 < ARMS {
             cq.arm(Any);
         }
@@ -216,7 +216,7 @@ fn ndk_3_a_close_waits_for_a_running_callback_and_none_comes_after() {
     cq.arm(Any);
     send();
     has_entered.recv_timeout(common::DEADLINE).unwrap();
-    // Another arm is satisfied while the callback runs: its call must not come after the close.
+    // Another arm is satisfied while the callback runs. Its call must not come after the close.
     send();
     cq.arm(Any);
     closed(|c| qp.close(c));
@@ -239,7 +239,7 @@ fn moderation_holds_the_callback_back() {
     let max = u32::MAX;
     assert_eq!(cq.control_interrupt_moderation(max, max), Err(NtStatus::INVALID_PARAMETER_MIX));
     assert_eq!(cq.control_interrupt_moderation(max, 1025), Err(NtStatus::INVALID_PARAMETER_MIX));
-    // By count alone.
+    // Moderation by count alone.
     cq.control_interrupt_moderation(max, 3).unwrap();
     cq.arm(Any);
     message(&a, &b, NONE);
@@ -247,12 +247,12 @@ fn moderation_holds_the_callback_back() {
     b.assert_no_call("two of three");
     message(&a, &b, NONE);
     assert_eq!(b.call(), OK);
-    // By time alone, in microseconds.
+    // Moderation by time alone, in microseconds.
     cq.control_interrupt_moderation(1000, max).unwrap();
     cq.arm(Any);
     message(&a, &b, NONE);
     assert_eq!(b.call(), OK);
-    // A count of 1, or no time, is none.
+    // A count of 1, or an interval of 0, ends the moderation.
     for (interval, count) in [(0, 100), (max, 1)] {
         cq.control_interrupt_moderation(interval, count).unwrap();
         cq.arm(Any);

@@ -30,8 +30,8 @@ fn requests_need_a_connection_and_receives_do_not() {
     a.assert_no_more();
 }
 
-/// Posts until the queue pair refuses, while another thread ends it; all that was taken completes
-/// once.
+/// Posts until the queue pair refuses, while another thread ends the queue pair. Every accepted
+/// request completes once.
 fn ended_beside_posts(end: impl Fn(&Qp) + Sync) {
     for _ in 0..20 {
         let (a, b) = pair();
@@ -81,7 +81,7 @@ fn ndk_4_the_end_of_the_connection_runs_beside_a_post() {
 fn ndk_5_silent_requests_complete_when_they_fail_and_only_then() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
-    // Many more than the queue is deep: nobody needs to free them.
+    // Many more requests than the queue's depth: the consumer does not need to free them.
     let mut posted = 0;
     while posted < 1000 {
         match a.qp.write(posted, &[a.sge(0, 8)], remote, token, SILENT) {
@@ -136,7 +136,7 @@ fn ndk_5_inline_bytes_are_copied_by_the_call_in_any_number_of_entries() {
     let (remote, token) = b.remote(512);
     let mut bytes: Vec<u8> = (0..128).collect();
     b.receive(1);
-    // One entry a byte, many more than the queue pair was made for.
+    // One entry for each byte, many more than the queue pair's limit for registered entries.
     let sgl: Vec<Sge<'_>> = bytes.chunks(1).map(Sge::Bytes).collect();
     a.qp.send(1, &sgl, OpFlags::INLINE | OpFlags::DEFER).unwrap();
     let sgl: Vec<Sge<'_>> = bytes.chunks(64).map(Sge::Bytes).collect();
@@ -148,8 +148,8 @@ fn ndk_5_inline_bytes_are_copied_by_the_call_in_any_number_of_entries() {
     let expected: Vec<u8> = (0..128).collect();
     assert_eq!(b.read(0, 128), expected);
     assert_eq!(b.read(512, 128), expected);
-    // More than the queue pair was made for; bytes where registered memory belongs, and the other
-    // way around.
+    // More bytes than the queue pair's limit. Then bytes without INLINE, and registered memory with
+    // INLINE.
     let long = [0; 129];
     let invalid = Err(NtStatus::INVALID_PARAMETER);
     assert_eq!(a.qp.send(4, &[Sge::Bytes(&long)], OpFlags::INLINE), invalid);
@@ -182,7 +182,7 @@ fn ndk_5_a_read_with_local_invalidate_is_one_request() {
             assert!(results.iter().all(|r| r.status == OK), "{results:?}");
             assert_eq!(a.read(0, 17), b"brought by a read");
         }
-        // The token is invalid: to invalidate it again fails.
+        // The token is invalid, so a second invalidate fails.
         a.qp.invalidate(30, Invalidated::Mr(&mr), NONE).unwrap();
         assert_eq!(short(&a.results(1)), [(30, NtStatus::INVALID_DEVICE_REQUEST)]);
     }
@@ -210,7 +210,8 @@ fn ndk_5_a_failed_read_with_local_invalidate_completes_once() {
 #[test]
 fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
     let depth = common::DEPTH;
-    // As deep as the requests are many; cancelled, each is two completions below.
+    // As deep as the number of requests. When cancelled, each request is two completions of the
+    // device.
     let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
     adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     let (mr, lam) = a.fast(1);
@@ -219,16 +220,16 @@ fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
     a.qp.fast_register(1, &mr, &lam.pages[..1], 0, 4096, 0x9000, register).unwrap();
     let sge = Sge::Registered { address: 0x9000, length: 17, token: mr.get_local_token() };
     let flags = OpFlags::RDMA_READ_LOCAL_INVALIDATE | OpFlags::DEFER;
-    // The peer has no receive for it, so nothing behind it completes.
+    // The peer has no receive for this send, so no later request completes.
     a.qp.send(0, &[], NONE).unwrap();
     (1..depth).for_each(|i| a.qp.read(i.into(), &[sge], remote, token, flags).unwrap());
     a.qp.flush();
-    // Just as many as are asked for, so that what is hidden would be left.
+    // Exactly the number of requests, so hidden completions would remain.
     let results = a.results(depth as usize);
     assert!(results.iter().map(|r| r.request_context).eq(0..depth.into()));
     a.cq.arm(NotifyType::Errors);
     a.assert_no_call("no overrun");
-    // A resize keeps the room.
+    // A resize keeps the extra room.
     common::wait(|c| a.cq.resize(depth, c)).unwrap();
 }
 
@@ -240,7 +241,7 @@ fn ndk_5_the_room_for_hidden_completions_goes_with_its_queue_pair() {
     read_and_invalidate(&a, &b);
     common::closed(|c| a.qp.close(c));
     a.assert_no_more();
-    // As many completions as the consumer asked room for fit, and not one more.
+    // The queue holds as many completions as the consumer asked for, and no more.
     let sizes = adverb_ndk::QpSizes { receive_queue_depth: depth + 1, ..common::sizes() };
     let qp = common::wait(|c| a.pd.create_qp(&a.cq, &a.cq, 0, sizes, c)).unwrap();
     let opened = qp.clone();
@@ -259,13 +260,13 @@ fn ndk_5_a_completion_queue_of_the_largest_depth_takes_reads_with_local_invalida
     let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
     adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     read_and_invalidate(&a, &b);
-    // With the room, the largest depth can still be asked for, and no larger one.
+    // Although there is extra room, the largest depth is still allowed, and no larger depth.
     let resize = |depth| common::wait(|c| a.cq.resize(depth, c));
     assert_eq!([resize(64), resize(depth)], [Ok(()), Ok(())]);
     assert_eq!(resize(depth + 1), Err(NtStatus::INVALID_PARAMETER));
 }
 
-/// One read that invalidates, from `b`'s memory to a page of `a`'s.
+/// Performs one read that invalidates, from `b`'s memory to a page of `a`'s.
 fn read_and_invalidate(a: &End, b: &End) {
     let (mr, lam) = a.fast(1);
     let (remote, token) = b.remote(0);
@@ -280,8 +281,8 @@ fn read_and_invalidate(a: &End, b: &End) {
 fn ndk_5_a_read_with_local_invalidate_is_taken_whole_or_not_at_all() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
-    // The peer has no receive for it, so nothing behind it leaves the queue, which silent requests
-    // fill.
+    // The peer has no receive for this send, so no later request leaves the queue. Silent requests
+    // then fill the queue.
     a.qp.send(0, &[], NONE).unwrap();
     let silent = u64::from(common::DEPTH) - 1;
     (1..=silent).for_each(|i| a.qp.write(i, &[a.sge(0, 8)], remote, token, SILENT).unwrap());
@@ -350,15 +351,16 @@ fn ndk_9_a_queue_is_as_deep_as_asked_for_silent_requests_included() {
     let (remote, token) = b.remote(0);
     let write = |id, flags| a.qp.write(id, &[a.sge(0, 8)], remote, token, flags);
     let full = Err(NtStatus::INSUFFICIENT_RESOURCES);
-    // Deferred: none leaves the queue before it is full. The one that is refused ends the chain.
+    // Deferred: no request leaves the queue before the queue is full. The refused request ends the
+    // chain.
     for i in 0..u64::from(common::DEPTH) {
         write(i, SILENT | OpFlags::DEFER).unwrap();
     }
     assert_eq!(write(99, SILENT), full);
-    // They are done, and count no more.
+    // The silent requests are done and do not count any more.
     common::eventually("there is room", || write(100, NONE).is_ok());
     assert_eq!(short(&a.results(1)), [(100, OK)]);
-    // Those with a completion count until it was read.
+    // Requests with a completion count until the completion was read.
     common::eventually("there is room", || write(0, NONE).is_ok());
     for i in 1..u64::from(common::DEPTH) {
         write(i, NONE).unwrap();

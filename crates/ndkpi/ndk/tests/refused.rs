@@ -1,5 +1,5 @@
-//! What a creation that fails half-way leaves. Alone in its file: the fault is chosen for the whole
-//! process, and so is what looks at the log.
+//! Checks that a creation that fails half-way leaves nothing. The only test in this file, because
+//! the fault and the logger apply to the whole process.
 mod common;
 use adverb_ndk::device::faults;
 use adverb_ndk::{NtStatus, PendingMode};
@@ -39,6 +39,6 @@ fn ndk_7_a_queue_pair_that_is_not_made_keeps_nothing_open() {
     closed(|c| cq.close(c));
     closed(|c| pd.close(c));
     adapter.close().unwrap();
-    // A device object that is still used says so when it is ended.
+    // A device object that is still in use would log an error when it is destroyed.
     assert_eq!(*ERRORS.lock().unwrap(), [""; 0]);
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 
-/// A queue of `depth`, and the statuses its callback was called with.
+/// A queue of `depth`, and the receiver of the statuses with which its callback is called.
 fn srq(end: &End, depth: u32, threshold: u32) -> (Srq, Receiver<NtStatus>) {
     let (tx, rx) = channel();
     let notification: SrqNotification = Box::new(move |status| _ = tx.send(status));
@@ -38,7 +38,7 @@ fn queue_pairs_share_receives_in_order() {
         assert_eq!(b.read(i as usize * 64, 64), [i as u8; 64]);
         from.results(1);
     }
-    // The queue pairs use it: its close waits for theirs.
+    // The queue pairs use the shared queue, so its close waits for their closes.
     let (tx, rx) = channel();
     assert_eq!(srq.close(move || tx.send(()).unwrap()), Ok(adverb_ndk::Outcome::Pending));
     assert!(rx.recv_timeout(GRACE).is_err());
@@ -67,7 +67,8 @@ fn the_callback_comes_once_when_receives_fall_below_the_threshold() {
     assert_eq!(calls.recv_timeout(DEADLINE), Ok(OK));
     send();
     assert!(calls.recv_timeout(GRACE).is_err(), "once");
-    // Armed again: below already, so at once; then again only when armed.
+    // Armed again while below the limit: the callback comes at once, and then only after another
+    // arm.
     wait(|c| srq.modify(0, 2, c)).unwrap();
     assert_eq!(calls.recv_timeout(DEADLINE), Ok(OK));
     send();
@@ -75,7 +76,7 @@ fn the_callback_comes_once_when_receives_fall_below_the_threshold() {
     (0..4).for_each(|i| srq.receive(i, &[]).unwrap());
     wait(|c| srq.modify(0, 2, c)).unwrap();
     assert!(calls.recv_timeout(GRACE).is_err(), "four are there");
-    // A threshold of 0 leaves it armed.
+    // A threshold of 0 keeps the queue armed.
     wait(|c| srq.modify(8, 0, c)).unwrap();
     (0..3).for_each(|_| send());
     assert_eq!(calls.recv_timeout(DEADLINE), Ok(OK));

@@ -1,4 +1,5 @@
-//! Opening and closing adapters, and what else `include/adverb_ndk.h` offers for them.
+//! Functions to open and close adapters, and other functions of `include/adverb_ndk.h` for
+//! adapters.
 
 use core::ffi::{CStr, c_char};
 use std::net::IpAddr;
@@ -13,12 +14,12 @@ use crate::objects::{begin_close, behind, enter, header_version, known_version};
 use crate::status::NO_SUCH_DEVICE;
 use crate::{kinds, logging};
 
-/// What stands behind an adapter.
+/// The provider's part of an adapter.
 #[derive(Clone)]
 pub struct Open {
     /// The provider's adapter.
     pub adapter: Adapter,
-    /// Requests complete in line whenever they can.
+    /// Requests complete in line whenever possible.
     pub in_line: bool,
 }
 
@@ -28,7 +29,7 @@ impl Versioned for Open {
     }
 }
 
-/// The device with this name or address; the first one for none.
+/// The device with this name or address. Without a name, the first device.
 fn find(name: Option<&str>) -> Result<Arc<Device>, NtStatus> {
     let devices = device::list().map_err(|e| {
         log::error!("the interfaces of this machine cannot be listed: {e}");
@@ -58,10 +59,10 @@ fn pending_mode(mode: ULONG) -> Result<PendingMode, NtStatus> {
 /// `AdverbNdkOpenAdapter`.
 ///
 /// # Safety
-/// `name` is null or a text that ends with a zero; "What C promises", 2.
+/// `name` is null or a text that ends with a zero byte; "What C promises", 2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AdverbNdkOpenAdapter(name: *const c_char, out: *mut *mut NDK_ADAPTER) -> NTSTATUS {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a valid `name` and `out`.
     unsafe { AdverbNdkOpenAdapterEx(name, ADVERB_NDK_PENDING_NEVER, out) }
 }
 
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn AdverbNdkOpenAdapterEx(
     out: *mut *mut NDK_ADAPTER,
 ) -> NTSTATUS {
     let version = header_version(Version::default());
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a valid `name` and `out`.
     unsafe { AdverbNdkOpenAdapterVersion(name, version, pending, out) }
 }
 
@@ -98,25 +99,25 @@ pub unsafe extern "C" fn AdverbNdkOpenAdapterVersion(
         }
         let version = known_version(version).ok_or(NtStatus::NOT_SUPPORTED)?;
         let pending = pending_mode(pending)?;
-        // SAFETY: the caller's promise, not null.
+        // SAFETY: the caller promises a text that ends with a zero byte, and `name` is not null.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy());
         let adapter = Adapter::open(&find(name.as_deref())?, Config { pending, version })?;
         let open = Open { adapter, in_line: pending == PendingMode::Never };
-        // SAFETY: the caller's promise, not null.
+        // SAFETY: the caller promises a valid `out`, which is not null.
         unsafe { out.write(enter::<kinds::Adapter>(open)) };
         Ok(NtStatus::SUCCESS)
     })
 }
 
-/// `AdverbNdkCloseAdapter`: waits until all that was made from the adapter is closed and all
-/// callbacks have returned.
+/// `AdverbNdkCloseAdapter`: waits until all objects of the adapter are closed and all callbacks
+/// have returned.
 ///
 /// # Safety
 /// "What C promises", 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AdverbNdkCloseAdapter(adapter: *mut NDK_ADAPTER) -> NTSTATUS {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a pointer from C.
         let (closing, open) = unsafe { begin_close::<kinds::Adapter>(adapter) }?;
         match open.adapter.close() {
             Ok(()) => Ok(NtStatus::SUCCESS),
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn AdverbNdkCloseAdapter(adapter: *mut NDK_ADAPTER) -> NTS
     })
 }
 
-/// `AdverbNdkQueryCounters`: what the device of this process has done so far.
+/// `AdverbNdkQueryCounters`: the counters of this process's device.
 ///
 /// # Safety
 /// "What C promises", 1 and 2.
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn AdverbNdkQueryCounters(
     counters: *mut ADVERB_NDK_COUNTERS,
 ) -> NTSTATUS {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises pointers from C.
         let (open, out) = unsafe { (behind::<kinds::Adapter>(adapter)?, counters.as_mut()) };
         let stats = open.adapter.context().node().stats();
         *out.ok_or(NtStatus::INVALID_PARAMETER)? = ADVERB_NDK_COUNTERS {

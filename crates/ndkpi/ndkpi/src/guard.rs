@@ -1,4 +1,5 @@
-//! The edge to C: panics stay on our side, callbacks of the consumer become closures.
+//! The boundary to C. Panics do not reach the consumer, and the consumer's callbacks become
+//! closures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +11,8 @@ use crate::abi::*;
 use crate::kinds;
 use crate::objects::{Kind, enter};
 
-/// Runs the body of an entry point; if it panics, that ends here and the caller gets `otherwise`.
+/// Runs the body of an entry point. If the body panics, the panic is caught and `otherwise` is
+/// returned.
 pub fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         log::error!("a call of NDKPI panicked; it fails with STATUS_INTERNAL_ERROR");
@@ -18,16 +20,17 @@ pub fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     })
 }
 
-/// [`guarded`] for entry points that give a status.
+/// [`guarded`] for entry points that return a status.
 pub fn status(body: impl FnOnce() -> Result<NtStatus, NtStatus>) -> NTSTATUS {
     guarded(NtStatus::INTERNAL_ERROR.0, || body().unwrap_or_else(|failure| failure).0)
 }
 
-/// A context of the consumer's: handed back, never looked at.
+/// A context of the consumer. The context is only passed back to the consumer, and never
+/// dereferenced.
 #[derive(Clone, Copy)]
 pub struct Context(PVOID);
 
-// SAFETY: an opaque word to us.
+// SAFETY: the provider treats the context as an opaque value.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -55,12 +58,12 @@ pub fn request_completion(
     let context = Context::new(context);
     Ok(Box::new(move |result| {
         let status = result.err().unwrap_or(NtStatus::SUCCESS);
-        // SAFETY: the consumer gave the function to be called so, once.
+        // SAFETY: the consumer passed the function to be called in this way, once.
         unsafe { function(context.get(), status.0) };
     }))
 }
 
-/// The completion of a creation: enters the object and gives it to the consumer.
+/// The completion of a creation: makes the C object and passes it to the consumer.
 ///
 /// # Errors
 /// `INVALID_PARAMETER` for a null function.
@@ -75,7 +78,7 @@ pub fn create_completion<K: Kind>(
             Ok(inner) => (NtStatus::SUCCESS, enter::<K>(inner).cast()),
             Err(status) => (status, core::ptr::null_mut()),
         };
-        // SAFETY: as above; the object is live and begins with its header.
+        // SAFETY: as above. The object is live and begins with its header.
         unsafe { function(context.get(), status.0, object) };
     }))
 }
@@ -91,7 +94,7 @@ pub fn cq_notification(
     let function = function.ok_or(NtStatus::INVALID_PARAMETER)?;
     let context = Context::new(context);
     Ok(move |status: NtStatus| {
-        // SAFETY: the consumer gave the function to be called so, once for an arm.
+        // SAFETY: the consumer passed the function to be called in this way, once for each arm.
         unsafe { function(context.get(), status.0) };
     })
 }
@@ -104,12 +107,12 @@ pub fn srq_notification(
     let function = function?;
     let context = Context::new(context);
     Some(Box::new(move |status: NtStatus| {
-        // SAFETY: the consumer gave the function to be called so.
+        // SAFETY: the consumer passed the function to be called in this way.
         unsafe { function(context.get(), status.0) };
     }))
 }
 
-/// The connect event of a listener: enters the connector and gives it to the consumer.
+/// The connect event of a listener: makes the C connector and passes it to the consumer.
 ///
 /// # Errors
 /// `INVALID_PARAMETER` for a null function.
@@ -121,8 +124,8 @@ pub fn connect_event(
     let context = Context::new(context);
     Ok(move |connector: Connector| {
         let connector = enter::<kinds::Connector>(connector);
-        // SAFETY: the consumer gave the function to be called so; the connector is live, and the
-        // consumer's to close.
+        // SAFETY: the consumer passed the function to be called in this way. The connector is live,
+        // and the consumer closes it.
         unsafe { function(context.get(), connector) };
     })
 }
@@ -135,12 +138,12 @@ pub fn disconnect_event(
     let function = function?;
     let context = Context::new(context);
     Some(Box::new(move |_| {
-        // SAFETY: the consumer gave the function to be called so, once.
+        // SAFETY: the consumer passed the function to be called in this way, once.
         unsafe { function(context.get()) };
     }))
 }
 
-/// The disconnect event that hears the reason, which may be null.
+/// The disconnect event with a reason, which may be null.
 pub fn disconnect_event_ex(
     function: NDK_FN_DISCONNECT_EVENT_CALLBACK_EX,
     context: PVOID,
@@ -148,7 +151,7 @@ pub fn disconnect_event_ex(
     let function = function?;
     let context = Context::new(context);
     Some(Box::new(move |reason| {
-        // SAFETY: the consumer gave the function to be called so, once.
+        // SAFETY: the consumer passed the function to be called in this way, once.
         unsafe { function(context.get(), reason as ULONG) };
     }))
 }

@@ -1,11 +1,11 @@
-//! The types of objects. Which C type goes with which of the provider's, and with which table, is
-//! said beside the table (`calls`).
+//! The kinds of objects. Each function table's file (`calls`) connects a kind with its C type, its
+//! provider type and the table.
 
-/// Defines which C type goes with a kind, which of the provider's, its `NDK_OBJECT_TYPE` and its
+/// Connects a kind with its C type, its provider type, its `NDK_OBJECT_TYPE` and its function
 /// table.
 macro_rules! kind {
     ($kind:ident: $c:ident, $inner:ty, $number:ident, $table:path) => {
-        // SAFETY: a header and a pointer to a table (`abi::objects`).
+        // SAFETY: the C type is a header followed by a pointer to a table (`abi::objects`).
         unsafe impl $crate::objects::Kind for $crate::kinds::$kind {
             type C = $c;
             type Inner = $inner;

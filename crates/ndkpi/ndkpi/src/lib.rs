@@ -1,27 +1,28 @@
-//! The C face of NDKPI 1.2 to 2.1, `libndkpi.so.1`: the objects and tables of functions of
-//! `include/ndkpi.h` on the provider `adverb_ndk`.
+//! The C interface of NDKPI 1.2 to 2.1, `libndkpi.so.1`. The objects and function tables of
+//! `include/ndkpi.h`, implemented over the provider `adverb_ndk`.
 //!
-//! - [`abi`]: mirrors of the headers.
-//! - [`objects`], [`kinds`]: the C objects and what stands behind them.
+//! - [`abi`]: Rust mirrors of the headers.
+//! - [`objects`], [`kinds`]: the C objects, and the provider's objects behind them.
 //! - [`calls`]: the functions in the tables, by object.
-//! - [`adapters`], [`mdl`]: what a program in user space needs beside them
+//! - [`adapters`], [`mdl`]: additional functions for programs in user space
 //!   (`include/adverb_ndk.h`).
-//! - [`guard`]: panics and callbacks at the edge.
+//! - [`guard`]: catches panics and wraps callbacks at the boundary to C.
 //!
 //! # What C promises
 //!
-//! Each entry point takes pointers from C; its `SAFETY:` lines cite this list.
+//! Each entry point takes pointers from C. The `SAFETY:` lines of the entry points cite this list.
 //!
-//! 1. A pointer to an object is null, or points to memory that holds a header and, if that names a
-//!    type, an object of that type (open, closed not long ago, or a copy of one), and stays while
-//!    the call runs.
-//! 2. A pointer to a value is null, or points to as much memory as the function's page says, which
-//!    stays unchanged but for the call until the request has completed (arrays of a posting call:
-//!    until the call returns).
-//! 3. A callback may be called, from any thread, with the context that came with it, as often as
-//!    its page says.
-//! 4. Memory that a memory descriptor describes stays mapped, readable and (where the request may
-//!    write) writable until everything made from the descriptor has ended. Whether it is mapped at
+//! 1. A pointer to an object is null, or points to memory that holds a header. If the header names
+//!    a type, the memory holds an object of that type: open, recently closed, or a copy of an
+//!    object. The memory stays valid while the call runs.
+//! 2. A pointer to a value is null, or points to as much memory as the function's documentation
+//!    says. Until the request has completed, only the call changes this memory. For arrays of a
+//!    posting call, this holds until the call returns.
+//! 3. A callback may be called from any thread with its context, as often as its documentation
+//!    says.
+//! 4. Memory in a memory descriptor stays mapped and readable until everything made from the
+//!    descriptor has ended. If the request may write, the memory also stays writable. The provider
+//!    checks only at first that the memory is mapped.
 //!    first is checked.
 #![allow(unsafe_code, reason = "the C ABI")]
 #![warn(missing_docs)]

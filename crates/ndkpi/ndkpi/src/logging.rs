@@ -1,4 +1,4 @@
-//! The library's log lines: `adverb: …` on standard error, as `ADVERB_LOG` says.
+//! The library's log lines: `adverb: …` on standard error. `ADVERB_LOG` sets the level.
 
 use std::sync::Once;
 
@@ -20,8 +20,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger
-/// already. Errors alone are shown unless `ADVERB_LOG` names another level.
+/// Installs the logger once. A Rust program that links this crate may already have a logger, which
+/// then stays. Without `ADVERB_LOG`, only errors are logged.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Memory descriptors: made for C, read from C.
+//! Memory descriptor lists: made for C, and read from C.
 
 use std::ptr::null_mut;
 
@@ -10,7 +10,7 @@ use crate::abi::{MDL, PVOID, SIZE_T, ULONG};
 
 const PAGE: usize = adverb_ndk::PAGE_SIZE as usize;
 
-/// The first `length` bytes that a chain describes.
+/// The address of the first `length` bytes in a chain.
 ///
 /// # Errors
 /// `INVALID_PARAMETER`: no bytes, fewer than `length`, or not virtually contiguous.
@@ -18,15 +18,16 @@ const PAGE: usize = adverb_ndk::PAGE_SIZE as usize;
 /// # Safety
 /// "What C promises", 2.
 unsafe fn span(mut mdl: *const MDL, length: u64) -> Result<u64, NtStatus> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises valid descriptors.
     let first = unsafe { mdl.as_ref() }.ok_or(NtStatus::INVALID_PARAMETER)?;
     let start = address(first);
     let end = start.checked_add(length).filter(|_| length > 0).ok_or(NtStatus::INVALID_PARAMETER)?;
     let mut next = start;
     while next < end {
-        // SAFETY: the caller's promise, for each entry of the chain.
+        // SAFETY: the caller promises valid descriptors, for each entry of the chain.
         let piece = unsafe { mdl.as_ref() }.ok_or(NtStatus::INVALID_PARAMETER)?;
-        // Every entry moves on, so that a chain in a circle ends as one that is not contiguous.
+        // Every entry must advance the address. So a circular chain ends as a chain that is not
+        // contiguous.
         if address(piece) != next || piece.ByteCount == 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -40,8 +41,8 @@ fn address(mdl: &MDL) -> u64 {
     (mdl.StartVa as u64).wrapping_add(mdl.ByteOffset.into())
 }
 
-/// What a request takes from a chain: its first `length` bytes, found mapped (and `writable`) at
-/// this moment. Also gives the address of the first.
+/// The first `length` bytes of a chain, and the address of the first byte. Checks that the memory
+/// is mapped now, and writable if `writable` is set.
 ///
 /// # Errors
 /// `INVALID_PARAMETER`: no bytes, fewer than `length`, or not virtually contiguous;
@@ -51,17 +52,18 @@ fn address(mdl: &MDL) -> u64 {
 /// "What C promises", 2 and 4.
 pub unsafe fn describe(mdl: *const MDL, length: SIZE_T, writable: bool) -> Result<(Mdl, u64), NtStatus> {
     let length = length as u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises valid descriptors.
     let address = unsafe { span(mdl, length) }?;
     check_memory(address, length, writable).map_err(|e| {
         log::warn!("{length} bytes at {address:#x} cannot be used: {e}");
         NtStatus::ACCESS_VIOLATION
     })?;
-    // SAFETY: the caller's promise 4.
+    // SAFETY: promise 4 covers the described memory.
     Ok((Mdl::of(&unsafe { Mapping::vouched(address, length) }), address))
 }
 
-/// `AdverbNdkBuildMdl`: describes `length` bytes at `address`; null if there is no such span.
+/// `AdverbNdkBuildMdl`: describes `length` bytes at `address`. Returns null if there is no such
+/// range.
 #[unsafe(no_mangle)]
 pub extern "C" fn AdverbNdkBuildMdl(address: PVOID, length: SIZE_T) -> *mut MDL {
     let Ok(count) = ULONG::try_from(length) else { return null_mut() };
@@ -91,7 +93,7 @@ pub extern "C" fn AdverbNdkBuildMdl(address: PVOID, length: SIZE_T) -> *mut MDL 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AdverbNdkChainMdl(mdl: *mut MDL, next: *mut MDL) {
     let mut last = mdl;
-    // SAFETY: the caller's promise, for each entry.
+    // SAFETY: the caller promises valid descriptors, for each entry.
     while let Some(entry) = unsafe { last.as_mut() } {
         if entry.Next.is_null() {
             entry.Next = next;
@@ -104,11 +106,12 @@ pub unsafe extern "C" fn AdverbNdkChainMdl(mdl: *mut MDL, next: *mut MDL) {
 /// `AdverbNdkFreeMdl`: frees a chain.
 ///
 /// # Safety
-/// Null, or a chain of entries of [`AdverbNdkBuildMdl`] that is used no more.
+/// `mdl` is null, or a chain of entries made by [`AdverbNdkBuildMdl`] that is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AdverbNdkFreeMdl(mut mdl: *mut MDL) {
     while !mdl.is_null() {
-        // SAFETY: made as a box by `AdverbNdkBuildMdl`, freed once: the caller's promise.
+        // SAFETY: the caller promises that `AdverbNdkBuildMdl` made the entry as a box, and that it
+        // is freed once.
         mdl = unsafe { Box::from_raw(mdl) }.Next;
     }
 }
@@ -124,7 +127,7 @@ mod tests {
             AdverbNdkBuildMdl(bytes.as_ptr().wrapping_add(offset).cast_mut().cast(), len)
         };
         let chain = at(100, 5000);
-        // SAFETY: chains of our own.
+        // SAFETY: chains of this test.
         unsafe {
             AdverbNdkChainMdl(chain, at(5100, 1000));
             AdverbNdkChainMdl(chain, at(7000, 50));
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_refused() {
         let absent = AdverbNdkBuildMdl(4096 as PVOID, 4096);
-        // SAFETY: a descriptor of our own.
+        // SAFETY: a descriptor of this test.
         unsafe {
             assert_eq!(describe(absent, 4096, false).err(), Some(NtStatus::ACCESS_VIOLATION));
             AdverbNdkFreeMdl(absent);

@@ -1,4 +1,4 @@
-//! Socket addresses from and to C.
+//! Converts socket addresses from and to C.
 
 use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -11,7 +11,7 @@ use crate::abi::{PSOCKADDR, ULONG};
 /// Reads an address.
 ///
 /// # Errors
-/// `INVALID_PARAMETER`: null, too short for its family, neither IPv4 nor IPv6.
+/// `INVALID_PARAMETER`: null, too short for the family, or neither IPv4 nor IPv6.
 ///
 /// # Safety
 /// "What C promises", 2, for `length` bytes.
@@ -20,17 +20,19 @@ pub unsafe fn read(address: PSOCKADDR, length: ULONG) -> Result<SocketAddr, NtSt
     if address.is_null() || length < size_of::<libc::sa_family_t>() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    // SAFETY: the caller's promise; there are at least as many bytes.
+    // SAFETY: the caller promises `length` readable bytes, and `length` covers the family.
     let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
     match i32::from(family) {
         AF_INET if length >= size_of::<sockaddr_in>() => {
-            // SAFETY: the caller's promise, for these bytes.
+            // SAFETY: the caller promises `length` readable bytes, and `length` covers the
+            // structure.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
         }
         AF_INET6 if length >= size_of::<sockaddr_in6>() => {
-            // SAFETY: the caller's promise, for these bytes.
+            // SAFETY: the caller promises `length` readable bytes, and `length` covers the
+            // structure.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             Ok(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), v6.sin6_flowinfo, v6.sin6_scope_id).into())
@@ -39,15 +41,15 @@ pub unsafe fn read(address: PSOCKADDR, length: ULONG) -> Result<SocketAddr, NtSt
     }
 }
 
-/// Writes an address to a buffer of `*length` bytes, and its size to `*length`.
+/// Writes an address to a buffer of `*length` bytes, and the address's size to `*length`.
 ///
 /// # Errors
-/// `BUFFER_TOO_SMALL` (`*length` says what is needed), `INVALID_PARAMETER` for null.
+/// `BUFFER_TOO_SMALL` (`*length` has the needed size), `INVALID_PARAMETER` for null.
 ///
 /// # Safety
 /// "What C promises", 2.
 pub unsafe fn write(from: SocketAddr, address: PSOCKADDR, length: *mut ULONG) -> Result<(), NtStatus> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a pointer from C.
     let length = unsafe { length.as_mut() }.ok_or(NtStatus::INVALID_PARAMETER)?;
     let room = std::mem::replace(length, size(&from));
     if room < *length {
@@ -64,7 +66,7 @@ pub unsafe fn write(from: SocketAddr, address: PSOCKADDR, length: *mut ULONG) ->
                 sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
                 sin_zero: [0; 8],
             };
-            // SAFETY: the caller's promise; there is room for it.
+            // SAFETY: the caller promises `room` writable bytes, and the structure fits.
             unsafe { address.cast::<sockaddr_in>().write_unaligned(c) };
         }
         SocketAddr::V6(v6) => {
@@ -75,7 +77,7 @@ pub unsafe fn write(from: SocketAddr, address: PSOCKADDR, length: *mut ULONG) ->
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: the caller's promise; there is room for it.
+            // SAFETY: the caller promises `room` writable bytes, and the structure fits.
             unsafe { address.cast::<sockaddr_in6>().write_unaligned(c) };
         }
     }
@@ -101,7 +103,7 @@ mod tests {
             let mut buffer = [0xffu8; 64];
             let c: PSOCKADDR = buffer.as_mut_ptr().wrapping_add(1).cast();
             let mut length = 1;
-            // SAFETY: the buffer has room, also at an odd address.
+            // SAFETY: the buffer has room, also from an odd address on.
             unsafe {
                 assert_eq!(write(address, c, &mut length), Err(NtStatus::BUFFER_TOO_SMALL));
                 assert_eq!(write(address, c, &mut length), Ok(()));

@@ -1,8 +1,8 @@
-//! The C objects: what consumers see first, ours behind it.
+//! The C objects: a visible part for the consumer, followed by the provider's part.
 //!
-//! Each is one allocation that begins with the header's type, so that a pointer to it is the
-//! handle. The visible part is only touched through raw pointers: the consumer may read it at any
-//! time.
+//! Each object is a single allocation that begins with the header's type, so a pointer to the
+//! allocation is the handle. The visible part is accessed only through raw pointers, because the
+//! consumer may read it at any time.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -13,13 +13,13 @@ use adverb_sync::Mutex;
 
 use crate::abi::*;
 
-/// A version as headers have it.
+/// A version in the header's type.
 pub fn header_version(version: Version) -> NDK_VERSION {
     let (major, minor) = version.numbers();
     NDK_VERSION { Major: major, Minor: minor }
 }
 
-/// The version that C says, if it is one of NDKPI.
+/// The version that C passes, if it is a version of NDKPI.
 pub fn known_version(version: NDK_VERSION) -> Option<Version> {
     Version::of(version.Major, version.Minor)
 }
@@ -31,15 +31,15 @@ pub fn known_version(version: NDK_VERSION) -> Option<Version> {
 pub unsafe trait Kind: Sized + 'static {
     /// The type in the header.
     type C;
-    /// What stands behind it.
+    /// The provider's object behind the C object.
     type Inner: Clone + Send + Sync + 'static;
-    /// Its `NDK_OBJECT_TYPE`.
+    /// The object's `NDK_OBJECT_TYPE`.
     const TYPE: u32;
     /// The name of [`Kind::C`].
     const NAME: &str;
     /// The visible part of a new object.
     fn visible(header: NDK_OBJECT_HEADER) -> Self::C;
-    /// The version of its adapter.
+    /// The NDKPI version of the object's adapter.
     fn version(inner: &Self::Inner) -> Version;
 }
 
@@ -47,7 +47,8 @@ pub unsafe trait Kind: Sized + 'static {
 #[repr(C)]
 pub struct Object<K: Kind> {
     c: K::C,
-    /// The object's own address while it may be used, else 0: tells a closed or a foreign object.
+    /// The object's own address while the object may be used, else 0. Tells apart an open object
+    /// from a closed object and from other memory.
     alive: AtomicUsize,
     inner: ManuallyDrop<K::Inner>,
 }
@@ -62,56 +63,58 @@ pub fn enter<K: Kind>(inner: K::Inner) -> *mut K::C {
     let object =
         Object::<K> { c: K::visible(header), alive: AtomicUsize::new(0), inner: ManuallyDrop::new(inner) };
     let object = Box::into_raw(Box::new(object));
-    // SAFETY: made by the line above, and nobody else has it yet.
+    // SAFETY: `object` was allocated by the line above, and no other thread has the pointer yet.
     unsafe { (*object).alive.store(object as usize, Ordering::Release) };
     object.cast()
 }
 
-/// Is this a live object of type `K`? The header is looked at first: no more than it is read of an
-/// object of another type.
+/// Returns the `alive` field if `c` is a live object of type `K`. The function checks the header
+/// first, because it may not read more than the header of an object of another type.
 ///
 /// # Safety
-/// `c` is null, or points to a readable header and, if that says `K::TYPE`, to as much memory as
-/// our object takes.
+/// `c` is null, or points to a readable header. If the header has the type `K::TYPE`, the whole
+/// `Object<K>` is readable.
 unsafe fn alive<'a, K: Kind>(c: *mut K::C) -> Option<&'a AtomicUsize> {
     let header = c.cast::<NDK_OBJECT_HEADER>();
     if header.is_null() || !header.is_aligned() {
         return None;
     }
-    // SAFETY: the caller's promise. Volatile: closing another handle of the same memory may write
-    // it (a consumer's error).
+    // SAFETY: the caller promises a readable header. The reads are volatile, because another thread
+    // may close a handle of the same memory and write the header (a consumer's error).
     let (version, kind) = unsafe { ((&raw const (*header).Version).read_volatile(), object_type(header)) };
     if known_version(version).is_none() || kind != K::TYPE {
         return None;
     }
-    // SAFETY: the caller's promise; the atomic is read through its own field only.
+    // SAFETY: the header has the type `K::TYPE`, so the caller promises that the whole object is
+    // readable. The atomic is accessed only through its own field.
     let alive = unsafe { &(*c.cast::<Object<K>>()).alive };
     (alive.load(Ordering::Acquire) == c as usize).then_some(alive)
 }
 
-/// The type that a header says.
+/// The object type in a header.
 ///
 /// # Safety
 /// `header` points to a readable header.
 pub unsafe fn object_type(header: *const NDK_OBJECT_HEADER) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a readable header.
     unsafe { (&raw const (*header).ObjectType).read_volatile() }
 }
 
-/// What stands behind an object.
+/// The provider's object behind a C object.
 ///
 /// # Errors
-/// `INVALID_PARAMETER` for null, an object of another type, a closed one, and memory that is no
-/// object.
+/// `INVALID_PARAMETER` for null, for an object of another type, for a closed object, and for memory
+/// that is no object.
 ///
 /// # Safety
-/// As for a pointer that C gives us: null, or memory of at least an object's size that stays for
-/// the call. The reference ends with the call; a call whose completion may close the object takes a
-/// clone instead.
+/// `c` is a pointer from C: null, or a pointer to memory of at least an object's size. The memory
+/// stays valid during the call. The returned reference must not outlive the call. If the completion
+/// of the call may close the object, the caller takes a clone instead.
 pub unsafe fn behind<'a, K: Kind>(c: *mut K::C) -> Result<&'a K::Inner, NtStatus> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a pointer from C, as `alive` requires.
     match unsafe { alive::<K>(c) } {
-        // SAFETY: alive, so made by `enter::<K>` and not buried.
+        // SAFETY: the object is alive, so `enter::<K>` made it and `Closing` has not dropped its
+        // inner part.
         Some(_) => Ok(unsafe { &(*c.cast::<Object<K>>()).inner }),
         None => Err(refuse::<K>(c)),
     }
@@ -122,16 +125,17 @@ fn refuse<K: Kind>(c: *mut K::C) -> NtStatus {
     NtStatus::INVALID_PARAMETER
 }
 
-/// An object whose close has begun: no call finds it any more. Dropped when the close is complete,
-/// and with it what stands behind the object; its memory is kept for a while.
+/// An object that is being closed: no call accepts the object any more. `Closing` is dropped when
+/// the close is complete. The drop also drops the provider's object, and keeps the object's memory
+/// for a while.
 #[must_use]
 pub struct Closing<K: Kind>(*mut Object<K>);
 
-// SAFETY: the object behind it is `Send` and `Sync` (`Kind::Inner`), and one `Closing` exists of
-// it.
+// SAFETY: the provider's object is `Send` and `Sync` (`Kind::Inner`), and only a single `Closing`
+// of an object exists.
 unsafe impl<K: Kind> Send for Closing<K> {}
 
-/// Ends the use of an object, for one caller only.
+/// Marks an object as closing, for a single caller.
 ///
 /// # Errors
 /// As [`behind`].
@@ -139,37 +143,39 @@ unsafe impl<K: Kind> Send for Closing<K> {}
 /// # Safety
 /// As [`behind`].
 pub unsafe fn begin_close<K: Kind>(c: *mut K::C) -> Result<(Closing<K>, K::Inner), NtStatus> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a pointer from C, as `alive` requires.
     let Some(alive) = (unsafe { alive::<K>(c) }) else { return Err(refuse::<K>(c)) };
-    // A consumer that closes it twice at once: the exchange tells who was first, and what stands
-    // behind it is touched after it only, since the first one may drop that.
+    // A consumer may close an object twice at the same time. The exchange decides which call is
+    // first. Only the first call touches the provider's object, because the first call may drop
+    // that object.
     if alive.compare_exchange(c as usize, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(refuse::<K>(c));
     }
     let object = c.cast::<Object<K>>();
-    // SAFETY: made by `enter::<K>` and not buried, since it was alive; ours alone since the
-    // exchange.
+    // SAFETY: the object was alive, so `enter::<K>` made it and its inner part is not dropped.
+    // Since the exchange, only this call can drop the inner part.
     let inner: &K::Inner = unsafe { &(*object).inner };
     let inner = inner.clone();
-    // SAFETY: as above.
+    // SAFETY: as above, the object is not freed.
     unsafe { set_type(object, NdkObjectTypeUndefined) };
     Ok((Closing(object), inner))
 }
 
-/// Says another type in an object's header.
+/// Writes another type into an object's header.
 ///
 /// # Safety
-/// `object` points to an object that was not freed.
+/// `object` points to an object that is not freed.
 unsafe fn set_type<K: Kind>(object: *mut Object<K>, kind: u32) {
-    // SAFETY: the caller's promise; the visible part begins with the header (`Kind`).
+    // SAFETY: the caller promises that the object is not freed. The visible part begins with the
+    // header (`Kind`).
     unsafe { (&raw mut (*object.cast::<NDK_OBJECT_HEADER>()).ObjectType).write_volatile(kind) };
 }
 
 impl<K: Kind> Closing<K> {
-    /// The close did not take place: the object may be used again.
+    /// Undoes [`begin_close`] if the close fails: the object can be used again.
     pub fn reopen(self) {
-        // SAFETY: `begin_close` made this from a live object, and only dropping it, which does not
-        // happen, ends that.
+        // SAFETY: `begin_close` made this `Closing` from a live object. Only dropping the `Closing`
+        // ends the object, and `forget` prevents the drop.
         unsafe {
             set_type(self.0, K::TYPE);
             (*self.0).alive.store(self.0 as usize, Ordering::Release);
@@ -180,7 +186,8 @@ impl<K: Kind> Closing<K> {
 
 impl<K: Kind> Drop for Closing<K> {
     fn drop(&mut self) {
-        // SAFETY: as in `reopen`; this is the one `Closing` of the object, so it happens once.
+        // SAFETY: as in `reopen`, the object is not freed. This is the only `Closing` of the
+        // object, so the inner part is dropped once.
         unsafe { ManuallyDrop::drop(&mut (*self.0).inner) };
         let mut graves = GRAVEYARD.lock();
         graves.push_back(Grave { object: self.0 as usize, free: free::<K> });
@@ -188,17 +195,17 @@ impl<K: Kind> Drop for Closing<K> {
             && let Some(oldest) = graves.pop_front()
         {
             drop(graves);
-            // SAFETY: `free` goes with the object; it was buried once and is now out of the
-            // graveyard.
+            // SAFETY: `free` belongs to the type of the object. The object was put into the
+            // graveyard once and has now left it, so it is freed once.
             unsafe { (oldest.free)(oldest.object) };
         }
     }
 }
 
-/// Closed objects whose memory is kept, so that a handle used too late is told from an open one
-/// instead of reading memory that is somebody else's by now.
+/// Closed objects with memory that is kept for a while. A late use of a handle then finds a closed
+/// object, instead of memory that has another use by now.
 static GRAVEYARD: Mutex<VecDeque<Grave>> = Mutex::new(VecDeque::new());
-/// How many of them.
+/// Maximum number of kept objects.
 const GRAVES: usize = 1024;
 
 struct Grave {
@@ -209,9 +216,10 @@ struct Grave {
 /// Frees the memory of an object.
 ///
 /// # Safety
-/// `object` is the address of a buried `Object<K>`.
+/// `object` is the address of an `Object<K>` that was in the graveyard.
 unsafe fn free<K: Kind>(object: usize) {
-    // SAFETY: `enter` made it as a box; what has a destructor is gone (ManuallyDrop).
+    // SAFETY: `enter` made the object as a box. The inner part is already dropped and is not
+    // dropped again (`ManuallyDrop`).
     drop(unsafe { Box::from_raw(object as *mut Object<K>) });
 }
 
@@ -221,7 +229,7 @@ mod tests {
     use crate::calls;
     use std::sync::Arc;
 
-    /// CQs of a provider that is a count of handles.
+    /// Completion queues of a test provider. The inner object counts handles.
     enum Counted {}
 
     // SAFETY: `NDK_CQ` is one of the header's objects.
@@ -238,7 +246,7 @@ mod tests {
         }
     }
 
-    /// The same, of another type.
+    /// The same inner object with another type.
     enum Other {}
 
     // SAFETY: as above.
@@ -301,12 +309,13 @@ mod tests {
         assert!(!found(core::ptr::null_mut()));
         assert!(!found(cq.wrapping_byte_add(1)), "not aligned");
         let mut copy = core::mem::MaybeUninit::<Object<Counted>>::uninit();
-        // SAFETY: a live object; the bytes are copied, not what they own.
+        // SAFETY: the object is live. Only its bytes are copied; `MaybeUninit` drops nothing.
         unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(cq.cast(), 1) };
         assert!(!found(copy.as_mut_ptr().cast()), "a copy is not the object");
         // SAFETY: the object of this test.
         assert!(unsafe { behind::<Other>(cq) }.is_err());
-        // SAFETY: as above; the version is the consumer's to read only, and an old one is not ours.
+        // SAFETY: as above. The version is read-only for consumers, and an unknown version is no
+        // object of the provider.
         unsafe { (*cq).Header.Version.Minor = 1 };
         assert!(!found(cq));
         // SAFETY: as above.

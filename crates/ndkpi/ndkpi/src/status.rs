@@ -1,4 +1,4 @@
-//! The status values of `adverb_nt.h`, with their names for C.
+//! The status values of `adverb_nt.h`, with their C names.
 
 use adverb_ndk::NtStatus;
 use core::ffi::{CStr, c_char};
@@ -68,12 +68,12 @@ pub const STATUSES: &[(NtStatus, &CStr)] = named! {
     IMPLEMENTATION_LIMIT
 };
 
-/// What a function returns for `result`.
+/// The status that a function returns for `result`.
 pub fn code(result: Result<(), NtStatus>) -> NTSTATUS {
     result.err().unwrap_or(NtStatus::SUCCESS).0
 }
 
-/// `AdverbNdkStatusName`: a status as the headers spell it.
+/// `AdverbNdkStatusName`: the name of a status in the headers.
 #[unsafe(no_mangle)]
 pub extern "C" fn AdverbNdkStatusName(status: NTSTATUS) -> *const c_char {
     let known = STATUSES.iter().find(|(value, _)| value.0 == status);

@@ -1,5 +1,5 @@
-//! The library as `make install` leaves it: found by pkg-config, and by the programs that were
-//! linked so.
+//! The library as `make install` installs it: pkg-config finds the library, and so do programs
+//! linked with it.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,8 +25,8 @@ fn sh(dir: &Path, script: &str) -> String {
 fn pkg_config_leads_to_the_installed_library() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("installed.{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("writable");
-    // The test is not about the other files. `scripts/check-objects` looks at what two of them
-    // need.
+    // The other files are not part of this test. `scripts/check-objects` checks the dependencies of
+    // two of them.
     sh(
         &dir,
         "mkdir build
@@ -38,7 +38,7 @@ fn pkg_config_leads_to_the_installed_library() {
         cp $LIBRARY build/libndkpi.so
         BUILD=build $SOURCES/../../../scripts/install install prefix",
     );
-    // The tree may be moved.
+    // The installed tree can be moved.
     sh(
         &dir,
         "mv prefix moved

@@ -1,5 +1,5 @@
-//! The headers, the mirrors and the committed facts (`layout.txt`) against each other: sizes,
-//! offsets, constants.
+//! Compares the headers, the Rust mirrors and the committed facts (`layout.txt`): sizes, offsets
+//! and constants.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ mod common;
 
 type Facts = BTreeMap<String, i64>;
 
-/// What the Rust mirrors say.
+/// The facts of the Rust mirrors.
 fn mirrored() -> Facts {
     let mut facts = Facts::new();
     for TypeLayout { name, size, fields } in abi::layouts() {
@@ -40,7 +40,7 @@ fn flags<F: Flags<Bits = u32>>(facts: &mut Facts, prefix: &str) {
     }
 }
 
-/// A C program that answers each of `questions`.
+/// A C program that prints the answer to each of `questions`.
 fn program<'a>(questions: impl Iterator<Item = &'a String>) -> String {
     let mut text = String::from("#include <adverb_ndk.h>\n#include <stdio.h>\nint main(void) {\n");
     for question in questions {
@@ -61,7 +61,7 @@ fn parse(answers: &str) -> Facts {
     lines.map(|(question, value)| (question.to_owned(), value.parse().expect("a number"))).collect()
 }
 
-/// `layout.txt`.
+/// The facts in `layout.txt`.
 fn committed() -> Facts {
     let mut facts = Facts::new();
     let mut ty = "";
@@ -90,7 +90,8 @@ fn the_layouts_are_those_of_64_bit_windows() {
     let (mirrored, committed) = (mirrored(), committed());
     let wrong: Vec<_> = committed.iter().filter(|(what, value)| mirrored.get(*what) != Some(value)).collect();
     assert!(wrong.is_empty(), "not as on Windows: {wrong:?}");
-    // Every object, table and request value has its facts: nothing new slips in unchecked.
+    // Every object, table and request value must have facts, so that a new type cannot be left
+    // unchecked.
     let unchecked: Vec<_> =
         abi::layouts().filter(|t| !committed.contains_key(&format!("sizeof {}", t.name))).collect();
     assert!(unchecked.iter().all(|t| t.name.starts_with("ADVERB_")), "no facts for {unchecked:?}");
@@ -107,14 +108,14 @@ fn the_headers_compile_as_every_dialect() {
     }
 }
 
-/// No status that the provider may give is without a name in C.
+/// Every status that the provider may return has a name in C.
 #[test]
 fn every_status_of_the_provider_has_its_name() {
     for (status, name) in STATUSES.iter().filter(|(status, _)| *status != NO_SUCH_DEVICE) {
         let rust = status.name().map(|name| format!("STATUS_{name}"));
         assert_eq!(rust.as_deref(), name.to_str().ok());
     }
-    // All values that may be one; the provider's own list knows the rest.
+    // All possible values of a status. The provider's own list says which of these values exist.
     let named = |code: u32| NtStatus(code as i32).name().is_some();
     let codes = [0, 0x4000_0000, 0x8000_0000, 0xc000_0000].into_iter().flat_map(|kind| kind..kind + 0x1_0000);
     for code in codes.filter(|&code| named(code)) {

@@ -1,4 +1,4 @@
-//! C programs on the headers and the library: `tests/c` and `examples/c`.
+//! C programs that use the headers and the library: `tests/c` and `examples/c`.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +9,8 @@ use common::c::{build, library, run, source};
 /// The values of `ADVERB_NDK_PENDING_*`.
 const MODES: [&str; 3] = ["0", "1", "2"];
 
-/// The page's example through the C interface: one of two deferred requests fails in line, and
-/// exactly one completion comes (DEF-7); complete chains are one hand-over each (DEF-8).
+/// The documentation's example through the C interface. One of two deferred requests fails in line,
+/// and exactly one completion comes (DEF-7). Each complete chain is committed once (DEF-8).
 #[test]
 fn def_7_def_8_deferred_chains() {
     let said = run(&build("deferred", &[source("deferred")]), &[]);
@@ -24,7 +24,7 @@ fn def_7_def_8_deferred_chains() {
     }
 }
 
-/// The example in the tree does what its output says (DEF-7).
+/// The example in the repository does what its output says (DEF-7).
 #[test]
 fn def_7_the_example() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/c/ndk_deferred.c");
@@ -37,8 +37,8 @@ fn def_7_the_example() {
     assert!(said.contains("hand-overs to the device: 1\n"), "{said}");
 }
 
-/// Connections, transfers, windows, fast registration and invalidation (NDK-5, NDK-6), with every
-/// way to complete (NDK-7).
+/// Connections, transfers, windows, fast registration and invalidation (NDK-5, NDK-6), in every
+/// mode of completion (NDK-7).
 #[test]
 fn ndk_6_ndk_7_ping_pong() {
     let program = build("pingpong", &[source("pingpong")]);
@@ -47,8 +47,8 @@ fn ndk_6_ndk_7_ping_pong() {
     }
 }
 
-/// TRU-6: the library's log writes out what a terminal would obey. The name of the capture has an
-/// escape sequence and a newline.
+/// TRU-6: the library's log escapes control characters of the terminal. The name of the capture has
+/// an escape sequence and a newline.
 #[test]
 fn tru_6_a_name_in_the_log_does_not_steer_the_terminal() {
     let program = build("deferred_logged", &[source("deferred")]);
@@ -65,7 +65,7 @@ fn tru_6_a_name_in_the_log_does_not_steer_the_terminal() {
     assert!(!said.contains(|c: char| c.is_control() && !"\n\t".contains(c)), "{said:?}");
 }
 
-/// Refused connections, and those over a shared endpoint (NDK-7).
+/// Refused connections, and connections over a shared endpoint (NDK-7).
 #[test]
 fn ndk_7_connections() {
     let program = build("connect", &[source("connect")]);
@@ -83,7 +83,7 @@ fn ndk_3_ndk_7_closing_from_callbacks() {
     }
 }
 
-/// Shared receive queues tell when they run low, once (NDK-7).
+/// Shared receive queues report once when they run low (NDK-7).
 #[test]
 fn ndk_7_shared_receive_queue() {
     let program = build("srq", &[source("srq")]);
@@ -92,7 +92,7 @@ fn ndk_7_shared_receive_queue() {
     }
 }
 
-/// Versions, reasons of failures and disconnects (NDK-8), depths of queues (NDK-9).
+/// Versions, reasons of failures and disconnects (NDK-8), and depths of queues (NDK-9).
 #[test]
 fn ndk_8_ndk_9_reasons_and_depths() {
     let program = build("reasons", &[source("reasons")]);
@@ -101,7 +101,7 @@ fn ndk_8_ndk_9_reasons_and_depths() {
     }
 }
 
-/// Programs need the library by a name that later ones keep (NDK-8).
+/// Programs need the library by a SONAME that later releases keep (NDK-8).
 #[test]
 fn ndk_8_the_library_says_its_name() {
     let file = std::fs::read(library()).expect("the library");
@@ -110,7 +110,7 @@ fn ndk_8_the_library_says_its_name() {
     assert!(program.windows(15).any(|w| w == b"\0libndkpi.so.1\0"), "the program needs another name");
 }
 
-/// What breaks a rule is refused with a status and harms nothing (NDK-7).
+/// Calls that break a rule are refused with a status and do no harm (NDK-7).
 #[test]
 fn ndk_7_misuse_is_refused() {
     run(&build("misuse", &[source("misuse")]), &[]);

@@ -1,4 +1,4 @@
-//! `adverb devices`: what a program would see.
+//! `adverb devices`: the devices that a program would see.
 use crate::out::{out, outln};
 use adverb_device::Device;
 use adverb_device::interfaces::ip_of;
@@ -16,7 +16,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Said wherever a device is needed and there is none.
+/// The error message of every command that needs a device and finds none.
 pub const NO_DEVICE: &str = "this machine has no network interface that is up and has an address, so there is no device; \
     `ip link set lo up` (as root, or in a network namespace of your own) brings up the loopback interface, which is enough";
 
@@ -34,7 +34,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// One row for each GID; the device's own columns stand in its first.
+/// One row for each GID. The columns of the device itself stand in its first row.
 fn table(devices: &[Arc<Device>]) -> String {
     let mut rows = vec![
         ["device", "interface", "state", "MTU", "path MTU", "index", "GID", "address"].map(String::from),
@@ -71,7 +71,7 @@ fn table(devices: &[Arc<Device>]) -> String {
     text
 }
 
-/// What `--json` says of a device.
+/// A device in the output of `--json`.
 #[derive(Serialize)]
 struct Described<'d> {
     name: &'d str,

@@ -1,4 +1,5 @@
-//! `adverb env`: what `adverb run` sets, for whoever starts programs by other means.
+//! `adverb env`: prints the variables that `adverb run` sets, for programs that are started by
+//! other means.
 use crate::out::outln;
 use crate::run::{Options, variables};
 use std::ffi::OsStr;
@@ -26,7 +27,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// One variable as text.
+/// A variable as a line of text.
 fn line(name: &str, value: &OsStr, shell: bool) -> Result<String, String> {
     let text = value.to_str().filter(|v| !v.contains('\n'));
     let text =
@@ -34,7 +35,7 @@ fn line(name: &str, value: &OsStr, shell: bool) -> Result<String, String> {
     Ok(if shell { format!("{name}={}", quoted(text)) } else { format!("{name}={text}") })
 }
 
-/// A word of a POSIX shell.
+/// Quotes text as a word of a POSIX shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! The command's own log, on standard error. The drop-in library has its own.
+//! The log of the command itself, on standard error. The drop-in library has a separate log.
 use crate::out::errln;
 use adverb_device::printable::printable_line;
 use log::{LevelFilter, Log, Metadata, Record};
@@ -18,8 +18,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Sends log records to standard error under `name`: those up to the level in `ADVERB_LOG`, or up
-/// to `default`.
+/// Writes log records to standard error under `name`. The level is the level in `ADVERB_LOG`, or
+/// else `default`.
 pub fn start(name: &'static str, default: LevelFilter) {
     let asked = std::env::var("ADVERB_LOG").ok();
     let level = asked.as_deref().and_then(|text| text.parse().ok()).unwrap_or(default);

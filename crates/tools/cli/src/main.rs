@@ -1,7 +1,7 @@
-//! The command `adverb`: starts programs on the software RDMA device, shows its devices,
-//! demonstrates it.
+//! The command `adverb`: starts programs on the software RDMA device, lists devices, and
+//! demonstrates the device.
 #![forbid(unsafe_code)]
-// What is printed goes through `out`, which writes out what a terminal would obey.
+// All output goes through `out`, which escapes control characters of the terminal.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod demo;
@@ -18,10 +18,10 @@ mod run;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Of our own failures: the value that `env`, `nice` and the like use.
+/// Exit status of the command's own failures.
 const FAILED: u8 = 1;
 
-/// As clap and most commands say that their arguments are wrong.
+/// Exit status for wrong arguments, as in clap and most commands.
 const USAGE: u8 = 2;
 
 /// RDMA without hardware: a software device wholly in user space
@@ -77,15 +77,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// What this command starts ends with it, whichever signal ends it.
+/// Makes all processes of this command end with the command, whichever signal ends it.
 fn guard(at_end: adverb_survivor::AtEnd) {
     if let Err(e) = adverb_survivor::guard(at_end) {
         crate::out::errln!("adverb: warning: programs may outlive this command if a signal ends it: {e}");
     }
 }
 
-/// Prints help, or what is wrong with the arguments. `adverb run` keeps the small values for its
-/// program, `adverb hunt` for what it finds.
+/// Prints help, or what is wrong with the arguments. `adverb run` leaves small exit statuses to its
+/// program, and `adverb hunt` uses them for its findings.
 fn refused(error: &clap::Error) -> ExitCode {
     let text = error.render();
     if !error.use_stderr() {

@@ -1,13 +1,14 @@
-//! Standard output and standard error. All that the command says is written here, where what a
-//! terminal would obey is written out: names may come from other users, and from other hosts.
+//! Standard output and standard error. All output of the command goes through this module, which
+//! escapes control characters of the terminal. Names in the output may come from other users, and
+//! from other hosts.
 //!
-//! The reader of standard output may stop at any line, as `head` does, and that is no error.
+//! The reader of standard output may stop at any line, as `head` does. This is no error.
 use adverb_device::printable::printable;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// Writes text. A reader that has gone is not missed; ends the process when the text is lost for
-/// another reason.
+/// Writes text to standard output. A closed pipe is no error. If the text is lost for another
+/// reason, the process ends.
 pub fn write(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let text = text.to_string();
@@ -19,7 +20,7 @@ pub fn write(text: Arguments<'_>) {
     }
 }
 
-/// Writes text to standard error. Where nothing takes the text, nothing can be told of that.
+/// Writes text to standard error. If this fails, there is no other place to report the failure.
 pub fn write_error(text: Arguments<'_>) {
     let text = text.to_string();
     let _ = std::io::stderr().write_all(printable(&text).as_bytes());

@@ -1,4 +1,4 @@
-//! The command as a user calls it.
+//! Tests of the command as a user calls it.
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ fn run_passes_the_exit_status_on() {
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
         assert_eq!(text(&output.stderr), "");
     }
-    // The separator is not needed, and options behind the program are the program's.
+    // The separator is optional. Options after the program's name belong to the program.
     assert_eq!(adverb(&["run", "sh", "-c", "exit 9"]).status.code(), Some(9));
 }
 
@@ -76,7 +76,7 @@ fn run_passes_faults_and_capture_on() {
     assert!(out.contains(&format!("ADVERB_CAPTURE={}\n", file.display())), "{out}");
     for (spec, file, status, words) in [
         ("drop=1", file.clone(), 125, "drop=1%"),
-        // Not even root can make a file there.
+        // Not even root can create a file there.
         ("drop=1%", "/proc/a.pcapng".into(), 125, "no capture can be written there"),
         ("drop=1%", directory.join("no/a.pcapng"), 125, "no such directory"),
         ("drop=1%", directory.clone(), 125, "not overwritten"),
@@ -88,7 +88,7 @@ fn run_passes_faults_and_capture_on() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// What stands before the program is `adverb run`'s, whatever it is.
+/// Every option before the program's name belongs to `adverb run`, also an unknown one.
 #[test]
 fn run_refuses_what_it_does_not_know() {
     for (args, words) in [
@@ -104,7 +104,7 @@ fn run_refuses_what_it_does_not_know() {
         assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
         assert_eq!(text(&output.stdout), "", "{args:?}");
     }
-    // Behind it all is the program's, with or without a separator.
+    // Every option after the program's name belongs to the program, with or without a separator.
     for args in
         [&["run", "echo", "--faults", "--log", "--"][..], &["run", "--", "echo", "--faults", "--log", "--"]]
     {
@@ -126,13 +126,13 @@ fn run_refuses_a_level_that_does_not_exist() {
     assert_eq!(text(&output.stdout), "");
     let words = "ADVERB_LOG is \"loud\": off, error, warn, info, debug and trace are possible";
     assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
-    // The option takes its place.
+    // The option overrides the variable.
     for output in [run("loud", &["--log", "error"]), run("Debug", &[]), run(" warn ", &[]), run("", &[])] {
         assert_eq!(text(&output.stdout), "started\n", "{}", text(&output.stderr));
     }
 }
 
-/// Who reads may stop reading, as `head -1` does.
+/// The reader of the output may stop early, as `head -1` does.
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
     for args in
@@ -151,7 +151,7 @@ fn a_reader_that_has_gone_is_no_error() {
         assert!(output.status.success(), "{args:?}: {:?} {}", output.status, text(&output.stderr));
         assert_eq!(text(&output.stderr), "", "{args:?}");
     }
-    // Text that is lost for another reason is one.
+    // Output lost for another reason is an error.
     let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
     let status = Command::new(env!("CARGO_BIN_EXE_adverb")).arg("devices").stdout(full).status();
     assert_eq!(status.expect("the command starts").code(), Some(1));
@@ -165,7 +165,7 @@ fn run_does_without_the_preload() {
     assert!(!out.contains("LD_PRELOAD=") && !out.contains("ADVERB_SYSROOT="), "{out}");
 }
 
-/// The preloaded library shows programs the same as the drop-in library tells them.
+/// The preloaded library and the drop-in library report the same devices.
 #[test]
 fn the_tree_agrees_with_the_library() {
     let output = adverb(&["run", "--", "sh", "-c", "printf %s \"$ADVERB_SYSROOT\""]);
@@ -215,7 +215,7 @@ fn the_demonstration_runs_on_the_device_asked_for() {
     assert!(text(&output.stderr).contains(device.name()), "{}", text(&output.stderr));
 }
 
-/// A second process that dies must not leave the first one waiting.
+/// If the second process dies, the first process must not wait for ever.
 #[test]
 fn a_half_demonstration_ends() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
@@ -234,8 +234,8 @@ fn version_and_help() {
     assert!(!help.contains("demo-second"), "{help}");
 }
 
-/// HUN-7: two commands are one hunt, which names the one that failed; a server that stays when its
-/// client has ended is ended then.
+/// HUN-7: `--pair` hunts two commands at once and names the command that failed. A server that
+/// keeps running after the end of its client is then ended.
 #[test]
 fn hunt_names_the_one_of_a_pair_that_failed() {
     for (args, status, words) in [
@@ -257,7 +257,8 @@ fn hunt_names_the_one_of_a_pair_that_failed() {
     }
 }
 
-/// HUN-8: the files are written whatever was found, and a place where they cannot be is said.
+/// HUN-8: the result files are written whether or not a failure was found. If they cannot be
+/// written, the command says so.
 #[test]
 fn hunt_writes_its_result_for_others() {
     let directory = std::env::temp_dir().join(format!("adverb-hunt-files-{}", std::process::id()));
@@ -278,8 +279,8 @@ fn hunt_writes_its_result_for_others() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// CHK-13: the files are written though nothing was seen, the status is the program's, and a place
-/// where they cannot be is said before it starts.
+/// CHK-13: the report files are written also if there is no report, and the exit status is the
+/// program's. If they cannot be written, the command says so before the program starts.
 #[test]
 fn run_writes_the_reports_of_a_check_for_others() {
     let directory = std::env::temp_dir().join(format!("adverb-check-files-{}", std::process::id()));
@@ -312,7 +313,8 @@ fn run_writes_the_reports_of_a_check_for_others() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// HUN-3: what cannot be hunted is said, and what fails by itself is found at once.
+/// HUN-3: the command says why a program cannot be hunted. A program failing by itself is found
+/// at once.
 #[test]
 fn hunt_says_what_it_cannot_hunt() {
     for (args, status, words) in [
@@ -332,7 +334,7 @@ fn hunt_says_what_it_cannot_hunt() {
     }
 }
 
-/// Runs a script in a network namespace of its own, with ADVERB as the command.
+/// Runs a script in a separate network namespace, with ADVERB as the command.
 fn apart(script: &str) -> Output {
     let mut command = Command::new("unshare");
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
@@ -341,7 +343,7 @@ fn apart(script: &str) -> Output {
     command.env_remove("ADVERB_LOG").output().expect("unshare starts")
 }
 
-/// DOC-1, DOC-2: without an interface that is up nothing runs, and the status says so.
+/// DOC-1, DOC-2: without an interface that is up there is no device, and the exit status says so.
 #[test]
 fn doctor_finds_that_there_is_no_interface() {
     let output = apart("$ADVERB doctor");
@@ -351,7 +353,8 @@ fn doctor_finds_that_there_is_no_interface() {
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }
 
-/// DOC-1, DOC-2, DOC-3: with the loopback interface it does; lines and JSON say the same.
+/// DOC-1, DOC-2, DOC-3: with the loopback interface, the checks pass. The lines and the JSON say
+/// the same.
 #[test]
 fn doctor_says_the_same_in_json() {
     let output = apart("ip link set lo up; $ADVERB doctor; $ADVERB doctor --json");
@@ -374,7 +377,7 @@ fn doctor_says_the_same_in_json() {
     assert_eq!((&port["state"], &port["found"]), (&"ok".into(), &"UDP port 4791 is free".into()));
 }
 
-/// DOC-2: a small MTU; a firewall is beyond what a test may set up.
+/// DOC-2: a small MTU is found. A test cannot set up a firewall.
 #[test]
 fn doctor_finds_a_small_mtu() {
     let output = apart("ip link set lo up; ip link set lo mtu 900; $ADVERB doctor");
@@ -382,7 +385,7 @@ fn doctor_finds_a_small_mtu() {
     assert!(out.contains("warn  interface") && out.contains("ip link set lo mtu 1500"), "{out}");
 }
 
-/// DOC-3: somebody else's program has the port; here the command itself stands for it.
+/// DOC-3: another program has the port. Here a Python script is the other program.
 #[test]
 fn doctor_names_who_has_the_port() {
     let script = "ip link set lo up; python3 -c 'import socket,time
@@ -404,8 +407,8 @@ fn doctor_finds_a_small_limit() {
     assert!(out.contains("warn  descriptors") && out.contains("ulimit -n 4096"), "{out}");
 }
 
-/// Two hosts, `there` and this one, and a bridge between them. What comes to the interfaces may be
-/// longer than what the bridge passes on.
+/// Two hosts, `there` and `here`, and a bridge between them. The interfaces accept longer packets
+/// than the bridge forwards.
 const BRIDGED: &str = r#"set -e
 apart() { unshare -n sleep 300 & last=$!; until [ "$(readlink /proc/$last/ns/net)" != "$here" ]; do sleep 0.05; done; }
 here=$(readlink /proc/self/ns/net)
@@ -426,7 +429,7 @@ status=0; "$ADVERB" doctor --with 192.0.2.2 || status=$?
 wait $waits || true
 exit $status"#;
 
-/// The status of the visitor, and what both say.
+/// The exit status of the visiting side, and the output of both sides.
 fn two_hosts(mtu: u32, variable: &str) -> (Option<i32>, String) {
     let output = apart(&format!("MTU={mtu}; VARIABLE={variable}\n{BRIDGED}"));
     let out = format!("{}{}", text(&output.stdout), text(&output.stderr));
@@ -434,7 +437,8 @@ fn two_hosts(mtu: u32, variable: &str) -> (Option<i32>, String) {
     (output.status.code(), out)
 }
 
-/// DOC-7: each side says what crosses; lost packets are told from those that are too long.
+/// DOC-7: each side says which packets cross. Lost packets are told apart from packets that are too
+/// long.
 #[test]
 fn doctor_tries_the_way_to_another_host() {
     let (status, out) = two_hosts(1500, "A=b");
@@ -448,7 +452,7 @@ fn doctor_tries_the_way_to_another_host() {
     assert!(out.contains("what this host sends does not arrive"), "{out}");
 }
 
-/// DOC-7: a host does not need a way to itself.
+/// DOC-7: a host needs no network to reach itself.
 #[test]
 fn doctor_wants_another_host() {
     let output = apart(
@@ -462,7 +466,7 @@ fn doctor_wants_another_host() {
     assert!(flat.contains("FAIL peer") && flat.contains("an address of this host itself"), "{out}");
 }
 
-/// DOC-7: nobody waits on the other host.
+/// DOC-7: no process listens on the other host.
 #[test]
 fn doctor_says_that_nobody_waits() {
     let output = apart("ip link set lo up; $ADVERB doctor --with 127.0.0.1");
@@ -471,7 +475,7 @@ fn doctor_says_that_nobody_waits() {
     assert!(out.contains("FAIL  peer") && out.contains("doctor --listen"), "{out}");
 }
 
-/// A program built with musl runs under everything that `adverb run` and `adverb env` put in place.
+/// A program built with musl runs with everything that `adverb run` and `adverb env` set up.
 #[test]
 fn a_program_built_with_musl_runs() {
     let directory = std::env::temp_dir().join(format!("adverb-musl-{}", std::process::id()));

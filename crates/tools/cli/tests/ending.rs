@@ -1,4 +1,4 @@
-//! Nothing that the command has started survives it, whichever signal ends it.
+//! No child of the command survives the command, whichever signal ends the command.
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// Far more than it takes on a busy machine.
+/// A time limit far beyond the normal time on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Set in the environment of the command, and so of everything that it starts.
+/// Set in the environment of the command, and so in every process of the command.
 const MARK: &str = "ADVERB_TEST_MARK";
 const SIGNALS: [Signal; 5] =
     [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
 
-/// Spins beside a child, a grandchild whose parent has ended, and one in a session of its own,
-/// which all spin. Each makes a file when it begins.
+/// Four spinning processes: the program, a child, a grandchild without its parent, and a process
+/// in a separate session. Each makes a file when it begins.
 const SPINNERS: &str = r#"
 spin=': > "$0"; while :; do :; done'
 sh -c "$spin" "$1/child" &
@@ -28,7 +28,7 @@ while :; do :; done
 "#;
 const FILES: [&str; 4] = ["child", "grandchild", "session", "program"];
 
-/// An empty directory, and its name as a mark.
+/// An empty directory. The path is the mark of the trial's processes.
 struct Trial(PathBuf);
 
 impl Trial {
@@ -43,23 +43,24 @@ impl Trial {
     }
 
     fn start(&self, args: &[&str]) -> Child {
-        // Whoever starts the tests may ignore a signal, as `nohup` does. The command inherits that.
+        // The test's parent may ignore a signal, as `nohup` does. The command would
+        // inherit that.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_adverb")]);
         command.args(args).env(MARK, &self.0).env("TMPDIR", &self.0).current_dir(&self.0);
-        // A group of its own, which `timeout` makes as well.
+        // A separate process group, as `timeout` makes.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
         command.spawn().unwrap()
     }
 
-    /// The command, with programs that all spin.
+    /// Starts the command with spinning programs.
     fn spinning(&self, options: &[&str]) -> Child {
         let run = self.start(&[options, &["--", "sh", "-c", SPINNERS, "sh", self.path()]].concat());
         until("the programs spin", || FILES.iter().all(|file| self.0.join(file).exists()));
         run
     }
 
-    /// Processes with the mark, but for those that have ended.
+    /// The living processes with the mark.
     fn left(&self) -> BTreeSet<i32> {
         let wanted = format!("{MARK}={}", self.path());
         let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -71,7 +72,7 @@ impl Trial {
         marked.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Nothing is left, and no directory of a hunt.
+    /// Waits until no process is left. Fails if a directory of a hunt is left.
     fn all_gone(&self, what: &str) {
         until(&format!("nothing is left after {what}"), || self.left().is_empty());
         let names = std::fs::read_dir(&self.0).unwrap().flatten().map(|entry| entry.file_name());
@@ -101,16 +102,16 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id() as i32)
 }
 
-/// The command dies of the signal, and everything ends with it.
+/// Sends the signal to the command, and waits for the end of all processes.
 fn ends(trial: &Trial, mut run: Child, signal: Signal) {
     kill(pid(&run), signal).unwrap();
-    // A program that leaves its pipe to others would keep this test.
+    // If a program left this pipe to other processes, reading it would block the test.
     drop(run.stdout.take());
     assert_eq!(run.wait().unwrap().signal(), Some(signal as i32));
     trial.all_gone(signal.as_str());
 }
 
-/// HUN-12: programs of a hunt, and what they started, end with the hunt.
+/// HUN-12: the programs of a hunt, and their children, end with the hunt.
 #[test]
 fn a_hunt_leaves_nothing_behind() {
     for signal in SIGNALS {
@@ -119,7 +120,7 @@ fn a_hunt_leaves_nothing_behind() {
     }
 }
 
-/// HUN-12: so do those of a traced run.
+/// HUN-12: the same for a traced run.
 #[test]
 fn a_traced_run_leaves_nothing_behind() {
     for signal in SIGNALS {
@@ -128,7 +129,7 @@ fn a_traced_run_leaves_nothing_behind() {
     }
 }
 
-/// HUN-12: and the second process of the demonstration.
+/// HUN-12: the same for the second process of the demonstration.
 #[test]
 fn a_demonstration_leaves_nothing_behind() {
     for signal in SIGNALS {
@@ -137,13 +138,13 @@ fn a_demonstration_leaves_nothing_behind() {
         let mut line = String::new();
         BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("processes "), "{line}");
-        // Its output has no reader any more, which ends nothing.
+        // The closed output does not end the demonstration.
         ends(&trial, run, signal);
     }
 }
 
-/// HUN-12: SIGKILL to the whole process group, as `timeout -s KILL` sends it, and to each process
-/// of the command alone.
+/// HUN-12: all processes end after SIGKILL to the whole process group, as `timeout -s KILL` sends
+/// it, and after SIGKILL to any single process of the command.
 #[test]
 fn no_process_of_the_command_is_needed_for_the_end() {
     for options in [&["hunt"][..], &["run", "--trace", "trace"]] {
@@ -155,7 +156,8 @@ fn no_process_of_the_command_is_needed_for_the_end() {
         let is_own = |pid: &i32| {
             let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            // The survivor is needed by peers of the program, and not for its end.
+            // The survivor serves the peers of the program. The survivor is not needed for the end
+            // of the processes.
             exe.is_ok_and(|exe| exe == own) && name.is_ok_and(|name| name.trim_end() != "adverb-survivor")
         };
         for n in 0.. {
@@ -176,8 +178,8 @@ fn no_process_of_the_command_is_needed_for_the_end() {
     }
 }
 
-/// HUN-12: what a program leaves running goes with each run of the hunt, and no longer than that:
-/// a second run does not meet it.
+/// HUN-12: processes left running by a program end with each run of the hunt. A second run does
+/// not meet them.
 #[test]
 fn a_hunt_ends_what_programs_leave_running() {
     let trial = Trial::new("leftover");
@@ -188,7 +190,7 @@ fn a_hunt_ends_what_programs_leave_running() {
     trial.all_gone("a hunt that found something");
 }
 
-/// A traced program may leave a process running when it ends by itself, as without `--trace`.
+/// As without `--trace`, a traced program that ends by itself may leave a process running.
 #[test]
 fn a_traced_program_may_leave_a_process_running() {
     let trial = Trial::new("stays");

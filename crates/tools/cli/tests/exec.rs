@@ -1,4 +1,4 @@
-//! What a program that will not see the device is told when another program starts it (SYS-3).
+//! Warnings for a program that will not see the device, when another program starts it (SYS-3).
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
@@ -12,7 +12,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// SYS-3: the drop-in libraries are not there, and no other process's output is written to.
+/// SYS-3: the warning says that the drop-in libraries are missing. The warning is not written into
+/// the output of another process.
 #[test]
 fn run_says_when_the_environment_is_cleared() {
     let warned = |args: &[&str]| {
@@ -39,8 +40,8 @@ fn run_says_when_the_environment_is_cleared() {
     }
 }
 
-/// Starts `verbs_p` with the functions that take their arguments one by one. With many of them, so
-/// that not all fit in registers.
+/// Starts `verbs_p` by the functions that take their arguments one by one. There are too many
+/// arguments to fit in registers.
 const STARTER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// SYS-3: `execl`, `execlp` and `execle` pass all their arguments on, `$0` included, and return
+/// SYS-3: `execl`, `execlp` and `execle` pass on all their arguments, including `$0`, and return
 /// when they fail. Only `execlp` searches `PATH`.
 #[test]
 fn what_takes_its_arguments_one_by_one_passes_them_on() {
@@ -107,7 +108,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// SYS-3: one level below a shell, where `make check` and test runners are, programs that use verbs
+/// SYS-3: one level below a shell, as under `make check` and test runners. Programs that use verbs
 /// and will not see the device are named, and no others.
 #[test]
 fn run_names_programs_that_a_program_starts_without_the_device() {
@@ -154,12 +155,13 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
             "{line}: {said}"
         );
     }
-    // Once a run and program, whatever finds it, and however many start at once.
+    // A single warning for each run and program, however the program is found, and however many
+    // processes start it at once.
     for (line, lines) in [
         ("for i in 1 2 3; do env -i ./verbs_p; done", 1),
         ("seq 16 | xargs -P 8 -n 1 env -i ./verbs_p", 1),
         ("cp verbs_p other; for i in 1 2; do env -i ./verbs_p; env -i ./other; done", 2),
-        // A library that needs libibverbs, found by a run path or in the usual places.
+        // A library linked with libibverbs, found by a run path or in the default directories.
         ("env -i ./indirect", 1),
         // The kernel runs the interpreter of a script.
         ("env -i ./script", 1),
@@ -176,7 +178,7 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
             "{line}: {said}"
         );
     }
-    // Another run says it again.
+    // Another run warns again.
     assert_eq!(said("env -i ./verbs_p").lines().count(), 1);
     for line in
         ["./verbs_p", "env -u LD_PRELOAD ./verbs_p", "env A=B ./verbs_p", "env -i true", "env -i ./p.c"]

@@ -1,19 +1,19 @@
-//! Where `adverb run` puts what programs read, on machines that have little room for it: each test
-//! has mounts of its own.
+//! Where `adverb run` puts the files for programs, on machines with little room for files. Each
+//! test has separate mounts.
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A copy of the command and its libraries on a file system of its own, so that any other may be
-/// hidden or filled.
+/// Copies the command and its libraries to a separate file system, so that every other file system
+/// can be hidden or filled.
 const COPY: &str = "mount -t tmpfs -o mode=755 none /mnt && cp \"$EXE\" \"$LIBS\"/libibverbs.so \"$LIBS\"/librdmacm.so \
      \"$LIBS\"/libadverb_preload.so \"$LIBS\"/libadverb_audit.so /mnt";
 const EMPTY_SHM: &str = "mount -t tmpfs -o mode=1777 none /dev/shm";
 const FULL_SHM: &str = "mount -t tmpfs -o mode=1777,size=64k none /dev/shm && { head -c 1M /dev/zero >/dev/shm/full 2>/dev/null || true; }";
 const NO_TMP: &str = "mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp";
-/// Prints where the tree is.
+/// Prints the path of the tree.
 const SHOW: &str = "sh -c 'echo \"tree=$ADVERB_SYSROOT\"; exit 7'";
 
-/// Runs shell commands, one after the other, with mounts that nobody else sees.
+/// Runs shell commands one after the other, in a separate mount namespace.
 fn with_mounts(steps: &[&str]) -> Output {
     let exe = PathBuf::from(env!("CARGO_BIN_EXE_adverb"));
     let beside = exe.parent().expect("a directory");
@@ -44,7 +44,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The tree that the program saw, and what was said; the program's status came through.
+/// The program's tree, and the text on standard error. Checks the program's exit status.
 fn shown(output: &Output) -> (String, String) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(7), "{out}{err}");
@@ -74,7 +74,7 @@ fn a_program_runs_without_a_tree_where_there_is_no_room() {
     }
 }
 
-/// A build tree that cannot be written to has no directory with the name that programs load.
+/// A read-only build tree has no directory with the names loaded by programs.
 #[test]
 fn a_program_finds_the_library_on_a_read_only_machine() {
     let lock = "mount -o remount,bind,ro /mnt && mount -t tmpfs -o ro none /dev/shm";
@@ -88,8 +88,8 @@ fn a_program_finds_the_library_on_a_read_only_machine() {
     assert!(err.lines().count() == 2 && err.contains("preloaded"), "{err}");
 }
 
-/// TRU-4: names that another user has taken cost nothing. A user namespace has only one user: there
-/// the directories that are in the way are open to others instead.
+/// TRU-4: names taken by another user cost nothing. A user namespace has only one user.
+/// There, the obstructing directories are open to other users instead.
 #[test]
 fn another_user_cannot_be_in_the_way() {
     let (who, mode) = match nix::unistd::Uid::effective().is_root() {
@@ -120,9 +120,9 @@ fn another_user_cannot_be_in_the_way() {
     assert!(out.ends_with("\n9\n"), "one directory beside the squatted names: {out}");
 }
 
-/// SYS-3: a program for which the loader ignores the environment is named, with the remedy, and no
-/// other is. Root has every capability already, and in a user namespace there is nobody but root:
-/// there no program is such a one.
+/// SYS-3: the command names a program for which the loader ignores the environment, and gives the
+/// remedy. Other programs are not named. Root already has every capability, and a user namespace
+/// has no user but root, so there no program qualifies.
 #[test]
 fn a_program_with_privileges_is_told() {
     let root = nix::unistd::Uid::effective().is_root();
@@ -146,7 +146,8 @@ fn a_program_with_privileges_is_told() {
     }
 }
 
-/// What a program leaves running reads the tree after the command and the program have gone.
+/// A process left running by the program reads the tree after the command and the program have
+/// ended.
 #[test]
 fn what_outlives_the_program_keeps_the_tree() {
     let run = "/mnt/adverb run -- sh -c '(read line <&9; cat $ADVERB_SYSROOT/sys/class/infiniband_verbs/abi_version) 9<&0 & exit 7' \

@@ -1,5 +1,5 @@
-//! The process that `adverb run` leaves behind, which tells peers elsewhere when the program was
-//! killed.
+//! The survivor: the process that `adverb run` leaves behind. It tells peers on other hosts when
+//! the program is killed.
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -12,7 +12,7 @@ fn is_there(name: &str) -> bool {
     held.lines().any(|line| line.ends_with(&format!("@{name}")))
 }
 
-/// A program under `adverb run` that says who its survivor is and goes on.
+/// Starts a program under `adverb run` that prints its survivor's name and goes on.
 fn start(then: &str) -> (Child, ChildStdout, String) {
     let program = format!("echo \"survivor=$ADVERB_SURVIVOR=\"; {then}");
     let mut run = Command::new(env!("CARGO_BIN_EXE_adverb"));
@@ -42,12 +42,13 @@ fn ucm_12_a_survivor_ends_with_its_program_and_keeps_no_file_of_it_open() {
     assert!(is_there(&name));
     run.kill().unwrap();
     assert_eq!(run.wait().unwrap().signal(), Some(9));
-    // The end of file comes when nobody has the other end any more.
+    // End of file comes when no process has the other end open any more.
     out.read_to_end(&mut Vec::new()).unwrap();
     goes(&name);
 }
 
-/// It is nobody's child, so a program that waits for all of its children waits for its own alone.
+/// The survivor is not a child of the program. A program that waits for all of its children waits
+/// only for the children that it started.
 #[test]
 fn ucm_12_a_survivor_is_no_child_of_the_program() {
     let children = "cat /proc/$$/task/$$/children; echo end";
@@ -55,7 +56,7 @@ fn ucm_12_a_survivor_is_no_child_of_the_program() {
     let mut said = String::new();
     out.read_to_string(&mut said).unwrap();
     assert!(run.wait().unwrap().success());
-    // What the shell started itself, at most.
+    // At most the process that the shell itself started.
     let listed = said.trim().trim_end_matches("end").split_whitespace().count();
     assert!(listed <= 1, "{said}");
     goes(&name);

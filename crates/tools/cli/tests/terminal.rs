@@ -1,11 +1,11 @@
-//! TRU-6: names that others choose do not steer the terminal.
+//! TRU-6: names from other users and hosts cannot control the terminal.
 use std::process::{Command, Output};
 
-/// An interface, programs and files whose names have escape sequences or a newline, in a network
-/// namespace of the test's own.
+/// Creates an interface, programs and files, with names that have escape sequences or a newline, in
+/// a network namespace of the test's own.
 ///
-/// A program that has opened the evil device logs its name when the cable is pulled. The name of an
-/// interface cannot have a newline, the name of a capture can.
+/// A program that has opened the device with the bad name logs the name when the link goes down.
+/// The name of an interface cannot contain a newline. The name of a capture file can.
 const STEPS: &str = r#"
 ip link set lo up
 esc=$(printf '\033')
@@ -74,7 +74,7 @@ fn run() -> Output {
 fn tru_6_names_from_outside_do_not_steer_the_terminal() {
     let output = run();
     let errors = String::from_utf8_lossy(&output.stderr);
-    // Lines of both logs with a name in each: of the drop-in library and of the command.
+    // Lines with such a name in the logs of the drop-in library and of the command.
     for line in [
         "adverb: info: adverb_e\\u001b[31m: PortErr",
         "adverb: info: packets are captured in ",
@@ -90,7 +90,7 @@ fn tru_6_names_from_outside_do_not_steer_the_terminal() {
         assert_eq!(raw, None, "in {stream}");
         let forged = text.lines().find(|line| line.starts_with("forged"));
         assert_eq!(forged, None, "in {stream}");
-        // JSON is JSON still, and has the name as it is.
+        // The JSON output is still valid, and contains the names unchanged.
         for line in text.lines().filter(|line| line.starts_with(['[', '{'])) {
             serde_json::from_str::<serde_json::Value>(line).expect("JSON");
         }

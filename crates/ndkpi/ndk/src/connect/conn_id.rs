@@ -1,4 +1,4 @@
-//! The rdma_cm id of a connection, and what it says and hears.
+//! The rdma_cm id of a connection. Sends and receives its messages.
 use super::endpoint::{Endpoint, remote_failure};
 use super::message::{Message, Offer, ReadLimits};
 use super::worker::Worker;
@@ -9,13 +9,14 @@ use adverb_ucma::ids::{self, End, Event, Id};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// First byte of the private data of a DREQ: the connector was closed, or its queue pair failed.
-/// Whoever does not know it sees a disconnect.
+/// First byte of the private data of a DREQ: the connector was closed, or its queue pair failed. A
+/// peer that does not know this byte sees an ordinary disconnect.
 const GIVEN_UP: u8 = 1;
-/// Retries of the transport and after RNR that the peer is asked for; 7 is for ever.
+/// Number of retries that the peer is asked to make, of the transport and after an RNR NAK. 7 after
+/// an RNR NAK means unlimited.
 const RETRIES: u8 = 7;
 
-/// Has the worker look after the source with a token when an event comes.
+/// Makes the worker serve the source with this token when an event comes.
 pub(super) struct Waker {
     pub(super) worker: Arc<Worker>,
     pub(super) token: u64,
@@ -28,7 +29,8 @@ impl Tokens for Waker {
     fn take(&self) {}
 }
 
-/// No two connections join the same two addresses; dropped, another may.
+/// A pair of addresses. Only a single connection can have the pair. Dropping the value frees the
+/// pair.
 #[derive(Debug)]
 pub(super) struct Pair {
     endpoint: Arc<Endpoint>,
@@ -53,24 +55,24 @@ impl Drop for Pair {
     }
 }
 
-/// The id of a connection. Dropped, it ends what stands: the peer finds this end lost unless it was
-/// told otherwise.
+/// The id of a connection. Dropping the id ends an existing connection. The peer then sees this end
+/// as lost, unless the connection was ended before.
 #[derive(Debug)]
 pub(super) struct ConnId {
     pub(super) worker: Arc<Worker>,
     pub(super) token: u64,
     pub(super) id: Id,
-    /// Of calls only.
+    /// Set on the initiator's side only.
     pub(super) _pair: Option<Pair>,
 }
 
-/// What the queue pair of this end is, for a request or a reply.
+/// Properties of this end's queue pair, for a request or a reply.
 pub(super) struct Own {
     pub(super) qpn: u32,
     pub(super) srq: bool,
 }
 
-/// What came.
+/// An input for the handshake.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Message(Message),
@@ -79,11 +81,11 @@ pub(super) enum Incoming {
 }
 
 impl ConnId {
-    /// Says it. What the connection manager answers by itself, or what [`ConnId::establish`] has
-    /// said, is said already.
+    /// Sends a message. Nothing is sent if the connection manager sends the message by itself, or
+    /// [`ConnId::establish`] has sent it.
     ///
     /// # Errors
-    /// `CONNECTION_ABORTED` if the peer has given up; what [`remote_failure`] names.
+    /// `CONNECTION_ABORTED` if the peer has given up, or a status of [`remote_failure`].
     pub(super) fn send(&self, message: &Message, own: Option<Own>) -> Result<(), NtStatus> {
         let done = match (message, own) {
             (Message::Request(offer), Some(own)) => self.id.connect(&values(offer, &own)),
@@ -98,7 +100,7 @@ impl ConnId {
         })
     }
 
-    /// Says that this end receives.
+    /// Tells the peer that this end receives.
     ///
     /// # Errors
     /// `CONNECTION_ABORTED` if the peer has given up.
@@ -106,13 +108,15 @@ impl ConnId {
         self.id.establish().map_err(|_| NtStatus::CONNECTION_ABORTED)
     }
 
-    /// What came next. `asking`: nothing came yet; `standing`: the connection stood.
+    /// Receives the next input. `asking`: the request is not answered yet. `standing`: the
+    /// connection is established.
     pub(super) fn receive(&self, asking: bool, standing: bool) -> Option<Incoming> {
         let lost = || Incoming::Lost(NtStatus::CONNECTION_ABORTED);
         Some(match self.id.next_event()? {
             Event::Reply(offer) => Incoming::Message(Message::Reply(offer_of(offer))),
             Event::Established => Incoming::Message(Message::Ready),
-            // To somebody who has asked it is the answer, to somebody else the end.
+            // On the side that sent the request, the reject is the answer. On the other side, it
+            // ends the connection.
             Event::Rejected(reason, data) if asking => Incoming::Message(Message::Reject(reason, data)),
             Event::Rejected(reason, data) if reason == ids::RejectReason::CONSUMER_DEFINED && !standing => {
                 Incoming::Message(Message::Reject(reason, data))
@@ -135,13 +139,13 @@ impl ConnId {
 
 impl Drop for ConnId {
     fn drop(&mut self) {
-        // If it stands: one that was ended in order knows so already.
+        // If the connection is still established. After an orderly end, this call does nothing.
         let _ = self.id.disconnect(&[GIVEN_UP]);
     }
 }
 
 fn count(n: u32) -> u8 {
-    // The adapter's limits, which cap these, fit a byte (`max_rd_atomic` of IBTA 12.6.5).
+    // The adapter's limits cap these values, so they fit a byte (`max_rd_atomic` of IBTA 12.6.5).
     u8::try_from(n).unwrap_or(u8::MAX)
 }
 
@@ -157,8 +161,8 @@ fn values(offer: &Offer, own: &Own) -> ids::Offer {
     }
 }
 
-/// An offer of the peer. (Depths of an event are those of this end: what the peer sends, this end
-/// answers.)
+/// Converts an offer of the peer. The depths in an event are seen from this end: this end answers
+/// the reads that the peer sends.
 pub(super) fn offer_of(offer: ids::Offer) -> Offer {
     let limits =
         ReadLimits { inbound: offer.initiator_depth.into(), outbound: offer.responder_resources.into() };

@@ -24,12 +24,12 @@ use std::time::Instant;
 
 mod drive;
 
-/// One end of a connection: made by the consumer to connect, or by a listener for each connection
-/// asked for.
+/// One end of a connection. The consumer makes a connector to connect, and a listener makes a
+/// connector for each requested connection.
 ///
-/// The queue pair takes receives from its creation on, and initiator requests once
-/// [`Connector::complete_connect`] or the completion of [`Connector::accept`] has succeeded. It
-/// cannot be closed while it is connecting or connected.
+/// The queue pair takes receives from its creation on. It takes initiator requests after
+/// [`Connector::complete_connect`] or the completion of [`Connector::accept`] has succeeded. The
+/// queue pair cannot be closed while it is connecting or connected.
 #[derive(Clone)]
 pub struct Connector(pub(super) Arc<ConnectorInner>);
 
@@ -40,7 +40,8 @@ pub(super) struct ConnectorInner {
     link: Mutex<Link>,
 }
 
-/// A request that completes later, and how; taken by whoever gets it going.
+/// The pending request that completes later, with its completion. The function that starts the
+/// request takes the value.
 type Asked = Option<(Hold, Completion<()>)>;
 
 impl Adapter {
@@ -72,7 +73,7 @@ impl Connector {
         }))
     }
 
-    /// That of a connection somebody asks for; takes the id and its token over. `antecedents` are
+    /// The connector of a requested connection. Takes over the id and its token. `antecedents` are
     /// the adapter and the listener.
     pub(super) fn requested(
         adapter: &Adapter,
@@ -82,7 +83,7 @@ impl Connector {
         endpoint: Arc<Endpoint>,
     ) -> Self {
         let mut handshake = Handshake::incoming(allowed(adapter));
-        // Its only action is the connect event, which the caller delivers.
+        // The only action of this message is the connect event, which the caller delivers.
         handshake.message(Message::Request(request), &mut Actions::new());
         let (worker, token) = (conn_id.worker.clone(), conn_id.token);
         let mut link = Link::new(handshake);
@@ -94,21 +95,25 @@ impl Connector {
         connector
     }
 
-    /// Calls `destination` from `source` (port 0: one of the ephemeral ports) and asks for a
-    /// connection of `qp`. Always pending unless it fails in line; completed when the peer has
-    /// accepted, and then it is for [`Connector::complete_connect`] or [`Connector::reject`]. A
-    /// connector whose attempt failed may try again.
+    /// Requests a connection of `qp` from `source` to `destination`. Port 0 of `source` means any
+    /// ephemeral port. The request is always pending unless it fails in line. It completes when the
+    /// peer has accepted. Then the consumer calls [`Connector::complete_connect`] or
+    /// [`Connector::reject`]. After a failed attempt, the connector may try again.
     ///
     /// # Errors
-    /// In line or through `completion`: `CONNECTION_REFUSED` (nobody listens, or the peer refused:
-    /// [`Connector::get_connection_data`] has its private data), `IO_TIMEOUT`,
-    /// `NETWORK_UNREACHABLE`, `HOST_UNREACHABLE`; `SHARING_VIOLATION`, `INVALID_ADDRESS`,
-    /// `TOO_MANY_ADDRESSES` of the local address, `ADDRESS_ALREADY_EXISTS` of the combination;
-    /// `CONNECTION_ACTIVE` if the connector or the queue pair is connected or connecting,
-    /// `CONNECTION_INVALID` if the queue pair was flushed, `INVALID_PARAMETER` for more private
-    /// data than [`MAX_CALLER_DATA`], addresses of two families or a queue pair of another adapter;
-    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; `CANCELLED` if the connector is closed
-    /// meanwhile.
+    /// In line or through `completion`:
+    ///
+    /// - `CONNECTION_REFUSED`: no listener, or the peer refused. [`Connector::get_connection_data`]
+    ///   has the peer's private data.
+    /// - `IO_TIMEOUT`, `NETWORK_UNREACHABLE`, `HOST_UNREACHABLE`.
+    /// - `SHARING_VIOLATION`, `INVALID_ADDRESS`, `TOO_MANY_ADDRESSES`: for the local address.
+    /// - `ADDRESS_ALREADY_EXISTS`: for the combination of both addresses.
+    /// - `CONNECTION_ACTIVE`: the connector or the queue pair is connected or connecting.
+    /// - `CONNECTION_INVALID`: the queue pair was flushed.
+    /// - `INVALID_PARAMETER`: more private data than [`MAX_CALLER_DATA`], addresses of two
+    ///   families, or a queue pair of another adapter.
+    /// - `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`.
+    /// - `CANCELLED`: the connector is closed meanwhile.
     pub fn connect(
         &self,
         qp: &Qp,
@@ -130,8 +135,8 @@ impl Connector {
         })
     }
 
-    /// As [`Connector::connect`], from the address of a shared endpoint. The endpoint's close is
-    /// pending until the connector is closed.
+    /// Like [`Connector::connect`], from the address of a shared endpoint. The close of the
+    /// endpoint is pending until the connector is closed.
     ///
     /// # Errors
     /// As [`Connector::connect`]; `ADDRESS_ALREADY_EXISTS` if a connection between the endpoint and
@@ -156,8 +161,8 @@ impl Connector {
         })
     }
 
-    /// Completes the connection after the peer accepted it. `on_disconnect` is called once when the
-    /// peer leaves or is lost, unless this side disconnects first.
+    /// Completes the connection after the peer has accepted. `on_disconnect` is called once when
+    /// the peer disconnects or is lost, unless this side disconnects first.
     ///
     /// # Errors
     /// In line or through `completion`: `CONNECTION_ABORTED` if the accepting side has given up
@@ -174,21 +179,27 @@ impl Connector {
             if result.is_ok() {
                 link.on_disconnect = on_disconnect;
             }
-            // Under the lock, so that no disconnect event overtakes the completion.
+            // Complete while the lock is held, so that no disconnect event overtakes the
+            // completion.
             hold.complete(result, completion)
         })
     }
 
-    /// Accepts the connection a listener's event brought. Always pending unless it fails in line;
-    /// completed when the initiator has completed the connection. `on_disconnect` is as for
-    /// [`Connector::complete_connect`].
+    /// Accepts the connection of a listener's connect event. The request is always pending unless
+    /// it fails in line. It completes when the initiator has completed the connection.
+    /// `on_disconnect` works as in [`Connector::complete_connect`].
     ///
     /// # Errors
-    /// In line or through `completion`: `CONNECTION_ABORTED` if the initiator has given up,
-    /// `IO_TIMEOUT` if it does not complete the connection, `CONNECTION_INVALID` if there is no
-    /// request to accept or the queue pair was flushed, `CONNECTION_ACTIVE` if the queue pair is
-    /// connected, `INVALID_PARAMETER` for more private data than [`MAX_CALLEE_DATA`] or a queue
-    /// pair of another adapter; `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
+    /// In line or through `completion`:
+    ///
+    /// - `CONNECTION_ABORTED`: the initiator has given up.
+    /// - `IO_TIMEOUT`: the initiator does not complete the connection.
+    /// - `CONNECTION_INVALID`: there is no request to accept, or the queue pair was flushed.
+    /// - `CONNECTION_ACTIVE`: the queue pair is connected.
+    /// - `INVALID_PARAMETER`: more private data than [`MAX_CALLEE_DATA`], or a queue pair of
+    ///   another adapter.
+    /// - `DELETE_PENDING`.
+    /// - `CANCELLED`: the connector is closed meanwhile.
     pub fn accept(
         &self,
         qp: &Qp,
@@ -218,7 +229,8 @@ impl Connector {
         })
     }
 
-    /// Refuses: the connection a listener's event brought, or the one the peer has accepted.
+    /// Refuses a connection: the connection of a listener's connect event, or the connection that
+    /// the peer has accepted.
     ///
     /// # Errors
     /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to
@@ -230,27 +242,26 @@ impl Connector {
         self.0.drive(|link, out| link.handshake.reject(Reason::CONSUMER_DEFINED, private_data.to_vec(), out))
     }
 
-    /// Refuses as if nobody listened.
+    /// Refuses with the reason that is sent if there is no listener.
     pub(super) fn refuse(&self) {
         // An initiator that has given up needs no answer.
         let _ = self.0.drive(|link, out| link.handshake.reject(Reason::INVALID_SERVICE_ID, Vec::new(), out));
     }
 
-    /// The effective read limits and the private data that the peer sent with its connect, accept
-    /// or reject.
+    /// The effective read limits, and the private data of the peer's connect, accept or reject.
     ///
     /// # Errors
-    /// `CONNECTION_INVALID` while the peer has said nothing.
+    /// `CONNECTION_INVALID` as long as no message of the peer has arrived.
     pub fn get_connection_data(&self) -> Result<ConnectionData, NtStatus> {
         let link = self.0.link.lock();
         let (reads, data) = link.handshake.connection_data().ok_or(NtStatus::CONNECTION_INVALID)?;
         Ok(ConnectionData { reads, private_data: data.to_vec() })
     }
 
-    /// This end's address; that of the listener for a connection it brought.
+    /// The address of this end. For a connection of a listener, this is the listener's address.
     ///
     /// # Errors
-    /// `CONNECTION_INVALID` if it is not connecting or connected.
+    /// `CONNECTION_INVALID` if the connector is not connecting or connected.
     pub fn get_local_address(&self) -> Result<SocketAddr, NtStatus> {
         self.0.link.lock().endpoint.as_ref().map(|e| e.address()).ok_or(NtStatus::CONNECTION_INVALID)
     }
@@ -258,14 +269,14 @@ impl Connector {
     /// The peer's address.
     ///
     /// # Errors
-    /// `CONNECTION_INVALID` if it is not connecting or connected.
+    /// `CONNECTION_INVALID` if the connector is not connecting or connected.
     pub fn get_peer_address(&self) -> Result<SocketAddr, NtStatus> {
         self.0.link.lock().peer_address.ok_or(NtStatus::CONNECTION_INVALID)
     }
 
-    /// Ends the connection: what was deferred is handed over, the peer is told, and when it has
-    /// answered what is still outstanding here is cancelled. Done in line if the peer has left
-    /// already.
+    /// Ends the connection. First, deferred requests are committed, and the peer is told. When the
+    /// peer has answered, the requests outstanding on this side are cancelled. If the peer has
+    /// already left, the disconnect is done in line.
     ///
     /// # Errors
     /// In line or through `completion`: `CONNECTION_INVALID` if there is no connection,
@@ -291,8 +302,9 @@ impl Connector {
         }
     }
 
-    /// Closes it: a request that is pending completes with `CANCELLED`, a connection ends without a
-    /// word (the peer sees it disconnected) and what is outstanding on its queue pair is cancelled.
+    /// Closes the connector. A pending request completes with `CANCELLED`. A connection ends
+    /// without a disconnect, and the peer's disconnect event has the reason `PeerLost`. Requests
+    /// outstanding on the queue pair are cancelled.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -308,19 +320,19 @@ impl Connector {
     }
 }
 
-/// What a call needs besides the queue pair.
+/// The parameters of a connect, besides the queue pair.
 struct Call<'a> {
     endpoint: Arc<Endpoint>,
     id: Id,
     asker: Asker,
-    /// On the shared endpoint, if it is one.
+    /// A hold on the shared endpoint, if a shared endpoint is used.
     shared: Option<Hold>,
     destination: SocketAddr,
     reads: ReadLimits,
     private_data: &'a [u8],
 }
 
-/// The place of a call among the worker's sources, given back unless the call gets going.
+/// A token reserved among the worker's sources. It is returned unless the connect starts.
 struct Asker {
     worker: Arc<Worker>,
     token: u64,
@@ -345,8 +357,8 @@ impl Drop for Asker {
     }
 }
 
-/// Begins a request that pends unless it fails in line. `start` takes what was asked if it gets it
-/// going.
+/// Begins a request that is pending unless it fails in line. If `start` succeeds, it takes the
+/// value of `asked`.
 fn begin(
     hold: Hold,
     completion: Completion<()>,
@@ -371,7 +383,8 @@ fn allowed(adapter: &Adapter) -> ReadLimits {
 }
 
 impl ConnectorInner {
-    /// A queue pair of this adapter that was never connected; it is held.
+    /// Checks that the queue pair is of this adapter and was never connected. Returns a hold on the
+    /// queue pair.
     fn check_qp(&self, qp: &Qp) -> Result<Hold, NtStatus> {
         if !Arc::ptr_eq(qp.device().context(), self.adapter.context()) {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -395,7 +408,8 @@ impl ConnectorInner {
         if source.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        // An endpoint is either called from or listened at.
+        // An endpoint is used either to connect or to listen, so no listener can be at the
+        // connector's own endpoint.
         if source == destination {
             return Err(NtStatus::CONNECTION_REFUSED);
         }

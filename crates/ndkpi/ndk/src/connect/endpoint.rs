@@ -1,12 +1,15 @@
-//! Local endpoints: addresses with a port that one listener, one connector or one shared endpoint
-//! has for itself.
+//! Local endpoints: an address with a port that belongs to a single listener, connector or shared
+//! endpoint.
 //!
-//! An endpoint is released when everything that refers to it is closed: a listener and all
-//! connectors it brought, a shared endpoint and all connectors that connected over it. Until then
-//! no other can have its address and port. The connection manager alone does not say so: a closed
-//! listener's port is free for the next one while its connections live, and ids of a shared
-//! endpoint must share a port. Hence a claim beside the ids: an abstract name of the network
-//! namespace, exclusive while somebody holds it, gone with its process.
+//! An endpoint is released when all its users are closed: a listener and all connectors of its
+//! connections, or a shared endpoint and all its connectors. Until then no other endpoint can have
+//! the address and port.
+//!
+//! The connection manager alone cannot ensure this, for two reasons. The port of a closed listener
+//! is free for the next listener while its connections still exist. And ids of a shared endpoint
+//! must share a port. Therefore an endpoint also holds a claim: an abstract socket name in the
+//! network namespace. The name is exclusive, and the kernel releases the name when the process
+//! ends.
 use crate::status::NtStatus;
 use adverb_device::interfaces::{gid_of, is_link_local};
 use adverb_device::{Context, Errno};
@@ -18,27 +21,27 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 
-/// Ports that a provider chooses from when the consumer names none (RFC 6335, as the pages of NDKPI
-/// say).
+/// The ports from which a provider chooses if the consumer gives no port (RFC 6335, as NDKPI's
+/// documentation says).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// A local address with its port, held exclusively.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
-    /// Connected to from here.
+    /// The peers of connections from this endpoint.
     peers: Mutex<HashSet<SocketAddr>>,
     _claim: UnixDatagram,
 }
 
 impl Endpoint {
-    /// Takes an address of the adapter, with port 0 a free port of it other than that of `avoid`.
-    /// Answers an id bound to it, too, whose events `signal` is told of; others of the endpoint may
-    /// have the port if it is `shared`.
+    /// Claims an address of the adapter. With port 0, claims a free port other than the port of
+    /// `avoid`. Also returns an id bound to the address. Its events are reported to `signal`.
+    /// With `shared`, other ids of the endpoint may use the port.
     ///
     /// # Errors
-    /// `INVALID_ADDRESS` if it is none of the adapter's, `SHARING_VIOLATION` if it is taken,
-    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INSUFFICIENT_RESOURCES`.
+    /// `INVALID_ADDRESS` if the address is no address of the adapter, `SHARING_VIOLATION` if it is
+    /// taken, `TOO_MANY_ADDRESSES` if all ephemeral ports are taken, `INSUFFICIENT_RESOURCES`.
     pub(crate) fn open(
         context: &Context,
         address: SocketAddr,
@@ -83,7 +86,7 @@ impl Endpoint {
         Ok((Endpoint { address, peers: Mutex::default(), _claim: claim }, id))
     }
 
-    /// One more id of a shared endpoint, for a connection.
+    /// Makes another id of a shared endpoint, for a connection.
     ///
     /// # Errors
     /// `INSUFFICIENT_RESOURCES`.
@@ -93,11 +96,11 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Its address.
+    /// The endpoint's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
-    /// The addresses that are connected to from it.
+    /// The peers of connections from this endpoint.
     pub(super) fn peers(&self) -> &Mutex<HashSet<SocketAddr>> {
         &self.peers
     }
@@ -107,7 +110,7 @@ fn new_id(signal: &Signal) -> Result<Id, NtStatus> {
     Id::new(QpKind::Rc, signal.clone()).map_err(|e| local_failure(Errno::from_raw(e.errno())))
 }
 
-/// A link-local address means nothing without its interface.
+/// Adds the interface to a link-local address, which has no meaning without its interface.
 pub(crate) fn with_scope(address: SocketAddr, interface: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) if is_link_local(v6.ip()) => {
@@ -118,7 +121,8 @@ pub(crate) fn with_scope(address: SocketAddr, interface: u32) -> SocketAddr {
     }
 }
 
-/// What taking a local address brought, as the pages of `NdkListen` and `NdkConnect` call it.
+/// The status for a failed claim of a local address, as documented for `NdkListen` and
+/// `NdkConnect`.
 pub(crate) fn local_failure(errno: Errno) -> NtStatus {
     match errno {
         Errno::EADDRINUSE => NtStatus::SHARING_VIOLATION,
@@ -128,15 +132,16 @@ pub(crate) fn local_failure(errno: Errno) -> NtStatus {
     }
 }
 
-/// What calling a peer brought, as the page of `NdkConnect` calls it.
+/// The status for a failed connect to a peer, as documented for `NdkConnect`.
 pub(crate) fn remote_failure(errno: Errno) -> NtStatus {
     match errno {
-        // The closed port of a host, and a listener that went while the call stood in its queue.
+        // The port is closed, or the listener ended while the request was in its queue.
         Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EPIPE => NtStatus::CONNECTION_REFUSED,
-        // Both ends are given, so what is not available is the combination.
+        // Both ends are given, so the combination of both addresses is not available.
         Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EISCONN => NtStatus::ADDRESS_ALREADY_EXISTS,
         Errno::ETIMEDOUT => NtStatus::IO_TIMEOUT,
-        // EINVAL, ENODEV: the source is of the loopback interface, the destination is not.
+        // EINVAL, ENODEV: the source is an address of the loopback interface, and the destination
+        // is not.
         Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EINVAL | Errno::ENODEV => NtStatus::NETWORK_UNREACHABLE,
         Errno::EHOSTUNREACH | Errno::EHOSTDOWN => NtStatus::HOST_UNREACHABLE,
         Errno::EACCES | Errno::EPERM => NtStatus::ACCESS_DENIED,

@@ -1,5 +1,5 @@
-//! The states of one connection, without ids, queue pairs or clocks: calls, messages and the time
-//! go in, actions come out.
+//! The state machine of a connection, without ids, queue pairs or clocks. Inputs are calls,
+//! messages and the time. Outputs are actions.
 //!
 //! ```text
 //! initiator                                    listener's side
@@ -14,18 +14,18 @@
 //!                                                   Ended        (disconnect of its own)
 //! ```
 //!
-//! A peer that leaves with DISCONNECT does not flush what is outstanding here; the consumer's own
-//! disconnect, flush or close does. A peer that is lost flushes at once: its queue pair cannot be
-//! expected to answer.
+//! After a DISCONNECT of the peer, requests outstanding here are not flushed. The consumer's own
+//! disconnect, flush or close flushes them. If the peer is lost, outstanding requests are flushed
+//! at once, because the peer's queue pair cannot be expected to answer.
 use super::message::{DisconnectReason, Message, Offer, ReadLimits, Reason};
 use crate::status::NtStatus;
 use std::time::{Duration, Instant};
 
 /// How long an initiator waits for the connection and the peer's answer.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an accepting side waits for READY.
+/// How long the accepting side waits for READY.
 pub(crate) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long DISCONNECTED is waited for.
+/// How long the disconnecting side waits for DISCONNECTED.
 pub(crate) const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The requests that complete later.
@@ -39,42 +39,42 @@ pub(crate) enum Request {
     Disconnect,
 }
 
-/// What is to be done, in this order.
+/// An action for the caller. Actions are performed in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Send it.
+    /// Send the message.
     Send(Message),
-    /// A connection is asked for: the listener's consumer is to be called.
+    /// A connection is requested: call the listener's consumer.
     ConnectEvent,
-    /// The peer receives: the queue pair may send.
+    /// The peer receives, so the queue pair may send.
     ReadyToSend,
     /// Complete the pending request.
     Complete(Request, Result<(), NtStatus>),
-    /// Tell the consumer that the peer left, and why.
+    /// Tell the consumer that the peer left, with the reason.
     DisconnectEvent(DisconnectReason),
-    /// Complete what is outstanding on the queue pair as flushed.
+    /// Complete all outstanding requests of the queue pair as flushed.
     Flush,
-    /// Let the id go.
+    /// Release the id.
     Hangup,
 }
 
-/// Actions in the order they were found.
+/// Actions in the order in which they must be performed.
 pub(crate) type Actions = Vec<Action>;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nothing was asked for yet.
+    /// No request was made yet.
     Idle,
-    /// The way to the peer is found.
+    /// The route to the peer is being resolved.
     Dialing,
     /// REQUEST was sent.
     Requesting,
-    /// REPLY came; the consumer is to complete the connection.
+    /// REPLY has arrived. The consumer must complete the connection.
     Replied,
-    /// An id came; its REQUEST has not been looked at.
+    /// An id has arrived. Its REQUEST is not processed yet.
     Incoming,
-    /// REQUEST came; the consumer is to accept or reject.
+    /// REQUEST has arrived. The consumer must accept or reject.
     Requested,
     /// REPLY was sent.
     Accepted,
@@ -82,24 +82,24 @@ pub(crate) enum State {
     Established,
     /// DISCONNECT was sent.
     Disconnecting,
-    /// The peer has left, by DISCONNECT or by a failure of the queue pair; the consumer knows.
+    /// The peer has left, by DISCONNECT or by a failure of the queue pair. The consumer knows this.
     PeerLeft,
-    /// Over.
+    /// The connection has ended.
     Ended(End),
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was not made, by the initiator's view. It may try again.
+    /// The initiator's attempt failed. The initiator may try again.
     NotMade,
-    /// The peer, or the time, ended it before it was complete.
+    /// The peer or a timeout ended the connection before it was complete.
     Aborted,
     /// Refused by this side.
     Refused,
-    /// After it was complete.
+    /// Disconnected after the connection was complete.
     Disconnected,
-    /// Its object is closed.
+    /// The connector is closed.
     Closed,
 }
 
@@ -107,26 +107,27 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Handshake {
     state: State,
-    /// What the adapter allows, and later what both sides do.
+    /// The limits of the adapter at first. After the negotiation, the limits of both sides.
     limits: ReadLimits,
     peer: Option<Offer>,
-    /// What came with a refusal.
+    /// The private data of a refusal.
     refusal: Option<Vec<u8>>,
     deadline: Option<Instant>,
 }
 
-/// The smaller of what one side takes and the other makes, in both directions.
+/// The negotiated limits. In each direction, the smaller of the number that one side accepts and
+/// the number that the other side makes.
 pub(crate) fn negotiate(own: ReadLimits, peer: ReadLimits) -> ReadLimits {
     ReadLimits { inbound: own.inbound.min(peer.outbound), outbound: own.outbound.min(peer.inbound) }
 }
 
 impl Handshake {
-    /// A connector's, whose adapter allows `limits`.
+    /// The state machine of a connector. Its adapter allows `limits`.
     pub(crate) fn new(limits: ReadLimits) -> Self {
         Handshake { state: State::Idle, limits, peer: None, refusal: None, deadline: None }
     }
 
-    /// That of an id a listener took.
+    /// The state machine of an id that a listener accepted.
     pub(crate) fn incoming(limits: ReadLimits) -> Self {
         Handshake { state: State::Incoming, ..Handshake::new(limits) }
     }
@@ -134,7 +135,7 @@ impl Handshake {
     pub(crate) fn state(&self) -> State {
         self.state
     }
-    /// When [`Handshake::timeout`] is due.
+    /// The time at which [`Handshake::timeout`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -143,8 +144,7 @@ impl Handshake {
         self.limits
     }
 
-    /// The effective read limits and the peer's private data, of its request, its reply or its
-    /// refusal.
+    /// The effective read limits, and the private data of the peer's request, reply or refusal.
     pub(crate) fn connection_data(&self) -> Option<(ReadLimits, &[u8])> {
         match (&self.refusal, &self.peer) {
             (Some(data), _) => Some((ReadLimits::default(), data)),
@@ -158,7 +158,7 @@ impl Handshake {
         self.deadline = deadline;
     }
 
-    /// May it connect?
+    /// Checks that the connector may connect.
     ///
     /// # Errors
     /// `CONNECTION_ACTIVE` unless the connector is new or its last attempt failed.
@@ -170,7 +170,7 @@ impl Handshake {
         }
     }
 
-    /// Begins to connect, with read limits that the caller has capped to the adapter's.
+    /// Begins to connect. The caller has capped the read limits to the adapter's.
     ///
     /// # Errors
     /// As [`Handshake::check_idle`].
@@ -181,7 +181,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The request can leave.
+    /// The route is resolved: sends the request.
     pub(crate) fn dialed(&mut self, request: Offer, out: &mut Actions) {
         if self.state == State::Dialing {
             self.enter(State::Requesting, self.deadline);
@@ -189,7 +189,7 @@ impl Handshake {
         }
     }
 
-    /// The read limits that accepting with these would give.
+    /// The read limits that result from accepting with `wanted`.
     pub(crate) fn accept_limits(&self, wanted: ReadLimits) -> ReadLimits {
         ReadLimits {
             inbound: wanted.inbound.min(self.limits.inbound),
@@ -197,7 +197,7 @@ impl Handshake {
         }
     }
 
-    /// May the request be answered?
+    /// Checks that there is a request to answer.
     ///
     /// # Errors
     /// `CONNECTION_ABORTED` if the initiator has given up, `CONNECTION_INVALID` if there is no
@@ -210,7 +210,7 @@ impl Handshake {
         }
     }
 
-    /// Accepts with a reply whose limits are of [`Handshake::accept_limits`].
+    /// Accepts with a reply. Its limits come from [`Handshake::accept_limits`].
     ///
     /// # Errors
     /// As [`Handshake::check_requested`].
@@ -222,7 +222,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Refuses: the listener's side a request, the initiator a reply.
+    /// Refuses a request (on the listener's side) or a reply (on the initiator's side).
     ///
     /// # Errors
     /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to
@@ -243,7 +243,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// May the initiator complete the connection?
+    /// Checks that the initiator may complete the connection.
     ///
     /// # Errors
     /// `CONNECTION_ABORTED` if the accepting side has given up, `CONNECTION_INVALID` if the queue
@@ -256,7 +256,7 @@ impl Handshake {
         }
     }
 
-    /// Completes the connection; the queue pair is ready to send and to receive.
+    /// Completes the connection. The queue pair is ready to send and to receive.
     ///
     /// # Errors
     /// As [`Handshake::check_replied`].
@@ -267,7 +267,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Disconnects. Answers whether it is done at once: the peer has left already.
+    /// Disconnects. Returns `true` if the disconnect is already complete, because the peer has
+    /// left.
     ///
     /// # Errors
     /// `CONNECTION_INVALID` if there is no connection.
@@ -287,7 +288,7 @@ impl Handshake {
         }
     }
 
-    /// The object is closed: what is pending ends, the peer finds this end lost.
+    /// The connector is closed: pending requests end, and the peer sees this end as lost.
     pub(crate) fn close(&mut self, out: &mut Actions) {
         let pending = match self.state {
             State::Dialing | State::Requesting => Some(Request::Connect),
@@ -305,7 +306,7 @@ impl Handshake {
         }
     }
 
-    /// A message came.
+    /// Handles a message of the peer.
     pub(crate) fn message(&mut self, message: Message, out: &mut Actions) {
         match (self.state, message) {
             (State::Incoming, Message::Request(offer)) => {
@@ -340,7 +341,7 @@ impl Handshake {
                 out.push(Action::DisconnectEvent(DisconnectReason::PeerDisconnected));
             }
             (State::Disconnecting, Message::Disconnected) => self.disconnected(Ok(()), out),
-            // Both sides left at the same time.
+            // Both sides disconnected at the same time.
             (State::Disconnecting, Message::Disconnect) => {
                 out.push(Action::Send(Message::Disconnected));
                 self.disconnected(Ok(()), out);
@@ -361,20 +362,20 @@ impl Handshake {
             State::Accepted => self.fail_accept(NtStatus::CONNECTION_ABORTED, out),
             State::Established => self.broken(DisconnectReason::PeerLost, out),
             State::Disconnecting => self.disconnected(Ok(()), out),
-            // The consumer's disconnect is still to come; the id has served.
+            // The consumer's disconnect is still to come, but the id is no longer needed.
             State::PeerLeft => out.push(Action::Hangup),
             State::Idle | State::Ended(_) => {}
         }
     }
 
-    /// The queue pair failed: the connection is over for both.
+    /// The queue pair failed. The connection is over for both sides.
     pub(crate) fn failed(&mut self, out: &mut Actions) {
         if self.state == State::Established {
             self.broken(DisconnectReason::QpFailed, out);
         }
     }
 
-    /// The connection is over without a word.
+    /// Ends the connection without a message to the peer.
     fn broken(&mut self, reason: DisconnectReason, out: &mut Actions) {
         self.enter(State::PeerLeft, None);
         out.push(Action::Flush);
@@ -382,13 +383,13 @@ impl Handshake {
         out.push(Action::Hangup);
     }
 
-    /// This side cannot go on.
+    /// Ends the connection because this side cannot continue.
     pub(crate) fn abort(&mut self, out: &mut Actions) {
         out.push(Action::Flush);
         self.end(End::Aborted, out);
     }
 
-    /// The deadline may have passed.
+    /// Handles the deadline, if it has passed.
     pub(crate) fn timeout(&mut self, now: Instant, out: &mut Actions) {
         if self.deadline.is_none_or(|at| now < at) {
             return;
@@ -407,7 +408,8 @@ impl Handshake {
         complete(Request::Connect, Err(status), out);
     }
 
-    /// The queue pair has learnt its peer already, so it cannot be used for another.
+    /// Flushes the queue pair. It is already connected to this peer, so it cannot be used for
+    /// another connection.
     fn fail_accept(&mut self, status: NtStatus, out: &mut Actions) {
         out.push(Action::Flush);
         self.end(End::Aborted, out);
@@ -420,7 +422,8 @@ impl Handshake {
         complete(Request::Disconnect, result, out);
     }
 
-    /// Requests are completed behind it: the consumer may use the same addresses at once.
+    /// Ends the connection and releases the id. Callers complete requests after this, because the
+    /// consumer may use the same addresses at once.
     fn end(&mut self, end: End, out: &mut Actions) {
         self.enter(State::Ended(end), None);
         out.push(Action::Hangup);

@@ -1,4 +1,4 @@
-//! What a connector has of its connection: the handshake, the id, the queue pair, what is pending.
+//! The connection of a connector: the handshake, the id, the queue pair, and the pending request.
 use super::DisconnectEvent;
 use super::conn_id::{ConnId, Incoming, Own};
 use super::endpoint::Endpoint;
@@ -13,17 +13,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The state of a connector, behind its lock.
+/// The state of a connector, protected by the connector's lock.
 pub(super) struct Link {
     pub(super) handshake: Handshake,
     pub(super) conn_id: Option<ConnId>,
     pub(super) endpoint: Option<Arc<Endpoint>>,
-    /// On the shared endpoint it is connecting over.
+    /// A hold on the shared endpoint of the connection.
     pub(super) shared: Option<Hold>,
     pub(super) peer_address: Option<SocketAddr>,
     /// Held while connecting or connected.
     pub(super) qp: Option<(Qp, Hold)>,
-    /// The request that completes later.
+    /// The pending request, which completes later.
     pub(super) pending: Option<(Hold, Completion<()>)>,
     pub(super) on_disconnect: Option<DisconnectEvent>,
 }
@@ -57,10 +57,11 @@ impl Link {
         self.conn_id.as_ref().map_or(Ok(()), |conn_id| conn_id.send(message, own))
     }
 
-    /// The way to the peer, whose offer has come.
+    /// The path to the peer, after its offer has arrived.
     fn path(&self, limits: ReadLimits) -> Option<PeerPath> {
         let (qp, link) = (self.qp()?, self.conn_id.as_ref()?.id.link()?);
-        // The adapter's limits, which cap these, fit a byte (`max_rd_atomic` of IBTA 12.6.5).
+        // The adapter's limits cap these values, so they fit a byte (`max_rd_atomic` of IBTA
+        // 12.6.5).
         let count = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
         let mtu = qp.device().context().port_mtu();
         Some(PeerPath {
@@ -75,8 +76,8 @@ impl Link {
         })
     }
 
-    /// Has the queue pair receive and sends the reply: the initiator may send as soon as it has
-    /// that.
+    /// Makes the queue pair ready to receive, then sends the reply. The order matters, because the
+    /// initiator may send as soon as it has the reply.
     pub(super) fn answer(
         &mut self,
         limits: ReadLimits,
@@ -105,7 +106,7 @@ impl Link {
         self.handshake.complete(out)
     }
 
-    /// The initiator receives: the queue pair may send.
+    /// The initiator receives now, so this queue pair may send.
     pub(super) fn ready_to_send(&self) -> Result<(), NtStatus> {
         let qp = self.qp_in(QpState::Rtr)?;
         qp.to_rts(&self.path(self.handshake.limits()).ok_or(NtStatus::CONNECTION_INVALID)?)?;
@@ -117,7 +118,7 @@ impl Link {
         self.qp().filter(|qp| qp.device().state() == state).ok_or(NtStatus::CONNECTION_INVALID)
     }
 
-    /// What the queue pair calls when it fails: has the worker look after the connection.
+    /// The callback for a failure of the queue pair. It makes the worker check the connection.
     fn fault_notice(&self) -> impl FnOnce() + Send + 'static {
         let to = self.conn_id.as_ref().map(|conn_id| (conn_id.worker.clone(), conn_id.token));
         move || {
@@ -127,28 +128,28 @@ impl Link {
         }
     }
 
-    /// Cancels what is outstanding.
+    /// Cancels all outstanding requests.
     pub(super) fn flush(&self) {
         if let Some(qp) = self.qp() {
             qp.disconnected();
         }
     }
 
-    /// What was deferred is not held back any longer.
+    /// Commits deferred requests.
     pub(super) fn hand_over(&self) {
         if let Some(qp) = self.qp() {
             qp.device().commit_sends();
         }
     }
 
-    /// Lets the id go.
+    /// Releases the id.
     pub(super) fn drop_line(&mut self) {
         if let Some(conn_id) = self.conn_id.take() {
             conn_id.worker.remove(conn_id.token);
         }
     }
 
-    /// Takes the next event of the id; false if there is none.
+    /// Handles the next event of the id. Returns `false` if there is none.
     pub(super) fn serve(&mut self, out: &mut Actions) -> bool {
         let state = self.handshake.state();
         let standing = matches!(state, State::Established | State::Disconnecting | State::PeerLeft);
@@ -156,7 +157,8 @@ impl Link {
         match conn_id.receive(state == State::Requesting, standing) {
             None => return false,
             Some(Incoming::Message(message)) => self.handshake.message(message, out),
-            // The peer answers a failure by leaving: the failure is the reason.
+            // A peer leaves when the connection fails. So if the local queue pair has failed, its
+            // failure is the reason.
             Some(Incoming::Lost(_)) if state == State::Established && self.qp_in(QpState::Err).is_ok() => {
                 self.handshake.failed(out);
             }

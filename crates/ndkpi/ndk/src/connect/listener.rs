@@ -16,11 +16,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Requests that the worker has not come to, and connect events whose callback has not returned, at
-/// most each: beyond, callers wait, or are refused.
+/// Maximum number of requests that the worker has not processed, and of connect events whose
+/// callback has not returned. Beyond this number, initiators wait, or are refused.
 const BACKLOG: u32 = 1024;
 
-/// Takes connections asked for at an address.
+/// Accepts connections at an address.
 #[derive(Clone)]
 pub struct Listener(Arc<ListenerInner>);
 
@@ -31,7 +31,7 @@ struct ListenerInner {
     on_connect: Box<dyn Fn(Connector) + Send + Sync>,
     paused: AtomicBool,
     state: Mutex<Listening>,
-    /// Connect events to be delivered.
+    /// Number of connect events that are still to be delivered.
     events: AtomicUsize,
 }
 
@@ -49,8 +49,8 @@ struct Listened {
 }
 
 impl Adapter {
-    /// Creates a listener. `on_connect` is called with a connector for each connection asked for,
-    /// which the consumer accepts or rejects, and closes in any case.
+    /// Creates a listener. `on_connect` is called with a connector for each requested connection.
+    /// The consumer accepts or rejects the connection, and closes the connector in any case.
     ///
     /// # Errors
     /// `DELETE_PENDING`, `INSUFFICIENT_RESOURCES`; in line or through `completion`.
@@ -59,7 +59,8 @@ impl Adapter {
         on_connect: impl Fn(Connector) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Listener, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Listener>, NtStatus> {
-        // First: a listener made without it would hold an adapter that is closing already.
+        // Hold the adapter first. Otherwise the new listener could hold an adapter that is already
+        // closing.
         let creation = self.hold()?;
         let made = self.hold().map(|hold| {
             let life = self.new_life(ObjectType::Listener, vec![hold]);
@@ -80,13 +81,14 @@ impl Adapter {
 }
 
 impl Listener {
-    /// Listens at an address of the adapter, with port 0 at one of its free ephemeral ports.
+    /// Listens at an address of the adapter. With port 0, listens at a free ephemeral port of the
+    /// address.
     ///
     /// # Errors
-    /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port
-    /// is taken, `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INVALID_DEVICE_STATE` if it
-    /// listens already, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through
-    /// `completion`.
+    /// In line or through `completion`: `INVALID_ADDRESS` if the address is no address of the
+    /// adapter, `SHARING_VIOLATION` if the port is taken, `TOO_MANY_ADDRESSES` if all ephemeral
+    /// ports are taken, `INVALID_DEVICE_STATE` if the listener already listens,
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`.
     pub fn listen(
         &self,
         address: SocketAddr,
@@ -96,23 +98,24 @@ impl Listener {
         hold.complete(self.0.listen(address), completion)
     }
 
-    /// The address it listens at, with the port chosen if none was given.
+    /// The address at which the listener listens, with the chosen port if no port was given.
     ///
     /// # Errors
-    /// `INVALID_DEVICE_STATE` if it does not listen.
+    /// `INVALID_DEVICE_STATE` if the listener does not listen.
     pub fn get_local_address(&self) -> Result<SocketAddr, NtStatus> {
         let state = self.0.state.lock();
         state.endpoint.as_ref().map(|e| e.address()).ok_or(NtStatus::INVALID_DEVICE_STATE)
     }
 
-    /// With `pause` there are no connect events, and connections asked for are refused as if nobody
-    /// listened (`NdkControlConnectEvents`); without, there are again.
+    /// With `pause`, there are no connect events, and requests are refused as if there were no
+    /// listener (`NdkControlConnectEvents`). Without `pause`, connect events come again.
     pub fn control_connect_events(&self, pause: bool) {
         self.0.paused.store(pause, Ordering::SeqCst);
     }
 
-    /// Closes it: no connection is taken any more, at once. Pending until the connectors of its
-    /// connections are closed and its callbacks have returned; its address is free then.
+    /// Closes the listener. From now on, no connection is accepted. The close is pending until the
+    /// connectors of the listener's connections are closed and its callbacks have returned. Then
+    /// the address is free.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -157,7 +160,7 @@ impl ListenerInner {
         Ok(())
     }
 
-    /// Takes no requests any more; those that wait are refused.
+    /// Stops listening. Waiting requests are refused.
     fn stop(&self) {
         let listened = self.state.lock().listened.take();
         if let Some(Listened { worker, token, id }) = listened {
@@ -166,12 +169,12 @@ impl ListenerInner {
         }
     }
 
-    /// Must a request be refused as if nobody listened?
+    /// Must a request be refused as if there were no listener?
     fn deaf(&self) -> bool {
         self.paused.load(Ordering::SeqCst) || self.life.is_closing()
     }
 
-    /// Takes the next request as an id of its own; `None` when there is none now.
+    /// Takes the next request as a new id. `None` if no request is waiting.
     fn take(&self, token: u64) -> Option<(ConnId, Request)> {
         let state = self.state.lock();
         let listened = state.listened.as_ref().filter(|l| l.token == token)?;
@@ -190,7 +193,7 @@ impl ListenerInner {
         }
     }
 
-    /// A request has come.
+    /// Handles a request.
     fn requested(&self, conn_id: ConnId, request: Request) {
         let endpoint = self.state.lock().endpoint.clone();
         let nobody = Reason::INVALID_SERVICE_ID;
@@ -207,10 +210,10 @@ impl ListenerInner {
         self.events.fetch_add(1, Ordering::Relaxed);
         self.adapter.0.dispatcher.run(move || {
             me.events.fetch_sub(1, Ordering::Relaxed);
-            // Paused or closed since: the consumer expects no event any more.
+            // Paused or closed meanwhile: the consumer expects no event any more.
             if me.deaf() {
                 connector.refuse();
-                // Nobody else has it, so this is the first close.
+                // No other code has the connector, so this is the first close.
                 let _ = connector.close(|| ());
             } else {
                 (me.on_connect)(connector);
@@ -238,9 +241,9 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Refuses a request that gets no connector.
+/// Refuses a request without making a connector.
 fn refuse(conn_id: &ConnId, reason: Reason) {
-    // One whose sender has given up needs no answer.
+    // If the initiator has given up, no answer is needed.
     let _ = conn_id.id.reject(reason, &[]);
     conn_id.worker.remove(conn_id.token);
 }

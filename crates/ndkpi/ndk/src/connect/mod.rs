@@ -1,10 +1,10 @@
 //! Connectors, listeners and shared endpoints.
 //!
-//! Two queue pairs are connected by the connection manager of InfiniBand (IBTA volume 1, chapter
-//! 12), between the addresses that NDKPI's calls name, in rdma_cm's port space TCP: each connector
-//! is an rdma_cm id. Peers may be programs of librdmacm as well. An initiator makes a [`Connector`]
-//! and connects it to the address where a [`Listener`] listens; that side gets a connect event with
-//! a connector of its own, and accepts or rejects.
+//! The connection manager of InfiniBand (IBTA volume 1, chapter 12) connects two queue pairs,
+//! between the addresses in NDKPI's calls. Each connector is an rdma_cm id in the port space TCP,
+//! so the peer may also be a program that uses librdmacm. An initiator makes a [`Connector`] and
+//! connects to the address of a [`Listener`]. The listener's side gets a connect event with a new
+//! connector, and accepts or rejects.
 //!
 //! | initiator | listener's side |
 //! |---|---|
@@ -13,25 +13,27 @@
 //! | its completion: [`Connector::get_connection_data`] has what was agreed | |
 //! | [`Connector::complete_connect`]: the queue pair receives and sends | its completion: the queue pair sends, too |
 //!
-//! * **Read limits** are the smallest of what both consumers and both adapters allow, each side's
-//!   inbound with the other's outbound.
-//! * **Disconnect.** [`Connector::disconnect`] tells the peer, whose disconnect event comes, and
-//!   then cancels what is outstanding on its own queue pair. The peer's requests are not cancelled
-//!   by that, but by its own disconnect, flush or close. A peer that is lost (its process ended,
-//!   its host is silent, its queue pair failed, its connector was closed without a disconnect)
-//!   brings the event, too, and cancels what is outstanding.
-//! * **Waits end**: a connect after 30 seconds without an answer, an accept after 30 seconds
-//!   without the initiator's completion, a disconnect after 5 seconds, all with `IO_TIMEOUT`; a
+//! * **Read limits** are the smallest limits that both consumers and both adapters allow. The
+//!   inbound limit of each side is matched with the outbound limit of the other.
+//! * **Disconnect.** [`Connector::disconnect`] tells the peer, which gets a disconnect event, and
+//!   then cancels the requests outstanding on its own queue pair. The peer's requests are cancelled
+//!   only by the peer's own disconnect, flush or close. A lost peer also causes the event, and then
+//!   outstanding requests are cancelled. A peer is lost if its process ended, its host is silent,
+//!   its queue pair failed, or its connector was closed without a disconnect.
+//! * **Timeouts**: a connect ends after 30 seconds without an answer, an accept after 30 seconds
+//!   without the initiator's completion, and a disconnect after 5 seconds, all with `IO_TIMEOUT`. A
 //!   silent host is lost when its queue pair does not acknowledge any more.
-//! * **Addresses.** An address with its port belongs to one listener with all connectors it
-//!   brought, to one connector, or to one shared endpoint with all its connectors, until all of
-//!   these are closed.
-//! * **Closing** a connector aborts what it has. A listener refuses from its close on; its close is
-//!   pending until its connectors are closed, accepted or not, and these can still be accepted.
-//! * **Private data** has no length in the messages: what comes is as long as there is room (56
-//!   bytes with a connect, 196 with an accept, 148 with a reject), zero where the peer put nothing.
+//! * **Addresses.** An address with its port belongs to a single user until the user is closed: a
+//!   listener with all connectors of its connections, a connector, or a shared endpoint with all
+//!   its connectors.
+//! * **Closing** a connector aborts its connection or attempt. From the beginning of its close, a
+//!   listener refuses connections. The close of the listener is pending until its connectors are
+//!   closed, accepted or not. Until then, these connectors can still be accepted.
+//! * **Private data** has no length in the messages. The received data has the maximum length: 56
+//!   bytes with a connect, 196 with an accept, 148 with a reject. Bytes that the peer did not set
+//!   are zero.
 //!
-//! One thread an adapter serves all ids; callbacks run on the adapter's dispatcher.
+//! A single thread of each adapter serves all ids. Callbacks run on the adapter's dispatcher.
 mod conn_id;
 mod connector;
 mod endpoint;
@@ -48,16 +50,15 @@ pub use message::{DisconnectReason, ReadLimits};
 pub use shared_endpoint::SharedEndpoint;
 pub(crate) use worker::Network;
 
-/// Called once when the peer leaves, with the reason.
+/// Called once with the reason when the peer leaves.
 pub type DisconnectEvent = Box<dyn FnOnce(DisconnectReason) + Send>;
 
-/// What the peer said when it connected, accepted or refused.
+/// The data in the peer's connect, accept or reject.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ConnectionData {
-    /// Effective limits; zero after a refusal.
+    /// The effective limits. Zero after a refusal.
     pub reads: ReadLimits,
-    /// The peer's private data, with zeros behind it up to the length that the message has room
-    /// for.
+    /// The peer's private data, padded with zeros to the maximum length in the message.
     pub private_data: Vec<u8>,
 }
 

@@ -19,11 +19,12 @@ struct SharedEndpointInner {
     adapter: Adapter,
     life: Arc<Life>,
     address: SocketAddr,
-    /// Until it is closed; the id keeps the port from programs that know nothing of endpoints.
+    /// `None` after the close. The id keeps the port from programs that use the connection manager
+    /// without endpoints.
     claim: Mutex<Option<(Arc<Endpoint>, Id)>>,
 }
 
-/// The id of an endpoint has no events.
+/// Receives no events: the id of a shared endpoint has none.
 struct Nobody;
 
 impl Tokens for Nobody {
@@ -32,13 +33,13 @@ impl Tokens for Nobody {
 }
 
 impl Adapter {
-    /// Creates a shared endpoint on an address of the adapter, with port 0 on one of its free
-    /// ephemeral ports.
+    /// Creates a shared endpoint at an address of the adapter. With port 0, the endpoint gets a
+    /// free ephemeral port of the address.
     ///
     /// # Errors
-    /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port
-    /// is taken, `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INSUFFICIENT_RESOURCES`,
-    /// `DELETE_PENDING`; in line or through `completion`.
+    /// `INVALID_ADDRESS` if the address is no address of the adapter, `SHARING_VIOLATION` if the
+    /// port is taken, `TOO_MANY_ADDRESSES` if all ephemeral ports are taken,
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
     pub fn create_shared_endpoint(
         &self,
         address: SocketAddr,
@@ -66,14 +67,14 @@ impl SharedEndpoint {
         Ok(SharedEndpoint(inner))
     }
 
-    /// Its address, with the port chosen if none was given.
+    /// The endpoint's address, with the chosen port if no port was given.
     #[must_use]
     pub fn get_local_address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Closes it: pending until the connectors connected over it are closed. Its address is free
-    /// then.
+    /// Closes the endpoint. The close is pending until the connectors of the endpoint's connections
+    /// are closed. Then the address is free.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -86,7 +87,7 @@ impl SharedEndpoint {
         &self.0.life
     }
 
-    /// The endpoint for one more connection of `adapter`, and what keeps it open.
+    /// The endpoint for another connection of `adapter`, and a hold that keeps the endpoint open.
     pub(super) fn share(&self, adapter: &Adapter) -> Result<(Hold, Arc<Endpoint>), NtStatus> {
         if !Arc::ptr_eq(&self.0.adapter.0, &adapter.0) {
             return Err(NtStatus::INVALID_PARAMETER);

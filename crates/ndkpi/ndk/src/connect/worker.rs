@@ -1,8 +1,8 @@
-//! The thread that serves the ids of an adapter's connections, all of them, and their deadlines.
+//! The thread that serves the ids of all connections of an adapter, and their deadlines.
 //!
-//! It runs no callback of the consumer's: those go to the adapter's dispatcher. A source is locked
-//! by its own methods, and may call the registry while it is; the registry's lock is never held
-//! while a source or an id is called.
+//! The thread runs no callback of the consumer; the adapter's dispatcher runs them. The methods of
+//! a source take the source's lock, and may call the registry under that lock. The registry's lock
+//! is never held while a source or an id is called.
 use crate::status::NtStatus;
 use adverb_sync::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap};
@@ -10,11 +10,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Something with an id of the connection manager.
+/// An object with an id of the connection manager.
 pub(crate) trait Source: Send + Sync {
-    /// Its id has events.
+    /// The id has events.
     fn ready(&self, token: u64);
-    /// The time it was scheduled for has come.
+    /// The scheduled time has come.
     fn due(&self, token: u64, now: Instant) {
         let _ = (token, now);
     }
@@ -24,7 +24,7 @@ pub(crate) trait Source: Send + Sync {
     }
 }
 
-/// Sources and deadlines, and the thread that waits for them.
+/// The sources, their deadlines, and the thread that waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     state: Mutex<Registry>,
@@ -44,7 +44,7 @@ struct Registry {
 
 #[derive(Default)]
 struct Entry {
-    /// None: the token is reserved.
+    /// `None` while the token is only reserved.
     source: Option<Arc<dyn Source>>,
     deadline: Option<Instant>,
 }
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// An adapter's worker: the thread is started by its first listener or connection.
+/// The worker of an adapter. The first listener or connection starts the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Network(OnceLock<Arc<Worker>>);
 
@@ -63,7 +63,7 @@ impl Network {
     /// The worker.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` when a thread cannot be had.
+    /// `INSUFFICIENT_RESOURCES` if no thread can be started.
     pub(crate) fn get(&self) -> Result<Arc<Worker>, NtStatus> {
         if let Some(worker) = self.0.get() {
             return Ok(worker.clone());
@@ -79,7 +79,7 @@ impl Network {
         Ok(worker.clone())
     }
 
-    /// Ends the thread, waiting for it unless this is it.
+    /// Ends the thread, and waits for its end unless called on the thread itself.
     pub(crate) fn stop(&self) {
         if let Some(worker) = self.0.get() {
             worker.stop();
@@ -106,14 +106,14 @@ impl Worker {
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            // A panic of the thread has said so already.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
         let left = std::mem::take(&mut self.state.lock().sources);
         drop(left);
     }
 
-    /// A token for a source to come.
+    /// Reserves a token for a source that is entered later.
     pub(crate) fn reserve(&self) -> u64 {
         let mut state = self.state.lock();
         state.last_token += 1;
@@ -122,8 +122,8 @@ impl Worker {
         token
     }
 
-    /// Enters the source of a token, until [`Worker::remove`], and has it look at what may have
-    /// come already.
+    /// Enters the source of a token, until [`Worker::remove`]. The source then checks for events
+    /// that have already come.
     pub(crate) fn enter(&self, token: u64, source: Arc<dyn Source>) {
         if let Some(entry) = self.state.lock().sources.get_mut(&token) {
             entry.source = Some(source);
@@ -131,7 +131,7 @@ impl Worker {
         self.ring(token);
     }
 
-    /// Forgets a source.
+    /// Removes a source.
     pub(crate) fn remove(&self, token: u64) {
         let mut state = self.state.lock();
         let entry = state.sources.remove(&token);
@@ -139,11 +139,11 @@ impl Worker {
             state.deadlines.remove(&(at, token));
         }
         drop(state);
-        // Not under the lock: its end may call the registry.
+        // After the lock is released, because dropping the source may call the registry.
         drop(entry);
     }
 
-    /// Calls [`Source::due`] at that time, once; replaces the time given before.
+    /// Schedules a single call of [`Source::due`]. Replaces the time given before.
     pub(crate) fn schedule(&self, token: u64, at: Option<Instant>) {
         let mut state = self.state.lock();
         let Registry { sources, deadlines, .. } = &mut *state;
@@ -162,13 +162,15 @@ impl Worker {
         }
     }
 
-    /// Has the thread call [`Source::ready`]; may be called under any lock but the registry's.
+    /// Makes the thread call [`Source::ready`]. May be called under any lock except the registry's
+    /// lock.
     pub(crate) fn ring(&self, token: u64) {
         self.state.lock().rung.push(token);
         self.stir.notify_all();
     }
 
-    /// Has the thread call [`Source::poked`]; may be called under any lock but the registry's.
+    /// Makes the thread call [`Source::poked`]. May be called under any lock except the registry's
+    /// lock.
     pub(crate) fn poke(&self, token: u64) {
         self.state.lock().poked.push(token);
         self.stir.notify_all();
@@ -195,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// Waits for something to do: those rung and those poked. `None` to stop.
+    /// Waits for work: the tokens passed to `ring` and to `poke`. `None` if the thread must stop.
     fn wait(&self) -> Option<(Vec<u64>, Vec<u64>)> {
         let mut state = self.state.lock();
         loop {

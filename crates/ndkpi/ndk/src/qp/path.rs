@@ -1,4 +1,4 @@
-//! The way of a queue pair to its peer: the attributes that connect it.
+//! The path of a queue pair to its peer: the attributes that connect the queue pair.
 use super::Qp;
 use crate::status::{NtStatus, status_of};
 use adverb_device::context::AhAttr;
@@ -6,42 +6,42 @@ use adverb_device::engine::{AttrMask, Gid, PathMtu, QpAttr, QpState};
 
 /// Local ACK timeout: 4.096 µs × 2^14, 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Transmissions beyond the first.
+/// Number of retransmissions.
 const RETRIES: u8 = 7;
-/// A peer without a receive is waited for without end, as the RDMA connection manager has it by
+/// 7 means unlimited retries while the peer has no receive, as is the RDMA connection manager's
 /// default.
 const RNR_RETRIES: u8 = 7;
-/// Delay of a RNR NAK: 0.01 ms.
+/// Delay after an RNR NAK: 0.01 ms.
 const MIN_RNR_TIMER: u8 = 1;
 const HOP_LIMIT: u8 = 64;
 
-/// What the two ends of a connection tell each other.
+/// The attributes that the two ends of a connection exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerPath {
-    /// Entry of the own GID table.
+    /// Index in the local GID table.
     pub(crate) sgid_index: u8,
     /// GID of the peer.
     pub(crate) dgid: Gid,
-    /// Its queue pair.
+    /// The peer's queue pair number.
     pub(crate) dest_qpn: u32,
-    /// First PSN that it sends.
+    /// First PSN that the peer sends.
     pub(crate) rq_psn: u32,
     /// First PSN that this end sends.
     pub(crate) sq_psn: u32,
     /// Path MTU of both ends.
     pub(crate) mtu: PathMtu,
-    /// Reads of the peer in progress at a time.
+    /// Maximum number of the peer's reads in progress.
     pub(crate) inbound_reads: u8,
-    /// Own reads in progress at a time.
+    /// Maximum number of own reads in progress.
     pub(crate) outbound_reads: u8,
 }
 
 impl Qp {
-    /// Ready to receive: packets of the peer are taken.
+    /// Makes the queue pair ready to receive: packets of the peer are accepted.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for a path that cannot be or a queue pair that was flushed, and what
-    /// opening the local address brings.
+    /// `INVALID_PARAMETER` for an impossible path or a flushed queue pair, or the error of opening
+    /// the local address.
     pub(crate) fn to_rtr(&self, path: &PeerPath) -> Result<(), NtStatus> {
         let context = self.device().context();
         let ah = AhAttr {
@@ -72,10 +72,10 @@ impl Qp {
         self.device().modify(&attr, mask).map_err(|e| status_of(&e))
     }
 
-    /// Ready to send.
+    /// Makes the queue pair ready to send.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` if it is not ready to receive.
+    /// `INVALID_PARAMETER` if the queue pair is not ready to receive.
     pub(crate) fn to_rts(&self, path: &PeerPath) -> Result<(), NtStatus> {
         let attr = QpAttr {
             state: QpState::Rts,

@@ -1,4 +1,4 @@
-//! Requests of a queue pair.
+//! The requests of a queue pair.
 use super::{CONNECTED, Qp};
 use crate::flags::{OpFlags, OperationType};
 use crate::lam::LogicalAddress;
@@ -12,7 +12,7 @@ use adverb_device::engine::{Access, Cause, Payload, RecvWr, SendFlags, SendOp, S
 use adverb_device::{Error, Why};
 use std::sync::atomic::Ordering;
 
-/// What an invalidate request takes the token of.
+/// The object whose token an invalidate request invalidates.
 #[derive(Clone, Copy, Debug)]
 pub enum Invalidated<'a> {
     /// A fast-registered region.
@@ -34,14 +34,15 @@ impl Qp {
     ///
     /// # Errors
     /// `CONNECTION_INVALID`, `INSUFFICIENT_RESOURCES` (the queue is full), `INVALID_PARAMETER`
-    /// (flags, entries, inline data), `ACCESS_VIOLATION` (a logical address that is not mapped). No
-    /// completion follows then, and all that was deferred before is handed over (DEF-3, DEF-4).
+    /// (flags, entries, inline data), `ACCESS_VIOLATION` (a logical address that is not mapped).
+    /// After an error, no completion follows, and all requests deferred before are committed
+    /// (DEF-3, DEF-4).
     pub fn send(&self, request_context: u64, sgl: &[Sge<'_>], flags: OpFlags) -> Result<(), NtStatus> {
         self.initiate(|qp| qp.transfer(request_context, OperationType::Send, SendOp::Send, sgl, flags, SEND))
     }
 
-    /// Sends a message that invalidates a token of the peer's when it is received (NDK-6). A token
-    /// that cannot be invalidated ends the connection.
+    /// Sends a message that invalidates a token of the peer when the peer receives the message
+    /// (NDK-6). If the token cannot be invalidated, the connection ends.
     ///
     /// # Errors
     /// As [`Qp::send`].
@@ -72,8 +73,8 @@ impl Qp {
         self.initiate(|qp| qp.transfer(request_context, OperationType::Write, op, sgl, flags, WRITE))
     }
 
-    /// Reads the peer's memory; with [`OpFlags::RDMA_READ_LOCAL_INVALIDATE`] the token of the first
-    /// entry is invalid when it has succeeded.
+    /// Reads the peer's memory. With [`OpFlags::RDMA_READ_LOCAL_INVALIDATE`], a successful read
+    /// invalidates the token of the first entry.
     ///
     /// # Errors
     /// As [`Qp::send`].
@@ -93,11 +94,11 @@ impl Qp {
         }
     }
 
-    /// Binds a window to `length` bytes at `address` of a registered region; the window's new token
+    /// Binds a window to `length` bytes at `address` of a registered region. The window's new token
     /// is known at once. The window must not be bound when the request is processed.
     ///
     /// # Errors
-    /// As [`Qp::send`]; `ACCESS_VIOLATION` (a writable window on a region that is not),
+    /// As [`Qp::send`]; `ACCESS_VIOLATION` (a writable window on a region that is not writable),
     /// `INVALID_PARAMETER` (bytes outside the region), `INVALID_DEVICE_STATE` (the region is not
     /// registered).
     pub fn bind(
@@ -120,14 +121,15 @@ impl Qp {
         })
     }
 
-    /// Registers `length` bytes over adapter pages, from byte `fbo` of the first, named by
-    /// addresses from `base_virtual_address` on; the new token is known at once. The region must be
-    /// invalid when the request is processed.
+    /// Registers `length` bytes in adapter pages, beginning at byte `fbo` of the first page.
+    /// Requests address these bytes from `base_virtual_address` on. The new token is known at once.
+    /// The region's token must be invalid when the request is processed.
     ///
     /// # Errors
-    /// As [`Qp::send`]; `ACCESS_VIOLATION` (remote access, and the region was not prepared for it),
-    /// `INVALID_PARAMETER` (pages that are not mapped, too many, too short; a base address whose
-    /// offset in a page is not `fbo`), `INVALID_DEVICE_STATE` (the region was not prepared).
+    /// As [`Qp::send`]; `ACCESS_VIOLATION` (remote access to a region that was
+    /// not prepared for remote access), `INVALID_PARAMETER` (pages that are not mapped, too many
+    /// pages, too few pages, or a base address whose offset in a page is not `fbo`),
+    /// `INVALID_DEVICE_STATE` (the region was not prepared).
     #[allow(clippy::too_many_arguments, reason = "the parameters of NdkFastRegister")]
     pub fn fast_register(
         &self,
@@ -157,8 +159,8 @@ impl Qp {
         })
     }
 
-    /// Invalidates the token of a fast-registered region or of a window. If that is not valid when
-    /// the request is processed, it fails with a completion.
+    /// Invalidates the token of a fast-registered region or of a window. If the token is not valid
+    /// when the request is processed, the request fails with a completion.
     ///
     /// # Errors
     /// As [`Qp::send`]; `INVALID_PARAMETER` for a region of [`Mr::register`].
@@ -178,13 +180,14 @@ impl Qp {
         })
     }
 
-    /// Queues a receive. It needs no connection; after a flush or disconnect it completes with
-    /// `CANCELLED`.
+    /// Queues a receive. A receive needs no connection. After a flush or disconnect, the receive
+    /// completes with `CANCELLED`.
     ///
     /// # Errors
     /// `INSUFFICIENT_RESOURCES` (the queue is full), `INVALID_PARAMETER` (too many entries),
-    /// `INVALID_DEVICE_REQUEST` (it receives from a shared receive queue), `ACCESS_VIOLATION` (a
-    /// logical address that is not mapped). No completion follows.
+    /// `INVALID_DEVICE_REQUEST` (the queue pair receives from a shared receive queue),
+    /// `ACCESS_VIOLATION` (a logical address that is not mapped). After an error, no completion
+    /// follows.
     pub fn receive(&self, request_context: u64, sgl: &[Sge<'_>]) -> Result<(), NtStatus> {
         if self.0.has_srq {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
@@ -194,8 +197,8 @@ impl Qp {
         self.device().post_recv(&wr).map_err(|e| status_of_post(&e))
     }
 
-    /// Runs an initiator request. One that fails in line ends the chain: what was deferred before
-    /// it is handed over before the failure is returned (DEF-4).
+    /// Runs an initiator request. A request that fails in line ends the chain: the requests
+    /// deferred before it are committed before the failure is returned (DEF-4).
     fn initiate(&self, request: impl FnOnce(&Qp) -> Result<(), NtStatus>) -> Result<(), NtStatus> {
         let result = if self.0.link.load(Ordering::Acquire) == CONNECTED {
             request(self)
@@ -217,7 +220,7 @@ impl Qp {
         SgList::new(sgl, max, pd.device(), pd.get_privileged_memory_region_token(), &self.0.adapter.lams)
     }
 
-    /// A request that moves bytes.
+    /// Posts a request that moves bytes.
     fn transfer(
         &self,
         context: u64,
@@ -235,7 +238,8 @@ impl Qp {
         self.post_one(context, operation, op, Payload::Sges(list.entries()), flags)
     }
 
-    /// The number of entries is not limited, their tokens are not looked at (NDK-5).
+    /// Posts an inline request. The number of entries is not limited, and tokens in the entries are
+    /// ignored (NDK-5).
     fn transfer_inline(
         &self,
         context: u64,
@@ -250,7 +254,7 @@ impl Qp {
         self.post_one(context, operation, op, Payload::Inline(parts), flags)
     }
 
-    /// A request that moves none.
+    /// Posts a request that moves no bytes.
     fn local(
         &self,
         context: u64,
@@ -275,7 +279,8 @@ impl Qp {
         self.post(&ticket, &[wr], flags)
     }
 
-    /// The read without a completion of its own, and behind it the invalidate, which waits for it.
+    /// Posts the read without a completion of its own, and then the invalidate, which waits for the
+    /// read.
     fn read_and_invalidate(
         &self,
         context: u64,
@@ -313,8 +318,9 @@ impl Qp {
         self.post(&ticket, &[empty, invalidate], flags)
     }
 
-    /// A flush completes both halves at the device: the completion queue gets room for that when it
-    /// is needed first.
+    /// Makes room for hidden completions when the first read that invalidates is posted. A flush
+    /// completes both halves of such a read at the device, so the completion queue needs an extra
+    /// entry for each.
     fn make_room_for_halves(&self) -> Result<(), NtStatus> {
         if !self.0.room_for_halves.load(Ordering::Relaxed) {
             let more = self.0.sizes.initiator_queue_depth;

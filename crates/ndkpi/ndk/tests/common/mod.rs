@@ -1,4 +1,4 @@
-//! Two adapters on the loopback device of one process, with a queue pair each.
+//! Two adapters on the loopback device, in one process, with a queue pair each.
 #![allow(dead_code, reason = "each test file uses its part")]
 use adverb_ndk::device::{self, Mapping};
 use adverb_ndk::object::Completion;
@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const DEADLINE: Duration = Duration::from_secs(20);
-/// Long enough for a callback that should not come to have come.
+/// Long enough for an unexpected callback to come.
 pub const GRACE: Duration = Duration::from_millis(40);
 pub const MEMORY: u64 = 1 << 20;
 pub const DEPTH: u32 = 64;
 
 pub const NONE: OpFlags = OpFlags::empty();
 
-/// Waits for a request, however it completes.
+/// Waits for a request, in line or pending.
 pub fn wait<T: Send + 'static>(
     request: impl FnOnce(Completion<T>) -> Result<Outcome<T>, NtStatus>,
 ) -> Result<T, NtStatus> {
@@ -53,7 +53,7 @@ pub fn adapter(pending: PendingMode) -> Adapter {
     Adapter::open(loopback, Config { pending, ..Config::default() }).unwrap()
 }
 
-/// One side: an adapter and everything below it.
+/// One side: an adapter and all objects of the adapter.
 pub struct End {
     pub adapter: Adapter,
     pub pd: Pd,
@@ -61,10 +61,10 @@ pub struct End {
     pub qp: Qp,
     pub memory: Mapping,
     pub mr: Mr,
-    /// Statuses that the callback of the CQ was called with.
+    /// The statuses with which the callback of the CQ was called.
     pub calls: Receiver<NtStatus>,
     pub count: Arc<AtomicUsize>,
-    /// Closes what a test made besides.
+    /// Closes additional objects that a test made.
     extras: Mutex<Vec<Box<dyn FnOnce()>>>,
 }
 
@@ -130,7 +130,7 @@ impl End {
         results(&self.cq, n)
     }
 
-    /// There are no more results.
+    /// Checks that there are no more results.
     pub fn assert_no_more(&self) {
         std::thread::sleep(GRACE);
         assert_eq!(self.cq.drain(16), []);
@@ -167,7 +167,8 @@ impl End {
         self.extras.lock().unwrap().push(Box::new(close));
     }
 
-    /// Closes everything that is still open; the adapter's close returns only when all is gone.
+    /// Closes everything that is still open. The adapter's close returns only when all objects are
+    /// closed.
     fn close_all(&self) {
         let close = |request: &dyn Fn(Box<dyn FnOnce() + Send>) -> Result<Outcome, NtStatus>| {
             let (tx, rx) = channel();

@@ -13,12 +13,12 @@ pub const fn reads(inbound: u32, outbound: u32) -> ReadLimits {
     ReadLimits { inbound, outbound }
 }
 
-/// Bytes that each message has for private data.
+/// Maximum sizes of the private data in each message, in bytes.
 pub const CALL: usize = 56;
 pub const ANSWER: usize = 196;
 pub const REFUSAL: usize = 148;
 
-/// What a connector has of its peer's message, which has room for `room` bytes of private data.
+/// The data of the peer's message, with private data padded to `room` bytes.
 pub fn said(reads: ReadLimits, text: &[u8], room: usize) -> ConnectionData {
     let mut private_data = text.to_vec();
     private_data.resize(room, 0);
@@ -30,7 +30,7 @@ pub fn any() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// A request that is to pend. Its result can be waited for.
+/// A pending request. The test can wait for its result.
 pub struct Pending(Receiver<Result<(), NtStatus>>);
 
 impl Pending {
@@ -51,7 +51,7 @@ impl Pending {
     }
 }
 
-/// Something that is told once, with the receiver of it.
+/// A disconnect event, and the receiver of its reason.
 pub fn event() -> (Option<DisconnectEvent>, Receiver<DisconnectReason>) {
     let (tx, rx) = channel();
     (Some(Box::new(move |reason| _ = tx.send(reason))), rx)
@@ -94,7 +94,7 @@ pub fn connector(end: &End) -> Connector {
     wait(|c| end.adapter.create_connector(c)).unwrap()
 }
 
-/// A call from `end` to `to`, with the private data `call`.
+/// Connects from `end` to `to`, with the private data `call`.
 pub fn call(end: &End, to: SocketAddr) -> (Connector, Pending) {
     let connector = connector(end);
     let from = SocketAddr::new(to.ip(), 0);
@@ -102,7 +102,7 @@ pub fn call(end: &End, to: SocketAddr) -> (Connector, Pending) {
     (connector, call)
 }
 
-/// The result of a call, in line or not.
+/// The result of a connect, in line or not.
 pub fn call_result(end: &End, to: SocketAddr) -> Result<(), NtStatus> {
     let connector = connector(end);
     let from = SocketAddr::new(to.ip(), 0);
@@ -111,7 +111,7 @@ pub fn call_result(end: &End, to: SocketAddr) -> Result<(), NtStatus> {
     result
 }
 
-/// A connection: its connectors, and what their disconnect events bring.
+/// A connection: its connectors, and the receivers of their disconnect events.
 pub struct Connection {
     pub active: Connector,
     pub passive: Connector,
@@ -119,7 +119,7 @@ pub struct Connection {
     pub passive_told: Receiver<DisconnectReason>,
 }
 
-/// Connects `a` to `b`, who listens.
+/// Connects `a` to the listener of `b`.
 pub fn connect_to(a: &End, b: &End, listening: &Listening) -> Connection {
     let (active, called) = call(a, listening.address);
     let passive = listening.next();
@@ -134,7 +134,7 @@ pub fn connect_to(a: &End, b: &End, listening: &Listening) -> Connection {
     Connection { active, passive, active_told, passive_told }
 }
 
-/// Connects two ends; the listener is closed behind the connection.
+/// Connects two ends. Closes the listener, which stays pending until the connection is closed.
 pub fn connect(a: &End, b: &End) -> Connection {
     let listening = Listening::new(b);
     let connection = connect_to(a, b, &listening);
@@ -153,7 +153,7 @@ pub fn told(event: &Receiver<DisconnectReason>) -> DisconnectReason {
     event.recv_timeout(DEADLINE).expect("the disconnect event comes")
 }
 
-/// The callback is gone without having been called (again).
+/// Checks that the disconnect event has not come (again).
 pub fn not_told(event: &Receiver<DisconnectReason>) {
     assert!(event.try_recv().is_err(), "the disconnect event came");
 }

@@ -1,6 +1,6 @@
-//! The tables of functions behind each object, and the types of the functions in them.
+//! The function tables of the objects, and the types of their functions.
 //!
-//! All of them are ours: never null.
+//! All functions are the provider's, and never null.
 
 use super::macros::mirrors;
 use super::*;

@@ -1,4 +1,4 @@
-//! The macros that define the mirrors and, from the same text, the tables the layout test reads.
+//! The macros that define the mirrors. The same text also defines the tables for the layout test.
 
 /// Defines `repr(C)` structs and a `LAYOUTS` table of their sizes and offsets.
 macro_rules! mirrors {

@@ -1,5 +1,5 @@
-//! Mirrors of the C headers in `include/`. The names are the headers', so that a reader can look
-//! them up there and the layout test can compare both.
+//! Rust mirrors of the C headers in `include/`. They use the headers' names, so that a reader can
+//! find the names there, and the layout test can compare both.
 #![allow(
     non_camel_case_types,
     non_snake_case,
@@ -32,7 +32,7 @@ pub use objects::{
 
 /// `ULONG`: 32 bits, as on Windows.
 pub type ULONG = u32;
-/// `NTSTATUS` as C sees it; [`adverb_ndk::NtStatus`] is the type with names.
+/// `NTSTATUS` in C. [`adverb_ndk::NtStatus`] is the type with named values.
 pub type NTSTATUS = i32;
 /// `PVOID`.
 pub type PVOID = *mut core::ffi::c_void;
@@ -42,17 +42,18 @@ pub type BOOLEAN = u8;
 pub type SIZE_T = usize;
 /// `PSOCKADDR`: the host's `struct sockaddr`.
 pub type PSOCKADDR = *mut libc::sockaddr;
-/// `PHYSICAL_ADDRESS` as its `QuadPart`; an alias because the union has no other use here.
+/// `PHYSICAL_ADDRESS`, represented by its `QuadPart`. An alias suffices because no other member of
+/// the union is used.
 pub type NDK_LOGICAL_ADDRESS = i64;
 
 /// Size and field offsets of a mirror, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeLayout {
-    /// The type's name in C and here.
+    /// The type's name in C and in Rust.
     pub name: &'static str,
-    /// Its size.
+    /// The type's size.
     pub size: usize,
-    /// Its fields: name and offset.
+    /// The type's fields: name and offset.
     pub fields: &'static [(&'static str, usize)],
 }
 

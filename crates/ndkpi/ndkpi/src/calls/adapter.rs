@@ -14,7 +14,7 @@ use crate::objects::behind;
 
 kind!(Adapter: NDK_ADAPTER, crate::adapters::Open, NdkObjectTypeAdapter, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkQueryExtension: query_extension,
     NdkQueryAdapterInfo: query_info,
@@ -41,7 +41,7 @@ unsafe extern "C" fn query_info(
         if room < needed {
             return Err(NtStatus::BUFFER_TOO_SMALL);
         }
-        // SAFETY: "What C promises", 2; there is room.
+        // SAFETY: "What C promises", 2. `*size` says that the buffer has room.
         let out = unsafe { out.as_mut() }.ok_or(NtStatus::INVALID_PARAMETER)?;
         *out = mirror(&open.adapter.query_info());
         Ok(NtStatus::SUCCESS)
@@ -81,7 +81,7 @@ unsafe extern "C" fn create_cq(
     depth: ULONG,
     notification: NDK_FN_CQ_NOTIFICATION_CALLBACK,
     notification_context: PVOID,
-    // Preferred processors: a hint that the threads of the adapter do not follow.
+    // Preferred processors. The adapter's threads ignore this hint.
     _affinity: *mut GROUP_AFFINITY,
     completion: NDK_FN_CREATE_COMPLETION,
     context: PVOID,
@@ -157,7 +157,7 @@ unsafe extern "C" fn create_listener(
     })
 }
 
-/// Bytes of a mapping of so many pages.
+/// Size of a mapping of `pages` pages, in bytes.
 fn lam_size(pages: u64) -> Result<ULONG, NtStatus> {
     let size = pages.checked_mul(size_of::<NDK_LOGICAL_ADDRESS>() as u64);
     let size =
@@ -165,26 +165,27 @@ fn lam_size(pages: u64) -> Result<ULONG, NtStatus> {
     size.and_then(|s| ULONG::try_from(s).ok()).ok_or(NtStatus::INVALID_PARAMETER)
 }
 
-/// Where a mapping goes.
+/// The destination of a mapping.
 #[derive(Clone, Copy)]
 struct LamOut {
     lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
     fbo: *mut ULONG,
 }
 
-// SAFETY: whoever has it may write there ("What C promises", 2), from any thread.
+// SAFETY: every thread may write there ("What C promises", 2).
 unsafe impl Send for LamOut {}
 
 impl LamOut {
     /// Writes a mapping.
     ///
     /// # Safety
-    /// There is room for all of its pages.
+    /// The buffers have room for all pages of the mapping.
     unsafe fn write(self, lam: &Lam) {
-        // The provider's word is the first page's address: it names the mapping when it is
-        // released.
+        // The provider's context in the mapping is the first page's address. The context identifies
+        // the mapping when it is released.
         let base = lam.pages.first().map_or(0, |p| p.0);
-        // SAFETY: the caller's promise. Through pointers: the array is longer than its type says.
+        // SAFETY: the caller promises room for all pages. Writes go through raw pointers, because
+        // the array is longer than its type says.
         unsafe {
             (&raw mut (*self.lam).AdapterContext).write(core::ptr::without_provenance_mut(base as usize));
             (&raw mut (*self.lam).AdapterPageCount).write(lam.pages.len() as ULONG);
@@ -215,8 +216,8 @@ unsafe extern "C" fn build_lam(
         if fbo.is_null() || !lam.is_aligned() || (completion.is_none() && !open.in_line) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        // SAFETY: "What C promises", 2 and 4. What a key of the mapping may do is said later: it
-        // must be writable.
+        // SAFETY: "What C promises", 2 and 4. The memory must be writable, because the rights of
+        // keys are chosen only later.
         let (mdl, address) = unsafe { describe(mdl, length, true) }?;
         let pages = (address % PAGE_SIZE + length as u64).div_ceil(PAGE_SIZE);
         let needed = lam_size(pages)?;
@@ -228,8 +229,8 @@ unsafe extern "C" fn build_lam(
         let context = Context::new(context);
         let built = open.adapter.build_lam(&mdl, length as u64, move |built| {
             let status = built.map(|lam| {
-                // SAFETY: there was room; the buffers stay until the request is complete ("What C
-                // promises", 2).
+                // SAFETY: there was room. The buffers stay valid until the request is complete
+                // ("What C promises", 2).
                 unsafe { out.write(&lam) };
             });
             if let Some(completion) = completion {
@@ -258,7 +259,7 @@ unsafe extern "C" fn release_lam(adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICA
         }
         // SAFETY: "What C promises", 2.
         let base = unsafe { (&raw const (*lam).AdapterContext).read() } as u64;
-        // A word that names no mapping releases none.
+        // A context that belongs to no mapping releases nothing.
         open.adapter.release_lam(&Lam { pages: vec![LogicalAddress(base)], fbo: 0 });
     });
 }

@@ -12,7 +12,7 @@ use crate::objects::behind;
 
 kind!(Connector: NDK_CONNECTOR, adverb_ndk::connect::Connector, NdkObjectTypeConnector, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkCloseConnector: close,
     NdkQueryExtension: query_extension,
@@ -46,8 +46,8 @@ unsafe extern "C" fn connect(
     completion: NDK_FN_REQUEST_COMPLETION,
     context: PVOID,
 ) -> NTSTATUS {
-    // SAFETY: "What C promises", 1 to 3. Clones: the completion may close the objects before the
-    // call is back.
+    // SAFETY: "What C promises", 1 to 3. Clones, because the completion may close the objects
+    // before the call returns.
     status(|| unsafe {
         let (connector, qp) = (behind::<Connector>(connector)?.clone(), behind::<Qp>(qp)?.clone());
         let source = net::read(source, source_length)?;
@@ -88,7 +88,7 @@ unsafe extern "C" fn connect_with_shared_endpoint(
     })
 }
 
-/// Completes a connection, whichever way the consumer is to hear of its end.
+/// Completes a connection, with either kind of disconnect event.
 ///
 /// # Safety
 /// "What C promises", 1 and 3.
@@ -98,7 +98,7 @@ unsafe fn complete_with(
     completion: NDK_FN_REQUEST_COMPLETION,
     context: PVOID,
 ) -> NTSTATUS {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises valid pointers and callbacks, as above.
     status(|| unsafe {
         let connector = behind::<Connector>(connector)?.clone();
         let completion = request_completion(completion, context)?;
@@ -128,7 +128,7 @@ unsafe extern "C" fn complete_connect_ex(
     unsafe { complete_with(connector, disconnect_event_ex(event, event_context), completion, context) }
 }
 
-/// What an acceptance gives, as C says it.
+/// The parameters of an accept.
 struct Acceptance {
     connector: *mut NDK_CONNECTOR,
     qp: *mut NDK_QP,
@@ -140,12 +140,12 @@ struct Acceptance {
 }
 
 impl Acceptance {
-    /// Accepts, whichever way the consumer is to hear of the connection's end.
+    /// Accepts, with either kind of disconnect event.
     ///
     /// # Safety
     /// "What C promises", 1 to 3.
     unsafe fn with(self, event: Option<DisconnectEvent>) -> NTSTATUS {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises valid pointers and callbacks, as above.
         status(|| unsafe {
             let (connector, qp) =
                 (behind::<Connector>(self.connector)?.clone(), behind::<Qp>(self.qp)?.clone());

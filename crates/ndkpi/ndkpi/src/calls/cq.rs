@@ -10,7 +10,7 @@ use crate::objects::behind;
 
 kind!(Cq: NDK_CQ, adverb_ndk::Cq, NdkObjectTypeCq, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
     NdkCloseCq: close,
     NdkQueryExtension: query_extension,
@@ -42,15 +42,15 @@ unsafe extern "C" fn arm(cq: *mut NDK_CQ, notify: ULONG) {
             log::warn!("NdkArmCq: {notify} is none of NDK_CQ_NOTIFY_ERRORS, _ANY and _SOLICITED");
             return;
         };
-        // SAFETY: "What C promises", 1. A clone: the callback that this may lead to may close the
-        // queue.
+        // SAFETY: "What C promises", 1. A clone, because the arm may cause a callback that closes
+        // the queue.
         if let Ok(cq) = unsafe { behind::<Cq>(cq) } {
             cq.clone().arm(notify);
         }
     });
 }
 
-/// Results are taken in batches of so many, on the stack.
+/// Results are taken in batches of this size, on the stack.
 const BATCH: usize = 16;
 
 const NONE: NdkResultEx = NdkResultEx {
@@ -63,7 +63,7 @@ const NONE: NdkResultEx = NdkResultEx {
     type_specific_completion_output: 0,
 };
 
-/// Takes up to `max` results, each `convert`ed to `results`.
+/// Takes up to `max` results. Writes each to `results`, converted by `convert`.
 ///
 /// # Safety
 /// "What C promises", 1 and 2.
@@ -74,7 +74,7 @@ unsafe fn take<R>(
     convert: impl Fn(&NdkResultEx) -> R,
 ) -> ULONG {
     guarded(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a pointer from C.
         let Ok(cq) = (unsafe { behind::<Cq>(cq) }) else { return 0 };
         if results.is_null() || !results.is_aligned() {
             return 0;
@@ -86,7 +86,7 @@ unsafe fn take<R>(
             let wanted = BATCH.min(max - taken);
             let got = cq.get_results_ex(&mut batch[..wanted]);
             for result in &batch[..got] {
-                // SAFETY: the caller's promise; `taken` is below `max`.
+                // SAFETY: the caller promises room for `max` results, and `taken` is below `max`.
                 unsafe { results.add(taken).write(convert(result)) };
                 taken += 1;
             }

@@ -11,7 +11,7 @@ use crate::objects::behind;
 
 kind!(SharedEndpoint: NDK_SHARED_ENDPOINT, adverb_ndk::connect::SharedEndpoint, NdkObjectTypeSharedEndpoint, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_SHARED_ENDPOINT_DISPATCH = NDK_SHARED_ENDPOINT_DISPATCH {
     NdkCloseSharedEndpoint: close,
     NdkQueryExtension: query_extension,

@@ -11,7 +11,7 @@ use crate::objects::behind;
 
 kind!(Listener: NDK_LISTENER, adverb_ndk::connect::Listener, NdkObjectTypeListener, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
     NdkCloseListener: close,
     NdkQueryExtension: query_extension,
@@ -51,8 +51,8 @@ unsafe extern "C" fn get_local_address(
 
 unsafe extern "C" fn control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
     guarded((), || {
-        // SAFETY: "What C promises", 1. A clone: the callback that this may lead to may close the
-        // listener.
+        // SAFETY: "What C promises", 1. A clone, because the call may cause a callback that closes
+        // the listener.
         if let Ok(listener) = unsafe { behind::<Listener>(listener) } {
             listener.clone().control_connect_events(pause != 0);
         }

@@ -1,4 +1,4 @@
-//! The functions in the tables, by object. Their pages are those of `NDK_FN_…`.
+//! The functions in the tables, by object. NDKPI documents them as `NDK_FN_…`.
 
 pub mod adapter;
 pub mod connector;
@@ -20,7 +20,7 @@ use crate::guard::{Context, create_completion, status};
 use crate::kinds;
 use crate::objects::{Kind, begin_close, behind, enter, object_type};
 
-/// `SUCCESS` for a request that is done, `PENDING` for one whose completion will be called.
+/// `SUCCESS` for a request that is done, `PENDING` for a request whose completion will be called.
 fn outcome(outcome: Outcome) -> NtStatus {
     match outcome {
         Outcome::Done(()) => NtStatus::SUCCESS,
@@ -28,7 +28,7 @@ fn outcome(outcome: Outcome) -> NtStatus {
     }
 }
 
-/// Creates an object with `make`; puts it to `out` if it is done in line.
+/// Creates an object with `make`. Writes the object to `out` if the creation is done in line.
 ///
 /// # Safety
 /// "What C promises", 2 and 3.
@@ -44,17 +44,17 @@ unsafe fn create<K: Kind>(
     }
     match make(completion)? {
         Outcome::Done(inner) => {
-            // SAFETY: the caller's promise, checked for null.
+            // SAFETY: the caller promises a valid `out`, which was checked for null.
             unsafe { out.write(enter::<K>(inner)) };
             Ok(NtStatus::SUCCESS)
         }
-        // From here on the completion may have been called and `out` may be gone.
+        // From here on, the completion may have been called, and `out` may be invalid.
         Outcome::Pending => Ok(NtStatus::PENDING),
     }
 }
 
 /// Closes an object with `close`. The object is freed before the completion is called, or before
-/// this returns.
+/// this function returns.
 ///
 /// # Safety
 /// "What C promises", 1 and 3.
@@ -67,11 +67,12 @@ unsafe fn close<K: Kind>(
     status(|| {
         let completion = completion.ok_or(NtStatus::INVALID_PARAMETER)?;
         let context = Context::new(context);
-        // SAFETY: the caller's promise; every object begins with its header.
+        // SAFETY: the caller promises a pointer from C. Every object begins with its header.
         let (closing, inner) = unsafe { begin_close::<K>(object.cast()) }?;
         let completed = Box::new(move || {
             drop(closing);
-            // SAFETY: the caller's promise 3: called once, when the close is complete.
+            // SAFETY: the caller's promise 3. The completion is called once, when the close is
+            // complete.
             unsafe { completion(context.get()) };
         });
         Ok(outcome(close(inner, completed)?))
@@ -115,7 +116,7 @@ unsafe extern "C" fn query_extension(
     })
 }
 
-/// Private data of a connection.
+/// The private data of a connection.
 ///
 /// # Errors
 /// `INVALID_PARAMETER`: null with a length.
@@ -126,21 +127,21 @@ unsafe fn private_data<'a>(data: PVOID, length: ULONG) -> Result<&'a [u8], NtSta
     match (data.is_null(), length) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(NtStatus::INVALID_PARAMETER),
-        // SAFETY: the caller's promise, not null.
+        // SAFETY: the caller promises `length` readable bytes, and `data` is not null.
         (false, _) => Ok(unsafe { core::slice::from_raw_parts(data.cast(), length as usize) }),
     }
 }
 
-/// What can be invalidated.
+/// An object that can be invalidated.
 enum MrOrMw<'a> {
     Mr(&'a adverb_ndk::Mr),
     Mw(&'a adverb_ndk::Mw),
 }
 
-/// A region or window by its header.
+/// The region or window with this header.
 ///
 /// # Errors
-/// `INVALID_PARAMETER` for anything else.
+/// `INVALID_PARAMETER` for any other object.
 ///
 /// # Safety
 /// "What C promises", 1.
@@ -148,7 +149,7 @@ unsafe fn mr_or_mw<'a>(header: *mut NDK_OBJECT_HEADER) -> Result<MrOrMw<'a>, NtS
     if header.is_null() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a pointer from C, which is not null.
     unsafe {
         if object_type(header) == NdkObjectTypeMw {
             Ok(MrOrMw::Mw(behind::<kinds::Mw>(header.cast())?))

@@ -11,7 +11,7 @@ use crate::objects::behind;
 
 kind!(Mr: NDK_MR, adverb_ndk::Mr, NdkObjectTypeMr, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
     NdkCloseMr: close,
     NdkQueryExtension: query_extension,

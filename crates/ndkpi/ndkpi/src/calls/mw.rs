@@ -8,7 +8,7 @@ use crate::objects::behind;
 
 kind!(Mw: NDK_MW, adverb_ndk::Mw, NdkObjectTypeMw, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_MW_DISPATCH = NDK_MW_DISPATCH {
     NdkCloseMw: close,
     NdkQueryExtension: query_extension,

@@ -10,7 +10,7 @@ use crate::objects::behind;
 
 kind!(Pd: NDK_PD, adverb_ndk::Pd, NdkObjectTypePd, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_PD_DISPATCH = NDK_PD_DISPATCH {
     NdkClosePd: close,
     NdkQueryExtension: query_extension,
@@ -59,7 +59,7 @@ unsafe extern "C" fn create_srq(
     notify_threshold: ULONG,
     notification: NDK_FN_SRQ_NOTIFICATION_CALLBACK,
     notification_context: PVOID,
-    // Preferred processors: a hint that the threads of the adapter do not follow.
+    // Preferred processors. The adapter's threads ignore this hint.
     _affinity: *mut GROUP_AFFINITY,
     completion: NDK_FN_CREATE_COMPLETION,
     context: PVOID,

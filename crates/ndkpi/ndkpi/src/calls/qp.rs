@@ -10,7 +10,7 @@ use crate::objects::behind;
 
 kind!(Qp: NDK_QP, adverb_ndk::Qp, NdkObjectTypeQp, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
     NdkCloseQp: close,
     NdkQueryExtension: query_extension,
@@ -36,18 +36,18 @@ unsafe extern "C" fn flush(qp: *mut NDK_QP) {
     });
 }
 
-/// Posts an initiator request. One that is refused here already ends the chain as one that the
-/// queue pair refuses: what was deferred before it is handed over (DEF-4).
+/// Posts an initiator request. A request that is refused here ends the chain, like a request that
+/// the queue pair refuses. The requests deferred before it are committed (DEF-4).
 ///
 /// # Safety
 /// "What C promises", 1.
 unsafe fn initiate(qp: *mut NDK_QP, post: impl FnOnce(&adverb_ndk::Qp) -> Result<(), NtStatus>) -> NTSTATUS {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a pointer from C.
         let qp = unsafe { behind::<Qp>(qp) }?;
         post(qp).map(|()| NtStatus::SUCCESS).inspect_err(|_| {
-            // No request may have all flags: the queue pair refuses this one, and hands over if
-            // that is still to do.
+            // No request may have all flags. So the queue pair refuses this request, and commits
+            // deferred requests if there still are any.
             let _ = qp.send(0, &[], OpFlags::all());
         })
     })
@@ -188,7 +188,7 @@ unsafe extern "C" fn fast_register(
     }
 }
 
-/// An array of page addresses, as it lies there.
+/// An array of page addresses, without a copy.
 ///
 /// # Safety
 /// "What C promises", 2.
@@ -199,8 +199,8 @@ unsafe fn logical_addresses<'a>(
     if pages.is_null() || !pages.is_aligned() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    // SAFETY: the caller's promise; a `LogicalAddress` is, transparently, the 64 bits of an
-    // `NDK_LOGICAL_ADDRESS`.
+    // SAFETY: the caller promises `count` readable entries. A `LogicalAddress` is
+    // `repr(transparent)` over 64 bits, as an `NDK_LOGICAL_ADDRESS` is.
     Ok(unsafe { core::slice::from_raw_parts(pages.cast(), count as usize) })
 }
 

@@ -10,7 +10,7 @@ use crate::objects::behind;
 
 kind!(Srq: NDK_SRQ, adverb_ndk::Srq, NdkObjectTypeSrq, DISPATCH);
 
-/// The table.
+/// The function table.
 pub static DISPATCH: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
     NdkCloseSrq: close,
     NdkQueryExtension: query_extension,

@@ -1,5 +1,5 @@
-//! C programs: compiled with warnings as errors against our headers, linked with the library under
-//! test, run.
+//! Compiles C programs against the headers with warnings as errors, links them with the library
+//! under test, and runs them.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::Read;
@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
-/// No program here takes a second; this is for a machine under load, and to end one that hangs.
+/// Time limit of a program. No program takes a second, but the machine may be under load, and a
+/// hanging program must end.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn here() -> &'static Path {
@@ -22,8 +23,8 @@ fn out_dir() -> PathBuf {
     dir
 }
 
-/// A directory with the library as it is installed. Cargo puts it beside the test, under the name
-/// that the linker looks for; the loader looks for the library's own.
+/// A directory with the library under its installed names. Cargo puts the library beside the test,
+/// under the name that the linker searches. The loader searches the library's SONAME.
 fn library_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
@@ -34,7 +35,7 @@ fn library_dir() -> &'static Path {
         let dir = out_dir().join(format!("lib.{test}"));
         std::fs::create_dir_all(&dir).expect("writable");
         for link in ["libndkpi.so", "libndkpi.so.1"].map(|name| dir.join(name)) {
-            // It stays for the next run.
+            // The link stays for the next run.
             if std::fs::read_link(&link).ok().as_ref() != Some(&built) {
                 let _ = std::fs::remove_file(&link);
                 std::os::unix::fs::symlink(&built, link).expect("writable");
@@ -61,7 +62,7 @@ fn succeed(mut cc: Command, what: &str) {
     assert!(output.status.success(), "{what} does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Whether `text` compiles in a language and dialect.
+/// Checks that `text` compiles in a language and dialect.
 pub fn check(text: &str, language: &str, flags: &[String]) {
     let file = out_dir().join(format!("check.{}.c", std::process::id()));
     std::fs::write(&file, text).expect("writable");
@@ -70,7 +71,7 @@ pub fn check(text: &str, language: &str, flags: &[String]) {
     succeed(cc, &format!("{text}as {language} {flags:?}"));
 }
 
-/// Compiles and runs a program of a few lines that needs no library; returns what it prints.
+/// Compiles and runs a short program that needs no library. Returns its output.
 pub fn run_source(name: &str, text: &str) -> String {
     let file = out_dir().join(format!("{name}.c"));
     let program = out_dir().join(name);
@@ -81,8 +82,8 @@ pub fn run_source(name: &str, text: &str) -> String {
     run(&program, &[])
 }
 
-/// Compiles C files of this crate (`tests/c/NAME.c`) or, with a path, others, into a program linked
-/// with the library.
+/// Compiles C files into a program linked with the library: files of this crate (`tests/c/NAME.c`),
+/// or other files by path.
 pub fn build(name: &str, sources: &[PathBuf]) -> PathBuf {
     let program = out_dir().join(name);
     let library = library_dir();
@@ -102,19 +103,20 @@ pub fn source(name: &str) -> PathBuf {
     here().join("tests/c").join(format!("{name}.c"))
 }
 
-/// Runs a program; returns its output. Panics with all it said when it fails or takes too long.
+/// Runs a program and returns its output. If the program fails or takes too long, panics with all
+/// of its output.
 pub fn run(program: &Path, args: &[&str]) -> String {
     let mut child = Command::new(program)
         .args(args)
         .env("ADVERB_LOG", "warn")
-        // Cargo's own value names a directory where an older build of the library may lie.
+        // Cargo's own value names a directory that may contain an older build of the library.
         .env("LD_LIBRARY_PATH", library_dir())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|e| panic!("{}: {e}", program.display()));
-    // Read on threads of their own: a full pipe would stop the program.
+    // Read on separate threads, because a full pipe would stop the program.
     let mut out = child.stdout.take().expect("piped");
     let mut err = child.stderr.take().expect("piped");
     let out = std::thread::spawn(move || read(&mut out));
@@ -139,7 +141,7 @@ pub fn run(program: &Path, args: &[&str]) -> String {
 
 fn read(pipe: &mut impl Read) -> String {
     let mut text = Vec::new();
-    // An error ends the text; the exit status says the rest.
+    // An error ends the text. The exit status shows the failure.
     let _ = pipe.read_to_end(&mut text);
     String::from_utf8_lossy(&text).into_owned()
 }

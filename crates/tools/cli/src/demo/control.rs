@@ -1,8 +1,8 @@
-//! The two processes of the demonstration tell each other numbers, and how a check failed, in lines
-//! of text.
+//! The control connection between the two processes of the demonstration. They exchange numbers,
+//! and the reason of a failed check, as lines of text.
 use std::io::{BufRead, Write};
 
-/// One end of the line between the two processes.
+/// One end of the control connection.
 pub struct Control {
     from: Box<dyn BufRead>,
     to: Box<dyn Write>,
@@ -16,7 +16,7 @@ impl Control {
         Control { from: Box::new(from), to: Box::new(to) }
     }
 
-    /// Tells numbers and waits for the other side's: a rendezvous.
+    /// Sends numbers and waits for the other side's numbers: a rendezvous.
     pub fn exchange(&mut self, numbers: &[u64]) -> Result<Vec<u64>, String> {
         let line: Vec<String> = numbers.iter().map(|n| format!("{n:x}")).collect();
         self.write(&line.join(" ")).map_err(|e| format!("the other process cannot be told: {e}"))?;
@@ -31,13 +31,13 @@ impl Control {
         }
     }
 
-    /// Tells the other side why this one gives up.
+    /// Tells the other side why this side gives up.
     pub fn fail(&mut self, why: &str) {
-        // If it cannot be told it has ended already.
+        // If the write fails, the other side has already ended.
         let _ = self.write(&format!("{FAILED}{}", why.replace('\n', " ")));
     }
 
-    /// Why the other side gave up, if it did; waits until it has ended.
+    /// Why the other side gave up, if it did. Waits until the other side has ended.
     pub fn other_failure(&mut self) -> Option<String> {
         loop {
             match self.line() {

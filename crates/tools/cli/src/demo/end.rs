@@ -1,4 +1,4 @@
-//! A queue pair with its completion queue and channel.
+//! A queue pair with a completion queue and channel.
 use super::world::{ACCESS, HANG_LIMIT, World, words};
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::cq::arm::ArmKind;
@@ -12,14 +12,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests a send or receive queue holds.
+/// Depth of a send or receive queue, in requests.
 pub const DEPTH: u32 = 512;
-/// Bytes of inline data.
+/// Size of inline data, in bytes.
 pub const INLINE: u32 = 256;
 /// Q_Key of datagrams.
 pub const QKEY: u32 = 0x0ad0_0ad0;
 
-/// What kind of queue pair, and what it shares.
+/// The kind of a queue pair, and the objects shared by the queue pair.
 #[derive(Clone, Default)]
 pub enum Kind {
     #[default]
@@ -38,7 +38,7 @@ pub struct End {
     channel: Arc<CompChannel>,
     buffer: Arc<Buffer>,
     polled: VecDeque<Completion>,
-    /// Goes into every send request.
+    /// The destination of every send request.
     pub dest: Option<UdDest>,
     pub xrc_srqn: u32,
 }
@@ -51,7 +51,8 @@ impl World {
         Ok(end)
     }
 
-    /// Connects a queue pair with the one that the other process connects now.
+    /// Connects a queue pair with the queue pair of the other process, which calls this function at
+    /// the same time.
     pub fn connect(&mut self, end: &End) -> Result<(), String> {
         let psn = first_psn(end.qp.number());
         let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
@@ -100,7 +101,8 @@ impl End {
             .map_err(|e| format!("{:?} queue pair to {:?}: {e}", self.qp.qp_type(), attr.state))
     }
 
-    /// INIT, RTR, RTS towards queue pair `qpn`; `psn` is the first of ours and of theirs.
+    /// Goes through INIT, RTR and RTS, connected to queue pair `qpn`. `psn` has the first PSN of
+    /// this side and of the peer.
     pub fn connect(
         &self,
         path: &AddressVector,
@@ -167,7 +169,7 @@ impl End {
         self.send_all(&[SendWr { wr_id, flags, op, data, ud: self.dest, xrc_srqn: self.xrc_srqn }])
     }
 
-    /// Posts send requests as one chain.
+    /// Posts send requests as a single chain.
     pub fn send_all(&self, requests: &[SendWr<'_>]) -> Result<(), String> {
         let mut chain = self.qp.send_chain().map_err(words("post"))?;
         for request in requests {
@@ -183,12 +185,12 @@ impl End {
         self.qp.post_recv(&RecvWr { wr_id, sges: &sges }).map_err(words("post of a receive"))
     }
 
-    /// Takes what has completed by now.
+    /// Takes the completions in the queue.
     pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, String> {
         self.cq.poll(max, take).map_err(|cause| format!("completion queue: {cause}"))
     }
 
-    /// The next completion, good or bad.
+    /// Waits for the next completion, successful or not.
     pub fn next(&mut self) -> Result<Completion, String> {
         let start = Instant::now();
         loop {
@@ -209,7 +211,8 @@ impl End {
         }
     }
 
-    /// The next completion is the success of this request.
+    /// Waits for the next completion, and checks for the success of this
+    /// request.
     pub fn done(&mut self, wr_id: u64, opcode: WcOpcode) -> Result<Completion, String> {
         let c = self.next()?;
         if c.status != WcStatus::Success {
@@ -227,7 +230,7 @@ impl End {
         Ok(c)
     }
 
-    /// Nothing completes for a while.
+    /// Fails if anything completes within `time`.
     pub fn quiet(&mut self, time: Duration) -> Result<(), String> {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -247,7 +250,7 @@ impl End {
         self.cq.req_notify(kind).map_err(words("asking for a notification"))
     }
 
-    /// Waits for an event of the channel and acknowledges it; `false` if none came in time.
+    /// Waits for an event of the channel and acknowledges it. `false` if no event came in time.
     pub fn event(&self, time: Duration) -> Result<bool, String> {
         match self.channel.next_event(Some(Instant::now() + time)) {
             Ok(cq) if Arc::ptr_eq(&cq, &self.cq) => {
@@ -263,7 +266,7 @@ impl End {
         }
     }
 
-    /// Destroys everything; all of it must be free of users.
+    /// Destroys everything. No object may have users any more.
     pub fn close(self) -> Result<(), String> {
         self.qp.destroy().map_err(words("destroying the queue pair"))?;
         self.cq.destroy().map_err(words("destroying the completion queue"))?;
@@ -271,13 +274,13 @@ impl End {
     }
 }
 
-/// A failed completion in words.
+/// Describes a failed completion.
 pub fn failure(c: &Completion) -> String {
     let why = c.cause.as_ref().map_or_else(|| "no cause is known".into(), |cause| cause.to_string());
     format!("{:?} of request {} completed with {:?}: {why}", c.opcode, c.wr_id, c.status)
 }
 
-/// Starts near the end of the 24 bits, so that every connection wraps around.
+/// Starts near the end of the 24 bits. So the PSNs of every connection wrap around.
 fn first_psn(qpn: u32) -> u32 {
     0x00ff_fff0 | (qpn & 0xf)
 }

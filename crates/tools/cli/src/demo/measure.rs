@@ -1,4 +1,5 @@
-//! Latencies and rates. Both processes run the same function; the first one holds the watch.
+//! Measures latencies and rates. Both processes run the same function. The first process measures
+//! the time.
 use super::end::{DEPTH, End, Kind, failure};
 use super::world::{HANG_LIMIT, IN, OUT, World};
 use adverb_device::engine::cq::arm::ArmKind;
@@ -12,7 +13,7 @@ pub struct Latency {
     pub high: Duration,
 }
 
-/// How fast a stream of messages went.
+/// The rate of a stream of messages.
 pub struct Rate {
     pub name: &'static str,
     pub size: usize,
@@ -29,12 +30,12 @@ impl Rate {
     }
 }
 
-/// How long each measurement goes on, about.
+/// Approximate duration of each measurement.
 const TIME: Duration = Duration::from_millis(350);
-/// Round trips before the watch starts.
+/// Round trips before the measurement starts.
 const WARM_UP: usize = 50;
 
-/// A way to send eight bytes there and back.
+/// The operation that carries eight bytes there and back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ping {
     Send,
@@ -59,7 +60,7 @@ fn latency(w: &mut World, name: &'static str, ping: Ping, by_event: bool) -> Res
         end.recv(id, IN + 4096, 8)?;
     }
     w.sync()?;
-    // As many round trips as fit the time, found out with the first few.
+    // The first few round trips tell how many round trips fit into the time.
     let start = Instant::now();
     let mut game = Game { end: &mut end, ping, by_event, last: 0, sent: 0 };
     game.play(w, WARM_UP)?;
@@ -77,8 +78,8 @@ fn latency(w: &mut World, name: &'static str, ping: Ping, by_event: bool) -> Res
     Ok(Latency { name, median: at(50), high: at(99) })
 }
 
-/// Eight bytes back and forth: a number that grows with each round trip, so that each arrival is
-/// checked.
+/// Eight bytes back and forth. The bytes hold a growing number, so each arrival
+/// is checked.
 struct Game<'a> {
     end: &'a mut End,
     ping: Ping,
@@ -88,7 +89,7 @@ struct Game<'a> {
 }
 
 impl Game<'_> {
-    /// Plays `count` round trips and answers how long each took (first process).
+    /// Plays `count` round trips. In the first process, returns the duration of each.
     fn play(&mut self, w: &World, count: usize) -> Result<Vec<Duration>, String> {
         let mut samples = Vec::with_capacity(count);
         if self.by_event {
@@ -113,7 +114,7 @@ impl Game<'_> {
     fn serve(&mut self, w: &World) -> Result<(), String> {
         let bytes = self.last.to_ne_bytes();
         self.sent += 1;
-        // Now and then one that completes, so that the queue is emptied.
+        // Every 64th request is signaled. The completion empties the queue.
         let signal = if self.sent.is_multiple_of(64) { SendFlags::SIGNALED } else { SendFlags::empty() };
         let op = match self.ping {
             Ping::Send => SendOp::Send,
@@ -162,13 +163,13 @@ impl Game<'_> {
     }
 }
 
-/// A stream of one operation.
+/// A stream of requests with the same operation.
 #[derive(Clone, Copy)]
 struct Stream {
     name: &'static str,
     op: Way,
     size: usize,
-    /// Requests on their way at once.
+    /// Number of requests on their way at the same time.
     window: u64,
 }
 
@@ -177,7 +178,7 @@ enum Way {
     Send,
     Write,
     Read,
-    /// Inline, in chains, few of which complete.
+    /// Small inline writes in chains. Few of them complete.
     Small,
 }
 
@@ -188,7 +189,7 @@ const STREAMS: [Stream; 4] = [
     Stream { name: "RDMA Write", op: Way::Small, size: 8, window: 256 },
 ];
 
-/// Requests of a chain of small writes.
+/// Number of requests in a chain of small writes.
 const CHAIN: u64 = 32;
 
 pub fn rates(w: &mut World) -> Result<Vec<Rate>, String> {
@@ -207,7 +208,7 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
             end.recv(i as u64, IN + i * stream.size, stream.size)?;
         }
     }
-    // A few first, to find out how many take the time wanted.
+    // The time of a few requests tells how many requests take the wanted time.
     let some = stream.window * 2;
     let mut turn = 0;
     let time = run(w, &mut end, stream, some, &mut turn)?;
@@ -216,7 +217,7 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
     let told = w.swap(wanted)?;
     let messages = if w.is_first() { wanted } else { told };
     let time = run(w, &mut end, stream, messages, &mut turn)?;
-    // Every place of the target was written last with the bytes of its own.
+    // The last write to each slot of the target wrote the slot's own bytes.
     if w.is_first() == (stream.op == Way::Read) {
         w.check(IN, slots * stream.size, seed)?;
     }
@@ -225,8 +226,8 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
     Ok(Rate { name: stream.name, size: stream.size, messages, time })
 }
 
-/// `count` messages, all completed; the time on the first process. `turn` counts receives over
-/// several runs.
+/// Runs `count` messages until all have completed. Returns the time measured in the first process.
+/// `turn` counts receives over several runs.
 fn run(w: &mut World, end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<Duration, String> {
     w.sync()?;
     let start = Instant::now();
@@ -295,8 +296,8 @@ fn small(w: &World, end: &mut End, stream: Stream, count: u64) -> Result<(), Str
 }
 
 fn receive(end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<(), String> {
-    // Receives are taken in order; each goes back behind the others, under the number of its next
-    // turn.
+    // Receives are consumed in order. Each receive is posted again behind the others, with the
+    // number of its next turn.
     let mut done = 0;
     let mut watch = Watch::new();
     while done < count {
@@ -309,7 +310,7 @@ fn receive(end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<
     Ok(())
 }
 
-/// Checks completions as they come and sees to it that some do.
+/// Checks completions as they come, and fails if none come for too long.
 struct Watch {
     last: Instant,
     idle: u32,
@@ -320,7 +321,7 @@ impl Watch {
         Watch { last: Instant::now(), idle: 0 }
     }
 
-    /// How many completed: in order, request `next` first.
+    /// The number of completed requests. Requests complete in order, beginning with `next`.
     fn completed(&mut self, end: &End, mut next: u64) -> Result<u64, String> {
         let mut bad = None;
         let n = end.poll(64, |c| {

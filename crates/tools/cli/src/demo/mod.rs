@@ -1,5 +1,5 @@
-//! `adverb demo`: two processes, every operation, every byte and completion checked; then a few
-//! figures.
+//! `adverb demo`: two processes perform every operation and check every byte and completion. Then
+//! they measure a few latencies and rates.
 mod checks;
 pub mod control;
 pub mod end;
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use world::{Role, World};
 
-/// The hidden subcommand that the second process runs.
+/// The hidden subcommand of the second process.
 pub const SECOND: &str = "demo-second";
 
-/// However slow the machine: after this time something hangs.
+/// After this time something hangs, however slow the machine is.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Shows that it works here: two processes, every operation, every byte checked
@@ -52,14 +52,14 @@ pub struct SecondArgs {
     no_measure: bool,
 }
 
-/// What the two processes go through together.
+/// The results of both processes.
 struct Outcome {
     latencies: Vec<Latency>,
     rates: Vec<Rate>,
 }
 
 pub fn main(args: &Args) -> Result<(), String> {
-    // Failures that a check provokes are no news; what fails unexpectedly is told by the check.
+    // Provoked failures are expected. The check itself reports unexpected failures.
     logger::start("adverb demo", log::LevelFilter::Off);
     adverb_survivor::see_children();
     crate::guard(AtEnd::default());
@@ -112,7 +112,7 @@ pub fn second_main(args: &SecondArgs) -> ExitCode {
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What both processes do, side by side.
+/// The part of both processes, which run side by side.
 fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
     for (name, check) in checks::ALL {
         if world.is_first() {
@@ -143,12 +143,12 @@ fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
     Ok(Outcome { latencies, rates })
 }
 
-/// After a failure both sides may have something to say.
+/// After a failure, both sides may have something to report.
 fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome, String> {
     outcome.map_err(|why| {
         world.control.fail(&why);
         match world.control.other_failure() {
-            // What it says when it has heard of ours.
+            // The other side repeats this side's message after receiving the message.
             Some(other) if !other.contains(&why) && !why.contains("the other process:") => {
                 format!("{why}; {other}")
             }
@@ -157,7 +157,7 @@ fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome,
     })
 }
 
-/// Waits for the second process, whose pipes are closed by now.
+/// Waits for the second process. The pipes are already closed.
 fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
     let status = second.wait().map_err(|e| format!("waiting for the second process: {e}"))?;
     if expect_success && !status.success() {
@@ -197,7 +197,7 @@ fn find(name: &str) -> Result<Arc<Device>, String> {
     })
 }
 
-/// The device asked for, or the first whose port can be opened.
+/// The named device, or the first device with a port that can be opened.
 fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
     if let Some(name) = name {
         let device = find(name)?;
@@ -216,7 +216,7 @@ fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
     Err(format!("no device works:\n  {}", reasons.join("\n  ")))
 }
 
-/// Ends the process if it is still there after `limit`.
+/// Ends the process if still running after `limit`.
 fn give_up_after(limit: Duration, name: &'static str) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);

@@ -1,5 +1,5 @@
-//! What a process of the demonstration has for all checks: a device, a protection domain, a buffer,
-//! the other process.
+//! What each process of the demonstration uses in all checks: a device, a protection domain, a
+//! buffer, and the control connection to the other process.
 use super::control::Control;
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
@@ -9,19 +9,19 @@ use adverb_device::{AsyncEvent, Context, Cq, Device, Element, Errno, Pd, Qp, QpI
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How long anything may take before it counts as lost.
+/// Time limit of each operation. A longer operation counts as lost.
 pub const HANG_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of each process's buffer.
+/// Size of each process's buffer, in bytes.
 pub const BUFFER: usize = 32 << 20;
-/// What is sent lies from here on,
+/// Offset of the outgoing data in the buffer.
 pub const OUT: usize = 0;
-/// and what arrives from here on.
+/// Offset of the incoming data in the buffer.
 pub const IN: usize = BUFFER / 2;
-/// Bytes behind a message that must stay as they were.
+/// Number of guard bytes behind a message.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 
-/// Rights of the buffer and the queue pairs: everything.
+/// Access flags of the buffer and the queue pairs: all rights.
 pub const ACCESS: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -32,9 +32,9 @@ pub const ACCESS: Access = Access::LOCAL_WRITE
 /// Which of the two processes this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Started by the user; sends, writes, reads.
+    /// Started by the user. Sends, writes and reads.
     First,
-    /// Started by the first; receives.
+    /// Started by the first process. Receives.
     Second,
 }
 
@@ -50,12 +50,12 @@ pub struct World {
     peer_gid: Gid,
 }
 
-/// Any error in words.
+/// Turns any error into text.
 pub fn words(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
     move |e| format!("{what}: {e}{}", advice(e.errno()))
 }
 
-/// What to do about limits of the system.
+/// Advice on limits of the system.
 pub fn advice(errno: i32) -> &'static str {
     match Errno::from_raw(errno) {
         Errno::EMFILE => "; the limit of this process is shown and raised by `ulimit -n`",
@@ -68,18 +68,18 @@ pub fn advice(errno: i32) -> &'static str {
     }
 }
 
-/// The GID that is spoken of most: of an IPv4 address, if there is one.
+/// The index of the GID to use: the GID of an IPv4 address, if there is one.
 pub fn gid_index(device: &Device) -> usize {
     device.gids().iter().position(|g| g.ipv4().is_some()).unwrap_or(0)
 }
 
 impl World {
-    /// Opens the device and meets the other process.
+    /// Opens the device and exchanges addresses with the other process.
     pub fn new(role: Role, device: &Arc<Device>, control: Control) -> Result<World, String> {
         World::at(role, device, gid_index(device), control)
     }
 
-    /// The same at a GID of the device.
+    /// Like [`World::new`], with a given GID of the device.
     pub fn at(role: Role, device: &Arc<Device>, index: usize, mut control: Control) -> Result<World, String> {
         let context = device.open().map_err(words("the device cannot be opened"))?;
         let pd = Pd::new(&context).map_err(words("protection domain"))?;
@@ -115,16 +115,16 @@ impl World {
     pub fn mtu(&self) -> PathMtu {
         self.context.limits().port_mtu
     }
-    /// A place in the other process's buffer.
+    /// An address in the other process's buffer.
     pub fn remote(&self, offset: usize) -> Remote {
         Remote { va: self.peer.va + offset as u64, rkey: self.peer.rkey }
     }
 
-    /// Both have come this far.
+    /// Waits until both processes have come to this point.
     pub fn sync(&mut self) -> Result<(), String> {
         self.control.exchange(&[]).map(drop)
     }
-    /// Both tell each other one number.
+    /// Exchanges a number with the other process.
     pub fn swap(&mut self, number: u64) -> Result<u64, String> {
         self.control
             .exchange(&[number])?
@@ -133,12 +133,12 @@ impl World {
             .ok_or_else(|| "the other process said nothing".into())
     }
 
-    /// The way to the other process.
+    /// The path to the other process.
     pub fn path(&self) -> Result<AddressVector, String> {
         path(&self.context, self.gid_index, self.peer_gid)
     }
 
-    /// Fills a part of the buffer with bytes that `seed` determines.
+    /// Fills a part of the buffer with bytes determined by `seed`.
     pub fn fill(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
         self.put(offset, &pattern(len, seed))
     }
@@ -146,12 +146,12 @@ impl World {
     pub fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), String> {
         if self.buffer.write_at(offset, bytes) { Ok(()) } else { Err("beyond the buffer".into()) }
     }
-    /// Bytes of the buffer.
+    /// Reads bytes from the buffer.
     pub fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; len];
         if self.buffer.read_at(offset, &mut bytes) { Ok(bytes) } else { Err("beyond the buffer".into()) }
     }
-    /// A word of the buffer, in host order.
+    /// Reads a word of the buffer, in host byte order.
     pub fn word(&self, offset: usize) -> Result<u64, String> {
         let mut bytes = [0; 8];
         if self.buffer.read_at(offset, &mut bytes) {
@@ -160,12 +160,13 @@ impl World {
             Err("beyond the buffer".into())
         }
     }
-    /// Makes room for `len` bytes and puts a guard behind.
+    /// Clears `len` bytes for a message and writes guard bytes behind them.
     pub fn expect_here(&self, offset: usize, len: usize) -> Result<(), String> {
         self.put(offset, &vec![0; len])?;
         self.put(offset + len, &[GUARD_BYTE; GUARD])
     }
-    /// Compares every byte with what `fill` made on the other side, and the guard behind them.
+    /// Compares every byte with the bytes that `fill` made in the other process, and checks the
+    /// guard behind the message.
     pub fn check_here(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
         self.check(offset, len, seed)?;
         if self.get(offset + len, GUARD)?.iter().any(|b| *b != GUARD_BYTE) {
@@ -173,7 +174,7 @@ impl World {
         }
         Ok(())
     }
-    /// Compares every byte with what `fill` makes.
+    /// Compares every byte with the bytes that `fill` makes.
     pub fn check(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
         let (found, wanted) = (self.get(offset, len)?, pattern(len, seed));
         match found.iter().zip(&wanted).position(|(a, b)| a != b) {
@@ -184,8 +185,8 @@ impl World {
         }
     }
 
-    /// What explains a failure that is not the check's own: the counters that are not zero, into
-    /// the log.
+    /// Writes all nonzero counters to the log. The counters may explain a failure that
+    /// the check itself did not cause.
     pub fn log_counters(&self) {
         let node = self.context.node();
         let mut text: Vec<String> = Vec::new();
@@ -195,8 +196,8 @@ impl World {
         log::warn!("counters of the link: {}", text.join(", "));
     }
 
-    /// Starts to wait for an asynchronous event of this kind; others are acknowledged and passed
-    /// over.
+    /// Starts to wait for an asynchronous event of this kind. Events of other kinds are
+    /// acknowledged and skipped.
     pub fn listen(&self, kind: AsyncEvent) -> Listener {
         let (send, receive) = mpsc::channel();
         let context = self.context.clone();
@@ -225,7 +226,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The event comes and is about the object with this number.
+    /// Waits until the event arrives, and checks that the event is about the object with this
+    /// number.
     pub fn about(self, number: u32) -> Result<(), String> {
         match self.receive.recv_timeout(HANG_LIMIT) {
             Ok(found) if found == number => Ok(()),
@@ -235,7 +237,7 @@ impl Listener {
     }
 }
 
-/// Bytes that differ by position and seed (splitmix64).
+/// Bytes determined by position and seed (splitmix64).
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
@@ -250,7 +252,8 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Can the device be opened, and its port at the address that the demonstration uses?
+/// Checks that the device can be opened, and that its UDP port can be opened at the address that
+/// the demonstration uses.
 pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
     let context = device.open().map_err(words("opening"))?;
     let pd = Pd::new(&context).map_err(words("protection domain"))?;
@@ -270,7 +273,8 @@ pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
     opened
 }
 
-/// A connected queue pair in RTR has the port of its own address open.
+/// Takes the queue pair to RTR, connected to the queue pair's own address. A queue pair in RTR has
+/// the UDP port of its address open.
 fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String> {
     let gid = context.gid(1, gid_index).map_err(words("GID"))?;
     let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
@@ -282,7 +286,7 @@ fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String>
     qp.modify(&attr, mask).map_err(words("queue pair to RTR"))
 }
 
-/// The way from one GID of the device to another.
+/// The path between two GIDs of the device.
 fn path(context: &Context, sgid_index: u8, dgid: Gid) -> Result<AddressVector, String> {
     let attr = AhAttr { dgid, sgid_index, is_global: true, hop_limit: 64, port_num: 1, ..AhAttr::default() };
     context.resolve(&attr).map_err(words("address"))

@@ -1,4 +1,4 @@
-//! What was found.
+//! Findings of the doctor.
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -19,14 +19,14 @@ impl State {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// A short name that stays.
+    /// A short, stable name.
     pub what: &'static str,
     pub state: State,
     pub found: String,
-    /// What helps; nothing where all is well.
+    /// The remedy, if something is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -45,7 +45,7 @@ impl Finding {
     }
 }
 
-/// Bytes in the unit that suits them.
+/// A number of bytes in a suitable unit.
 pub fn bytes(n: u64) -> String {
     match n {
         0..0x400 => format!("{n} bytes"),

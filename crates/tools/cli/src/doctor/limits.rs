@@ -5,9 +5,9 @@ use nix::sys::statvfs::statvfs;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a process with some queues and peers needs.
+/// Number of descriptors that a process with some queues and peers needs.
 const DESCRIPTORS: u64 = 256;
-/// What programs lock, as verbs programs do, is seldom more.
+/// Programs that use verbs seldom lock more memory than this.
 const LOCKED: u64 = 64 << 20;
 const ROOM: u64 = 1 << 20;
 const MEMORY: u64 = 256 << 20;
@@ -50,7 +50,7 @@ fn locked(soft: u64) -> Finding {
     if soft >= LOCKED {
         return Finding::ok("memlock", found);
     }
-    // The device pins nothing, but programs look.
+    // The device pins no memory, but programs check the limit.
     let remedy =
         "Adverb locks nothing, but some programs check it before they register memory: `ulimit -l unlimited`";
     Finding::ok("memlock", format!("{found}; {remedy}"))
@@ -70,7 +70,7 @@ fn shm() -> Finding {
     Finding::warn("/dev/shm", format!("{} are free", bytes(free)), remedy)
 }
 
-/// Where `adverb run` puts what stands for `/dev/infiniband` and sysfs.
+/// The place where `adverb run` puts its replacement of `/dev/infiniband` and sysfs.
 fn places() -> Option<Finding> {
     let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)];
     let more = ["/dev/shm", "/tmp", "/var/tmp"].map(|p| Some(PathBuf::from(p)));
@@ -100,7 +100,7 @@ fn memory() -> Finding {
     Finding::warn("memory", found, remedy)
 }
 
-/// The narrowest limit on a process: its group, what that may have and has.
+/// The smallest memory limit that applies to a process: the control group, its limit and its usage.
 fn limit_of(own: &str, root: &Path) -> Option<(String, u64, u64)> {
     let mut narrowest: Option<(String, u64, u64)> = None;
     for line in own.lines() {
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(locked(RLIM_INFINITY).state, State::Ok);
     }
 
-    /// DOC-5: the narrowest group counts, of either version of control groups.
+    /// DOC-5: the group with the smallest limit is found, in both versions of control groups.
     #[test]
     fn the_narrowest_group_is_found() {
         let root = std::env::temp_dir().join(format!("adverb-doctor-{}", std::process::id()));

@@ -1,4 +1,5 @@
-//! `adverb doctor`: what of this machine is in the way of programs, with a remedy each.
+//! `adverb doctor`: finds what on this machine keeps programs from working, with a remedy for each
+//! finding.
 mod finding;
 mod limits;
 mod network;

@@ -1,4 +1,4 @@
-//! Interfaces, and whether packets cross between them.
+//! Checks interfaces, and whether packets cross them.
 use super::finding::Finding;
 use adverb_device::Device;
 use adverb_device::interfaces::{ip_of, is_tentative};
@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// A path MTU of so much and no less is usual.
+/// The usual minimum of the path MTU.
 const USUAL: usize = 1024;
 /// How long a packet may take within this machine.
 const HANG_LIMIT: Duration = Duration::from_millis(500);
@@ -52,12 +52,12 @@ fn judged(found: String, path: usize, name: &str) -> Finding {
     Finding::warn("interface", found, remedy)
 }
 
-/// A packet from each address to itself. A firewall or a missing route takes it.
+/// Sends a packet from an address to itself. A firewall or a missing route would stop the packet.
 fn loops(device: &Device) -> Option<Finding> {
     let ip = device.gids().iter().map(ip_of).find(|ip| match ip {
         IpAddr::V4(_) => true,
-        // One of a link needs its number.
-        // One under duplicate address detection cannot be used yet.
+        // A link-local address needs the number of its interface. An address under duplicate
+        // address detection cannot be used yet.
         IpAddr::V6(v6) => !v6.is_unicast_link_local() && !is_tentative(v6),
     })?;
     Some(match crosses(ip) {
@@ -90,7 +90,7 @@ mod tests {
     use super::super::finding::State;
     use super::*;
 
-    /// DOC-2: a small MTU is said with what helps.
+    /// DOC-2: a small MTU is reported with a remedy.
     #[test]
     fn small_mtus_are_warned_of() {
         assert_eq!(judged("x".into(), 1024, "eth0").state, State::Ok);

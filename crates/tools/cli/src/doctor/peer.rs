@@ -1,5 +1,5 @@
-//! Two hosts against each other: what crosses the way between them, tried with the device itself. A
-//! TCP connection tells each side what the other has seen.
+//! Tests the network between two hosts with the device itself. Over a TCP connection, each side
+//! tells the other what it has received.
 use super::finding::Finding;
 use crate::demo::control::Control;
 use crate::demo::end::{End, Kind};
@@ -12,28 +12,28 @@ use std::io::{BufReader, Read};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 
-/// Of the TCP connection: the number of the device's own UDP port.
+/// Port of the TCP connection: the same number as the device's UDP port.
 const PORT: u16 = 4791;
-/// More than the other side has to say; it may be anybody.
+/// More than the other side has to say. The other side may be any host, so the length is limited.
 const MOST_SAID: u64 = 1 << 16;
 const MTUS: [PathMtu; 5] =
     [PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024, PathMtu::Mtu2048, PathMtu::Mtu4096];
 
-/// Requests of a queue pair.
+/// Work request ids.
 const RECEIVED: u64 = 1;
 const SENT: u64 = 2;
 
-/// What came of a message each way.
+/// The result of a message in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tried {
     mtu: PathMtu,
-    /// What was sent here arrived there.
+    /// A message sent here arrived at the other side.
     out: bool,
-    /// What was sent there arrived here.
+    /// A message sent by the other side arrived here.
     back: bool,
 }
 
-/// Waits for one visitor.
+/// Waits for a visitor.
 pub fn listen(address: &str) -> Vec<Finding> {
     let told = |e: std::io::Error| {
         Finding::fail(
@@ -56,7 +56,7 @@ pub fn listen(address: &str) -> Vec<Finding> {
     }
 }
 
-/// Visits who waits.
+/// Visits a host waiting in [`listen`].
 pub fn with(host: &str) -> Vec<Finding> {
     let connected = addresses(host).and_then(|all| {
         let mut result = Err(std::io::ErrorKind::NotFound.into());
@@ -80,7 +80,7 @@ pub fn with(host: &str) -> Vec<Finding> {
     }
 }
 
-/// A host with a port, or with ours.
+/// The addresses of a host. Without a port, [`PORT`] is used.
 fn addresses(host: &str) -> std::io::Result<Vec<std::net::SocketAddr>> {
     let alone = host.trim_start_matches('[').trim_end_matches(']');
     let resolved = match (alone.parse::<IpAddr>(), host.rsplit_once(':')) {
@@ -101,7 +101,7 @@ fn meet(role: Role, stream: &TcpStream) -> Vec<Finding> {
     }
 }
 
-/// Why nothing was tried. The other side may have said it, in whatever characters.
+/// Why nothing was tried. The other side may have written the reason, with any characters.
 fn failed(why: &str) -> Finding {
     let shown: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     Finding::fail(
@@ -111,7 +111,7 @@ fn failed(why: &str) -> Finding {
     )
 }
 
-/// The device at this end of the connection, and its GID.
+/// The device at this end of the connection, and the index of the device's GID.
 fn device_at(ip: IpAddr) -> Result<(Arc<Device>, usize), String> {
     let devices =
         adverb_device::device::list().map_err(|e| format!("the interfaces cannot be listed: {e}"))?;
@@ -124,7 +124,7 @@ fn device_at(ip: IpAddr) -> Result<(Arc<Device>, usize), String> {
 
 fn tried_with(role: Role, stream: &TcpStream) -> Result<(Finding, Vec<Tried>), String> {
     let said = |e: std::io::Error| e.to_string();
-    // A message that is lost is given up after a second; more than this nothing takes.
+    // A lost message is given up after a second. No other step takes longer than this limit.
     stream.set_read_timeout(Some(2 * HANG_LIMIT)).map_err(said)?;
     let local = stream.local_addr().map_err(said)?.ip().to_canonical();
     let peer = stream.peer_addr().map_err(said)?.ip().to_canonical();
@@ -140,7 +140,8 @@ fn tried_with(role: Role, stream: &TcpStream) -> Result<(Finding, Vec<Tried>), S
     let who = same_version(peer, &mine, &theirs);
     let (device, index) = device_at(local).inspect_err(|why| {
         control.fail(why);
-        // What the other side said meanwhile must be read, or it is not told.
+        // The other side's messages must be read first, or the other side never receives the
+        // reason.
         control.other_failure();
     })?;
     let mut world = World::at(role, &device, index, control)?;
@@ -157,15 +158,16 @@ fn tried_with(role: Role, stream: &TcpStream) -> Result<(Finding, Vec<Tried>), S
     Ok((who, all))
 }
 
-/// A message of a full packet in each direction, the visitor's first.
+/// Sends a message of a full packet in each direction, the visitor's message first.
 fn try_mtu(world: &mut World, mtu: PathMtu) -> Result<Tried, String> {
     let (first, second) = (one_way(world, mtu, Role::First)?, one_way(world, mtu, Role::Second)?);
     let (out, back) = if world.is_first() { (first, second) } else { (second, first) };
     Ok(Tried { mtu, out, back })
 }
 
-/// Whether a message arrives. Its receiver says so: a sender is not told if the acknowledgement is
-/// lost. Each message has queue pairs of its own, as one that failed is of no more use.
+/// Does a message arrive? The receiver decides, because a sender cannot tell a lost message from a
+/// lost acknowledgement. Each message has new queue pairs, because a failed queue pair cannot
+/// be used again.
 fn one_way(world: &mut World, mtu: PathMtu, sender: Role) -> Result<bool, String> {
     let mut end = End::new(world, Kind::Rc)?;
     let theirs = world.swap(u64::from(end.qp.number()))?;
@@ -179,7 +181,7 @@ fn one_way(world: &mut World, mtu: PathMtu, sender: Role) -> Result<bool, String
         end.send(SENT, SendOp::Send, OUT, mtu.bytes())?;
         end.next()?;
     }
-    // It has arrived by now, or never will.
+    // By now the message has arrived, or never will.
     world.sync()?;
     let mut arrived = false;
     end.poll(1, |completion| arrived = completion.status == WcStatus::Success)?;
@@ -202,7 +204,7 @@ fn same_version(peer: IpAddr, mine: &[u64], theirs: &[u64]) -> Finding {
     Finding::warn("peer", found, "use one version on both hosts")
 }
 
-/// What the messages tell of the way.
+/// The findings from the messages.
 fn judged(all: &[Tried]) -> Vec<Finding> {
     let crossed = all.iter().rfind(|tried| tried.out && tried.back);
     let mut findings = Vec::new();
@@ -258,7 +260,7 @@ mod tests {
         assert!(mtu.remedy.as_ref().unwrap().ends_with("256"), "{mtu:?}");
     }
 
-    /// DOC-7: other versions are said.
+    /// DOC-7: different versions are reported.
     #[test]
     fn versions_are_compared() {
         let peer = IpAddr::from([192, 0, 2, 1]);
@@ -267,13 +269,13 @@ mod tests {
         assert!(other.state == State::Warn && other.found.contains("version 0.2.0, this host 0.1.0"));
     }
 
-    /// DOC-7: what the other side says cannot work on the terminal.
+    /// DOC-7: text from the other side cannot control the terminal.
     #[test]
     fn reasons_are_shown_and_not_done() {
         assert!(failed("a\u{1b}]0;b\u{9b}m\u{7}").found.ends_with("a ]0;b m "));
     }
 
-    /// DOC-7: with a port, without one, and addresses that have colons of their own.
+    /// DOC-7: hosts with a port, without a port, and with colons in the address.
     #[test]
     fn hosts_have_ports() {
         let at = |host: &str| addresses(host).unwrap()[0].to_string();

@@ -1,11 +1,11 @@
-//! UDP port 4791, and who has it.
+//! UDP port 4791, and the process using the port.
 use super::finding::Finding;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 
 const PORT: u16 = 4791;
 
-/// A socket of `/proc/net/udp`.
+/// A socket listed in `/proc/net/udp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Socket {
     user: u32,
@@ -58,7 +58,7 @@ fn judge(sockets: &[Socket], user: u32, ours: usize, holder: impl Fn(u64) -> Opt
     )
 }
 
-/// The sockets of a table that are bound to the port.
+/// The sockets of a table bound to the port.
 fn sockets_of(table: &str) -> Vec<Socket> {
     let socket = |line: &str| {
         let mut words = line.split_whitespace();
@@ -70,7 +70,7 @@ fn sockets_of(table: &str) -> Vec<Socket> {
     table.lines().skip(1).filter_map(socket).collect()
 }
 
-/// Names of the user's processes on Adverb.
+/// The number of abstract socket names of the user's Adverb processes.
 fn shared_by_adverb(table: &str, user: u32) -> usize {
     let begin = format!("@adverb-{user}-");
     table
@@ -79,7 +79,7 @@ fn shared_by_adverb(table: &str, user: u32) -> usize {
         .count()
 }
 
-/// The process that has a socket, where that may be seen.
+/// The process with a socket open, where the kernel shows it.
 fn holder(inode: u64) -> Option<String> {
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -94,7 +94,7 @@ fn holder(inode: u64) -> Option<String> {
     None
 }
 
-/// A process names itself: what would work on a terminal is shown and not done.
+/// A process chooses the name, so control characters are escaped.
 fn named(process: &str, name: &str) -> String {
     format!("process {process} ({})", name.escape_debug())
 }
@@ -109,14 +109,14 @@ mod tests {
   900: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 21201 2 0000000000000000 0
 ";
 
-    /// DOC-3: another user's process cannot work on the terminal by its name.
+    /// DOC-3: another user's process cannot control the terminal by a process name.
     #[test]
     fn names_of_processes_are_escaped() {
         assert_eq!(named("7", "a\u{1b}]0;b\u{9b}m\u{7}"), "process 7 (a\\u{1b}]0;b\\u{9b}m\\u{7})");
         assert_eq!(named("7", "Käse"), "process 7 (Käse)");
     }
 
-    /// DOC-3: the port's owner is named, with what helps.
+    /// DOC-3: the owner of the port is named, with a remedy.
     #[test]
     fn who_has_the_port_is_judged() {
         let sockets = sockets_of(TABLE);

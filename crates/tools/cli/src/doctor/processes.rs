@@ -1,4 +1,5 @@
-//! Whether one process of the user may copy from another, as it does for memory that no peer maps.
+//! Checks whether a process of the user may read the memory of another. The device does this for
+//! memory that peers cannot map.
 use super::finding::Finding;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -7,7 +8,7 @@ use std::fs;
 use std::io::IoSliceMut;
 use std::process::{Command, ExitCode, Stdio};
 
-/// What any program begins with, in memory as in its file.
+/// The first bytes of every program, in memory and in its file.
 const MAGIC: [u8; 4] = *b"\x7fELF";
 
 pub fn findings() -> Vec<Finding> {
@@ -39,7 +40,8 @@ fn remedy(scope: &str) -> String {
     }
 }
 
-/// A second process reads the beginning of this one; a parent could read its child in any case.
+/// A child reads the beginning of this process. The other direction would prove nothing, because a
+/// parent may always read its child.
 fn tried() -> Result<Option<Errno>, String> {
     let maps = fs::read_to_string("/proc/self/maps").map_err(|e| format!("/proc/self/maps: {e}"))?;
     let address = first_mapping(&maps).ok_or("no mapping of this program can be read")?;
@@ -55,14 +57,14 @@ fn tried() -> Result<Option<Errno>, String> {
     }
 }
 
-/// Where this program begins.
+/// The address at which this program begins.
 fn first_mapping(maps: &str) -> Option<usize> {
     let readable =
         maps.lines().find(|line| line.split_whitespace().nth(1).is_some_and(|p| p.starts_with('r')))?;
     usize::from_str_radix(readable.split_once('-')?.0, 16).ok()
 }
 
-/// Of the second process: its status is the errno.
+/// Runs in the child. The exit status is the errno.
 pub fn read_parent(address: usize) -> ExitCode {
     let mut bytes = [0; MAGIC.len()];
     let from = [RemoteIoVec { base: address, len: MAGIC.len() }];
@@ -79,7 +81,7 @@ pub fn read_parent(address: usize) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// DOC-4: the remedy is that of what forbids it.
+    /// DOC-4: the remedy matches the mechanism that forbids the access.
     #[test]
     fn the_remedy_fits() {
         assert!(remedy("1").contains("kernel.yama.ptrace_scope=0"));

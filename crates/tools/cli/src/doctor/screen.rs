@@ -1,9 +1,9 @@
-//! Findings for people: lines of at most 80 columns.
+//! Findings as text, in lines of at most 80 columns.
 use super::finding::{Finding, State};
 use std::fmt::Write;
 
 const COLUMNS: usize = 80;
-/// State and name stand before what was found.
+/// Width of the state and the name, which stand before the text.
 const INDENT: usize = 18;
 
 pub fn text(all: &[Finding]) -> String {
@@ -25,7 +25,7 @@ pub fn text(all: &[Finding]) -> String {
     text
 }
 
-/// Words, of which those of a command stay together, so that it can be copied.
+/// The words of a text. The words of a command stay together, so that the command can be copied.
 fn words_of(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut open = false;
@@ -39,7 +39,7 @@ fn words_of(text: &str) -> Vec<String> {
     all
 }
 
-/// Puts words behind a head, further lines below the first word.
+/// Writes words behind a head. Further lines begin below the first word.
 fn put(text: &mut String, head: &str, words: &str) {
     let (mut line, mut empty) = (format!("{head:INDENT$}"), true);
     for word in words_of(words) {
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(words, ["do", "`ip link set lo up`,", "then", "`true`", "or", "`a b`"]);
     }
 
-    /// DOC-1: a screen of 80 columns shows it.
+    /// DOC-1: the text fits on a screen of 80 columns.
     #[test]
     fn lines_are_short_and_have_every_word() {
         let long = "many words that say what was found and go on for some time ".repeat(4);

@@ -1,8 +1,8 @@
-//! The kernel, and the libraries that programs will get.
+//! The versions of the kernel, and of the libraries that programs will load.
 use super::finding::Finding;
 use std::fs;
 
-/// Older ones lack calls by which a peer's end is seen (pidfd_open).
+/// Older kernels lack `pidfd_open`, by which the device sees the end of a peer.
 const KERNEL: (u32, u32) = (5, 3);
 
 pub fn findings() -> Vec<Finding> {
@@ -47,7 +47,7 @@ mod tests {
     use super::super::finding::State;
     use super::*;
 
-    /// DOC-6: an old kernel is said.
+    /// DOC-6: an old kernel is reported.
     #[test]
     fn old_kernels_are_warned_of() {
         for (release, state) in [

@@ -1,15 +1,16 @@
-//! What was asked: a number, a name, or a line that holds one or tells of a cause in words.
+//! Interprets the question: a number, a name, or a line that contains a number or describes a
+//! cause.
 use super::mlx5::{self, Code};
 use adverb_device::catalogue::{self, Entry};
 
-/// What is known of it.
+/// The known explanations.
 pub struct Found {
     pub entries: Vec<&'static Entry>,
     pub mlx5: Vec<&'static Code>,
 }
 
-/// How programs announce the number, in small letters. UCX writes `vend 0x81`, perftest `syndrom
-/// 0x81`, NCCL `vendor err 129`.
+/// The words that programs print before the number, in lower case. UCX writes `vend 0x81`, perftest
+/// `syndrom 0x81`, NCCL `vendor err 129`.
 const ANNOUNCED: &[&str] = &[
     "vendor_error",
     "vendor error",
@@ -31,7 +32,7 @@ pub fn find(what: &str) -> Found {
     }
     let words: Vec<_> = catalogue::in_line(what).collect();
     if !words.is_empty() {
-        // Adverb's own line: its number says no more.
+        // A line of Adverb's own log: the number in the line adds nothing.
         return Found { entries: words, mlx5: Vec::new() };
     }
     announced(what).map_or(Found { entries: Vec::new(), mlx5: Vec::new() }, by_number)
@@ -44,7 +45,7 @@ fn by_number(number: u32) -> Found {
     }
 }
 
-/// A number as people write them: `0x81` or `129`.
+/// Parses a number as users write numbers: `0x81` or `129`.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -52,13 +53,13 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// The number behind the first word that announces one.
+/// The number after the first announcing word.
 fn announced(line: &str) -> Option<u32> {
     let line = line.to_lowercase();
     ANNOUNCED.iter().find_map(|word| {
         line.match_indices(word).find_map(|(at, _)| {
-            // The rest of the word (`syndrome`, `vendor_error`), then signs between it and the
-            // number.
+            // Skips the rest of the word (`syndrome`, `vendor_error`), then the characters before
+            // the number.
             let rest = line[at + word.len()..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
             let rest = rest.trim_start_matches([' ', ':', '=', '(', '[', '"', '\'']);
             number(rest.split(|c: char| !c.is_ascii_alphanumeric()).next()?)

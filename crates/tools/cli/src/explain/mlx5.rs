@@ -1,16 +1,16 @@
-//! The vendor error numbers that programs print on ConnectX NICs, and what they have stood for in
-//! public reports.
+//! The vendor error numbers that programs print on ConnectX NICs, with their meaning in public
+//! reports.
 //!
-//! The vendor publishes no list. These are the numbers that users paste most, with the status that
-//! stood beside each.
+//! The vendor publishes no list. These are the numbers that users paste most, with the completion
+//! status printed beside each.
 
-/// One number.
+/// A vendor error number.
 pub struct Code {
     pub number: u32,
-    /// The completion's status, as `ibv_wc_status` has it.
+    /// The completion's status, as named by `ibv_wc_status`.
     pub status: &'static str,
     pub meaning: &'static str,
-    /// The code of the cause that Adverb names in the same situation.
+    /// The code of the cause that Adverb reports in the same situation.
     pub cause: Option<u32>,
 }
 
@@ -76,8 +76,7 @@ pub const CODES: &[Code] = &[
     },
 ];
 
-/// What is known of a number. People drop the 0x of the usual ones: 81 may be 0x51, or stand for
-/// 0x81.
+/// What is known of a number. Users often drop the `0x`: 81 may mean 0x51, or 0x81.
 pub fn by_number(number: u32) -> impl Iterator<Item = &'static Code> {
     let meant_as_hex = u32::from_str_radix(&number.to_string(), 16).unwrap_or(number);
     CODES.iter().filter(move |c| c.number == number || c.number == meant_as_hex)

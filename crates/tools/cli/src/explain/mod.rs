@@ -1,4 +1,4 @@
-//! `adverb explain`: what a number in `vendor_err` or a line of a log means, and what to look at.
+//! `adverb explain`: explains a number in `vendor_err` or a line of a log, and says where to look.
 use crate::out::out;
 use adverb_device::catalogue;
 use std::fmt::Write;
@@ -35,7 +35,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Codes and names, one a line.
+/// Codes and names, one pair a line.
 fn list() -> String {
     let mut text = String::from("code   name\n");
     for entry in catalogue::all() {
@@ -45,7 +45,7 @@ fn list() -> String {
     text
 }
 
-/// Everything that is known of what was asked.
+/// Everything that is known of the number, name or line.
 fn explain(what: &str) -> Result<String, String> {
     let found = asked::find(what);
     if found.entries.is_empty() && found.mlx5.is_empty() {

@@ -1,12 +1,13 @@
-//! The page of causes, and text of one width.
+//! The page of causes, and text of a fixed width.
 use super::mlx5;
 use adverb_device::catalogue::{self, Entry};
 use std::fmt::Write;
 
-/// Columns of a terminal that needs no scrolling.
+/// Columns of a usual terminal.
 const WIDTH: usize = 80;
 
-/// Breaks a text into lines; `lead` stands before the first, as much space before the others.
+/// Breaks a text into lines. `lead` stands before the first line, and as many spaces before the
+/// others.
 pub fn wrap(text: &str, lead: &str) -> String {
     let (mut out, mut line) = (String::new(), lead.to_owned());
     let mut empty = true;

@@ -1,4 +1,4 @@
-//! One run of the program, and how it ended.
+//! A run of the program, and the verdict.
 use adverb_choice::{Entry, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
@@ -6,31 +6,32 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Nothing has to move for so long before it counts.
+/// Minimum time without progress before a run counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// At least so long may a run take.
+/// Minimum of the time limit of a run.
 const WHOLE: Duration = Duration::from_secs(8);
-/// Said by the device when completions lie in a queue that no event will speak of (EXT-4).
+/// The device logs this prefix if completions lie in a queue and no event will announce them
+/// (EXT-4).
 const LOST: &str = "lost wake-up: ";
 
 /// How long a run may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Without a completion or a post.
+    /// Limit of the time without a completion or a post.
     pub silence: Duration,
-    /// In all.
+    /// Limit of the whole run.
     pub whole: Duration,
-    /// Does the server stay when its client has ended? Not known in the first run.
+    /// Does the server keep running after the end of its client? Not known in the first run.
     pub stays: Option<bool>,
 }
 
 impl Limits {
-    /// Of a program of which nothing is known.
+    /// Limits for the first run, when nothing is known of the program.
     pub fn of_first(time: Duration) -> Self {
         Limits { silence: time, whole: time, stays: None }
     }
 
-    /// By how it ran when nothing was chosen.
+    /// Limits derived from the run without any choices.
     pub fn after(first: &Attempt) -> Self {
         Limits {
             silence: first.silence * 4 + SILENCE,
@@ -40,7 +41,7 @@ impl Limits {
     }
 }
 
-/// Whom something is said of.
+/// The command of which a statement is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Who {
     /// The only command.
@@ -55,7 +56,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// What was asked for it to run.
+    /// The words for this command's command line.
     pub fn command(self) -> &'static str {
         match self {
             Who::Server => "the server's command",
@@ -79,17 +80,17 @@ impl fmt::Display for Who {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should.
+    /// The run ended as it should.
     Fine,
-    /// The program, or what was to start it, could not be run.
+    /// The program, or the command that starts the program, could not be run.
     NotStarted(i32),
-    /// With another exit status than 0.
+    /// The program ended with an exit status other than 0.
     Status(i32),
-    /// By a signal.
+    /// The program died of a signal.
     Crash(i32),
-    /// Not at all, and why that is known.
+    /// The program did not end. The text says how this is known.
     Hang(String),
-    /// As it should, but the device has reported a mistake.
+    /// The program ended as it should, but the device reported a mistake.
     Report(String),
 }
 
@@ -98,7 +99,7 @@ impl Verdict {
         !matches!(self, Verdict::Fine | Verdict::NotStarted(_))
     }
 
-    /// By how a command ended.
+    /// The verdict for a command's wait status.
     pub fn of(end: WaitStatus) -> Self {
         match end {
             WaitStatus::Exited(_, 0) => Verdict::Fine,
@@ -109,7 +110,7 @@ impl Verdict {
         }
     }
 
-    /// A word that stays, for what reads results.
+    /// A stable word for readers of results.
     pub fn code(&self) -> &'static str {
         match self {
             Verdict::Fine | Verdict::NotStarted(_) => "none",
@@ -121,7 +122,7 @@ impl Verdict {
     }
 }
 
-/// A place at which there is a choice, as a run met it.
+/// A place at which the device can choose, as a run met it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Met {
     pub site: Site,
@@ -130,7 +131,7 @@ pub struct Met {
     pub words: String,
 }
 
-/// What one of the commands wrote.
+/// The output of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     pub who: Who,
@@ -141,16 +142,16 @@ pub struct Output {
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub verdict: Verdict,
-    /// Whose verdict it is.
+    /// The command that the verdict is about.
     pub who: Who,
     pub sites: Vec<Met>,
-    /// What was chosen, in this order.
+    /// The choices that were made, in this order.
     pub made: Vec<Entry>,
     pub outputs: Vec<Output>,
     pub took: Duration,
     /// The longest time without a completion or a post.
     pub silence: Duration,
-    /// The server did not end with its client.
+    /// The server kept running after the end of its client.
     pub stayed: bool,
 }
 
@@ -172,13 +173,13 @@ impl Attempt {
         }
     }
 
-    /// Whose output has the device's report of a lost wake-up, and the report.
+    /// The device's report of a lost wake-up, and the command that printed the report.
     pub fn lost(&self) -> Option<(Who, &str)> {
         lost(&self.outputs)
     }
 }
 
-/// Whose output has the device's report of a lost wake-up, and the report.
+/// The device's report of a lost wake-up, and the command that printed the report.
 pub fn lost(outputs: &[Output]) -> Option<(Who, &str)> {
     outputs.iter().find_map(|output| {
         let line = output.text.lines().find_map(|line| line.find(LOST).map(|at| &line[at..]));
@@ -186,7 +187,7 @@ pub fn lost(outputs: &[Output]) -> Option<(Who, &str)> {
     })
 }
 
-/// What the device wrote: the places met, and what was chosen.
+/// Parses the device's log: the places met and the choices made.
 pub fn parse(log: &str) -> (Vec<Met>, Vec<Entry>) {
     let (mut sites, mut made) = (Vec::new(), Vec::new());
     let mut known = HashMap::new();

@@ -1,4 +1,4 @@
-//! What a hunt found, in the forms that other tools read: JUnit for test reports, SARIF for code
+//! The result of a hunt in formats that other tools read: JUnit for test reports, SARIF for code
 //! scanning.
 use super::attempt::Verdict;
 use super::{Args, End, Finding, report};
@@ -7,9 +7,9 @@ use crate::results::{self, Test, location, put};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The tool, in both.
+/// The tool's name in both formats.
 const TOOL: &str = "adverb hunt";
-/// The kinds of findings, and what each is.
+/// The kinds of findings with their descriptions.
 const RULES: [(&str, &str); 4] = [
     ("hang", "The program hangs under a choice of moments that the rules of verbs allow"),
     ("crash", "The program dies of a signal under a choice of moments that the rules of verbs allow"),
@@ -17,7 +17,7 @@ const RULES: [(&str, &str); 4] = [
     ("report", "The program goes on by luck: the device has reported a lost wake-up"),
 ];
 
-/// Writes the files that were asked for.
+/// Writes the requested files.
 pub fn write(args: &Args, end: &End, took: Duration) -> Result<(), String> {
     if let Some(path) = &args.junit {
         put(path, junit(args, end, took))?;
@@ -28,7 +28,7 @@ pub fn write(args: &Args, end: &End, took: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// A test report with one test, which is the hunt.
+/// A test report with a single test: the hunt.
 pub fn junit(args: &Args, end: &End, took: Duration) -> String {
     let failed = |found: &Finding| (found.attempt.what(), found.attempt.verdict.code().into());
     let test =
@@ -36,7 +36,7 @@ pub fn junit(args: &Args, end: &End, took: Duration) -> String {
     results::junit(TOOL, &[test], took)
 }
 
-/// A log of one run of one tool.
+/// A SARIF log with a single run of a single tool.
 pub fn sarif(args: &Args, end: &End) -> Value {
     let found: Vec<_> = end.finding.iter().map(|found| result(args, found, &end.text)).collect();
     results::sarif(TOOL, &RULES, &format!("{TOOL} -- {}", line(&args.command)), &found)

@@ -19,9 +19,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Something was found.
+/// Exit status if a failure was found.
 const FOUND: u8 = 1;
-/// Replays that say how often what was found happens.
+/// Number of replays, which measure how often a failure happens.
 const REPLAYS: usize = 5;
 const MOST_REPLAYS: usize = 20;
 /// How long shrinking and replaying may take.
@@ -67,7 +67,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The commands: one, or a server and its client.
+    /// The commands: a single command, or a server and its client.
     fn commands(&self) -> Vec<&[OsString]> {
         match self.command.iter().position(|word| word == "--").filter(|_| self.pair) {
             Some(at) => vec![&self.command[..at], &self.command[at + 1..]],
@@ -111,7 +111,7 @@ pub fn main(args: &Args) -> ExitCode {
 #[derive(Default)]
 struct End {
     finding: Option<Finding>,
-    /// What was said at the end.
+    /// The text printed at the end.
     text: String,
 }
 
@@ -123,7 +123,7 @@ struct Finding {
     met: Vec<Met>,
 }
 
-/// Prints what was found, or not, and keeps it.
+/// Prints and keeps the result.
 fn end(text: String, finding: Option<Finding>) -> End {
     out!("{text}");
     End { finding, text }
@@ -167,13 +167,13 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<End, String> 
 
 /// A failure that happens again.
 struct Found {
-    /// As shrunk as it gets.
+    /// The shrunk schedule.
     schedule: Schedule,
-    /// A run of it that failed.
+    /// A failed run of the schedule.
     attempt: Attempt,
-    /// In so many of so many runs.
+    /// The number of failed runs, and of all runs.
     again: (usize, usize),
-    /// The number of the run that failed first, and when.
+    /// The number and the time of the first failed run.
     run: usize,
     after: Duration,
 }
@@ -181,7 +181,7 @@ struct Found {
 #[derive(Default)]
 struct Outcome {
     found: Option<Found>,
-    /// What failed once, and not again.
+    /// Failures that happened once and not again.
     once: Vec<String>,
 }
 
@@ -221,7 +221,7 @@ impl Search<'_> {
         Ok(outcome)
     }
 
-    /// Goes through the plan with as many runs at a time as asked for, until one fails.
+    /// Runs the schedules of the plan, `jobs` at a time, until a run fails.
     fn first_failure(&self, plan: &mut Plan) -> Result<Option<(Schedule, Attempt)>, String> {
         let (plan, result) = (Mutex::new(plan), Mutex::new(Ok(None)));
         let work = || {

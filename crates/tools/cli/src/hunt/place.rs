@@ -1,5 +1,5 @@
-//! Where runs take place: starts the commands, waits for their end or for what shows that there
-//! will be none, and sees to it that nothing of them is left.
+//! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
+//! and ends every process of a run.
 use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse};
 use super::stuck::Watcher;
 use adverb_choice::Schedule;
@@ -18,28 +18,30 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Pace of looking whether the program has ended, and whether it moves.
+/// Interval between two checks whether the commands have ended. Every [`LOOK_CLOSELY`], their
+/// threads are checked, too.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_CLOSELY: Duration = Duration::from_millis(50);
-/// A server that has slept for so long waits for its client,
+/// A server counts as waiting for a client after sleeping for this time.
 const READY: Duration = Duration::from_millis(30);
-/// and one that never sleeps is ready after this.
+/// A server without sleep counts as ready after this time.
 const READY_AT_LAST: Duration = Duration::from_secs(1);
-/// So long after one of a pair has failed, the other is given up.
+/// Time after the first failure of a pair at which the other command is given up.
 const AFTERMATH: Duration = Duration::from_secs(2);
-/// A server that does nothing for so long after its client has ended stays for the next one.
+/// A server idle for this time after the end of the client is waiting for the next
+/// client.
 const STAYS: Duration = Duration::from_secs(2);
 
-/// Where runs take place: the commands, and a directory for what they write.
+/// The commands of a hunt, and a directory for their output.
 pub struct Place {
-    /// One, or a server and its client.
+    /// A single command, or a server and a client.
     commands: Vec<Vec<OsString>>,
     exe: PathBuf,
     directory: PathBuf,
     next: AtomicUsize,
 }
 
-/// A command that runs, in a process group of its own.
+/// A running command, in a separate process group.
 struct Side {
     who: Who,
     child: Child,
@@ -49,21 +51,21 @@ struct Side {
 /// How the commands of a run have ended so far.
 #[derive(Default)]
 struct Ends {
-    /// In this order.
+    /// In the order of their ends.
     of: Vec<(Who, Verdict)>,
-    /// The run was given up, and why that is a hang.
+    /// Set if the run was given up. Says why the run counts as a hang.
     hang: Option<String>,
     stayed: bool,
 }
 
-/// A directory for what the commands of a hunt write; not made yet.
+/// The path of a directory for the output of a hunt's commands. The directory is not made yet.
 pub fn directory() -> PathBuf {
     let name = format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
     std::env::temp_dir().join(name)
 }
 
 impl Place {
-    /// Makes the directory, which is new.
+    /// Makes the directory, which must not exist yet.
     pub fn new(directory: PathBuf, commands: Vec<Vec<OsString>>) -> Result<Self, String> {
         let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
         DirBuilder::new()
@@ -73,7 +75,7 @@ impl Place {
         Ok(Place { commands, exe, directory, next: AtomicUsize::new(0) })
     }
 
-    /// Runs the program once.
+    /// Runs the commands once.
     pub fn attempt(&self, schedule: &Schedule, limits: &Limits) -> Result<Attempt, String> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let [plan, log] = ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
@@ -83,7 +85,7 @@ impl Place {
         let mut sides = Vec::new();
         let ended = self.run(n, &plan, &log, limits, &mut watcher, &mut sides);
         let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
-        // What has left the process groups.
+        // Ends processes outside the process groups.
         adverb_survivor::end_orphans(hunt::SCHEDULE, plan.as_os_str().as_bytes());
         let log_text = read(&log);
         for file in [plan, log] {
@@ -100,7 +102,8 @@ impl Place {
         format!("{}: {e}", self.directory.display())
     }
 
-    /// Starts the commands, a client when its server waits for it, and waits for their ends.
+    /// Starts the commands and waits for their ends. A client starts when the server waits for a
+    /// client.
     fn run(
         &self,
         n: usize,
@@ -145,7 +148,8 @@ fn pid_of(child: &Child) -> Pid {
 }
 
 impl Side {
-    /// How it has ended, if it has. Its status stays to be asked for.
+    /// How the command has ended, if it has ended. The process is not reaped, so the status stays
+    /// available.
     fn ended(&self) -> Option<Verdict> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::Pid(pid_of(&self.child)), flags) {
@@ -155,9 +159,9 @@ impl Side {
         }
     }
 
-    /// Ends it with all that it has started, and takes what it wrote.
+    /// Kills the command's process group and takes the command's output.
     fn end(mut self) -> Result<Output, String> {
-        // Its number is still its own: it has not been waited for.
+        // The process is not reaped yet, so the process id cannot belong to another process.
         let _ = killpg(pid_of(&self.child), Signal::SIGKILL);
         self.child.wait().map_err(|e| format!("its end cannot be waited for: {e}"))?;
         let text = read(&self.out);
@@ -166,10 +170,11 @@ impl Side {
     }
 }
 
-/// Waits until a server sleeps, as one does that waits for its client.
+/// Waits until a server sleeps without waking, as a server does while waiting for a client.
 fn until_ready(server: &Side) {
     let begun = Instant::now();
-    // In pauses between looks: while the machine stands still, the server does so as well.
+    // Counted in intervals between checks and not by the clock: while the machine stands still, so
+    // does the server.
     let (mut seen, mut asleep) = (None, Duration::ZERO);
     while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
         let now = Watcher::sleepers_of(server.child.id());
@@ -183,7 +188,7 @@ fn until_ready(server: &Side) {
     }
 }
 
-/// Waits until the commands end, or it is known that they will not.
+/// Waits until all commands have ended, or until the run counts as a hang.
 fn wait(sides: &[Side], watcher: &mut Watcher, limits: &Limits) -> Ends {
     let begun = Instant::now();
     let (mut looked, mut failed) = (begun, None);
@@ -238,8 +243,9 @@ impl Ends {
         self.of.iter().any(|(of, _)| *of == who)
     }
 
-    /// Whose fault it is, as far as can be told: who failed first; of those that hang the one whose
-    /// wake-up was lost, or that alone has not ended, or that is not a server that always stays.
+    /// Which command is to blame, as far as can be told. A failed command comes first. If the
+    /// run hangs, the command with the lost wake-up is to blame, or else the only command that has
+    /// not ended. If both have not ended and the server always stays, the client is to blame.
     fn verdict(&self, outputs: &[Output], stays: bool) -> (Who, Verdict) {
         let all = if outputs.len() == 1 { Who::Program } else { Who::Both };
         if let Some(failed) = self.of.iter().find(|(_, verdict)| *verdict != Verdict::Fine) {
@@ -268,7 +274,7 @@ mod tests {
         [(Who::Server, server), (Who::Client, client)].map(|(who, text)| Output { who, text: text.into() })
     }
 
-    /// HUN-7: of a pair the one is named that failed first, hangs, or sleeps beside its
+    /// HUN-7: the report names the command of a pair that failed first, hangs, or sleeps beside
     /// completions.
     #[test]
     fn the_one_is_named_that_failed() {
@@ -284,11 +290,12 @@ mod tests {
         assert_eq!(ended(&both, None).verdict(&quiet, false), (Who::Server, Verdict::Crash(11)));
         let late = [(Who::Server, &fine), (Who::Client, &one)];
         assert_eq!(ended(&late, None).verdict(&quiet, false), (Who::Client, Verdict::Status(1)));
-        // One has ended well, so the other hangs; of two the one that has lost a wake-up.
+        // If one command has ended well, the other hangs. If both hang, the command with the
+        // lost wake-up is named.
         assert_eq!(ended(&late[..1], hang()).verdict(&quiet, false).0, Who::Client);
         assert_eq!(ended(&[], hang()).verdict(&quiet, false).0, Who::Both);
         assert_eq!(ended(&[], hang()).verdict(&lost, true).0, Who::Server);
-        // A server that always sleeps at the end is not to blame.
+        // A server sleeping at the end of every run is not to blame.
         assert_eq!(ended(&[], hang()).verdict(&quiet, true).0, Who::Client);
         let fines = [(Who::Client, &fine), (Who::Server, &fine)];
         assert_eq!(ended(&fines, None).verdict(&quiet, false), (Who::Both, Verdict::Fine));

@@ -1,4 +1,4 @@
-//! What a hunt says.
+//! The text of a hunt's report.
 use super::attempt::{Attempt, Met, Verdict, Who};
 use super::{Args, Found};
 use crate::results::source::{line, line_of};
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Lines shown of what the program and the device wrote.
+/// Number of lines shown of the output of the program and of the device.
 const LINES: usize = 6;
-/// Choices shown.
+/// Number of choices shown.
 const SHOWN: usize = 4;
 
-/// Adds a line to a text; that cannot fail.
+/// Adds a line to a text. Writing to a string cannot fail.
 macro_rules! line {
     ($text:expr, $($rest:tt)*) => { { let _ = writeln!($text, $($rest)*); } };
 }
@@ -50,7 +50,7 @@ pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> Str
     text
 }
 
-/// The file that replays it.
+/// The text of the schedule file, which replays the failure.
 pub fn file(args: &Args, found: &Found) -> String {
     let text = found.schedule.to_string();
     let (head, rest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -75,7 +75,7 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     text
 }
 
-/// How it is seen again: a line a command.
+/// The commands that replay the failure, one line for each command.
 fn replay(text: &mut String, args: &Args, options: &str) {
     for (i, command) in args.commands().iter().enumerate() {
         let label = if i == 0 { "replay:  " } else { "   and:  " };
@@ -83,7 +83,8 @@ fn replay(text: &mut String, args: &Args, options: &str) {
     }
 }
 
-/// The choices that a report shows: those of the schedule, or that a seed has made.
+/// The choices that a report shows: the choices of the schedule, or the choices that a seed has
+/// made.
 pub fn shown<'a>(schedule: &'a Schedule, attempt: &'a Attempt) -> &'a [Entry] {
     match schedule.is_empty() {
         true => &[],
@@ -92,7 +93,7 @@ pub fn shown<'a>(schedule: &'a Schedule, attempt: &'a Attempt) -> &'a [Entry] {
     }
 }
 
-/// Where, and what was chosen.
+/// The choices, and the places at which they were made.
 fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]) {
     if schedule.is_empty() {
         line!(text, "  chosen:  nothing, it fails by itself now and then");
@@ -117,7 +118,8 @@ fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]
     }
 }
 
-/// Where the queues are polled that are armed at the places that `is_arm` says.
+/// The places where queues are polled, for all queues that are armed at a place for which `is_arm`
+/// is true.
 fn polls(text: &mut String, met: &[Met], is_arm: impl Fn(&Met) -> bool) {
     let armed: BTreeSet<_> =
         met.iter().filter(|m| m.site.call == Call::Arm && is_arm(m)).map(|m| m.object).collect();
@@ -131,7 +133,7 @@ fn polls(text: &mut String, met: &[Met], is_arm: impl Fn(&Met) -> bool) {
     }
 }
 
-/// The same for what has slept beside its completions without any choice.
+/// Like `polls`, for a program that lost a wake-up without any choice.
 fn polls_if_lost(text: &mut String, attempt: &Attempt, met: &[Met]) {
     if attempt.lost().is_some() {
         polls(text, met, |_| true);
@@ -150,7 +152,7 @@ fn verb(call: Call) -> &'static str {
     }
 }
 
-/// What the device reported, and the program's last words.
+/// The reports of the device, and the last lines of the program's output.
 fn said(text: &mut String, attempt: &Attempt) {
     for output in &attempt.outputs {
         let (device, program): (Vec<&str>, Vec<&str>) =

@@ -1,18 +1,18 @@
-//! Makes what was found small, and sees whether it happens again.
+//! Reduces a failing schedule to few choices, and replays the schedule.
 use super::attempt::Attempt;
 use super::{MOST_REPLAYS, REPLAYS};
 use adverb_choice::{Entry, Schedule};
 use std::time::Instant;
 
-/// Runs that shrinking may take.
+/// Maximum number of runs for shrinking.
 const RUNS: usize = 24;
-/// More choices than these are not looked at one by one.
+/// A larger number of choices is not tried one by one.
 const MOST: usize = 512;
 
-/// A schedule, a run of it that failed, and in how many of how many runs it did.
+/// A schedule, a failed run of the schedule, the number of failed runs, and the number of all runs.
 type Confirmed = (Schedule, Attempt, (usize, usize));
 
-/// Shrinks a schedule that made a run fail and replays it; `None` if it never fails again.
+/// Shrinks a failing schedule, and replays the schedule. `None` if no replay fails.
 pub fn confirm(
     schedule: &Schedule,
     attempt: Attempt,
@@ -35,7 +35,7 @@ pub fn confirm(
             }
         }
     }
-    // What fails now and then may do so without any choice, and then no place is to blame.
+    // An occasional failure may happen without any choice. Then no place is to blame.
     match best {
         Some((schedule, attempt, (again, of))) if again < of && !schedule.is_empty() => {
             let alone = replay(Schedule::default(), until, &mut run)?;
@@ -46,8 +46,9 @@ pub fn confirm(
     }
 }
 
-/// Replays it [`REPLAYS`] times, and until it has failed once up to [`MOST_REPLAYS`], as what
-/// depends on the program's own chance as well fails seldom; when the time is over, twice at least.
+/// Replays the schedule [`REPLAYS`] times. If no run has failed by then, goes on up to
+/// [`MOST_REPLAYS`], because a failure that also depends on the program's own timing is rare. When
+/// the time is over, the schedule is still replayed twice.
 fn replay(
     schedule: Schedule,
     until: Instant,
@@ -86,11 +87,11 @@ fn shrink(
         left -= 1;
         Ok(run(&Schedule::of(entries.to_vec()))?.verdict.is_failure())
     };
-    // Nothing may have to be chosen, and then no place is to blame.
+    // If the run fails without any choice, no place is to blame.
     if fails(&[])? && fails(&[])? {
         return Ok(Schedule::default());
     }
-    // What hangs hangs at the last choice, and most mistakes show at the first.
+    // A hang happens at the last choice, and most mistakes show at the first choice.
     for one in [first, last] {
         if fails(std::slice::from_ref(&one))? {
             return Ok(Schedule::of(vec![one]));

@@ -1,5 +1,5 @@
-//! Whether a program can still move: its threads, as the kernel shows them, and what the device
-//! says of its progress.
+//! Decides whether a program can still make progress: from the state of its threads in `/proc`, and
+//! from the progress that the device logs.
 use adverb_device::asleep::call::sleeps_for_ever;
 use adverb_device::asleep::{is_ours, switches_in};
 use std::collections::HashMap;
@@ -8,26 +8,26 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// All threads have to sleep for so long without waking once, so that a report of the device has
-/// come.
+/// All threads have to sleep for this time without waking once. Within this time, a report of the
+/// device has arrived.
 const ASLEEP: Duration = Duration::from_millis(500);
-/// Time between two looks counts up to this. On a machine that stands still the programs stand
-/// still as well: that is neither sleep nor silence of theirs.
+/// The time between two checks counts up to this limit. If the machine stands still, so do the
+/// programs: such a pause is neither sleep nor silence of the programs.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
 
-/// Looks at process groups now and then.
+/// Checks process groups from time to time.
 pub struct Watcher {
     groups: Vec<u32>,
     log: PathBuf,
-    /// So much of the log was read. The device writes beats to it while completions and posts go
-    /// on.
+    /// Number of bytes of the log that have been read. The device writes beats to the log while
+    /// completions and posts go on.
     size: u64,
     looked: Instant,
-    /// How long nothing has been posted or completed, as far as it was looked at.
+    /// How long nothing has been posted or completed, as far as checks tell.
     silent: Duration,
     longest: Duration,
-    /// Threads with the number of their switches, and for how long these have not changed; no time
-    /// while a thread is awake.
+    /// The threads with the number of their context switches. `asleep` says for how long these
+    /// numbers have not changed; `None` while a thread is awake.
     threads: HashMap<u32, u64>,
     asleep: Option<Duration>,
 }
@@ -46,24 +46,25 @@ impl Watcher {
         }
     }
 
-    /// One more group has begun.
+    /// Adds a group that has started.
     pub fn add(&mut self, group: u32) {
         self.groups.push(group);
     }
 
-    /// A group has ended.
+    /// Removes a group that has ended.
     pub fn remove(&mut self, group: u32) {
         self.groups.retain(|g| *g != group);
         self.asleep = None;
     }
 
-    /// The threads of a group with the number of their context switches, if its program has begun
-    /// and every one of them sleeps.
+    /// The threads of a group with the number of their context switches. `None` unless the group's
+    /// program has begun and every thread sleeps.
     pub fn sleepers_of(group: u32) -> Option<HashMap<u32, u64>> {
         sleepers(&[group], |_| true).filter(|threads| !threads.is_empty() && Self::has_begun(group))
     }
 
-    /// The leader is no longer `adverb run`, which is this very file.
+    /// Has the program begun? Before, the leader runs `adverb run`, which is the executable of this
+    /// process.
     fn has_begun(leader: u32) -> bool {
         let exe = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
         exe(&leader.to_string()).is_some_and(|theirs| exe("self") != Some(theirs))
@@ -91,7 +92,7 @@ impl Watcher {
         }
     }
 
-    /// Why it will never move again, if that is so.
+    /// The reason, if the program will never make progress again.
     pub fn is_stuck(&self) -> Option<String> {
         let asleep = self.asleep.is_some_and(|time| time >= ASLEEP) && self.silent >= ASLEEP;
         let n = self.threads.len();
@@ -111,7 +112,7 @@ impl Watcher {
     }
 }
 
-/// Whole lines of a file from a place on.
+/// Reads the whole lines of a file from an offset on.
 fn read_from(path: &Path, from: u64) -> String {
     let mut text = Vec::new();
     if let Ok(mut file) = File::open(path)
@@ -123,8 +124,8 @@ fn read_from(path: &Path, from: u64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The program's threads with the number of their context switches, if every one of them sleeps in
-/// such a call.
+/// The program's threads with the number of their context switches, if every thread sleeps in a
+/// call for which `such` is true.
 fn sleepers(groups: &[u32], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, u64>> {
     let mut all = HashMap::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -134,7 +135,7 @@ fn sleepers(groups: &[u32], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, 
         }
         for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
             let (thread, id) = (thread.path(), thread.file_name().to_str()?.parse().ok()?);
-            // The device's own threads sleep and wake as they like.
+            // The device's own threads sleep and wake at any time.
             if is_ours(std::fs::read_to_string(thread.join("comm")).ok()?.trim_end()) {
                 continue;
             }
@@ -153,7 +154,8 @@ fn is_of(process: &Path, groups: &[u32]) -> bool {
         && fields.nth(1).and_then(|n| n.parse().ok()).is_some_and(|n| groups.contains(&n))
 }
 
-/// Its context switches so far, if it sleeps in such a call.
+/// The context switches of the thread so far, if the thread sleeps in a call for which `such` is
+/// true.
 fn switches_asleep(thread: &Path, such: &impl Fn(&str) -> bool) -> Option<u64> {
     let status = std::fs::read_to_string(thread.join("status")).ok()?;
     let state = status.lines().find_map(|l| l.strip_prefix("State:"))?;

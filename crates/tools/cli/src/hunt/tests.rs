@@ -47,7 +47,8 @@ fn points(n: u64) -> Vec<Entry> {
     (1..=n).map(entry).collect()
 }
 
-/// HUN-3: of many choices those are kept that it takes, and what never fails again is not reported.
+/// HUN-3: only the necessary choices are kept. A failure that never happens again is
+/// not reported.
 #[test]
 fn what_is_found_is_shrunk_and_replayed() {
     let made = points(40);
@@ -67,13 +68,13 @@ fn what_is_found_is_shrunk_and_replayed() {
     let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
     assert!(shrink::confirm(&Schedule::random(3), failed.clone(), late(), never).unwrap().is_none());
 
-    // What fails without a choice is not blamed on one.
+    // A failure without a choice is not blamed on a choice.
     let always = |s: &Schedule| Ok(ended(Verdict::Status(1), s.entries.clone()));
     let (schedule, ..) =
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), always).unwrap().unwrap();
     assert!(schedule.is_empty(), "{schedule}");
 
-    // So is what fails as often without, if not always.
+    // The same if the failure happens now and then, as often without choices as with them.
     let mut runs = 0;
     let now_and_then = |s: &Schedule| {
         runs += 1;
@@ -83,7 +84,7 @@ fn what_is_found_is_shrunk_and_replayed() {
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), now_and_then).unwrap().unwrap();
     assert!(schedule.is_empty(), "{schedule}");
 
-    // Where a part of the choices does not do it, the schedule stays as it was.
+    // If no part of the choices makes the run fail, the schedule stays as it was.
     let whole =
         |s: &Schedule| Ok(ended(if s.rate > 0 { Verdict::Status(1) } else { Verdict::Fine }, Vec::new()));
     let (schedule, ..) = shrink::confirm(&Schedule::random(3), failed, late(), whole).unwrap().unwrap();
@@ -120,8 +121,8 @@ fn durations_are_read() {
     assert!(duration("99999999999999999999h").is_err());
 }
 
-/// HUN-4: a thread counts as asleep for ever only in a call that nothing but another thread or
-/// process ends.
+/// HUN-4: a thread counts as asleep for ever only in a call that only another thread or process can
+/// end.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn sleeps_with_a_time_limit_are_none_for_ever() {
@@ -142,7 +143,7 @@ fn sleeps_with_a_time_limit_are_none_for_ever() {
     }
 }
 
-/// HUN-7: a pair is two commands, each replayed by a line of its own.
+/// HUN-7: a pair is two commands, each with a separate line for replay.
 #[test]
 fn a_pair_is_two_commands() {
     let pair = args(&["./server", "-p", "7", "--", "./client", "--", "x"]);
@@ -155,7 +156,7 @@ fn a_pair_is_two_commands() {
         text.contains("  replay:  adverb run -- ./server -p 7\n     and:  adverb run -- ./client"),
         "{text}"
     );
-    // Without the option the separator is an argument like any other.
+    // Without `--pair`, the separator is an ordinary argument.
     let one = Args { pair: false, ..args(&["sh", "--", "x"]) };
     assert_eq!(one.commands().len(), 1);
 }
@@ -169,7 +170,7 @@ fn some_end() -> End {
     End { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
 }
 
-/// HUN-8: the test report is well formed, and counts what its elements are.
+/// HUN-8: the test report is well formed, and the counts match the elements.
 #[test]
 fn junit_says_what_was_found() {
     let (args, took) = (args(&["./a", "<&\">"]), Duration::from_millis(1500));
@@ -184,7 +185,7 @@ fn junit_says_what_was_found() {
     assert!(all[1].contains("failures=\"0\"") && all[3] == "system-out", "{all:?}");
 }
 
-/// HUN-8: SARIF has what its schema requires, with the line of the choice.
+/// HUN-8: the SARIF log has all fields required by the schema, and the line of the choice.
 #[test]
 fn sarif_names_the_line() {
     let args = args(&["./a"]);
@@ -205,7 +206,7 @@ fn sarif_names_the_line() {
     assert_eq!(place["region"]["startLine"], 66);
     let kept = result["properties"]["adverbSchedule"].as_str().unwrap();
     assert!(kept.parse::<Schedule>().is_ok(), "{kept}");
-    // Every kind of verdict has its rule.
+    // Every kind of verdict has a rule.
     for verdict in [Verdict::Status(1), Verdict::Crash(11), Verdict::Report(String::new())] {
         assert!(rules.iter().any(|r| r["id"] == verdict.code()), "{verdict:?}");
     }
@@ -213,7 +214,7 @@ fn sarif_names_the_line() {
     assert_eq!(files::sarif(&args, &fine)["runs"][0]["results"], serde_json::json!([]));
 }
 
-/// A frame may name its file with the way to it; functions may have commas.
+/// A frame may name its file with a path. Functions may have commas in their names.
 #[test]
 fn lines_are_read_with_their_paths() {
     let words = "a+0x1 in ibv_poll_cq, /usr/include/infiniband/verbs.h:2902 in f<A, B>, /src/b c/x.cpp:7 in main, m.c:1";

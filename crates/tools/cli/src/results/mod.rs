@@ -1,5 +1,5 @@
-//! What a command found, in the forms that other tools read: JUnit for test reports, SARIF for code
-//! scanning.
+//! The results of a command in formats that other tools read: JUnit for test reports, SARIF for
+//! code scanning.
 pub mod source;
 #[cfg(test)]
 pub mod tests;
@@ -9,20 +9,20 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the form of SARIF is defined.
+/// The schema of SARIF.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// A test of a test report.
 #[derive(Clone, Debug, Default)]
 pub struct Test {
     pub name: String,
-    /// What is said of it.
+    /// The output of the test.
     pub said: String,
-    /// In a line why it failed, and the kind of failure.
+    /// Why the test failed, in a single line, and the kind of failure.
     pub failure: Option<(String, String)>,
 }
 
-/// A test report with one suite; `tool` is its name.
+/// A JUnit report with a single suite, which has the name `tool`.
 pub fn junit(tool: &str, tests: &[Test], took: Duration) -> String {
     let (all, time) = (tests.len(), took.as_secs_f64());
     let failures = tests.iter().filter(|test| test.failure.is_some()).count();
@@ -31,7 +31,7 @@ pub fn junit(tool: &str, tests: &[Test], took: Duration) -> String {
     let class = xml(&tool.replace(' ', "."));
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(text, "<testsuites {counts}>\n  <testsuite name=\"{}\" {counts}>", xml(tool));
-    // How long one of several tests took is not known.
+    // With several tests, the time of each test is not known.
     let own = if all == 1 { format!(" time=\"{time:.3}\"") } else { String::new() };
     for Test { name, said, failure } in tests {
         let (name, said) = (xml(name), xml(said));
@@ -48,7 +48,7 @@ pub fn junit(tool: &str, tests: &[Test], took: Duration) -> String {
     text + "  </testsuite>\n</testsuites>\n"
 }
 
-/// Text as XML has it, in an attribute, too; characters that XML cannot have are `?`.
+/// Escapes text for XML, also for attributes. Characters that XML does not allow become `?`.
 fn xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -66,7 +66,7 @@ fn xml(text: &str) -> String {
     out
 }
 
-/// A log of one run of one tool, whose rules are ids with a sentence each.
+/// A SARIF log of a single run of a tool. A rule is an id with a sentence.
 pub fn sarif(tool: &str, rules: &[(&str, &str)], command: &str, results: &[Value]) -> Value {
     let rule = |(id, text): &(&str, &str)| json!({ "id": id, "shortDescription": { "text": text } });
     json!({
@@ -87,8 +87,7 @@ pub fn sarif(tool: &str, rules: &[(&str, &str)], command: &str, results: &[Value
     })
 }
 
-/// One result: the rule, the level, a sentence, and its places, of which the first is the one that
-/// matters.
+/// A result: the rule, the level, a sentence, and the places. The first place is the main location.
 pub fn result(
     rules: &[(&str, &str)],
     rule: &str,
@@ -115,12 +114,12 @@ pub fn result(
     result
 }
 
-/// Writes a file; says which one cannot be written.
+/// Writes a file. An error names the file.
 pub fn put(path: &Path, text: String) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A place: the line of the source if it is known, else the name of the code.
+/// A place: the line of the source if known, else the name of the code.
 pub fn location(words: &str, message: &str) -> Value {
     match source::source_of(words) {
         Some(line) => json!({
@@ -138,7 +137,8 @@ pub fn location(words: &str, message: &str) -> Value {
     }
 }
 
-/// A file in the working directory by its way from there, as code scanning wants it.
+/// The URI of a file. For a file in the working directory, the path relative to that directory, as
+/// code scanning requires.
 fn uri(path: &str) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let inside = Path::new(path).strip_prefix(&here).ok().and_then(Path::to_str);

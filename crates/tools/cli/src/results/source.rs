@@ -1,17 +1,17 @@
-//! Places of a program in words, as the device names them, and commands as a shell takes them.
+//! Parses the device's descriptions of places in a program, and quotes commands for a shell.
 use std::ffi::OsString;
 use std::fmt::Write;
 
 /// A line of the program's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// As its debug information says.
+    /// The path in the debug information.
     pub path: String,
     pub number: u32,
     pub function: String,
 }
 
-/// The frames of a place in words, from the innermost on: function and line, if it is known.
+/// The frames of a described place, innermost first: the function, and the line if known.
 fn frames(words: &str) -> impl Iterator<Item = (&str, Option<(&str, u32)>)> {
     words.split(" in ").skip(1).map(|frame| {
         let line = frame.rsplit_once(", ").and_then(|(function, line)| {
@@ -26,7 +26,8 @@ fn file_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The program's line, if its file tells: not that of the header's inline function.
+/// The program's source line, if the debug information has it. Lines of inline functions in the
+/// header `verbs.h` are skipped.
 pub fn source_of(words: &str) -> Option<Line> {
     frames(words).find_map(|(function, line)| {
         let (path, number) = line.filter(|(path, _)| file_of(path) != "verbs.h")?;
@@ -34,7 +35,7 @@ pub fn source_of(words: &str) -> Option<Line> {
     })
 }
 
-/// The program's line, or as near to it as its file tells.
+/// The program's source line, or the nearest description that the debug information allows.
 pub fn line_of(words: &str) -> String {
     if let Some(Line { path, number, function }) = source_of(words) {
         return format!("{}:{number} in {function}", file_of(&path));
@@ -44,7 +45,7 @@ pub fn line_of(words: &str) -> String {
     unlined.map_or_else(|| place.to_owned(), |(function, _)| format!("{place} in {function}"))
 }
 
-/// A command as a shell takes it.
+/// A command, quoted for a shell.
 pub fn line(command: &[OsString]) -> String {
     let mut text = String::new();
     for (i, word) in command.iter().enumerate() {

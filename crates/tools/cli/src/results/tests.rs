@@ -1,6 +1,6 @@
-//! How the forms are read in tests.
+//! Parses the result formats in tests.
 
-/// The elements of an XML text, in order; panics when it is not well formed.
+/// The elements of an XML text, in order. Panics if the text is not well formed.
 pub fn elements(mut text: &str) -> Vec<String> {
     let (mut open, mut all) = (Vec::new(), Vec::new());
     text = text.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>").expect("a declaration");

@@ -1,5 +1,5 @@
-//! The variables that ask for a check; and its reports, of all processes, in the forms that other
-//! tools read.
+//! The variables that ask for a check, and the reports of all processes in formats that other tools
+//! read.
 use crate::results::source::{line, line_of};
 use crate::results::{Test, junit, location, put, result, sarif};
 use adverb_check::{Code, Suppressions, Told};
@@ -11,13 +11,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What other tools know this one by.
+/// The tool's name in these formats.
 const TOOL: &str = "adverb check";
 
-/// What to set. A file that the program could not read is said before it starts.
+/// The variables to set. If the program could not read the suppression file, the error is reported
+/// before the program starts.
 pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'static str, OsString)>, String> {
     let mut all = vec![("ADVERB_CHECK", "1".into())];
-    // Pages that peers map are not inherited, so nothing could be said of forks.
+    // A child does not inherit pages mapped by peers, so a check could report nothing about forks.
     if std::env::var_os("ADVERB_ADOPT").is_none() {
         all.push(("ADVERB_ADOPT", "off".into()));
     }
@@ -25,7 +26,7 @@ pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'sta
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
         let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
         text.parse::<Suppressions>().map_err(|e| at(&e))?;
-        // The program may work in another directory by the time it opens the device.
+        // The program may have another working directory when opening the device.
         let path = std::path::absolute(file).map_err(|e| at(&e))?;
         all.push(("ADVERB_CHECK_SUPPRESS", path.into()));
     }
@@ -35,17 +36,17 @@ pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'sta
     Ok(all)
 }
 
-/// Where the reports go.
+/// The files for the reports.
 pub struct Reports {
     junit: Option<PathBuf>,
     sarif: Option<PathBuf>,
-    /// To which the processes add theirs.
+    /// The file to which the processes append their reports.
     parts: PathBuf,
     begun: Instant,
 }
 
 impl Reports {
-    /// Begins, if a file is asked for. What is wrong with it is said before the program starts.
+    /// Creates the files, if any are requested. Errors are reported before the program starts.
     pub fn begin(junit: Option<&Path>, sarif: Option<&Path>) -> Result<Option<Reports>, String> {
         let Some(first) = junit.or(sarif) else { return Ok(None) };
         let at =
@@ -63,16 +64,17 @@ impl Reports {
         Ok(Some(Reports { junit: own(junit), sarif: own(sarif), parts, begun: Instant::now() }))
     }
 
-    /// What the program is told.
+    /// The variable with the file for the program's reports.
     pub fn variable(&self) -> (&'static str, OsString) {
         ("ADVERB_CHECK_REPORTS", self.parts.clone().into())
     }
 
-    /// Writes the files: the program has ended.
+    /// Writes the files after the program has ended.
     pub fn end(&self, command: &[OsString]) -> Result<(), String> {
         let text = fs::read(&self.parts).map_err(|e| format!("{}: {e}", self.parts.display()))?;
         let text = String::from_utf8_lossy(&text);
-        // A process that was ended in the middle of a line has said nothing.
+        // A process that was ended in the middle of a line has left an incomplete report. It is
+        // skipped.
         let found = together(text.lines().filter_map(|line| line.parse().ok()));
         let took = self.begun.elapsed();
         let first = self.junit.as_ref().map_or(Ok(()), |path| put(path, as_junit(&found, took)));
@@ -84,7 +86,7 @@ impl Reports {
         first.and(second)
     }
 
-    /// The program did not start: nothing is left.
+    /// Removes the files after a failed start of the program.
     pub fn forget(&self) {
         let _ = fs::remove_file(&self.parts);
         for path in [&self.junit, &self.sarif].into_iter().flatten() {
@@ -95,14 +97,14 @@ impl Reports {
     }
 }
 
-/// A mistake in one place of the program, and the processes that told of it.
+/// A mistake in one place of the program, and the processes with reports of the mistake.
 struct Found {
     told: Told,
     processes: Vec<u32>,
 }
 
-/// The reports of all processes; what several told of one place comes once, in the words of the
-/// first.
+/// Merges the reports of all processes. Reports of several processes about one place become a
+/// single report with the first text.
 fn together(all: impl Iterator<Item = Told>) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     for told in all {
@@ -120,7 +122,7 @@ fn together(all: impl Iterator<Item = Told>) -> Vec<Found> {
     found
 }
 
-/// A test report with a test for each code, which fails if there is a report of it.
+/// A test report with a test for each code. A test fails if there is a report with this code.
 fn as_junit(found: &[Found], took: Duration) -> String {
     let test = |code: &Code| {
         let own: Vec<_> = found.iter().filter(|of| of.told.code == *code).collect();
@@ -142,7 +144,7 @@ fn in_words(of: &Found) -> String {
     text + &format!("  process: {}\n", processes.join(", "))
 }
 
-/// A log of one run, with a result for each report.
+/// A SARIF log of one run, with a result for each report.
 fn as_sarif(found: &[Found], command: &[OsString]) -> Value {
     let rules: Vec<_> = Code::ALL.iter().map(|code| (code.name(), code.meaning())).collect();
     let one = |of: &Found| {
@@ -179,7 +181,7 @@ mod tests {
         )
     }
 
-    /// CHK-13: what several processes tell of one place is one report.
+    /// CHK-13: reports of several processes about one place are merged.
     #[test]
     fn reports_of_several_processes_are_put_together() {
         let all: Vec<_> = some().iter().map(|of| (of.told.text.clone(), of.processes.clone())).collect();
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(all, expected);
     }
 
-    /// CHK-13: each code is a test, which fails if there is a report of it.
+    /// CHK-13: each code is a test, which fails if there is a report with this code.
     #[test]
     fn the_test_report_has_a_test_for_each_code() {
         let text = as_junit(&some(), Duration::from_secs(1));
@@ -204,7 +206,7 @@ mod tests {
         assert!(none[1].contains("failures=\"0\"") && !none.iter().any(|tag| tag.starts_with("failure")));
     }
 
-    /// CHK-13: a result of SARIF has its rule, and the lines of all its places.
+    /// CHK-13: a result in SARIF has a rule, and the lines of all places.
     #[test]
     fn the_log_names_rules_and_lines() {
         let log = as_sarif(&some(), &["./a".into()]);

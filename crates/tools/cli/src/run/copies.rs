@@ -1,6 +1,6 @@
-//! Copies of libibverbs and librdmacm that the loader would take for a program, past
-//! `LD_LIBRARY_PATH`: by a DT_RPATH, under a name of their own, or by an absolute path. Where the
-//! drop-in is preloaded it stands in front of them.
+//! Finds copies of libibverbs and librdmacm that the loader would take for a program in spite of
+//! `LD_LIBRARY_PATH`: by a DT_RPATH, under another name, or by an absolute path. A preloaded
+//! drop-in comes before such copies.
 use super::elf::Elf;
 use adverb_copies::{Library, library};
 use std::collections::{BTreeSet, VecDeque};
@@ -8,19 +8,19 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Files that are looked at, at most.
+/// Maximum number of files to read.
 const MOST: usize = 512;
 
-/// What is known of how the loader looks.
+/// The search paths of the loader.
 pub struct Paths<'a> {
     /// The directory of the drop-in libraries, the first in `LD_LIBRARY_PATH`.
     pub ours: &'a Path,
-    /// What the user has there.
+    /// The other directories in `LD_LIBRARY_PATH`, set by the user.
     pub theirs: Vec<PathBuf>,
 }
 
-/// The copies that a program brings along, itself or by libraries that it brings along: the drop-in
-/// that each gives way to, and where it is.
+/// The copies that a program, or a library of the program, brings along. Each copy comes with the
+/// replacing drop-in, and with a path.
 pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -33,7 +33,8 @@ pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
         let dynamic = elf.dynamic();
         let origin = file.parent().unwrap_or(Path::new("/"));
         let runpath = dynamic.runpath.as_deref().map(|list| directories(list, origin));
-        // That of whoever needs it counts as well, but not beside a run path.
+        // The loader also searches the DT_RPATH of dependent objects, but not if
+        // this object has a DT_RUNPATH.
         let rpath: Vec<PathBuf> = match runpath {
             Some(_) => Vec::new(),
             None => {
@@ -53,7 +54,8 @@ pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
     found
 }
 
-/// Where the loader finds a library, if that is neither among ours nor among the system's.
+/// The path at which the loader finds a library. `None` if the library is a drop-in or a library of
+/// the system.
 fn find(
     name: &OsStr,
     origin: &Path,
@@ -78,7 +80,7 @@ fn directories(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
     parts.map(|part| expanded(OsStr::from_bytes(part), origin)).collect()
 }
 
-/// A path with the directory of the file in place of `$ORIGIN`.
+/// The path with `$ORIGIN` replaced by the file's directory.
 fn expanded(path: &OsStr, origin: &Path) -> PathBuf {
     let text = path.as_bytes();
     for sign in [&b"$ORIGIN"[..], b"${ORIGIN}"] {
@@ -101,7 +103,7 @@ mod tests {
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
-    /// SYS-3: whichever way leads past LD_LIBRARY_PATH.
+    /// SYS-3: copies are found on every search path before `LD_LIBRARY_PATH`.
     #[test]
     fn copies_are_found_as_the_loader_finds_them() {
         let dir = scratch("copies");
@@ -132,7 +134,8 @@ mod tests {
         link("runpath", &runpath, "x/libibverbs.so.1");
         link("hashed", &runpath, "x/libibverbs-12ab.so.1.14");
         link("absolute", &[], "lib/librdmacm.so.1");
-        // A library of the program's that needs one: the program's DT_RPATH counts for it.
+        // A library of the program that needs a copy: the loader applies the program's DT_RPATH to
+        // it.
         let (middle, source, copy) = (at("x/libmiddle.so"), at("e.c"), at("x/libibverbs.so.1"));
         let named = "-Wl,--no-as-needed,-soname,libmiddle.so";
         cc(&["-shared", "-fPIC", named, &source, &copy, "-o", &middle]);

@@ -1,10 +1,11 @@
-//! Where the drop-in libraries are: installed beside the command, or in the build tree.
+//! Finds the drop-in libraries: installed beside the command, or in the build tree.
 use super::runtime;
 use super::tree::{Entry, Tree, place_tree};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// The name programs load, the name some open by hand, and the file as cargo builds it.
+/// The name loaded by programs, the name opened by some programs with `dlopen`, and the file name
+/// of cargo's build.
 const LIBRARIES: &[(&str, &str, &str)] = &[
     ("libibverbs.so.1", "libibverbs.so", "libibverbs.so"),
     ("librdmacm.so.1", "librdmacm.so", "librdmacm.so"),
@@ -12,28 +13,28 @@ const LIBRARIES: &[(&str, &str, &str)] = &[
 const PRELOAD: &str = "libadverb_preload.so";
 const AUDIT: &str = "libadverb_audit.so";
 
-/// What the loader is told.
+/// The settings for the loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Libraries {
     /// A directory with the libraries under the names that programs load.
     pub directory: PathBuf,
-    /// What to preload, in this order.
+    /// The objects to preload, in this order.
     pub preload: Vec<PathBuf>,
-    /// The auditor that has copies of the libraries, which programs bring along, give way to these.
+    /// The auditor, which replaces programs' own copies by these libraries.
     pub audit: Option<PathBuf>,
-    /// Why `directory` does not have the libraries' names, and the drop-ins are among the preloaded
-    /// ones instead.
+    /// Why `directory` does not have the libraries under the names that programs load. The drop-ins
+    /// are then in `preload`.
     pub nameless: Option<String>,
 }
 
-/// Finds the libraries that belong to the command at `exe`.
+/// Finds the libraries of the command at `exe`.
 pub fn find(exe: &Path, preload: bool) -> Result<Libraries, String> {
     find_with(exe, preload, &runtime::place)
 }
 
 type Place<'a> = &'a dyn Fn(&str, &Tree) -> Result<PathBuf, String>;
 
-/// The same, with trees placed by `place`.
+/// Like [`find`], with trees placed by `place`.
 fn find_with(exe: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let found = match installed(beside, preload) {
@@ -56,8 +57,8 @@ fn installed(beside: &Path, preload: bool) -> Option<Libraries> {
     complete.then_some(Libraries { directory, preload, audit: Some(audit), nameless: None })
 }
 
-/// Cargo's target directory: the libraries lie in `deps`, where they are always of the last build,
-/// or beside the command.
+/// Cargo's target directory. The libraries lie in `deps`, which always has the last build, or
+/// beside the command.
 fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
     let file = |name: &str| {
         [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(|| {
@@ -78,8 +79,8 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
     }
     let preload = if preload { Some(file(PRELOAD)?) } else { None };
     let audit = Some(file(AUDIT)?);
-    // Beside the command, so that it goes with the build tree; elsewhere if that is not ours to
-    // write, or everybody's.
+    // Beside the command, so the directory goes with the build tree. If the user cannot write
+    // there, or every user can, the directory lies elsewhere.
     let placed = runtime::takes_fixed_names(beside)
         .and_then(|()| place_tree(beside, "adverb-dropins", &links))
         .or_else(|first| place("dropins", &links).map_err(|then| format!("{first}; {then}")));
@@ -87,18 +88,18 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
         Ok(directory) => {
             Libraries { directory, preload: preload.into_iter().collect(), audit, nameless: None }
         }
-        // Once it is loaded, the loader knows the library by the name that is written in it.
+        // The loader knows a loaded library by the name in the library (DT_SONAME).
         Err(why) => Libraries {
             directory: files[0].parent().unwrap_or(beside).into(),
             preload: files.into_iter().chain(preload).collect(),
-            // Copies could not be answered by a name that is not there.
+            // The auditor needs the library names, which do not exist here.
             audit: None,
             nameless: Some(why),
         },
     })
 }
 
-/// The same libraries under a path that the loader's variables can hold.
+/// The same libraries under a path suitable for the loader's variables.
 fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
     let mut links = vec![(PathBuf::from("lib"), Entry::Link(found.directory.clone()))];
     let mut names = Vec::new();
@@ -120,13 +121,13 @@ fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
     Ok(Libraries { directory: directory.join("lib"), preload, audit, nameless: found.nameless.clone() })
 }
 
-/// The loader splits its variables at colons, semicolons and white space, and replaces `$ORIGIN`
-/// and the like.
+/// Can the loader's variables hold the path? The loader splits them at colons, semicolons and white
+/// space, and expands `$ORIGIN` and the like.
 fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_encoded_bytes().iter().any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
 }
 
-/// `first` in front of a list of the environment.
+/// Puts `first` in front of a list from the environment.
 pub fn prepended(first: &OsStr, list: Option<OsString>) -> OsString {
     let mut all = first.to_owned();
     if let Some(list) = list.filter(|l| !l.is_empty()) {

@@ -1,4 +1,4 @@
-//! What a 64-bit ELF file of this machine's byte order says of itself.
+//! Reads 64-bit ELF files of this machine's byte order.
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +14,10 @@ const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
-/// Program headers, and entries of the dynamic section, that are looked at, at most.
+/// Maximum number of program headers, and of entries of the dynamic section, to read.
 const HEADERS: u16 = 512;
 const ENTRIES: u64 = 4096;
-/// The longest string.
+/// Maximum length of a string.
 const STRING: usize = 4096;
 
 /// A program header.
@@ -30,21 +30,21 @@ pub struct Segment {
     pub len: u64,
 }
 
-/// A file that is a program or a library.
+/// The file of a program or a library.
 #[derive(Debug)]
 pub struct Elf {
     pub file: File,
     pub segments: Vec<Segment>,
 }
 
-/// What the loader is told of libraries.
+/// What an ELF file tells the loader about libraries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Dynamic {
     /// Names or paths of libraries.
     pub needed: Vec<OsString>,
-    /// Where to look before `LD_LIBRARY_PATH`; of no account beside a run path.
+    /// DT_RPATH: directories to search before `LD_LIBRARY_PATH`. Ignored if there is a DT_RUNPATH.
     pub rpath: Option<OsString>,
-    /// Where to look after it.
+    /// DT_RUNPATH: directories to search after `LD_LIBRARY_PATH`.
     pub runpath: Option<OsString>,
 }
 
@@ -57,7 +57,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Elf {
-    /// `None` for anything else.
+    /// `None` if the file is no such ELF file.
     pub fn open(path: &Path) -> Option<Elf> {
         let file = File::open(path).ok()?;
         let mut head = [0; 64];
@@ -83,13 +83,13 @@ impl Elf {
         Some(Elf { file, segments })
     }
 
-    /// The loader that it names.
+    /// The loader that the file names.
     pub fn loader(&self) -> Option<PathBuf> {
         let segment = self.segments.iter().find(|s| s.kind == PT_INTERP)?;
         self.string(segment.offset).map(PathBuf::from)
     }
 
-    /// Its dynamic section.
+    /// The file's dynamic section.
     pub fn dynamic(&self) -> Dynamic {
         let mut entries = Vec::new();
         if let Some(segment) = self.segments.iter().find(|s| s.kind == PT_DYNAMIC) {
@@ -117,14 +117,14 @@ impl Elf {
         found
     }
 
-    /// Where in the file the byte is that is loaded at this address.
+    /// The offset in the file of the byte that is loaded at this address.
     fn offset_of(&self, address: u64) -> Option<u64> {
         let within = |s: &&Segment| s.kind == PT_LOAD && address.wrapping_sub(s.address) < s.len;
         let segment = self.segments.iter().find(within)?;
         segment.offset.checked_add(address - segment.address)
     }
 
-    /// The string that begins there.
+    /// The string at this offset.
     fn string(&self, offset: u64) -> Option<OsString> {
         let mut bytes = [0; STRING];
         let got = self.file.read_at(&mut bytes, offset).ok()?;

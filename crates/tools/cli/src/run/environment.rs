@@ -3,8 +3,8 @@ use super::dropins::{Libraries, prepended};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Options in front of those that the user gave a sanitizer: of two values for one option the last
-/// counts.
+/// Puts options in front of the user's options for a sanitizer. If an option has two values, the
+/// last value counts.
 fn options(
     name: &'static str,
     ours: &str,
@@ -15,7 +15,7 @@ fn options(
     (name, if told { own.unwrap_or_default() } else { prepended(OsStr::new(ours), own) })
 }
 
-/// The variables to set, given those that are set already.
+/// The variables to set. `get` reads the current environment.
 pub fn variables(
     libraries: &Libraries,
     replace: bool,
@@ -26,7 +26,8 @@ pub fn variables(
     let mut all = Vec::new();
     let mut lead = |name: &'static str, first: &OsStr| {
         let list = get(name);
-        // A program under `adverb run` may start another with `adverb run`: once is enough.
+        // A program under `adverb run` may run `adverb run` again. The entry must be in the list
+        // only once.
         let leads = list.as_ref().is_some_and(|l| {
             let (list, first) = (l.as_encoded_bytes(), first.as_encoded_bytes());
             list.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest[0] == b':')
@@ -43,13 +44,13 @@ pub fn variables(
     if let Some(audit) = &libraries.audit {
         lead("LD_AUDIT", audit.as_os_str());
     }
-    // By name, which there has to be.
+    // Copies give way to a library with the plain name, so the directory must have the names.
     if replace && libraries.nameless.is_none() {
         all.push(("ADVERB_REPLACE", libraries.directory.clone().into()));
     }
-    // Sanitizers whose run-time library is a shared one learn this from the preloaded library.
-    // Those that are part of the program do not, and a program may have its own word on it there,
-    // which replaces that of the library.
+    // A sanitizer with a shared run-time library reads these options from the preloaded library. A
+    // sanitizer that is linked into the program does not. There the program may also define the
+    // options itself, which replaces the preloaded library's definition.
     if !libraries.preload.is_empty() {
         all.push(options("ASAN_OPTIONS", "verify_asan_link_order=0", &get));
     }

@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// What to set; makes room for the capture.
+/// The variables to set. Makes room for the capture.
 pub fn variables(
     spec: Option<&faults::Spec>,
     file: Option<&Path>,
@@ -15,7 +15,7 @@ pub fn variables(
         all.push((faults::VARIABLE, spec.to_string().into()));
     }
     if let Some(file) = file {
-        // The program may work in another directory by the time it opens the device.
+        // The program may have another working directory when it opens the device.
         let at = |e| format!("{}: {e}", file.display());
         let path = std::path::absolute(file).map_err(at)?;
         if !path.parent().is_some_and(Path::is_dir) {
@@ -28,8 +28,8 @@ pub fn variables(
     Ok(all)
 }
 
-/// The program would learn only when it opens the device that nothing can be written there. What is
-/// there is in use, by another run.
+/// Checks that the capture can be written. The program would notice only when it opens the device.
+/// An existing file is in use by another run.
 fn try_out(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => fs::remove_file(path),

@@ -1,7 +1,7 @@
-//! What about a program keeps the drop-in libraries from it, as its file says.
+//! Finds out from a program's file what keeps the program from loading the drop-in libraries.
 //!
-//! Copies that are libraries of their own give way by the auditor. One that is linked into the
-//! program itself cannot.
+//! The auditor replaces copies that are shared libraries. It cannot replace a copy that is linked
+//! into the program itself.
 use super::elf::{Elf, PT_LOAD};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,15 +9,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a program that are looked at, at most.
+/// Maximum number of bytes of a program to search.
 const LOOK: u64 = 256 << 20;
-/// A text that every copy of libibverbs since its first release has in it, as it warns with it.
+/// A text of a warning that every release of libibverbs contains.
 const MARK: &[u8] = b"libibverbs: Warning: ";
 
 const PF_X: u32 = 1;
 
-/// Sentences for whoever starts the program at `path`; none for one that can be helped, or that is
-/// no program of this machine.
+/// Warnings for the user who starts the program at `path`. Empty if nothing is in the way, or if
+/// the file is no program of this machine.
 pub fn obstacles(path: &Path, privileged: bool) -> Vec<String> {
     let mut all = Vec::new();
     if privileged {
@@ -49,17 +49,17 @@ pub fn obstacles(path: &Path, privileged: bool) -> Vec<String> {
     all
 }
 
-/// What is loaded to run it: it itself, or what starts a script.
+/// The file that is loaded to run it: the program itself, or the interpreter of a script.
 pub fn program_of(path: &Path) -> PathBuf {
     interpreter(path).unwrap_or_else(|| path.into())
 }
 
-/// `/lib/ld-musl-x86_64.so.1`.
+/// Is the loader musl's, such as `/lib/ld-musl-x86_64.so.1`?
 fn is_musl(loader: &Path) -> bool {
     loader.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-musl-"))
 }
 
-/// What starts a script.
+/// The interpreter of a script.
 fn interpreter(path: &Path) -> Option<PathBuf> {
     let mut line = Vec::new();
     BufReader::new(File::open(path).ok()?.take(256)).read_until(b'\n', &mut line).ok()?;
@@ -68,7 +68,7 @@ fn interpreter(path: &Path) -> Option<PathBuf> {
     words.next().map(|first| Path::new(std::ffi::OsStr::from_bytes(first)).into())
 }
 
-/// What a program says of itself.
+/// The relevant content of a program's file.
 #[derive(Debug, PartialEq, Eq)]
 struct Image {
     loader: Option<PathBuf>,
@@ -78,7 +78,7 @@ struct Image {
 fn look(path: &Path) -> Option<Image> {
     let elf = Elf::open(path)?;
     let mut left = LOOK;
-    // Texts are in what is mapped, and is no code.
+    // Strings lie in segments that are loaded and not executable.
     let own_copy = elf.segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X == 0).any(|segment| {
         let len = segment.len.min(left);
         left -= len;
@@ -87,7 +87,7 @@ fn look(path: &Path) -> Option<Image> {
     Some(Image { loader: elf.loader(), own_copy })
 }
 
-/// Whether `what` is among the `len` bytes from `offset`.
+/// Do the `len` bytes from `offset` contain `what`?
 fn contains(file: &File, mut offset: u64, len: u64, what: &[u8]) -> bool {
     let end = offset.saturating_add(len);
     let mut chunk = vec![0; 1 << 20];
@@ -102,7 +102,7 @@ fn contains(file: &File, mut offset: u64, len: u64, what: &[u8]) -> bool {
         if chunk[..had].windows(what.len()).any(|w| w[0] == what[0] && w == what) {
             return true;
         }
-        // What may be the beginning of it.
+        // Keep the bytes that may be the beginning of a match.
         kept = (what.len() - 1).min(had);
         chunk.copy_within(had - kept..had, 0);
         offset += got as u64;
@@ -129,7 +129,7 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// SYS-3: no drop-in is loaded into one, and it is told so.
+    /// SYS-3: no drop-in can be loaded into a program built with musl, and the user is told so.
     #[test]
     fn a_program_built_with_musl_is_told() {
         let dir = scratch("musl");

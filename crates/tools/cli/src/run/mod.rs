@@ -22,10 +22,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// As a shell says it: found but not to be executed, and not found.
+/// Exit status of a shell if a program is found but cannot be executed (126), and if no program is
+/// found (127).
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// As `env` says that it failed itself.
+/// Exit status of `env` if `env` itself fails.
 pub const OWN_FAILURE: u8 = 125;
 
 /// Runs a program on the software RDMA device
@@ -55,7 +56,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "check")]
     check_sarif: Option<PathBuf>,
     /// The program, looked for in PATH, and its arguments
-    // Hyphens are the program's behind its name, and not before.
+    // Options before the program's name belong to `adverb run`, options after the name to the
+    // program.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -137,7 +139,7 @@ fn nic(name: &str) -> Result<String, String> {
     adverb_device::nic::Nic::by_name(name).map(|nic| nic.name.into())
 }
 
-/// A level that the program would not understand is said before it starts.
+/// Refuses a value of `ADVERB_LOG` unknown to the device, before the program starts.
 fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
     match value.filter(|v| args.log.is_none() && !v.is_empty()) {
         Some(value) => {
@@ -152,7 +154,7 @@ pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
     let is_watched = args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
     if is_watched {
-        // What the program leaves running stays, as without these options.
+        // Processes left running by the program stay, as without these options.
         crate::guard(adverb_survivor::AtEnd { leave_running: true, remove: None });
     }
     let (program, arguments) = args.program.split_first().expect("clap requires one");
@@ -167,7 +169,8 @@ pub fn main(args: &Args) -> ExitCode {
     if let Some(path) = path {
         image::obstacles(&path, is_privileged(&path)).iter().for_each(|text| warn(text));
     }
-    // Which process the program is, for a word where it clears the environment.
+    // The process id of the program. With this id, a program that clears the environment can be
+    // named in a message.
     variables.push(("ADVERB_RUN", std::process::id().to_string().into()));
     match adverb_survivor::leave_behind() {
         Ok((name, value)) => variables.push((name, value.into())),
@@ -190,8 +193,8 @@ pub fn main(args: &Args) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Runs the program as a child, and puts together what was asked for of all its processes; fails if
-/// it does not start.
+/// Runs the program as a child. Then merges the output of all processes into the requested
+/// files. Fails if the program does not start.
 fn watched(
     args: &Args,
     program: &OsStr,
@@ -231,12 +234,12 @@ fn watched(
     Ok(adverb_survivor::end_as(status))
 }
 
-/// Where the drop-in libraries are that belong to the command at `exe`.
+/// The directory of the drop-in libraries of the command at `exe`.
 pub fn libraries(exe: &Path) -> Result<PathBuf, String> {
     dropins::find(exe, true).map(|found| found.directory)
 }
 
-/// What is to be set for a program, if it is known which.
+/// The environment variables to set for a program. `program` is the program's path, if known.
 pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static str, OsString)>, String> {
     check_level(args, std::env::var_os("ADVERB_LOG"))?;
     let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
@@ -276,8 +279,8 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
     Ok(all)
 }
 
-/// Copies that the program is linked with, past `LD_LIBRARY_PATH`, lose to drop-ins that are
-/// preloaded.
+/// Preloads the drop-ins if the program is linked with copies of the libraries. The loader finds
+/// such copies without `LD_LIBRARY_PATH`, and preloaded libraries come before the copies.
 fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload: bool) {
     let theirs = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let paths =
@@ -301,7 +304,8 @@ fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload
     }
 }
 
-/// A program needs no more than the libraries, unless it looks for devices by itself.
+/// Warns that there is no sysroot. Only programs that look for devices by themselves need the
+/// sysroot; for all others the libraries suffice.
 fn without_sysroot(why: &str) -> Option<PathBuf> {
     warn(&format!(
         "no directory can be made for what stands for /dev/infiniband and /sys/class/infiniband; programs that look there (UCX, \
@@ -314,7 +318,7 @@ fn warn(text: &str) {
     crate::out::errln!("adverb run: warning: {text}");
 }
 
-/// Where `exec` would find a program.
+/// The path at which `exec` would find a program.
 fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Path::new(program).exists().then(|| program.into());
@@ -322,7 +326,8 @@ fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(path).map(|dir| dir.join(program)).find(|p| p.is_file())
 }
 
-/// Does the loader run it in secure mode, which ignores our variables?
+/// Does the loader run the program in secure mode? In secure mode the loader ignores Adverb's
+/// variables.
 fn is_privileged(path: &Path) -> bool {
     let (user, group) = (nix::unistd::Uid::effective().as_raw(), nix::unistd::Gid::effective().as_raw());
     let ignored = nix::sys::statvfs::statvfs(path).is_ok_and(|s| s.flags().contains(FsFlags::ST_NOSUID));
@@ -330,12 +335,12 @@ fn is_privileged(path: &Path) -> bool {
         let mode = m.permissions().mode();
         mode & 0o4000 != 0 && m.uid() != user || mode & 0o2000 != 0 && m.gid() != group
     });
-    // Root has them all already.
+    // Root already has all capabilities.
     let by_capabilities = || !nix::unistd::Uid::current().is_root() && adverb_os::has_capabilities(path);
     !ignored && (by_mode || by_capabilities())
 }
 
-/// Why a program could not be started, and the exit status a shell gives then.
+/// Why a program could not be started, and the exit status of a shell in this case.
 fn explain(program: &OsStr, error: &std::io::Error) -> (String, u8) {
     let name = program.to_string_lossy();
     let found = find(program, &std::env::var_os("PATH").unwrap_or_default());

@@ -1,16 +1,17 @@
-//! Where trees lie that programs started by `adverb run` read.
+//! Where `adverb run` puts the directory trees that programs read.
 //!
-//! The program takes the place of the command, and what it starts may outlive it: nobody is left
-//! who could know that the last reader has gone. So a tree is not removed at the end of a run. It
-//! lies in one directory of the user's, where the next run finds it and uses it again.
+//! The program replaces the command, and children of the program may outlive the program.
+//! So no process is left that could know when the last reader has ended. Therefore a tree is not
+//! removed at the end of a run. All trees lie in a single directory of the user, where the next run
+//! finds and reuses them.
 //!
-//! The directory has a fixed name, so that a start costs the same whatever else lies there. In
-//! places where everybody may write, another user can take that name first. A directory is known by
-//! its owner and mode, not by its name: one that belongs to the user, and that only the user may
-//! enter, was made by the user, since nobody but root gives files away. Where the fixed name is
-//! taken, the directory has a random name with a common beginning, and the next run looks through
-//! the place for the directory, at [`LOOKED_AT`] names at most. What others make beside it, under
-//! whatever name, is passed over.
+//! The directory has a fixed name, so the cost of a start does not depend on what else lies in the
+//! place. In places where every user may write, another user can take the fixed name first. A
+//! directory is therefore recognized by owner and mode, not by name. Only root can give
+//! files away. So a directory that belongs to the user, and that only the user may enter, was made
+//! by the user. If another user has taken the fixed name, the directory gets a random name with a
+//! common prefix. The next run then searches the place for the directory, among at most
+//! [`LOOKED_AT`] names. Directories of other users are skipped, whatever their names.
 use super::tree::{Tree, place_tree};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
@@ -19,12 +20,12 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A directory that may hold the user's.
+/// A place that may hold the user's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Only the user writes there.
+    /// Only the user writes in this place.
     Own(PathBuf),
-    /// Others may write there, too.
+    /// Other users may write in this place, too.
     Shared(PathBuf),
 }
 
@@ -42,15 +43,16 @@ pub fn places(get: impl Fn(&str) -> Option<PathBuf>) -> Vec<Place> {
     all
 }
 
-/// Places a tree in the user's directory below the first place that takes it, and answers its path.
+/// Puts a tree into the user's directory, in the first accepting place. Returns the tree's
+/// path.
 ///
 /// # Errors
-/// What each place said.
+/// The error of each place.
 pub fn place(kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     place_in(&places(|name| std::env::var_os(name).map(PathBuf::from)), kind, tree)
 }
 
-/// The same for these places.
+/// Like [`place`], with the given places.
 pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     let mut tried = Vec::new();
     for place in places {
@@ -60,7 +62,7 @@ pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, St
             Ok(directory) => match place_tree(&directory, kind, tree) {
                 Ok(tree) => return Ok(tree),
                 Err(why) => {
-                    // Removes it only if nothing is in it.
+                    // `remove_dir` removes the directory only if empty.
                     let _ = fs::remove_dir(&directory);
                     why
                 }
@@ -71,11 +73,11 @@ pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, St
     Err(tried.join("; "))
 }
 
-/// The user's directory in a place: the one that is there, or a new one.
+/// The user's directory in a place: the existing directory, or a new directory.
 fn directory(place: &Place) -> Result<PathBuf, String> {
     let user = Uid::effective().as_raw();
     let (Place::Own(path) | Place::Shared(path)) = place;
-    // Symbolic links are followed once, here, and not again later.
+    // Symbolic links are followed here once, and not again later.
     let path = fs::canonicalize(path).map_err(|e| e.to_string())?;
     let found = look(&path).map_err(|e| e.to_string())?;
     match place {
@@ -100,7 +102,8 @@ fn directory(place: &Place) -> Result<PathBuf, String> {
     }
 }
 
-/// What a descriptor says of a directory. A symbolic link in its place is not followed.
+/// The metadata of a directory, read through a descriptor. A symbolic link at `path` is not
+/// followed.
 fn look(path: &Path) -> io::Result<Metadata> {
     open(path)?.metadata()
 }
@@ -110,7 +113,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
 }
 
-/// Is the directory the user's, and nobody else's?
+/// Checks that the directory belongs to the user, and that no other user may enter.
 fn private(found: &Metadata, user: u32) -> Result<(), String> {
     if found.uid() != user {
         return Err(format!("belongs to user {}, not to user {user}", found.uid()));
@@ -121,7 +124,7 @@ fn private(found: &Metadata, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// May a fixed name be used in this directory? Not where everybody may write.
+/// May a fixed name be used in this directory? Not if every user may write there.
 pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
     let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
     match found.mode() & 0o002 {
@@ -130,8 +133,8 @@ pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Does what the user makes there keep its name? Where others may write, only the sticky bit sees
-/// to that.
+/// Are file names permanent in this directory? Where other users may write, only the sticky bit
+/// keeps them from renaming the file.
 fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     let owner = found.uid();
     if owner != 0 && owner != user && Some(owner) != unmapped() {
@@ -144,15 +147,15 @@ fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// The user id that stands for those without one in this user namespace. The machine's root is such
-/// a one in most.
+/// The overflow user id, which stands for all users without an id in this user namespace. In most
+/// user namespaces the machine's root is such a user.
 fn unmapped() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
     let all = map.split_whitespace().eq(["0", "0", "4294967295"]);
     if all { None } else { fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok() }
 }
 
-/// Makes a directory of this name, unless the user has.
+/// Makes a directory of this name, unless the user already has the directory.
 fn make(path: &Path, user: u32) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => {
@@ -165,12 +168,12 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
     }
 }
 
-/// Names of a place that are looked at for the user's directory, where the fixed name is taken.
-/// With more names in the way, a run makes a directory of its own.
+/// How many names of a place are searched for the user's directory if the fixed name is taken. If
+/// more names are in the way, a run makes a new directory.
 const LOOKED_AT: usize = 1024;
 
-/// The first of the user's directories with a random name there. There are more only if several
-/// first runs began at once.
+/// The first of the user's directories with a random name in this place. There are several only if
+/// several first runs began at the same time.
 fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
     let mut found: Vec<_> = fs::read_dir(place)
         .ok()?
@@ -184,12 +187,12 @@ fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-/// A directory that did not exist, under a name that nobody could know before.
+/// A new directory with an unpredictable name.
 fn fresh(place: &Path, prefix: &str, user: u32) -> Result<PathBuf, String> {
     let mut number = [0; 8];
     getrandom::fill(&mut number).map_err(|e| format!("the kernel gives no random number: {e}"))?;
     let path = place.join(format!("{prefix}{:016x}", u64::from_ne_bytes(number)));
-    // One that exists already is an error: it is not ours.
+    // An existing directory is an error, because the user did not make it.
     DirBuilder::new()
         .mode(0o700)
         .create(&path)

@@ -1,27 +1,28 @@
-//! `--sockets`: a program's sockets become rsockets of the distribution's librdmacm, by its
-//! librspreload.
+//! `--sockets`: a program's sockets become rsockets of the distribution's librdmacm. The
+//! distribution's librspreload does this.
 //!
-//! The drop-in librdmacm has no rsockets, so the program gets the distribution's, which runs on the
-//! drop-in libibverbs by the connection manager's file.
+//! The drop-in librdmacm has no rsockets, so the program gets the distribution's librdmacm. That
+//! library runs on the drop-in libibverbs through the connection manager's file,
+//! `/dev/infiniband/rdma_cm`.
 use super::dropins::Libraries;
 use super::runtime;
 use super::tree::{Entry, Tree};
 use std::path::{Path, PathBuf};
 
-/// What librspreload lacks.
+/// Implements calls missing in librspreload.
 const OURS: &str = "libadverb_sockets.so";
 const RDMACM: &str = "librdmacm.so.1";
-/// Beside librdmacm: in a directory of its own where a distribution has it, with a development
-/// name, too; next to it where rdma-core is built.
+/// Where librspreload lies, relative to librdmacm. A distribution has a separate directory, also
+/// with the development name. In a build of rdma-core, both libraries lie in the same directory.
 const THEIRS: [&str; 4] =
     ["rsocket/librspreload.so.1", "rsocket/librspreload.so", "librspreload.so.1", "librspreload.so"];
 const VERBS: &str = "libibverbs.so.1";
-/// The first release of rdma-core whose rsockets have a thread for connections.
+/// The first release of rdma-core with a service thread for connections of rsockets.
 const SERVICE_THREAD: u32 = 25;
-/// The first release whose thread reads no freed memory.
+/// The first release with a service thread that does not read freed memory.
 const MENDED: u32 = 53;
 
-/// Where distributions keep libraries.
+/// The directories in which distributions keep libraries.
 fn directories() -> Vec<PathBuf> {
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     [&multiarch, "/usr/lib64", "/usr/lib", "/usr/local/lib64", "/usr/local/lib"]
@@ -48,10 +49,10 @@ fn distributions(directories: &[PathBuf]) -> Result<(PathBuf, PathBuf), String> 
     Ok((rdmacm, preload))
 }
 
-/// The librdmacm and librspreload in a directory that the user has named.
+/// The librdmacm and librspreload in a directory named by the user.
 fn named(directory: &Path) -> Result<(PathBuf, PathBuf), String> {
     let fail = |e| format!("--sockets={}: {e}", directory.display());
-    // The program may stand in another directory.
+    // The program may run in another working directory.
     let directory = directory.canonicalize().map_err(fail)?;
     let found = |what: &str, names: &[&str]| {
         file(std::slice::from_ref(&directory), names).ok_or_else(|| {
@@ -65,16 +66,16 @@ fn named(directory: &Path) -> Result<(PathBuf, PathBuf), String> {
     Ok((found(RDMACM, &[RDMACM])?, found("librspreload.so", &THEIRS)?))
 }
 
-/// The release of rdma-core that a librdmacm is of, by the name of its file:
-/// `librdmacm.so.1.3.44.0` is of 44.
+/// The rdma-core release of a librdmacm, by its file name: `librdmacm.so.1.3.44.0` is of
+/// release 44.
 fn release(rdmacm: &Path) -> Option<u32> {
     let file = rdmacm.canonicalize().ok()?;
     let numbers = file.file_name()?.to_str()?.strip_prefix("librdmacm.so.1.")?;
     numbers.split('.').nth(1)?.parse().ok()
 }
 
-/// What goes wrong with a librdmacm of this release. Its thread for connections keeps the address
-/// of an array that the fourth connection has reallocated: rdma-core's commit 24061f015.
+/// The defect of a librdmacm of this release. Its service thread keeps the address of an array that
+/// the fourth connection reallocates; rdma-core's commit 24061f015 fixes this.
 fn defect(rdmacm: &Path) -> Option<String> {
     let release = release(rdmacm).filter(|release| (SERVICE_THREAD..MENDED).contains(release))?;
     Some(format!(
@@ -85,7 +86,7 @@ fn defect(rdmacm: &Path) -> Option<String> {
     ))
 }
 
-/// The object of ours, which lies where the preloaded one does, or beside the command.
+/// Adverb's own object, beside the preloaded library or beside the command.
 fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let preload = libraries.preload.iter().filter_map(|path| path.canonicalize().ok());
@@ -98,7 +99,7 @@ fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
     })
 }
 
-/// What the program is given in place of the drop-in libraries alone.
+/// The libraries for the program instead of the drop-in libraries alone.
 fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf) -> Result<Tree, String> {
     let verbs = libraries.directory.join(VERBS);
     let verbs = verbs.canonicalize().map_err(|e| format!("{}: {e}", verbs.display()))?;
@@ -113,12 +114,12 @@ fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf)
     ])
 }
 
-/// Puts a librdmacm in the place of the drop-in one, and its librspreload in front, with what it
-/// lacks before it: those in `directory`, or else the distribution's. Answers what the user is to
-/// know of them.
+/// Puts another librdmacm in the place of the drop-in librdmacm. Preloads the matching
+/// librspreload, and Adverb's object before it. The libraries come from `directory`, or else from
+/// the distribution. Returns a warning for the user, if necessary.
 ///
 /// # Errors
-/// Which library is missing and where it comes from, or why no directory can be made.
+/// The name of a missing library and of its package, or why no directory can be made.
 pub fn over_rdma(
     exe: &Path,
     directory: Option<&Path>,
@@ -132,7 +133,7 @@ pub fn over_rdma(
     let tree = tree(libraries, ours(exe, libraries)?, rdmacm, preload)?;
     let directory = runtime::place("sockets", &tree)
         .map_err(|why| format!("--sockets needs a directory for the names of libraries: {why}"))?;
-    // In this order: what the first does not answer it asks the second.
+    // In this order: the first object asks the second for all other calls.
     libraries.preload.splice(0..0, [OURS, "librspreload.so"].map(|name| directory.join(name)));
     libraries.directory = directory;
     Ok(defect)
@@ -188,7 +189,7 @@ mod tests {
             assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number},"))));
             fs::remove_file(&name).unwrap();
         }
-        // A file that does not say its release is not judged.
+        // A file name without a release gives no warning.
         let unknown = touch(name);
         assert_eq!((release(&unknown), defect(&unknown)), (None, None));
         fs::remove_dir_all(dir).unwrap();

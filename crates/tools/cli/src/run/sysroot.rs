@@ -1,8 +1,8 @@
-//! The files below `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`
-//! that a kernel driver would provide for the devices, as a directory tree. The preloaded library
-//! leads programs there.
+//! A directory tree of the files that a kernel driver would provide for the devices: below
+//! `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`. The preloaded
+//! library redirects programs to this tree.
 //!
-//! The attributes are those that the drop-in library answers for itself (a test compares them).
+//! The attributes are the same as in the drop-in library (a test compares them).
 use super::runtime;
 use super::tree::{Entry, Tree};
 use adverb_device::Device;
@@ -11,30 +11,31 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Makes the tree for these devices, or finds the one made before, and answers its root.
+/// Makes the tree for these devices, or finds an existing tree. Returns the root of the tree.
 pub fn prepare(devices: &[Arc<Device>]) -> Result<PathBuf, String> {
     runtime::place("sysroot", &tree(devices))
 }
 
 /// The whole tree. Device number N of the list is `uverbsN`.
 ///
-/// Names are of the kinds that they have in the kernel's sysfs: what stands in a class is a
-/// symbolic link to a directory of the device, whose `device` is a symbolic link to what the device
-/// is a part of. All links are relative, as the kernel's, so they lead to names that the preloaded
-/// library answers, too.
+/// The files are of the same types as in the kernel's sysfs. An entry of a class is a symbolic link
+/// to a directory of the device. In that directory, `device` is a symbolic link to the parent
+/// device. All links are relative, as in the kernel, so the preloaded library answers their
+/// targets, too.
 pub fn tree(devices: &[Arc<Device>]) -> Tree {
     let mut all = Tree::new();
     let mut file = |path: String, text: String| all.push((path.into(), Entry::File(text)));
-    // What user space and kernel agree on since Linux 2.6.
+    // The ABI version between user space and kernel since Linux 2.6.
     file("sys/class/infiniband_verbs/abi_version".into(), "6\n".into());
-    // What libibumad and librdmacm ask for before they look at any device.
+    // libibumad and librdmacm read these versions before looking at any device.
     file("sys/class/infiniband_mad/abi_version".into(), "5\n".into());
     file("sys/devices/virtual/misc/rdma_cm/abi_version".into(), "4\n".into());
     file("dev/infiniband/rdma_cm".into(), String::new());
     file("proc/sys/net/rdma_ucm/max_backlog".into(), "1024\n".into());
     file(NETLINK.into(), netlink(devices));
     for (number, device) in devices.iter().enumerate() {
-        // Stands for the character device; the preloaded library gives programs one.
+        // Stands for the character device. The preloaded library gives programs a descriptor for
+        // it.
         file(format!("dev/infiniband/uverbs{number}"), String::new());
         device_files(device, number, &mut file);
     }
@@ -58,13 +59,13 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
     all
 }
 
-/// A file of the tree: what ThreadSanitizer is not to report.
+/// A file of the tree: suppressions for ThreadSanitizer.
 pub const SUPPRESSIONS: &str = "tsan.supp";
 
-/// A file of the tree: the devices as the preloaded library tells them to who asks by netlink.
+/// A file of the tree: the devices, from which the preloaded library answers netlink requests.
 const NETLINK: &str = "nldev";
 
-/// `IBV_DEVICE_*`, as `ibv_query_device` says them (a test compares).
+/// `IBV_DEVICE_*`, as `ibv_query_device` reports them (a test compares).
 const CAPABILITIES: u64 = 0x2132_38c0;
 
 fn netlink(devices: &[Arc<Device>]) -> String {
@@ -96,7 +97,7 @@ fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, St
     let verbs = format!("infiniband_verbs/uverbs{number}");
     put(&format!("{verbs}/ibdev"), name);
     put(&format!("{verbs}/abi_version"), "1");
-    // The numbers of the device that programs get: see `preload::path`.
+    // The device numbers of the opened file: see `preload::path`.
     put(&format!("{verbs}/dev"), "1:3");
     put(&format!("{verbs}/uevent"), &format!("MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs{number}"));
 
@@ -112,8 +113,9 @@ fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, St
     put("numa_node", &numa_node(&nodes).to_string());
 }
 
-/// The NUMA node of a device, by the kernel's list of nodes that are online. Of several nodes, none
-/// is nearer to the device than another: -1, as of a device whose firmware says nothing.
+/// The NUMA node of a device, from the kernel's list of online nodes. With several nodes, no node
+/// is nearer to the device than another. Then the answer is -1, as for a device whose firmware
+/// names no node.
 fn numa_node(online: &str) -> i32 {
     online.trim().parse().unwrap_or(-1)
 }

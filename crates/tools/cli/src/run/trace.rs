@@ -1,5 +1,5 @@
-//! `--trace`: the program runs as a child, and when it has ended the parts of all processes become
-//! one file.
+//! `--trace`: the program runs as a child. When it has ended, the parts of all processes are merged
+//! into a single file.
 use adverb_trace::{Story, VARIABLE, lines, perfetto, read};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,22 +8,22 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-/// Where a trace goes.
+/// The files of a trace.
 pub struct Trace {
     file: Begun,
     lines: Begun,
-    /// The parts of the processes.
+    /// The directory with the parts of the processes.
     parts: PathBuf,
 }
 
-/// A file that this run has made, and its name, under which there may be another one later.
+/// A file made by this run, and the file's path. Another file may have this path later.
 struct Begun {
     path: PathBuf,
     to: File,
 }
 
 impl Begun {
-    /// Makes it, with the marker by which a later run knows it.
+    /// Makes the file and writes the marker by which a later run recognizes the file as a trace.
     fn make(path: PathBuf, marker: &[u8]) -> Result<Begun, String> {
         let made = make_room(&path, marker).and_then(|()| {
             let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -38,7 +38,7 @@ impl Begun {
 }
 
 impl Trace {
-    /// Makes the files, so that what is wrong with them is said before the program starts.
+    /// Makes the files. So errors are reported before the program starts.
     pub fn begin(file: &Path) -> Result<Trace, String> {
         let at = |e: io::Error| format!("{}: no trace can be written there: {e}", file.display());
         let file = std::path::absolute(file).map_err(at)?;
@@ -53,18 +53,18 @@ impl Trace {
         );
         let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
         let parts = with(&format!(".{number:016x}.parts"));
-        // What programs send to each other is not for other users to read.
+        // Data between programs is not for other users to read.
         DirBuilder::new().mode(0o700).create(&parts).map_err(|e| format!("{}: {e}", parts.display()))?;
         Ok(Trace { file: begun.0, lines: begun.1, parts })
     }
 
-    /// What the program is told.
+    /// The variable with the directory for the program's part.
     pub fn variable(&self) -> (&'static str, OsString) {
         (VARIABLE, self.parts.clone().into())
     }
 
-    /// Puts the parts together, and says what came of it. A process of its own does so: it may take
-    /// more memory than there is, and how the program ended is not to be lost by that.
+    /// Merges the parts and prints a summary. A separate process does the merge. The merge may need
+    /// more memory than there is, and the program's exit status must not be lost with it.
     pub fn end(&self) -> Result<(), String> {
         let merged = adverb_survivor::in_a_copy(|| match self.merge() {
             Ok(story) => {
@@ -98,7 +98,7 @@ impl Trace {
         Ok(story)
     }
 
-    /// The program did not start: nothing is left.
+    /// Removes all files after a failed start of the program.
     pub fn forget(&self) {
         let _ = fs::remove_dir_all(&self.parts);
         for begun in [&self.file, &self.lines] {
@@ -107,7 +107,7 @@ impl Trace {
     }
 }
 
-/// Removes an earlier trace. What is no file of that kind is not overwritten.
+/// Removes an earlier trace. A file of another kind is not overwritten.
 fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -126,10 +126,10 @@ fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
-/// Runs the program to its end; answers how it ended, or why it did not begin.
+/// Runs the program to the end. Returns the exit status, or the error if the program did not start.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     adverb_survivor::prepare(command);
-    // The program begins with no more signals blocked than this process, so it begins first.
+    // Spawn before `wait` blocks signals, because the program inherits the signal mask.
     adverb_survivor::wait(&command.spawn()?)
 }
 
@@ -158,7 +158,7 @@ fn summary(story: &Story, file: &Path) -> String {
     text
 }
 
-/// The program and its arguments with what it is to be told.
+/// The program with arguments and variables.
 pub fn command(program: &OsStr, arguments: &[OsString], variables: Vec<(&'static str, OsString)>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);

@@ -1,5 +1,5 @@
-//! Directory trees that are made once: each has a name that says its content, so it is used again
-//! and never in the way.
+//! Directory trees that are made once and reused. A tree's name contains a hash of its content, so
+//! a tree with other content never has the same name.
 use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -7,24 +7,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// What stands at a path of a tree.
+/// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A file with this content.
+    /// A file with this text.
     File(String),
-    /// A symbolic link to this.
+    /// A symbolic link with this target.
     Link(PathBuf),
 }
 
 /// A directory tree as a list of paths (relative to its root) and contents.
 pub type Tree = Vec<(PathBuf, Entry)>;
 
-/// Sees to it that `parent` has a directory with this tree in it and answers its path. The name has
-/// a hash of the tree, so the directory is either complete or made anew; it appears by one rename.
+/// Makes sure that `parent` has a directory with this tree, and returns the directory's path. The
+/// name contains a hash of the tree. The directory appears by a single rename, so the directory is
+/// either complete or made again.
 pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     let path = parent.join(format!("{kind}-{:016x}", hash(tree)));
     if is_complete(&path, tree) {
-        // It is new again: no other run that begins now takes it for an old one.
+        // Renew the time stamp, so no concurrent run removes the tree as old.
         let now = FileTimes::new().set_modified(SystemTime::now());
         let _ = File::open(&path).and_then(|directory| directory.set_times(now));
         return Ok(path);
@@ -41,7 +42,8 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
             match entry {
                 Entry::File(text) => {
                     fs::write(&at, text)?;
-                    // As attributes of sysfs are; what stands for a device is written to.
+                    // Attributes of sysfs are read-only. The device files are
+                    // opened for writing.
                     let mode = if name.starts_with("sys") { 0o444 } else { 0o644 };
                     fs::set_permissions(&at, Permissions::from_mode(mode))?;
                 }
@@ -49,10 +51,12 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
             }
         }
         if fs::rename(&fresh, &path).is_err() {
-            // One is there: another process was faster, or a cleaner has been at it.
+            // The directory exists: another process made it first, or a cleaner has removed part of
+            // it.
             if !is_complete(&path, tree) {
                 let aside = parent.join(format!(".{kind}-old-{unique}"));
-                // Whoever else repairs it at this moment is as good.
+                // If another process repairs the tree at the same moment, the other tree is as
+                // good.
                 let _ = fs::rename(&path, &aside);
                 let placed = fs::rename(&fresh, &path);
                 let _ = fs::remove_dir_all(&aside);
@@ -66,7 +70,8 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
     };
     let built = build();
     if built.is_err() {
-        // What a full file system left of it would be in the way of everybody else.
+        // After an error, such as a full file system, remove the incomplete tree. The remains would
+        // take space from every other process.
         let _ = fs::remove_dir_all(parent.join(format!(".{kind}-{unique}")));
     }
     built.map_err(|e| format!("{} cannot be made: {e}", path.display()))?;
@@ -74,16 +79,15 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
     Ok(path)
 }
 
-/// Trees of a kind that are kept: addresses come and go, and each set of them has a tree of its
-/// own.
+/// Number of kept trees of a kind. Addresses come and go, and each set of addresses has
+/// its own tree.
 const KEPT: usize = 32;
 
-/// After this time nobody is still building a tree: what has the name of an unfinished one was left
-/// by a run that was killed.
+/// A tree still unfinished after this time was left behind by a killed run.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Removes the oldest trees of a kind beyond [`KEPT`] that no program has, and unfinished ones.
-/// Programs look at theirs as long as they run: UCX does so each time it opens a device.
+/// Removes unfinished trees, and the oldest trees of a kind beyond [`KEPT`] that no program uses.
+/// Programs read a tree until the program ends: UCX does so each time it opens a device.
 fn forget_old(parent: &Path, kind: &str) {
     let prefix = format!("{kind}-");
     let unfinished = format!(".{kind}-");
@@ -105,8 +109,8 @@ fn forget_old(parent: &Path, kind: &str) {
     if old.is_empty() {
         return;
     }
-    // A program has its tree's path in its environment, and so has all that it starts. Those of
-    // other users, whose environment cannot be read, have none of ours.
+    // A program and all its children have the tree's path in their environment. The environment of
+    // other users' processes cannot be read, but no such process uses this user's trees.
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(environment) = fs::read(process.path().join("environ")) else { continue };
         old.retain(|path| !names(&environment, path));
@@ -116,7 +120,7 @@ fn forget_old(parent: &Path, kind: &str) {
     }
 }
 
-/// Whether the path, or one below it, stands somewhere in an environment.
+/// Does an environment contain this path, or a path below?
 fn names(environment: &[u8], path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     environment.windows(path.len()).any(|at| at == path)
@@ -132,7 +136,8 @@ fn is_complete(root: &Path, tree: &Tree) -> bool {
     })
 }
 
-/// FNV-1a over everything in the tree; it keeps versions apart, it guards against nobody.
+/// FNV-1a over everything in the tree. The hash tells versions apart, and is no protection against
+/// an attacker.
 fn hash(tree: &Tree) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What a connector does when something happens to its connection.
+//! Drives a connector: performs the actions that follow from calls and events of its connection.
 use super::ConnectorInner;
 use crate::connect::handshake::{Action, Actions, Request, State};
 use crate::connect::link::Link;
@@ -8,12 +8,12 @@ use crate::object::Hold;
 use std::any::Any;
 use std::time::Instant;
 
-/// What must not be dropped under a lock: it may be the consumer's, or the last handle on
-/// something.
+/// Values that must not be dropped under a lock. They may be the consumer's, or the last handle of
+/// an object.
 type Waste = Vec<Box<dyn Any + Send>>;
 
 impl ConnectorInner {
-    /// Takes a step and does what it leads to.
+    /// Runs a step of the state machine and performs the resulting actions.
     pub(super) fn drive<R>(&self, step: impl FnOnce(&mut Link, &mut Actions) -> R) -> R {
         let mut waste = Waste::new();
         let mut link = self.link.lock();
@@ -30,7 +30,7 @@ impl ConnectorInner {
         answer
     }
 
-    /// Answers what is to be done besides.
+    /// Performs actions. Returns further actions that result from them.
     fn perform(&self, link: &mut Link, actions: Actions, waste: &mut Waste) -> Actions {
         let mut more = Actions::new();
         let mut failure = None;
@@ -57,14 +57,14 @@ impl ConnectorInner {
                 Action::DisconnectEvent(reason) => self.tell(link, reason),
                 Action::Flush => link.flush(),
                 Action::Hangup => self.hang_up(link, waste),
-                // Delivered by the listener.
+                // The listener delivers the connect event.
                 Action::ConnectEvent => {}
             }
         }
         more
     }
 
-    /// Calls the consumer about the peer's leave, unless a close has begun.
+    /// Calls the consumer's disconnect event, unless a close has begun.
     fn tell(&self, link: &mut Link, reason: DisconnectReason) {
         let Some(event) = link.on_disconnect.take() else { return };
         match self.life.hold() {
@@ -72,13 +72,13 @@ impl ConnectorInner {
                 event(reason);
                 drop(hold);
             }),
-            // Dropped with the connector.
+            // The event is dropped with the connector.
             Err(_) => link.on_disconnect = Some(event),
         }
     }
 
-    /// The attempt failed: the address is free again, for another one too, and that before the
-    /// consumer hears of it.
+    /// Releases the address after a failed attempt, also for other connectors. This must happen
+    /// before the consumer hears of the failure.
     fn let_endpoint_go(&self, link: &mut Link, waste: &mut Waste) {
         link.endpoint = None;
         link.peer_address = None;
@@ -87,7 +87,7 @@ impl ConnectorInner {
         }
     }
 
-    /// Lets an antecedent go: now, or if a close has begun when that is complete.
+    /// Releases an antecedent: at once, or if a close has begun, when the close is complete.
     fn outlive(&self, hold: Hold, waste: &mut Waste) {
         if self.life.is_closing() {
             self.life.adopt(hold);

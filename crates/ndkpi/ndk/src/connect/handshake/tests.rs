@@ -7,12 +7,12 @@ fn offer(inbound: u32, outbound: u32, data: &[u8]) -> Offer {
     Offer { limits: ReadLimits { inbound, outbound }, private_data: data.to_vec() }
 }
 
-/// Two ends; messages are kept until they are delivered.
+/// The two ends of a connection. Messages are stored until the test delivers them.
 struct Pair {
     now: Instant,
     active: Handshake,
     passive: Handshake,
-    /// All actions but the sends, of either end.
+    /// The actions of each end, except sends.
     active_did: Actions,
     passive_did: Actions,
     to_passive: Vec<Message>,
@@ -58,7 +58,7 @@ impl Pair {
         }
     }
 
-    /// The initiator's request stands at the listener's side.
+    /// The initiator's request has arrived at the listener's side.
     fn requested() -> Self {
         let mut pair = Pair::new();
         let now = pair.now;
@@ -109,7 +109,8 @@ fn sort(out: Actions, messages: &mut Vec<Message>, rest: &mut Actions) {
 #[test]
 fn ndk_7_read_limits_are_the_smaller_of_both_ends() {
     let pair = Pair::requested();
-    // What the initiator makes is what the listener's side takes.
+    // The limit of reads that the initiator makes is the limit of reads that the listener's side
+    // accepts.
     assert_eq!(pair.passive.connection_data(), Some((ReadLimits { inbound: 8, outbound: 16 }, &b"call"[..])));
     let wanted = ReadLimits { inbound: 4, outbound: 100 };
     assert_eq!(pair.passive.accept_limits(wanted), ReadLimits { inbound: 4, outbound: 16 });
@@ -162,7 +163,7 @@ fn a_peer_that_disconnects_does_not_flush_the_other_side() {
         [Action::Flush, Action::Hangup, Action::Complete(Request::Disconnect, Ok(()))]
     );
     pair.passive_did.clear();
-    // The stream ends; then the consumer disconnects, too.
+    // The peer is lost. Then the consumer disconnects, too.
     pair.passive(|h, out| h.lost(NtStatus::CONNECTION_DISCONNECTED, out));
     assert_eq!(pair.passive_did, [Action::Hangup]);
     pair.passive(|h, out| assert_eq!(h.disconnect(now, out), Ok(true)));
@@ -247,7 +248,7 @@ fn every_wait_ends() {
     });
     assert_eq!(pair.active_did, [Action::Flush, Action::Hangup, timed_out(Request::Disconnect)]);
 
-    // An id that a listener took waits for nothing but its consumer.
+    // An id of a listener waits only for its consumer.
     let mut pair = Pair::new();
     let late = pair.later(ACCEPT_TIMEOUT);
     pair.passive(|h, out| h.timeout(late, out));
@@ -305,7 +306,7 @@ fn message(kind: u8) -> Message {
     }
 }
 
-/// Which request the input makes pending, if it was taken.
+/// Applies an input. Returns the request that the input makes pending, if the input was accepted.
 fn apply(h: &mut Handshake, input: Input, now: Instant, out: &mut Actions) -> Option<Request> {
     match input {
         Input::Connect => return h.connect(ADAPTER, now).ok().map(|()| Request::Connect),
@@ -325,9 +326,9 @@ fn apply(h: &mut Handshake, input: Input, now: Instant, out: &mut Actions) -> Op
 }
 
 proptest! {
-    /// Whatever happens in whatever order: a request that pends is completed once, none other is;
-    /// one disconnect event at most comes for one established connection; and a close leaves
-    /// nothing pending.
+    /// For every order of inputs: a pending request completes once, and no other request completes.
+    /// An established connection has at most one disconnect event. A close leaves no request
+    /// pending.
     #[test]
     fn requests_complete_once(passive in any::<bool>(), steps in proptest::collection::vec(inputs(), 0..40)) {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What must fail, and how.
+//! Operations that must fail, and how they fail.
 use super::super::end::Kind;
 use super::super::world::{IN, OUT, World};
 use super::{Checked, same};
@@ -6,8 +6,8 @@ use adverb_device::AsyncEvent;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{QpState, SendOp, WcOpcode, WcStatus};
 
-/// A write with a key that does not exist: the peer refuses it, both queue pairs end in error, what
-/// is behind it is flushed.
+/// A write with a key that does not exist. The peer refuses the write, both queue pairs go to the
+/// error state, and later requests are flushed.
 pub fn bad_rkey(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Rc)?;
     let mut cause = String::new();
@@ -21,7 +21,7 @@ pub fn bad_rkey(w: &mut World) -> Checked {
         same("request", failed.wr_id, 1)?;
         same("status", failed.status, WcStatus::RemAccessErr)?;
         cause = failed.cause.as_ref().ok_or("the failed completion has no cause")?.to_string();
-        // Posted in error: it completes, and says so.
+        // A request posted in the error state completes as flushed.
         end.send(2, SendOp::Write(good), OUT, 1000)?;
         let flushed = end.next()?;
         same("request", flushed.wr_id, 2)?;

@@ -1,5 +1,5 @@
-//! The checks. Both processes run the same function side by side and meet at every [`World::sync`];
-//! what it answers is printed by the first.
+//! The checks. Both processes run the same function side by side and meet at every [`World::sync`].
+//! The first process prints the result.
 mod errors;
 mod notify;
 mod one_sided;
@@ -9,13 +9,13 @@ mod windows;
 
 use super::world::World;
 
-/// What was checked, in a few words, or what was wrong.
+/// The success or the failure of a check, in a few words.
 pub type Checked = Result<String, String>;
 
 /// A check and its name.
 pub type Check = (&'static str, fn(&mut World) -> Checked);
 
-/// All of them, in the order of the demonstration.
+/// All checks, in the order of the demonstration.
 pub const ALL: &[Check] = &[
     ("Send", two_sided::send),
     ("Send with immediate", two_sided::send_imm),
@@ -38,13 +38,13 @@ pub const ALL: &[Check] = &[
     ("Access error", errors::bad_rkey),
 ];
 
-/// Sizes of messages: none, one byte, around a packet, and long.
+/// Message sizes: empty, one byte, around the size of a packet, and long.
 pub const SIZES: [usize; 9] = [0, 1, 8, 255, 1024, 4097, 65_536, 1_000_003, 1 << 20];
 
-/// What [`SIZES`] covers, in words.
+/// The range of [`SIZES`] in words.
 pub const SIZES_IN_WORDS: &str = "9 sizes, 0 B to 1 MiB";
 
-/// Wrong unless both are the same.
+/// Fails unless both values are equal.
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what} is {found:?}, expected {wanted:?}")) }
 }

@@ -1,4 +1,4 @@
-//! The completion channel.
+//! Completion channels.
 use super::super::end::{End, Kind};
 use super::super::world::{HANG_LIMIT, IN, OUT, World};
 use super::Checked;
@@ -6,10 +6,11 @@ use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{Payload, SendFlags, SendOp, WcOpcode};
 use std::time::Duration;
 
-/// How long no event may come where none is due.
+/// How long no event may come if none is due.
 const NONE: Duration = Duration::from_millis(30);
 
-/// The first process sends a message of 100 bytes; both wait until it is there.
+/// The first process sends a message of 100 bytes. Both processes wait until the message has
+/// arrived.
 fn message(w: &mut World, end: &mut End, id: u64, flags: SendFlags) -> Result<(), String> {
     if w.is_first() {
         w.fill(OUT, 100, id)?;

@@ -1,4 +1,4 @@
-//! Operations on the other's memory.
+//! Operations on the other process's memory.
 use super::super::end::Kind;
 use super::super::world::{IN, OUT, World};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
@@ -68,7 +68,7 @@ pub fn read(w: &mut World) -> Checked {
     Ok(SIZES_IN_WORDS.into())
 }
 
-/// The word that the atomics change.
+/// Offset of the word that the atomics change.
 const WORD: usize = IN + 8;
 
 pub fn compare_swap(w: &mut World) -> Checked {
@@ -78,7 +78,7 @@ pub fn compare_swap(w: &mut World) -> Checked {
     w.sync()?;
     if w.is_first() {
         let remote = w.remote(WORD);
-        // The first does not match, the second does, the third meets the new value.
+        // The first comparison fails, the second matches, the third finds the new value.
         let rounds = [(after, 1, before), (before, after, before), (before, 2, after)];
         for (id, (compare, swap, old)) in (1..).zip(rounds) {
             end.send(id, SendOp::CompareSwap { remote, compare, swap }, OUT, 8)?;
@@ -125,7 +125,7 @@ pub fn atomic_write_and_flush(w: &mut World) -> Checked {
     if w.is_first() {
         w.fill(OUT, 5000, 4)?;
         end.send(1, SendOp::Write(w.remote(IN)), OUT, 5000)?;
-        // Range to global visibility, then the whole region to persistence.
+        // Flush a range to global visibility, then the whole region to persistence.
         for (id, placement, selectivity) in [(2, 1, 0), (3, 2, 1)] {
             let remote = w.remote(IN);
             end.send(id, SendOp::Flush { remote, len: 5000, placement, selectivity }, OUT, 0)?;

@@ -1,4 +1,4 @@
-//! Other transports, and receive queues that are shared.
+//! Other transports, and shared receive queues.
 use super::super::end::{End, Kind, QKEY};
 use super::super::world::{HANG_LIMIT, IN, OUT, World, words};
 use super::two_sided::message;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 pub fn uc(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Uc)?;
-    // Short enough for the sockets' buffers: what is lost on an unreliable connection stays lost.
+    // Short enough for the sockets' buffers: packets that an unreliable connection loses stay lost.
     const SIZES: [usize; 5] = [0, 1, 1024, 4097, 65_536];
     for (id, size) in (1..).zip(SIZES) {
         message(w, &mut end, id, SendOp::Send, size)?;
@@ -35,7 +35,7 @@ pub fn uc(w: &mut World) -> Checked {
     Ok("5 sizes of each, 0 B to 64 KiB".into())
 }
 
-/// Bytes in front of a datagram: the GRH, or an IPv4 header in their last 20.
+/// Size of the GRH in front of a datagram. An IPv4 header takes its last 20 bytes.
 const GRH: usize = 40;
 
 pub fn ud(w: &mut World) -> Checked {
@@ -75,7 +75,7 @@ pub fn ud(w: &mut World) -> Checked {
     Ok(format!("4 sizes, 0 B to {most} B, with header and source"))
 }
 
-/// Posts receives of `len` bytes to a shared queue, one behind the other.
+/// Posts receives of `len` bytes to a shared receive queue. Their buffers lie one behind the other.
 fn post(w: &World, srq: &Srq, count: usize, len: usize) -> Result<(), String> {
     for i in 0..count {
         let sges = [w.buffer.sge(IN + i * len, len)];

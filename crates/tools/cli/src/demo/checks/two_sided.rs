@@ -1,11 +1,11 @@
-//! Messages: sent by one, received by the other.
+//! Messages that the first process sends and the second receives.
 use super::super::end::{End, INLINE, Kind};
 use super::super::world::{IN, OUT, World, pattern};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
 use adverb_device::engine::{Payload, SendFlags, SendOp, WcFlags, WcOpcode};
 use std::time::Duration;
 
-/// One message, checked at both ends. The receive is posted before the send.
+/// Sends a message and checks it in both processes. The receive is posted before the send.
 pub fn message(w: &mut World, end: &mut End, id: u64, op: SendOp, size: usize) -> Result<(), String> {
     if w.is_first() {
         w.fill(OUT, size, id)?;
@@ -39,7 +39,7 @@ pub fn send(w: &mut World) -> Checked {
     for (id, size) in (1..).zip(SIZES) {
         message(w, &mut end, id, SendOp::Send, size)?;
     }
-    // Several messages on their way, gathered and scattered.
+    // Several messages on their way at the same time, gathered and scattered.
     const MESSAGES: usize = 100;
     const SIZE: usize = 3000;
     let half = SIZE / 2;

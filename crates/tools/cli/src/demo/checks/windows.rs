@@ -1,4 +1,4 @@
-//! Memory windows of type 2: bound, used, invalidated by the peer or by their owner.
+//! Memory windows of type 2: bound, used, and invalidated by the peer or by their owner.
 use super::super::end::{End, Kind};
 use super::super::world::{IN, OUT, World, words};
 use super::two_sided::message;
@@ -9,10 +9,10 @@ use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, SendOp, WcOpcode, WcStatus};
 use std::sync::Arc;
 
-/// Bytes that the window opens, of the buffer from [`IN`] on.
+/// Size of the window, which begins at [`IN`] of the buffer.
 const LEN: usize = 4096;
 
-/// The second process binds a window; both get its key.
+/// The second process binds a window. Both processes get its key.
 fn bind(w: &mut World, end: &mut End) -> Result<(Option<Arc<Mw>>, u32), String> {
     if w.is_first() {
         let key = w.swap(0)? as u32;
@@ -29,7 +29,8 @@ fn bind(w: &mut World, end: &mut End) -> Result<(Option<Arc<Mw>>, u32), String> 
     Ok((Some(mw), key))
 }
 
-/// The first process writes through the window; it must arrive, or must be refused.
+/// The first process writes through the window. The write must arrive if `open` is set, and must be
+/// refused otherwise.
 fn write(w: &mut World, end: &mut End, key: u32, seed: u64, open: bool) -> Result<(), String> {
     w.expect_here(IN, LEN)?;
     w.sync()?;

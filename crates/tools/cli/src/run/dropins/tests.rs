@@ -8,7 +8,7 @@ fn touch(path: PathBuf) {
     fs::write(path, "").unwrap();
 }
 
-/// The libraries as they are installed.
+/// Creates the libraries as an installation has them.
 fn install(directory: PathBuf) {
     for name in ["libibverbs.so.1", "librdmacm.so.1", "libadverb_preload.so", "libadverb_audit.so"] {
         touch(directory.join(name));
@@ -39,7 +39,7 @@ fn a_build_tree_gets_a_directory_of_links() {
     let exe = target.join("release/adverb");
     let found = find(&exe, true).unwrap();
     assert!(found.directory.starts_with(target.join("release")), "{found:?}");
-    // The one in `deps` is of the last build in any case.
+    // The library in `deps` is always of the last build.
     let library = target.join("release/deps/libibverbs.so");
     assert_eq!(fs::canonicalize(found.directory.join("libibverbs.so.1")).unwrap(), library);
     assert_eq!(fs::canonicalize(found.directory.join("libibverbs.so")).unwrap(), library);
@@ -87,7 +87,7 @@ fn where_no_directory_can_be_made_the_library_is_preloaded() {
     touch(target.join("release/librdmacm.so"));
     touch(target.join("release/libadverb_preload.so"));
     touch(target.join("release/libadverb_audit.so"));
-    // Everybody may write there, so a name that can be foretold is not used.
+    // Every user may write there, so a predictable name is not used.
     fs::set_permissions(target.join("release"), fs::Permissions::from_mode(0o1777)).unwrap();
     let nowhere = |_: &str, _: &Tree| Err("nowhere".to_string());
     let found = find_with(&target.join("release/adverb"), true, &nowhere).unwrap();

@@ -12,7 +12,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A place like `/tmp`.
+/// A directory with the mode of `/tmp`.
 fn shared(name: &str) -> PathBuf {
     let path = scratch(name);
     mode(&path, 0o1777);
@@ -61,7 +61,7 @@ fn trust_in_a_shared_place_the_directory_is_the_users_alone_and_used_again() {
     fs::remove_dir_all(place).unwrap();
 }
 
-/// TRU-4: where the fixed name is taken, the name cannot be foretold.
+/// TRU-4: if the fixed name is taken, the directory's name is not predictable.
 #[test]
 fn trust_where_the_fixed_name_is_taken_the_name_is_random() {
     let made = ["taken", "taken-2"].map(|name| {
@@ -81,8 +81,9 @@ fn trust_where_the_fixed_name_is_taken_the_name_is_random() {
     assert_ne!(made[0], made[1]);
 }
 
-/// TRU-4: other names beside it cost a start nothing, as they are not looked at. A directory that
-/// would pass for the user's by its owner and mode shows that.
+/// TRU-4: other names beside the fixed name add nothing to the cost of a start, because they are
+/// not read. The test adds a directory with the right owner and mode, and checks that this
+/// directory is not chosen.
 #[test]
 fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
     let place = shared("unlisted");
@@ -94,9 +95,9 @@ fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
     fs::remove_dir_all(place).unwrap();
 }
 
-/// TRU-4: with more names in the way than [`LOOKED_AT`], a run makes a directory of its own. One
-/// name of many is the user's alone: the last that is looked at, then the one behind it. `chmod`
-/// leaves the order of a directory as it is.
+/// TRU-4: if more names are in the way than [`LOOKED_AT`], a run makes a new directory. Only one of
+/// many names is private to the user: first the last name that is read, then the next name.
+/// `chmod` does not change the order of a directory.
 #[test]
 fn trust_so_many_names_are_looked_at_and_no_more() {
     let place = shared("crowded");
@@ -120,8 +121,7 @@ fn trust_so_many_names_are_looked_at_and_no_more() {
     fs::remove_dir_all(place).unwrap();
 }
 
-/// TRU-4: whatever lies under such a name and is not the user's alone is neither used nor in the
-/// way.
+/// TRU-4: an entry with such a name, but not private to the user, is neither used nor in the way.
 #[test]
 fn trust_what_is_not_the_users_alone_is_passed_over() {
     let place = shared("squatted");
@@ -134,7 +134,7 @@ fn trust_what_is_not_the_users_alone_is_passed_over() {
     mode(&name(2), 0o750);
     symlink("/nonexistent", name(3)).unwrap();
     fs::write(place.join(format!("adverb-{}", user())), "").unwrap();
-    // Only root can make one that belongs to somebody else.
+    // Only root can make a directory of another user.
     if user() == 0 {
         fs::create_dir(name(4)).unwrap();
         mode(&name(4), 0o700);
@@ -180,7 +180,7 @@ fn trust_a_fixed_name_only_where_nobody_else_writes() {
     mode(&place, 0o700);
     let made = place_in(&at, "kind", &tree()).unwrap();
     assert_eq!(made.parent().unwrap(), place.join("adverb"));
-    // One that was opened since, and a link, are refused by name.
+    // A directory opened to others since, and a symbolic link, are refused.
     mode(&place.join("adverb"), 0o777);
     assert!(place_in(&at, "kind", &tree()).unwrap_err().contains("open to other users"));
     fs::rename(place.join("adverb"), place.join("moved")).unwrap();
@@ -202,7 +202,7 @@ fn the_next_place_is_tried_and_all_reasons_are_given() {
     assert!(place_in(&places, "kind", &tree()).unwrap().starts_with(&good));
     let why = place_in(&places[..2], "kind", &tree()).unwrap_err();
     assert!(why.contains("nothing: ") && why.contains("file: "), "{why}");
-    // Nothing stays behind of a tree that does not fit.
+    // Nothing is left of a tree that cannot be made.
     let empty = shared("empty");
     let impossible = vec![("x".repeat(300).into(), Entry::File(String::new()))];
     assert!(place_in(&[Place::Shared(empty.clone())], "kind", &impossible).is_err());

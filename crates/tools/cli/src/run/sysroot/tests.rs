@@ -29,7 +29,8 @@ fn every_device_has_its_files_and_numbers_count_from_zero() {
     }
 }
 
-/// SYS-2: the kernel says 0 on a machine with one node, whose firmware knows it.
+/// SYS-2: on a machine with one node, the kernel reports 0 for a device whose firmware names the
+/// node.
 #[test]
 fn with_one_node_the_device_is_near_it() {
     for (online, node) in [("0\n", 0), ("0-1\n", -1), ("0,2\n", -1), ("", -1)] {
