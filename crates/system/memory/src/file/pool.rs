@@ -29,7 +29,8 @@ const LARGEST: u64 = 8 << 20;
 /// The largest number of blocks of a class in a shard.
 const DEPTH: usize = 64;
 const SHARDS: usize = 8;
-/// A shard reserves bytes of [`BOUND`] in units of at least this size, and keeps one unit.
+/// A shard reserves bytes of [`BOUND`] in units of at least this size, and keeps one unit beyond
+/// its blocks.
 const PIECE: u64 = 1 << 20;
 /// The number of classes up to the class of [`LARGEST`].
 const LISTS: usize = 41;
@@ -293,11 +294,12 @@ impl Pool {
         true
     }
 
-    /// Returns an empty shard's reserve beyond one unit.
+    /// Returns a shard's reserve beyond its blocks and one unit, so that other shards can have it.
     fn give_back(&self, lists: &mut Lists) {
-        if lists.bytes == 0 && lists.granted > PIECE {
-            self.granted.fetch_sub(lists.granted - PIECE, Ordering::Relaxed);
-            lists.granted = PIECE;
+        let least = lists.bytes + PIECE;
+        if lists.granted > least {
+            self.granted.fetch_sub(lists.granted - least, Ordering::Relaxed);
+            lists.granted = least;
         }
     }
 }

@@ -92,6 +92,41 @@ fn mem_5_what_was_freed_is_bounded_and_goes_back() {
     assert_eq!(file.usage(), before);
 }
 
+/// MEM-5: a thread that has taken its blocks out of the pool leaves the room to other threads, even
+/// if a small block of its own stays there.
+#[test]
+fn mem_5_room_in_the_pool_goes_to_other_threads() {
+    let (file, _one) = file();
+    let (small, large, other) = (11 * PAGE, 300 * PAGE, 45 * PAGE);
+    [small, large, other].iter().for_each(|len| anew(file, *len));
+    let (start, _) = allocate(file, PAGE, small);
+    free(file, start, small);
+    let blocks = [(); 40].map(|()| allocate(file, PAGE, large).0);
+    blocks.iter().for_each(|start| free(file, *start, large));
+    let pooled = blocks.map(|_| allocate(file, PAGE, large).0);
+    // Threads that live at the same time, so that they begin at different shards.
+    let (together, turn) = (std::sync::Barrier::new(8), std::sync::Mutex::new(()));
+    std::thread::scope(|scope| {
+        let reuses = || {
+            together.wait();
+            let reused = {
+                let _turn = turn.lock().unwrap();
+                let (start, _) = allocate(file, PAGE, other);
+                free(file, start, other);
+                let plan = file.plan(PAGE, other);
+                free(file, start, other);
+                plan == Plan::Pooled(start)
+            };
+            together.wait();
+            reused
+        };
+        let threads = [(); 8].map(|()| scope.spawn(reuses));
+        assert_eq!(threads.map(|thread| thread.join().unwrap()), [true; 8]);
+    });
+    pooled.iter().for_each(|start| free(file, *start, large));
+    [small, large, other].iter().for_each(|len| spend(file, *len));
+}
+
 /// MEM-5: a class with registered blocks stays shared. Without credit it is shared again from the
 /// next registration on.
 #[test]
