@@ -1,17 +1,17 @@
-//! The allocators of Debian that stand in for the C library's.
+//! Debian's allocators that replace the C library's.
 
 use std::path::{Path, PathBuf};
 
-/// An allocator and, but for the C library's own, the file to preload.
+/// An allocator, and the file to preload (none for the C library's own).
 #[derive(Clone, Debug)]
 pub struct Allocator {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: String,
-    /// None for glibc's.
+    /// `None` for glibc's allocator.
     pub library: Option<PathBuf>,
 }
 
-/// Names, files and Debian's packages.
+/// Names, files and Debian packages.
 const KNOWN: [(&str, &str, &str); 3] = [
     ("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
     ("tcmalloc", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
