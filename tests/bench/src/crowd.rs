@@ -1,5 +1,5 @@
-//! Many connected queue pairs of one process, all on one CQ. Every byte of the messages over them
-//! is verified.
+//! Many connected queue pairs of one process, all on one CQ. Every byte of their messages is
+//! verified.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::world::{World, post, receive, request};
 
 /// Depth of each queue of a queue pair.
 const DEPTH: u32 = 16;
-/// Receives that stay posted on each queue pair.
+/// Receives always posted on each queue pair.
 const RECEIVES: usize = 2;
 /// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
@@ -28,14 +28,14 @@ const WORD: usize = 8;
 /// wrote.
 const RECEIVE: u64 = 1 << 63;
 
-/// A queue pair and its progress.
+/// A queue pair and the progress on it.
 struct Member {
     qp: Arc<Qp>,
     peer: u32,
     sent: u64,
     received: u64,
     written: u64,
-    /// The last request has not completed, so its memory must not be changed.
+    /// The last request has not completed, so the memory must not be changed.
     busy: bool,
 }
 
@@ -360,7 +360,7 @@ impl Crowd {
         Ok(if len == 0 { Event::Stopped } else { Event::Received(n) })
     }
 
-    /// The words that the other end must find in its area.
+    /// The words expected in the other end's area.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
         let value = |m: &Member| match m.written {
@@ -373,7 +373,7 @@ impl Crowd {
     /// The words in the area of this end.
     ///
     /// # Errors
-    /// A word that cannot be read.
+    /// An unreadable word.
     pub fn found(&self) -> Result<Vec<u64>> {
         let read = |n| {
             let mut bytes = [0; WORD];
@@ -387,7 +387,7 @@ impl Crowd {
     /// nothing to do. At most `window` requests are outstanding at a time.
     ///
     /// # Errors
-    /// A message that is lost, doubled or wrong.
+    /// A lost, doubled or wrong message.
     pub fn exchange(&mut self, count: u64, window: usize) -> Result<u64> {
         let goal: Vec<u64> = self.members.iter().map(|m| m.received + count).collect();
         let mut to_send: VecDeque<usize> = (0..count).flat_map(|_| 0..self.len()).collect();

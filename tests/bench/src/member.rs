@@ -1,5 +1,5 @@
-//! Processes with many queue pairs that execute orders. An order is one line, and its answer is one
-//! line.
+//! Processes with many queue pairs, controlled by orders. An order is a line of text, and so is the
+//! answer.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -13,9 +13,9 @@ use crate::Result;
 use crate::crowd::{Crowd, Event};
 use crate::pair::{self, Other};
 
-/// Round trips, or writes, that are timed together: long enough for the clock.
+/// Round trips, or writes, timed together: long enough for the clock.
 const BATCH: usize = 64;
-/// The first word of an answer that reports a failure.
+/// The first word of an answer about a failure.
 const FAILED: &str = "failed:";
 
 /// A member, seen from the process that gives the orders. Dropping this value kills the process.
@@ -32,7 +32,7 @@ pub fn line_of<T: Display>(numbers: &[T]) -> String {
 /// The numbers of a line.
 ///
 /// # Errors
-/// A word that is no number.
+/// A word other than a number.
 pub fn numbers<T: FromStr>(line: &str) -> Result<Vec<T>> {
     let number = |w: &str| w.parse().map_err(|_| format!("{w:?} is no number"));
     line.split_whitespace().map(number).collect()
@@ -75,7 +75,7 @@ impl Member {
         }
     }
 
-    /// Gives an order and returns its answer.
+    /// Gives an order and returns the answer.
     ///
     /// # Errors
     /// As [`Member::answer`].
@@ -124,11 +124,11 @@ pub fn live(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The state of a member in its own process.
+/// The state of a member in the member's process.
 #[derive(Default)]
 struct Obedient {
     crowd: Option<Crowd>,
-    /// The words that the other end opened for writes.
+    /// The other end's words, open for writes.
     area: Option<Remote>,
 }
 

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::Result;
 
-/// First argument of the second process. Its processor follows, or [`ANY`].
+/// First argument of the second process. The processor follows, or [`ANY`].
 pub const CHILD: &str = "child";
 /// Takes the place of a processor: no pinning.
 pub const ANY: &str = "any";
@@ -71,12 +71,12 @@ pub fn ended(program: &str, result: Result<()>) -> ExitCode {
     }
 }
 
-/// The processors of the two ends: the first two that this process may use.
+/// The processors of the two ends: the first two allowed for this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpus {
     /// Processor of the measuring end.
     pub here: usize,
-    /// Processor of its child. On a machine with one processor both are the same.
+    /// Processor of the child. On a machine with one processor both are the same.
     pub there: usize,
 }
 
@@ -105,19 +105,19 @@ pub struct Other {
 }
 
 impl Other {
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub fn end(mut self) -> Result<()> {
         let status = self.child.wait().map_err(|e| format!("wait: {e}"))?;
         if status.success() { Ok(()) } else { Err(format!("the other process: {status}")) }
     }
 
-    /// A line from its output, without the newline.
+    /// A line of output, without the newline.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let lines = self.lines.as_mut().ok_or("no pipe from the other process")?;
@@ -125,7 +125,7 @@ impl Other {
         Ok(line.trim_end().to_string())
     }
 
-    /// Sends a line to its input.
+    /// Sends a line to the process.
     pub fn say(&mut self, line: &str) -> Result<()> {
         let pipe = self.child.stdin.as_mut().ok_or("no pipe to the other process")?;
         pipe.write_all(format!("{line}\n").as_bytes()).map_err(|e| format!("other process: {e}"))
@@ -165,7 +165,7 @@ pub fn talk(cpu: Option<usize>, args: &[String]) -> Result<Other> {
     spawn(command)
 }
 
-/// Two eventfds, one for each direction, with a process of the given kind that echoes between them.
+/// Two eventfds, one for each direction, with a process of the given kind as an echo.
 pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
     let pair = || -> Result<(File, OwnedFd)> {
         let ours: OwnedFd = EventFd::new().map_err(|e| format!("eventfd: {e}"))?.into();
@@ -185,8 +185,7 @@ pub fn inherited_eventfds() -> Result<(File, File)> {
     Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
 }
 
-/// An epoll that watches descriptors for reading, level-triggered. The data of each descriptor is
-/// its index.
+/// An epoll for reading descriptors, level-triggered. The data of each descriptor is the index.
 pub fn epoll_of<F: AsFd>(fds: &[F]) -> Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
     for (n, fd) in fds.iter().enumerate() {
@@ -207,7 +206,7 @@ pub fn sleep(epoll: &Epoll, limit: EpollTimeout) -> Result<bool> {
     }
 }
 
-/// Round trips, timed one by one as in perftest, so that both quote a median.
+/// Round trips, timed one by one as in perftest, so both quote a median.
 pub struct Trips {
     end: Instant,
     last: Instant,

@@ -62,11 +62,11 @@ pub fn descriptors(pid: u32) -> Result<usize> {
 /// Processor use of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its CPU-time clock.
+    /// CPU-time clock.
     pub time: Duration,
     /// utime and stime of `/proc/PID/stat`, in hundredths of a second.
     pub ticks: u64,
-    /// How often its threads went to sleep.
+    /// How often threads of the process went to sleep.
     pub sleeps: u64,
 }
 

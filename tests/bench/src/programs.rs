@@ -13,7 +13,7 @@ use crate::pair::Cpus;
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
 
-/// The environment variable that selects the path of packets, for the measured programs.
+/// The environment variable for the path of packets, for the measured programs.
 pub const PATH: &str = "ADVERB_PATH";
 
 /// One of Adverb's own programs, which lie beside this program and need no `adverb run`.
@@ -25,8 +25,8 @@ pub fn own(program: &str, args: &[&str]) -> Result<Program> {
     Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
 }
 
-/// The figure `name` of one of Adverb's own programs, measured for about `time`. `path` sets
-/// [`PATH`], or leaves it unset.
+/// The figure `name` of a program of Adverb, measured for about `time`. `path` sets [`PATH`], or
+/// leaves it unset.
 ///
 /// # Errors
 /// The failure of the program, or output without the figure.
@@ -70,9 +70,9 @@ pub struct Perftest<'a> {
     pub program: &'a str,
     /// Bytes of a message.
     pub size: usize,
-    /// Whether it measures latency.
+    /// Whether the program measures latency.
     pub latency: bool,
-    /// Processors of the two ends, if they are pinned.
+    /// Processors of the two ends, if pinned.
     pub pin: Option<Cpus>,
     /// Value of [`PATH`], if set.
     pub path: Option<&'a str>,
@@ -128,7 +128,7 @@ fn one_of_many(line: &str) -> Option<f64> {
     n.parse::<u64>().ok().and(value.trim().parse().ok())
 }
 
-/// All results that the option -H lists, in seconds.
+/// All results listed by the option -H, in seconds.
 fn latencies(text: &str) -> Option<Vec<f64>> {
     let found: Vec<f64> = text.lines().filter_map(one_of_many).map(|us| us * 1e-6).collect();
     (!found.is_empty()).then_some(found)

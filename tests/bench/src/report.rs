@@ -80,7 +80,7 @@ pub fn cell(series: Option<Series>, rounds: usize) -> String {
     }
 }
 
-/// A Markdown table, padded so that it reads well on a terminal.
+/// A Markdown table, padded for a terminal.
 #[must_use]
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);

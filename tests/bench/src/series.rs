@@ -8,7 +8,7 @@ pub struct Samples<K> {
     values: BTreeMap<K, BTreeMap<usize, f64>>,
     /// Number of values in a series without failures.
     pub rounds: usize,
-    /// Programs that failed, in words.
+    /// Failed programs, in words.
     pub failures: Vec<String>,
 }
 

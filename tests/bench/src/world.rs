@@ -23,7 +23,7 @@ const PSN: u32 = 0x00ff_ff00;
 pub struct World {
     /// The open device.
     pub context: Arc<Context>,
-    /// The one protection domain.
+    /// The protection domain.
     pub pd: Arc<Pd>,
     /// Registered memory for messages.
     pub buffer: Buffer,

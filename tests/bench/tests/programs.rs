@@ -1,10 +1,10 @@
-//! The benchmark programs in their shortest form: each runs, and its results that are independent
-//! of time are right.
+//! The benchmark programs in their shortest form. Each must run, with right results as far as these
+//! are independent of time.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
 
-/// Runs a program that must succeed, and returns its output.
+/// Runs a program, requires success, and returns the output.
 fn run(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

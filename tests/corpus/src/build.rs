@@ -1,4 +1,4 @@
-//! The programs, compiled against the machine's headers when they are needed.
+//! The programs, compiled against the machine's headers when needed.
 use crate::Mistake;
 use adverb_foreign::cc::{compile_with, source_dir};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub fn source(program: &str) -> PathBuf {
     directory().join(format!("{program}.c"))
 }
 
-/// Compiles a program without its mistake.
+/// Compiles a program without the mistake.
 ///
 /// # Errors
 /// The compiler's messages; warnings are errors.
@@ -23,7 +23,7 @@ pub fn right(program: &str) -> Result<PathBuf, String> {
     compile(program, &format!("{program}.right"), &[])
 }
 
-/// Compiles a program with its mistake.
+/// Compiles a program with the mistake.
 ///
 /// # Errors
 /// The compiler's messages; warnings are errors.

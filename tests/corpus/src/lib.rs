@@ -1,4 +1,4 @@
-//! Small wrong verbs programs, each with its right twin.
+//! Small wrong verbs programs, each with a right twin.
 //!
 //! Each program is one C file of `c/`. Built with its flag the program has one mistake from real
 //! use of verbs, and usually works in spite of this. Built without the flag the program is right
@@ -15,20 +15,20 @@ pub use table::MISTAKES;
 /// The tools that should name the mistake, from the mildest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finder {
-    /// The log of a run in which the program fails.
+    /// The log of a failing run.
     Log,
-    /// A checker that watches a run in which the program works.
+    /// A checker that watches a working run.
     Check,
-    /// A search that provokes the mistake, by timing and failures that the rules allow.
+    /// A search with timing and failures permitted by the rules.
     Hunt,
 }
 
 /// A wrong program.
 #[derive(Clone, Copy, Debug)]
 pub struct Mistake {
-    /// The C file in `c/`, without its extension.
+    /// The C file in `c/`, without the extension.
     pub program: &'static str,
-    /// The macro that makes the program wrong.
+    /// The macro for the wrong program.
     pub define: &'static str,
     /// The kind of mistake, in a few words.
     pub kind: &'static str,
@@ -36,9 +36,9 @@ pub struct Mistake {
     pub threads: &'static [&'static str],
     /// The tools that should name the mistake; any of them is enough.
     pub finders: &'static [Finder],
-    /// A part of the line that a report must name. It occurs exactly once in the file.
+    /// A part of the line to be named in a report. This part occurs exactly once in the file.
     pub line: &'static str,
-    /// Words of a report; at least one of them must occur.
+    /// Words of a report, of which at least one must occur.
     pub words: &'static [&'static str],
 }
 
@@ -52,7 +52,7 @@ impl Mistake {
         }
     }
 
-    /// The number of the line that a report must name.
+    /// The number of the line to be named in a report.
     ///
     /// # Errors
     /// The file cannot be read, or does not contain [`line`](Self::line) exactly once.

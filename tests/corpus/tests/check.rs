@@ -39,7 +39,7 @@ const REPORTED: i32 = 77;
 /// Time limits of the programs, in seconds.
 const RIGHT_SECONDS: u64 = 40;
 const WRONG_SECONDS: u64 = 5;
-/// Time limit of a program that must be named in its only run.
+/// Time limit of a program to be named in its only run.
 const ONLY_SECONDS: u64 = 15;
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -115,8 +115,8 @@ fn wrong(name: &str, code: &str, line: bool, runs: u32) -> Verdict {
     Err(format!("not named in {runs} runs; the last: {last}"))
 }
 
-/// The files contain the report with its line, or say that there is none. The exit status is the
-/// same as without the files.
+/// The files contain the report with the line, or state its absence. The exit status is the same as
+/// without the files.
 fn files() -> Verdict {
     let mistake = mistake("dereg_early")?;
     let line = mistake.line_number()?;

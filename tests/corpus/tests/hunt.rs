@@ -123,7 +123,7 @@ fn nothing_found() -> Verdict {
     Ok(())
 }
 
-/// A program whose first message is polled before the thread that reads the events knows the
+/// A program with an early first message: it is polled before the event thread knows the
 /// connection.
 fn early_receive() -> Verdict {
     let mistake = MISTAKES.iter().find(|m| m.program == "early_receive").ok_or("it is not in the table")?;
@@ -138,7 +138,7 @@ fn early_receive() -> Verdict {
     Ok(())
 }
 
-/// A server and a client that poll, and that sleep for events, on both paths.
+/// A server and a client that poll and wait for events, on both paths.
 fn nothing_found_in_a_pair() -> Verdict {
     let lo = loopback()?;
     let words = ["ibv_rc_pingpong", "-d", &lo.dev, "-g", &lo.gid, "-e", "-n", "200", "-p", "18537"];

@@ -1,23 +1,22 @@
-//! Tests that look at the whole machine run in their own namespaces, so that everything found
-//! belongs to the test.
+//! Tests of the whole machine run in new namespaces. So everything found belongs to the test.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Set in the copy of a program that runs in its own namespaces.
+/// Set in the copy of a program in new namespaces.
 const INSIDE: &str = "ADVERB_ALONE";
-/// A loopback interface, and an empty directory for files that every user may write.
+/// A loopback interface, and an empty directory with write access for all users.
 const SET_UP: &str = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
 
-/// Whether this program runs in its own network and mount namespaces, with its own `/dev/shm`.
+/// Whether this program runs in new network and mount namespaces, with a new `/dev/shm`.
 #[must_use]
 pub fn is_alone() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Starts this program again with its arguments, in its own namespaces. Returns in the new program,
-/// or where namespaces are not allowed; then the reason is printed.
+/// Starts this program again with the same arguments, in new namespaces. Returns in the new
+/// program, or where namespaces are not allowed; then the reason is printed.
 pub fn be_alone() {
     if is_alone() {
         return;

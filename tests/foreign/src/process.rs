@@ -114,7 +114,7 @@ impl Program {
         self.argv.join(" ")
     }
 
-    /// Starts the program in its own process group.
+    /// Starts the program in a new process group.
     ///
     /// # Errors
     /// The program or the command under test is missing or cannot be started.
@@ -138,7 +138,7 @@ impl Program {
         start(command, self.line())
     }
 
-    /// Runs the program to its end or to the time limit.
+    /// Runs the program to the end or to the time limit.
     ///
     /// # Errors
     /// The program cannot be started. An exit status other than 0 is no error here.
@@ -207,7 +207,7 @@ fn collect(mut pipe: impl Read + Send + 'static, stream: usize, to: &Arc<Mutex<O
     })
 }
 
-/// A running child. Dropping this value kills its process group.
+/// A running child. Dropping this value kills the process group.
 pub struct Running {
     line: String,
     child: Child,
@@ -218,7 +218,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The pid of the child, which is also the id of its process group.
+    /// The pid of the child, which is also the process group's id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -292,7 +292,7 @@ impl Running {
         }
     }
 
-    /// Sends SIGKILL to the child and to all processes left in its process group.
+    /// Sends SIGKILL to the child and to all processes left in the group.
     pub fn kill_hard(&mut self) {
         if !self.reaped || group_exists(self.pid()) {
             // The group belongs to this test: its leader is this process's child, started with
@@ -307,7 +307,7 @@ impl Running {
         self.reaped = true;
     }
 
-    /// Waits for the end of the child, or kills it at the time limit.
+    /// Waits for the end of the child, or kills the child at the time limit.
     pub fn wait(mut self, limit: Duration) -> Finished {
         let end = self.since + limit;
         let mut stuck = String::new();

@@ -25,7 +25,7 @@ const TEST_LIMIT: Duration = Duration::from_secs(90);
 pub enum Word {
     /// The test ran and passed.
     Ok,
-    /// The suite skipped it.
+    /// The suite skipped the test.
     Skip,
     /// An assertion failed.
     Fail,

@@ -24,7 +24,8 @@ const GUESSES: [&str; 9] = [
     "fcoib",
 ];
 
-/// Text in the comment of a packet that crossed shared memory, or would have without a fault.
+/// Text in the comment of a packet that crossed shared memory. A request that the initiator
+/// performs without a packet has this text, too.
 const NEAR: &str = "shared memory";
 
 /// Severity of an expert's warning; an error has a higher value.

@@ -67,7 +67,7 @@ impl Drop for Scratch {
     }
 }
 
-/// How often each packet was sent, or received, by its bytes.
+/// How often each packet was sent, or received, by content.
 fn counted(reading: &Reading, sent: bool) -> BTreeMap<&[u8], usize> {
     let mut all = BTreeMap::new();
     for packet in reading.packets.iter().filter(|p| p.sent == sent) {
@@ -91,9 +91,9 @@ fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
     Ok(())
 }
 
-/// The demonstration runs every operation between two processes. It posts one receive 20 ms late.
-/// The receive is not late if the machine stops the process for as long. So one of three runs must
-/// see an RNR NAK.
+/// The demonstration runs every operation between two processes, with one receive posted 20 ms
+/// late. The receive is not late if the machine stops the process for as long. So one of three runs
+/// must see an RNR NAK.
 fn every_operation() -> Verdict {
     let mut rnrs = 0;
     for _ in 0..3 {
@@ -135,7 +135,7 @@ fn demonstrated() -> Result<usize, String> {
     Ok(rnrs)
 }
 
-/// All opcodes of RC; for the other transports those that the demonstration uses.
+/// All opcodes of RC; for the other transports the opcodes of the demonstration.
 fn wanted(opcode: Opcode) -> bool {
     use Operation::*;
     let operation = opcode.operation();
@@ -172,7 +172,7 @@ fn both_ends_record_the_same(path: &str) -> Verdict {
     let scratch = Scratch::new("pingpong")?;
     let [server, client] = pingpong(&scratch, "ibv_rc_pingpong", "-s 5000 -n 200 -m 1024", "", path)?;
     same_both_ways(&server, &client)?;
-    // A packet within the host is longer, so the message needs only one.
+    // A packet within the host is longer, so a single packet is enough.
     let kind = if path == "wire" { Operation::SendFirst } else { Operation::SendOnly };
     // A slow machine may send a packet again.
     let messages = |reading: &Reading| {

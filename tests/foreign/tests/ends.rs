@@ -17,11 +17,11 @@ use adverb_foreign::{Verdict, require};
 const LIMIT: Duration = Duration::from_secs(200);
 const PATHS: [&str; 2] = ["local", "wire"];
 
-/// A state, the end that is killed in it, and the events of the other end on one host and on two.
+/// A state, the end to kill in this state, and the events of the other end on one host and on two.
 struct Row {
     stage: &'static str,
     killed: &'static str,
-    /// One of these must appear.
+    /// Alternatives.
     heard: [&'static [&'static str]; 2],
 }
 
@@ -150,7 +150,8 @@ fn waits(stage: &str) -> bool {
     ["resolved", "asked", "answered"].contains(&stage)
 }
 
-/// `$1` stage, `$2` who is killed, `$3` who lives, `$4` whether others are on the server's host.
+/// `$1` stage, `$2` the killed end, `$3` the surviving end, `$4` whether other processes of Adverb
+/// run on the server's host (`beside` or `alone`).
 const STEPS: &str = r#"
 role() { [ $1 = $2 ] && echo dies || echo hears; }
 if [ $4 = beside ]; then

@@ -11,9 +11,9 @@ use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// Two programs exchange messages without end. One is killed (`$1`). The other (`$2`) has to end by
-/// itself, and its output is printed. Without a message about the death it would wait forever,
-/// because the dead program's host sends nothing more.
+/// Two programs exchange messages without end. The first (`$1`) is killed. The other (`$2`) has to
+/// end by itself, and the output is printed. Without a message about the death the other would wait
+/// forever, because the dead program's host sends nothing more.
 const STEPS: &str = r#"
 "$ADVERB" run -- rping -s -a 192.0.2.1 -C 100000000 >/run/server 2>&1 & server=$!
 started=$server

@@ -15,7 +15,7 @@ use adverb_foreign::{Verdict, require};
 use libtest_mimic::Trial;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Work requests that c/peer.c keeps posted, and receives that it has posted.
+/// Work requests posted by c/peer.c at a time, and receives.
 const DEPTH: u32 = 32;
 /// Number of deaths, one of which must be noticed in time.
 const TRIES: usize = 5;

@@ -1,5 +1,5 @@
-//! Programs with their own copy of libibverbs: they see the device, or get the reason why they
-//! cannot.
+//! Programs with a private copy of libibverbs: the program sees the device, or prints the reason
+//! why not.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! UCM-13: destinations on a link whose hosts do not answer neighbour discovery, in a network
+//! UCM-13: destinations on a link without an answer to ARP or neighbour discovery, in a network
 //! namespace with a cable.
 #![forbid(unsafe_code)]
 

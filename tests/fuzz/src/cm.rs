@@ -15,7 +15,7 @@ const MAX_REQUESTS: usize = 4;
 const PREFIX: u32 = 0x155;
 const PREFIX_BITS: u8 = 10;
 
-/// Events that are due to the program for an id.
+/// Events due to the program for an id.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owed {
     /// The outcome of `connect`, `accept` or `sidr_request`.
@@ -62,7 +62,7 @@ impl Program {
         known.unwrap_or_else(|| Id(PREFIX << 22 | u32::from(n)))
     }
 
-    /// A MAD that looks valid: its ids are often the program's own.
+    /// A MAD of valid appearance, often with ids of the program.
     fn mad(&self, input: &mut Input<'_>) -> Vec<u8> {
         let kind = input.pick(MadKind::ALL);
         let (first, second) = (self.id(input), self.id(input));

@@ -106,7 +106,7 @@ fn seal(fed: &Fed, packet: &mut [u8], (src, dst): (SocketAddr, IpAddr), id: u16)
     sum.copy_from_slice(&icrc(&ip, &udp, body).to_le_bytes());
 }
 
-/// A UDP datagram, perhaps of several packets that the kernel joined (GRO).
+/// A UDP datagram, perhaps of several packets joined by the kernel (GRO).
 pub fn datagram(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();
@@ -157,7 +157,7 @@ pub fn hand_over(data: &[u8]) {
         bytes.splice(..0, *b"Adverb\0\x01");
     }
     if let Some(written) = message_again(&bytes) {
-        // Padding and odd bytes at the end are not kept, so they may differ.
+        // Padding and odd bytes at the end are not kept, and may differ.
         assert!(written.len() <= bytes.len().max(56), "{} of {}", written.len(), bytes.len());
         assert_eq!(message_again(&written).as_ref(), Some(&written));
     }

@@ -64,7 +64,7 @@ fn checksum(input: &mut Input<'_>) {
     };
     let mut solver = Solver::new();
     assert_eq!(solver.verify(&guess, &udp, packet, sum), Some(if v6 { 0 } else { id }));
-    // A damaged packet passes only if some identification makes its ICRC right.
+    // A damaged packet passes only if some identification makes the ICRC right.
     if packet.is_empty() {
         return;
     }

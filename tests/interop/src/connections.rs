@@ -23,15 +23,15 @@ pub struct Lines {
     pub port: Option<u16>,
 }
 
-/// A port that no earlier pair used.
+/// A port, unused by earlier pairs.
 pub fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(24_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Lines {
-    /// Starts the server, waits until it listens, and returns it with the client, which is not
-    /// started.
+    /// Starts the server and waits until the server listens. Returns the server, and the client to
+    /// be started.
     ///
     /// # Errors
     /// The server cannot be started or does not listen.

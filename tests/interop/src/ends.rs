@@ -12,7 +12,7 @@ use adverb_foreign::process::Program;
 
 use crate::vm;
 
-/// The side that runs a program.
+/// The side of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// `adverb run`, on the host.
@@ -48,7 +48,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A device and one of its GID indexes, as arguments of the programs.
+/// A device and a GID index, as arguments of the programs.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Device name.
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// A program that exists at both ends.
+    /// A program of both ends.
     pub fn program<S: AsRef<str>>(self, name: &str, args: &[S]) -> Program {
         match self {
             End::Adverb => Program::new(name, args),

@@ -1,4 +1,4 @@
-//! A network that delays messages of the connection manager, and nothing else.
+//! A network with a delay for messages of the connection manager, and for nothing else.
 
 use std::process::Command;
 

@@ -74,7 +74,7 @@ impl Ends {
 
     /// Waits for the end of both, at most until the limit.
     pub fn finish(self, mut server: Running, mut client: Running, limit: Duration) -> Outcome {
-        // An end that lost its peer may wait forever.
+        // An end without its peer may wait forever.
         let mut alone: Option<Instant> = None;
         wait_until(limit, || {
             if alone.is_none() && server.ended() {

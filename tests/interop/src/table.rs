@@ -8,7 +8,7 @@ type Cells = BTreeMap<(String, String), (u32, u32)>;
 
 static CELLS: Mutex<Cells> = Mutex::new(Cells::new());
 
-/// Adds one result to a cell.
+/// Adds a result to a cell.
 pub fn record(row: &str, column: &str, passed: bool) {
     let mut cells = CELLS.lock().unwrap_or_else(|e| e.into_inner());
     let cell = cells.entry((row.to_string(), column.to_string())).or_default();
@@ -16,7 +16,7 @@ pub fn record(row: &str, column: &str, passed: bool) {
     cell.1 += 1;
 }
 
-/// Prints the table, if it has any results.
+/// Prints the table, unless empty.
 pub fn print() {
     let cells = CELLS.lock().unwrap_or_else(|e| e.into_inner());
     if !cells.is_empty() {

@@ -16,7 +16,7 @@ pub struct Crate {
     pub args: &'static [&'static str],
 }
 
-/// A program: kind and name of its target, and its path.
+/// A program: kind and name of the target, and the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
     /// `lib`, `test` or `example`.
@@ -25,7 +25,7 @@ pub struct Binary {
     pub path: PathBuf,
 }
 
-/// A manifest that depends on this crate alone.
+/// A manifest with this crate as the only dependency.
 fn manifest(krate: &Crate) -> String {
     format!(
         "[package]\nname = \"fetcher\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n\n\

@@ -12,7 +12,7 @@ use crate::home;
 /// Debian's own interpreter, which uses Debian's Python packages.
 pub const PYTHON: &str = "/usr/bin/python3";
 
-/// Time limit of one step of a preparation.
+/// Time limit for a step of a preparation.
 const STEP: Duration = Duration::from_secs(1800);
 
 /// Runs a shell script in a directory.

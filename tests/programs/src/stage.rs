@@ -11,7 +11,7 @@ use adverb_foreign::process::{self, Finished, Running};
 pub const DEVICE: &str = "adverb_lo";
 /// The device of the cable and its address, for programs that refuse a loopback interface.
 pub const CABLE: (&str, &str) = ("adverb_cable", "192.0.2.1");
-/// Creates the cable, and waits until it is up.
+/// Creates the cable, and waits until the link is up.
 const LAY: &str = "ip link add cable type veth peer name end && ip addr add 192.0.2.1/24 dev cable
     for at in cable end; do ip link set $at addrgenmode none && ip link set $at up; done
     n=0; until ip link show cable | grep -q 'state UP' || [ $n -gt 100 ]; do n=$((n + 1)); sleep 0.1; done";
@@ -83,7 +83,7 @@ impl Stage {
         process::start(command, format!("{env}{}", argv.join(" ")))
     }
 
-    /// Runs the command line to its end or the limit.
+    /// Runs the command line to the end or the limit.
     ///
     /// # Errors
     /// The command cannot be started. The caller judges the exit status.

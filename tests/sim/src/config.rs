@@ -14,7 +14,7 @@ pub enum Service {
     Xrc,
 }
 
-/// Two queue pairs that talk to each other.
+/// Two connected queue pairs.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// Transport.
@@ -68,7 +68,7 @@ pub struct Faults {
     pub late: u32,
     /// Packets with flipped bits; the ICRC finds them.
     pub corrupt: u32,
-    /// Share of ECN-capable packets that get marked.
+    /// Share of ECN-capable packets to mark.
     pub mark: u32,
 }
 
@@ -125,7 +125,7 @@ impl Config {
             let link = draw_link(rng, &config, service);
             config.links.push(link);
         }
-        // A separate generator, so that worlds without lanes stay as they were.
+        // A separate generator leaves worlds without lanes unchanged.
         let rng = &mut Rng::new(seed ^ 0x1a9e);
         for link in config.links.iter_mut().filter(|l| matches!(l.service, Service::Rc | Service::Xrc)) {
             link.lane = rng.chance(150).then(|| rng.pick(&[1000, 6000, 65_536]));

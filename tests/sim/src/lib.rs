@@ -12,10 +12,10 @@
 //! computes anew, in a naive way, each expected packet, write to memory, completion and event. The
 //! oracle checks at each step:
 //!
-//! - A request packet has the headers and bytes of its request, in order. Fences and drained queues
-//!   hold it back.
-//! - The responder executes the next packet, exactly once (RC, XRC), into the memory that its key
-//!   opens, with the posted bytes. On UC and UD it accepts whole messages only. Nothing else ever
+//! - A request packet has the headers and bytes of the posted request, in order. Fences and drained
+//!   queues delay the packet.
+//! - The responder executes the next packet, exactly once (RC, XRC), into the memory that the key
+//!   opens, with the posted bytes. On UC and UD only whole messages are accepted. Nothing else ever
 //!   changes memory.
 //! - An acknowledgement covers only executed requests. An atomic's answer is the old value. The
 //!   bytes of a READ were at the named place at some time since the READ was executed.

@@ -61,7 +61,7 @@ fn outcome(program: &Program) -> Result<(u64, u64), String> {
     }
 }
 
-/// Prints a failure and the smallest program that fails.
+/// Prints a failure and the smallest failing program.
 fn explain(seed: u64, why: &str, shrink: bool) {
     println!("seed {seed} FAILED: {why}");
     println!("  again: adverb-sim --seed {seed} --trace; its packets: --seed {seed} --pcap FILE");
@@ -156,8 +156,8 @@ fn run_many(args: &Args) -> ExitCode {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.seed.is_none() || !args.trace {
-        // A panic is a failure like any other: it is reported with its seed. A trace keeps the
-        // default hook, which prints the place of the panic.
+        // A panic is a failure like any other: the seed is reported. A trace keeps the default
+        // hook, which prints the place of the panic.
         std::panic::set_hook(Box::new(|_| {}));
     }
     if let Some(mib) = args.goodput {

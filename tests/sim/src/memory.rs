@@ -1,4 +1,4 @@
-//! Memory of a device: an arena that records every write for the oracle.
+//! Memory of a device: an arena with a record of every write, for the oracle.
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range, memory::RangeKind};
 use std::cell::{Cell, RefCell};
 
@@ -17,7 +17,7 @@ pub(crate) struct Arena {
     pub(crate) base: u64,
     bytes: RefCell<Vec<u8>>,
     touches: RefCell<Vec<Touch>>,
-    /// Addresses that on-demand access does not find.
+    /// Addresses without a page, for on-demand access.
     holes: RefCell<Vec<u64>>,
     /// An access outside of the allocated memory.
     stray: Cell<Option<Range>>,

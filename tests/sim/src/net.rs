@@ -14,21 +14,21 @@ pub(crate) const CE: u8 = 3;
 /// The longest extra delay of a late packet: longer than any ACK timeout of a world.
 const LATE: u64 = 60_000_000;
 
-/// The oracle's knowledge of a packet. The engines never see it.
+/// The oracle's knowledge of a packet. The engines never see this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Meta {
     /// Sender.
     pub(crate) qp: usize,
     /// Connection of the sender's link.
     pub(crate) epoch: u32,
-    /// Number of the request that this packet belongs to, and the place of its PSN in its
-    /// direction, counted from 0.
+    /// Number of the packet's request, and the place of the PSN in the packet's direction, counted
+    /// from 0.
     pub(crate) op: usize,
     pub(crate) psn: u64,
     pub(crate) response: bool,
 }
 
-/// A packet on its way: the bytes from the BTH to the ICRC.
+/// A packet in flight: the bytes from the BTH to the ICRC.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Flying {
     pub(crate) meta: Meta,
@@ -103,7 +103,7 @@ pub(crate) struct Net {
     parted: Vec<bool>,
     /// End of each clog: packets wait until then.
     clogged: Vec<Time>,
-    /// Packets that did not arrive, or not as sent.
+    /// Packets lost, late or damaged.
     pub(crate) harmed: u64,
     pub(crate) calm_since: Option<Time>,
 }
@@ -134,7 +134,7 @@ impl Net {
         let way = self.way(a, b);
         self.clogged[way] = until;
     }
-    /// Ends all partitions. Packets that a clog holds back stay delayed.
+    /// Ends all partitions. Packets in a clog stay delayed.
     pub(crate) fn heal(&mut self) {
         self.parted.fill(false);
     }
@@ -190,14 +190,14 @@ impl Net {
     pub(crate) fn next(&self) -> Option<Time> {
         self.queue.peek().map(|Reverse((at, ..))| *at)
     }
-    /// The next packet, if it has arrived.
+    /// The next packet, if arrived.
     pub(crate) fn arrive(&mut self, now: Time) -> Option<Flying> {
         if self.next()? > now {
             return None;
         }
         self.queue.pop().map(|Reverse((_, _, flying))| flying)
     }
-    /// Removes all packets of a queue pair that are on their way.
+    /// Removes all packets of a queue pair from the network.
     pub(crate) fn purge(&mut self, qp: usize) {
         self.queue.retain(|Reverse((_, _, f))| f.meta.qp != qp);
     }

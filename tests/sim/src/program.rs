@@ -73,9 +73,9 @@ pub struct Post {
     /// Offset in the shared area. An odd offset misaligns an atomic, and a large one leaves the
     /// region.
     pub at: u32,
-    /// The address is beyond the range of the key. Such a request is posted as it is. Without this
-    /// flag a request that would fail because of the present state of its key is replaced by
-    /// another request.
+    /// The address is beyond the range of the key, and the request is posted unchanged. Without
+    /// this flag the present state of the key is checked. A request that would fail is then
+    /// replaced by another request.
     pub beyond: bool,
     /// UD: another destination than the other end of the link, or a wrong Q_Key. XRC: a wrong SRQ
     /// number.
@@ -99,7 +99,7 @@ pub enum Action {
     Abort {
         qp: u8,
     },
-    /// Posts a receive, to the SRQ if there is one.
+    /// Posts a receive, to the SRQ if the queue pair has an SRQ.
     Recv {
         qp: u8,
         len: u32,
@@ -360,7 +360,7 @@ fn draw_post(rng: &mut Rng, f: &Features, qp: u8, service: Service, mtu: u32) ->
     };
     let mut at = rng.below(1 << 14) as u32;
     if matches!(verb, V::CompareSwap | V::FetchAdd | V::AtomicWrite) && !rng.chance(f.misalign) {
-        // Only 8 words, so that atomics of several queue pairs meet.
+        // Only 8 words, to make atomics of several queue pairs meet.
         at = 8 * (at % 8);
     }
     let longest = if service == Service::Ud { f.longest.min(5000) } else { f.longest };

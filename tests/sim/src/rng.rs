@@ -2,14 +2,14 @@
 //! generators"). A dependency would be larger than the generator, and could change what a seed
 //! means.
 
-/// Mixes 64 bits so that each bit depends on all bits.
+/// Mixes 64 bits: each result bit depends on all bits.
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// A stream of numbers, determined by its seed.
+/// A stream of numbers, determined by a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 

@@ -1,4 +1,4 @@
-//! Debian's allocators that replace the C library's.
+//! Debian's allocators, as replacements of the C library's.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ const KNOWN: [(&str, &str, &str); 3] = [
 /// The allocators named in a list with commas.
 ///
 /// # Errors
-/// A name that is unknown, or an allocator that is not installed.
+/// An unknown name, or an allocator without an installed package.
 pub fn parse(list: &str) -> Result<Vec<Allocator>, String> {
     list.split(',').map(str::trim).filter(|n| !n.is_empty()).map(find).collect()
 }

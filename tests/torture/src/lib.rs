@@ -1,7 +1,7 @@
-//! The memory torture. The C program of `c/` takes random steps on its memory, registers parts of
-//! it, and lets other processes write to them by RDMA and by other means. It compares every byte
-//! with a model that knows nothing of registration. The program uses Adverb from outside, like any
-//! program under `adverb run`.
+//! The memory torture. The C program of `c/` takes random steps on memory, registers parts of the
+//! memory, and lets other processes write to these parts by RDMA and by other means. The program
+//! compares every byte with a model without knowledge of registration. The program uses Adverb from
+//! outside, like any program under `adverb run`.
 //!
 //! `torture` runs the scenarios and then one seed after the other. `soak` checks what processes
 //! leave behind.

@@ -13,7 +13,7 @@ use adverb_torture::programs::{self, Programs};
 use adverb_torture::run::{self, Run};
 use clap::Parser;
 
-/// Time limit of runs that normally take seconds, on a machine with other work.
+/// Time limit of short runs, on a machine with other work.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Random steps on memory, registered or not, compared byte for byte with a model.
@@ -154,7 +154,7 @@ impl Driver {
         let seed = self.options.seed + n as u64;
         let allocator = self.allocators[n % self.allocators.len()].clone();
         let path = self.paths[n / self.allocators.len() % self.paths.len()];
-        // One seed in eight has hooks on the calls that map memory.
+        // A seed in eight has hooks on the calls that map memory.
         let program = if seed % 8 == 5 { &self.programs.hooks } else { &self.programs.torture };
         let mut line = format!("{} --seed {seed} --seconds {}", program.display(), self.options.each);
         if let Some(threads) = self.options.threads {

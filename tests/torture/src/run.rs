@@ -1,5 +1,4 @@
-//! One run of a program under `adverb run`, with an allocator and a path, judged by its exit
-//! status.
+//! A run of a program under `adverb run`, with an allocator and a path, judged by the exit status.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +8,7 @@ use adverb_foreign::process::{Running, start};
 
 use crate::allocators::Allocator;
 
-/// Appends a library to the preloaded ones, in the program and not in the command that starts it.
+/// Appends a library to the preloaded ones, in the program and not in the starting command.
 const PRELOAD: &str = r#"LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$0" exec "$@""#;
 
 /// A run.
@@ -50,7 +49,7 @@ impl Run {
         (command, line.join(" "))
     }
 
-    /// Runs the program to its end. A program that hangs is examined with gdb and killed.
+    /// Runs the program to the end. A hanging program is examined with gdb and killed.
     ///
     /// # Errors
     /// The command line, the kind of end, and the output.
@@ -71,7 +70,7 @@ impl Run {
     }
 }
 
-/// The stacks of a program that hangs. Afterwards the program prints its last steps and ends.
+/// The stacks of a hanging program. Afterwards the program prints the last steps and ends.
 fn examine(running: &mut Running) -> String {
     let pid = running.pid().to_string();
     let seen = Command::new("timeout")

@@ -132,7 +132,7 @@ impl Soak {
                     left.push(format!("{processes} processes in the cgroup"));
                 }
             }
-            // Memory without a name exists as long as a process that has it.
+            // Memory without a name exists as long as a process with this memory.
             None if is_alone() => {
                 let others = others();
                 if !others.is_empty() {
@@ -184,7 +184,7 @@ impl Soak {
 fn main() -> ExitCode {
     let options = Options::parse();
     be_alone();
-    // This run creates the files that `adverb run` keeps for later programs, so that they exist
+    // This run creates the files that `adverb run` keeps for later programs. So the files exist
     // before the first count.
     let warm = adverb().map(|a| Command::new(a).args(["run", "--", "true"]).status());
     if !matches!(warm, Ok(Ok(status)) if status.success()) {

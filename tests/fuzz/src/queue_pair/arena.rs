@@ -27,7 +27,7 @@ impl Zone {
     }
 }
 
-/// A buffer of a posted request or receive that may still be written.
+/// A buffer of a posted request or receive, still open for writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
     pub id: u64,

@@ -7,9 +7,9 @@
 //! - Memory is touched only where a registered key or a posted buffer opens it (module `arena`).
 //! - A request or receive completes once, in order, and none is forgotten when the queue pair ends
 //!   (module `side`).
-//! - State that the queue pair keeps on account of its peer stays within its attributes.
+//! - State kept by the queue pair on account of the peer stays within the attributes.
 //! - The queue pair sends a finite number of packets.
-//! - A packet is counted once, by its fate.
+//! - A packet is counted once, by the result.
 use crate::input::Input;
 use adverb_engine::packet::Data;
 use adverb_engine::wr::{MwBind, Remote, UdDest};
@@ -28,8 +28,8 @@ mod side;
 
 /// Limit of packets on their way.
 const FLYING: usize = 64;
-/// Limit of packets that a queue pair sends without receiving any: every request and every response
-/// at its longest, with a margin.
+/// Limit of packets from a queue pair without any input: every request and every response at the
+/// longest, with a margin.
 const OUTPUT: usize = 4096;
 /// Payload of forged packets.
 static PAYLOAD: [u8; 5000] = [0x3c; 5000];
@@ -42,7 +42,7 @@ struct Pair {
     flying: VecDeque<(usize, Vec<u8>)>,
 }
 
-/// The first bytes choose the pair. Each step has a byte, and the bytes that it needs.
+/// The first bytes choose the pair. Each step takes a byte, and further bytes as needed.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut pair = Pair::new(&mut input);
@@ -180,7 +180,7 @@ impl Pair {
         }
     }
 
-    /// Lets a side send all its packets.
+    /// Lets a side send all waiting packets.
     fn pump(&mut self, at: usize) {
         let side = &mut self.sides[at];
         for _ in 0..OUTPUT {

@@ -66,7 +66,7 @@ fn length(input: &mut Input<'_>, mtu: u32) -> u32 {
     }
 }
 
-/// A packet for `side`, similar enough to a valid one that some are accepted.
+/// A packet for `side`, similar enough to a valid packet to be accepted sometimes.
 pub fn forge(input: &mut Input<'_>, side: &Side, to: usize, transport: Transport) -> Option<Forged> {
     let kind = input.u8();
     let opcode = match kind {

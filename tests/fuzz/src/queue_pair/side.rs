@@ -1,4 +1,4 @@
-//! One end: a queue pair with its memory, and the expectations of its consumer.
+//! A queue pair with memory, and the expectations of the consumer.
 use super::arena::{Arena, BASE, Buffer, LOCAL, OF_OTHER_PD, OPEN, READ, Zone};
 use crate::input::Input;
 use adverb_engine::keys::{MwType, Region, RegionKind};
@@ -34,7 +34,7 @@ pub fn gid(side: usize) -> Gid {
     Gid::from_ipv4([10, 0, 0, side as u8 + 1])
 }
 
-/// A shared receive queue, which records the receives taken from it.
+/// A shared receive queue with a record of the taken receives.
 #[derive(Debug, Default)]
 pub struct Shared {
     posted: VecDeque<RecvWqe>,
@@ -57,7 +57,7 @@ impl RecvSource for Shared {
     }
 }
 
-/// The keys of a side, which its peer may know.
+/// The keys of a side, which the peer may know.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pub open: Key,
@@ -76,7 +76,7 @@ pub struct Side {
     pub srq: Shared,
     pub effects: Effects,
     pub attr: QpAttr,
-    /// Requests in order of posting, each with its signaled flag.
+    /// Requests in order of posting, each with the signaled flag.
     sends: VecDeque<(u64, bool)>,
     recvs: VecDeque<u64>,
     next_id: u64,
@@ -202,7 +202,7 @@ impl Side {
         self.settle();
     }
 
-    /// Posts a receive, to the SRQ if there is one.
+    /// Posts a receive, to the SRQ if the queue pair uses an SRQ.
     pub fn recv(&mut self, sges: &[Sge]) {
         let id = self.next_id();
         if self.qp.config().uses_srq {

@@ -1,4 +1,4 @@
-//! Descriptors that a peer may send instead of a valid one.
+//! Invalid descriptors from a peer.
 use crate::input::Input;
 use adverb_shm::{Consumer, Published};
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
@@ -16,7 +16,7 @@ pub(super) const TABLES: u64 = 0x150_5000;
 /// Bytes of the file with a process's shared pages.
 pub(super) const PAGES: u64 = 1 << 62;
 
-/// A descriptor, and the facts that decide whether it may be accepted.
+/// A descriptor, the facts for the decision about it, and another descriptor that must stay open.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) fd: OwnedFd,
@@ -74,7 +74,7 @@ fn opened_again(input: &mut Input<'_>, fd: OwnedFd, memory: u64) -> Option<Sent>
     Some(Sent { fd, memory: Some(memory), seals, _other: None })
 }
 
-/// A descriptor that is no file in memory.
+/// A descriptor other than a file in memory.
 fn other(input: &mut Input<'_>) -> Option<Sent> {
     let mut kept = None;
     let open = |path: &str, flags| nix::fcntl::open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).ok();
@@ -105,7 +105,7 @@ fn other(input: &mut Input<'_>) -> Option<Sent> {
     Some(Sent { fd, memory: None, seals: SealFlag::empty(), _other: kept })
 }
 
-/// One of these descriptors; `None` if the machine has none of the kind.
+/// A descriptor of any kind; `None` if the machine has none of the kind.
 pub(super) fn sent(input: &mut Input<'_>) -> Option<Sent> {
     match input.below(6) {
         0 => opened_again(input, Consumer::create().ok()?.1, RING),

@@ -18,12 +18,11 @@ const STEPS: usize = 400;
 /// Limit of the peer's writes during one call of the honest side.
 const WITHIN: usize = 3;
 
-/// The segment as the hostile side sees it, with the words of the control page that this side has
-/// written.
+/// The segment of the hostile side, with the words of the control page that this side has written.
 struct Hostile<'a> {
     file: &'a File,
     control: [u64; (DATA / 8) as usize],
-    /// The largest number of cells that any side ever reported as read.
+    /// The largest number of cells reported as read by any side.
     claimed: u64,
     /// The cell that the other side looks at next, as far as known.
     near: u64,
@@ -44,7 +43,7 @@ impl Hostile<'_> {
     /// Writes one word, chosen by the input.
     fn write(&mut self, input: &mut Input<'_>) {
         match input.below(8) {
-            // A header in a cell where the consumer looks for one.
+            // A header in the cell where the consumer looks next.
             0..=2 => {
                 let cell = self.near.wrapping_add(input.below(4) as u64) % COUNT;
                 self.put((DATA + cell * CELL) / 8, header(input));
@@ -75,7 +74,7 @@ impl Hostile<'_> {
     }
 }
 
-/// A header word that is nearly valid.
+/// A nearly valid header word.
 fn header(input: &mut Input<'_>) -> u64 {
     let kind = input.pick(&[1_u64, 1, 1, 1, 2, 2, 0, 3]);
     let max = Producer::MAX_BODY as u64;
@@ -100,7 +99,7 @@ fn length(input: &mut Input<'_>) -> usize {
     }
 }
 
-/// One honest side of a ring, and whether it has found the ring broken.
+/// An honest side of a ring, and whether the ring was found broken.
 struct Side<T> {
     end: T,
     broken: bool,
@@ -148,7 +147,7 @@ impl Side<Producer> {
         // A record that is too long is refused without a look at the ring.
         assert!(!self.broken || pushed == Err(Broken) || len > Producer::MAX_BODY);
         self.broken |= pushed == Err(Broken);
-        // The producer overwrites no cell that the other side never reported as read.
+        // The producer overwrites no cell before the other side reports it as read.
         assert!(self.end.position() <= hostile.claimed.saturating_add(COUNT));
         hostile.near = self.end.position();
     }
@@ -172,7 +171,7 @@ impl Side<Producer> {
 /// A ring with bytes from the input, read by a consumer and filled by a producer.
 ///
 /// # Panics
-/// A side does something that no peer may cause.
+/// An honest side misbehaves because of the peer.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (consumer, fd) = Consumer::create().expect("a ring");

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Bytes read from a peer's pages.
 const LOOK: usize = 64;
 
-/// Changes a file after it was accepted, as far as its seals permit.
+/// Changes an accepted file, as far as the seals permit.
 fn change(file: &File, size: u64, input: &mut Input<'_>) {
     for _ in 0..=input.below(3) {
         // With the right seals each change fails, or does no harm.
@@ -34,7 +34,7 @@ fn for_good() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
 }
 
-/// Checks that an accepted descriptor has a fixed size.
+/// Checks an accepted descriptor for a fixed size.
 fn was_right(sent: &Sent, size: u64) {
     assert_eq!(sent.memory, Some(size), "{sent:?}");
     assert!(sent.seals.contains(for_good()), "{sent:?}");
@@ -107,7 +107,7 @@ fn as_pages(sent: &Sent, input: &mut Input<'_>) {
     }
 }
 
-/// Tries a descriptor in each of the three roles that a process accepts from its peers.
+/// Tries a descriptor in each of the three roles of descriptors from peers.
 ///
 /// # Panics
 /// A dangerous descriptor is accepted.

@@ -70,7 +70,7 @@ fn write(owner: HostileOwner<'_>, input: &mut Input<'_>) {
     owner.write(word, value(input));
 }
 
-/// Entries that the peer has seen.
+/// Entries seen by the peer.
 #[derive(Default)]
 struct Known {
     keys: Vec<(u32, KeySeen)>,
@@ -113,10 +113,10 @@ fn wait(owner: HostileOwner<'_>, peer: &PeerTables, input: &mut Input<'_>) {
     assert!(patience == Duration::MAX || asked == 0, "waited without patience");
 }
 
-/// Tables that the input writes, honestly and by force, and a peer that uses them.
+/// Tables written by the input, honestly and by force, and a peer that uses them.
 ///
 /// # Panics
-/// The peer gets an entry with another number, or an entry that it has seen does not hold.
+/// The peer gets an entry with another number, or a seen entry does not hold.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let input = &mut input;

@@ -3,7 +3,7 @@
 //!
 //! Each row runs three times. The first run (only in the full test) has rxe at both ends, so that
 //! the table is checked against the kernel. The other two have Adverb at one end each. `c/faults.h`
-//! describes the faults. each fault is.
+//! describes the faults.
 
 use std::time::Duration;
 

@@ -96,7 +96,7 @@ fn reads(family: Family) -> Verdict {
     require_same(&file)
 }
 
-/// The target reads the initiator's data, and the initiator reads it back.
+/// The target reads the initiator's data, and the initiator reads the data back.
 fn writes(family: Family) -> Verdict {
     let file = copy_of_disk()?;
     disk("read", family, &file)?;

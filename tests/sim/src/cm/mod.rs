@@ -8,8 +8,8 @@
 //! - Each command has one outcome, and no program waits forever: at the end every endpoint is
 //!   empty.
 //! - Both ends of a connection end the same way. If one end takes a connection for made, the other
-//!   end has made it or has given it up in a message. A connection ends only if an end has ended
-//!   it, and the private data of a farewell is the other end's.
+//!   end has made the connection or has given up in a message. A connection ends only if an end has
+//!   ended it, and the private data of a farewell is the other end's.
 //! - No communication id is given out twice.
 //! - No queue pair number is given to another connection while packets of the old connection may
 //!   arrive. Programs send data for as long as they take a connection for established. This data
@@ -32,23 +32,23 @@ pub struct Config {
     pub seed: u64,
     /// Hosts, each with one process.
     pub hosts: usize,
-    /// Connections that each process requests.
+    /// Connections requested by each process.
     pub connects: u64,
     /// Queue pair numbers of a process.
     pub numbers: u32,
-    /// Requests that a process has room for.
+    /// Capacity of a process in requests.
     pub backlog: usize,
     /// MADs lost.
     pub loss: u32,
-    /// MADs that come twice.
+    /// MADs delivered twice.
     pub duplicate: u32,
-    /// MADs that come up to three seconds late.
+    /// MADs up to three seconds late.
     pub late: u32,
     /// The longest delay of the other MADs.
     pub delay: u64,
     /// How often a program does something other than the next step towards a connection.
     pub wild: u32,
-    /// Processes that die.
+    /// Number of deaths of processes.
     pub deaths: u64,
     /// Periods in which nothing gets from one host to another.
     pub partings: u64,
@@ -85,9 +85,9 @@ impl Config {
 pub struct Report {
     /// Hash of all events of the run: equal runs have equal hashes.
     pub hash: u64,
-    /// The violation, with its time; `None` is a pass.
+    /// The violation with the time; `None` is a pass.
     pub failure: Option<String>,
-    /// Connections that both ends established.
+    /// Connections established by both ends.
     pub made: u64,
     /// MADs handed to the network.
     pub mads: u64,

@@ -74,8 +74,8 @@ impl End {
     }
 }
 
-/// An attempt to connect: the active end, and each request that the attempt causes at the passive
-/// side. A request that arrives again after everything is over counts as another one.
+/// An attempt to connect: the active end, and each resulting request at the passive side. A request
+/// that arrives again after everything is over counts as another request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
     pub active: End,

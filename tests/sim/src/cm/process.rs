@@ -5,10 +5,10 @@ use crate::rng::Rng;
 use adverb_cm::{Endpoint, Id};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The service that every process offers, and a service without a listener.
+/// The service of every process, and a service without a listener.
 pub(super) const SERVICE: u64 = 0x0106_1c06;
 pub(super) const NOBODY: u64 = 0x0106_0001;
-/// Bits of the prefix that identifies a process in queue pair numbers.
+/// Bits of the process's prefix in queue pair numbers.
 pub(super) const PREFIX_BITS: u8 = 10;
 
 /// A planned action of a program.
@@ -88,7 +88,7 @@ impl Process {
         self.prefix
     }
 
-    /// A number for a new queue pair that no connection holds.
+    /// A number for a new queue pair, not held by any connection.
     pub fn number(&mut self, hasty: bool, attempt: usize) -> Option<u32> {
         let endpoint = &self.endpoint;
         let (kept, free): (Vec<u32>, Vec<u32>) =

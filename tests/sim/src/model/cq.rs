@@ -40,7 +40,7 @@ impl NaiveCq {
         NaiveCq { capacity: capacity as usize, ..NaiveCq::default() }
     }
 
-    /// Adds a completion. Returns whether it fits, and whether an event is due.
+    /// Adds a completion. Returns whether the completion fits, and whether an event is due.
     pub(crate) fn push(&mut self, c: &Completion, now: Time) -> (bool, bool) {
         if self.broken || self.queue.len() == self.capacity {
             self.broken = true;

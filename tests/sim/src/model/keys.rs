@@ -10,7 +10,7 @@ pub(crate) type Pieces = Vec<(u64, u32)>;
 #[derive(Clone, Debug)]
 enum Backing {
     Flat(u64),
-    /// Memory that may have holes.
+    /// Memory with possible holes.
     OnDemand(u64),
     /// Offset of the first byte in the first page, and the pages.
     Pages(u64, Vec<u64>),
@@ -118,7 +118,7 @@ impl Keys {
         self.0.iter().filter(on).count()
     }
 
-    /// A region by its key, for local access and binds.
+    /// A region by key, for local access and binds.
     fn open_region(&self, pd: PdId, key: Key) -> Option<&Opened> {
         let entry = self.exact(key).filter(|e| e.pd == pd)?;
         match &entry.kind {
@@ -155,7 +155,7 @@ impl Keys {
         }
     }
 
-    /// Performs an operation if it is allowed, and returns whether it is.
+    /// Performs an operation if allowed, and returns whether the operation was allowed.
     pub(crate) fn perform(&mut self, op: &KeyOp) -> bool {
         match *op {
             KeyOp::Bind { bind, pd, qpn } => self.bind(&bind, pd, qpn).is_some(),

@@ -44,13 +44,13 @@ pub(crate) struct Op {
     pub(crate) executed_at: u64,
     /// READ: the source of the bytes.
     pub(crate) sources: Pieces,
-    /// READ: the PSNs that the requester asked for again.
+    /// READ: the PSNs requested again.
     pub(crate) again: Vec<Range<u64>>,
     /// Atomics: old value.
     pub(crate) result: Option<u64>,
-    /// Bytes of the answer that have been placed.
+    /// Placed bytes of the answer.
     pub(crate) placed: u64,
-    /// The responder refused the request; its expected status.
+    /// The responder refused the request; the expected status.
     pub(crate) refused: Option<WcStatus>,
     /// A packet met a hole in the request's memory.
     pub(crate) fault: bool,
@@ -93,7 +93,7 @@ impl Op {
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
     }
-    /// READs, atomics and other requests that a fence waits for.
+    /// READs, atomics and other requests with an answer. A fence waits for these.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(
             self.op,
@@ -108,7 +108,7 @@ impl Op {
     pub(crate) fn is_silent(&self) -> bool {
         !self.flags.contains(SendFlags::SIGNALED)
     }
-    /// The whole request has happened, so it may complete.
+    /// The whole request has happened, so success is possible.
     pub(crate) fn is_finished(&self, reliable: bool) -> bool {
         if self.is_local() {
             return self.key_result == Some(true);
@@ -143,7 +143,7 @@ impl Op {
 pub(crate) struct Flow {
     /// First PSN.
     pub(crate) base: u32,
-    /// First PSN that was never sent, counted from `base`.
+    /// First unsent PSN, counted from `base`.
     pub(crate) high: u64,
     pub(crate) ops: Vec<Op>,
     /// Numbers of requests handed over, begun, and known to be completed.
@@ -183,14 +183,14 @@ pub(crate) struct Rx {
     pub(crate) nak_due: bool,
     pub(crate) nak_sent: bool,
     pub(crate) recvs: VecDeque<Recv>,
-    /// The receive that is being filled, or held, and the number of its filled bytes.
+    /// The current receive, being filled or held, and the number of filled bytes.
     pub(crate) active: Option<Recv>,
     pub(crate) filled: u64,
-    /// UC: the current message and its next PSN.
+    /// UC: the current message and the next PSN.
     pub(crate) under_way: Option<(usize, u64)>,
 }
 
-/// The part of a scatter list that holds `len` bytes from byte `from` on.
+/// The part of a scatter list for `len` bytes from byte `from` on.
 pub(crate) fn slice_sges(sges: &[Sge], from: u64, len: u64) -> Vec<Sge> {
     let (mut at, mut parts) = (0, Vec::new());
     for s in sges {

@@ -116,7 +116,7 @@ impl World {
         let mut expect = self.predict_packet(end, op, meta.psn, headers);
         let ours = matches!(expect.fatal, Some(Fatal { requester: Some(WcStatus::RemOpErr), .. }));
         if expect.rnr || expect.fatal.is_some() && !ours {
-            // The packet is dropped. A receive that was taken stays the current one.
+            // The packet is dropped. A taken receive stays the current receive.
             return Expect { take: expect.take, ..Expect::default() };
         }
         if !expect.executed && expect.fatal.is_none() {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that is drawn and recorded, but not yet posted.
+/// A drawn and recorded request, not yet posted.
 pub(super) struct Drawn {
     qp: Arc<Qp>,
     op: Op,
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Begins a step of a node: brings its clock up to the world's time.
+    /// Begins a step of a node: advances the node's clock to the world's time.
     pub(super) fn enter(&mut self, node: usize) {
         self.nodes[node].node.advance(self.now);
     }
@@ -174,7 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// Draws a request for an end of a node that may post, and records it.
+    /// Draws a request for an end of a node that may post, and records the request.
     fn draw(&mut self, node: usize) -> Check<Option<Drawn>> {
         let may = |end: &&usize| {
             let peer = &self.ends[Self::peer_of(**end)];
@@ -358,7 +358,7 @@ impl World {
         Ok(())
     }
 
-    /// The next step of a program that has taken all completions.
+    /// The next step of a program after it has taken all completions.
     fn choose(&mut self, node: usize) -> Next {
         let consumer = &mut self.nodes[node].consumer;
         if consumer.rounds > 0 || self.winding_up {
@@ -387,7 +387,7 @@ impl World {
         let consumer = &mut self.nodes[node].consumer;
         (consumer.next, consumer.asleep, consumer.number) = (next, true, number);
         self.note(|| format!("the consumer of node {node} sleeps: {next:?}"));
-        // A program that waits for solicited completions alone sometimes polls for the others.
+        // A program with arms for solicited completions alone sometimes polls for the others.
         if !self.winding_up || self.nodes[node].consumer.solicited {
             let wait = self.rng.range(3_000_000, 30_000_000);
             self.after(wait, Step::TimeOut(node, number));
@@ -407,7 +407,7 @@ impl World {
         }
     }
 
-    /// Has the event or packet arrived that the consumer of a node sleeps for?
+    /// Has the event or packet for the sleeping consumer of a node arrived?
     fn has_cause(&self, node: usize) -> bool {
         let host = &self.nodes[node];
         let calls = host.consumer.next == Next::Call(true);
@@ -415,7 +415,7 @@ impl World {
         host.queues.iter().any(event) || calls && lock(&self.net).has_arrived(node)
     }
 
-    /// Wakes the consumer of a node if its event or packet has arrived.
+    /// Wakes the consumer of a node if the awaited event or packet has arrived.
     pub(super) fn wake_consumer(&mut self, node: usize) {
         if self.nodes[node].consumer.asleep && self.has_cause(node) {
             let wait = self.latency();
@@ -484,7 +484,7 @@ impl World {
         self.judge(node, None)
     }
 
-    /// Posts receives that are owed, at most `most`.
+    /// Posts owed receives, at most `most`.
     pub(super) fn post_receives(&mut self, end: usize, most: u64) -> Check {
         let e = &mut self.ends[end];
         let Some(qp) = e.qp.clone() else { return Ok(()) };

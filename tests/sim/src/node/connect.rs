@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Creates the queue pair of an end, unless it exists.
+    /// Creates the queue pair of an end, if missing.
     pub(super) fn create(&mut self, end: usize) -> Check {
         let e = &self.ends[end];
         if e.qp.is_some() {
@@ -71,7 +71,7 @@ impl World {
         Ok(())
     }
 
-    /// Brings an end from RESET to RTS. Its peer's queue pair exists.
+    /// Brings an end from RESET to RTS. The peer's queue pair exists.
     pub(super) fn connect(&mut self, end: usize) -> Check {
         let peer = Self::peer_of(end);
         let (Some(qp), Some(to)) = (self.ends[end].qp.clone(), self.ends[peer].qp.clone()) else {
@@ -148,7 +148,7 @@ impl World {
             qp.modify(&QpAttr::default(), AttrMask::STATE).map_err(refused("RESET"))?;
         }
         let peer = Self::peer_of(end);
-        // All messages that either end has sent so far may be lost.
+        // All messages sent by either end so far may be lost.
         for of in [end, peer] {
             self.ends[of].due.iter_mut().for_each(|m| m.void = true);
         }
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// Fills the memory that peers read, and the words of atomics.
+    /// Fills the memory for READs of the peer, and the words of atomics.
     pub(super) fn fill(&mut self, end: usize) -> Check {
         let e = &self.ends[end];
         let buffer = &self.nodes[e.node].buffer;

@@ -1,5 +1,4 @@
-//! One end of a pair of queue pairs: its posted requests, and the messages that its peer is due to
-//! send.
+//! One end of a pair of queue pairs: the requests posted here, and the messages due from the peer.
 use crate::rng::pattern;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_device::Qp;
@@ -32,14 +31,14 @@ pub(super) enum Verb {
     Read {
         from: usize,
     },
-    /// Atomic on a word, with the old value that must come back.
+    /// Atomic on a word, with the expected old value.
     Atomic {
         swap: bool,
         old: u64,
     },
 }
 
-/// A request that has not retired.
+/// A request, not yet retired.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) seq: u64,
@@ -97,16 +96,16 @@ pub(super) struct End {
     pub(super) unsignaled: u32,
     pub(super) recvs: VecDeque<u64>,
     pub(super) next_recv: u64,
-    /// Receives that are due to be posted again.
+    /// Receives to post again.
     pub(super) owed: u64,
     pub(super) words: [u64; WORDS],
-    /// Messages that the peer has posted for this end's receives.
+    /// Messages from the peer for this end's receives.
     pub(super) due: Vec<Message>,
 }
 
 /// What a completion says.
 pub(super) enum Told {
-    /// Requests that have retired.
+    /// Retired requests.
     Retired(Vec<Op>),
     /// A receive is to be posted again.
     Received,
@@ -158,7 +157,7 @@ impl End {
         self.recvs.clear();
     }
 
-    /// Checks a completion of this end that was polled.
+    /// Checks a polled completion of this end.
     pub(super) fn completes(&mut self, c: &Completion, buffer: &Buffer, peer: usize) -> Check<Told> {
         let id = self.number;
         ensure!(c.status == WcStatus::Success, "end {id}: {:?} ({:?}): {:?}", c.status, c.opcode, c.cause);
@@ -221,8 +220,8 @@ impl End {
         Ok(())
     }
 
-    /// A request of this end has retired, so its bytes must be in place. `buffers` are those of
-    /// this end and of its peer.
+    /// A request of this end has retired, so the bytes must be in place. `buffers` are the buffers
+    /// of this end and of the peer.
     pub(super) fn check_retired(&self, op: &Op, buffers: [&Buffer; 2], peer: &End) -> Check {
         let id = self.number;
         if self.qp_type != QpType::Rc {

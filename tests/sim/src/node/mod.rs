@@ -10,7 +10,7 @@
 //! - The background thread of the device runs every line of `node/thread.rs` but its `ppoll`.
 //! - The poster posts requests, connects, resets and destroys queue pairs, and sets moderation.
 //! - The consumer polls in bursts. It sleeps on the channel's descriptor, as programs do with
-//!   `epoll`, or in a get-event call. It posts receives again, sometimes late.
+//!   `epoll`, or in a get-event call. The consumer posts receives again, sometimes late.
 //!
 //! The network delays, loses, repeats and reorders packets, and sockets may be full. The oracle
 //! checks after each step:
@@ -18,8 +18,8 @@
 //! - RC: each message arrives once, in order, with the posted bytes and immediate data. When a
 //!   request completes, a WRITE's bytes are in place, and the bytes of a READ or an atomic have
 //!   arrived.
-//! - UC and UD: each message that arrives was posted, and arrives whole. Between processes of one
-//!   host each message arrives once, in order.
+//! - UC and UD: each arriving message was posted, and arrives whole. Between processes of one host
+//!   each message arrives once, in order.
 //! - Each signaled request completes once, in order, and with success.
 //! - Completion queues are first in, first out. Their events follow CQN-1 to CQN-6 and EXT-2. The
 //!   expected events come from the naive queue of the engine's worlds.
@@ -51,29 +51,29 @@ pub struct Config {
     pub hosts: usize,
     /// Pairs of queue pairs.
     pub links: usize,
-    /// Messages that each end posts.
+    /// Messages of each end.
     pub messages: u64,
     /// Packets arrive once, in order, and in time.
     pub orderly: bool,
     /// Packets lost.
     pub loss: u32,
-    /// Packets that come twice.
+    /// Packets delivered twice.
     pub duplicate: u32,
-    /// Packets that come up to 60 ms late.
+    /// Packets up to 60 ms late.
     pub late: u32,
     /// The longest delay of the other packets.
     pub delay: u64,
-    /// Packets that a socket holds.
+    /// Capacity of a socket in packets.
     pub socket: usize,
-    /// Messages that a hand-over connection holds.
+    /// Capacity of a hand-over connection in messages.
     pub connection: usize,
     /// How often a thread gets the processor late.
     pub stalls: u32,
-    /// Connections that are broken and made again.
+    /// Connections to break and make again.
     pub breaks: u64,
     /// Queues with moderation.
     pub moderated: u32,
-    /// Posts that come while the background thread is about to sleep.
+    /// Posts while the background thread is about to sleep.
     pub between: u32,
 }
 
@@ -113,11 +113,11 @@ impl Config {
 pub struct Report {
     /// Hash of all events of the run: equal runs have equal hashes.
     pub hash: u64,
-    /// The violation, with its time; `None` is a pass.
+    /// The violation with the time; `None` is a pass.
     pub failure: Option<String>,
-    /// Completions that programs polled.
+    /// Completions polled by programs.
     pub completions: u64,
-    /// Events that programs took.
+    /// Events taken by programs.
     pub events: u64,
     /// How often a requester asked for an answer although no packet was lost or late. The cause may
     /// be an ACK that the responder holds for a millisecond.

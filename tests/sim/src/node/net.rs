@@ -33,7 +33,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// Packets that a node has not received yet.
+/// Packets not yet received by a node.
 #[derive(Debug, Default)]
 struct Inbox {
     socket: VecDeque<Packet>,
@@ -72,7 +72,7 @@ impl Net {
         self.flying.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Moves packets that have arrived into their sockets.
+    /// Moves arrived packets into their sockets.
     pub(super) fn arrive(&mut self) {
         while self.next().is_some_and(|at| at <= self.now) {
             let Some(Reverse((_, _, to, packet))) = self.flying.pop() else { return };

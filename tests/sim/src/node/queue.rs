@@ -1,4 +1,4 @@
-//! A completion queue beside a naive one, which determines the expected events.
+//! A completion queue beside a naive queue, which determines the expected events.
 use crate::model::cq::NaiveCq;
 use crate::verdict::{Check, ensure};
 use adverb_device::Cq;
@@ -17,7 +17,7 @@ pub(super) struct Queue {
     naive: NaiveCq,
     /// Completions in the queue.
     known: VecDeque<(u64, u32)>,
-    /// Events in the channel that the program has not taken.
+    /// Events in the channel, not yet taken by the program.
     unread: usize,
     /// Events taken and not acknowledged.
     pub(super) unacked: u32,
@@ -87,7 +87,7 @@ impl Queue {
         }
         self.naive.queue.clear();
         if unread == due.wrapping_add(1) && (purged || self.naive.fire(now)) {
-            // A moderated event is due, or an event for a completion that was removed.
+            // A moderated event is due, or an event for a removed completion.
             if purged {
                 self.naive.disarm();
             }

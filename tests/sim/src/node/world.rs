@@ -16,9 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Limit of steps. More steps mean that the world never comes to rest.
+/// Limit of steps. A world with more steps never comes to rest.
 const MOST_STEPS: u64 = 400_000;
-/// A thread that is awake looks at its work again within this time.
+/// A thread looks at its work again within this time while awake.
 const AWAKE: Duration = Duration::from_millis(1);
 /// Tolerance: the virtual clock moves on a little with each look.
 const SLACK: Duration = Duration::from_micros(200);

@@ -27,7 +27,7 @@ pub(crate) const QPN: Qpn = 0x100;
 /// Number of the XRC SRQ of device 0; the others follow.
 pub(crate) const XRC_SRQN: u32 = 0x300;
 pub(crate) const QKEY: u32 = 0x1111;
-/// Access rights that the ends of a world give their peers.
+/// Access rights for the peers of a world's ends.
 pub(crate) const QP_ACCESS: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
@@ -38,7 +38,7 @@ pub(crate) const QP_ACCESS: Access = Access::REMOTE_WRITE
 /// that meets no receive may ask again every 10 µs for as long as `rnr_retry` says.
 const MAX_EVENTS: u64 = 100_000;
 
-/// A shared receive queue, with the contents that the oracle expects.
+/// A shared receive queue, with the contents expected by the oracle.
 #[derive(Debug)]
 pub(crate) struct SharedQueue {
     pub(crate) srq: Srq,
@@ -66,7 +66,7 @@ impl SharedQueue {
     }
 }
 
-/// A completion queue, with the contents that the oracle expects.
+/// A completion queue, with the contents expected by the oracle.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) cq: Cq,
@@ -116,7 +116,7 @@ pub(crate) struct End {
     pub(crate) connect_at: Option<Time>,
     /// This queue pair has a reason to be in ERR or SQE.
     pub(crate) doomed: bool,
-    /// A marked packet (ECN) arrived since the host last reported one.
+    /// A marked packet (ECN) arrived since the last notification (CNP).
     pub(crate) marked: bool,
     /// Path MTU in bytes.
     mtu: u64,
@@ -151,7 +151,7 @@ pub struct World {
     pub(crate) queues: Vec<Queue>,
     pub(crate) srqs: Vec<SharedQueue>,
     pub(crate) ends: Vec<End>,
-    /// Number of connections that each link has had.
+    /// Number of connections of each link so far.
     pub(crate) epochs: Vec<u32>,
     pub(crate) net: Net,
     pub(crate) rng: Rng,
@@ -179,7 +179,7 @@ impl World {
         self
     }
 
-    /// Keeps every packet that a device hands to the network.
+    /// Keeps every packet sent to the network.
     #[must_use]
     pub fn captured(mut self) -> World {
         self.capture = Some(Capture::default());

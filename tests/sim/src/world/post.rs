@@ -66,9 +66,9 @@ fn split(addr: u64, len: u32, count: u32, lkey: Key, rng: &mut Rng) -> Vec<Sge> 
 }
 
 impl World {
-    /// Most requests should succeed. A request that the present state of its key forbids becomes
-    /// another request. Requests with a deliberate mistake stay. A request whose key changes before
-    /// its turn fails as well.
+    /// Most requests should succeed. A request forbidden by the present state of its key becomes
+    /// another request. Requests with a deliberate mistake stay. A request also fails if the key
+    /// changes before the request's turn.
     fn sensible(&self, q: usize, p: &Post) -> Post {
         let mut p = p.clone();
         if p.beyond {
@@ -113,7 +113,7 @@ impl World {
             Verb::Read => SendOp::Read(peer.remote(p, len)),
             Verb::CompareSwap => {
                 let remote = peer.remote(p, 8);
-                // Half of them find the value that they compare with.
+                // Half of them compare with the right value.
                 let at = peer.arena.base + u64::from(p.at) % 64 / 8 * 8;
                 let mut there = [0; 8];
                 there.copy_from_slice(&peer.arena.get(at, 8));
@@ -231,7 +231,7 @@ impl World {
         if p.chain { Ok(()) } else { self.commit(q) }
     }
 
-    /// Drops the staged pages of a registration that was refused at the post.
+    /// Drops the staged pages of a registration after a refused post.
     fn unstage(&mut self, q: usize, op: &SendOp) {
         if let SendOp::FastReg(reg) = op {
             let device = &mut self.devices[self.ends[q].device];
@@ -251,7 +251,7 @@ impl World {
         (self.rng.pick(&others), if p.at.is_multiple_of(2) { QKEY } else { QKEY + 1 })
     }
 
-    /// Checks that a post was rightly accepted, or rightly refused (`true`).
+    /// Checks a post: rightly accepted, or rightly refused (`true`).
     fn check_post(&self, q: usize, wr: &SendWr<'_>, result: &Result<(), PostError>) -> Check<bool> {
         let end = &self.ends[q];
         let link = &self.config.links[q / 2];

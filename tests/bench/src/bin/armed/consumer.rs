@@ -1,4 +1,4 @@
-//! Threads that wait for events: *get → acknowledge → arm → poll until empty*.
+//! Event threads: *get → acknowledge → arm → poll until empty*.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ const POLL: usize = 4;
 pub struct Consumer {
     board: Arc<Board>,
     channels: Vec<Arc<CompChannel>>,
-    /// The thread sleeps in an epoll over its channels instead of the get-event call of its only
+    /// The thread sleeps in an epoll over several channels instead of the get-event call of one
     /// channel.
     by_epoll: bool,
     /// No other thread reads these channels.

@@ -86,7 +86,7 @@ pub fn quiet(board: &Board, channels: &[Arc<CompChannel>], patience: Duration) {
     }
 }
 
-/// Destroys everything. No CQ may wait for an acknowledgement that was given.
+/// Destroys everything. No CQ may wait for an acknowledgement any more.
 pub fn destroyed(board: &Arc<Board>, streams: Vec<Stream>, channels: &[Arc<CompChannel>]) {
     let (done, is_done) = std::sync::mpsc::channel();
     let all = board.clone();

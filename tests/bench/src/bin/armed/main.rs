@@ -22,8 +22,7 @@
 //! event shows in lockstep as an event without a completion. Elsewhere it shows as more events than
 //! arms or completions, or as an event with no completion polled before or after. At the end every
 //! queue must be empty. Destroying a queue must not wait, which shows that every event was
-//! acknowledged exactly once. destroying it must not wait, so every event read was acknowledged
-//! exactly once.
+//! acknowledged exactly once.
 #![forbid(unsafe_code)]
 
 mod consumer;

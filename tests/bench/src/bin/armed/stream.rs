@@ -1,5 +1,4 @@
-//! Threads that post. Each stream of requests fills one CQ, or two CQs with a message that is sent
-//! and received.
+//! Posting threads. Each stream of requests fills one CQ, or two CQs with sends and receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use super::track::{Board, Traffic, WINDOW};
 
 /// Depth of each queue.
 const DEPTH: u32 = 32;
-/// One in this many messages asks for a solicited event.
+/// Messages with a multiple of this number ask for a solicited event.
 const SOLICITED_EVERY: u64 = 3;
 const BYTES: usize = 8;
 
@@ -98,7 +97,7 @@ pub fn produce(streams: Vec<Stream>, producing: &AtomicBool, board: &Board) -> V
         let mut any = false;
         for stream in &streams {
             turn += 1;
-            // Chains of one to four, so that completions come one by one and in batches.
+            // Chains of one to four, for single completions and batches.
             match stream.post(board, 1 + turn % 4) {
                 Ok(posted) => any |= posted,
                 Err(why) => {

@@ -14,7 +14,7 @@ use adverb_sync::Mutex;
 pub const WINDOW: u64 = 8;
 /// Entries of each CQ: more than the limit of outstanding completions.
 const DEPTH: u32 = 64;
-/// Number of violations that are kept in words.
+/// Number of violations kept in words.
 const TOLD: usize = 20;
 
 /// The traffic that fills a CQ.
@@ -31,7 +31,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// The arms that the completions of this traffic fire, taken in turn.
+    /// The arms that fire with this traffic, taken in turn.
     fn arms(self) -> &'static [ArmKind] {
         match self {
             Traffic::Send | Traffic::Bind => &[ArmKind::Next],
@@ -41,15 +41,15 @@ impl Traffic {
     }
 }
 
-/// One CQ.
+/// A CQ and its counters.
 pub struct Track {
     pub cq: Arc<Cq>,
     pub traffic: Traffic,
     /// One completion for each arm.
     pub lockstep: bool,
-    /// Number of this CQ, on the board and as its cookie.
+    /// Number of this CQ, on the board and as a cookie.
     pub index: usize,
-    /// Number of its channel.
+    /// Number of the channel.
     pub channel: usize,
     /// Requests posted so far, which is the number of the next request.
     pub posted: AtomicU64,
@@ -72,7 +72,7 @@ impl Track {
         }
     }
 
-    /// Arms the CQ for one event.
+    /// Arms the CQ for a single event.
     pub fn arm(&self) -> Result<()> {
         let n = self.arms.fetch_add(1, Ordering::Relaxed) as usize;
         let kinds = self.traffic.arms();
@@ -150,9 +150,8 @@ impl Board {
         self.told.lock().clone()
     }
 
-    /// A completion was polled from its CQ. The queue returns completions one at a time and in
-    /// order, to any thread. So a number other than the next one shows a completion that is lost,
-    /// doubled or out of order.
+    /// A completion was polled. The queue returns completions one at a time and in order, to any
+    /// thread. So a number other than the next shows a lost, doubled or misplaced completion.
     pub fn polled(&self, track: &Track, completion: &Completion) {
         let expected = track.polled.fetch_add(1, Ordering::AcqRel);
         if completion.wr_id != expected {

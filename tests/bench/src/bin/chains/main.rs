@@ -9,7 +9,7 @@
 //! - `ns`: nanoseconds per request until the completion; `post_ns`: until the posting calls have
 //!   returned;
 //! - `handovers`, `calls`, `packets`: hand-overs, send system calls and packets of a chain, from
-//!   the device's counters. the device's counters.
+//!   the device's counters.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use adverb_device::{CompChannel, Cq, Qp};
 use clap::Parser;
 
 const LENGTHS: [u32; 4] = [1, 8, 32, 128];
-/// Name, and whether the whole chain is one hand-over.
+/// Name, and whether the whole chain is handed over at once.
 const WAYS: [(&str, bool); 2] = [("singly", false), ("deferred", true)];
 const BYTES: usize = 8;
 const MEMORY: usize = 4096;
@@ -81,7 +81,7 @@ struct Source {
     qp: Arc<Qp>,
 }
 
-/// Figures of the chains of one length and way.
+/// Figures of the chains of a length and way.
 struct Found {
     to_completion: Vec<Duration>,
     to_return: Vec<Duration>,
@@ -119,7 +119,7 @@ impl Source {
         Ok(Source { world, cq, qp })
     }
 
-    /// Runs chains of one length and way, as many as fit into the time.
+    /// Runs chains of a length and way, as many as fit into the time.
     fn chains(&self, length: u32, whole: bool, remote: Remote, time: Duration) -> Result<Found> {
         let before = self.world.context.node().stats();
         let (mut to_completion, mut to_return) = (Vec::new(), Vec::new());
@@ -199,7 +199,7 @@ fn target(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Queue pair and memory of the other process, from its line.
+/// Queue pair and memory of the other process, from a line of output.
 fn target_of(line: &str) -> Result<(u32, Remote)> {
     let bad = || format!("the other process said {line:?}");
     let mut numbers = line.split(' ').map(|w| w.parse::<u64>().map_err(|_| bad()));

@@ -8,7 +8,7 @@
 //!
 //! Two processes of this program connect by address over the wire path. A message is one MiB, and
 //! sixteen are outstanding ([`transfer`]). The receiver compares each byte with the expected byte
-//! for its place in the stream ([`pattern`]). demands ([`pattern`]).
+//! for its place in the stream ([`pattern`]).
 #![forbid(unsafe_code)]
 
 mod pattern;
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one of the two processes.
+/// Runs server or client.
 fn role(verb: &str, mib: u64, address: Option<&str>) -> Result<bool> {
     let verb = Verb::named(verb)?;
     let outcome = match address {
@@ -135,7 +135,7 @@ fn all(options: &Options) -> Result<bool> {
     Ok(good)
 }
 
-/// One of the two processes, with its output.
+/// Server or client, with the output.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -160,7 +160,7 @@ impl Process {
         self.lines.next().ok_or("a process ended early")?.map_err(|e| e.to_string())
     }
 
-    /// Closes the input of the process and waits for its end.
+    /// Closes the input of the process and waits for the end.
     fn end(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().map_err(|e| e.to_string())?;

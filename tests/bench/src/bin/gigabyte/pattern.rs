@@ -16,7 +16,7 @@ pub(crate) fn fill(at: u64, bytes: &mut [u8]) {
     }
 }
 
-/// The first byte that is wrong for its place.
+/// The first wrong byte for the given place.
 pub(crate) fn first_wrong(at: u64, bytes: &[u8]) -> Option<u64> {
     let wrong = (at / 8..).zip(bytes.chunks_exact(8)).find(|(n, chunk)| **chunk != word(*n));
     wrong.map(|(n, _)| n * 8)

@@ -50,7 +50,7 @@ impl Verb {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
-    /// Packets that met a fault.
+    /// Packets with a fault.
     pub(crate) harmed: u64,
 }
 
@@ -96,7 +96,7 @@ impl End {
         Ok(self.ring.write(Self::place(message).start, &self.scratch)?)
     }
 
-    /// Checks every byte of a message and clears its slot.
+    /// Checks every byte of a message and clears the slot.
     fn check(&mut self, message: u64) -> Result<()> {
         let at = Self::place(message).start;
         self.ring.read(at, &mut self.scratch)?;

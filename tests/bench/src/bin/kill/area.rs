@@ -11,7 +11,7 @@ use adverb_memory::{Pages, SharedFile};
 
 /// Bytes of the longest message: more than a packet of a lane.
 pub const LONGEST: usize = 100_000;
-/// Outstanding requests of a queue pair, and receives that it has posted.
+/// Outstanding requests of a queue pair, and number of posted receives.
 pub const SLOTS: usize = 4;
 
 const ROOM: usize = 104 << 10;
@@ -52,7 +52,7 @@ impl Part {
 /// The way in which the memory is shared with the peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// Pages that the device allocated.
+    /// Pages allocated by the device.
     Shared,
     /// A page-aligned allocation of the program.
     Block,
@@ -69,7 +69,7 @@ pub struct Area {
     qps: usize,
 }
 
-/// A word that identifies its owner, its message, and its place in the message.
+/// A word with the identity of owner, message and place in the message.
 #[must_use]
 pub fn word(id: u64, qp: usize, seq: u32, place: usize) -> u64 {
     let mixed = (id ^ ((qp as u64) << 48) ^ u64::from(seq)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -169,11 +169,11 @@ impl Area {
         Remote { va: other.va + part.offset(qp) as u64, ..other }
     }
 
-    /// Checks that the guards and the source of reads are unchanged, and that only the peer wrote
-    /// to the targets.
+    /// Checks the guards and the source of reads, which must be unchanged, and the targets, which
+    /// only the peer may write.
     ///
     /// # Errors
-    /// A change that must not be.
+    /// A forbidden change.
     pub fn verify(&self, id: u64, peer: u64) -> Result<()> {
         for n in 0..=self.qps * PARTS {
             if self.get(n * (ROOM + GUARD), GUARD)? != guard(n) {

@@ -1,4 +1,4 @@
-//! Possible remains of dead processes: in the system, and in the process that survives.
+//! Possible remains of dead processes: in the system, and in the surviving process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Own {
     pss: u64,
 }
 
-/// Permitted growth, for arenas and stacks that the C library keeps.
+/// Permitted growth, for arenas and stacks of the C library.
 const MAPPINGS: usize = 24;
 const ADDRESS_SPACE: u64 = 256 << 20;
 const PSS: u64 = 48 << 20;
@@ -123,7 +123,7 @@ impl Own {
         self.descriptors
     }
 
-    /// Checks that nothing has grown, except for the C library's share.
+    /// Checks for growth, except for the C library's share.
     ///
     /// # Errors
     /// The growth.

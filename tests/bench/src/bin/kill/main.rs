@@ -8,7 +8,7 @@
 //! and to find every result right. No byte outside the peer's targets may change. The survivor also
 //! keeps exchanging messages with a witness process that lives all the while. At the end nothing
 //! may be left of the dead processes. The same seed gives the same moments, but not the same
-//! scheduling. processors made of them is theirs.
+//! scheduling.
 #![forbid(unsafe_code)]
 
 mod area;
@@ -33,7 +33,7 @@ use left::Own;
 use traffic::{Dice, Tally};
 use witness::Witness;
 
-/// Output of a process that is connected.
+/// Output of a process after the connection.
 const RUNNING: &str = "running";
 
 /// Rounds until the survivor's own resources should no longer grow.
@@ -82,7 +82,7 @@ fn live(args: &[String]) -> Result<()> {
     }
 }
 
-/// Result of one round.
+/// Result of a round.
 #[derive(Default)]
 struct Round {
     tally: Tally,
@@ -96,7 +96,7 @@ fn round(world: &World, dice: &mut Dice) -> Result<Round> {
     let (mine, theirs, patience) = (dice.roll(u64::MAX), dice.roll(u64::MAX), moment(dice));
     let end = End::new(world, mine)?;
     let mut other = pair::talk(None, &[theirs.to_string()])?;
-    // Now and then the other process is killed during its own set-up.
+    // Now and then the other process is killed during the set-up.
     let early = dice.roll(8) == 0;
     let line = if early { String::new() } else { other.line()? };
     let mut done = Round::default();

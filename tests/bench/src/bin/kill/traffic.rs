@@ -1,4 +1,4 @@
-//! Traffic of one end over some queue pairs with one CQ: random requests, with every result
+//! Traffic of one end over some queue pairs with a shared CQ: random requests, with every result
 //! verified, until the peer is dead.
 
 use std::sync::Arc;
@@ -48,10 +48,10 @@ struct UnderWay {
     len: usize,
 }
 
-/// A queue pair and its progress.
+/// A queue pair and the progress on it.
 struct Line {
     qp: Arc<Qp>,
-    /// Index of its parts in the memory of both ends.
+    /// Index of the queue pair in the memory of both ends.
     place: usize,
     slots: [Option<UnderWay>; SLOTS],
     receives: usize,
@@ -65,7 +65,7 @@ struct Line {
 /// Result of the traffic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Requests and receives that succeeded.
+    /// Successful requests and receives.
     pub good: u64,
     /// Queue pairs that failed because the end of the process was noticed.
     pub gone: u64,
@@ -111,7 +111,7 @@ impl<'a> Traffic<'a> {
         Traffic { area, id, peer, cq, channel, dice: Dice(seed), lines, tally }
     }
 
-    /// Connects a queue pair to queue pair `dest`, and posts its receives.
+    /// Connects a queue pair to queue pair `dest`, and posts receives.
     pub fn connect(&mut self, world: &World, qp: Arc<Qp>, place: usize, dest: u32) -> Result<()> {
         world.connect(&qp, dest)?;
         let slots = [None; SLOTS];
@@ -252,7 +252,7 @@ impl<'a> Traffic<'a> {
         Ok(())
     }
 
-    /// A message must be the next one of its queue pair, and whole.
+    /// A message must be the next of the queue pair, and whole.
     fn received(&mut self, n: usize, slot: usize, len: usize) -> Result<()> {
         let line = &mut self.lines[n];
         let wanted = message(self.peer.id, line.place, line.received, len);

@@ -72,7 +72,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Starts the witness and connects to it.
+    /// Starts the witness and connects.
     ///
     /// # Errors
     /// The refusal of the device or the system, in words.
@@ -92,7 +92,7 @@ impl Witness {
         Ok(Witness { _other: other, cq, qp, remote: Remote { va, rkey: small(rkey)? }, world })
     }
 
-    /// Sends a message and receives it back, and then reads the same bytes.
+    /// Sends a message, receives the answer, and reads the same bytes again.
     ///
     /// # Errors
     /// A lost or wrong message.

@@ -21,10 +21,10 @@ use clap::Parser;
 use nix::sys::epoll::{Epoll, EpollTimeout};
 use udp::{Flow, Wait};
 
-/// A limit: its name, its unit, and the function that measures it in about the given time.
+/// A limit: name, unit, and the function for a measurement of about the given time.
 type Limit = (&'static str, &'static str, fn(Cpus, Duration) -> Result<f64>);
 
-/// The limits of the network and of wake-ups. [`shm::limits`] has those of shared memory.
+/// The limits of the network and of wake-ups. The limits of shared memory are in [`shm::limits`].
 const LIMITS: &[Limit] = &[
     ("memcpy_65536", "B/s", |c, d| memcpy(c, 65536, d)),
     ("memcpy_1048576", "B/s", |c, d| memcpy(c, 1 << 20, d)),
@@ -101,7 +101,7 @@ fn memcpy(cpus: Cpus, size: usize, time: Duration) -> Result<f64> {
     Ok(copied as f64 / start.elapsed().as_secs_f64())
 }
 
-/// An eventfd that must read 1, with an epoll to sleep on or without.
+/// An eventfd with the expected value 1, with or without an epoll to sleep on.
 struct Wakes {
     fd: File,
     epoll: Option<Epoll>,

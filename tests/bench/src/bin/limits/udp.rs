@@ -10,13 +10,13 @@ use nix::sys::socket::{setsockopt, sockopt};
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus, Trips};
 
-/// Bytes of a ping: about the size of an 8-byte SEND with its headers.
+/// Bytes of a ping: about the size of an 8-byte SEND with headers.
 const PING: usize = 64;
 /// A packet of this length ends a run.
 const STOP: usize = 1;
 /// Size of both buffers of a socket, as far as the kernel allows.
 const BUFFER: usize = 8 << 20;
-/// Longest GSO run: the payload of one IPv4 packet.
+/// Longest GSO run: the payload of an IPv4 packet.
 const RUN: usize = 65000;
 /// After this silence a receiver takes the sender for gone.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -33,7 +33,7 @@ fn connect(socket: &UdpSocket, port: u16) -> Result<()> {
     socket.connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| format!("connect: {e}"))
 }
 
-/// A connected socket. Its other end is a child of the given kind.
+/// A connected socket to a child of the given kind.
 fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::Other)> {
     let (socket, port) = bound()?;
     let mut args = vec![kind.to_string(), port.to_string()];
@@ -70,7 +70,7 @@ impl Wait {
     }
 }
 
-/// A socket, with the epoll that its owner sleeps on, if any.
+/// A socket, with the epoll to sleep on, if any.
 struct End {
     socket: UdpSocket,
     epoll: Option<Epoll>,
@@ -162,10 +162,10 @@ pub enum Flow {
 
 /// Limit of outstanding bytes, well below the smallest default size of a socket buffer.
 const WINDOW: usize = 1 << 20;
-/// The receiver sends a report each time it has received this many more bytes.
+/// The receiver sends a report after each further number of bytes of this size.
 const CREDIT: usize = WINDOW / 4;
 
-/// Bytes per second that arrive of a stream of equal segments, received with GRO.
+/// Arriving bytes per second of a stream of equal segments, received with GRO.
 pub fn one_way(cpus: Cpus, segment: u16, flow: Flow, time: Duration) -> Result<f64> {
     let (socket, mut child) =
         connected(cpus, "sink", &[if flow == Flow::GsoWindow { "credit" } else { "quiet" }])?;

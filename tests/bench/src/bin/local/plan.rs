@@ -8,20 +8,20 @@ const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
 const STREAM: &[usize] = &[8, 512, 4096, 65536, 1 << 20, 8 << 20];
 /// Size of atomics.
 const WORD: &[usize] = &[8];
-/// Transports of UCX between two processes of one host: its own shared memory, and the same with
-/// system calls that copy.
+/// Transports of UCX between two processes of a host: shared memory, and the same with system calls
+/// for copies.
 pub const TRANSPORTS: [&str; 2] = ["posix", "posix,cma"];
 
-/// A program of perftest and its counterparts.
+/// A program of perftest with counterparts.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// Name of the program.
     pub program: &'static str,
     /// Message sizes.
     pub sizes: &'static [usize],
-    /// Whether it measures latency.
+    /// Whether the program measures latency.
     pub latency: bool,
-    /// The limit of shared memory: its name in the program `limits`, without the size.
+    /// The limit of shared memory: the name in the program `limits`, without the size.
     pub raw: &'static str,
     /// Tests of `ucx_perftest`, with their options.
     pub ucx: &'static [&'static str],
@@ -62,12 +62,12 @@ pub const COMPARED: [Compared; 7] = [
     },
 ];
 
-/// Programs that are measured again with memory that peers do not map. Their counterpart is the UCX
-/// test with long messages copied by the kernel.
+/// Programs measured again with memory that peers do not map. The counterpart is the UCX test with
+/// long messages copied by the kernel.
 pub const PRIVATE: [&str; 3] = ["ib_write_bw", "ib_read_bw", "ib_send_bw"];
 /// Message sizes of these programs.
 pub const PRIVATE_SIZES: [usize; 3] = [4096, 65536, 1 << 20];
-/// The counterpart of these programs, and its transports.
+/// The counterpart of these programs, and the transports.
 pub const BY_KERNEL: (&str, &str) = ("tag_bw", "posix,cma");
 
 /// The name of a program's figures with such memory.
@@ -75,7 +75,7 @@ pub fn private_name(program: &str) -> String {
     format!("{program} private")
 }
 
-/// UCX over Adverb: tests, their sizes, and whether they measure latency.
+/// UCX over Adverb: tests, sizes, and whether a test measures latency.
 pub const OVER: [(&str, usize, bool); 4] =
     [("tag_lat", 8, true), ("tag_lat", 65536, true), ("tag_bw", 8, false), ("tag_bw", 65536, false)];
 /// The transport of UCX over Adverb.
@@ -93,7 +93,7 @@ pub fn one_cpu_name(program: &str, path: &str) -> String {
     format!("{program} {path} one processor")
 }
 
-/// The program that sleeps until its completion events, and its message size.
+/// The event-driven program, and the message size.
 pub const EVENTS: (&str, usize) = ("ib_send_lat -e", 8);
 /// Completion events between two processes, by their names in the program `wake`.
 pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
@@ -107,19 +107,19 @@ pub enum Item {
     Shared(&'static str, usize),
     /// A limit, or completion events: the program of Adverb, and the name of the figure.
     Own(&'static str, &'static str),
-    /// perftest: program, size, whether it measures latency.
+    /// perftest: program, size, whether for latency.
     Verbs(&'static str, usize, bool),
-    /// perftest with memory that peers do not map: program, size.
+    /// perftest with memory not mapped by peers: program, size.
     Private(&'static str, usize),
-    /// UCX: test, transports, size, whether it measures latency.
+    /// UCX: test, transports, size, whether for latency.
     Ucx(&'static str, &'static str, usize, bool),
-    /// UCX over Adverb: test, size, whether it measures latency.
+    /// UCX over Adverb: test, size, whether for latency.
     Over(&'static str, usize, bool),
     /// perftest with both ends on one processor: program, path.
     OneCpu(&'static str, &'static str),
 }
 
-/// The items of a round. Compared items run one after the other.
+/// The items of a round. Compared items run in a row.
 pub fn items() -> Vec<Item> {
     let mut items: Vec<Item> = EVENTFDS.map(|name| Item::Own("limits", name)).into();
     items.extend(WAKES.map(|name| Item::Own("wake", name)));
@@ -142,7 +142,7 @@ pub fn items() -> Vec<Item> {
     items
 }
 
-/// Length of one measurement, without start and end.
+/// Length of a measurement, without start and end.
 pub fn time(quick: bool) -> Duration {
     Duration::from_millis(if quick { 100 } else { 300 })
 }
@@ -150,7 +150,7 @@ pub fn time(quick: bool) -> Duration {
 /// Identifies a series of values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// A program, a test of UCX with its transports, or a limit.
+    /// A program, a test of UCX with transports, or a limit.
     pub name: String,
     /// Bytes of a message; 0 without messages.
     pub size: usize,

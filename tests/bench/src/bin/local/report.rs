@@ -26,7 +26,7 @@ struct Ratio {
     limit: bool,
 }
 
-/// The function that chooses the better of two values in a unit.
+/// Returns the function that chooses the better of two values in a unit.
 fn better(what: What) -> fn(f64, f64) -> f64 {
     if what == What::Latency { f64::min } else { f64::max }
 }
@@ -158,7 +158,7 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
     format!("### Same host: bars\n\n{}\n", table(&rows))
 }
 
-/// One program by message size, compared with its limit and UCX.
+/// A program by message size, compared with a limit and UCX.
 fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
     let (scale, unit) = match what {
         What::Latency => (1e9, "ns"),
@@ -237,7 +237,7 @@ fn private(samples: &Samples<Key>) -> String {
     format!("### Same host: memory that peers do not map\n\n{}\n", table(&rows))
 }
 
-/// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory that the program has written to.
+/// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory written by the program before.
 fn registering(mapped: &Once, unmapped: &Once) -> String {
     let words = ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
     let mut rows = vec![words.map(str::to_string).to_vec()];

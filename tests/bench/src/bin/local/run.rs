@@ -1,4 +1,4 @@
-//! Runs one item and parses its output.
+//! Runs an item and parses the output.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub struct Place {
     pub device: Loopback,
     /// A processor for each end.
     pub cpus: Cpus,
-    /// Length of one measurement.
+    /// Length of a measurement.
     pub time: Duration,
 }
 
-/// Runs an item and records its values, or its failure.
+/// Runs an item and records the values, or the failure.
 pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Shared(what, size) => shared(what, size, place.time),
@@ -163,12 +163,12 @@ pub struct Onces {
     pub idle: Once,
     /// Many queue pairs and processes.
     pub scale: Once,
-    /// Registrations of allocations that peers map, and of allocations that peers do not map.
+    /// Registrations of allocations mapped by peers, and of allocations not mapped by peers.
     pub mapped: Once,
     pub unmapped: Once,
 }
 
-/// All figures of one of Adverb's own programs that verifies its results.
+/// All figures of a program of Adverb with verified results.
 pub struct Once(String);
 
 impl Once {
@@ -204,7 +204,7 @@ impl Once {
         }
     }
 
-    /// A figure by its name.
+    /// A figure by name.
     pub fn get(&self, name: &str) -> Option<f64> {
         number_after(&self.0, name)
     }

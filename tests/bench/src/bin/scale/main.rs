@@ -72,7 +72,7 @@ fn memory(members: &[Member]) -> Result<Vec<Memory>> {
     members.iter().map(|m| Memory::of(m.pid())).collect()
 }
 
-/// Runs `what` and returns its duration in seconds.
+/// Runs `what` and returns the duration in seconds.
 fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();
     let found = what()?;

@@ -1,4 +1,4 @@
-//! Many queue pairs between two processes, each on its own processor.
+//! Many queue pairs between two processes on different processors.
 //!
 //! | figure | meaning |
 //! |---|---|
@@ -119,7 +119,7 @@ fn figures(answer: &str) -> Result<(f64, String)> {
     Ok((seconds.parse().map_err(|e| format!("{seconds:?}: {e}"))?, made.to_string()))
 }
 
-/// Checks that the last word written over each queue pair is in its place.
+/// Checks the last word written over each queue pair.
 fn written(ends: &mut Ends) -> Result<()> {
     let written: Vec<u64> = numbers(&ends[0].ask("written")?)?;
     let found: Vec<u64> = numbers(&ends[1].ask("found")?)?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
-/// Latency programs, with the options that make a separate column.
+/// Latency programs, with the options for a separate column.
 pub const LATENCY: [&str; 4] = ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_send_lat -e"];
 /// Bandwidth programs.
 pub const BANDWIDTH: [&str; 3] = ["ib_send_bw", "ib_write_bw", "ib_read_bw"];
-/// The run that is compared with raw segments of path MTU 1024.
+/// The run to compare with raw segments of path MTU 1024.
 pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
 /// Raw limits, by their names in the program `limits`.
 pub const LIMITS: [&str; 12] = [
@@ -54,7 +54,7 @@ pub struct Plan {
     /// In the order of their runs. Raw limits stand between the programs that are compared with
     /// them.
     pub items: Vec<Item>,
-    /// Length of one measurement, without start and end.
+    /// Length of a measurement, without start and end.
     pub time: Duration,
 }
 

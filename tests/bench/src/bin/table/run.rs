@@ -1,4 +1,4 @@
-//! Runs one item and parses its output.
+//! Runs an item and parses the output.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const WIRE: &str = "wire";
 /// Limit of messages in a run.
 const MOST: usize = 2_000_000;
 
-/// Runs an item and records its values, or its failure.
+/// Runs an item and records the values, or the failure.
 pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Limit(name) => figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)]),

@@ -1,4 +1,4 @@
-//! One end of the ping-pong: a queue pair with a completion channel for its receives.
+//! An end of the ping-pong: a queue pair with a completion channel for receives.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub const PING: usize = 8;
 /// A message of this length ends the run.
 pub const STOP: usize = 1;
 
-/// Receives that stay posted.
+/// Receives always posted.
 const RECEIVES: u64 = 16;
 /// Depth of the send queue. Every 16th request is signaled.
 const SENDS: u32 = 64;
@@ -27,7 +27,7 @@ const IN: usize = 0;
 /// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(5);
 
-/// A queue pair with a channel for its receives.
+/// A queue pair with a channel for receives.
 pub struct End {
     world: World,
     channel: Arc<CompChannel>,
@@ -38,7 +38,7 @@ pub struct End {
     sent: u32,
     /// Outstanding completions of sends.
     signalled: u32,
-    /// Lengths of messages that were polled and not yet returned.
+    /// Lengths of messages polled and not yet returned.
     arrived: Vec<usize>,
 }
 
@@ -80,7 +80,7 @@ impl End {
         self.qp.number()
     }
 
-    /// Connects the queue pair and posts its receives.
+    /// Connects the queue pair and posts receives.
     pub fn connect(&self, peer: u32) -> Result<()> {
         self.world.connect(&self.qp, peer)?;
         (0..RECEIVES).try_for_each(|n| self.post_receive(n))
