@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::Result;
 
-/// Compiles `c/NAME.c`, unless what was compiled before is newer, and returns the program's path,
-/// beside this program.
+/// Compiles `c/NAME.c`, unless the compiled program is newer than the source. Returns the path of
+/// the compiled program, which lies beside this program.
 ///
 /// # Errors
 /// The compiler's messages.
@@ -18,13 +18,13 @@ pub fn program(name: &str) -> Result<PathBuf> {
     if time(&program).is_some_and(|made| time(&source).is_none_or(|written| written < made)) {
         return Ok(program);
     }
-    // Under another name first: somebody may be running the program.
+    // Compiled under another name first, because another process may be running the program.
     let fresh = program.with_extension(std::process::id().to_string());
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let out = Command::new(&cc)
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
         .args([&fresh, &source])
-        // Only those that call one of them take something from it.
+        // Only programs that call these libraries get linked with them.
         .args(["-Wl,--as-needed", "-lrdmacm", "-libverbs"])
         .output()
         .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;

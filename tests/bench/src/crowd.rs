@@ -1,5 +1,5 @@
-//! Many connected queue pairs of one process, all on one CQ, and messages over them whose every
-//! byte is verified.
+//! Many connected queue pairs of one process, all on one CQ. Every byte of their messages is
+//! verified.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,45 +13,45 @@ use adverb_device::{CompChannel, Cq, Errno, Qp};
 use crate::Result;
 use crate::world::{World, post, receive, request};
 
-/// Requests in each queue of a queue pair.
+/// Depth of each queue of a queue pair.
 const DEPTH: u32 = 16;
-/// Receives that are always posted.
+/// Receives always posted on each queue pair.
 const RECEIVES: usize = 2;
-/// Silence that counts as a failure.
+/// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
-/// Half a second: of dozens of processes on two processors each waits its turn, and that is not to
-/// look like a loss.
+/// Half a second. Dozens of processes on two processors wait for their turn, and such a wait must
+/// not look like a loss.
 const TIMEOUT: u8 = 17;
 const WORD: usize = 8;
 
-/// Marks the completion of a receive: otherwise a `wr_id` is the place of a queue pair that sent or
+/// Marks the completion of a receive. Any other `wr_id` is the index of the queue pair that sent or
 /// wrote.
 const RECEIVE: u64 = 1 << 63;
 
-/// A queue pair and how far it has come.
+/// A queue pair and the progress on it.
 struct Member {
     qp: Arc<Qp>,
     peer: u32,
     sent: u64,
     received: u64,
     written: u64,
-    /// Its last request has not completed, so the memory of it is not to be touched.
+    /// The last request has not completed, so the memory must not be changed.
     busy: bool,
 }
 
-/// What a completion told.
+/// The meaning of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message came over the queue pair at this place, and was verified.
+    /// A message arrived over the queue pair with this index, and was verified.
     Received(usize),
-    /// A message without a byte: the sign to stop.
+    /// A message without a byte: the signal to stop.
     Stopped,
-    /// A request of ours completed.
+    /// A request of this process completed.
     Completed(usize),
 }
 
-/// The queue pairs of this process. Memory holds, for each, a message that is sent, those that are
-/// received, and a word that the other end may write.
+/// The queue pairs of this process. For each of them the memory holds a message to send, the
+/// messages to receive, and a word that the other end may write.
 pub struct Crowd {
     world: World,
     channel: Arc<CompChannel>,
@@ -59,7 +59,7 @@ pub struct Crowd {
     members: Vec<Member>,
     most: usize,
     message: usize,
-    /// Where a message is made or looked at.
+    /// Buffer in which a message is made or verified.
     scratch: Vec<u8>,
 }
 
@@ -67,7 +67,8 @@ fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-/// The word at a place of the message with this count between two queue pairs: no two are alike.
+/// The word at index `place` of message number `count` between two queue pairs. No two words are
+/// alike.
 fn word(from: u32, to: u32, count: u64, place: usize) -> u64 {
     let ends = u64::from(from) << 32 | u64::from(to);
     (ends ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -82,11 +83,11 @@ fn fill(bytes: &mut [u8], from: u32, to: u32, count: u64) {
 }
 
 impl Crowd {
-    /// Opens the loopback device, with memory for so many queue pairs and messages of so many
+    /// Opens the loopback device, with memory for `most` queue pairs and messages of `message`
     /// bytes.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn open(most: usize, message: usize) -> Result<Self> {
         if message == 0 || !message.is_multiple_of(WORD) {
             return Err(format!("{message} bytes of a message: a multiple of {WORD} is wanted"));
@@ -98,10 +99,10 @@ impl Crowd {
         Ok(Self { world, channel, cq: None, members: Vec::with_capacity(most), most, message, scratch })
     }
 
-    /// Makes the CQ, with room for all that can complete.
+    /// Makes the CQ, with room for all possible completions.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn make_cq(&mut self) -> Result<()> {
         let entries = u32::try_from(self.most * (RECEIVES + 1)).map_err(|e| e.to_string())?;
         self.cq = Some(Cq::new(&self.world.context, entries, Some(&self.channel), 0).map_err(failed("CQ"))?);
@@ -112,10 +113,10 @@ impl Crowd {
         self.cq.clone().ok_or_else(|| "there is no CQ yet".to_string())
     }
 
-    /// Makes more queue pairs; their numbers.
+    /// Makes `count` more queue pairs, and returns their numbers.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn make(&mut self, count: usize) -> Result<Vec<u32>> {
         let (cq, first) = (self.cq()?, self.members.len());
         if first + count > self.most {
@@ -128,10 +129,10 @@ impl Crowd {
         Ok(self.members[first..].iter().map(|m| m.qp.number()).collect())
     }
 
-    /// Connects the queue pairs made last with these, one by one, and posts their receives.
+    /// Connects the queue pairs made last with these peers, one by one, and posts their receives.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn connect(&mut self, peers: &[u32]) -> Result<()> {
         let first = self.members.len().checked_sub(peers.len()).ok_or("more peers than queue pairs")?;
         for (n, &peer) in (first..).zip(peers) {
@@ -142,19 +143,19 @@ impl Crowd {
         Ok(())
     }
 
-    /// How many there are.
+    /// The number of queue pairs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no queue pair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Where the words are that the other end may write.
+    /// The words that the other end may write.
     #[must_use]
     pub fn area(&self) -> Remote {
         let offset = self.word_at(0) as u64;
@@ -178,10 +179,10 @@ impl Crowd {
         receive(&self.members[n].qp, RECEIVE | (n * RECEIVES + slot) as u64, &sges)
     }
 
-    /// Sends the next message over the queue pair at a place, when its last request has completed.
+    /// Sends the next message over queue pair `n`, once its last request has completed.
     ///
     /// # Errors
-    /// What the device refuses, or what is wrong with something that comes meanwhile.
+    /// A refusal of the device, or a mistake in something that arrives meanwhile.
     pub fn send(&mut self, n: usize) -> Result<()> {
         self.idle(n)?;
         let member = &mut self.members[n];
@@ -190,7 +191,7 @@ impl Crowd {
         self.post(n, SendOp::Send, self.message)
     }
 
-    /// Sends the sign to stop.
+    /// Sends the signal to stop.
     ///
     /// # Errors
     /// As [`Crowd::send`].
@@ -199,7 +200,7 @@ impl Crowd {
         self.post(0, SendOp::Send, 0)
     }
 
-    /// Writes the next word into the other end's area, over the queue pair at a place.
+    /// Writes the next word into the other end's area, over queue pair `n`.
     ///
     /// # Errors
     /// As [`Crowd::send`].
@@ -224,7 +225,7 @@ impl Crowd {
         post(&self.members[n].qp, &request(n as u64, SendFlags::SIGNALED, op, sges))
     }
 
-    /// Waits, polling, until the last request of the queue pair at a place has completed.
+    /// Polls until the last request of queue pair `n` has completed.
     fn idle(&mut self, n: usize) -> Result<()> {
         while self.members[n].busy {
             match self.event()? {
@@ -235,18 +236,18 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits, polling, until nothing of ours is under way.
+    /// Polls until all requests of this process have completed.
     ///
     /// # Errors
-    /// What is wrong with something that comes, or that nothing does.
+    /// A mistake in something that arrives, or a silence.
     pub fn settle(&mut self) -> Result<()> {
         (0..self.members.len()).try_for_each(|n| self.idle(n))
     }
 
-    /// Waits for the next completion, polling.
+    /// Polls for the next completion.
     ///
     /// # Errors
-    /// What is wrong with it, or that none comes.
+    /// A mistake in the completion, or a silence.
     pub fn event(&mut self) -> Result<Event> {
         let cq = self.cq()?;
         let mut since = None;
@@ -261,7 +262,7 @@ impl Crowd {
         Err(self.silence())
     }
 
-    /// Waits for the next completion: asleep, if there is none.
+    /// Waits for the next completion, and sleeps if there is none.
     ///
     /// # Errors
     /// As [`Crowd::event`].
@@ -283,13 +284,13 @@ impl Crowd {
         }
     }
 
-    /// Arms the CQ and sleeps for so long; how many events came.
+    /// Arms the CQ, sleeps for this time, and returns the number of events.
     ///
     /// # Errors
-    /// What the device refuses.
+    /// The refusal of the device.
     pub fn sleep(&mut self, time: Duration) -> Result<u32> {
         let (cq, end) = (self.cq()?, Instant::now() + time);
-        // Those of completions that were polled before they were read.
+        // Events of completions that were polled before their events were read.
         while let Some(cq) = self.channel.try_event() {
             cq.ack_events(1);
         }
@@ -338,7 +339,7 @@ impl Crowd {
         self.arrived(place / RECEIVES, place % RECEIVES, completion.byte_len as usize).map(Some)
     }
 
-    /// A message must be the next one of its queue pair, whole and unharmed.
+    /// A message must be the next one of its queue pair, whole and undamaged.
     fn arrived(&mut self, n: usize, slot: usize, len: usize) -> Result<Event> {
         let at = self.in_at(n, slot);
         let member = &mut self.members[n];
@@ -359,7 +360,7 @@ impl Crowd {
         Ok(if len == 0 { Event::Stopped } else { Event::Received(n) })
     }
 
-    /// What the other end must find in its area, by what was written.
+    /// The words expected in the other end's area.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
         let value = |m: &Member| match m.written {
@@ -369,10 +370,10 @@ impl Crowd {
         self.members.iter().map(value).collect()
     }
 
-    /// What is in the area here.
+    /// The words in the area of this end.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// An unreadable word.
     pub fn found(&self) -> Result<Vec<u64>> {
         let read = |n| {
             let mut bytes = [0; WORD];
@@ -382,11 +383,11 @@ impl Crowd {
         (0..self.members.len()).map(read).collect()
     }
 
-    /// Sends so many messages over every queue pair and receives as many, asleep when there is
-    /// nothing to do. At most `window` requests are under way at a time.
+    /// Sends `count` messages over every queue pair and receives as many, and sleeps when there is
+    /// nothing to do. At most `window` requests are outstanding at a time.
     ///
     /// # Errors
-    /// What is lost, doubled or wrong.
+    /// A lost, doubled or wrong message.
     pub fn exchange(&mut self, count: u64, window: usize) -> Result<u64> {
         let goal: Vec<u64> = self.members.iter().map(|m| m.received + count).collect();
         let mut to_send: VecDeque<usize> = (0..count).flat_map(|_| 0..self.len()).collect();

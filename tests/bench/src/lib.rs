@@ -1,17 +1,18 @@
-//! What the measuring programs share: pairs of processes, and queue pairs on the loopback device.
+//! Shared parts of the benchmark programs: pairs of processes, and queue pairs on the loopback
+//! device.
 //!
-//! | program | what it shows |
+//! | program | measures |
 //! |---|---|
-//! | `limits` | what machine and kernel do without any RDMA |
-//! | `wake` | completion events between two processes, beside eventfds and UDP |
+//! | `limits` | the machine and its kernel without RDMA |
+//! | `wake` | completion events between two processes, compared with eventfds and UDP |
 //! | `chains` | requests posted one by one and deferred, with hand-overs and system calls |
 //! | `armed` | ten million armed notifications, each accounted for |
-//! | `idle` | what a thousand connected queue pairs cost that have nothing to do |
+//! | `idle` | the cost of a thousand connected queue pairs without traffic |
 //! | `scale` | ten thousand connected queue pairs, and a mesh of processes: memory, latency, every byte verified |
-//! | `table` | perftest on the wire path beside the limits, and what is above; writes BENCHMARKS.md |
-//! | `local` | perftest between processes of one host beside shared memory and UCX; writes BENCHMARKS.md |
-//! | `connect` | connections by address beside TCP; writes BENCHMARKS.md |
-//! | `gigabyte` | a gigabyte under each fault, every byte checked, and how fast it came |
+//! | `table` | perftest on the wire path compared with the limits, and the programs above; writes BENCHMARKS.md |
+//! | `local` | perftest between processes of one host compared with shared memory and UCX; writes BENCHMARKS.md |
+//! | `connect` | connections by address compared with TCP; writes BENCHMARKS.md |
+//! | `gigabyte` | a gigabyte under each fault, every byte checked, with its goodput |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -27,5 +28,5 @@ pub mod rounds;
 pub mod series;
 pub mod world;
 
-/// Errors are for a person to read.
+/// Errors are texts for people.
 pub type Result<T> = std::result::Result<T, String>;

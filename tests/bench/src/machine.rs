@@ -1,4 +1,4 @@
-//! Where and when the figures were taken.
+//! Machine and date of the figures.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn cpu() -> String {
     format!("{}, {count} processors", model.unwrap_or("unknown CPU"))
 }
 
-/// The revision of the tree, and whether it has changes that are not committed.
+/// The revision of the tree, with a note about uncommitted changes.
 #[must_use]
 pub fn revision() -> String {
     let revision = said("git", &["rev-parse", "--short", "HEAD"]);

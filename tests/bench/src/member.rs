@@ -1,4 +1,4 @@
-//! Processes with many queue pairs that do as they are told: one line is an order, one line the
+//! Processes with many queue pairs, controlled by orders. An order is a line of text, and so is the
 //! answer.
 
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use crate::Result;
 use crate::crowd::{Crowd, Event};
 use crate::pair::{self, Other};
 
-/// Round trips, or writes, that are timed as one: long enough for the clock.
+/// Round trips, or writes, timed together: long enough for the clock.
 const BATCH: usize = 64;
-/// The first word of an answer that is none.
+/// The first word of an answer about a failure.
 const FAILED: &str = "failed:";
 
-/// A member, seen from the process that gives the orders. Dropping it ends it.
+/// A member, seen from the process that gives the orders. Dropping this value kills the process.
 pub struct Member {
     other: Other,
 }
@@ -32,31 +32,31 @@ pub fn line_of<T: Display>(numbers: &[T]) -> String {
 /// The numbers of a line.
 ///
 /// # Errors
-/// What is none.
+/// A word other than a number.
 pub fn numbers<T: FromStr>(line: &str) -> Result<Vec<T>> {
     let number = |w: &str| w.parse().map_err(|_| format!("{w:?} is no number"));
     line.split_whitespace().map(number).collect()
 }
 
 impl Member {
-    /// Starts one, on a processor of its own or on any.
+    /// Starts a member on a processor of its own, or unpinned.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The process cannot be started.
     pub fn start(cpu: Option<usize>) -> Result<Self> {
         Ok(Self { other: pair::talk(cpu, &[])? })
     }
 
-    /// Its process.
+    /// The member's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.other.pid()
     }
 
-    /// Gives an order; [`Member::answer`] has to follow.
+    /// Gives an order; a call of [`Member::answer`] must follow.
     ///
     /// # Errors
-    /// When it has gone.
+    /// The process has ended.
     pub fn order(&mut self, order: &str) -> Result<()> {
         self.other.say(order)
     }
@@ -64,7 +64,7 @@ impl Member {
     /// The answer to the last order.
     ///
     /// # Errors
-    /// What went wrong there, or that it has gone.
+    /// The failure of the order, or the end of the process.
     pub fn answer(&mut self) -> Result<String> {
         let line = self.other.line()?;
         let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -75,7 +75,7 @@ impl Member {
         }
     }
 
-    /// An order and its answer.
+    /// Gives an order and returns the answer.
     ///
     /// # Errors
     /// As [`Member::answer`].
@@ -85,10 +85,10 @@ impl Member {
     }
 }
 
-/// The same order to all, and the answers.
+/// Gives the same order to all members and returns the answers.
 ///
 /// # Errors
-/// All that went wrong: what fails in one process may only be the echo of another's.
+/// All failures, because a failure in one process may only be the result of a failure in another.
 pub fn ask_all(members: &mut [Member], order: &str) -> Result<Vec<String>> {
     members.iter_mut().try_for_each(|m| m.order(order))?;
     let (mut answers, mut failures) = (Vec::new(), Vec::new());
@@ -101,11 +101,11 @@ pub fn ask_all(members: &mut [Member], order: &str) -> Result<Vec<String>> {
     if failures.is_empty() { Ok(answers) } else { Err(failures.join("; ")) }
 }
 
-/// The life of a member: `args` are those behind [`pair::CHILD`]. Orders come on standard input,
-/// until it ends.
+/// Runs a member until the end of its standard input, which carries the orders. `args` are the
+/// arguments after [`pair::CHILD`].
 ///
 /// # Errors
-/// When it cannot be pinned, or its input cannot be read.
+/// The process cannot be pinned, or its input cannot be read.
 pub fn live(args: &[String]) -> Result<()> {
     match args {
         [cpu] if cpu == pair::ANY => {}
@@ -124,11 +124,11 @@ pub fn live(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A member's own view.
+/// The state of a member in the member's process.
 #[derive(Default)]
 struct Obedient {
     crowd: Option<Crowd>,
-    /// Where the other end's words are.
+    /// The other end's words, open for writes.
     area: Option<Remote>,
 }
 
@@ -166,7 +166,8 @@ impl Obedient {
     }
 }
 
-/// Answers every message over the queue pair it came by, until the sign to stop; how many.
+/// Answers every message over the queue pair of its arrival, until the signal to stop. Returns the
+/// number of answers.
 fn echo(crowd: &mut Crowd) -> Result<u64> {
     let mut answered = 0;
     loop {
@@ -181,8 +182,8 @@ fn echo(crowd: &mut Crowd) -> Result<u64> {
     }
 }
 
-/// The median of batches of `one`, over `count` queue pairs in turn, each at least once; how many
-/// there were as well.
+/// The median of batches of `one`, over `count` queue pairs in turn, each at least once. The answer
+/// also has the number of calls.
 fn timed(count: usize, time: Duration, mut one: impl FnMut(usize) -> Result<()>) -> Result<String> {
     let (mut batches, mut made) = (Vec::new(), 0usize);
     let mut start = Instant::now();
@@ -200,7 +201,7 @@ fn timed(count: usize, time: Duration, mut one: impl FnMut(usize) -> Result<()>)
     Ok(format!("{:e} {made}", batches[batches.len() / 2]))
 }
 
-/// Seconds of a round trip, and round trips.
+/// Seconds of a round trip, and the number of round trips.
 fn ping(crowd: &mut Crowd, count: usize, time: Duration) -> Result<String> {
     let trips = timed(count.min(crowd.len()), time, |n| {
         crowd.send(n)?;
@@ -218,7 +219,7 @@ fn ping(crowd: &mut Crowd, count: usize, time: Duration) -> Result<String> {
     Ok(trips)
 }
 
-/// Seconds of a write from its post to its completion, and writes.
+/// Seconds of a write from post to completion, and the number of writes.
 fn write(crowd: &mut Crowd, area: Remote, count: usize, time: Duration) -> Result<String> {
     timed(count.min(crowd.len()), time, |n| {
         crowd.write(n, area)?;

@@ -1,5 +1,5 @@
-//! Two processes: this program started a second time, its standard streams in the place of a
-//! channel.
+//! Two processes: this program starts itself a second time. The standard streams of the second
+//! process are the channel between them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -15,9 +15,9 @@ use nix::unistd::Pid;
 
 use crate::Result;
 
-/// First argument of the second process; its processor follows, or [`ANY`].
+/// First argument of the second process. The processor follows, or [`ANY`].
 pub const CHILD: &str = "child";
-/// In the place of a processor: whichever is free.
+/// Takes the place of a processor: no pinning.
 pub const ANY: &str = "any";
 
 /// How long a measurement takes, and which ones: what most of the programs are told.
@@ -32,16 +32,16 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// How long a measurement takes.
+    /// Length of a measurement.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_millis(self.ms)
     }
 
-    /// The chosen ones of the known names, or all.
+    /// The chosen names among the known names, or all known names.
     ///
     /// # Errors
-    /// A name that is not known, and those that are.
+    /// An unknown name, and the list of the known names.
     pub fn of<'a>(&self, known: &[&'a str]) -> Result<Vec<&'a str>> {
         if self.names.is_empty() {
             return Ok(known.to_vec());
@@ -52,14 +52,14 @@ impl Chosen {
     }
 }
 
-/// What follows the first argument of the second process; `None` in the first process.
+/// Arguments of the second process after the first one; `None` in the first process.
 #[must_use]
 pub fn child_args() -> Option<Vec<String>> {
     let mut args = std::env::args().skip(1);
     (args.next().as_deref() == Some(CHILD)).then(|| args.collect())
 }
 
-/// Ends a program: an error is said with the program's name.
+/// Ends a program. An error is printed with the program's name.
 #[must_use]
 pub fn ended(program: &str, result: Result<()>) -> ExitCode {
     match result {
@@ -71,17 +71,17 @@ pub fn ended(program: &str, result: Result<()>) -> ExitCode {
     }
 }
 
-/// The processors of the two ends: the first two this process may use.
+/// The processors of the two ends: the first two allowed for this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpus {
-    /// Where the measuring end runs.
+    /// Processor of the measuring end.
     pub here: usize,
-    /// Where its child runs; the same when there is no second one.
+    /// Processor of the child. On a machine with one processor both are the same.
     pub there: usize,
 }
 
 impl Cpus {
-    /// To be asked before anything is pinned.
+    /// Must be called before this process is pinned.
     pub fn allowed() -> Result<Self> {
         let set = sched_getaffinity(Pid::from_raw(0)).map_err(|e| format!("sched_getaffinity: {e}"))?;
         let mut cpus = (0..CpuSet::count()).filter(|c| set.is_set(*c).unwrap_or(false));
@@ -98,26 +98,26 @@ pub fn pin(cpu: usize) -> Result<()> {
         .map_err(|e| format!("cpu {cpu}: {e}"))
 }
 
-/// The second process. Dropping it ends it.
+/// The second process. Dropping this value kills the process.
 pub struct Other {
     child: Child,
     lines: Option<BufReader<ChildStdout>>,
 }
 
 impl Other {
-    /// Its process.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub fn end(mut self) -> Result<()> {
         let status = self.child.wait().map_err(|e| format!("wait: {e}"))?;
         if status.success() { Ok(()) } else { Err(format!("the other process: {status}")) }
     }
 
-    /// A line it printed, without the line's end.
+    /// A line of output, without the newline.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let lines = self.lines.as_mut().ok_or("no pipe from the other process")?;
@@ -125,7 +125,7 @@ impl Other {
         Ok(line.trim_end().to_string())
     }
 
-    /// Gives it a line to read.
+    /// Sends a line to the process.
     pub fn say(&mut self, line: &str) -> Result<()> {
         let pipe = self.child.stdin.as_mut().ok_or("no pipe to the other process")?;
         pipe.write_all(format!("{line}\n").as_bytes()).map_err(|e| format!("other process: {e}"))
@@ -152,20 +152,20 @@ fn spawn(mut command: Command) -> Result<Other> {
     Ok(Other { child, lines })
 }
 
-/// Starts the second process; what it prints can be read with [`Other::line`].
+/// Starts the second process on a processor. [`Other::line`] reads its output.
 pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
     talk(Some(cpu), args)
 }
 
-/// The same on a processor of its own or on any; it can be talked to with [`Other::say`] and ends
-/// when that ends.
+/// The same on a given processor, or unpinned. [`Other::say`] sends lines to the process, which
+/// ends at the end of its input.
 pub fn talk(cpu: Option<usize>, args: &[String]) -> Result<Other> {
     let mut command = myself(cpu, args)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     spawn(command)
 }
 
-/// Two eventfds, there and back, with a process of the given kind that echoes between them.
+/// Two eventfds, one for each direction, with a process of the given kind as an echo.
 pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
     let pair = || -> Result<(File, OwnedFd)> {
         let ours: OwnedFd = EventFd::new().map_err(|e| format!("eventfd: {e}"))?.into();
@@ -178,15 +178,14 @@ pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
     Ok((there, back, spawn(command)?))
 }
 
-/// The child's view of [`eventfds`].
+/// The child's ends of [`eventfds`].
 pub fn inherited_eventfds() -> Result<(File, File)> {
     let own =
         |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string());
     Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
 }
 
-/// An epoll that watches descriptors for reading, level-triggered; the data of each is its place in
-/// the list.
+/// An epoll for reading descriptors, level-triggered. The data of each descriptor is the index.
 pub fn epoll_of<F: AsFd>(fds: &[F]) -> Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
     for (n, fd) in fds.iter().enumerate() {
@@ -196,7 +195,7 @@ pub fn epoll_of<F: AsFd>(fds: &[F]) -> Result<Epoll> {
     Ok(epoll)
 }
 
-/// Sleeps until something can be read; `false` at the time limit.
+/// Sleeps until a descriptor is readable; `false` at the time limit.
 pub fn sleep(epoll: &Epoll, limit: EpollTimeout) -> Result<bool> {
     loop {
         match epoll.wait(&mut [EpollEvent::empty()], limit) {
@@ -207,7 +206,7 @@ pub fn sleep(epoll: &Epoll, limit: EpollTimeout) -> Result<bool> {
     }
 }
 
-/// Round trips, timed one by one as perftest does, so that both sides quote a median.
+/// Round trips, timed one by one as in perftest, so both quote a median.
 pub struct Trips {
     end: Instant,
     last: Instant,
@@ -215,25 +214,25 @@ pub struct Trips {
 }
 
 impl Trips {
-    /// As many as fit into the time; memory for them is taken now.
+    /// Round trips for this time. The memory for them is allocated now.
     pub fn new(time: Duration) -> Self {
         let now = Instant::now();
         Self { end: now + time, last: now, trips: Vec::with_capacity(1 << 20) }
     }
 
-    /// Whether there is time for one more.
+    /// Whether there is time for another round trip.
     pub fn more(&self) -> bool {
         self.last < self.end && self.trips.len() < self.trips.capacity()
     }
 
-    /// One came back.
+    /// A round trip is complete.
     pub fn done(&mut self) {
         let now = Instant::now();
         self.trips.push(now - self.last);
         self.last = now;
     }
 
-    /// Seconds one way.
+    /// Half of the median, in seconds.
     pub fn half_median(mut self) -> f64 {
         self.trips.sort_unstable();
         self.trips.get(self.trips.len() / 2).map_or(f64::NAN, |t| t.as_secs_f64() / 2.0)

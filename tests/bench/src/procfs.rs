@@ -1,4 +1,4 @@
-//! What a process uses: memory, descriptors, processor time.
+//! Resources of a process: memory, descriptors, processor time.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use nix::unistd::Pid;
 
 use crate::Result;
 
-/// Ticks of `/proc/PID/stat` in a second: part of the kernel's interface, whatever its own clock
-/// does.
+/// Ticks per second in `/proc/PID/stat`. The value is part of the kernel's interface and
+/// independent of the kernel's own clock.
 const TICKS: u64 = 100;
 
 fn read(pid: u32, what: &str) -> Result<String> {
@@ -21,15 +21,15 @@ fn read(pid: u32, what: &str) -> Result<String> {
 pub struct Memory {
     /// Resident pages.
     pub rss: u64,
-    /// Resident pages, those that others map as well divided among them.
+    /// Resident pages, with shared pages divided among their processes.
     pub pss: u64,
 }
 
 impl Memory {
-    /// That of a process now.
+    /// The present memory of a process.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// `/proc` cannot be read.
     pub fn of(pid: u32) -> Result<Self> {
         let text = read(pid, "smaps_rollup")?;
         Self::parse(&text).ok_or_else(|| format!("/proc/{pid}/smaps_rollup: {text}"))
@@ -43,7 +43,7 @@ impl Memory {
         Some(Self { rss: field("Rss:")?, pss: field("Pss:")? })
     }
 
-    /// What it has more of than before.
+    /// The growth since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { rss: self.rss.saturating_sub(before.rss), pss: self.pss.saturating_sub(before.pss) }
@@ -53,28 +53,28 @@ impl Memory {
 /// Open descriptors of a process.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// `/proc` cannot be read.
 pub fn descriptors(pid: u32) -> Result<usize> {
     let path = format!("/proc/{pid}/fd");
     Ok(std::fs::read_dir(&path).map_err(|e| format!("{path}: {e}"))?.count())
 }
 
-/// What the processors did for a process.
+/// Processor use of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its clock of processor time.
+    /// CPU-time clock.
     pub time: Duration,
     /// utime and stime of `/proc/PID/stat`, in hundredths of a second.
     pub ticks: u64,
-    /// How often a thread of it went to sleep.
+    /// How often threads of the process went to sleep.
     pub sleeps: u64,
 }
 
 impl Cpu {
-    /// That of a process up to now.
+    /// The processor use of a process so far.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel gives no answer.
     pub fn of(pid: u32) -> Result<Self> {
         let clock = i32::try_from(pid).map_err(|e| e.to_string()).and_then(|pid| {
             clock_getcpuclockid(Pid::from_raw(pid)).and_then(|c| c.now()).map_err(|e| e.to_string())
@@ -85,7 +85,7 @@ impl Cpu {
         let tasks = format!("/proc/{pid}/task");
         let mut sleeps = 0;
         for task in std::fs::read_dir(&tasks).map_err(|e| format!("{tasks}: {e}"))?.flatten() {
-            // A thread that has ended meanwhile sleeps no more.
+            // A thread that has ended meanwhile does not count.
             let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
             let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
             sleeps += line.and_then(|l| l.trim().parse::<u64>().ok()).unwrap_or(0);
@@ -93,15 +93,15 @@ impl Cpu {
         Ok(Self { time: time.into(), ticks, sleeps })
     }
 
-    /// Seconds in `/proc/PID/stat` since an earlier look.
+    /// Seconds of `/proc/PID/stat` since `before`.
     #[must_use]
     pub fn seconds_since(self, before: Self) -> f64 {
         self.ticks.saturating_sub(before.ticks) as f64 / TICKS as f64
     }
 }
 
-/// utime and stime, the 14th and 15th field; the second is a name and may have blanks and
-/// parentheses in it.
+/// utime and stime, the 14th and 15th field. The second field is a name, and may contain blanks and
+/// parentheses.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
@@ -130,7 +130,7 @@ mod tests {
         let before = Cpu::of(me).unwrap();
         let mut word = 1u64;
         let time = Duration::from_millis(10);
-        // Several threads use three ticks in less time.
+        // Several threads may use three ticks in less time.
         let enough = |now: Cpu| now.ticks >= before.ticks + 3 && now.time - before.time >= time;
         while !enough(Cpu::of(me).unwrap()) {
             word = (0..100_000).fold(std::hint::black_box(word), |w, n| w.rotate_left(5) ^ n);

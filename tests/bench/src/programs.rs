@@ -1,4 +1,4 @@
-//! The programs that are measured, and what they print: perftest under `adverb run`, and our own
+//! The measured programs and their output: perftest under `adverb run`, and Adverb's own programs
 //! beside this one.
 
 use std::time::Duration;
@@ -10,26 +10,26 @@ use adverb_foreign::process::{Program, words};
 use crate::Result;
 use crate::pair::Cpus;
 
-/// A run that takes longer hangs, or is too slow to be a figure.
+/// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
 
-/// The variable that chooses the way packets go, for the programs under test.
+/// The environment variable for the path of packets, for the measured programs.
 pub const PATH: &str = "ADVERB_PATH";
 
-/// One of our own programs, which stand beside this one and need no `adverb run`.
+/// One of Adverb's own programs, which lie beside this program and need no `adverb run`.
 ///
 /// # Errors
-/// When this program's own place is unknown.
+/// The path of this program is unknown.
 pub fn own(program: &str, args: &[&str]) -> Result<Program> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
     Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
 }
 
-/// The figure `name` of one of our own programs, measured for about the given time, with [`PATH`]
-/// unless it is to be what it is.
+/// The figure `name` of a program of Adverb, measured for about `time`. `path` sets [`PATH`], or
+/// leaves it unset.
 ///
 /// # Errors
-/// What the program says, or that it does not say the figure.
+/// The failure of the program, or output without the figure.
 pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> Result<f64> {
     let program = own(program, &["--ms", &time.as_millis().to_string(), name])?;
     let out = path.into_iter().fold(program, |p, path| p.env(PATH, path)).run(LIMIT)?;
@@ -37,55 +37,55 @@ pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> 
     number_after(&out.text, name).ok_or_else(|| out.describe())
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the start of a line.
 #[must_use]
 pub fn number_after(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.split(' ').next()?.parse().ok())
 }
 
-/// What a program of perftest, or of UCX, measured.
+/// Result of a program of perftest, or of UCX.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Figures {
-    /// Seconds, the median.
+    /// Median, in seconds.
     Latency(f64),
-    /// Bytes and messages a second, over the whole run.
+    /// Bytes and messages per second, over the whole run.
     Stream {
-        /// Bytes a second.
+        /// Bytes per second.
         bytes: f64,
-        /// Messages a second.
+        /// Messages per second.
         messages: f64,
     },
 }
 
-/// How many messages fill `time` at a rate that an earlier run showed.
+/// Number of messages that fill `time`, at the rate of an earlier run.
 #[must_use]
 pub fn iterations(rate: f64, time: Duration, most: usize) -> usize {
     ((rate * time.as_secs_f64()) as usize).clamp(100, most)
 }
 
-/// A program of perftest for one size of message, at both ends on the loopback device.
+/// A program of perftest for one message size, with both ends on the loopback device.
 #[derive(Clone, Copy, Debug)]
 pub struct Perftest<'a> {
     /// Program and options.
     pub program: &'a str,
     /// Bytes of a message.
     pub size: usize,
-    /// Whether it measures latency.
+    /// Whether the program measures latency.
     pub latency: bool,
-    /// Whether both ends are kept on a processor each.
+    /// Processors of the two ends, if pinned.
     pub pin: Option<Cpus>,
-    /// [`PATH`], unless it is to be what it is.
+    /// Value of [`PATH`], if set.
     pub path: Option<&'a str>,
-    /// Peers map none of the programs' allocations (`ADVERB_ADOPT=off`).
+    /// The peer maps none of the programs' allocations (`ADVERB_ADOPT=off`).
     pub private: bool,
 }
 
 impl Perftest<'_> {
-    /// Runs `n` iterations. A latency is the median of all that were measured, which the program's
-    /// own table rounds to hundredths of a microsecond.
+    /// Runs `n` iterations. A latency is the median of all measured round trips, because the
+    /// program's own table rounds to hundredths of a microsecond.
     ///
     /// # Errors
-    /// When a program fails or prints something else; with what it printed.
+    /// The program failed or printed something else; with its output.
     pub fn run(&self, device: &Loopback, n: usize) -> Result<Figures> {
         let more = if self.latency { "-H" } else { "-N" };
         let line =
@@ -104,14 +104,14 @@ impl Perftest<'_> {
     }
 }
 
-/// Whether both ends ended well.
+/// Whether both ends succeeded.
 #[must_use]
 pub fn both_ok(out: &Outcome) -> bool {
     out.server.ok() && out.client.ok()
 }
 
-/// Both ends with their output, without the hundred thousand lines that a list of latencies may
-/// have.
+/// Both ends with their output, without the list of all latencies, which may have a hundred
+/// thousand lines.
 #[must_use]
 pub fn shown(out: &Outcome) -> String {
     let mut out = out.clone();
@@ -128,7 +128,7 @@ fn one_of_many(line: &str) -> Option<f64> {
     n.parse::<u64>().ok().and(value.trim().parse().ok())
 }
 
-/// All results that the option -H lists, in seconds.
+/// All results listed by the option -H, in seconds.
 fn latencies(text: &str) -> Option<Vec<f64>> {
     let found: Vec<f64> = text.lines().filter_map(one_of_many).map(|us| us * 1e-6).collect();
     (!found.is_empty()).then_some(found)
@@ -139,8 +139,8 @@ fn median(mut values: Vec<f64>) -> Option<Figures> {
     values.get(values.len() / 2).copied().map(Figures::Latency)
 }
 
-/// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, messages in
-/// millions a second.
+/// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, and messages
+/// in millions per second.
 fn row(text: &str, size: usize) -> Option<Figures> {
     text.lines().find_map(|line| {
         let numbers = line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;

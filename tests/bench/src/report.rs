@@ -1,24 +1,24 @@
-//! Tables in Markdown that read well on a terminal too, bars, and the file they are written to.
+//! Tables in Markdown that also read well on a terminal, bars, and the file with the tables.
 
 use std::path::Path;
 
 use crate::series::Series;
 
-/// How much better than a limit of the machine something may come out before the limit is taken to
-/// have been disturbed.
+/// Margin by which a result may be better than a limit of the machine. Beyond it the measurement of
+/// the limit was disturbed.
 const SLACK: f64 = 1.05;
 
-/// What a ratio is to reach.
+/// The target of a ratio.
 #[derive(Clone, Copy, Debug)]
 pub enum Bar {
-    /// This or more.
+    /// This value or more.
     AtLeast(f64),
-    /// This or less.
+    /// This value or less.
     AtMost(f64),
 }
 
 impl Bar {
-    /// As it stands in the table.
+    /// The bar as text for the table.
     #[must_use]
     pub fn words(self) -> String {
         match self {
@@ -27,9 +27,9 @@ impl Bar {
         }
     }
 
-    /// Whether it is met. Not to be told when rounds failed, or when in one of them the limit came
-    /// out worse than what is built on it (`limit`: the ratio is to a limit of the machine): then
-    /// the machine was busy with something else while the limit was measured.
+    /// Whether the bar is met. The verdict is "unclear" when rounds failed. It is also "unclear"
+    /// when the ratio is to a limit of the machine (`limit`), and one round was better than the
+    /// limit. Then the machine was busy with something else while the limit was measured.
     #[must_use]
     pub fn verdict(self, found: Series, limit: bool, rounds: usize) -> &'static str {
         let (met, beyond) = match self {
@@ -54,7 +54,7 @@ pub fn size_name(size: usize) -> String {
     }
 }
 
-/// Three digits that count.
+/// Three significant digits.
 #[must_use]
 pub fn number(v: f64) -> String {
     match v.abs() {
@@ -66,8 +66,7 @@ pub fn number(v: f64) -> String {
     }
 }
 
-/// Median and range. A median says nothing of the rounds that failed, so their number stands beside
-/// it.
+/// Median and range. The number of failed rounds is added, because a median hides them.
 #[must_use]
 pub fn cell(series: Option<Series>, rounds: usize) -> String {
     match series {
@@ -81,7 +80,7 @@ pub fn cell(series: Option<Series>, rounds: usize) -> String {
     }
 }
 
-/// A Markdown table, padded so that it is one on a terminal as well.
+/// A Markdown table, padded for a terminal.
 #[must_use]
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
@@ -107,7 +106,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 /// Puts a report between the markers `<!-- NAME: begin -->` and `<!-- NAME: end -->` of a file.
 ///
 /// # Errors
-/// When the file cannot be read or written, or has no markers.
+/// The file cannot be read or written, or has no markers.
 pub fn write(file: &Path, name: &str, text: &str) -> Result<(), String> {
     let path = file.display();
     let old = std::fs::read_to_string(file).map_err(|e| format!("{path}: {e}"))?;
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(least.verdict(series(0.8, 1.3, 3), false, 3), "yes");
         assert_eq!(least.verdict(series(0.8, 0.95, 2), true, 3), "unclear");
         assert_eq!(Bar::AtLeast(0.91).verdict(series(0.8, 0.95, 3), true, 3), "no");
-        // Of a latency, quicker than the limit is what cannot be.
+        // A latency below the limit is impossible.
         assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), true, 3), "unclear");
         assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), false, 3), "yes");
         assert_eq!(Bar::AtMost(0.5).verdict(series(0.8, 1.3, 3), false, 3), "no");

@@ -25,14 +25,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// Rounds: as told, or one for a quick run and `full` for a full one.
+    /// Number of rounds: as given, or one for a quick run, or `full`.
     #[must_use]
     pub fn runs(&self, full: usize) -> usize {
         self.runs.map_or(if self.quick { 1 } else { full }, NonZeroUsize::get)
     }
 
-    /// Prints a report and its failures, and writes it between the markers of that name; false when
-    /// something failed.
+    /// Prints a report and its failures, and writes the report between the markers `name`; `false`
+    /// if something failed.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -49,7 +49,7 @@ impl Options {
     }
 }
 
-/// Runs all items in every round. After `budget` the rest is left out, and said to be.
+/// Runs all items in every round. After `budget` the rest is left out, and a failure says so.
 pub fn rounds<I, K: Ord>(
     items: &[I],
     budget: Duration,

@@ -1,19 +1,19 @@
-//! Measured values by round, and what is told of them.
+//! Measured values by round, and their statistics.
 
 use std::collections::BTreeMap;
 
-/// All values of a run, by what they measure and by round.
+/// All values of a run, by key and by round.
 #[derive(Debug)]
 pub struct Samples<K> {
     values: BTreeMap<K, BTreeMap<usize, f64>>,
-    /// Values a series has when nothing failed.
+    /// Number of values in a series without failures.
     pub rounds: usize,
-    /// Programs that failed, in words.
+    /// Failed programs, in words.
     pub failures: Vec<String>,
 }
 
 impl<K: Ord> Samples<K> {
-    /// Nothing measured yet, of so many rounds.
+    /// An empty set of samples for `rounds` rounds.
     #[must_use]
     pub fn new(rounds: usize) -> Self {
         Self { values: BTreeMap::new(), rounds, failures: Vec::new() }
@@ -29,13 +29,13 @@ impl<K: Ord> Samples<K> {
         Series::of(self.values.get(key)?.values().copied())
     }
 
-    /// What `better` chooses among the values of these keys in one round.
+    /// The value that `better` chooses among these keys in one round.
     fn best(&self, keys: &[K], round: usize, better: fn(f64, f64) -> f64) -> Option<f64> {
         keys.iter().filter_map(|k| self.values.get(k)?.get(&round).copied()).reduce(better)
     }
 
-    /// Quotients round by round: what disturbs a round disturbs both sides of it. The divisor is
-    /// what `better` chooses among the values of `to` in the same round.
+    /// Quotients round by round, because a disturbance of a round affects both values. The divisor
+    /// is the value that `better` chooses among the keys `to` in the same round.
     pub fn ratio(&self, of: &K, to: &[K], better: fn(f64, f64) -> f64) -> Option<Series> {
         let of = self.values.get(of)?;
         Series::of(of.iter().filter_map(|(round, v)| Some(v / self.best(to, *round, better)?)))
@@ -47,16 +47,16 @@ impl<K: Ord> Samples<K> {
 pub struct Series {
     /// The middle value, or the mean of the two in the middle.
     pub median: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
-    /// How many there are.
+    /// The number of values.
     pub count: usize,
 }
 
 impl Series {
-    /// None of nothing.
+    /// Statistics of these values; `None` without values.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut v: Vec<f64> = values.collect();
         v.sort_by(f64::total_cmp);
@@ -65,7 +65,7 @@ impl Series {
         Some(Self { median, min, max, count: v.len() })
     }
 
-    /// In another unit.
+    /// The same in another unit.
     #[must_use]
     pub fn scaled(self, by: f64) -> Self {
         Self { median: self.median * by, min: self.min * by, max: self.max * by, count: self.count }

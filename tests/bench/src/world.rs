@@ -1,4 +1,4 @@
-//! Queue pairs on the loopback device, connected within a process or between two.
+//! Queue pairs on the loopback device, connected within one process or between two.
 
 use std::sync::Arc;
 
@@ -12,23 +12,22 @@ use adverb_device::{Context, Cq, Pd, Qp, QpInit, device};
 
 use crate::Result;
 
-/// Rights of the buffer; the queue pairs have what is remote in them.
+/// Access rights of the buffer. The remote rights are also those of the queue pairs.
 const ACCESS: Access =
     Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::MW_BIND);
 
 /// First packet sequence number on both sides.
 const PSN: u32 = 0x00ff_ff00;
 
-/// The loopback device, opened, with memory.
+/// The open loopback device, with memory.
 pub struct World {
     /// The open device.
     pub context: Arc<Context>,
-    /// The one protection domain.
+    /// The protection domain.
     pub pd: Arc<Pd>,
-    /// What is sent, and where it arrives.
+    /// Registered memory for messages.
     pub buffer: Buffer,
-    /// Local ACK timeout of the queue pairs that are connected: 4.096 µs times two to the power of
-    /// this.
+    /// Local ACK timeout of connected queue pairs: 4.096 µs times 2 to the power of this value.
     pub timeout: u8,
     path: AddressVector,
 }
@@ -41,7 +40,7 @@ impl World {
     /// Opens the loopback device and registers `len` bytes.
     ///
     /// # Errors
-    /// What the device or the system refuses, in words.
+    /// The refusal of the device or the system, in words.
     pub fn open(len: usize) -> Result<World> {
         let device = device::list()
             .map_err(failed("devices"))?
@@ -64,11 +63,10 @@ impl World {
         Ok(World { context, pd, buffer, timeout: 14, path })
     }
 
-    /// An RC queue pair in RESET with queues of `depth` requests; sends complete when they ask for
-    /// it.
+    /// An RC queue pair in RESET with queues of `depth` requests. Only signaled sends complete.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn qp(&self, send: &Arc<Cq>, recv: &Arc<Cq>, depth: u32) -> Result<Arc<Qp>> {
         let init = QpInit {
             qp_type: QpType::Rc,
@@ -88,10 +86,11 @@ impl World {
         Qp::new(&self.context, Some(&self.pd), &init).map_err(failed("queue pair"))
     }
 
-    /// Takes a queue pair to RTS, towards the queue pair `dest` of any process of this machine.
+    /// Connects a queue pair to the queue pair `dest` of any process of this machine, and moves it
+    /// to RTS.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn connect(&self, qp: &Qp, dest: u32) -> Result<()> {
         let init = QpAttr {
             state: QpState::Init,
@@ -137,10 +136,10 @@ impl World {
         qp.modify(&rts, mask).map_err(failed("to RTS"))
     }
 
-    /// Takes a queue pair to ERR, where every request is flushed as it is posted.
+    /// Moves a queue pair to ERR, where every request is flushed at its post.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn to_error(&self, qp: &Qp) -> Result<()> {
         let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
         qp.modify(&attr, AttrMask::STATE).map_err(failed("to ERR"))
@@ -156,7 +155,7 @@ pub fn request<'a>(wr_id: u64, flags: SendFlags, op: SendOp, sges: &'a [Sge]) ->
 /// Posts one request and hands it over.
 ///
 /// # Errors
-/// What the device refuses, in words.
+/// The refusal of the device, in words.
 pub fn post(qp: &Qp, wr: &SendWr<'_>) -> Result<()> {
     let mut chain = qp.send_chain().map_err(failed("post"))?;
     chain.stage(wr).map_err(failed("post"))?;
@@ -167,7 +166,7 @@ pub fn post(qp: &Qp, wr: &SendWr<'_>) -> Result<()> {
 /// Posts a receive.
 ///
 /// # Errors
-/// What the device refuses, in words.
+/// The refusal of the device, in words.
 pub fn receive(qp: &Qp, wr_id: u64, sges: &[Sge]) -> Result<()> {
     qp.post_recv(&RecvWr { wr_id, sges }).map_err(failed("post receive"))
 }

@@ -1,9 +1,10 @@
-//! The measuring programs in their shortest form: that they run, and what does not depend on time.
+//! The benchmark programs in their shortest form. Each must run, with right results as far as these
+//! are independent of time.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
 
-/// Runs a program that must end well; what it printed.
+/// Runs a program, requires success, and returns the output.
 fn run(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -21,8 +22,8 @@ fn number(text: &str, name: &str) -> f64 {
     line.and_then(|l| l.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
-/// CQN-4, CQN-12, CHN-3, CHN-4: every event has its arm and completion, every completion is polled
-/// once.
+/// CQN-4, CQN-12, CHN-3, CHN-4: every event has its arm and completion, and every completion is
+/// polled once.
 #[test]
 fn cqn_12_every_armed_notification_is_accounted_for() {
     let text = run(env!("CARGO_BIN_EXE_armed"), &["--count", "30000"]);
@@ -31,14 +32,15 @@ fn cqn_12_every_armed_notification_is_accounted_for() {
     assert_eq!(number(&text, "armed_wrong"), 0.0, "{text}");
 }
 
-/// CHN-1, CHN-2: both ways to sleep get every message of a ping-pong between two processes.
+/// CHN-1, CHN-2: with both ways to sleep, every message of a ping-pong between two processes
+/// arrives.
 #[test]
 fn chn_2_a_sleeping_process_is_woken() {
     let text = run(env!("CARGO_BIN_EXE_wake"), &["--ms", "50"]);
     assert!(number(&text, "cq_wake") > 0.0 && number(&text, "cq_wake_epoll") > 0.0, "{text}");
 }
 
-/// DEF-2, DEF-8: a chain is one hand-over however long it is; requests posted singly are one each.
+/// DEF-2, DEF-8: a chain of any length is one hand-over. Each request posted singly is a hand-over.
 #[test]
 fn def_8_a_chain_is_one_hand_over() {
     let text = run(env!("CARGO_BIN_EXE_chains"), &["--ms", "20"]);
@@ -48,14 +50,14 @@ fn def_8_a_chain_is_one_hand_over() {
     }
 }
 
-/// Queue pairs that sleep: the program itself ends badly when a message is lost before or after.
+/// Sleeping queue pairs: the program fails when a message is lost before or after.
 #[test]
 fn idle_queue_pairs_carry_messages_before_and_after() {
     let text = run(env!("CARGO_BIN_EXE_idle"), &["--qps", "100", "--seconds", "1"]);
     assert_eq!(number(&text, "idle_qps"), 100.0, "{text}");
 }
 
-/// Many queue pairs and a mesh of processes: every message is verified where it arrives.
+/// Many queue pairs and a mesh of processes: every message is verified on arrival.
 #[test]
 fn many_queue_pairs_and_processes_lose_nothing() {
     let text = run(env!("CARGO_BIN_EXE_scale"), &["--short", "--qps", "200", "--processes", "6"]);
@@ -64,7 +66,7 @@ fn many_queue_pairs_and_processes_lose_nothing() {
     assert_eq!(number(&text, "mesh_messages"), 6.0 * 5.0 * 20.0, "{text}");
 }
 
-/// The C program verifies every byte and ends badly when one is wrong.
+/// The C program verifies every byte and fails when one is wrong.
 #[test]
 fn limits_of_shared_memory_are_measured() {
     let text = run(
@@ -76,7 +78,7 @@ fn limits_of_shared_memory_are_measured() {
     }
 }
 
-/// Every byte comes over in the worst weather, by Write, Send and Read, and faults did strike.
+/// Every byte arrives under the worst faults, by Write, Send and Read, and faults did happen.
 #[test]
 fn a_few_megabytes_cross_the_storm() {
     let text = run(env!("CARGO_BIN_EXE_gigabyte"), &["--mib", "4", "--short"]);

@@ -1,9 +1,9 @@
-//! The programs, compiled against the machine's own headers when they are needed.
+//! The programs, compiled against the machine's headers when needed.
 use crate::Mistake;
 use adverb_foreign::cc::{compile_with, source_dir};
 use std::path::{Path, PathBuf};
 
-/// Where the C files are.
+/// Directory of the C files.
 #[must_use]
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
@@ -15,7 +15,7 @@ pub fn source(program: &str) -> PathBuf {
     directory().join(format!("{program}.c"))
 }
 
-/// Compiles a program without its mistake.
+/// Compiles a program without the mistake.
 ///
 /// # Errors
 /// The compiler's messages; warnings are errors.
@@ -23,7 +23,7 @@ pub fn right(program: &str) -> Result<PathBuf, String> {
     compile(program, &format!("{program}.right"), &[])
 }
 
-/// Compiles a program with its mistake.
+/// Compiles a program with the mistake.
 ///
 /// # Errors
 /// The compiler's messages; warnings are errors.
@@ -33,7 +33,7 @@ pub fn wrong(mistake: &Mistake) -> Result<PathBuf, String> {
 }
 
 fn compile(program: &str, name: &str, defines: &[&str]) -> Result<PathBuf, String> {
-    // The helpers of tests/foreign, rig.h, which corpus.h builds on.
+    // Directory of rig.h in tests/foreign, which corpus.h includes.
     let include = format!("-I{}", source_dir().display());
     let mut flags = vec!["-O2", include.as_str()];
     flags.extend(defines);

@@ -1,10 +1,10 @@
-//! Small wrong verbs programs, each with its right twin.
+//! Small wrong verbs programs, each with a right twin.
 //!
-//! Each is one C file of `c/`. Built with its flag it has one mistake that users of verbs make in
-//! life: it usually works and fails seldom. Built without, it is right and must pass always.
-//! [`MISTAKES`] says of each what it is, who should find it, and which line and words a report must
-//! name. What searches for mistakes or checks programs is judged by it: every wrong program found,
-//! no right one accused.
+//! Each program is one C file of `c/`. Built with its flag the program has one mistake from real
+//! use of verbs, and usually works in spite of this. Built without the flag the program is right
+//! and must always pass. [`MISTAKES`] lists for each program the mistake, the tools that should
+//! find it, and the line and words of a right report. The corpus judges every tool that searches
+//! for mistakes or checks programs: each wrong program must be found, and no right one accused.
 #![forbid(unsafe_code)]
 
 pub mod build;
@@ -12,38 +12,38 @@ mod table;
 
 pub use table::MISTAKES;
 
-/// Who should name the mistake, from the mildest means to the strongest.
+/// The tools that should name the mistake, from the mildest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finder {
-    /// The log of a run in which it fails.
+    /// The log of a failing run.
     Log,
-    /// A checker that watches a run in which it works.
+    /// A checker that watches a working run.
     Check,
-    /// A search that makes it happen, by moments and failures that the rules allow.
+    /// A search with timing and failures permitted by the rules.
     Hunt,
 }
 
-/// One wrong program.
+/// A wrong program.
 #[derive(Clone, Copy, Debug)]
 pub struct Mistake {
-    /// The C file in `c/`, without its ending.
+    /// The C file in `c/`, without the extension.
     pub program: &'static str,
-    /// What is defined to make it wrong.
+    /// The macro for the wrong program.
     pub define: &'static str,
     /// The kind of mistake, in a few words.
     pub kind: &'static str,
-    /// The public threads it is cut from, by project and number; empty for a kind that has none.
+    /// The public issue threads behind the program, by project and number; empty if there are none.
     pub threads: &'static [&'static str],
-    /// Who should name it; any of them will do.
+    /// The tools that should name the mistake; any of them is enough.
     pub finders: &'static [Finder],
-    /// A piece of the line that a report must name; it stands once in the file.
+    /// A part of the line to be named in a report. This part occurs exactly once in the file.
     pub line: &'static str,
-    /// Words that a report must have, one of them at least.
+    /// Words of a report, of which at least one must occur.
     pub words: &'static [&'static str],
 }
 
 impl Mistake {
-    /// The name of the wrong program: that of its file, and of its variant if it has several.
+    /// The name of the wrong program: the name of its file, with the variant if there are several.
     #[must_use]
     pub fn name(&self) -> String {
         match self.define {
@@ -52,10 +52,10 @@ impl Mistake {
         }
     }
 
-    /// The number of the line that a report must name.
+    /// The number of the line to be named in a report.
     ///
     /// # Errors
-    /// When the file cannot be read, or [`line`](Self::line) does not stand in it exactly once.
+    /// The file cannot be read, or does not contain [`line`](Self::line) exactly once.
     pub fn line_number(&self) -> Result<usize, String> {
         let path = build::source(self.program);
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;

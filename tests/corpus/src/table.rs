@@ -1,4 +1,4 @@
-//! What each wrong program is, and how a report of it is known to be right.
+//! The wrong programs, and the facts of a right report.
 use crate::Finder::{Check, Hunt, Log};
 use crate::{Finder, Mistake};
 

@@ -1,6 +1,6 @@
-//! `adverb run --check`, judged: no right program draws a report on either path, and each wrong one
-//! of a list is named, with the line where the ledger can know it. Mistakes that happen by chance
-//! get several runs.
+//! Tests of `adverb run --check`. No right program gets a report on either path. Each wrong program
+//! of a list is named, with the line if the ledger knows it. Mistakes that happen by chance get
+//! several runs.
 #![forbid(unsafe_code)]
 
 use adverb_corpus::{MISTAKES, Mistake, build};
@@ -13,8 +13,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What a check names of which wrong program, whether with the line of the mistake, and in how many
-/// runs at most. Not here is what takes a busy machine to happen (docs/check.md).
+/// Wrong programs that a check must name: the program, the report, whether with the line of the
+/// mistake, and the limit of runs. Mistakes that need a busy machine are not listed
+/// (docs/check.md).
 const NAMED: &[(&str, &str, bool, u32)] = &[
     ("async_ack", "event-not-acknowledged", true, 120),
     ("async_edge", "edge-not-drained", true, 120),
@@ -35,10 +36,10 @@ const NAMED: &[(&str, &str, bool, u32)] = &[
 ];
 /// The exit status after a report.
 const REPORTED: i32 = 77;
-/// The programs' own bounds, in seconds.
+/// Time limits of the programs, in seconds.
 const RIGHT_SECONDS: u64 = 40;
 const WRONG_SECONDS: u64 = 5;
-/// Of one that is to be named in its only run.
+/// Time limit of a program to be named in its only run.
 const ONLY_SECONDS: u64 = 15;
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -86,7 +87,7 @@ fn mistake(name: &str) -> Result<&'static Mistake, String> {
     MISTAKES.iter().find(|m| m.name() == name).ok_or_else(|| format!("no wrong program {name}"))
 }
 
-/// Is the line named, and not one whose number begins with its?
+/// Is this line named, and not a line whose number begins with the same digits?
 fn names_line(text: &str, line: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
     text.match_indices(line).any(|(at, _)| ends(&text[at + line.len()..]))
@@ -114,8 +115,8 @@ fn wrong(name: &str, code: &str, line: bool, runs: u32) -> Verdict {
     Err(format!("not named in {runs} runs; the last: {last}"))
 }
 
-/// The files have the report, with its line, and tell when there is none; the exit status is the
-/// same as without them.
+/// The files contain the report with the line, or state its absence. The exit status is the same as
+/// without the files.
 fn files() -> Verdict {
     let mistake = mistake("dereg_early")?;
     let line = mistake.line_number()?;
@@ -139,7 +140,7 @@ fn files() -> Verdict {
     Ok(())
 }
 
-/// What is suppressed is neither said nor counted; another pattern suppresses nothing.
+/// A suppressed report is neither printed nor counted. Another pattern suppresses nothing.
 fn suppressed() -> Verdict {
     let built = build::wrong(mistake("dereg_early")?)?;
     let file = built.with_file_name(format!("suppressions.{}", std::process::id()));

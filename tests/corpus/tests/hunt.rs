@@ -1,6 +1,6 @@
-//! `adverb hunt`, judged: right programs survive every choice on both paths, and the wrong ones of
-//! a list are found, with the line where there is one to name. A table says of all wrong ones what
-//! became of them.
+//! Tests of `adverb hunt`. Right programs survive every choice on both paths. The wrong programs of
+//! a list are found, with the line if a line can be named. A table shows the result for all wrong
+//! programs.
 #![forbid(unsafe_code)]
 
 use adverb_corpus::{Finder, MISTAKES, Mistake, build};
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a hunt has to find, and whether its report names the line of the mistake.
+/// Programs that a hunt must find, and whether the report names the line of the mistake.
 const FOUND: &[(&str, bool)] = &[
     ("loop-swapped", true),
     ("loop-one-poll", false),
@@ -30,18 +30,18 @@ const FOUND: &[(&str, bool)] = &[
     ("rnr_once", false),
     ("early_receive", false),
 ];
-/// Those of them that the short run looks for.
+/// The programs of the short run.
 const SHORT: &[&str] = &["loop-swapped", "loop-one-poll", "loop-early"];
-/// How long a hunt may take, in seconds.
+/// Time limit of a hunt, in seconds.
 const SECONDS: u64 = 60;
-/// Beyond its own bound a run must have ended.
+/// Margin beyond a run's own time limit.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Lines of the table: name, verdict, whether the line was named.
 type Table = Arc<Mutex<Vec<(String, String, bool)>>>;
 
 fn main() -> ExitCode {
-    // The port of the pair is its own.
+    // The pair uses a fixed port, so the test runs alone.
     adverb_foreign::alone::be_alone();
     let table = Table::default();
     let mut cases = Vec::new();
@@ -74,7 +74,7 @@ fn with_device(program: Program) -> Result<Program, String> {
     Ok(program.env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid).env("CORPUS_SECONDS", "40"))
 }
 
-/// A right program under schedules of many seeds.
+/// A right program under the schedules of many seeds.
 fn right(program: &str) -> Verdict {
     let built = build::right(program)?.display().to_string();
     for path in ["local", "wire"] {
@@ -115,7 +115,7 @@ fn wrong(mistake: &'static Mistake, wanted: Option<(&str, bool)>, table: &Table)
     Ok(())
 }
 
-/// A hunt of a right program ends with status 0 and says how much it has tried.
+/// A hunt of a right program ends with status 0 and reports the number of its tries.
 fn nothing_found() -> Verdict {
     let out = hunt(&build::right("loop")?, "loop.right", by_length(60, 8))?;
     require!(out.code() == Some(0), "{}", out.describe());
@@ -123,7 +123,8 @@ fn nothing_found() -> Verdict {
     Ok(())
 }
 
-/// Whose first message is polled before the thread that reads the events knows the connection.
+/// A program with an early first message: it is polled before the event thread knows the
+/// connection.
 fn early_receive() -> Verdict {
     let mistake = MISTAKES.iter().find(|m| m.program == "early_receive").ok_or("it is not in the table")?;
     let out = hunt(&build::wrong(mistake)?, "early_receive.alone", SECONDS)?;
@@ -137,7 +138,7 @@ fn early_receive() -> Verdict {
     Ok(())
 }
 
-/// A server and a client that poll, and sleep for events, on the wire and beside it.
+/// A server and a client that poll and wait for events, on both paths.
 fn nothing_found_in_a_pair() -> Verdict {
     let lo = loopback()?;
     let words = ["ibv_rc_pingpong", "-d", &lo.dev, "-g", &lo.gid, "-e", "-n", "200", "-p", "18537"];

@@ -1,5 +1,6 @@
-//! Every right program passes, on both paths, as often as it is run. Every wrong one compiles and
-//! ends within its bound; how often it fails is shown in a table and not judged, as that is chance.
+//! Every right program passes, on both paths, in every run. Every wrong program compiles and ends
+//! within its time limit. A table shows how often it fails; this depends on chance and is not
+//! judged.
 #![forbid(unsafe_code)]
 
 use adverb_corpus::{MISTAKES, Mistake, build};
@@ -13,13 +14,13 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the paths are called in `ADVERB_PATH`.
+/// Values of `ADVERB_PATH`.
 const PATHS: [&str; 2] = ["local", "wire"];
-/// The programs' own bounds, in seconds: a right one may meet a slow machine, a wrong one may hang
-/// in each run.
+/// Time limits of the programs, in seconds. A right program may meet a slow machine, and a wrong
+/// one may hang in each run.
 const RIGHT_SECONDS: u64 = 40;
 const WRONG_SECONDS: u64 = 3;
-/// Beyond the program's own bound it must have ended.
+/// Margin beyond the program's own time limit.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Lines of the table: name, path, runs that failed, runs.
@@ -44,7 +45,7 @@ fn programs() -> BTreeSet<&'static str> {
     MISTAKES.iter().map(|m| m.program).collect()
 }
 
-/// The table and the directory agree, and each line to be named stands once in its file.
+/// The table and the directory agree, and each line to be named occurs once in its file.
 fn table() -> Verdict {
     require!(MISTAKES.len() >= 24, "{} wrong programs", MISTAKES.len());
     let names: BTreeSet<_> = MISTAKES.iter().map(Mistake::name).collect();

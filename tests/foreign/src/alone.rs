@@ -1,24 +1,22 @@
-//! Tests that look at everything there is: they run in namespaces of their own, so that what they
-//! find is theirs.
+//! Tests of the whole machine run in new namespaces. So everything found belongs to the test.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Set in the copy of a program that runs in namespaces of its own.
+/// Set in the copy of a program in new namespaces.
 const INSIDE: &str = "ADVERB_ALONE";
-/// A loopback interface, and an empty place for files that everybody may write to.
+/// A loopback interface, and an empty directory with write access for all users.
 const SET_UP: &str = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
 
-/// Whether this program runs in namespaces of its own: of network and mounts, with a `/dev/shm` of
-/// its own.
+/// Whether this program runs in new network and mount namespaces, with a new `/dev/shm`.
 #[must_use]
 pub fn is_alone() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Puts this program, started again with its arguments, into namespaces of its own. Comes back in
-/// the program that is there, or where it is not allowed; the reason is then printed.
+/// Starts this program again with the same arguments, in new namespaces. Returns in the new
+/// program, or where namespaces are not allowed; then the reason is printed.
 pub fn be_alone() {
     if is_alone() {
         return;
@@ -36,7 +34,7 @@ pub fn be_alone() {
         (Some(way), Ok(me)) => unshare(way, &format!("{SET_UP} && exec \"$0\" \"$@\""))
             .arg(me)
             .args(std::env::args_os().skip(1))
-            // Where it is set it is where `adverb run` keeps its tree; /dev/shm is the next place.
+            // If this is set, `adverb run` keeps its tree there. Otherwise the tree is in /dev/shm.
             .env_remove("XDG_RUNTIME_DIR")
             .env(INSIDE, "1")
             .exec()
@@ -47,7 +45,7 @@ pub fn be_alone() {
     eprintln!("not alone ({why}): what other programs do shows, too");
 }
 
-/// Processes of this program's network namespace but for itself; meaningful when it [is
+/// Other processes in this program's network namespace. The list is only useful if the program [is
 /// alone](is_alone).
 #[must_use]
 pub fn others() -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Suites of one C program with many cases: each runs in a process of its own, on both paths.
+//! Suites of one C program with many cases. Each case runs in its own process, on both paths.
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -14,14 +14,14 @@ use libtest_mimic::{Completion, Trial};
 const SKIPPED: i32 = 77;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs the cases of `c/NAME.c`, whose table at the end has lines `{"ID", "name", function},` with
-/// the requirement. A case prints `ok NAME`, or `skip REASON` with status 77 where the machine has
-/// not what it needs: that counts as ignored, and no pass.
+/// Runs the cases of `c/NAME.c`. The table at its end has lines `{"ID", "name", function},` with
+/// the requirement. A case prints `ok NAME`. On a machine that lacks something, a case prints `skip
+/// REASON` with status 77, which counts as ignored and not as passed.
 pub fn run(program: &'static str) -> ExitCode {
     run_linked(program, &[])
 }
 
-/// The same, with more libraries.
+/// Like [`run`], with more libraries.
 pub fn run_linked(program: &'static str, libraries: &'static [&'static str]) -> ExitCode {
     let cases = match listed(program) {
         Ok(names) => names

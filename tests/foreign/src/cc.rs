@@ -1,11 +1,11 @@
-//! The C programs of `c/`, compiled against the machine's own headers when a test needs them.
+//! The C programs of `c/`, compiled against the machine's headers when a test needs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::target_dir;
 
-/// Where the sources are.
+/// Directory of the sources.
 pub fn source_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }
@@ -18,7 +18,7 @@ pub fn compile(name: &str) -> Result<PathBuf, String> {
     compile_file(&source_dir().join(format!("{name}.c")), name)
 }
 
-/// The same, with more libraries.
+/// Like [`compile`], with more libraries.
 ///
 /// # Errors
 /// The compiler's messages.
@@ -28,7 +28,7 @@ pub fn compile_linked(name: &str, libraries: &[&str]) -> Result<PathBuf, String>
     compile_with(&cc, &flags, &source_dir().join(format!("{name}.c")), name)
 }
 
-/// The same for a source file anywhere; `name` is the program's.
+/// Like [`compile`], for a source file in any directory; `name` is the name of the program.
 ///
 /// # Errors
 /// The compiler's messages.
@@ -37,7 +37,7 @@ pub fn compile_file(source: &Path, name: &str) -> Result<PathBuf, String> {
     compile_with(&cc, &["-O2"], source, name)
 }
 
-/// The same with a compiler and flags of the caller's.
+/// Like [`compile_file`], with a compiler and flags of the caller.
 ///
 /// # Errors
 /// The compiler's messages.
@@ -45,7 +45,7 @@ pub fn compile_with(cc: &str, flags: &[&str], source: &Path, name: &str) -> Resu
     let dir = target_dir()?.join("foreign-c");
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let program = dir.join(name);
-    // Under another name first: a test binary beside this one may be running the program.
+    // Compiled under another name first, because another test binary may be running the program.
     let fresh = dir.join(format!("{name}.{}", std::process::id()));
     let out = Command::new(cc)
         .args(["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])

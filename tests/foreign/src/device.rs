@@ -1,4 +1,4 @@
-//! The devices as `ibv_devinfo -v` shows them.
+//! The devices in the output of `ibv_devinfo -v`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
@@ -11,9 +11,9 @@ use crate::process::Program;
 pub struct Device {
     /// `hca_id`.
     pub name: String,
-    /// Every `key: value` line, in order; those of the port too.
+    /// All `key: value` lines in order, including those of the port.
     pub fields: Vec<(String, String)>,
-    /// GID index, GID and type text (`RoCE v2`).
+    /// GID index, GID and type (`RoCE v2`).
     pub gids: Vec<(u32, Ipv6Addr, String)>,
 }
 
@@ -23,10 +23,10 @@ impl Device {
         self.fields.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// The value of a line, or a reason that names device and key.
+    /// The value of a line, or an error that names device and key.
     ///
     /// # Errors
-    /// When the line is missing.
+    /// The line is missing.
     pub fn need(&self, key: &str) -> Result<&str, String> {
         self.field(key).ok_or_else(|| format!("{}: ibv_devinfo -v prints no {key:?}", self.name))
     }
@@ -40,7 +40,7 @@ impl Device {
 /// Reads the output of `ibv_devinfo -v`.
 ///
 /// # Errors
-/// When a GID line cannot be read.
+/// A GID line cannot be parsed.
 pub fn parse_devinfo(text: &str) -> Result<Vec<Device>, String> {
     let mut devices: Vec<Device> = Vec::new();
     for line in text.lines() {
@@ -63,10 +63,10 @@ pub fn parse_devinfo(text: &str) -> Result<Vec<Device>, String> {
     Ok(devices)
 }
 
-/// All devices, asked once per test binary.
+/// All devices. The program runs once for each test binary.
 ///
 /// # Errors
-/// When `ibv_devinfo -v` fails or lists nothing.
+/// `ibv_devinfo -v` fails or lists nothing.
 pub fn devices() -> Result<&'static [Device], String> {
     static DEVICES: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
     let found = DEVICES.get_or_init(|| {
@@ -87,10 +87,10 @@ pub struct Loopback {
     pub gid: String,
 }
 
-/// The device that has the RoCE v2 GID of 127.0.0.1, where all pairs run.
+/// The device with the RoCE v2 GID of 127.0.0.1, on which all pairs run.
 ///
 /// # Errors
-/// When no device has it.
+/// No device has this GID.
 pub fn loopback() -> Result<Loopback, String> {
     let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
     for device in devices()? {

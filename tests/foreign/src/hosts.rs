@@ -1,12 +1,12 @@
-//! Two hosts: network namespaces with one end of a cable each.
+//! Two hosts: two network namespaces, joined by a virtual cable.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use crate::process::{Running, adverb, start};
 
-/// Makes the hosts, and what steps use. The first, where the steps run, has the address 192.0.2.1,
-/// the other, whose programs are started by `$there COMMAND`, 192.0.2.2.
+/// Creates the hosts, and the helpers of the steps. The steps run on the first host, 192.0.2.1.
+/// `$there COMMAND` runs a program on the other host, 192.0.2.2.
 const SET_UP: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
@@ -37,11 +37,11 @@ wait_for "the cable is not up" 30 device_here
 wait_for "the cable is not up" 30 device_there
 "#;
 
-/// Runs steps of a shell on the first of two hosts, with these arguments. `ADVERB` is the command
-/// under test.
+/// Runs shell steps on the first of two hosts, with these arguments. `ADVERB` is the command under
+/// test.
 ///
 /// # Errors
-/// When they cannot be started.
+/// The steps cannot be started.
 pub fn two_hosts(what: &str, steps: &str, args: &[&str]) -> Result<Running, String> {
     let mut command = Command::new("unshare");
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);

@@ -1,9 +1,9 @@
-//! Runs programs that know nothing of Adverb on its drop-in libraries, and judges them by what they
-//! print.
+//! Runs programs that know nothing of Adverb on its drop-in libraries, and judges them by their
+//! output.
 //!
-//! The tests under `tests/` are binaries of their own (`harness = false`, libtest-mimic), so that
-//! each program with each set of options is a test with a name. A program that is missing, hangs or
-//! is killed is a failure with its output in the message; nothing is skipped in silence.
+//! The tests under `tests/` are separate binaries (`harness = false`, libtest-mimic), so that each
+//! program with each set of options is a named test. A program that is missing, hangs or is killed
+//! is a failure with its output in the message. Every skipped test is named.
 #![forbid(unsafe_code)]
 
 pub mod alone;
@@ -20,7 +20,7 @@ pub mod sockets;
 pub mod suite;
 pub mod tshark;
 
-/// What a test returns: nothing, or the reason in words.
+/// Result of a test: success, or the reason of the failure in words.
 pub type Verdict = Result<(), String>;
 
 /// Fails the surrounding test with a formatted reason unless the condition holds.

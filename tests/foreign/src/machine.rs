@@ -1,5 +1,5 @@
-//! What the machine has: its interfaces and their addresses, from the kernel and not from the
-//! library under test.
+//! The machine's interfaces and their addresses, from the kernel and not from the library under
+//! test.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
@@ -7,17 +7,17 @@ use std::process::Command;
 /// A network interface that is up.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its name, `lo`, `eth0`.
+    /// Name, for example `lo` or `eth0`.
     pub name: String,
-    /// Bytes of an IP packet.
+    /// MTU: bytes of an IP packet.
     pub mtu: u32,
-    /// Its addresses, without prefix lengths.
+    /// Addresses, without prefix lengths.
     pub addrs: Vec<IpAddr>,
 }
 
 impl Interface {
-    /// The GIDs a RoCE v2 device on it must have: each IPv6 address, each IPv4 address mapped into
-    /// IPv6.
+    /// The GIDs that a RoCE v2 device on this interface must have: each IPv6 address, and each IPv4
+    /// address mapped into IPv6.
     pub fn gids(&self) -> Vec<Ipv6Addr> {
         self.addrs
             .iter()
@@ -37,7 +37,7 @@ impl Interface {
 /// The interfaces that are up and have an address, from `ip -o addr` and `/sys/class/net`.
 ///
 /// # Errors
-/// When `ip` is missing or prints something else than expected.
+/// `ip` is missing or prints unexpected output.
 pub fn interfaces() -> Result<Vec<Interface>, String> {
     let out = Command::new("ip")
         .args(["-o", "addr", "show", "up"])

@@ -1,16 +1,17 @@
-//! A server and a client of the same program, the way perftest and the ping-pongs are used.
+//! A server and a client of the same program, as in perftest and the ping-pongs.
 
 use std::time::Duration;
 
 use crate::process::{Finished, Program, free_port};
 
-/// How long a server may take until it listens.
+/// Time limit for a server to listen.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How often a port that was taken between choosing and binding is replaced.
+/// Number of tries if a port was taken between choosing and binding.
 const PORT_TRIES: usize = 3;
 
-/// A server and a client; both get `-p PORT`, the client the server's address as its last argument.
+/// A server and a client. Both get `-p PORT`, and the client gets the server's address as its last
+/// argument.
 #[derive(Clone, Debug)]
 pub struct Pair {
     server: Program,
@@ -19,12 +20,12 @@ pub struct Pair {
     limit: Duration,
 }
 
-/// How both ends ended.
+/// The end of both processes.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The end that was started first.
+    /// The process that was started first.
     pub server: Finished,
-    /// The end that connected.
+    /// The process that connected.
     pub client: Finished,
 }
 
@@ -35,7 +36,7 @@ impl Pair {
         Self { server: program.clone(), client: program, host: "127.0.0.1".to_string(), limit }
     }
 
-    /// The two ends given one by one.
+    /// A pair from two separate command lines.
     pub fn of(server: Program, client: Program, limit: Duration) -> Self {
         Self { server, client, host: "127.0.0.1".to_string(), limit }
     }
@@ -63,11 +64,10 @@ impl Pair {
         self
     }
 
-    /// Runs both ends to their end or the time limit.
+    /// Runs both processes to their end or the time limit.
     ///
     /// # Errors
-    /// When an end cannot be started or the server never listens; exit statuses are the caller's to
-    /// judge.
+    /// An end cannot be started, or the server never listens. The caller judges the exit statuses.
     pub fn run(&self) -> Result<Outcome, String> {
         let mut last = String::new();
         for _ in 0..PORT_TRIES {
@@ -82,7 +82,8 @@ impl Pair {
             }
             let client = self.client.clone().arg("-p").arg(port.to_string()).arg(&self.host).start()?;
             let client = client.wait(self.limit);
-            // The server ends by itself soon after its client; if the client failed it may never.
+            // The server ends by itself soon after its client. After a failed client the server may
+            // never end.
             let server = if client.ok() {
                 server.wait(self.limit + Duration::from_secs(5))
             } else {
@@ -94,7 +95,7 @@ impl Pair {
         Err(last)
     }
 
-    /// Runs both ends and requires status 0 of both.
+    /// Runs both processes and requires status 0 of both.
     ///
     /// # Errors
     /// Both command lines with their output.
@@ -108,7 +109,7 @@ impl Pair {
 }
 
 impl Outcome {
-    /// Both ends' command lines, statuses and output.
+    /// Command lines, statuses and output of both processes.
     pub fn describe(&self) -> String {
         format!("client: {}\nserver: {}", self.client.describe(), self.server.describe())
     }

@@ -1,4 +1,4 @@
-//! Children with a time limit, their output collected, and ended for certain.
+//! Children with a time limit and collected output, which always end.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -9,17 +9,18 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks again.
+/// Pause between two checks of a wait.
 const TICK: Duration = Duration::from_millis(5);
-/// How long the last words of what has ended are waited for: while others of its group have its
-/// streams, and where nobody should have them, on a machine that is busy.
+/// How long the last output of an ended child is awaited. The first limit holds while other
+/// processes of its group still have its streams. The second holds when no other process should
+/// have them, on a busy machine.
 const LAST_WORDS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
-/// The `adverb` command under test: `$ADVERB`, or `release/adverb` in the target directory this
-/// test was built in.
+/// The `adverb` command under test: `$ADVERB`, or `release/adverb` in the target directory of this
+/// test binary.
 ///
 /// # Errors
-/// Says which path is missing and how to build it.
+/// Names the missing path and how to build it.
 pub fn adverb() -> Result<PathBuf, String> {
     let path = match std::env::var_os("ADVERB") {
         Some(path) => PathBuf::from(path),
@@ -34,7 +35,7 @@ pub fn adverb() -> Result<PathBuf, String> {
 /// The cargo target directory of the running test binary (`TARGET/PROFILE/deps/NAME`).
 ///
 /// # Errors
-/// When the test binary's own path cannot be read.
+/// The path of the test binary cannot be read.
 pub fn target_dir() -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
     exe.ancestors()
@@ -55,7 +56,7 @@ pub fn which(program: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{program} is not installed: run scripts/test-deps"))
 }
 
-/// A command line to be run, under `adverb run` or bare.
+/// A command line, under `adverb run` or bare.
 #[derive(Clone, Debug)]
 pub struct Program {
     argv: Vec<String>,
@@ -66,7 +67,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// `name` with `args`, to be run under `adverb run --`.
+    /// `name` with `args`, under `adverb run --`.
     pub fn new<S: AsRef<str>>(name: impl Into<String>, args: &[S]) -> Self {
         let mut argv = vec![name.into()];
         argv.extend(args.iter().map(|a| a.as_ref().to_string()));
@@ -108,15 +109,15 @@ impl Program {
         self
     }
 
-    /// The command line as a person would type it.
+    /// The command line as typed in a shell.
     pub fn line(&self) -> String {
         self.argv.join(" ")
     }
 
-    /// Starts the program in a process group of its own.
+    /// Starts the program in a new process group.
     ///
     /// # Errors
-    /// When the program or the command under test is missing or cannot be started.
+    /// The program or the command under test is missing or cannot be started.
     pub fn start(&self) -> Result<Running, String> {
         let name = &self.argv[0];
         if !name.contains('/') {
@@ -137,19 +138,20 @@ impl Program {
         start(command, self.line())
     }
 
-    /// Runs to the end or to the time limit.
+    /// Runs the program to the end or to the time limit.
     ///
     /// # Errors
-    /// When the program cannot be started; an exit status other than 0 is no error here.
+    /// The program cannot be started. An exit status other than 0 is no error here.
     pub fn run(&self, limit: Duration) -> Result<Finished, String> {
         Ok(self.start()?.wait(limit))
     }
 }
 
-/// Starts a prepared command in a process group of its own, with its output collected under `line`.
+/// Starts a prepared command in its own process group. The output is collected under the name
+/// `line`.
 ///
 /// # Errors
-/// When it cannot be started.
+/// The command cannot be started.
 pub fn start(mut command: Command, line: String) -> Result<Running, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|e| format!("cannot start {line}: {e}"))?;
@@ -164,13 +166,13 @@ pub fn start(mut command: Command, line: String) -> Result<Running, String> {
     Ok(Running { line, child, output, readers, since: Instant::now(), reaped: false })
 }
 
-/// What both streams said. A line stays whole, whatever the other stream said in its middle: a
-/// program's buffer ends anywhere.
+/// The output of both streams. Each line stays whole, although a program may flush its buffer in
+/// the middle of a line while the other stream writes.
 #[derive(Default)]
 struct Output {
-    /// The ended lines of both streams, in the order of their ends.
+    /// The complete lines of both streams, in the order of their ends.
     lines: Vec<u8>,
-    /// The line of each stream that has not ended.
+    /// The incomplete line of each stream.
     open: [Vec<u8>; 2],
 }
 
@@ -205,7 +207,7 @@ fn collect(mut pipe: impl Read + Send + 'static, stream: usize, to: &Arc<Mutex<O
     })
 }
 
-/// A child that runs. Dropping it ends its process group.
+/// A running child. Dropping this value kills the process group.
 pub struct Running {
     line: String,
     child: Child,
@@ -216,36 +218,36 @@ pub struct Running {
 }
 
 impl Running {
-    /// The pid of the child, which is its process group's id as well.
+    /// The pid of the child, which is also the process group's id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has printed so far: both streams, line by line in the order of arrival, and at the
-    /// end the lines that have not ended.
+    /// The output so far: both streams, line by line in the order of arrival, followed by the
+    /// incomplete lines.
     pub fn text(&self) -> String {
         self.output.lock().unwrap_or_else(|e| e.into_inner()).text()
     }
 
-    /// Whether it has ended.
+    /// Whether the child has ended.
     pub fn ended(&mut self) -> bool {
         let ended = !matches!(self.child.try_wait(), Ok(None));
         self.reaped |= ended;
         ended
     }
 
-    /// Waits until its output contains `needle`.
+    /// Waits until the output contains `needle`.
     ///
     /// # Errors
-    /// When it ends or the time is over before.
+    /// The child ends or the time is over before.
     pub fn wait_for_text(&mut self, needle: &str, limit: Duration) -> Result<(), String> {
         self.wait_until(&format!("print {needle:?}"), limit, |r| r.text().contains(needle))
     }
 
-    /// Waits until something listens on the TCP port.
+    /// Waits until a socket listens on the TCP port.
     ///
     /// # Errors
-    /// When the child ends or the time is over before.
+    /// The child ends or the time is over before.
     pub fn wait_for_listener(&mut self, port: u16, limit: Duration) -> Result<(), String> {
         self.wait_until(&format!("listen on TCP port {port}"), limit, |_| listens(port))
     }
@@ -262,7 +264,7 @@ impl Running {
                 return Ok(());
             }
             let ended = self.ended();
-            // Its last words may have arrived between the two looks.
+            // The last output may have arrived between the two checks.
             if ended && !done(self) {
                 self.take_last_words();
                 if done(self) {
@@ -277,8 +279,8 @@ impl Running {
         }
     }
 
-    /// Waits until both streams of a child that has ended are read to their ends. A grandchild that
-    /// outlives it would keep them open for ever.
+    /// Waits until both streams of an ended child are read to their ends. A grandchild that is
+    /// still alive would keep the streams open forever.
     fn take_last_words(&self) {
         let since = Instant::now();
         while self.readers.iter().any(|r| !r.is_finished()) {
@@ -290,10 +292,11 @@ impl Running {
         }
     }
 
-    /// SIGKILL to the child and everything it started that is still in its process group.
+    /// Sends SIGKILL to the child and to all processes left in the group.
     pub fn kill_hard(&mut self) {
         if !self.reaped || group_exists(self.pid()) {
-            // The group is ours: its leader is our child, made with `process_group(0)`.
+            // The group belongs to this test: its leader is this process's child, started with
+            // `process_group(0)`.
             let _ = Command::new("sh")
                 .args(["-c", &format!("kill -KILL -- -{}", self.child.id())])
                 .stderr(Stdio::null())
@@ -304,7 +307,7 @@ impl Running {
         self.reaped = true;
     }
 
-    /// Waits for the end, or kills it at the time limit.
+    /// Waits for the end of the child, or kills the child at the time limit.
     pub fn wait(mut self, limit: Duration) -> Finished {
         let end = self.since + limit;
         let mut stuck = String::new();
@@ -346,7 +349,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether any process of the group is left, zombies apart.
+/// Whether any process of the group is left, not counting zombies.
 pub fn group_exists(pgid: u32) -> bool {
     let Ok(dir) = std::fs::read_dir("/proc") else { return false };
     dir.flatten().any(|entry| {
@@ -359,7 +362,7 @@ pub fn group_exists(pgid: u32) -> bool {
     })
 }
 
-/// Name, state and kernel wait channel of each thread of the group, for the message about a hang.
+/// Name, state and kernel wait channel of each thread of the group, for the report of a hang.
 fn thread_states(pgid: u32) -> String {
     let script = format!(
         "for p in $(ps -eo pid=,pgid= | awk '$2=={pgid}{{print $1}}'); do for t in /proc/$p/task/*; do \
@@ -371,28 +374,28 @@ fn thread_states(pgid: u32) -> String {
     }
 }
 
-/// How a child ended and what it printed.
+/// Exit status and output of a child.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The command line.
     pub line: String,
-    /// None when it was killed at the time limit.
+    /// `None` if the child was killed at the time limit.
     pub status: Option<ExitStatus>,
-    /// Both streams.
+    /// The output of both streams.
     pub text: String,
-    /// From start to end.
+    /// Time from start to end.
     pub elapsed: Duration,
-    /// Whether the time limit ended it.
+    /// Whether the child was killed at the time limit.
     pub timed_out: bool,
 }
 
 impl Finished {
-    /// Whether it ended by itself with status 0.
+    /// Whether the child ended by itself with status 0.
     pub fn ok(&self) -> bool {
         self.status.is_some_and(|s| s.success())
     }
 
-    /// Its exit code, if it ended by itself.
+    /// The exit code, if the child ended by itself.
     pub fn code(&self) -> Option<i32> {
         self.status.and_then(|s| s.code())
     }
@@ -400,12 +403,12 @@ impl Finished {
     /// Fails with the output unless the exit status is 0.
     ///
     /// # Errors
-    /// The command line, how it ended, and its output.
+    /// The command line, the kind of end, and the output.
     pub fn require_ok(&self) -> Result<(), String> {
         if self.ok() { Ok(()) } else { Err(self.describe()) }
     }
 
-    /// The command line, how it ended, and its output.
+    /// The command line, the kind of end, and the output.
     pub fn describe(&self) -> String {
         let how = match self.status {
             None => format!("did not end within its time and was killed after {:?}", self.elapsed),
@@ -419,20 +422,20 @@ impl Finished {
     }
 }
 
-/// A TCP port that is free now.
+/// A TCP port that is free at the moment.
 ///
 /// # Errors
-/// When no socket can be bound.
+/// No socket can be bound.
 pub fn free_port() -> Result<u16, String> {
-    // Bound on all addresses, as the programs do.
+    // Bound on all addresses, as the programs under test do.
     let listener = std::net::TcpListener::bind(("::", 0))
         .or_else(|_| std::net::TcpListener::bind(("0.0.0.0", 0)))
         .map_err(|e| format!("no free TCP port: {e}"))?;
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
 }
 
-/// Whether a socket listens on the TCP port, seen from `/proc` so that the listener is not
-/// disturbed.
+/// Whether a socket listens on the TCP port. The answer comes from `/proc`, so that the listener is
+/// not disturbed.
 pub fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
@@ -445,7 +448,7 @@ pub fn listens(port: u16) -> bool {
     })
 }
 
-/// Joins words into the arguments of a program.
+/// Splits a line into the arguments of a program.
 pub fn words<S: AsRef<OsStr> + ToString>(line: S) -> Vec<String> {
     line.to_string().split_whitespace().map(str::to_string).collect()
 }

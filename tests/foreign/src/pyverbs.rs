@@ -1,4 +1,4 @@
-//! The Python suite of rdma-core as Debian ships it, run test by test with a time limit each.
+//! The Python suite of rdma-core as packaged by Debian, run test by test with a time limit each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,36 +8,36 @@ use std::time::{Duration, Instant};
 use crate::device::Loopback;
 use crate::process;
 
-/// The tests that need nothing beyond plain verbs, by name.
+/// The names of the tests that need nothing beyond plain verbs.
 pub const CORE: &str = include_str!("../data/pyverbs_core.txt");
-/// All tests that belong to no vendor.
+/// All tests without a vendor.
 pub const GENERIC: &str = include_str!("../data/pyverbs_generic.txt");
-/// Where Debian's rdma-core keeps the suite.
+/// Directory of the suite in Debian's rdma-core.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
-/// The interpreter python3-pyverbs belongs to.
+/// The interpreter with python3-pyverbs.
 const PYTHON: &str = "/usr/bin/python3";
-/// A test that says nothing for so long hangs. The slowest good ones take a few seconds,
-/// and more on a busy machine.
+/// A test without output for this time hangs. The slowest good tests take a few seconds, and more
+/// on a busy machine.
 const TEST_LIMIT: Duration = Duration::from_secs(90);
 
-/// How a test ended.
+/// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
-    /// It ran and held.
+    /// The test ran and passed.
     Ok,
-    /// The suite skipped it.
+    /// The suite skipped the test.
     Skip,
     /// An assertion failed.
     Fail,
     /// An exception.
     Error,
-    /// The interpreter died in it.
+    /// The interpreter died in the test.
     Crash,
-    /// It did not end within the limit.
+    /// The test exceeded the time limit.
     Hang,
 }
 
-/// Word and reason per test name.
+/// Result and reason for each test name.
 pub type Report = BTreeMap<String, (Word, String)>;
 
 /// The names of a list, without blank lines.
@@ -48,7 +48,7 @@ pub fn names(list: &str) -> Vec<&str> {
 /// Unpacks the suite into a new directory under the target directory.
 ///
 /// # Errors
-/// When it is not installed or cannot be unpacked.
+/// The suite is not installed or cannot be unpacked.
 pub fn unpack() -> Result<PathBuf, String> {
     let dir = process::target_dir()?.join(format!("foreign-pyverbs.{}", std::process::id()));
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -68,11 +68,10 @@ pub fn unpack() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// Runs the named tests on the device. A test that hangs or crashes is reported and the rest goes
-/// on.
+/// Runs the named tests on the device. After a test that hangs or crashes the rest goes on.
 ///
 /// # Errors
-/// When the suite cannot be started at all.
+/// The suite cannot be started at all.
 pub fn run(suite: &Path, wanted: &[&str], on: &Loopback) -> Result<(Report, String), String> {
     let mut report = Report::new();
     let mut log = String::new();
@@ -103,7 +102,7 @@ fn run_once(
     std::fs::write(&list, rest.join("\n")).map_err(|e| e.to_string())?;
     std::fs::write(&results, "").map_err(|e| e.to_string())?;
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/pyverbs_run.py");
-    // Standard input is the list, so the shell opens it: children get /dev/null otherwise.
+    // Standard input is the list, so the shell opens it: children otherwise get /dev/null.
     let mut command = Command::new("sh");
     command
         .args(["-c", "list=$1; shift; exec \"$@\" < \"$list\"", "sh"])
@@ -138,7 +137,7 @@ fn run_once(
     Ok(done.describe())
 }
 
-/// Takes the lines of one run into the report; a test that was started last without a result hung
+/// Adds the results of one run to the report. The test that was started last without a result hung
 /// or crashed.
 fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
     let mut open: Option<String> = None;

@@ -1,4 +1,4 @@
-//! Listeners of the connection manager, as their abstract names show them.
+//! Listeners of the connection manager, found by their abstract socket names.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::process::Running;
 /// service id).
 ///
 /// # Errors
-/// When it ends or the time is over before.
+/// The program ends or the time is over before.
 pub fn wait(server: &mut Running, space: u64, port: u16, limit: Duration) -> Result<(), String> {
     let name = format!("-cm-{:x}-", space << 16 | u64::from(port));
     let end = Instant::now() + limit;

@@ -1,5 +1,5 @@
-//! Programs of plain sockets under `adverb run --sockets`, with a librdmacm of the distribution or
-//! of a directory.
+//! Programs of plain sockets under `adverb run --sockets`, with the librdmacm of the distribution
+//! or of a directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::process::{Finished, Program, Running, free_port, listens, words};
 use crate::{Verdict, require, service};
 
-/// How long a program may take.
+/// Time limit of a program.
 pub const LIMIT: Duration = Duration::from_secs(90);
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 /// The port space of connections.
 const TCP: u64 = 0x106;
-/// What of each stream iperf3's server may leave: it reads no more when the other connection says
-/// that the test is over.
+/// Bytes of each stream that iperf3's server may leave unread. The server stops reading when the
+/// control connection says that the test is over.
 const UNREAD: u64 = 1 << 20;
 
-/// A store that programs put values into and get them back from.
+/// A key-value store: programs put values in and get them back.
 #[derive(Clone, Copy, Debug)]
 pub enum Store {
     /// Redis.
@@ -42,7 +42,7 @@ impl Store {
     }
 }
 
-/// Where packets go and whose rsockets carry them.
+/// The path of packets, and the librdmacm with the rsockets.
 #[derive(Clone, Debug)]
 pub struct Way {
     path: &'static str,
@@ -50,26 +50,26 @@ pub struct Way {
 }
 
 impl Way {
-    /// The distribution's librdmacm.
+    /// With the distribution's librdmacm.
     pub fn distribution(path: &'static str) -> Self {
         Self { path, flag: "--sockets".into() }
     }
 
-    /// That of a directory.
+    /// With the librdmacm of a directory.
     pub fn directory(path: &'static str, directory: &Path) -> Self {
         Self { path, flag: format!("--sockets={}", directory.display()) }
     }
 
-    /// A command line, with a port for `PORT`.
+    /// A command line; `PORT` is replaced.
     pub fn program(&self, line: &str, port: u16) -> Program {
         let line = words(line.replace("PORT", &port.to_string()));
         Program::new(&line[0], &line[1..]).flag(&self.flag).env("ADVERB_PATH", self.path)
     }
 
-    /// A server that listens by the connection manager, and not by TCP.
+    /// Starts a server that listens by the connection manager, and not by TCP.
     ///
     /// # Errors
-    /// When it ends, or does not listen in time.
+    /// The server ends, or does not listen in time.
     pub fn listening(&self, line: &str, port: u16) -> Result<Running, String> {
         let mut server = self.program(line, port).start()?;
         service::wait(&mut server, TCP, port, LISTEN_LIMIT)?;
@@ -77,11 +77,11 @@ impl Way {
         Ok(server)
     }
 
-    /// What the client of iperf3 sent in this number of streams came to the server, by the words of
-    /// both.
+    /// Checks that all data of the iperf3 client in `streams` streams reached the server, by the
+    /// output of both.
     ///
     /// # Errors
-    /// What both said.
+    /// The output of both.
     pub fn iperf3(&self, streams: usize, mib: u64) -> Verdict {
         let port = free_port()?;
         let server = self.listening("iperf3 -s -1 -B 127.0.0.1 -p PORT", port)?;
@@ -100,18 +100,19 @@ impl Way {
         Ok(())
     }
 
-    /// A store gives back what was put into it, by several connections at once, and ends in order.
+    /// Checks that a store returns the stored values, over several connections at once, and ends in
+    /// order.
     ///
     /// # Errors
-    /// What server and client said.
+    /// The output of server and client.
     pub fn store(&self, store: Store, connections: usize) -> Verdict {
         let port = free_port()?;
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/sockets_store.py");
         let mut server = self.listening(store.line(), port)?;
         let line = format!("python3 {} {} PORT {connections}", script.display(), store.name());
         let client = self.program(&line, port).run(LIMIT)?;
-        // It serves until it is told to end, which it does in order: it hears of the signal at the
-        // end of a wait.
+        // The server runs until a signal ends it in order. The server notices the signal at the end
+        // of a wait.
         if client.ok() {
             let told = Command::new("kill").args(["-TERM", &server.pid().to_string()]).status();
             require!(told.is_ok_and(|status| status.success()), "no signal: {}", server.text());
@@ -125,7 +126,7 @@ impl Way {
     }
 }
 
-/// How both ended, with their output.
+/// The end of both, with their output.
 pub fn both(server: &Finished, client: &Finished) -> String {
     format!("client: {}\nserver: {}", client.describe(), server.describe())
 }

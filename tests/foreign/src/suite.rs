@@ -6,23 +6,23 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::Verdict;
 
-/// Whether the short selection was asked for (`ADVERB_FOREIGN_SHORT` set and not empty).
+/// Whether the short selection is requested (`ADVERB_FOREIGN_SHORT` set and not empty).
 pub fn short() -> bool {
     std::env::var_os("ADVERB_FOREIGN_SHORT").is_some_and(|v| !v.is_empty())
 }
 
-/// Picks a value by the length of the run.
+/// Chooses a value by the length of the run.
 pub fn by_length<T>(full: T, short_run: T) -> T {
     if short() { short_run } else { full }
 }
 
-/// One case with a name.
+/// A named case.
 pub fn case(name: impl Into<String>, run: impl FnOnce() -> Verdict + Send + 'static) -> Trial {
     Trial::test(name, move || run().map_err(Failed::from))
 }
 
-/// As [`run`], for cases that each choose their path: a run on one path (`ADVERB_PATH`) would be
-/// the same again, and says so.
+/// Like [`run`], for cases that choose their own path. A run with `ADVERB_PATH` would repeat the
+/// same cases, so it only prints a line.
 pub fn run_on_own_paths(suite: &str, cases: Vec<Trial>) -> ExitCode {
     match std::env::var("ADVERB_PATH") {
         Ok(path) if !path.is_empty() => {
@@ -35,8 +35,8 @@ pub fn run_on_own_paths(suite: &str, cases: Vec<Trial>) -> ExitCode {
     }
 }
 
-/// Runs the cases one after the other unless told otherwise, and prints a closing line with the
-/// suite's name.
+/// Runs the cases one after the other unless the arguments say otherwise, and prints a closing line
+/// with the suite's name.
 ///
 /// Latency programs spin: on a small machine two at once take each other's processor, so the
 /// default is serial.
@@ -48,7 +48,8 @@ pub fn run(suite: &str, cases: Vec<Trial>) -> ExitCode {
     if args.list {
         return libtest_mimic::run(&args, cases).exit_code();
     }
-    // A time limit or Ctrl-C ends the suite without a destructor: no program of a case survives it.
+    // A time limit or Ctrl-C ends the suite without destructors. The guard ends all programs of a
+    // case then.
     if let Err(e) = adverb_survivor::guard(adverb_survivor::AtEnd::default()) {
         eprintln!("suite {suite}: programs may outlive the suite if a signal ends it: {e}");
     }

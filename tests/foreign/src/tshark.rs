@@ -1,4 +1,4 @@
-//! Captures as Wireshark reads them, packet by packet, each compared with our own reading of the
+//! Captures as Wireshark reads them, packet by packet. Each is compared with Adverb's parse of the
 //! same bytes.
 
 use std::net::IpAddr;
@@ -10,7 +10,8 @@ use adverb_wire::{Headers, Syndrome, Transport};
 
 use crate::process::which;
 
-/// Guesses at what a Send carries. They take short messages of any content for their own.
+/// Protocols that Wireshark guesses for the payload of a SEND. These dissectors also accept short
+/// messages of other content.
 const GUESSES: [&str; 9] = [
     "smc",
     "smb_direct",
@@ -23,13 +24,14 @@ const GUESSES: [&str; 9] = [
     "fcoib",
 ];
 
-/// In the comment of a packet that crossed shared memory, or would have if there were one.
+/// Text in the comment of a packet that crossed shared memory. A request that the initiator
+/// performs without a packet has this text, too.
 const NEAR: &str = "shared memory";
 
-/// Severity of an expert's warning; an error has more.
+/// Severity of an expert's warning; an error has a higher value.
 const EXPERT_WARNING: u64 = 0x0060_0000;
 
-/// What is asked of each packet, in the order of [`Seen`]'s reading.
+/// The fields requested for each packet, in the order of the parser below.
 const FIELDS: [&str; 17] = [
     "frame.number",
     "frame.comment",
@@ -53,31 +55,32 @@ const FIELDS: [&str; 17] = [
 /// A packet of a capture.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The comment that the capture gave it.
+    /// The packet's comment in the capture.
     pub comment: String,
-    /// Whether it was sent by the process that captured.
+    /// Whether the capturing process sent the packet.
     pub sent: bool,
     /// BTH through ICRC.
     pub bytes: Vec<u8>,
-    /// Our own reading.
+    /// Adverb's parse of the headers.
     pub headers: Headers,
 }
 
-/// What a capture holds.
+/// The content of a capture.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Its packets in the order of the file.
+    /// The packets in the order of the file.
     pub packets: Vec<Seen>,
-    /// Packets recorded as damaged on request, which are not among them.
+    /// Packets recorded as damaged on request; these are not in `packets`.
     pub damaged: usize,
 }
 
-/// Reads a capture of packets over IPv4. Each is well-formed in Wireshark's eyes, its checksums are
-/// right, Wireshark and we read the same opcode, PSN, queue pair and syndrome, and the ICRC is
-/// right by our own account. Packets of shared memory have neither a UDP checksum nor an ICRC.
+/// Reads a capture of packets over IPv4. Each packet must be well-formed for Wireshark, with right
+/// checksums. Wireshark and Adverb must agree on opcode, PSN, queue pair and syndrome, and the ICRC
+/// must be right by Adverb's computation. Packets of shared memory have neither a UDP checksum nor
+/// an ICRC.
 ///
 /// # Errors
-/// What is wrong, with the number of the packet.
+/// The mistake, with the number of the packet.
 pub fn capture(file: &Path) -> Result<Reading, String> {
     let text = fields(file)?;
     let (damaged, whole): (Vec<&str>, Vec<&str>) = text.lines().partition(|l| l.contains("one bit flipped"));
@@ -86,7 +89,7 @@ pub fn capture(file: &Path) -> Result<Reading, String> {
     Ok(Reading { packets, damaged: damaged.len() })
 }
 
-/// What `tshark` prints; it fails when the file is cut short or otherwise damaged.
+/// The output of `tshark`, which fails when the file is cut short or damaged.
 fn fields(file: &Path) -> Result<String, String> {
     let mut command = Command::new(which("tshark")?);
     command.arg("-r").arg(file).args(["-T", "fields", "-E", "separator=/t", "-E", "occurrence=a"]);
@@ -106,12 +109,13 @@ fn read(line: &str) -> Result<Seen, String> {
     let f: [&str; FIELDS.len()] = f.try_into().map_err(|_| "fields are missing".to_string())?;
     let [number, comment, direction, malformed, severity, ip_sum, udp_sum, rest @ ..] = f;
     let [src, dst, id, src_port, dst_port, payload, opcode, psn, dest_qpn, syndrome] = rest;
-    // A comment counts as an expert's remark, too.
+    // Wireshark counts a comment as an expert's remark, too.
     let error = severity.split(',').filter_map(unsigned).any(|severity| severity >= EXPERT_WARNING);
     if !malformed.is_empty() || error {
         return Err(format!("packet {number} is malformed ({malformed} {severity})"));
     }
-    // Shared memory has no checksums: 0 over UDP, which Wireshark calls 3, and no ICRC.
+    // Packets of shared memory have no ICRC, and 0 as the UDP checksum, which Wireshark reports as
+    // status 3.
     let near = comment.contains(NEAR);
     if (ip_sum, udp_sum) != ("1", if near { "3" } else { "1" }) {
         return Err(format!("packet {number} has a wrong checksum (IP {ip_sum}, UDP {udp_sum})"));
@@ -130,7 +134,7 @@ fn read(line: &str) -> Result<Seen, String> {
             "packet {number}: opcode, PSN, queue pair are {ours:x?}, Wireshark says {theirs:x?}"
         ));
     }
-    // Wireshark does not look for an AETH on XRC.
+    // Wireshark parses no AETH on XRC.
     let looked_for = headers.bth.opcode.transport() != Transport::Xrc;
     let ours = headers.aeth.filter(|_| looked_for).map(|aeth| u64::from(aeth.syndrome.as_u8()));
     if ours != unsigned(syndrome) {
@@ -158,7 +162,7 @@ fn read(line: &str) -> Result<Seen, String> {
 }
 
 impl Seen {
-    /// The syndrome of an acknowledgement.
+    /// The syndrome, if the packet has an AETH.
     pub fn syndrome(&self) -> Option<Syndrome> {
         self.headers.aeth.map(|aeth| aeth.syndrome)
     }

@@ -1,6 +1,6 @@
-//! Right programs are never accused of a lost wake-up, and wrong ones are named with the thread and
-//! the call that it sleeps in (EXT-4): cases of `c/asleep.c`. Each program reads and judges by
-//! itself what the library says.
+//! A correct program never gets a report of a lost wake-up. A report of a wrong program names the
+//! thread and the call in which the thread sleeps (EXT-4): cases of `c/asleep.c`. Each program
+//! itself reads and judges the library's output.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ use adverb_foreign::{Verdict, require};
 /// The programs wait sixty seconds for a report.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Programs that do everything in order: some handle their first message slowly, in all the ways in
-/// which a thread can be at work.
+/// Correct programs. Some handle their first message slowly, in all the ways in which a thread can
+/// be at work.
 const RIGHT: &[&str] = &[
     "computes",
     "sleeps",
@@ -39,8 +39,8 @@ const RIGHT: &[&str] = &[
     "leaves_unsolicited_messages",
 ];
 
-/// Programs that sleep beside completions, by the call that they sleep in or by what they do
-/// before.
+/// Programs that sleep although completions wait, named by the call in which they sleep or by their
+/// earlier actions.
 const WRONG: &[&str] = &[
     "in_get_event",
     "in_read",

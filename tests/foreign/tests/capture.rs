@@ -1,5 +1,5 @@
-//! Captures of unmodified programs and of the demonstration, read by Wireshark's `tshark` and
-//! compared with our own reading of the same bytes.
+//! Captures of unmodified programs and of the demonstration. Wireshark's `tshark` reads them, and
+//! the result is compared with Adverb's parse of the same bytes.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     run("capture", cases)
 }
 
-/// A fresh directory; removed when dropped.
+/// A new directory, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -52,7 +52,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// The capture files, by name.
+    /// The capture files, sorted by name.
     fn files(&self) -> Result<Vec<PathBuf>, String> {
         let entries = std::fs::read_dir(&self.0).map_err(|e| e.to_string())?;
         let mut all: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
@@ -67,7 +67,7 @@ impl Drop for Scratch {
     }
 }
 
-/// How often each packet was sent, or received, by its bytes.
+/// How often each packet was sent, or received, by content.
 fn counted(reading: &Reading, sent: bool) -> BTreeMap<&[u8], usize> {
     let mut all = BTreeMap::new();
     for packet in reading.packets.iter().filter(|p| p.sent == sent) {
@@ -76,8 +76,9 @@ fn counted(reading: &Reading, sent: bool) -> BTreeMap<&[u8], usize> {
     all
 }
 
-/// Nothing is received that was not sent, byte for byte, and nearly all that was sent is received:
-/// what was sent to an end that had gone, or again because a machine is slow, may be lost.
+/// Every received packet was sent, byte for byte, and nearly all sent packets are received. A
+/// packet to an end that has exited may be lost. A packet that a slow machine sends again may be
+/// lost, too.
 fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
     for (from, to) in [(a, b), (b, a)] {
         let (sent, received) = (counted(from, true), counted(to, false));
@@ -90,9 +91,9 @@ fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
     Ok(())
 }
 
-/// The demonstration runs every operation that there is, between two processes. A receive that it
-/// posts 20 ms late is not late on a machine that stops the process for as long: in one of three
-/// runs it is.
+/// The demonstration runs every operation between two processes, with one receive posted 20 ms
+/// late. The receive is not late if the machine stops the process for as long. So one of three runs
+/// must see an RNR NAK.
 fn every_operation() -> Verdict {
     let mut rnrs = 0;
     for _ in 0..3 {
@@ -104,7 +105,7 @@ fn every_operation() -> Verdict {
     Err("no RNR NAK in three runs".to_string())
 }
 
-/// How many RNR NAKs there were.
+/// The number of RNR NAKs.
 fn demonstrated() -> Result<usize, String> {
     let scratch = Scratch::new("demo")?;
     let lo = loopback()?;
@@ -134,12 +135,12 @@ fn demonstrated() -> Result<usize, String> {
     Ok(rnrs)
 }
 
-/// All of RC; of the others what the demonstration does with them.
+/// All opcodes of RC; for the other transports the opcodes of the demonstration.
 fn wanted(opcode: Opcode) -> bool {
     use Operation::*;
     let operation = opcode.operation();
     match opcode.transport() {
-        // Long invalidating Sends are rare, and covered by tests of the engine.
+        // Long SENDs with invalidate are rare, and covered by tests of the engine.
         Transport::Rc => operation != SendLastInv,
         Transport::Uc => matches!(operation, SendFirst | SendMiddle | SendLast | SendOnly | WriteFirst),
         Transport::Ud => operation == SendOnlyImm,
@@ -171,9 +172,9 @@ fn both_ends_record_the_same(path: &str) -> Verdict {
     let scratch = Scratch::new("pingpong")?;
     let [server, client] = pingpong(&scratch, "ibv_rc_pingpong", "-s 5000 -n 200 -m 1024", "", path)?;
     same_both_ways(&server, &client)?;
-    // A packet within the host holds more.
+    // A packet within the host is longer, so a single packet is enough.
     let kind = if path == "wire" { Operation::SendFirst } else { Operation::SendOnly };
-    // A slow machine may send one again.
+    // A slow machine may send a packet again.
     let messages = |reading: &Reading| {
         let first = |p: &&Seen| p.sent && p.headers.bth.opcode.operation() == kind;
         let psns = reading.packets.iter().filter(first).map(|p| p.headers.bth.psn.get());
@@ -207,14 +208,14 @@ fn faults_are_said(path: &str) -> Verdict {
     let scratch = Scratch::new("faults")?;
     let spec = "drop=2%,dup=2%,reorder=2%,corrupt=2%,first=300,seed=5";
     let readings = pingpong(&scratch, "ibv_rc_pingpong", "-n 500", spec, path)?;
-    // Bits are damaged on the network alone.
+    // Only the network path damages bits.
     let damaged = readings.iter().any(|r| r.damaged > 0);
     require!(damaged == (path == "wire"), "a damaged packet is recorded: {damaged}");
     for words in ["injected: dropped", "injected: duplicated", "injected: held until"] {
         let said = |p: &Seen| !p.sent && p.comment.contains(words);
         require!(readings.iter().any(|r| r.packets.iter().any(said)), "no packet says {words:?}");
     }
-    // What is said to be lost was sent by the other end, so that a loss is seen from both.
+    // A packet recorded as lost was sent by the other end, so both captures show a loss.
     for (here, there) in [(0, 1), (1, 0)] {
         let sent = counted(&readings[there], true);
         let lost = readings[here].packets.iter().filter(|p| p.comment.contains("injected: dropped"));
@@ -229,7 +230,7 @@ fn perftest(program: &str, flags: &str, capture: Option<&Scratch>) -> Result<Out
     let lo = loopback()?;
     let args = words(format!("-d {} -x {} {flags}", lo.dev, lo.gid));
     let end = |name: &str| {
-        // Also where the whole suite is told to use the network: these are the cases of shared
+        // Set even if the whole suite runs on the network path, because these cases test shared
         // memory.
         let end = Program::new(program, &args).option("--log", "info").env("ADVERB_PATH", "local");
         match capture {
@@ -240,14 +241,14 @@ fn perftest(program: &str, flags: &str, capture: Option<&Scratch>) -> Result<Out
     Pair::of(end("server.pcapng"), end("client.pcapng"), LIMIT).run_ok()
 }
 
-/// The same ways with a capture and without: rings, and requests that the initiator performs.
+/// A capture does not change the path: rings, and requests that the initiator performs.
 fn same_path() -> Verdict {
     for program in ["ib_write_lat", "ib_send_lat", "ib_read_lat", "ib_atomic_lat"] {
         let scratch = Scratch::new(program)?;
         let [with, without] = [Some(&scratch), None].map(|to| perftest(program, "-n 1000", to));
         let (with, without) = (with?, without?);
         for (with, without) in [(&with.server, &without.server), (&with.client, &without.client)] {
-            // What a program posts, and how each request went.
+            // The posted requests, and how each was carried out.
             for name in ["handed_over", "qp_direct", "tx_packets"] {
                 let counts = (counter(with, name), counter(without, name));
                 require!(counts.0 == counts.1, "{program}: {name} is {counts:?}\n{}", with.describe());
@@ -259,8 +260,8 @@ fn same_path() -> Verdict {
     Ok(())
 }
 
-/// Each request that the initiator has performed is in its capture, with its bytes, and Wireshark
-/// reads it.
+/// Each request that the initiator performs is in its capture, with its bytes, and Wireshark can
+/// parse it.
 fn one_sided() -> Verdict {
     use Operation::*;
     for (program, flags, kinds) in [
@@ -284,7 +285,7 @@ fn one_sided() -> Verdict {
     Ok(())
 }
 
-/// A counter of the line that a process leaves at its end.
+/// A counter from the log line of a process at its end.
 fn counter(end: &Finished, name: &str) -> u64 {
     let line = end.text.lines().find(|l| l.contains("info: counters:")).unwrap_or_default();
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -307,7 +308,7 @@ fn own_files() -> Verdict {
     files.iter().try_for_each(|f| capture(f).map(drop))
 }
 
-/// The parent has the device open when it forks, and uses it afterwards.
+/// The parent has the device open when it forks, and uses it after the fork.
 fn forked() -> Verdict {
     let scratch = Scratch::new("forked")?;
     let lo = loopback()?;
@@ -317,7 +318,7 @@ fn forked() -> Verdict {
         lo.dev
     );
     let file = scratch.file("a.pcapng");
-    // Debian's, which has pyverbs.
+    // Debian's interpreter, which has pyverbs.
     let out = Program::new("/usr/bin/python3", &["-c", &script])
         .option("--capture", file.display().to_string())
         .run(LIMIT)?;
@@ -344,9 +345,9 @@ fn replaced() -> Verdict {
     Ok(())
 }
 
-/// Ended by SIGKILL in mid-traffic, both ends. Takes the last block away if it is cut: Linux ends a
-/// write of several pages between two of them when its process is killed. Everything before it is
-/// whole blocks, and what is cut is one batch at most.
+/// Both ends were killed by SIGKILL in mid-traffic. Removes the last block if it is cut: Linux ends
+/// a write of several pages at a page boundary when the process is killed. All blocks before it
+/// must be whole, and the cut part is one batch at most.
 fn without_cut_block(path: &Path) -> Verdict {
     const BATCH: usize = 4 << 20;
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -361,8 +362,7 @@ fn without_cut_block(path: &Path) -> Verdict {
     }
     let rest = bytes.len() - whole;
     require!(rest < BATCH, "{}: {rest} bytes behind the last whole block", path.display());
-    // What there is of the cut one begins as a packet does, with a length that goes beyond the
-    // file.
+    // The cut block begins like a packet block, and its length goes beyond the file.
     if let Some(head) = bytes.get(whole..whole + 8) {
         let cut = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         require!(
@@ -398,7 +398,7 @@ fn killed(path: &str) -> Verdict {
     for name in ["server.pcapng", "client.pcapng"] {
         without_cut_block(&scratch.file(name))?;
         let reading = capture(&scratch.file(name))?;
-        // Within the host the server sees nothing of requests that its client performs.
+        // Within the host the server does not see the requests that its client performs.
         let least = if path == "local" { 12 * usize::from(name == "client.pcapng") } else { 101 };
         require!(reading.packets.len() >= least, "{name}: {} packets", reading.packets.len());
     }

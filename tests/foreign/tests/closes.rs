@@ -1,6 +1,6 @@
-//! A program that closes all its descriptors while a device is open, and gets their numbers for
-//! files and sockets of its own: the device neither writes to these, reads from them nor closes
-//! them (`c/closes.c`).
+//! A program closes all its descriptors while a device is open, and gets the same numbers for its
+//! own files and sockets. The device neither writes to these, nor reads from them, nor closes them
+//! (`c/closes.c`).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

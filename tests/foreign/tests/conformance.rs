@@ -1,4 +1,4 @@
-//! Cases in which IBTA, NICs and soft-RoCE differ, and what Adverb does (docs/conformance.md): the
+//! Cases in which IBTA, NICs and soft-RoCE differ, and Adverb's choice (docs/conformance.md): the
 //! cases of `c/conformance.c`, each on both paths (OBJ-8 to OBJ-11, CQN-10, CQN-11).
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Connections by address that come and go in numbers, find no room, and lose MADs.
+//! Connections by address: many that come and go, some without room, and some with lost MADs.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use adverb_foreign::{Verdict, require, service};
 
 const LIMIT: Duration = Duration::from_secs(240);
 const PATHS: [&str; 2] = ["local", "wire"];
-/// Every third MAD or so meets something. The first packets are those that connect.
+/// About every third MAD meets a fault. The first packets are those of the connection.
 const WEATHER: &str = "drop=8%,dup=15%,reorder=15%,delay=2ms±1ms,seed=";
 /// The port space of connections.
 const TCP: u64 = 0x106;
@@ -42,8 +42,8 @@ fn many() -> Result<String, String> {
     Ok(built.display().to_string())
 }
 
-/// More come first than there are handles that rest; in full, which `ADVERB_CONNECTIONS=1` asks
-/// for, more than a slot has queue pair numbers.
+/// The first connections outnumber the resting handles. In a full run (`ADVERB_CONNECTIONS=1`) they
+/// outnumber the queue pair numbers of a slot.
 fn leaks() -> Verdict {
     let full = std::env::var_os("ADVERB_CONNECTIONS").is_some();
     let (warm, count) = if full { ("17000", "10000") } else { ("4500", "500") };
@@ -60,8 +60,7 @@ fn backlog(path: &str) -> Verdict {
     Ok(())
 }
 
-/// A program of rdmacm-utils ends well at both ends, whatever the network does to its MADs and its
-/// messages.
+/// A program of rdmacm-utils succeeds at both ends, with any faults of MADs and messages.
 fn weather(seed: u32, server: &str, client: &str) -> Verdict {
     let port = free_port()?;
     let end = |line: &str| {

@@ -1,4 +1,4 @@
-//! `ibv_devices` and `ibv_devinfo -v` against what the kernel says of the machine's interfaces.
+//! `ibv_devices` and `ibv_devinfo -v`, compared with the kernel's view of the machine's interfaces.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// IPv4 (20) + UDP (8) + BTH (12) + ICRC (4): no RoCE v2 packet has less around its payload.
+/// IPv4 (20) + UDP (8) + BTH (12) + ICRC (4): the smallest overhead of a RoCE v2 packet.
 const LEAST_HEADERS: u32 = 44;
-/// IPv6 (40) + UDP (8) + BTH (12) + AtomicETH (28) + ImmDt or IETH (4) + XRCETH (4) + ICRC (4), and
-/// room to spare.
+/// IPv6 (40) + UDP (8) + BTH (12) + AtomicETH (28) + ImmDt or IETH (4) + XRCETH (4) + ICRC (4),
+/// with a margin.
 const MOST_HEADERS: u32 = 112;
 
 fn main() -> ExitCode {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// The device that carries an interface: the one that has all of its addresses as GIDs.
+/// The device of an interface: the device with all of the interface's addresses as GIDs.
 fn device_of(interface: &Interface) -> Result<&'static Device, String> {
     let list = devices()?;
     list.iter()
@@ -113,8 +113,8 @@ fn gids_are_addresses() -> Verdict {
         let addrs = interface.gids();
         for (index, gid, kind) in &d.gids {
             require!(kind.contains("RoCE v2"), "{}: GID[{index}] {gid} is of type {kind:?}", d.name);
-            // A link-local GID may stand without an address of that name, as rdma_core's default
-            // GID does.
+            // A link-local GID may exist without such an address, like the default GID of
+            // rdma_core.
             let link_local = gid.segments()[0] == 0xfe80;
             require!(
                 addrs.contains(gid) || link_local,

@@ -1,5 +1,5 @@
-//! A peer that is killed, in each state of a connection: what a program of librdmacm hears, on one
-//! host (both paths) and on two. The events and their numbers are those of Linux.
+//! A peer killed in each state of a connection: the events of a program of librdmacm, on one host
+//! (both paths) and on two. The events and their numbers are those of Linux.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use adverb_foreign::process::{Finished, Program, Running, free_port};
 use adverb_foreign::suite::{case, run_on_own_paths, short};
 use adverb_foreign::{Verdict, require};
 
-/// How long the steps of a case may take, the longest wait of the protocol included.
+/// Time limit of a case, including the longest wait of the protocol.
 const LIMIT: Duration = Duration::from_secs(200);
 const PATHS: [&str; 2] = ["local", "wire"];
 
-/// A state, who is killed in it, and what the other one hears on one host and on two.
+/// A state, the end to kill in this state, and the events of the other end on one host and on two.
 struct Row {
     stage: &'static str,
     killed: &'static str,
-    /// One of these.
+    /// Alternatives.
     heard: [&'static [&'static str]; 2],
 }
 
-/// 28: the peer refused, as a kernel says for its process; 4: it gave up waiting; 8: nobody
-/// listens; 6: a process beside the dead one does not know the connection. A void request has no
-/// attributes for a queue pair and cannot be
-/// accepted (EINVAL, 22). From another host the news may come after the program has gone on.
+/// 28: the peer refused, which a kernel does for a dead process. 4: the peer gave up waiting. 8: no
+/// process listens. 6: a process beside the dead one does not know the connection. A void request
+/// has no attributes for a queue pair and cannot be accepted (EINVAL, 22). On two hosts the event
+/// may come after the program has gone on.
 const ROWS: [Row; 9] = [
     Row { stage: "resolved", killed: "server", heard: [NOBODY, NOBODY] },
     Row { stage: "asked", killed: "server", heard: [REFUSED, REFUSED] },
@@ -37,7 +37,7 @@ const ROWS: [Row; 9] = [
         killed: "client",
         heard: [VOID, &["create_qp 22", "accept 22", "RDMA_CM_EVENT_REJECTED 4"]],
     },
-    // On one host it is asked again before anybody knows.
+    // On one host the lookup is sent again before the death is known.
     Row {
         stage: "lookup",
         killed: "server",
@@ -60,13 +60,13 @@ const VOID: &[&str] = &["create_qp 22"];
 const NOBODY: &[&str] = &["RDMA_CM_EVENT_REJECTED 8"];
 const REFUSED: &[&str] = &["RDMA_CM_EVENT_REJECTED 28"];
 const FAILED: &[&str] = &["RDMA_CM_EVENT_CONNECT_ERROR -22"];
-/// On one host, of a server that has answered: the client was faster than the news.
+/// On one host, for a server that has answered: the client went on before the event came.
 const LATE: &[&str] = &["RDMA_CM_EVENT_DISCONNECTED 0", "RDMA_CM_EVENT_REJECTED 6"];
 const TRIES: u32 = 5;
 const OVER: &[&str] = &["RDMA_CM_EVENT_DISCONNECTED 0"];
 
 fn main() -> ExitCode {
-    // A MAD may come to any process of the user in the namespace.
+    // A MAD may arrive at any process of the user in the namespace.
     adverb_foreign::alone::be_alone();
     let mut cases = Vec::new();
     for row in ROWS {
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         cases.push(case(name, move || hosts(stage, killed, heard[1], "beside")));
     }
     if !short() {
-        // The protocol's whole time: 16 times 4.8 s.
+        // The whole time of the protocol: 16 times 4.8 s.
         let silence = &["RDMA_CM_EVENT_UNREACHABLE -110"];
         let name = "RCM-11/two_hosts/resolved/nobody_is_left_on_the_servers_host";
         cases.push(case(name, move || hosts("resolved", "server", silence, "alone")));
@@ -99,8 +99,8 @@ fn signal(to: &Running, name: &str) -> Verdict {
     if sent.success() { Ok(()) } else { Err(format!("SIG{name} was not sent")) }
 }
 
-/// A program that goes on before the news has come may establish what is over: then another try
-/// has to show the rest.
+/// A program that goes on before the event comes may establish a connection that is over. Then
+/// another try must show the right event.
 fn one_host(stage: &str, killed: &str, heard: &[&str], path: &str) -> Verdict {
     let says =
         |out: &Finished, what: &[&str]| what.iter().any(|h| out.text.contains(&format!("HEARD {h}\n")));
@@ -116,7 +116,7 @@ fn one_host(stage: &str, killed: &str, heard: &[&str], path: &str) -> Verdict {
     }
 }
 
-/// What the one that lives says.
+/// Kills one end and returns the output of the other.
 fn one_death(stage: &str, killed: &str, path: &str) -> Result<Finished, String> {
     let port = free_port()?.to_string();
     let program = built()?;
@@ -137,7 +137,7 @@ fn one_death(stage: &str, killed: &str, path: &str) -> Result<Finished, String> 
         alive.wait_for_text("DISCONNECTING", LIMIT)?;
     }
     dead.kill_hard();
-    // It may have heard of it, and ended.
+    // The surviving end may have got the event and ended.
     let signalled = signal(&alive, "USR1");
     require!(signalled.is_ok() || !waits(stage), "{signalled:?}");
     let out = alive.wait(LIMIT);
@@ -145,12 +145,13 @@ fn one_death(stage: &str, killed: &str, path: &str) -> Result<Finished, String> 
     Ok(out)
 }
 
-/// Stages in which the one that lives does something after the death, rather than sleep.
+/// Stages in which the surviving end acts after the death, instead of sleeping.
 fn waits(stage: &str) -> bool {
     ["resolved", "asked", "answered"].contains(&stage)
 }
 
-/// `$1` stage, `$2` who is killed, `$3` who lives, `$4` whether others are on the server's host.
+/// `$1` stage, `$2` the killed end, `$3` the surviving end, `$4` whether other processes of Adverb
+/// run on the server's host (`beside` or `alone`).
 const STEPS: &str = r#"
 role() { [ $1 = $2 ] && echo dies || echo hears; }
 if [ $4 = beside ]; then

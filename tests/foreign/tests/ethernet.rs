@@ -1,6 +1,6 @@
-//! Raw packet queue pairs on interfaces: two network namespaces with a cable, perftest's
-//! `raw_ethernet_*` and `c/raw.c` over it, and a process without the right to packet sockets
-//! (RAW-1, RAW-2).
+//! Raw packet queue pairs on interfaces (RAW-1, RAW-2): two network namespaces with a cable between
+//! them, perftest's `raw_ethernet_*` and `c/raw.c` over the cable, and a process without the right
+//! to packet sockets.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::MetadataExt;
@@ -46,7 +46,7 @@ ready() {
 ended() { n=0; while kill -0 $server 2>/dev/null; do n=$((n + 1)); [ $n -lt 300 ] || fail "the server goes on"; sleep 0.1; done; wait $server; }
 "#;
 
-/// What comes over the cable is what was sent, tags of VLANs included.
+/// The received frames equal the sent ones, including VLAN tags.
 const FRAMES: &str = r#"
 RIG_DEV=adverb_here "$ADVERB" run -- "$PROGRAM" in $here >/run/server 2>&1 & server=$!
 ready grep -q ready /run/server
@@ -55,8 +55,8 @@ ended || fail "the server"
 cat /run/server
 "#;
 
-/// perftest has no connection of its own here. The server has its flow when it prints the heading
-/// of its figures; its receives come right after.
+/// perftest has no connection here. The server has its flow when it prints the table heading, and
+/// posts its receives right after.
 const PERFTEST: &str = r#"
 "$ADVERB" run -- stdbuf -oL $1 -d adverb_here --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
 ready grep -q '#bytes' /run/server
@@ -73,7 +73,7 @@ RIG_DEV=adverb_here setpriv --bounding-set -net_raw --inh-caps -net_raw --ambien
 fn main() -> ExitCode {
     let perftest = [
         ("raw_ethernet_bw", "-n 1000 -s 1000"),
-        // Not with -e: its server sleeps for events of a queue that it never arms.
+        // Not with -e: the server would sleep for events of a queue that it never arms.
         ("raw_ethernet_bw", "-n 1000 -s 64"),
         ("raw_ethernet_lat", "-n 1000 -s 200"),
     ];
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     run("ethernet", cases)
 }
 
-/// Runs the steps beside the cable.
+/// Runs the steps with the cable.
 fn beside(steps: &str, program: Option<&str>, args: &[&str]) -> Result<Finished, String> {
     let mut command = Command::new("unshare");
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);

@@ -1,4 +1,4 @@
-//! What the drop-in offers beside verbs, from C through `adverb.h`: cases of `c/ext.c`.
+//! Functions of the drop-in beyond verbs, used from C through `adverb.h`: cases of `c/ext.c`.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Unmodified programs under `adverb run --fault`: reliable ones lose no byte, and what is to fail
-//! fails with the program's own words for it.
+//! Unmodified programs under `adverb run --fault`: reliable transports lose no byte, and expected
+//! failures appear in the program's own words.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -14,21 +14,21 @@ use adverb_foreign::{Verdict, require};
 use libtest_mimic::Trial;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Loss, duplicates, reordering and damage together. The ping-pongs go away without a word when
-/// they have all they want: their last acknowledgement must not be lost, or the other end never
-/// gets it.
+/// Loss, duplicates, reordering and damage together. A ping-pong program exits without notice when
+/// it has received everything. So its last acknowledgement must not be lost, because the other end
+/// would never get it.
 const MIX: &str = "drop=2%,dup=2%,reorder=3%,corrupt=1%,first=200,seed=11";
 
-/// The same for the first so many packets of each queue pair and kind.
+/// The same for the first `packets` packets of each queue pair and kind.
 fn mix_first(packets: u32) -> String {
     MIX.replace("first=200", &format!("first={packets}"))
 }
 
-/// The worst weather that is promised to be survived, from the first packet to the last.
+/// The worst faults that Adverb promises to survive, from the first packet to the last.
 const STORM: &str = "drop=5%,dup=1%,reorder=5%,corrupt=0.1%,seed=11";
 
-/// That weather for the first so many packets of each queue pair and kind, for programs that leave
-/// as above.
+/// The same faults for the first `packets` packets of each queue pair and kind, for programs that
+/// exit as above.
 fn storm_first(packets: u32) -> String {
     format!("{STORM},first={packets}")
 }
@@ -62,14 +62,14 @@ fn on_loopback(flags: &str) -> Result<Vec<String>, String> {
     Ok([words(format!("-d {} -g {}", lo.dev, lo.gid)), words(flags)].concat())
 }
 
-/// A counter of the line that a process leaves at its end.
+/// A counter from the log line of a process at its end.
 fn counter(end: &Finished, name: &str) -> u64 {
     let line = end.text.lines().find(|l| l.contains("info: counters:")).unwrap_or_default();
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     value.and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Packets that met a fault at either end.
+/// Packets with a fault at either end.
 fn met(outcome: &Outcome) -> u64 {
     const NAMES: [&str; 5] = ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt", "fault_delay"];
     NAMES.iter().map(|name| counter(&outcome.server, name) + counter(&outcome.client, name)).sum()
@@ -79,20 +79,20 @@ fn pingpongs(cases: &mut Vec<Trial>) {
     let n = by_length(1000, 300);
     for (program, flags, spec) in [
         ("ibv_rc_pingpong", format!("-s 1024 -n {n}"), MIX.to_string()),
-        // A message draws one acknowledgement at least. The faults end before the last messages,
-        // as the server may be gone when the client asks for a lost acknowledgement again.
+        // A message causes at least one acknowledgement. The faults end before the last messages,
+        // because the server may have exited when the client asks for a lost acknowledgement again.
         ("ibv_rc_pingpong", format!("-s 65537 -n {} -m 1024", n * 3 / 10), mix_first(n / 5)),
         ("ibv_rc_pingpong", format!("-s 4096 -n {n} -e"), MIX.to_string()),
         // Sixteen queue pairs share the messages, and the client ends when all of them together
-        // have had enough: one that waits for a timeout then would be left without its peer. So
-        // nothing is lost here.
+        // have received enough. A queue pair that waits for a timeout then would lose its peer. So
+        // these cases have no loss.
         ("ibv_srq_pingpong", format!("-s 1024 -n {n}"), "dup=5%,reorder=5%,seed=11".to_string()),
         ("ibv_rc_pingpong", format!("-s 2048 -n {n}"), storm_first(n * 8 / 10)),
         ("ibv_rc_pingpong", format!("-s 65537 -n {} -m 2048", n * 3 / 10), storm_first(n / 4)),
         ("ibv_xsrq_pingpong", format!("-s 2048 -n {n}"), storm_first(n / 4)),
         ("ibv_rc_pingpong", format!("-n {n}"), "delay=500us±500us".into()),
-        // Without acknowledgements, but what is late or doubled is no loss. Both go from process to
-        // process directly.
+        // Unacknowledged, but late and doubled packets are no loss. Both transports go directly
+        // from process to process.
         ("ibv_uc_pingpong", format!("-n {n}"), "delay=1ms+-1ms".into()),
         ("ibv_ud_pingpong", format!("-n {n} -e"), "delay=300us".into()),
     ] {
@@ -101,8 +101,8 @@ fn pingpongs(cases: &mut Vec<Trial>) {
         let name = format!("pingpong/{}/{}/{fault}", &program[4..], flags.replace(' ', ""));
         cases.push(case(name, move || pingpong(program, &flags, &spec, "wire")));
     }
-    // Within the host. The client of `ibv_srq_pingpong` ends while sends of its server are under
-    // way that it has no use for. They fail after a moment, and the server ends before that.
+    // Within the host. The client of `ibv_srq_pingpong` ends while sends of its server that it does
+    // not need are outstanding. These sends fail after a moment, and the server ends before.
     for (program, flags, spec) in [
         ("ibv_rc_pingpong", format!("-s 1024 -n {n}"), MIX.to_string()),
         ("ibv_rc_pingpong", format!("-s 300000 -n {}", n * 3 / 10), mix_first(n / 5)),
@@ -119,14 +119,15 @@ fn pingpongs(cases: &mut Vec<Trial>) {
     }
 }
 
-/// The same without damaged bits, of which there are none within the host.
+/// The same without damaged bits, which do not exist within the host.
 fn without_damage(spec: &str) -> String {
     let items: Vec<&str> = spec.split(',').filter(|item| !item.starts_with("corrupt=")).collect();
     items.join(",")
 }
 
 fn pingpong(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
-    // The -c of this one is the number of clients: it checks nothing, and says less.
+    // The option -c of this program is the number of clients. The program does not check bytes, and
+    // prints less.
     let (check, done) = if program == "ibv_xsrq_pingpong" { ("", "success") } else { ("-c", "iters in") };
     let args = on_loopback(&format!("{flags} {check}"))?;
     let pair = Pair::new(program, &args, LIMIT).option("--fault", spec).option("--log", "info");
@@ -179,7 +180,7 @@ fn perftests(cases: &mut Vec<Trial>) {
     }
 }
 
-/// Packets of reliable queue pairs took no other path than they would have taken without faults.
+/// Packets of reliable queue pairs took the same path as without faults.
 fn stays_on(path: &str, outcome: &Outcome) -> Verdict {
     for end in [&outcome.server, &outcome.client] {
         let near = counter(end, "lane_sent") + counter(end, "qp_direct");
@@ -215,7 +216,7 @@ fn receives_come_late() -> Verdict {
     Ok(())
 }
 
-/// The queue pair that dies flushes its work; its peer hears nothing any more.
+/// The queue pair that is killed flushes its work. Its peer gets no more packets.
 fn both_ends_are_told() -> Verdict {
     let args = on_loopback("-n 1000 -c")?;
     let both = Program::new("ibv_rc_pingpong", &args);

@@ -1,5 +1,5 @@
-//! Nothing that the device does around a fork allocates (MEM-6, MEM-7): a program that is linked
-//! with a counter of the allocator's calls forks in every way, with many shared blocks.
+//! The device allocates nothing around a fork (MEM-6, MEM-7). A program linked with a counter of
+//! allocator calls forks in every way, with many shared blocks.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,12 +13,13 @@ use adverb_foreign::process::Program;
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
-/// A fork that waits for the allocator, which its thread is inside of, takes for ever.
+/// A fork that waits for the allocator, while its own thread is inside the allocator, hangs
+/// forever.
 const LIMIT: Duration = Duration::from_secs(60);
 const CASES: [&str; 5] = ["every_way", "spawned", "on_a_block", "in_a_handler", "refused"];
-/// A checked program's blocks are not shared, so no fork of such a program is refused.
+/// Blocks of a program under `--check` are not shared, so none of its forks is refused.
 const CHECKED: [&str; 4] = ["every_way", "spawned", "on_a_block", "in_a_handler"];
-/// The check's report of the function `fork`, the only way to fork that calls handlers.
+/// The report of `--check` for the function `fork`, the only way to fork that calls handlers.
 const REPORT: &str =
     "check: registered-memory-forked: the process forks while 1 region it registered is shared";
 
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     run("forks", plain.into_iter().chain(checked).collect())
 }
 
-/// Under `adverb run --check` the same holds, and the report comes after the fork, from the parent.
+/// Under `adverb run --check` the same holds. The report comes after the fork, from the parent.
 fn checked(name: &str) -> Verdict {
     let lo = loopback()?;
     let out = Program::new(program()?.display().to_string(), &[name])
@@ -60,7 +61,7 @@ fn one(name: &str) -> Verdict {
     Ok(())
 }
 
-/// The program and the library that counts.
+/// The program and the library with the counter.
 fn program() -> Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {

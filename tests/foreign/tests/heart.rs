@@ -1,6 +1,6 @@
-//! A program that loses a wake-up or an acknowledgement is told so (EXT-4, EXT-5): cases of
-//! `c/heart.c`, judged by what the library says on standard error. `adverb run` sets
-//! `ADVERB_LOG=warn`, so the programs ask for nothing.
+//! A program that loses a wake-up or an acknowledgement gets a report (EXT-4, EXT-5): cases of
+//! `c/heart.c`, judged by the library's standard error. `adverb run` sets `ADVERB_LOG=warn`, so the
+//! programs request nothing.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use adverb_foreign::{Verdict, require};
 
 /// The programs wait twenty seconds for a report.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The function of `heart.c` that arms.
+/// The function of `heart.c` that arms the queue.
 const ARMS: &str = "in arm_the_receiver";
 
 fn main() -> ExitCode {
@@ -35,14 +35,14 @@ fn main() -> ExitCode {
             case("EXT-4/get_early", move || told("EXT-4", "get_early", &early)),
             case("EXT-4/never_armed", move || told("EXT-4", "never_armed", &never)),
             case("EXT-4/armed_too_late", move || told("EXT-4", "armed_too_late", &late)),
-            // The program judges by itself what is said.
+            // The program itself judges the report.
             case("EXT-4/slow_poller", || lines("EXT-4", "slow_poller").map(drop)),
             case("EXT-5/unacknowledged", move || told("EXT-5", "unacknowledged", &unacknowledged)),
         ],
     )
 }
 
-/// Runs a case and answers the lines of the library's log.
+/// Runs a case and returns the output and the lines of the library's log.
 fn lines(id: &str, name: &str) -> Result<(String, Vec<String>), String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let program = BUILT.get_or_init(|| compile("heart")).clone()?;
@@ -57,7 +57,7 @@ fn lines(id: &str, name: &str) -> Result<(String, Vec<String>), String> {
     Ok((out.describe(), lines))
 }
 
-/// One line at level `warn` says all of it, and it is said once.
+/// Exactly one line, at level `warn`, has all these words.
 fn told(id: &str, name: &str, words: &[&str]) -> Verdict {
     let (output, lines) = lines(id, name)?;
     let all = |line: &&String| line.starts_with("adverb: warn: ") && words.iter().all(|w| line.contains(w));
@@ -66,7 +66,7 @@ fn told(id: &str, name: &str, words: &[&str]) -> Verdict {
     Ok(())
 }
 
-/// A program that does everything right hears nothing.
+/// A correct program gets no report.
 fn silent(id: &str, name: &str) -> Verdict {
     let (output, lines) = lines(id, name)?;
     require!(lines.is_empty(), "{} lines where none was due:\n{output}", lines.len());

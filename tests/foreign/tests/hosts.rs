@@ -1,4 +1,4 @@
-//! Two hosts, and what a program on one sees of a program killed on the other.
+//! Two hosts: the events of a program on one host after the death of a program on the other.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -11,9 +11,9 @@ use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// Two programs that talk without end. One is killed (`$1`), and the other (`$2`) has to end by
-/// itself, with its words printed. Without being told it would wait for ever: nobody on the killed
-/// one's host sends anything more.
+/// Two programs exchange messages without end. The first (`$1`) is killed. The other (`$2`) has to
+/// end by itself, and the output is printed. Without a message about the death the other would wait
+/// forever, because the dead program's host sends nothing more.
 const STEPS: &str = r#"
 "$ADVERB" run -- rping -s -a 192.0.2.1 -C 100000000 >/run/server 2>&1 & server=$!
 started=$server

@@ -1,4 +1,4 @@
-//! A program killed in mid-traffic: what its peer sees, and what is left behind.
+//! A program killed in mid-traffic: the errors of its peer, and the remains.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ use adverb_foreign::{Verdict, require};
 use libtest_mimic::Trial;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Work requests c/peer.c keeps posted, and receives it has posted.
+/// Work requests posted by c/peer.c at a time, and receives.
 const DEPTH: u32 = 32;
-/// Deaths of which one has to be noticed in time.
+/// Number of deaths, one of which must be noticed in time.
 const TRIES: usize = 5;
 
 fn main() -> ExitCode {
-    // What is left on the machine is to be left by these programs.
+    // Only these programs may leave anything, so the test runs alone.
     adverb_foreign::alone::be_alone();
     let mut cases = Vec::new();
     for op in ["write", "send", "read"] {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     cases.push(case("nothing_is_left_and_the_next_program_runs/server", || killed(true)));
     cases.push(case("nothing_is_left_and_the_next_program_runs/client", || killed(false)));
     cases.push(case("bystanders_go_on", bystanders));
-    // Only root may become somebody else.
+    // Only root may become another user.
     cases.push(
         Trial::test("second_user_works_or_is_told_why", || second_user().map_err(Into::into))
             .with_ignored_flag(!is_root()),
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     adverb_foreign::suite::run("kill", cases)
 }
 
-/// Root of the machine, who may become anybody; in a user namespace of one user nobody else exists.
+/// True for root of the machine, with the right to become any user. A user namespace with a single
+/// user has no other user.
 fn is_root() -> bool {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let root = |l: &str| l.starts_with("Uid:") && l.split_whitespace().nth(2) == Some("0");
@@ -56,12 +57,12 @@ fn figure(out: &Finished, key: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("no {key}= in the report:\n{}", out.describe()))
 }
 
-/// The timers hold in one of a few deaths: a machine that does not run the peer makes any of them
-/// late.
+/// The timers must hold in one of a few deaths, because a machine that does not schedule the peer
+/// makes any of them late.
 fn peer_of_the_killed(op: &str, timeout: u32, retry: u32) -> Verdict {
     // C9-141 of the IB specification: the timer is 4.096 µs × 2^timeout, and may run up to four
-    // times as long. A peer that is noticed to be gone may fail earlier; scheduling on a busy
-    // machine gets half a second.
+    // times as long. A request may fail earlier if the peer's death is noticed. Scheduling on a
+    // busy machine gets half a second.
     let bound = 4.096e-6 * f64::from(1 << timeout) * f64::from(retry + 1) * 4.0 + 0.5;
     let mut took = Vec::new();
     for _ in 0..TRIES {
@@ -100,7 +101,7 @@ fn one_death(op: &str, timeout: u32, retry: u32) -> Result<f64, String> {
     figure(&out, "after")
 }
 
-/// A perftest pair in mid-traffic with one side killed; the other side ends by itself, with an
+/// Kills one side of a perftest pair in mid-traffic. The other side must end by itself, with an
 /// error.
 fn kill_one_side(kill_server: bool) -> Verdict {
     let lo = loopback()?;
@@ -110,8 +111,8 @@ fn kill_one_side(kill_server: bool) -> Verdict {
     let mut server = Program::new("ib_send_bw", &args).start()?;
     server.wait_for_listener(port, LIMIT)?;
     let mut client = Program::new("ib_send_bw", &args).arg("127.0.0.1").start()?;
-    // perftest's output comes at its end, as it goes to a pipe: give it the time to connect and
-    // start.
+    // Output of perftest to a pipe comes only at its end, so the test waits long enough for the
+    // connection and the start.
     std::thread::sleep(Duration::from_secs(3));
     require!(
         !server.ended() && !client.ended(),
@@ -128,7 +129,7 @@ fn kill_one_side(kill_server: bool) -> Verdict {
         require!(!out.timed_out, "the client hangs without its server:\n{}", out.describe());
         require!(out.code() != Some(0), "the client saw no error:\n{}", out.describe());
     } else {
-        // A receiver gets no packet and so no error: perftest's server may wait for ever, on any
+        // A receiver gets no packet and so no error: perftest's server may wait forever, on any
         // hardware.
         drop(alive);
     }
@@ -157,7 +158,7 @@ fn next_program() -> Verdict {
     Pair::new("ibv_rc_pingpong", &args, LIMIT).run_ok().map(|_| ())
 }
 
-/// What Adverb could leave on the machine: files in /dev/shm and the run-time directory, Unix
+/// Possible remains of Adverb on the machine: files in /dev/shm and the run-time directory, Unix
 /// sockets, UDP sockets.
 fn traces() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -184,7 +185,7 @@ fn walk(dir: &Path, found: &mut BTreeSet<String>) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        // Directories stay, empty, for the next process; what counts is what lies in them.
+        // Empty directories stay for the next process. Only files in them count.
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             walk(&path, found);
         } else if path.display().to_string().contains("adverb") {
@@ -193,7 +194,7 @@ fn walk(dir: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Pairs of other processes on the same port do not notice that one was killed.
+/// Pairs of other processes on the same port do not notice that a process was killed.
 fn bystanders() -> Verdict {
     let lo = loopback()?;
     let other = std::thread::spawn(move || {
@@ -207,10 +208,10 @@ fn bystanders() -> Verdict {
     other.map_err(|e| format!("a pair that had nothing to do with the killed one: {e}"))
 }
 
-/// Another user on the same host while this one's programs run: works, or says in words what is in
-/// the way.
+/// A second user on the same host, while programs of the first user run. The second user's program
+/// either works, or names the obstacle.
 fn second_user() -> Verdict {
-    // Installed where everybody can read it; this tests the installed tree as well.
+    // Installed in a place that every user can read, so this also tests the installed tree.
     let adverb = adverb_foreign::process::adverb()?;
     let build = adverb.parent().ok_or("no build directory")?;
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -255,13 +256,13 @@ fn second_user() -> Verdict {
             require!(out.code().is_some_and(|c| c != 0) && told(&out), "{why}\n{}", out.describe());
         }
     }
-    // And the first user's program has taken no harm.
+    // The first user's program must not be affected.
     let client = Program::new("ibv_rc_pingpong", &mine).arg("127.0.0.1").run(LIMIT)?;
     client.require_ok()?;
     holder.wait(LIMIT).require_ok()
 }
 
-/// Whether the message names the cause: the port, and that another user has it.
+/// Whether the message names the cause: the port, and its use by another user.
 fn told(out: &Finished) -> bool {
     out.text.contains("4791") && out.text.contains("user")
 }

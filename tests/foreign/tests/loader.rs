@@ -1,5 +1,5 @@
-//! Programs that bring their own libibverbs see the device all the same, or are told why they
-//! cannot.
+//! Programs with a private copy of libibverbs: the program sees the device, or prints the reason
+//! why not.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use adverb_foreign::require;
 use adverb_foreign::suite::{case, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// The name that a tool for wheels gives a copy.
+/// The name of a copy as made by a tool for wheels.
 const HASHED: &str = "libibverbs-0a1b2c3d.so.1.14.44.0";
 
 fn main() -> ExitCode {
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// A directory with programs and libraries, as a wheel is unpacked.
+/// A directory with programs and libraries, laid out like an unpacked wheel.
 #[derive(Clone)]
 struct Built(PathBuf);
 
@@ -109,7 +109,7 @@ fn build() -> Result<Built, String> {
     cc(&["-DOWN", &loader, &hashed, "-ldl", path, "-Wl,--enable-new-dtags", "-o", &at.file("own_runpath")])?;
     // This kind of path comes before LD_LIBRARY_PATH.
     cc(&["-DOWN", &loader, &plain, "-ldl", path, "-Wl,--disable-new-dtags", "-o", &at.file("own_rpath")])?;
-    // Without a name of its own a library is needed by the path that it was linked by.
+    // A library without a SONAME is loaded by the path from its link.
     let nameless = at.file("x.libs/libibverbs.so");
     cc(&[&shared[..], &[&copy, "-o", &nameless]].concat())?;
     cc(&["-DOWN", &loader, &nameless, "-ldl", "-o", &at.file("own_absolute")])?;
@@ -120,15 +120,15 @@ fn build() -> Result<Built, String> {
     Ok(at)
 }
 
-/// A program with Debian's libibverbs.a in it. That needs libnl, whose files for linking are in a
-/// package of their own.
+/// A program with Debian's libibverbs.a linked in. The archive needs libnl, whose link files are in
+/// a separate package.
 fn inside(at: &Built, loader: &str) -> Result<(), String> {
     let list = "-DOWN";
     let libraries = ["-l:libibverbs.a", "-l:libnl-route-3.so.200", "-l:libnl-3.so.200", "-ldl", "-lpthread"];
     cc(&[&[list, loader][..], &libraries, &["-o", &at.file("inside")]].concat())
 }
 
-/// The system's own library, by the path under which the loader has it.
+/// The system's own library, by its path.
 fn system_library() -> Result<String, String> {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
         .iter()
@@ -141,7 +141,7 @@ fn sees(program: Program) -> Verdict {
     let out = program.run(LIMIT)?;
     out.require_ok()?;
     require!(out.text.contains("device adverb_"), "{}", out.describe());
-    // Without the command it sees none: the copy is one that knows no device of this machine.
+    // Without the command the program sees no device, because its copy knows none on this machine.
     let bare = program.bare().run(LIMIT)?;
     require!(!bare.text.contains("device adverb_"), "{}", bare.describe());
     Ok(())

@@ -1,5 +1,5 @@
-//! UCM-13: destinations on a link whose hosts do not say where they are, in a network namespace
-//! with a cable.
+//! UCM-13: destinations on a link without an answer to ARP or neighbour discovery, in a network
+//! namespace with a cable.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use adverb_foreign::process::{Running, adverb, start, which};
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
-/// Less than the protocol waits for an answer to a REQ.
+/// Shorter than the protocol's wait for an answer to a REQ.
 const LIMIT: Duration = Duration::from_secs(60);
 
 const STEPS: &str = r#"
@@ -64,7 +64,7 @@ fn nobody(to: &str) -> Verdict {
     Ok(())
 }
 
-/// There the address is resolved, whatever comes of the connection.
+/// The address of this destination is resolved; the connection itself may fail.
 fn resolved(to: &str) -> Verdict {
     client(to)?.wait_for_text("RDMA_CM_EVENT_ADDR_RESOLVED", LIMIT)
 }

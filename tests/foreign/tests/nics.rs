@@ -1,5 +1,5 @@
-//! Unmodified programs where the device stands for a NIC (`adverb run --as-nic`): what that NIC has
-//! works, what it lacks is refused with the reason (NIC-2 to NIC-5).
+//! Unmodified programs on a device that stands for a NIC (`adverb run --as-nic`). Features of the
+//! NIC work, and missing features are refused with the reason (NIC-2 to NIC-5).
 #![forbid(unsafe_code)]
 
 use adverb_foreign::cc::compile;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What `ibv_devinfo -v` shows of each.
+/// Values in the output of `ibv_devinfo -v` for each NIC.
 const SHOWN: &[(&str, &[(&str, &str)])] = &[
     ("mlx5", &[("max_qp_wr", "32768"), ("max_sge", "30"), ("max_qp_rd_atom", "16"), ("max_srq_wr", "32767")]),
     ("irdma", &[("max_qp_wr", "4063"), ("max_sge", "6"), ("atomic_cap", "ATOMIC_NONE"), ("max_srq", "0")]),
@@ -98,7 +98,7 @@ fn atomics() -> Verdict {
     Ok(())
 }
 
-/// A case of `c/values.c`.
+/// A program that runs one case of `c/values.c`.
 fn values(name: &str) -> Result<Program, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let program = BUILT.get_or_init(|| compile("values")).clone()?;
@@ -110,7 +110,7 @@ fn room(nic: &str) -> Verdict {
     values("a_request_has_room")?.option("--as-nic", nic).run(LIMIT)?.require_ok()
 }
 
-/// The log names each field once, at the default level, and `--check` the call.
+/// The log names each field once, at the default level, and `--check` names the call.
 fn cut() -> Verdict {
     let out = values("narrow_fields_keep_their_low_bits")?.option("--as-nic", "mlx5").run(LIMIT)?;
     out.require_ok()?;
@@ -137,7 +137,7 @@ fn cut() -> Verdict {
     Ok(())
 }
 
-/// A process without CAP_IPC_LOCK has what `ulimit -l` leaves it.
+/// A process without CAP_IPC_LOCK can register as much as `ulimit -l` permits.
 fn memory() -> Verdict {
     let device = args("-s 1048576")?;
     let limited = |kib: u32| -> Result<_, String> {
@@ -152,7 +152,7 @@ fn memory() -> Verdict {
     let out = limited(64)?.wait(LIMIT);
     require!(out.text.contains("Couldn't register MR"), "{}", out.describe());
     require!(out.text.contains("RLIMIT_MEMLOCK (ulimit -l) is 64 KiB"), "{}", out.describe());
-    // It says so when all is registered, and waits for its client for ever.
+    // The program prints this line when all is registered, and waits for its client forever.
     limited(4096)?.wait_for_text("local address", LIMIT)
 }
 

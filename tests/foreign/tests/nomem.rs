@@ -1,4 +1,4 @@
-//! Calls that find no memory: the cases of `c/nomem.c`, each on both paths (OBJ-10).
+//! Calls without free memory: the cases of `c/nomem.c`, each on both paths (OBJ-10).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

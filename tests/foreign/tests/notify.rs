@@ -1,5 +1,5 @@
-//! CQN and CHN requirements, each case of `c/notify.c` a test named by its id, and the manual
-//! page's two examples.
+//! CQN and CHN requirements: each case of `c/notify.c` is a test named by its id. The manual page's
+//! two examples are tests as well.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use adverb_foreign::process::Program;
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
-/// Most cases take a second; the races some more.
+/// Most cases take a second; the races take longer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Debian's perftest (4.5-0.17), two processes a test, on the loopback device.
+//! Debian's perftest (4.5-0.17), two processes for each test, on the loopback device.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -13,11 +13,11 @@ use libtest_mimic::Trial;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What perftest refuses by itself, while reading its options and before it looks for a device,
-/// with its words. Each is checked twice: on the system's libraries, where a look for devices would
-/// say "Did not detect devices", and under `adverb run`.
+/// Combinations of options that perftest itself refuses before it looks for a device, with its
+/// message. Each is checked twice: on the system's libraries, where a search for devices would
+/// print "Did not detect devices", and under `adverb run`.
 const REFUSED: &[(&str, &str)] = &[
-    // WRITE makes no completion at the receiver, so perftest has no event mode for it.
+    // WRITE makes no completion at the receiver, so perftest has no event mode for this verb.
     ("ib_write_bw -e", "Events feature not available on WRITE verb"),
     ("ib_write_lat -e", "Events feature not available on WRITE verb"),
     // The requester's data of a READ or an atomic cannot be inline.
@@ -47,7 +47,7 @@ const REFUSED: &[(&str, &str)] = &[
     // A run by duration has one size and polls.
     ("ib_send_bw -D 3 -e", "Duration mode doesn't work with events."),
     ("ib_send_bw -D 3 -a", "Duration mode currently doesn't support running on all sizes."),
-    // What a transport cannot carry.
+    // Operations that a transport does not support.
     ("ib_read_bw -c UC", "UC connection not possible in READ/ATOMIC verbs"),
     ("ib_read_lat -c UC", "UC connection not possible in READ/ATOMIC verbs"),
     ("ib_atomic_bw -c UC", "UC connection not possible in READ/ATOMIC verbs"),
@@ -58,7 +58,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("ib_read_lat -c UD", "UD connection only possible in SEND verb"),
 ];
 
-/// Bandwidth programs with what else they are given beside the common sets.
+/// Bandwidth programs.
 const BW: [&str; 4] = ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"];
 const LAT: [&str; 4] = ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"];
 
@@ -89,7 +89,7 @@ fn push(cases: &mut Vec<Trial>, program: &'static str, flags: &str) {
 }
 
 fn bandwidth(cases: &mut Vec<Trial>) {
-    // With -a the largest size moves n × 8 MiB: 300 are 2.5 GB.
+    // With -a the largest size moves n × 8 MiB: for n = 300 this is 2.5 GB.
     let (n, d) = by_length((300, 3), (50, 1));
     for program in BW {
         let atomic = program == "ib_atomic_bw";
@@ -186,7 +186,7 @@ fn pair_on(program: &str, flags: &str, choose_gid: bool) -> Result<Outcome, Stri
     args.extend(words(flags));
     let mut outcome = Pair::new(program, &args, LIMIT).run_ok()?;
     // Before each table perftest compares the processor's cycles with the time of day. On a busy
-    // machine it may find that they do not agree, says so, and prints zeros. Then it is asked
+    // machine the two may disagree. Then perftest says so and prints zeros, and the test runs it
     // again.
     for _ in 0..3 {
         if !outcome.client.text.contains("Correlation coefficient r^2") {
@@ -201,7 +201,7 @@ fn perftest(program: &str, flags: &str) -> Verdict {
     judge(&pair_on(program, flags, true)?, program, flags)
 }
 
-/// One line of results: columns of numbers, the first two being size and iterations.
+/// Lines of results: columns of numbers, of which the first two are size and iterations.
 fn rows(text: &str) -> Vec<Vec<f64>> {
     text.lines()
         .filter(|l| l.starts_with(' '))
@@ -210,7 +210,7 @@ fn rows(text: &str) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The path MTU perftest says it uses.
+/// The path MTU in perftest's output.
 fn mtu(text: &str) -> Option<u32> {
     let line = text.lines().find(|l| l.trim_start().starts_with("Mtu"))?;
     line.split_once(':')?.1.trim().trim_end_matches("[B]").parse().ok()
@@ -223,7 +223,7 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
     let found = rows(text);
     let sizes: Vec<u64> = found.iter().map(|r| r[0] as u64).collect();
     let expected: Vec<u64> = if has("-a") {
-        // 2 B to 8 MiB; a UD message ends at the MTU.
+        // 2 B to 8 MiB; a UD message is at most one MTU.
         let top = match value("-c") {
             Some("UD") => mtu(text).ok_or_else(|| format!("no Mtu line:\n{}", outcome.describe()))?.ilog2(),
             _ => 23,
@@ -244,8 +244,8 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
     require!(sizes == expected, "sizes {sizes:?}, expected {expected:?}\n{}", outcome.describe());
     for row in &found {
         require!(row[1] > 0.0, "no iterations in {row:?}\n{}", outcome.describe());
-        // perftest's own arithmetic gives -nan for the standard deviation (column 7 of the latency
-        // tables) when one sample is very long; everything else must be a number.
+        // perftest computes -nan for the standard deviation (column 7 of the latency tables) when
+        // one sample is very long. All other columns must be numbers.
         let is_deviation = |i: usize| program.ends_with("_lat") && i == 6;
         require!(
             row.iter().enumerate().all(|(i, v)| is_deviation(i) || (v.is_finite() && *v >= 0.0)),
@@ -253,7 +253,7 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
             outcome.describe()
         );
         let value = match (program.ends_with("_bw"), has("-D")) {
-            // size, iterations, peak, average, message rate: the rate has digits enough for one
+            // size, iterations, peak, average, message rate: the rate has enough digits for one
             // byte.
             (true, _) => row[4],
             // size, iterations, average, transactions/s
@@ -264,8 +264,8 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
         require!(value > 0.0, "a result of zero in {row:?}\n{}", outcome.describe());
     }
     if let Some(inline) = value("-I") {
-        // perftest takes the size as it is only from devices whose part id it knows; for others it
-        // turns inline off and says so.
+        // perftest uses the given size only on devices with a known part id. For other devices
+        // perftest turns inline off and says so.
         let shown = format!("Max inline data : {inline}[B]");
         let off = "Device not recognized to implement inline feature. Disabling it";
         require!(text.contains(&shown) || text.contains(off), "no {shown:?}\n{}", outcome.describe());
@@ -289,7 +289,7 @@ fn refused(line: &str, message: &str) -> Verdict {
     Ok(())
 }
 
-/// Four pairs at once: every program has sockets on the one RoCE v2 port.
+/// Four pairs at once: all programs have sockets on the same RoCE v2 port.
 fn several_pairs() -> Verdict {
     let programs = ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat"];
     let n = by_length(5_000, 1_000);

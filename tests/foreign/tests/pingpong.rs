@@ -13,14 +13,14 @@ use libtest_mimic::Trial;
 const LIMIT: Duration = Duration::from_secs(90);
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// A ping-pong program and what its command line can do.
+/// A ping-pong program and the abilities of its command line.
 #[derive(Clone, Copy)]
 struct Kind {
     program: &'static str,
-    /// `-c` checks the received bytes. `ibv_xsrq_pingpong` has no check (its -c is the number of
-    /// clients).
+    /// `-c` checks the received bytes. `ibv_xsrq_pingpong` has no check; its -c is the number of
+    /// clients.
     checks: bool,
-    /// `-m` sets the path MTU. `ibv_ud_pingpong` takes the port's.
+    /// `-m` sets the path MTU. `ibv_ud_pingpong` uses the port's MTU.
     sets_mtu: bool,
     sizes: &'static [u32],
 }
@@ -82,7 +82,7 @@ fn matrix(cases: &mut Vec<Trial>, kind: Kind, events: bool) {
     };
     for &mtu in mtus {
         for (i, &size) in kind.sizes.iter().enumerate() {
-            // The short run keeps the ends and the middle.
+            // The short run keeps the first, a middle and the last size.
             if short() && ![0, 3, kind.sizes.len() - 1].contains(&i) {
                 continue;
             }
@@ -113,7 +113,7 @@ fn pingpong(kind: Kind, flags: &str, events: bool, iters: u32) -> Verdict {
     }
     let outcome = Pair::new(kind.program, &args, LIMIT).run_ok()?;
     for end in [&outcome.server, &outcome.client] {
-        // Only the checking programs print; the XRC one says only "success".
+        // Only programs with a check print figures; the XRC program prints only "success".
         if kind.checks {
             require!(
                 end.text.contains(&format!("{iters} iters in")),
@@ -125,7 +125,7 @@ fn pingpong(kind: Kind, flags: &str, events: bool, iters: u32) -> Verdict {
             require!(end.text.contains("success"), "{}", outcome.describe());
         }
         for bad in ["invalid data", "Failed status", "Couldn't", "parse WC failed"] {
-            // A prefetch that is refused is only advice.
+            // A prefetch is only advice, so a refusal is no failure.
             require!(
                 !end.text.contains(bad) || end.text.contains("Couldn't prefetch"),
                 "{bad:?} in the output:\n{}",

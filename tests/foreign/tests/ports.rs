@@ -1,4 +1,4 @@
-//! SYS-5: an open device follows its interface, in a network namespace of the test's own.
+//! SYS-5: an open device follows its interface, in a network namespace of the test.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// No addresses but those of the test: IPv6 would come by itself, later.
+/// Only the addresses of the test; an automatic IPv6 address would come later.
 const STEPS: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
     )
 }
 
-/// A program of another user has the UDP port at every address. Whoever opens a device is told; a
-/// program that only asks goes on.
+/// A program of another user holds the UDP port at every address. A program that opens a device
+/// gets an error message. A program that only lists devices goes on.
 const TAKEN: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
@@ -59,8 +59,9 @@ grep -c warn /run/free || true
 cat /run/taken
 "#;
 
-/// Detection takes three seconds, so that it is under way when the program looks. The other end of
-/// the cable has `fd00:77::9`: detection finds that `net0` must not use the address.
+/// Duplicate address detection takes three seconds, so it is still running when the program looks.
+/// The other end of the cable has `fd00:77::9`. So detection finds that `net0` must not use this
+/// address.
 const TENTATIVE: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
@@ -98,7 +99,7 @@ fn tentative() -> Verdict {
     let out = start(command, "addresses that are new".into())?.wait(LIMIT);
     out.require_ok()?;
     require!(out.text.matches("ok tentative").count() == 3, "{}", out.describe());
-    // A program that does nothing wrong reads nothing.
+    // A correct program gets no message.
     require!(!out.text.contains("adverb: "), "an untrue line: {}", out.describe());
     Ok(())
 }
@@ -107,7 +108,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// The same; a client asks for a connection.
+/// The same port in use; a client requests a connection.
 const UNSENDABLE: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
@@ -124,7 +125,7 @@ echo "rping ended with $status"
 kill $holder
 "#;
 
-/// Asking again and again would take 77 s.
+/// Repeating the request would take 77 s.
 fn unsendable() -> Verdict {
     require!(is_root(), "this test becomes another user, which only root can: run it as root");
     which("rping")?;

@@ -1,5 +1,5 @@
-//! The pyverbs suite: each core test must say `ok`, and so must every generic one but those that
-//! are listed with a reason.
+//! The pyverbs suite: each core test must end with `ok`. Each generic test must, too, except for a
+//! list with reasons.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     run("pyverbs", cases)
 }
 
-/// Runs everything once, whichever case comes first.
+/// Runs all tests once, at the first call.
 fn report() -> Result<&'static Report, String> {
     static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
     let made = REPORT.get_or_init(|| {
@@ -47,7 +47,7 @@ fn may_be_skipped(name: &str, reason: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let root = std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
     let listed = LEFT_OUT.lines().filter_map(|l| l.split_once(": ")).any(|(listed, _)| listed == name);
-    // The suite leaves raw packets on Ethernet to root.
+    // The suite runs raw packets on Ethernet only as root.
     listed || !root && reason.contains("by root on Ethernet")
 }
 

@@ -1,4 +1,4 @@
-//! librdmacm: the programs of rdmacm-utils, perftest's `-R`, and the rules of its manual pages,
+//! librdmacm: the programs of rdmacm-utils, perftest's `-R`, and the rules of the manual pages,
 //! each on both paths.
 #![forbid(unsafe_code)]
 
@@ -17,11 +17,11 @@ const LIMIT: Duration = Duration::from_secs(90);
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 const PATHS: [&str; 2] = ["local", "wire"];
 
-/// Port spaces, the upper half of a service id (IBTA annex A11).
+/// Port spaces: the upper half of a service id (IBTA annex A11).
 const TCP: u64 = 0x106;
 const UDP: u64 = 0x111;
 const IB: u64 = 0x13f;
-/// The port of udaddy, which cannot be chosen.
+/// The fixed port of udaddy.
 const UDADDY_PORT: u16 = 7174;
 
 const PERFTEST: [&str; 8] = [
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     run("rdmacm", cases)
 }
 
-/// Requirement and name in the table at the end of `cm_rules.c`: lines `{"RCM-5", "name",
-/// function},`.
+/// Requirement and name of each case, from the table at the end of `cm_rules.c`: lines `{"RCM-5",
+/// "name", function},`.
 fn rules() -> Result<Vec<(String, String)>, String> {
     let path = source_dir().join("cm_rules.c");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -70,7 +70,7 @@ fn rules() -> Result<Vec<(String, String)>, String> {
     if names.is_empty() { Err("the table of cm_rules.c is empty".to_string()) } else { Ok(names) }
 }
 
-/// A case of `cm_rules.c`.
+/// Runs a case of `cm_rules.c`.
 fn rule(name: &str, path: &str) -> Verdict {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let program = BUILT.get_or_init(|| compile_linked("cm_rules", &["-lrdmacm"])).clone()?;
@@ -80,7 +80,7 @@ fn rule(name: &str, path: &str) -> Verdict {
     Ok(())
 }
 
-/// What a pair of processes of one program runs: `PORT` in the arguments is replaced.
+/// Command lines of a server and a client. `PORT` in the arguments is replaced.
 #[derive(Clone, Copy)]
 struct Two {
     server: &'static str,
@@ -89,7 +89,7 @@ struct Two {
     space: u64,
     /// The port, if the program has no option for it.
     port: Option<u16>,
-    /// What the client says when all went well, and how often at least.
+    /// The client's text after success, and its minimum number of occurrences.
     says: (&'static str, usize),
 }
 
@@ -195,15 +195,16 @@ fn program(line: &str, port: u16, path: &str) -> Program {
     Program::new(&line[0], &line[1..]).env("ADVERB_PATH", path)
 }
 
-/// A server that listens at a port of a port space, as the abstract name says that a listener has.
+/// Starts a server and waits until it listens at a port of a port space. The abstract name of a
+/// listener shows this.
 fn listening(line: &str, space: u64, port: u16, path: &str) -> Result<Running, String> {
     let mut server = program(line, port, path).start()?;
     service::wait(&mut server, space, port, LISTEN_LIMIT)?;
     Ok(server)
 }
 
-/// rping's client closes its event channel while its thread may be about to ask it for the next
-/// event, and ends with status 255 if the thread does. What it had to say, it has said by then.
+/// rping's client closes its event channel while its thread may be about to ask for the next event.
+/// The client then ends with status 255. All its output has come by then.
 fn ended_well(client: &Finished) -> bool {
     let late = "rdma_get_cm_event: Bad file descriptor";
     client.ok() || client.describe().starts_with("$ rping -c ") && client.text.contains(late)
@@ -228,17 +229,19 @@ fn pair(two: Two, server: &str, client: &str, path: &str) -> Verdict {
     Ok(())
 }
 
-/// Two members of a group: what one sends comes to the other.
+/// Two members of a group: the messages of one arrive at the other.
 fn mckey(path: &str) -> Verdict {
     let line = "mckey -m 239.77.1.2 -b 127.0.0.1 -C 10";
     let mut member = program(line, 0, path).start()?;
-    // It says nothing before its end; the kernel shows the group in its own order of bytes.
+    // The member prints nothing before its end. The kernel shows the group address in host byte
+    // order.
     let end = Instant::now() + LISTEN_LIMIT;
     while !std::fs::read_to_string("/proc/net/igmp").is_ok_and(|groups| groups.contains("02014DEF")) {
         require!(!member.ended() && Instant::now() < end, "not joined: {}", member.text());
         std::thread::sleep(Duration::from_millis(10));
     }
-    // The kernel knows of the group before the queue pair is attached, of which nothing tells.
+    // The kernel lists the group before the queue pair is attached, and nothing shows the
+    // attachment.
     std::thread::sleep(Duration::from_secs(2));
     let sender = program(&format!("{line} -s"), 0, path).run(LIMIT)?;
     let member = member.wait(LIMIT);
@@ -247,7 +250,7 @@ fn mckey(path: &str) -> Verdict {
     Ok(())
 }
 
-/// Many connections at once; the server goes on until it is ended.
+/// Many connections at once. The server runs until it is killed.
 fn cmtime(path: &str) -> Verdict {
     let (port, n) = (free_port()?, by_length(1000, 100));
     let server = listening("cmtime -b 127.0.0.1 -p PORT", TCP, port, path)?;
@@ -263,8 +266,8 @@ fn cmtime(path: &str) -> Verdict {
     Ok(())
 }
 
-/// One server, several clients, one after the other and at once; the next comes when the one before
-/// is connected, since rping's server has room for one request.
+/// One server and several clients, first one alone and then several at once. The next client starts
+/// when the previous one is connected, because rping's server has room for one request.
 fn persistent(path: &str) -> Verdict {
     let port = free_port()?;
     let server = listening("rping -s -P -a 127.0.0.1 -p PORT", TCP, port, path)?;
@@ -286,7 +289,7 @@ fn persistent(path: &str) -> Verdict {
     Ok(())
 }
 
-/// perftest with its connections made by address.
+/// perftest with connections by address.
 fn perftest(name: &str, path: &str) -> Verdict {
     let port = free_port()?;
     let iterations = if short() { 100 } else { 1000 };
@@ -304,7 +307,7 @@ fn perftest(name: &str, path: &str) -> Verdict {
     Ok(())
 }
 
-/// On one host the end of a process is news at once: its peer's rping ends by itself.
+/// On one host the end of a process is known at once, so the peer's rping ends by itself.
 fn server_killed() -> Verdict {
     let port = free_port()?;
     let mut server = listening("rping -s -a 127.0.0.1 -p PORT", TCP, port, "local")?;
@@ -313,8 +316,8 @@ fn server_killed() -> Verdict {
     server.kill_hard();
     let client = client.wait(LIMIT);
     require!(!client.timed_out, "the client never heard of it: {}", client.describe());
-    // Its threads are told at once, of the connection and of what it waits for, and the first ends
-    // them all; that the event comes is what `ends` looks at.
+    // The client's threads are told at once of the disconnection and of the failed completion, and
+    // the first of these ends the process. The suite `ends` checks the events themselves.
     let told = ["DISCONNECT EVENT", "cq completion failed status 12"];
     require!(told.iter().any(|words| client.text.contains(words)), "{}", client.describe());
     Ok(())

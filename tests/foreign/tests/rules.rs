@@ -1,5 +1,4 @@
-//! Rules of verbs that programs lean on, as NICs have them: the cases of `c/rules.c`, each on both
-//! paths.
+//! Rules of verbs on which programs rely, as on NICs: the cases of `c/rules.c`, each on both paths.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A program built with sanitizers runs as any other under `adverb run`, and nothing is reported
-//! that is not the program's: `c/sanitized.c` exchanges messages between two processes of two
+//! A program built with sanitizers runs like any other under `adverb run`, and no report appears
+//! without a fault of the program. `c/sanitized.c` exchanges messages between two processes of two
 //! threads each, and starts a shell.
 #![forbid(unsafe_code)]
 
@@ -14,10 +14,10 @@ use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// What the run-time libraries print when they have found something, or do not start.
+/// Output of the run-time libraries after a finding, or when they do not start.
 const REPORTS: [&str; 6] =
     ["ERROR: ", "WARNING: ", "SUMMARY: ", "runtime error: ", "does not come first", "Sanitizer CHECK failed"];
-/// Halts at the first report, which is an exit status of its own.
+/// Halts at the first report, with a separate exit status.
 const STRICT: &[&str] = &["-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"];
 
 fn main() -> ExitCode {
@@ -26,8 +26,8 @@ fn main() -> ExitCode {
         ("gcc", &["address", "address,undefined", "leak", "thread", "undefined"][..]),
         ("clang", &["address", "leak", "thread", "undefined"][..]),
     ] {
-        // A second compiler, whose run-time libraries are part of the program; not among what the
-        // tests install.
+        // A second compiler, which links its run-time libraries into the program. The tests do not
+        // install this compiler.
         let absent = compiler == "clang" && which(compiler).is_err();
         for sanitizer in sanitizers {
             let ours = move || exchanges(compiler, &[&format!("-fsanitize={sanitizer}")], sanitizer);
@@ -52,7 +52,7 @@ fn silent(outcome: &Outcome) -> Verdict {
     for end in [&outcome.server, &outcome.client] {
         let report = REPORTS.iter().find(|r| end.text.contains(**r));
         require!(report.is_none(), "a report:\n{}", outcome.describe());
-        // The shell that it starts says so.
+        // Output of the shell that the program starts.
         require!(end.text.contains("child\n") && end.text.contains("END\n"), "{}", outcome.describe());
     }
     Ok(())
@@ -62,20 +62,20 @@ fn exchanges(compiler: &str, flags: &[&str], name: &str) -> Verdict {
     silent(&pair(compiler, flags, name)?.run_ok()?)
 }
 
-/// The options of a sanitizer are often set by the user, or by what starts the program: nothing of
-/// ours depends on them.
+/// The options of a sanitizer are often set by the user, or by the parent of the program. Adverb
+/// does not depend on them.
 fn options_stay() -> Verdict {
     let pair =
         pair("gcc", &["-fsanitize=address"], "options")?.env("ASAN_OPTIONS", "detect_leaks=0:exitcode=77");
     silent(&pair.run_ok()?)?;
-    // A shell in between that sets them anew.
+    // Here a shell in between sets the options anew.
     let program = compile_with("gcc", &["-fsanitize=address"], &source_dir().join("faulty.c"), "faulty")?;
     let line = format!("ASAN_OPTIONS=detect_leaks=0 {}", program.display());
     let out = adverb_foreign::process::Program::new("sh", &["-c", &line]).run(LIMIT)?;
     out.require_ok()
 }
 
-/// What is the program's own fault is still found.
+/// Faults of the program are still found.
 fn reports_come_through() -> Verdict {
     for (sanitizer, fault, words) in [
         ("address", "-DFAULT_OVERFLOW", "heap-buffer-overflow"),

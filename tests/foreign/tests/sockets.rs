@@ -1,5 +1,5 @@
-//! `adverb run --sockets`: programs of plain sockets, and those of rsockets, over RDMA, on one host
-//! and by the wire. What they send is looked at.
+//! `adverb run --sockets`: programs of plain sockets and of rsockets over RDMA, within one host and
+//! over the wire. The transferred data is verified.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -12,10 +12,11 @@ use adverb_foreign::suite::{by_length, case, run_on_own_paths};
 use adverb_foreign::{Verdict, require};
 
 const PATHS: [&str; 2] = ["local", "wire"];
-/// What `c/sockets.c` looks at.
+/// The cases of `c/sockets.c`.
 const RULES: [&str; 7] = ["waits", "range", "stream", "sets", "handler", "child", "numbers"];
-/// Debian's librdmacm 44 reads freed memory from the fourth connection of a process on, as `adverb
-/// run` says. The suite `rsockets` of `make programs` has more, on a newer one.
+/// From the fourth connection of a process on, Debian's librdmacm 44 reads freed memory; `adverb
+/// run` says so. The suite `rsockets` of `make programs` tests more connections, on a newer
+/// release.
 const CONNECTIONS: usize = 3;
 
 fn main() -> ExitCode {
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     run_on_own_paths("sockets", cases)
 }
 
-/// Streams of rsockets themselves, verified (`-T v`).
+/// Streams of rsockets, verified (`-T v`).
 fn stream(name: &str, path: &'static str) -> Verdict {
     let way = Way::distribution(path);
     for size in ["64", "65536"] {
@@ -67,7 +68,7 @@ fn rcopy(path: &'static str) -> Verdict {
     let mut server = way.listening("rcopy -p PORT", port)?;
     let line = format!("rcopy {} 127.0.0.1:{} -p PORT", from.display(), to.display());
     let client = way.program(&line, port).run(LIMIT)?;
-    // It waits for the next client for ever.
+    // The server waits for further clients forever.
     server.kill_hard();
     let server = server.wait(Duration::from_secs(5));
     let got = std::fs::read(&to).unwrap_or_default();
@@ -76,7 +77,7 @@ fn rcopy(path: &'static str) -> Verdict {
     Ok(())
 }
 
-/// Waits, ends of descriptors and sets, as the kernel's calls have them.
+/// Waits, closes of descriptors, and sets behave like the kernel's calls.
 fn rules(rule: &str) -> Verdict {
     let path = compile("sockets")?;
     let out = Program::new(path.to_string_lossy(), &[rule]).flag("--sockets").run(LIMIT)?;
@@ -84,7 +85,7 @@ fn rules(rule: &str) -> Verdict {
     Ok(())
 }
 
-/// The preloaded library is what the distribution's librdmacm speaks with.
+/// `--sockets` needs the preloaded library, through which the distribution's librdmacm works.
 fn refused() -> Verdict {
     let out = Program::new("true", &[] as &[&str]).flag("--sockets").flag("--no-preload").run(LIMIT)?;
     require!(out.code() == Some(125) && out.text.contains("--no-preload"), "{}", out.describe());

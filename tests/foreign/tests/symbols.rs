@@ -1,4 +1,4 @@
-//! Symbols as programs look them up at run time, and the device as UCX sees it.
+//! Symbols as programs look them up at run time, and the device as seen by UCX.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

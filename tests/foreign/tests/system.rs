@@ -1,5 +1,5 @@
-//! Programs that ask the system for RDMA devices, not the library: by netlink, by files, by the
-//! connection manager's file.
+//! Programs that ask the system for RDMA devices instead of the library: by netlink, by files, and
+//! by the connection manager's file.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ fn said(args: &[&str], what: &str) -> Verdict {
     Ok(())
 }
 
-/// The answer has a device of each name that `ibv_devinfo` lists, and these words.
+/// The answer has each device that `ibv_devinfo` lists, and these words.
 fn every_device(args: &[&str], words: &[&str]) -> Verdict {
     let text = rdma(args)?;
     for device in devices()? {
@@ -100,8 +100,8 @@ fn every_device(args: &[&str], words: &[&str]) -> Verdict {
     Ok(())
 }
 
-/// Names of the bits of `device_cap_flags` that `rdma -d dev` prints, beside the number of
-/// `ibv_devinfo -v`.
+/// Names of the bits of `device_cap_flags` in the output of `rdma -d dev`, compared with the number
+/// in `ibv_devinfo -v`.
 fn capabilities() -> Verdict {
     const BITS: &[(u32, &str)] = &[
         (6, "UD_AV_PORT_ENFORCE"),
@@ -171,7 +171,7 @@ fn shell(script: &str, words: &[&str]) -> Verdict {
     Ok(())
 }
 
-/// What scripts like `show_gids` do: lists, loops and `cat`.
+/// The file accesses of scripts like `show_gids`: lists, loops and `cat`.
 fn show_gids() -> Verdict {
     let script = "cd /sys/class/infiniband && for d in *; do for p in $(ls $d/ports); do for g in $(ls $d/ports/$p/gids); do \
                   v=$(cat /sys/class/infiniband/$d/ports/$p/gids/$g); [ $v = 0000:0000:0000:0000:0000:0000:0000:0000 ] && continue; \
@@ -197,7 +197,7 @@ fn python() -> Verdict {
     Ok(())
 }
 
-/// A directory with Debian's librdmacm alone, which goes in front of the drop-in libraries.
+/// A directory with only Debian's librdmacm, which comes before the drop-in libraries.
 fn stock_directory() -> Result<PathBuf, String> {
     let real = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"]
         .iter()
@@ -210,7 +210,7 @@ fn stock_directory() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// A program on the system's own librdmacm over the drop-in libibverbs.
+/// A program on Debian's librdmacm over the drop-in libibverbs.
 fn on_stock(name: &str, args: &[&str]) -> Result<Program, String> {
     let script =
         format!("export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH; exec \"$@\"", stock_directory()?.display());
@@ -219,7 +219,7 @@ fn on_stock(name: &str, args: &[&str]) -> Result<Program, String> {
     Ok(Program::new("sh", &all).flag("--no-replace"))
 }
 
-/// A server on the system's own librdmacm that listens at the port.
+/// A server on Debian's librdmacm that listens at the port.
 fn listening(name: &str, args: &[&str], port: u16) -> Result<Running, String> {
     let mut server = on_stock(name, args)?.start()?;
     service::wait(&mut server, TCP, port, LIMIT)?;
@@ -270,7 +270,7 @@ fn rcopy() -> Verdict {
     let mut server = listening("rcopy", &["-p", &port], number)?;
     let target = format!("127.0.0.1:{}", to.display());
     let client = on_stock("rcopy", &[&from.display().to_string(), &target, "-p", &port])?.run(LIMIT)?;
-    // It waits for the next client for ever.
+    // The server waits for further clients forever.
     server.kill_hard();
     let server = server.wait(Duration::from_secs(5));
     let got = std::fs::read(&to).unwrap_or_default();

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Over the network nothing is shared.
+/// Over the network nothing is shared, so there is nothing to check.
 fn remains(how: &str) -> Verdict {
     if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
         return Ok(());
@@ -50,7 +50,8 @@ fn remains(how: &str) -> Verdict {
     program("remains", how, 130, "ok remains")
 }
 
-/// SECURITY.md says what a peer of the same user can read, and by which variables it cannot.
+/// SECURITY.md says which memory a peer of the same user can read, and which variables prevent
+/// this.
 fn what_a_peer_reaches() -> Verdict {
     let ways = [("local", "on", "reached"), ("local", "off", "out of reach"), ("wire", "on", "out of reach")];
     for (path, adopt, words) in ways {

@@ -1,4 +1,4 @@
-//! TRC: what `adverb run --trace` has of a program, compared with what the program did.
+//! TRC: the trace of `adverb run --trace`, compared with the program's actions.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use adverb_foreign::{Verdict, require};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// As the program's source says.
+/// As in the program's source.
 const MESSAGES: usize = 20;
 const BYTES: u64 = 5000;
 
@@ -107,7 +107,7 @@ impl Trace {
         Ok(())
     }
 
-    /// The nodes that lead to this one.
+    /// The nodes with an arrow to this line.
     fn before(&self, line: &Value) -> Vec<&Value> {
         let ids = line["from"].as_array().into_iter().flatten().filter_map(Value::as_u64);
         ids.filter_map(|id| Some(&self.lines[*self.by_id.get(&id)?])).collect()
@@ -160,7 +160,7 @@ fn requests() -> Verdict {
     trace.require_count(trace.receiver, "event", MESSAGES)?;
     trace.require_count(trace.receiver, "event taken", MESSAGES)?;
     trace.require_count(trace.receiver, "armed for next", MESSAGES)?;
-    // Nothing is left in any queue.
+    // At the end every queue is empty.
     let mut last = HashMap::new();
     for line in trace.lines.iter().filter(|l| l["value"].is_i64()) {
         last.insert((line["process"].as_u64(), line["track"].as_str()), line["value"].as_i64());
@@ -169,7 +169,7 @@ fn requests() -> Verdict {
     Ok(())
 }
 
-/// Back from each poll of a message to its post in the other process.
+/// The arrows lead back from each poll of a message to its post in the other process.
 fn arrows(path: &str, first_packet: &str, last_packet: &str) -> Verdict {
     let trace = Trace::of(&format!("arrows_{path}"), &[], path)?;
     let id = |line: &Value| line["id"].as_u64();
@@ -226,7 +226,7 @@ fn killed() -> Verdict {
     Ok(())
 }
 
-/// The program's status is that of the run, whatever it is.
+/// The exit status of the run is the program's, for any status.
 fn status() -> Verdict {
     let file = place("status")?;
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255)] {
@@ -261,7 +261,7 @@ fn other_files() -> Verdict {
         std::fs::remove_file(path).map_err(|e| e.to_string())?;
         let _ = std::fs::remove_file(&file);
     }
-    // An earlier trace makes room.
+    // A new trace replaces an older one.
     for _ in 0..2 {
         let out = Program::new("true", &[] as &[&str]);
         out.option("--trace", file.display().to_string()).run(LIMIT)?.require_ok()?;
@@ -279,7 +279,7 @@ fn other_files() -> Verdict {
     Ok(())
 }
 
-/// Runs a way to end; the lines of the trace.
+/// Runs a program with one kind of end, and returns the lines of the trace.
 fn end_of(name: &str, arguments: &[&str], ends_well: bool) -> Result<Vec<Value>, String> {
     let lo = loopback()?;
     let file = place(name)?;
@@ -334,11 +334,12 @@ fn after_vfork() -> Verdict {
     Ok(())
 }
 
-/// Whoever starts the command may have SIGCHLD ignored, and so has the program then.
+/// SIGCHLD may be ignored in the process that starts the command. Then SIGCHLD is ignored in the
+/// program as well.
 fn sigchld() -> Verdict {
     let file = place("sigchld")?;
     let adverb = adverb()?.display().to_string();
-    // A shell takes `trap '' CHLD` and does not ignore it.
+    // A shell accepts `trap '' CHLD`, but does not ignore the signal.
     let ignoring = format!("env --ignore-signal=CHLD {adverb}");
     let script = format!(
         "{ignoring} run --trace {0} -- sh -c 'exit 7' 2>&1; echo \"status $?\"; \

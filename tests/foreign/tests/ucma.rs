@@ -1,5 +1,5 @@
-//! UCM-11: the file of rdma_cm in libibverbs.so.1, by the commands of the kernel's own header, on
-//! one host and by the wire.
+//! UCM-11: the file of rdma_cm in libibverbs.so.1, with the commands of the kernel's header, within
+//! one host and over the wire.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
-//! UCX over verbs: its unreliable transport, which makes connections and acknowledges by itself,
-//! and its reliable one, which is set up over the other; and endpoints that are connected by
-//! address over librdmacm.
+//! UCX over verbs: its unreliable transport, with connections and acknowledgements of its own; its
+//! reliable transport, which is set up over the unreliable one; and endpoints connected by address
+//! over librdmacm.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use adverb_foreign::{Verdict, require, service};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Tests of `ucx_perftest`, with the sizes to run: through a copy, and by rendezvous or in
-/// fragments.
+/// Tests of `ucx_perftest` and their sizes: the small size is copied, the large one goes by
+/// rendezvous or in fragments.
 const TESTS: [(&str, &[u32]); 8] = [
     ("tag_lat", &[8, 100_000]),
     ("tag_bw", &[8, 100_000]),
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     run("ucx", cases)
 }
 
-/// One end of programs that meet by address, over librdmacm and nothing else.
+/// One end of programs that connect by address, over librdmacm alone.
 fn by_address(line: &str, port: u16, path: &str) -> Program {
     let line = words(line.replace("PORT", &port.to_string()));
     Program::new(&line[0], &line[1..])
@@ -60,14 +60,14 @@ fn by_address(line: &str, port: u16, path: &str) -> Program {
         .env("ADVERB_PATH", path)
 }
 
-/// A server that listens at a port of connections of librdmacm: the port is no TCP port then.
+/// Starts a server and waits until it listens at a port of librdmacm, which is no TCP port.
 fn listening(line: &str, port: u16, path: &str) -> Result<Running, String> {
     let mut server = by_address(line, port, path).start()?;
     service::wait(&mut server, 0x106, port, LIMIT)?;
     Ok(server)
 }
 
-/// Blocks are read and written, and every byte of them is checked by the program itself (`-q`).
+/// Blocks are read and written, and the program checks every byte (`-q`).
 fn io_demo(api: &str, path: &str) -> Verdict {
     let port = free_port()?;
     let line = format!("io_demo -p PORT -q -d 64:65536 {api}");
@@ -77,7 +77,7 @@ fn io_demo(api: &str, path: &str) -> Verdict {
     let client = by_address(&line, port, path).run(LIMIT)?;
     let both = || format!("{}\nserver:\n{}", client.describe(), server.text());
     require!(client.ok() && client.text.contains("Client exit with status 'OK'"), "{}", both());
-    // It tells of each second by a line.
+    // The program prints a line each second.
     let of_line = |line: &str| {
         let (_, rest) = line.split_once("[DEMO] total ")?.1.split_once(" total:")?;
         rest.split_whitespace().next()?.parse::<u64>().ok()
@@ -90,12 +90,12 @@ fn io_demo(api: &str, path: &str) -> Verdict {
     Ok(())
 }
 
-/// UCX's own example: a message from the client, which the server prints.
+/// The example of UCX: a message from the client, which the server prints.
 fn example(kind: &str, path: &str) -> Verdict {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
         let source = Path::new("/usr/share/doc/libucx-dev/examples/ucp_client_server.c");
-        // It is another's: its warnings are, too.
+        // Foreign source, so its warnings are not errors.
         compile_with(
             "cc",
             &["-w", "-O2", "-Wl,--no-as-needed", "-lucp", "-lucs"],
@@ -105,14 +105,14 @@ fn example(kind: &str, path: &str) -> Verdict {
     };
     let program = BUILT.get_or_init(build).clone()?.display().to_string();
     let port = free_port()?;
-    // Its words are looked at while it runs on.
+    // The output is read while the program runs.
     let mut server = listening(&format!("stdbuf -oL {program} -c {kind} -p PORT"), port, path)?;
     let end = Instant::now() + LIMIT;
     loop {
         let line = format!("{program} -c {kind} -p PORT -a 127.0.0.1");
         by_address(&line, port, path).run(LIMIT)?.require_ok()?;
-        // The client closes as soon as its message has left: the server may find it gone before it
-        // has read, over TCP as well.
+        // The client closes as soon as its message has left. The server may notice this before its
+        // read, over TCP as well.
         if server.wait_for_text("UCP TEST SUCCESS", Duration::from_millis(500)).is_ok() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! A process that changes its user after it has opened a device works with its peers on the host,
-//! or fails at once with both users named (TRU-1): cases of `c/users.c`. Only root changes its
-//! user; without it the cases are ignored, with the reason.
+//! A process changes its user after it has opened a device. It works with its peers on the host, or
+//! fails at once with both users named (TRU-1): cases of `c/users.c`. Only root can change its
+//! user. Without root the cases are ignored, with the reason.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SKIPPED: i32 = 77;
 const NAMED: [&str; 3] = ["adverb: error: ", "user 0 (`id -un 0`)", "user 2001 (`id -un 2001`)"];
 
-/// A case, whether its processes work in the end, and how many of them are refused. The last one
-/// wants shared memory, as only a greeting says at once that the peer has changed.
+/// A case, its paths, whether its processes work at the end, and how many of them are refused. The
+/// last case needs shared memory, because only a greeting shows at once that the peer has changed.
 const CASES: [(&str, &[&str], bool, usize); 6] = [
     ("before_the_first", &["local", "wire"], true, 0),
     ("after_the_connection", &["local"], true, 0),

@@ -1,5 +1,5 @@
-//! What creation and modification take and grant: the cases of `c/values.c`, each on both paths
-//! (OBJ-8, OBJ-9, NIC-6).
+//! Accepted and granted values of creation and modification: the cases of `c/values.c`, each on
+//! both paths (OBJ-8, OBJ-9, NIC-6).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The communication manager: commands of a program and MADs of anybody, in any order.
+//! The communication manager: commands of a program and MADs of any peer, in any order.
 use crate::input::Input;
 use adverb_cm::mad::MadKind;
 use adverb_cm::{
@@ -15,7 +15,7 @@ const MAX_REQUESTS: usize = 4;
 const PREFIX: u32 = 0x155;
 const PREFIX_BITS: u8 = 10;
 
-/// What is owed to the program for an id.
+/// Events due to the program for an id.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owed {
     /// The outcome of `connect`, `accept` or `sidr_request`.
@@ -55,14 +55,14 @@ impl Program {
         Program { endpoint, owed: BTreeMap::new(), now: Time(1) }
     }
 
-    /// An id: one that the program has, or any.
+    /// An id of the program, or any id.
     fn id(&self, input: &mut Input<'_>) -> Id {
         let n = input.u8();
         let known = self.owed.keys().nth(usize::from(n) % (self.owed.len() + 1)).copied();
         known.unwrap_or_else(|| Id(PREFIX << 22 | u32::from(n)))
     }
 
-    /// A MAD that looks like one for somebody: the ids it names are often ours.
+    /// A MAD of valid appearance, often with ids of the program.
     fn mad(&self, input: &mut Input<'_>) -> Vec<u8> {
         let kind = input.pick(MadKind::ALL);
         let (first, second) = (self.id(input), self.id(input));
@@ -216,7 +216,7 @@ impl Program {
         }
     }
 
-    /// Takes what there is; at most `most` MADs.
+    /// Takes all output of the endpoint: at most `most` MADs.
     fn settle(&mut self, most: usize) {
         let mut sent = 0;
         while let Some(transmit) = self.endpoint.poll_transmit() {
@@ -249,8 +249,8 @@ impl Program {
 /// A program and its peers.
 ///
 /// # Panics
-/// When a command has two outcomes or none, an id is given out twice, limits are exceeded, or
-/// something is left.
+/// A command has two outcomes or none, an id is given out twice, limits are exceeded, or something
+/// is left.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut program = Program::new();
@@ -286,7 +286,7 @@ pub fn run(data: &[u8]) {
             }
         }
     }
-    // Everybody is silent: each command still has its outcome, and nothing is left.
+    // No peer answers: each command must still have its outcome, and nothing may be left.
     while let Some(at) = program.endpoint.poll_timeout() {
         program.pass_time(at.since(program.now));
     }

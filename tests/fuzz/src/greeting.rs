@@ -4,12 +4,12 @@ use crate::link::plain;
 use adverb_local::fuzzing::{greeting, message_again, parse_greeting};
 use adverb_local::{Hello, MAX_SLOT, MIN_SLOT, Slot};
 
-/// Bytes of a greeting, at most.
+/// Limit of a greeting's bytes.
 const LONGEST: usize = 1 << 16;
-/// Greetings that come before somebody asks for them, and how many are kept.
+/// Number of greetings that arrive before a request for them, and number of kept ones.
 const FLOOD: usize = 50;
 const KEPT: usize = 16;
-/// Bytes of one besides its slots.
+/// Bytes of a greeting without its slots.
 const FIXED: usize = 24;
 
 fn made(input: &mut Input<'_>) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn made(input: &mut Input<'_>) -> Vec<u8> {
     let slots: Vec<Slot> = (0..count).map(|n: u32| first.wrapping_add(n as u16)).collect();
     let hello = Hello { nonce: input.u64(), wants_answer: input.flag(), mtu: input.u32(), slots };
     let mut bytes = greeting(&hello);
-    // Spoiled here and there, and cut.
+    // Some bytes are changed, and the end may be cut.
     for _ in 0..input.below(4) {
         let at = usize::from(input.u16()) % bytes.len();
         bytes[at] ^= input.u8();
@@ -35,10 +35,10 @@ fn holds(hello: &Hello, len: usize) {
     assert!(hello.slots.len() * 2 + FIXED <= len, "{hello:?} of {len} bytes");
 }
 
-/// A greeting is read, and comes to a link.
+/// Parses a greeting and gives it to a link.
 ///
 /// # Panics
-/// When what was read is not what was said, or more is kept than should be.
+/// The parsed values differ from the sent ones, or too many greetings are kept.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();

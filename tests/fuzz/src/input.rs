@@ -1,22 +1,22 @@
-//! Choices read off the bytes of a fuzzer. What lies behind the end reads as zero, so that any
-//! bytes are an input and cutting some off leaves a smaller one.
+//! Choices from the bytes of a fuzzer. Bytes beyond the end read as zero. So any bytes are an
+//! input, and a cut input is a smaller input.
 
-/// The bytes left.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of an input.
+    /// An input from all these bytes.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Input(bytes)
     }
-    /// Nothing left?
+    /// Is the input used up?
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The next `n` bytes, or what is left.
+    /// The next `n` bytes, or the rest.
     pub fn take(&mut self, n: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;
@@ -32,7 +32,7 @@ impl<'a> Input<'a> {
     pub fn u8(&mut self) -> u8 {
         self.array::<1>()[0]
     }
-    /// Two bytes, little-endian, as all numbers here.
+    /// Two bytes, little-endian like all numbers here.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }
@@ -52,7 +52,7 @@ impl<'a> Input<'a> {
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.u8()) % n
     }
-    /// One of several.
+    /// One of several values.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }

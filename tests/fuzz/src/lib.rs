@@ -1,9 +1,9 @@
-//! Untrusted bytes against everything that reads them.
+//! Untrusted bytes against every parser.
 //!
 //! Each target is a function that takes any bytes and panics when something is wrong. A fuzzer
-//! drives them (`fuzz/`, `make fuzz TARGET=wire SECONDS=3600`); the tests here run them over the
-//! committed corpus and over random and spoiled inputs, on the stable toolchain and without a
-//! fuzzer, so that what was found once stays found.
+//! drives the targets (`fuzz/`, `make fuzz TARGET=wire SECONDS=3600`). The tests here run them over
+//! the committed corpus, and over random and spoiled inputs, on the stable toolchain and without a
+//! fuzzer. So each problem found once is checked forever.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -20,7 +20,7 @@ pub mod wire;
 /// A target.
 pub type Target = fn(&[u8]);
 
-/// All of them, by the names of their directories in `fuzz/corpus`.
+/// All targets, by the names of their directories in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("wire", wire::run),
     ("handle_packet", queue_pair::run),

@@ -1,4 +1,4 @@
-//! What comes over the sockets: datagrams from the wire, messages from processes of this host.
+//! Input from the sockets: datagrams from the wire, and messages from processes of this host.
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
 use adverb_link::fuzzing::{Fed, probe_again};
@@ -10,12 +10,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The queue pair that faults befall.
+/// The queue pair with faults.
 const FAULTY_QP: u32 = 5;
-/// Bytes of a datagram, at most.
+/// Limit of a datagram's bytes.
 const DATAGRAM: usize = 1 << 16;
 
-/// A link with what receiving needs.
+/// A link with its receive buffers.
 pub(crate) struct End {
     pub(crate) fed: Fed,
     buffers: RxBuffers,
@@ -27,7 +27,7 @@ impl End {
         let v4: IpAddr = Ipv4Addr::LOCALHOST.into();
         let v6: IpAddr = Ipv6Addr::LOCALHOST.into();
         let config = Config { faults, ..Config::default() };
-        // Not every machine has IPv6.
+        // Some machines have no IPv6.
         let fed = Fed::new(config.clone(), &[v4, v6]).or_else(|_| Fed::new(config, &[v4]));
         let fed = fed.expect("a link at the loopback address");
         let open = |ip| Some((fed.link().add_address(ip, 0).ok()?, ip));
@@ -63,7 +63,7 @@ fn faulty() -> MutexGuard<'static, End> {
     END.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every packet is counted once: given out, handed on, answered or dropped for a reason.
+/// Every packet is counted once: delivered, handed on, answered, or dropped for a reason.
 fn accounted(s: &LinkStats) -> u64 {
     s.rx_packets
         + s.local.handed_on_out
@@ -77,7 +77,8 @@ fn accounted(s: &LinkStats) -> u64 {
         + s.rx_drop_not_multicast
 }
 
-/// Puts right what a fuzzer cannot: queue pair numbers of slot 0 become ours, and the ICRC fits.
+/// Makes a packet valid where a fuzzer cannot: queue pair numbers of slot 0 become the link's own,
+/// and the ICRC is right.
 fn seal(fed: &Fed, packet: &mut [u8], (src, dst): (SocketAddr, IpAddr), id: u16) {
     if packet.len() < 16 {
         return;
@@ -105,7 +106,7 @@ fn seal(fed: &Fed, packet: &mut [u8], (src, dst): (SocketAddr, IpAddr), id: u16)
     sum.copy_from_slice(&icrc(&ip, &udp, body).to_le_bytes());
 }
 
-/// A UDP datagram, perhaps of several packets that the kernel joined.
+/// A UDP datagram, perhaps of several packets joined by the kernel (GRO).
 pub fn datagram(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();
@@ -135,7 +136,7 @@ pub fn datagram(data: &[u8]) {
         assert!(packet.bytes.len() >= 12, "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
         assert!(slot.is_none_or(|slot| link.local().owns(slot)), "{packet:?}");
-        // A packet that was held may have come to the other address.
+        // A delayed packet may have been sent to the other address.
         assert!(packet.dst == dst && !packet.proof.is_handed_on() || flags & 1 != 0, "{packet:?}");
     });
     assert_eq!(given, got);
@@ -152,11 +153,11 @@ pub fn hand_over(data: &[u8]) {
     let flags = input.u8();
     let mut bytes = input.take(DATAGRAM).to_vec();
     if flags & 2 != 0 {
-        // A fuzzer need not find these.
+        // The magic bytes, which a fuzzer need not find.
         bytes.splice(..0, *b"Adverb\0\x01");
     }
     if let Some(written) = message_again(&bytes) {
-        // What is not kept, padding and odd bytes at the end, may differ.
+        // Padding and odd bytes at the end are not kept, and may differ.
         assert!(written.len() <= bytes.len().max(56), "{} of {}", written.len(), bytes.len());
         assert_eq!(message_again(&written).as_ref(), Some(&written));
     }
@@ -189,7 +190,7 @@ pub fn hand_over(data: &[u8]) {
     }
 }
 
-/// Makes queue pair numbers of slot 0 in a message of packets ours.
+/// Replaces queue pair numbers of slot 0 in a message of packets by the link's own.
 fn own_packets(fed: &Fed, bytes: &mut [u8]) {
     let mut at = 56;
     while let Some(&[low, high]) = bytes.get(at..at + 2) {

@@ -1,9 +1,9 @@
-//! An NDKPI connection: messages of the peer, calls of the consumer, time, in any order.
+//! An NDKPI connection: messages of the peer, calls of the consumer, and time, in any order.
 use crate::input::Input;
 use adverb_ndk::fuzzing::{Connection, Step};
 use std::time::Duration;
 
-/// First byte: which side; then steps.
+/// The first byte chooses the side; steps follow.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut connection = Connection::new(input.flag());

@@ -1,4 +1,4 @@
-//! Fault specifications: what is understood is written the same way again.
+//! Fault specifications: an accepted text is written in the same way again.
 use adverb_device::faults::Spec;
 
 /// The text of `ADVERB_FAULT`.

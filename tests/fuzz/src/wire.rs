@@ -1,10 +1,10 @@
-//! Headers and the ICRC: what parses comes out again the same, and the ICRC's solver finds what was
-//! covered and nothing else.
+//! Headers and the ICRC. Parsed headers are emitted with the same bytes, and the ICRC's solver
+//! accepts exactly the covered bytes.
 use crate::input::Input;
 use adverb_wire::icrc::{IpMeta, Solver, UdpMeta, icrc, verify};
 use adverb_wire::{GRH_LEN, Grh, Headers, Ipv4InGrh, MAX_HEADER_LEN};
 
-/// First byte: what the rest is.
+/// The first byte chooses the kind of the rest.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.below(3) {
@@ -26,7 +26,7 @@ fn headers(bytes: &[u8]) {
     assert_eq!(Headers::parse(&again), Ok((headers, payload)));
 }
 
-/// A GRH that parses comes out as it was; an IPv4 header may differ in what is not kept.
+/// A parsed GRH is emitted unchanged. An IPv4 header may differ in fields that are not kept.
 fn grh(input: &mut Input<'_>) {
     let mut bytes = [0; GRH_LEN];
     let given = input.take(GRH_LEN);
@@ -57,21 +57,21 @@ fn checksum(input: &mut Input<'_>) {
     let right = ip(id);
     let sum = icrc(&right, &udp, packet).to_le_bytes();
     assert!(verify(&right, &udp, packet, sum));
-    // The solver knows all but the identification.
+    // The solver knows everything except the identification.
     let guess = match right {
         IpMeta::V4 { src, dst, dont_fragment, .. } => IpMeta::V4 { src, dst, id: hint, dont_fragment },
         v6 => v6,
     };
     let mut solver = Solver::new();
     assert_eq!(solver.verify(&guess, &udp, packet, sum), Some(if v6 { 0 } else { id }));
-    // A damaged packet passes only if there is an identification that makes its ICRC right.
+    // A damaged packet passes only if some identification makes the ICRC right.
     if packet.is_empty() {
         return;
     }
     let mut damaged = packet.to_vec();
     let at = at % damaged.len();
     damaged[at] ^= 1 << bit;
-    // FECN and BECN are not covered, nor are the reserved bits beside them.
+    // The ICRC covers neither FECN and BECN nor the reserved bits beside them.
     let covered = at != 4;
     match solver.verify(&guess, &udp, &damaged, sum) {
         None => assert!(covered),

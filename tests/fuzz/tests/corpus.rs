@@ -1,16 +1,16 @@
-//! The targets over the committed corpus and over inputs drawn at random: bytes, and corpus files
-//! spoiled a little. Among them TRU-3: what a peer of the own user may write, as greetings, rings,
-//! tables and descriptors.
+//! The targets over the committed corpus and over random inputs: random bytes, and slightly spoiled
+//! corpus files. The targets include TRU-3: greetings, rings, tables and descriptors of a hostile
+//! peer of the same user.
 use adverb_fuzz::TARGETS;
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 
-/// Inputs drawn for each target; `ADVERB_FUZZ_INPUTS` asks for more.
+/// Number of random inputs for each target; `ADVERB_FUZZ_INPUTS` sets another number.
 const DRAWN: u64 = 20_000;
-/// The same for those that make and map files in every run.
+/// The same for targets that create and map files in every run.
 const DRAWN_OF_FILES: u64 = 4_000;
 
-/// A splitmix64.
+/// Random numbers (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -33,7 +33,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     files.iter().map(|f| std::fs::read(f).unwrap()).collect()
 }
 
-/// Runs it; a panic says which bytes it was.
+/// Runs a target; after a panic the message shows the bytes.
 fn judge(name: &str, run: fn(&[u8]), bytes: &[u8]) {
     if catch_unwind(|| run(bytes)).is_err() {
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();

@@ -1,5 +1,5 @@
-//! Programs that meet by address and port, over the kernel's connection manager in the machine and
-//! ours on this side.
+//! Programs that connect by address and port, over the kernel's connection manager in the machine
+//! and Adverb's on the host.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -11,29 +11,30 @@ use crate::ends::{End, Family};
 use crate::pair::{Ends, LISTEN_SECONDS};
 use crate::vm;
 
-/// A server and a client, as they are typed. `SERVER` and `PORT` stand for the server's address and
-/// its port.
+/// Command lines of a server and a client. `SERVER` and `PORT` stand for the server's address and
+/// port.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
-    /// What listens.
+    /// The listening program.
     pub server: &'static str,
-    /// What connects.
+    /// The connecting program.
     pub client: &'static str,
-    /// The port, of a program that has no option for it.
+    /// The port, for a program without an option for it.
     pub port: Option<u16>,
 }
 
-/// A port that no pair before had.
+/// A port, unused by earlier pairs.
 pub fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(24_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Lines {
-    /// The server, started and listening, and the client, not yet started.
+    /// Starts the server and waits until the server listens. Returns the server, and the client to
+    /// be started.
     ///
     /// # Errors
-    /// When the server cannot be started or does not listen.
+    /// The server cannot be started or does not listen.
     pub fn start(self, ends: Ends, family: Family) -> Result<(Running, Program), String> {
         let port = self.port.unwrap_or_else(next_port);
         let program = |end: End, line: &str| {
@@ -63,8 +64,8 @@ impl Lines {
     }
 }
 
-/// A listener of ours has a name that the kernel lists, with port space and port at its end; spaces
-/// differ in what is before the last four digits.
+/// Waits for a listener of Adverb. The kernel lists its abstract name, with port space and port at
+/// the end. Port spaces differ in the digits before the last four.
 fn await_name(port: u16, server: &mut Running) -> Result<(), String> {
     let end = Instant::now() + Duration::from_secs(LISTEN_SECONDS.into());
     let digits = format!("{port:04x}-");

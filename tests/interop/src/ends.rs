@@ -1,5 +1,5 @@
-//! The two ends of the wire: programs under `adverb run` on this side of the tap, soft-RoCE on the
-//! other.
+//! The two ends of the wire: programs under `adverb run` on the host's side of the tap, and
+//! soft-RoCE on the other side.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,16 +12,16 @@ use adverb_foreign::process::Program;
 
 use crate::vm;
 
-/// Who runs a program.
+/// The side of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// `adverb run`, on this side.
+    /// `adverb run`, on the host.
     Adverb,
     /// `rxe0`, in the virtual machine.
     Rxe,
 }
 
-/// The family of addresses that GIDs are made from.
+/// The address family of the GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// GIDs `::ffff:10.77.0.x`.
@@ -48,7 +48,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A device and the index of one of its GIDs, as the programs want them.
+/// A device and a GID index, as arguments of the programs.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Device name.
@@ -58,7 +58,7 @@ pub struct Place {
 }
 
 impl End {
-    /// Its address, as `scripts/vm/vm` gives it.
+    /// The address of the end, as set by `scripts/vm/vm`.
     pub fn address(self, family: Family) -> &'static str {
         match (self, family) {
             (End::Adverb, Family::V4) => "10.77.0.1",
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// A program that both ends have.
+    /// A program of both ends.
     pub fn program<S: AsRef<str>>(self, name: &str, args: &[S]) -> Program {
         match self {
             End::Adverb => Program::new(name, args),
@@ -91,7 +91,7 @@ impl End {
     /// The device with the GID of the end's address.
     ///
     /// # Errors
-    /// When no device has it.
+    /// No device has this GID.
     pub fn place(self, family: Family) -> Result<Place, String> {
         let address: IpAddr = self.address(family).parse().map_err(|e| format!("{self}: {e}"))?;
         let gid = match address {
@@ -104,10 +104,10 @@ impl End {
             .ok_or_else(|| format!("{self}: no device has the RoCE v2 GID {gid}"))
     }
 
-    /// Makes a program of this side available at the end, and says under which name.
+    /// Makes a program of the host available at the end, and returns its name there.
     ///
     /// # Errors
-    /// When it cannot be copied.
+    /// The program cannot be copied.
     pub fn install(self, program: &Path) -> Result<String, String> {
         match self {
             End::Adverb => Ok(program.to_string_lossy().into_owned()),

@@ -9,13 +9,13 @@ use adverb_foreign::process::{Program, Running};
 use crate::ends::{End, Family};
 use crate::vm;
 
-/// How long a server may take until it listens; emulation is slow.
+/// Time limit for a server to listen; emulation is slow.
 pub(crate) const LISTEN_SECONDS: u32 = 40;
 
-/// How long an end may go on after the other has ended.
+/// How long an end may run after the other has ended.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Looks every few milliseconds until something holds, or the time is over.
+/// Checks every few milliseconds until a condition holds, or the time is over.
 fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !done() && Instant::now() < end {
@@ -23,40 +23,40 @@ fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Who serves and who connects.
+/// The sides of server and client.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// Started first.
     pub server: End,
-    /// Connects, and is the requester where the program has one.
+    /// Connects, and is the requester if the program has a requester.
     pub client: End,
 }
 
-/// We request, rxe responds.
+/// Adverb requests, rxe responds.
 pub const TO_RXE: Ends = Ends { server: End::Rxe, client: End::Adverb };
-/// Rxe requests, we respond.
+/// Rxe requests, Adverb responds.
 pub const FROM_RXE: Ends = Ends { server: End::Adverb, client: End::Rxe };
-/// Both are rxe, in one machine: what ours is compared with.
+/// Both ends are rxe, in one machine: the reference for Adverb's results.
 pub const REFERENCE: Ends = Ends { server: End::Rxe, client: End::Rxe };
 
 impl Ends {
-    /// `adverb_to_rxe` and the like, requester first.
+    /// A name like `adverb_to_rxe`, requester first.
     pub fn name(self) -> String {
         format!("{}_to_{}", self.client, self.server)
     }
 
-    /// Runs both programs to their end or the limit. Both get `-p PORT` and the client the server's
-    /// IPv4 address, over which the programs exchange queue pair numbers whatever their GIDs are.
+    /// Runs both programs to their end or the limit. Both get `-p PORT`, and the client gets the
+    /// server's IPv4 address. The programs exchange queue pair numbers over this address, with any
+    /// GIDs.
     ///
     /// # Errors
-    /// When an end cannot be started or the server never listens; exit statuses are the caller's to
-    /// judge.
+    /// An end cannot be started, or the server never listens. The caller judges the exit statuses.
     pub fn run(
         self,
         program: impl Fn(End) -> Result<Program, String>,
         limit: Duration,
     ) -> Result<Outcome, String> {
-        // Each pair has a port of its own: nobody else is in the namespace or the machine.
+        // Each pair has its own port. No other program uses ports in the namespace or the machine.
         static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
         let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let mut server = program(self.server)?.arg("-p").arg(port.to_string()).start()?;
@@ -74,7 +74,7 @@ impl Ends {
 
     /// Waits for the end of both, at most until the limit.
     pub fn finish(self, mut server: Running, mut client: Running, limit: Duration) -> Outcome {
-        // An end that lost its peer may wait for it for ever.
+        // An end without its peer may wait forever.
         let mut alone: Option<Instant> = None;
         wait_until(limit, || {
             if alone.is_none() && server.ended() {
@@ -94,7 +94,7 @@ impl Ends {
         Outcome { server, client }
     }
 
-    /// The same, and requires status 0 of both.
+    /// Like [`run`](Self::run), and requires status 0 of both.
     ///
     /// # Errors
     /// Both command lines with their output.

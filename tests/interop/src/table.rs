@@ -1,14 +1,14 @@
-//! The closing table: what was tried in which direction, and how much of it held.
+//! The closing table: the number of passed and tried cases, by test and direction.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Passed and tried, per row and column.
+/// Passed and tried, for each row and column.
 type Cells = BTreeMap<(String, String), (u32, u32)>;
 
 static CELLS: Mutex<Cells> = Mutex::new(Cells::new());
 
-/// Counts one result into a cell.
+/// Adds a result to a cell.
 pub fn record(row: &str, column: &str, passed: bool) {
     let mut cells = CELLS.lock().unwrap_or_else(|e| e.into_inner());
     let cell = cells.entry((row.to_string(), column.to_string())).or_default();
@@ -16,7 +16,7 @@ pub fn record(row: &str, column: &str, passed: bool) {
     cell.1 += 1;
 }
 
-/// Prints what was recorded, if anything was.
+/// Prints the table, unless empty.
 pub fn print() {
     let cells = CELLS.lock().unwrap_or_else(|e| e.into_inner());
     if !cells.is_empty() {

@@ -1,4 +1,4 @@
-//! The virtual machine, by way of `scripts/vm/vm`.
+//! The virtual machine, controlled by `scripts/vm/vm`.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use adverb_foreign::process::Program;
 
-/// Set by `vm with` for what runs beside the machine.
+/// Set by `vm with` for the process that runs beside the machine.
 const INSIDE: &str = "ADVERB_VM_INSIDE";
-/// The machine's process, set with it.
+/// Process id of the machine, also set by `vm with`.
 const PID: &str = "ADVERB_VM_PID";
-/// A command in the machine that only looks or copies.
+/// Time limit of a short command in the machine.
 const SHORT: Duration = Duration::from_secs(60);
 
 fn script() -> PathBuf {
@@ -23,8 +23,8 @@ pub fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Starts this program again, with its arguments, beside a machine that is booted with `options`
-/// and ends with it. Returns only when that could not be started.
+/// Starts this program again with its arguments, beside a machine that boots with `options` and
+/// ends with the program. Returns only if this fails.
 pub fn again_beside(options: &[&str]) -> ExitCode {
     let me = match std::env::current_exe() {
         Ok(me) => me,
@@ -44,7 +44,7 @@ pub fn again_beside(options: &[&str]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A program of the machine, to be run there.
+/// A program of the machine, which runs there.
 pub fn program<S: AsRef<str>>(name: &str, args: &[S]) -> Program {
     let mut all = vec!["exec", "--", name];
     all.extend(args.iter().map(AsRef::as_ref));
@@ -59,16 +59,16 @@ pub fn shell(line: &str) -> Program {
 /// Copies a file into the machine, executable.
 ///
 /// # Errors
-/// What the machine said.
+/// The error message of the machine.
 pub fn put(file: &Path, to: &str) -> Result<(), String> {
     let file = file.to_string_lossy();
     Program::new(script().to_string_lossy(), &["put", file.as_ref(), to]).bare().run(SHORT)?.require_ok()
 }
 
-/// Waits until something in the machine listens on the TCP port.
+/// Waits until a socket in the machine listens on the TCP port.
 ///
 /// # Errors
-/// When nothing does within the time.
+/// No socket listens within the time.
 pub fn await_port(port: u16, seconds: u32) -> Result<(), String> {
     let done = program("await-port", &[port.to_string(), seconds.to_string()]).run(SHORT)?;
     done.require_ok()
@@ -77,13 +77,13 @@ pub fn await_port(port: u16, seconds: u32) -> Result<(), String> {
 /// Waits until an id of the machine's connection manager listens at the port.
 ///
 /// # Errors
-/// When none does within the time.
+/// No id listens within the time.
 pub fn await_id(port: u16, seconds: u32) -> Result<(), String> {
     program("await-cm", &[port.to_string(), seconds.to_string()]).run(SHORT)?.require_ok()
 }
 
-/// For the message about an end that hangs in the machine: rxe's queue pairs and counters, where
-/// each of the programs sleeps in the kernel, and the kernel's last words.
+/// State for the report of a hang in the machine: rxe's queue pairs and counters, the kernel stack
+/// of each test program, and the last kernel messages.
 pub fn state_of_rxe() -> String {
     let line = "echo '--- rxe'; rdma resource show qp; cd /sys/class/infiniband/rxe0/ports/1/hw_counters; grep . *; \
                 for p in /proc/[0-9]*; do case $(cat $p/comm) in ib_*|ibv_*|interop-peer|rping|ucmatose|udaddy|rdma_*) \
@@ -91,15 +91,15 @@ pub fn state_of_rxe() -> String {
     shell(line).run(SHORT).map_or_else(|why| why, |out| format!("\n{}", out.text))
 }
 
-/// How long the machine's threads have waited for a processor of ours since it was booted. Timers
-/// that expire meanwhile say nothing about the programs. Zero where the kernel does not count.
+/// How long the machine's threads have waited for a processor of the host since boot. A timer that
+/// expires meanwhile says nothing about the programs. Zero if the kernel does not count.
 pub fn waited_for_processor() -> Duration {
     let Some(pid) = std::env::var_os(PID) else { return Duration::ZERO };
     let Ok(tasks) = std::fs::read_dir(Path::new("/proc").join(pid).join("task")) else {
         return Duration::ZERO;
     };
     let waited = tasks.flatten().filter_map(|task| {
-        // Nanoseconds on a processor, nanoseconds waiting for one, turns.
+        // Nanoseconds on a processor, nanoseconds of waiting, number of turns.
         let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
         text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
     });

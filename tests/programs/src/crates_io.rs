@@ -1,22 +1,22 @@
-//! Crates of crates.io with their tests and examples, built once from what was published, with the
-//! lock file that was published with it.
+//! Crates of crates.io with their tests and examples. Each is built once from the published
+//! sources, with the published lock file.
 
 use std::path::{Path, PathBuf};
 
 use crate::fetch;
 
-/// A crate whose tests are run.
+/// A crate with tests to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Crate {
-    /// Its name on crates.io.
+    /// Name on crates.io.
     pub name: &'static str,
-    /// The version.
+    /// Version.
     pub version: &'static str,
     /// Arguments of `cargo test`: features, targets.
     pub args: &'static [&'static str],
 }
 
-/// A program: the kind and the name of its target, and where it is.
+/// A program: kind and name of the target, and the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
     /// `lib`, `test` or `example`.
@@ -25,7 +25,7 @@ pub struct Binary {
     pub path: PathBuf,
 }
 
-/// What a manifest that needs just this crate says.
+/// A manifest with this crate as the only dependency.
 fn manifest(krate: &Crate) -> String {
     format!(
         "[package]\nname = \"fetcher\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n\n\
@@ -34,10 +34,10 @@ fn manifest(krate: &Crate) -> String {
     )
 }
 
-/// Brings the sources, and compiles the tests against Debian's headers and libraries of rdma-core.
+/// Fetches the sources, and compiles the tests against Debian's headers and libraries of rdma-core.
 ///
 /// # Errors
-/// What cargo says.
+/// The messages of cargo.
 pub fn built(krate: &Crate) -> Result<Vec<Binary>, String> {
     let dir = fetch::once(&format!("crate-{}-{}", krate.name, krate.version), |dir| {
         let fetcher = dir.join("fetcher");
@@ -56,7 +56,7 @@ pub fn built(krate: &Crate) -> Result<Vec<Binary>, String> {
     compile(&dir, krate)
 }
 
-/// Compiles what is not compiled yet; cargo's messages say where the programs are.
+/// Compiles the tests unless they are compiled, and finds the programs in cargo's messages.
 fn compile(dir: &Path, krate: &Crate) -> Result<Vec<Binary>, String> {
     let script = r#"
         export RDMA_CORE_INCLUDE_DIR=/usr/include IBVERBS_HEADER_DIR=/usr/include/infiniband CARGO_TARGET_DIR="$PWD/target"
@@ -85,8 +85,7 @@ fn executables(messages: &str) -> Vec<Binary> {
         .collect()
 }
 
-/// Names of tests that a run of libtest says something of, with that word: `ok`, `FAILED`,
-/// `ignored`.
+/// Names of tests in the output of libtest, each with its result: `ok`, `FAILED`, `ignored`.
 pub fn results(text: &str) -> Vec<(String, String)> {
     text.lines()
         .filter_map(|l| {

@@ -1,5 +1,5 @@
-//! What is not a Debian package: source archives and wheels of PyPI. Each is brought and built
-//! once, under [`crate::home`]; a build that did not come to its end begins anew.
+//! Programs that are not Debian packages: source archives and wheels of PyPI. Each is fetched and
+//! built once, under [`crate::home`]. An incomplete build starts again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,16 +9,16 @@ use adverb_foreign::process;
 
 use crate::home;
 
-/// Debian's own interpreter, which its Python packages belong to.
+/// Debian's own interpreter, which uses Debian's Python packages.
 pub const PYTHON: &str = "/usr/bin/python3";
 
-/// How long one step of a preparation may take.
+/// Time limit for a step of a preparation.
 const STEP: Duration = Duration::from_secs(1800);
 
 /// Runs a shell script in a directory.
 ///
 /// # Errors
-/// Its output, when it does not end with status 0 in time.
+/// The output of a script that does not end with status 0 in time.
 pub fn sh(dir: &Path, script: &str, args: &[&str]) -> Result<String, String> {
     let mut command = Command::new("sh");
     command.args(["-euc", script, "sh"]).args(args).current_dir(dir);
@@ -27,10 +27,10 @@ pub fn sh(dir: &Path, script: &str, args: &[&str]) -> Result<String, String> {
     Ok(done.text)
 }
 
-/// A directory of [`home`] that `make` fills once.
+/// A directory under [`home`] that `make` fills once.
 ///
 /// # Errors
-/// What `make` says; nothing is left then.
+/// The error of `make`; nothing is left then.
 pub fn once(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let dir = home()?.join(name);
     let done = dir.join(".done");
@@ -50,7 +50,7 @@ pub fn once(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Resul
 /// The source archive of a PyPI project, unpacked in `dir`: `dir/NAME-VERSION`.
 ///
 /// # Errors
-/// When it cannot be downloaded or unpacked.
+/// The archive cannot be downloaded or unpacked.
 pub fn sdist(dir: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
     let script =
         "\"$1\" -m pip download --quiet --no-deps --no-binary \"$2\" \"$2==$3\" && tar xzf \"$2-$3.tar.gz\"";
@@ -58,10 +58,10 @@ pub fn sdist(dir: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
     Ok(dir.join(format!("{name}-{version}")))
 }
 
-/// A virtual environment at `dir/venv` with PyPI's packages in it.
+/// A virtual environment at `dir/venv` with packages of PyPI.
 ///
 /// # Errors
-/// When they cannot be installed.
+/// The packages cannot be installed.
 pub fn venv(dir: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let script = "python=$1; shift; \"$python\" -m venv venv && venv/bin/pip install --quiet \"$@\"";
     let mut args = vec![PYTHON];

@@ -1,10 +1,10 @@
-//! Huge pages of 2 MiB, reserved for a while where this user may.
+//! Huge pages of 2 MiB, reserved for a while if this user has the right.
 
 use std::path::Path;
 
 const DIR: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Pages that were reserved; dropping it gives them back.
+/// Reserved pages. Dropping this value releases the pages.
 #[derive(Debug)]
 pub struct Huge {
     before: usize,
@@ -19,7 +19,7 @@ fn set(pages: usize) -> bool {
 }
 
 impl Huge {
-    /// So many free pages, or none at all where the machine has no room or this user no right.
+    /// Reserves `pages` free pages. `None` if the machine has no room or this user no right.
     pub fn reserve(pages: usize) -> Option<Self> {
         let reserved = Self { before: count("nr_hugepages")? };
         let enough = || count("free_hugepages").is_some_and(|free| free >= pages);

@@ -1,9 +1,9 @@
-//! Suites of strangers' programs, as they are, on the drop-in libraries: on both paths, with the
-//! data verified.
+//! Unmodified test suites of other projects on the drop-in libraries: on both paths, with verified
+//! data.
 //!
-//! Sources are Debian's packages, crates.io and PyPI. What needs building is built under `programs`
-//! of the target directory once and kept. A case that cannot run on a machine is ignored under its
-//! name with the reason; it never counts as passed. `docs/programs.md` has the table of results.
+//! Sources are Debian's packages, crates.io and PyPI. Builds are made once, under `programs` of the
+//! target directory, and kept. A case that cannot run on a machine is ignored under its name with
+//! the reason, and never counts as passed. `docs/programs.md` has the table of results.
 #![forbid(unsafe_code)]
 
 pub mod crates_io;
@@ -17,10 +17,10 @@ use std::path::PathBuf;
 
 use adverb_foreign::process;
 
-/// Where everything is built and kept: `programs` in the target directory.
+/// The directory of builds: `programs` in the target directory.
 ///
 /// # Errors
-/// When it cannot be made.
+/// The directory cannot be created.
 pub fn home() -> Result<PathBuf, String> {
     let dir = process::target_dir()?.join("programs");
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;

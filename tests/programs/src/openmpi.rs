@@ -1,4 +1,4 @@
-//! Open MPI of Debian, with UCX and nothing else between ranks.
+//! Debian's Open MPI, with UCX alone between the ranks.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use adverb_foreign::process::Finished;
 use crate::stage::{DEVICE, Stage};
 use crate::{fetch, home};
 
-/// UCX's names of its transports: reliable connections, and datagrams.
+/// Names of UCX transports: reliable connections, and datagrams.
 pub const TRANSPORTS: [&str; 2] = ["rc_v", "ud_v"];
 
 /// Compiles a program with one of Open MPI's compilers, `mpicc` or `oshcc`.
@@ -26,11 +26,11 @@ pub fn compile(compiler: &str, source: &Path) -> Result<PathBuf, String> {
     Ok(last)
 }
 
-/// Runs a program in `ranks` processes by `mpirun` or `oshrun`; none but UCX carries messages, by
+/// Runs a program in `ranks` processes by `mpirun` or `oshrun`. UCX carries all messages, by
 /// transport `tls`.
 ///
 /// # Errors
-/// How it ended, with its output, unless all ended with status 0 and UCX had no complaint.
+/// The kind of end, with the output, unless all ranks ended with status 0 and UCX had no complaint.
 pub fn launch(
     launcher: &str,
     path: &str,
@@ -57,7 +57,7 @@ pub fn launch(
         .env("SHMEM_SYMMETRIC_HEAP_SIZE", "16M")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .run(&argv, limit)?;
-    // Open MPI asks UCX for atomics of types that UCX has none for, and does without.
+    // Open MPI asks UCX for atomics of unsupported types, and works without them.
     let known = |l: &str| l.contains("invalid atomic operation datatype");
     let complains = done.text.lines().any(|l| l.contains("UCX") && l.contains(" ERROR ") && !known(l));
     if !done.ok() || complains { Err(done.describe()) } else { Ok(done) }

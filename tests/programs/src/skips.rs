@@ -1,10 +1,10 @@
-//! Lists of what is left out, with the reason of each: lines `name: reason`, the names without a
-//! colon and a blank.
+//! Lists of skipped tests, each with a reason: lines `name: reason`. A name contains no colon
+//! followed by a blank.
 
 use adverb_foreign::Verdict;
 use libtest_mimic::Trial;
 
-/// Names and reasons of a list; blank lines and lines that begin with `#` are for readers.
+/// Names and reasons of a list. Blank lines and lines that begin with `#` are ignored.
 pub fn parse(list: &str) -> Vec<(&str, &str)> {
     list.lines()
         .map(str::trim)
@@ -13,7 +13,7 @@ pub fn parse(list: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// A case that cannot run here: ignored, with the reason on standard output.
+/// A case that cannot run on this machine: ignored, with the reason on standard output.
 pub fn ignored(name: impl Into<String>, reason: &str) -> Trial {
     let name = name.into();
     println!("skipped {name}: {reason}");

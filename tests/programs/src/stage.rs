@@ -1,5 +1,5 @@
-//! A network namespace of its own for a program and all it starts: a loopback interface, a cable if
-//! asked for, no neighbours.
+//! A separate network namespace for a program and its children: a loopback interface, a cable on
+//! request, no neighbours.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,16 +9,16 @@ use adverb_foreign::process::{self, Finished, Running};
 
 /// The device of the loopback interface.
 pub const DEVICE: &str = "adverb_lo";
-/// The device of the cable, and its address: for programs that take no loopback interface.
+/// The device of the cable and its address, for programs that refuse a loopback interface.
 pub const CABLE: (&str, &str) = ("adverb_cable", "192.0.2.1");
-/// Lays the cable, and waits until it is up.
+/// Creates the cable, and waits until the link is up.
 const LAY: &str = "ip link add cable type veth peer name end && ip addr add 192.0.2.1/24 dev cable
     for at in cable end; do ip link set $at addrgenmode none && ip link set $at up; done
     n=0; until ip link show cable | grep -q 'state UP' || [ $n -gt 100 ]; do n=$((n + 1)); sleep 0.1; done";
-/// The ways packets go within a host.
+/// The paths of packets within a host (`ADVERB_PATH`).
 pub const PATHS: [&str; 2] = ["local", "wire"];
 
-/// A command line, run in a namespace of its own under `adverb run`.
+/// A command line in its own namespace, under `adverb run`.
 #[derive(Clone, Debug)]
 pub struct Stage {
     env: Vec<(String, String)>,
@@ -28,12 +28,12 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Packets go the given way, `local` or `wire`.
+    /// Packets take the given path, `local` or `wire`.
     pub fn new(path: &str) -> Self {
         Self { env: vec![("ADVERB_PATH".into(), path.into())], dir: None, bare: false, cable: false }
     }
 
-    /// Runs without `adverb run`: builds, or what starts it itself.
+    /// Runs without `adverb run`: for builds, or for scripts that call `adverb run` themselves.
     pub fn bare() -> Self {
         Self { env: Vec::new(), dir: None, bare: true, cable: false }
     }
@@ -45,7 +45,7 @@ impl Stage {
         self
     }
 
-    /// Lays a cable of which one end has an address, [`CABLE`].
+    /// Creates a cable with the address [`CABLE`] at one end.
     #[must_use]
     pub fn with_cable(mut self) -> Self {
         self.cable = true;
@@ -62,12 +62,12 @@ impl Stage {
     /// Starts the command line.
     ///
     /// # Errors
-    /// When the command under test or `unshare` is missing.
+    /// The command under test or `unshare` is missing.
     pub fn start<S: AsRef<str>>(&self, argv: &[S]) -> Result<Running, String> {
         let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
         let mut command = Command::new("unshare");
-        // Root's own user stays; others become root of a user namespace, to be allowed the
-        // network's.
+        // Root keeps its user. Other users become root of a user namespace, to get rights over the
+        // network.
         command.args(if is_root() { &["-n"][..] } else { &["-r", "-n"][..] });
         let lay = if self.cable { LAY } else { "" };
         let steps = format!("ip link set lo up\n{lay}\nexec \"$@\"");
@@ -83,18 +83,18 @@ impl Stage {
         process::start(command, format!("{env}{}", argv.join(" ")))
     }
 
-    /// Runs the command line to its end or the limit.
+    /// Runs the command line to the end or the limit.
     ///
     /// # Errors
-    /// When it cannot be started; how it ended is the caller's to judge.
+    /// The command cannot be started. The caller judges the exit status.
     pub fn run<S: AsRef<str>>(&self, argv: &[S], limit: Duration) -> Result<Finished, String> {
         Ok(self.start(argv)?.wait(limit))
     }
 
-    /// The same, and requires exit status 0.
+    /// Like [`run`](Self::run), and requires exit status 0.
     ///
     /// # Errors
-    /// How it ended, with its output.
+    /// The kind of end, with the output.
     pub fn run_ok<S: AsRef<str>>(&self, argv: &[S], limit: Duration) -> Result<Finished, String> {
         let done = self.run(argv, limit)?;
         done.require_ok()?;
@@ -102,7 +102,7 @@ impl Stage {
     }
 }
 
-/// Whether this process may make namespaces by itself.
+/// Whether this process may create namespaces without a user namespace.
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)

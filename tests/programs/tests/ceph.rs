@@ -1,5 +1,5 @@
-//! Ceph's messenger over RDMA (`async+rdma`): one monitor, one OSD, `rados bench` and an object
-//! compared.
+//! Ceph's messenger over RDMA (`async+rdma`): one monitor, one OSD, `rados bench` and a compared
+//! object.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ fn rados(path: &str) -> Verdict {
     let _ = std::fs::remove_dir_all(&dir);
     let done = done?;
     done.require_ok()?;
-    // The second is that of `seq`, which compares what it reads.
+    // The second rate is that of `seq`, which verifies the data.
     let rates: Vec<&str> = done.text.lines().filter(|l| l.starts_with("Bandwidth (MB/sec)")).collect();
     println!("ceph {path}: {}", rates.join("; "));
     require!(rates.len() == 2, "{}", done.describe());

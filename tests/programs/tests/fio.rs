@@ -1,4 +1,4 @@
-//! fio's engine `rdma`: writes and reads of the client's, and sends that the server verifies.
+//! fio's engine `rdma`: writes and reads by the client, and sends that the server verifies.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -21,13 +21,14 @@ fn main() -> ExitCode {
     run("fio", cases)
 }
 
-/// A server and a client with these options more, and their statuses. Of sends no more are made
-/// than the server has receives: fio connects with an RNR retry count of 0.
+/// Runs a server and a client with these additional options, and returns their statuses. The number
+/// of sends is limited to the server's receives, because fio connects with an RNR retry count of 0.
 fn pair(path: &str, verbs: [&str; 2], more: [&str; 2]) -> Result<String, String> {
     let common = "--ioengine=rdma --hostname=127.0.0.1 --port=4500 --bs=64k --size=2m";
     let [server, client] = verbs;
     let [of_server, of_client] = more;
-    // A listener of the connection manager has a name: that of port 4500 of its port space.
+    // A listener of the connection manager has an abstract name: here with port 4500 of its port
+    // space.
     let await_server = "n=0; until grep -q -- '-cm-1061194-' /proc/net/unix || [ $n -ge 200 ]; \
                         do n=$((n + 1)); sleep 0.1; done";
     let script = format!(
@@ -51,7 +52,7 @@ fn both(path: &str, verb: &str) -> Verdict {
     Ok(())
 }
 
-/// What was not written for verifying is not verified: the case above can fail.
+/// Data written without checksums does not pass, which shows that the case above can fail.
 fn unverified(path: &str) -> Verdict {
     let text = pair(path, ["recv", "send"], ["--verify=crc32c", ""])?;
     require!(text.contains("statuses 1 0") && text.contains("verify: bad"), "{text}");

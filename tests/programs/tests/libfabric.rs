@@ -1,6 +1,6 @@
-//! libfabric's verbs provider: datagrams, connected endpoints by librdmacm, and the two kinds of
-//! reliable datagrams that libfabric makes of them (`rxd`, `rxm`). The provider takes no loopback
-//! interface for connected endpoints.
+//! libfabric's verbs provider: datagrams, connected endpoints over librdmacm, and two kinds of
+//! reliable datagrams on top of them (`rxd`, `rxm`). For connected endpoints the provider refuses a
+//! loopback interface.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use adverb_programs::stage::{CABLE, PATHS, Stage};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Name, provider, endpoint, what follows the device in the name of the domain.
+/// Name, provider, endpoint, and the suffix of the domain's name after the device.
 const KINDS: [(&str, &str, &str, &str); 4] = [
     ("rxd", "verbs;ofi_rxd", "rdm", "-dgram"),
     ("dgram", "verbs", "dgram", "-dgram"),
@@ -30,17 +30,18 @@ fn main() -> ExitCode {
     run("libfabric", cases)
 }
 
-/// Both ends in one namespace; `-c` compares each message with what was sent.
+/// Both ends run in one namespace; `-c` compares each message with the sent one.
 fn pingpong(path: &str, provider: &str, endpoint: &str, domain: &str) -> Verdict {
     let (device, address) = CABLE;
-    // Every size fits into a datagram only where the provider cuts messages.
+    // Datagram endpoints do not split messages, so only small sizes fit.
     let (iterations, sizes) = by_length(("500", "-S all"), ("50", ""));
     let sizes = if endpoint == "dgram" { "" } else { sizes };
-    // rxd's own protocol takes milliseconds for a message of 64 KiB, over the kernel's UDP as well.
+    // The protocol of rxd takes milliseconds for a message of 64 KiB, over the kernel's UDP as
+    // well.
     let iterations = if provider.ends_with("rxd") { by_length("100", "50") } else { iterations };
     let one =
         format!("fi_pingpong -p '{provider}' -e {endpoint} -d {device}{domain} -I {iterations} {sizes} -c");
-    // The server listens on TCP port 47592 for what goes beside.
+    // The server listens on TCP port 47592 for the control connection.
     let await_server = "n=0; until grep -q ':B9E8 0*:0000 0A ' /proc/net/tcp /proc/net/tcp6 || [ $n -ge 100 ]; \
                         do n=$((n + 1)); sleep 0.1; done";
     let script = format!(

@@ -1,5 +1,5 @@
 //! Mooncake's transfer engine, the wheel of PyPI: writes and reads between two processes, compared
-//! apart from the way they went.
+//! over another channel.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use adverb_programs::fetch::{self, PYTHON};
 use adverb_programs::stage::{DEVICE, PATHS, Stage};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// The build that asks for no GPU's libraries.
+/// The build without GPU libraries.
 const WHEEL: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
 
 fn main() -> ExitCode {
@@ -30,7 +30,7 @@ fn pair(path: &str) -> Verdict {
         .env("MC_GID_INDEX", "0")
         .run_ok(&[PYTHON, &driver, DEVICE, &rounds.to_string()], LIMIT)?;
     require!(done.text.contains(&format!("ok {} transfers", rounds * 12)), "{}", done.describe());
-    // It would fall back to TCP in silence.
+    // Otherwise the engine would fall back to TCP silently.
     require!(done.text.contains("installTransport, type=rdma"), "{}", done.describe());
     Ok(())
 }

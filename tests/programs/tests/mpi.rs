@@ -18,10 +18,10 @@ use adverb_programs::{data_dir, source_dir};
 const LIMIT: Duration = Duration::from_secs(120);
 const SUITE_LIMIT: Duration = Duration::from_secs(900);
 const CASES: [&str; 8] = ["ring", "flood", "probe", "types", "collectives", "onesided", "atomics", "epochs"];
-/// The version of Debian's python3-mpi4py, whose source archive has the suite.
+/// The version of Debian's python3-mpi4py; the suite is in its source archive.
 const MPI4PY: &str = "3.1.4";
 const LEFT_OUT: &str = include_str!("../data/mpi4py_left_out.txt");
-/// The parts of mpi4py's suite that a short run takes.
+/// The parts of mpi4py's suite in a short run.
 const SHORT: [&str; 3] = ["test_p2p_buf", "test_cco_buf", "test_msgspec"];
 
 fn main() -> ExitCode {
@@ -44,14 +44,14 @@ fn program(path: &str, tls: &str, name: &str) -> Verdict {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let program = BUILT.get_or_init(|| compile("mpicc", &source_dir().join("mpi.c"))).clone()?;
     let program = program.display().to_string();
-    // Two ranks in a short run: who waits spins, and small machines have two processors.
+    // Two ranks in a short run: waiting ranks spin, and small machines have two processors.
     let (ranks, rounds) = by_length((4, "2"), (2, "1"));
     let done = launch("mpirun", path, tls, ranks, &[&program, name, rounds], LIMIT)?;
     require!(done.text.contains(&format!("ok {name} with {ranks} ranks")), "{}", done.describe());
     Ok(())
 }
 
-/// Every rank says how many tests it ran and how each of them ended that did not hold.
+/// Every rank reports its number of tests and the result of each failed test.
 fn mpi4py(path: &str, tls: &str) -> Verdict {
     let dir = fetch::once("mpi4py", |dir| fetch::sdist(dir, "mpi4py", MPI4PY).map(|_| ()))?;
     let suite = dir.join(format!("mpi4py-{MPI4PY}/test")).display().to_string();

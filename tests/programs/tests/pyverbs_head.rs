@@ -1,5 +1,5 @@
 //! The suite of a newer rdma-core than Debian's, built from PyPI's source archive of pyverbs, which
-//! is all of rdma-core. Its generic tests run test by test on the drop-in libraries.
+//! contains all of rdma-core. Its generic tests run one by one on the drop-in libraries.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -18,12 +18,13 @@ use adverb_programs::stage::{DEVICE, PATHS, Stage};
 const LIMIT: Duration = Duration::from_secs(600);
 /// The release of rdma-core.
 const VERSION: &str = "59.0";
-/// The newest Cython that takes this release's sources.
+/// The newest Cython that compiles this release.
 const CYTHON: &str = "cython==3.0.12";
 const NAMES: &str = include_str!("../data/pyverbs_head.txt");
-/// Free huge pages that the suite finds.
+/// Number of free huge pages for the suite.
 const HUGE_PAGES: usize = 16;
-/// What does not say `ok`, with the reason; huge pages count as one only where none can be had.
+/// Tests without `ok`, with the reason. The reason of missing huge pages counts only if none can be
+/// reserved.
 const LEFT_OUT: &str = include_str!("../data/pyverbs_head_left_out.txt");
 
 fn main() -> ExitCode {
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     run("pyverbs_head", cases.into())
 }
 
-/// `build/python`, the tests, and `lib` with the libraries of that release other than libibverbs.
+/// `build/python`, the tests, and `lib` with the libraries of this release except libibverbs.
 fn built() -> Result<PathBuf, String> {
     fetch::once("pyverbs-head", |dir| {
         let source = fetch::sdist(dir, "pyverbs", VERSION)?;

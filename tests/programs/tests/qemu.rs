@@ -1,5 +1,5 @@
-//! QEMU's live migration over RDMA: the pages of one virtual machine go into the memory of another,
-//! written by whoever sends them, and are compared.
+//! QEMU's live migration over RDMA. The sender writes the pages of one virtual machine into the
+//! memory of another, and the pages are compared.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     run("qemu", cases)
 }
 
-/// The machines are stopped all the while: nothing but the migration writes to their memory.
+/// The virtual machines stay stopped, so only the migration writes to their memory.
 fn migration(path: &str, pin: &str) -> Verdict {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/qemu_migration.py");
     let script = script.display().to_string();

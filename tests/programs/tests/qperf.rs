@@ -1,6 +1,6 @@
-//! qperf with connections by the connection manager (`-cm 1`), which it has for its tests of RC:
-//! both ends' figures, and atomics that it verifies. The rest makes queue pairs and address handles
-//! without a GRH, which no RoCE device takes.
+//! qperf with connections by the connection manager (`-cm 1`), which it supports for its RC tests:
+//! the figures of both ends, and verified atomics. The other tests make queue pairs and address
+//! handles without a GRH, which no RoCE device accepts.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ const ALL: &[&str] = &[
 ];
 const FEW: &[&str] = &["rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "ver_rc_fetch_add"];
 
-/// What has no GRH, and the words that it ends with.
+/// Tests without a GRH, and their error messages.
 const WITHOUT_GRH: [(&str, &str); 3] = [
     ("uc_lat", "failed to modify QP to RTR: Invalid argument"),
     ("uc_rdma_write_bw", "failed to modify QP to RTR: Invalid argument"),
@@ -49,9 +49,10 @@ fn main() -> ExitCode {
     run("qperf", cases)
 }
 
-/// A server, and a client with that test for a second: its exit status and all that both said.
+/// Runs a server, and a client with this test for a second. Returns the client's exit status and
+/// the output of both.
 fn pair(path: &str, test: &str) -> Result<(String, String), String> {
-    // Port 19765 in hexadecimal; it listens on IPv6 where there is any.
+    // Port 19765 in hexadecimal. The server listens on IPv6 if the machine has IPv6.
     let script = format!(
         "qperf & server=$!
          n=0; until grep -q ':4D35 0*:0000 0A ' /proc/net/tcp /proc/net/tcp6 || [ $n -ge 100 ]; do n=$((n + 1)); sleep 0.1; done
@@ -81,7 +82,7 @@ fn measured(path: &str, test: &str) -> Verdict {
     let found = figures(&text);
     let of = |name: &str| found.iter().find(|(n, _)| *n == name).map(|(_, f)| *f);
     require!(of("msg_rate").is_some_and(|rate| rate > 0.0), "no rate: {text}");
-    // One side's figures have no prefix where they are of one side.
+    // Figures of one side alone have no prefix.
     let each = ["send_bytes", "recv_bytes", "send_msgs", "recv_msgs"];
     let both = each.map(|n| of(n).or_else(|| Some(of(&format!("loc_{n}"))?.min(of(&format!("rem_{n}"))?))));
     require!(both.iter().all(|f| f.is_some_and(|f| f > 0.0)), "nothing came over: {text}");
@@ -97,7 +98,7 @@ fn measured(path: &str, test: &str) -> Verdict {
     Ok(())
 }
 
-/// As on a NIC: it fails with EINVAL, says so, and the client's status with it.
+/// As on a NIC, the call fails with EINVAL. The message and the client's status show this.
 fn refused(path: &str, test: &str, words: &str) -> Verdict {
     let (status, text) = pair(path, test)?;
     require!(status == "1" && text.contains(words), "{text}");

@@ -1,5 +1,5 @@
 //! Programs of plain sockets with many connections, over the rsockets of a newer rdma-core than
-//! Debian's: from the fourth connection of a process on those of release 44 read freed memory.
+//! Debian's. From the fourth connection of a process on, rsockets of release 44 read freed memory.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const VERSION: &str = "59.0";
 const STREAMS: usize = 8;
 
 fn main() -> ExitCode {
-    // A namespace of its own has no way to PyPI.
+    // PyPI is out of reach from a separate namespace, so the build comes first.
     if !adverb_foreign::alone::is_alone()
         && let Err(why) = built()
     {
@@ -40,8 +40,8 @@ fn with_a_store(path: &'static str, store: Store) -> Verdict {
     Way::directory(path, &built()?).store(store, by_length(40, 8))
 }
 
-/// `librdmacm.so.1` and `librspreload.so` of that release, from PyPI's source archive of pyverbs,
-/// which is all of rdma-core.
+/// `librdmacm.so.1` and `librspreload.so` of this release, from PyPI's source archive of pyverbs,
+/// which contains all of rdma-core.
 fn built() -> Result<PathBuf, String> {
     let made = fetch::once("rsockets", |dir| {
         let source = fetch::sdist(dir, "pyverbs", VERSION)?;

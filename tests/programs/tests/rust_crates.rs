@@ -1,4 +1,4 @@
-//! Rust crates over verbs: their own tests and examples, as they were published.
+//! Rust crates over verbs: their own tests and examples, as published.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use adverb_programs::skips::{ignored, parse};
 use adverb_programs::stage::{PATHS, Stage};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Tests that are not run or need not hold, with the reason: `crate/target/test`.
+/// Tests that are not run or may fail, with the reason: `crate/target/test`.
 const LEFT_OUT: &str = include_str!("../data/rust_crates_left_out.txt");
 const CRATES: [Crate; 3] = [
-    // Its tests are not published: what it has in its sources, and its example.
+    // The integration tests are not published, so only the unit tests and the example run.
     Crate { name: "ibverbs", version: "0.9.2", args: &["--lib", "--examples"] },
     Crate { name: "ibverbs-rs", version: "0.4.1", args: &["--lib"] },
     Crate { name: "sideway", version: "0.4.2", args: &["--lib", "--tests"] },
@@ -52,7 +52,7 @@ fn tests(path: &str, krate: &Crate) -> Verdict {
             continue;
         }
         let program = binary.path.display().to_string();
-        // Tests that need a device are often marked to be ignored.
+        // Tests that need a device are often marked with `#[ignore]`.
         let argv = [program.as_str(), "--include-ignored", "--test-threads", "1"];
         let done = Stage::new(path).run(&argv, LIMIT)?;
         let words = results(&done.text);
@@ -81,7 +81,7 @@ fn left_out(name: &str) -> bool {
     parse(LEFT_OUT).iter().any(|(n, _)| *n == name)
 }
 
-/// An example ends with status 0.
+/// An example must end with status 0.
 fn example(path: &str, binary: &Binary) -> Verdict {
     Stage::new(path).run_ok(&[binary.path.display().to_string()], LIMIT).map(|_| ())
 }

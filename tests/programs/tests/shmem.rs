@@ -1,4 +1,4 @@
-//! OpenSHMEM, Open MPI's: the programs of `c/shmem.c`.
+//! OpenSHMEM of Open MPI: the programs of `c/shmem.c`.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

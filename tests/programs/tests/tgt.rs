@@ -1,5 +1,5 @@
-//! tgt's iSCSI target over RDMA (iSER), all of it in user space, and libiscsi as its initiator: a
-//! disk that is a file, read and written by both sides and compared.
+//! tgt's iSCSI target over RDMA (iSER), entirely in user space, with libiscsi as the initiator. The
+//! disk is a file, which both sides read and write, and the bytes are compared.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     run("tgt", cases)
 }
 
-/// What `data/tgt.sh` says, with more arguments.
+/// The output of `data/tgt.sh` with these additional arguments.
 fn target(path: &str, more: &[&str]) -> Result<String, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let program = BUILT.get_or_init(|| {
@@ -51,8 +51,8 @@ fn disk(path: &str) -> Verdict {
     Ok(())
 }
 
-/// The target lets in another name: the case above can fail, and what it says goes over the
-/// connection.
+/// The target admits only another name, so the login fails. This shows that the case above can
+/// fail, and that its data goes over the connection.
 fn stranger(path: &str) -> Verdict {
     let text = target(path, &["iqn.2026-01.test:another"])?;
     require!(text.contains("tgt: initiator 1"), "{text}");

@@ -1,5 +1,5 @@
-//! What a world is made of. Each seed draws which features and which faults are on (swarm testing):
-//! a run with everything on reaches little, since one fault hides another.
+//! The configuration of a world. Each seed draws which features and which faults are on (swarm
+//! testing). A run with everything on reaches little, because one fault hides another.
 use crate::rng::Rng;
 use adverb_engine::PathMtu;
 
@@ -14,7 +14,7 @@ pub enum Service {
     Xrc,
 }
 
-/// Two queue pairs that talk to each other.
+/// Two connected queue pairs.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// Transport.
@@ -29,36 +29,36 @@ pub struct Link {
     pub sges: u32,
     /// Bytes of inline data.
     pub inline: u32,
-    /// Every send completes.
+    /// Every send is signaled.
     pub signal_all: bool,
     /// Receives come from the device's shared receive queue.
     pub srq: bool,
     /// Local ACK timeout code.
     pub timeout: u8,
-    /// Retries after timeouts.
+    /// Retries after a timeout.
     pub retry_cnt: u8,
-    /// Retries after RNR NAKs; 7 is forever.
+    /// Retries after RNR NAKs; 7 means without limit.
     pub rnr_retry: u8,
     /// RNR timer code.
     pub rnr_timer: u8,
     /// READs and atomics outstanding.
     pub rd_atomic: u8,
-    /// Bytes unacknowledged at most.
+    /// Limit of unacknowledged bytes.
     pub max_inflight: u32,
     /// First PSN of each direction.
     pub psn: [u32; 2],
-    /// Send and receive CQ of each end, as indices of its device's.
+    /// Send and receive CQ of each end, as indices of the CQs of its device.
     pub cqs: [[usize; 2]; 2],
-    /// Bytes of a packet, if the two are of one host, whose packets cross no network.
+    /// Largest packet in bytes, if both ends are on one host and their packets cross no network.
     pub lane: Option<u32>,
 }
 
 /// What the network does to packets; rates are in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Shortest way, in nanoseconds.
+    /// Shortest delay, in nanoseconds.
     pub delay: u64,
-    /// Added at random; packets overtake each other.
+    /// Random part of the delay, in nanoseconds; packets overtake each other.
     pub jitter: u64,
     /// Packets lost.
     pub loss: u32,
@@ -66,16 +66,16 @@ pub struct Faults {
     pub duplicate: u32,
     /// Packets held back for long.
     pub late: u32,
-    /// Packets of which bits flip; the ICRC finds them.
+    /// Packets with flipped bits; the ICRC finds them.
     pub corrupt: u32,
-    /// Packets marked, of those that may be (ECN).
+    /// Share of ECN-capable packets to mark.
     pub mark: u32,
 }
 
 /// A world: devices, queue pairs, network.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Seed of the network's and the hosts' draws.
+    /// Seed for the draws of the network and the hosts.
     pub seed: u64,
     /// Number of devices.
     pub devices: usize,
@@ -87,9 +87,9 @@ pub struct Config {
     pub links: Vec<Link>,
     /// Network.
     pub faults: Faults,
-    /// A host looks at a queue pair that has something to do after up to so many nanoseconds.
+    /// Longest time, in nanoseconds, until a host looks at a queue pair with work.
     pub pump_delay: u64,
-    /// In thousandths: how often a host holds a plain ACK back.
+    /// How often a host delays a plain ACK, in thousandths.
     pub hold_ack: u32,
 }
 
@@ -125,7 +125,7 @@ impl Config {
             let link = draw_link(rng, &config, service);
             config.links.push(link);
         }
-        // Drawn apart, so that worlds without lanes are what they were.
+        // A separate generator leaves worlds without lanes unchanged.
         let rng = &mut Rng::new(seed ^ 0x1a9e);
         for link in config.links.iter_mut().filter(|l| matches!(l.service, Service::Rc | Service::Xrc)) {
             link.lane = rng.chance(150).then(|| rng.pick(&[1000, 6000, 65_536]));
@@ -133,7 +133,7 @@ impl Config {
         config
     }
 
-    /// Packets may fail to arrive, or arrive late enough for a timer.
+    /// No packet is lost, damaged, or late enough for a timer.
     pub(crate) fn is_lossless(&self) -> bool {
         let f = &self.faults;
         f.loss == 0 && f.corrupt == 0 && f.late == 0
@@ -158,7 +158,7 @@ fn draw_faults(rng: &mut Rng) -> Faults {
 
 fn draw_link(rng: &mut Rng, config: &Config, service: Service) -> Link {
     let a = rng.index(config.devices);
-    // A queue pair may talk to another of its own device.
+    // A queue pair may talk to another queue pair of the same device.
     let b = if rng.chance(50) { a } else { (a + 1 + rng.index(config.devices - 1)) % config.devices };
     let psn = |rng: &mut Rng| match rng.below(3) {
         // Where PSNs wrap.

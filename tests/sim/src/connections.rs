@@ -3,7 +3,7 @@ use adverb_sim::cm::{Config, World, run};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Runs one, and says what came of it.
+/// Runs one world and prints the result.
 pub fn run_one(seed: u64, trace: bool) -> ExitCode {
     let config = Config::draw(seed);
     if trace {
@@ -26,7 +26,7 @@ pub fn run_one(seed: u64, trace: bool) -> ExitCode {
     }
 }
 
-/// Runs many, up to so many failures.
+/// Runs many worlds, until `failures` of them have failed.
 pub fn run_many(from: u64, worlds: u64, failures: usize) -> ExitCode {
     let begin = Instant::now();
     let (mut failed, mut made, mut hash, mut ran) = (0, 0, 0u64, 0);

@@ -1,29 +1,30 @@
-//! Seeded worlds of devices under virtual time, with an oracle: the verbs machine searched for
+//! Seeded worlds of devices in virtual time, with an oracle that searches the verbs machine for
 //! mistakes.
 //!
-//! A [`World`] drives the very engine that the device drives, over a network that delays, loses,
-//! repeats, reorders and damages packets, parts and clogs. A [`Program`] says what its consumers
+//! A [`World`] drives the same engine as the device does. Its network delays, loses, repeats,
+//! reorders and damages packets, and has partitions and clogs. A [`Program`] is what the consumers
 //! do: posts of every kind, receives early and late, bad keys, queues that are too small, windows
-//! that come and go, errors, reconnections, arms. A seed decides on both, so that a seed is all
-//! that it takes to see a run again: there is no clock, no thread, no hash table's order.
+//! that come and go, errors, reconnections and arms. A seed decides both the world and the program.
+//! So a seed is enough to repeat a run: no clock, no thread and no order of a hash table has an
+//! influence.
 //!
-//! Beside the engine runs an oracle that knows the requests in order of posting and works out anew,
-//! naively, what each packet, each write to memory, each completion and each event must be. It
-//! checks, at the step where it happens:
+//! The oracle runs beside the engine. It knows the requests in order of posting. From these it
+//! computes anew, in a naive way, each expected packet, write to memory, completion and event. The
+//! oracle checks at each step:
 //!
-//! - a request packet has the headers and bytes of its request, in order; fences and drained queues
-//!   hold it back;
-//! - what is executed at the responder is the next packet, exactly once (RC, XRC), into the memory
-//!   its key opens, with the bytes it was posted with; on UC and UD whole messages only; nothing
-//!   else ever changes memory;
-//! - an acknowledgement covers only what was executed, an atomic's answer is the value that was
-//!   there, a READ's bytes were at the place it names at some time since it was executed;
-//! - each signaled request and each receive completes once, in order; success only after all of it
-//!   happened; each failure has its reason, and after it nothing succeeds on that queue pair;
-//!   nothing is forgotten by a flush;
-//! - completion queues are first in, first out, and events come when the rules CQN-1 to CQN-6,
-//!   EXT-2, EXT-3 and NDK-2 say;
-//! - in the end, when the network is whole and receives are posted, everything ends within bounded
+//! - A request packet has the headers and bytes of the posted request, in order. Fences and drained
+//!   queues delay the packet.
+//! - The responder executes the next packet, exactly once (RC, XRC), into the memory that the key
+//!   opens, with the posted bytes. On UC and UD only whole messages are accepted. Nothing else ever
+//!   changes memory.
+//! - An acknowledgement covers only executed requests. An atomic's answer is the old value. The
+//!   bytes of a READ were at the named place at some time since the READ was executed.
+//! - Each signaled request and each receive completes once, in order. A request succeeds only after
+//!   all of it happened. Each failure has a reason, and after a failure nothing succeeds on the
+//!   same queue pair. A flush forgets nothing.
+//! - Completion queues are first in, first out. Events come when the rules CQN-1 to CQN-6, EXT-2,
+//!   EXT-3 and NDK-2 say.
+//! - At the end the network is whole and receives are posted. Then everything ends within bounded
 //!   virtual time, and nothing is left.
 //!
 //! ```
@@ -32,9 +33,9 @@
 //! assert_eq!(report.hash, adverb_sim::run(&adverb_sim::Program::draw(7)).hash);
 //! ```
 //!
-//! Two more kinds of worlds have oracles of their own. The worlds of [`cm`] are of the connection
-//! manager. The worlds of [`node`] are of whole devices: contexts, queues and channels over a node,
-//! with the turns of its background thread.
+//! Two more kinds of worlds have their own oracles. [`cm`] has worlds of the connection manager.
+//! [`node`] has worlds of whole devices: contexts, queues and channels over a node, with the turns
+//! of its background thread.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -69,7 +70,7 @@ pub fn run(program: &Program) -> Report {
 /// Runs the program of a seed and writes its packets to `path` as pcapng.
 ///
 /// # Errors
-/// Those of writing the file.
+/// An error of writing the file.
 pub fn capture(seed: u64, path: &Path) -> std::io::Result<Report> {
     let program = Program::draw(seed);
     let report = World::new(&program.config).captured().run(&program);

@@ -1,4 +1,4 @@
-//! `adverb-sim`: runs seeds, and shows what a failing one does.
+//! `adverb-sim`: runs seeds, and shows the events of a failing seed.
 #![forbid(unsafe_code)]
 mod connections;
 mod nodes;
@@ -52,7 +52,7 @@ struct Args {
     no_shrink: bool,
 }
 
-/// What a run comes to: the hash, or what is wrong.
+/// The outcome of a run: the hash and the number of packets, or the violation.
 fn outcome(program: &Program) -> Result<(u64, u64), String> {
     let report = adverb_sim::run(program);
     match report.failure {
@@ -61,7 +61,7 @@ fn outcome(program: &Program) -> Result<(u64, u64), String> {
     }
 }
 
-/// Prints a failure and the smallest program that shows one.
+/// Prints a failure and the smallest failing program.
 fn explain(seed: u64, why: &str, shrink: bool) {
     println!("seed {seed} FAILED: {why}");
     println!("  again: adverb-sim --seed {seed} --trace; its packets: --seed {seed} --pcap FILE");
@@ -121,7 +121,7 @@ fn run_many(args: &Args) -> ExitCode {
                     }
                     match outcome(&Program::draw(seed)) {
                         Ok((one, sent)) => {
-                            // In no particular order: the sum is the same.
+                            // The order of the threads does not matter, as the sum is the same.
                             hash.fetch_add(one.rotate_left((seed % 64) as u32), Ordering::Relaxed);
                             packets.fetch_add(sent, Ordering::Relaxed);
                         }
@@ -156,8 +156,8 @@ fn run_many(args: &Args) -> ExitCode {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.seed.is_none() || !args.trace {
-        // A panic is a failure like others: it is told with its seed. A trace also says where it
-        // happens.
+        // A panic is a failure like any other: the seed is reported. A trace keeps the default
+        // hook, which prints the place of the panic.
         std::panic::set_hook(Box::new(|_| {}));
     }
     if let Some(mib) = args.goodput {

@@ -1,11 +1,11 @@
-//! Memory of a device: an arena that notes every write, so that the oracle sees each one.
+//! Memory of a device: an arena with a record of every write, for the oracle.
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range, memory::RangeKind};
 use std::cell::{Cell, RefCell};
 
-/// Bytes of the shared area, to which the keys for peers lead; it is at the front of the arena.
+/// Bytes of the shared area, which the keys for peers open. The area is at the front of the arena.
 pub(crate) const SHARED: u64 = 16 * 1024;
 
-/// Something the engine did to memory.
+/// A change of memory by the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Write { addr: u64, data: Vec<u8>, old: Vec<u8> },
@@ -17,9 +17,9 @@ pub(crate) struct Arena {
     pub(crate) base: u64,
     bytes: RefCell<Vec<u8>>,
     touches: RefCell<Vec<Touch>>,
-    /// Bytes that on-demand access does not find.
+    /// Addresses without a page, for on-demand access.
     holes: RefCell<Vec<u64>>,
-    /// An access outside of what was given out.
+    /// An access outside of the allocated memory.
     stray: Cell<Option<Range>>,
 }
 
@@ -29,7 +29,7 @@ impl Arena {
         Arena { base, bytes, touches: RefCell::default(), holes: RefCell::default(), stray: Cell::new(None) }
     }
 
-    /// Gives out fresh bytes, filled; their address is a multiple of 8.
+    /// Allocates new bytes with this content, at a multiple of 8.
     pub(crate) fn alloc(&self, fill: &[u8]) -> u64 {
         let mut bytes = self.bytes.borrow_mut();
         let at = bytes.len().next_multiple_of(8);
@@ -53,12 +53,12 @@ impl Arena {
         self.holes.borrow().iter().any(|h| (addr..addr + u64::from(len)).contains(h))
     }
 
-    /// All that is in it.
+    /// The whole content.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.bytes.borrow().clone()
     }
 
-    /// What the engine did since the last call.
+    /// The engine's changes since the last call.
     pub(crate) fn take_touches(&self) -> Vec<Touch> {
         self.touches.take()
     }

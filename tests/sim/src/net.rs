@@ -11,24 +11,24 @@ use std::time::Duration;
 const IP_AND_UDP: usize = 28;
 /// Congestion experienced, in the traffic class (RFC 3168).
 pub(crate) const CE: u8 = 3;
-/// How long a packet that is held back for long takes: longer than any ACK timeout of a world.
+/// The longest extra delay of a late packet: longer than any ACK timeout of a world.
 const LATE: u64 = 60_000_000;
 
-/// What the oracle knows of a packet. The engines never see it.
+/// The oracle's knowledge of a packet. The engines never see this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Meta {
     /// Sender.
     pub(crate) qp: usize,
-    /// Connection of the sender's link it belongs to.
+    /// Connection of the sender's link.
     pub(crate) epoch: u32,
-    /// Number of the request it carries or answers, and the place of its PSN in its direction,
+    /// Number of the packet's request, and the place of the PSN in the packet's direction, counted
     /// from 0.
     pub(crate) op: usize,
     pub(crate) psn: u64,
     pub(crate) response: bool,
 }
 
-/// A packet on its way: from the BTH to the ICRC.
+/// A packet in flight: the bytes from the BTH to the ICRC.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Flying {
     pub(crate) meta: Meta,
@@ -55,7 +55,7 @@ impl Flying {
         (ip, UdpMeta { src_port: self.source_port, dst_port: ROCE_PORT, len })
     }
 
-    /// Ends the packet with its ICRC.
+    /// Appends the ICRC.
     pub(crate) fn seal(&mut self) {
         let (ip, udp) = self.headers(&self.bytes);
         let crc = icrc(&ip, &udp, &self.bytes);
@@ -72,7 +72,7 @@ impl Flying {
         (icrc(&ip, &udp, body).to_le_bytes() == *crc).then_some(body)
     }
 
-    /// As an IPv4 packet, for a capture.
+    /// The packet as an IPv4 packet, for a capture.
     pub(crate) fn datagram(&self) -> Vec<u8> {
         let total = (IP_AND_UDP + self.bytes.len()) as u16;
         let mut out = vec![0x45, self.traffic_class];
@@ -101,9 +101,9 @@ pub(crate) struct Net {
     serial: u64,
     /// From (row) and to (column): packets are lost.
     parted: Vec<bool>,
-    /// Packets wait until then.
+    /// End of each clog: packets wait until then.
     clogged: Vec<Time>,
-    /// Packets that did not arrive as they were sent.
+    /// Packets lost, late or damaged.
     pub(crate) harmed: u64,
     pub(crate) calm_since: Option<Time>,
 }
@@ -134,11 +134,11 @@ impl Net {
         let way = self.way(a, b);
         self.clogged[way] = until;
     }
-    /// Partitions end; packets held back by clogs still take their time.
+    /// Ends all partitions. Packets in a clog stay delayed.
     pub(crate) fn heal(&mut self) {
         self.parted.fill(false);
     }
-    /// Nothing goes wrong any more; from `calm_since` on nothing late arrives either.
+    /// Ends all faults. After `calm_since` no late packet arrives either.
     pub(crate) fn calm(&mut self, now: Time) {
         self.heal();
         self.faults = Faults { delay: self.faults.delay, ..Faults::default() };
@@ -146,7 +146,7 @@ impl Net {
         self.calm_since = Some(clogged + Duration::from_nanos(LATE));
     }
 
-    /// Takes a packet; whatever becomes of it is decided now.
+    /// Sends a packet. All faults of this packet are drawn now.
     pub(crate) fn send(&mut self, now: Time, flying: Flying) {
         let f = self.faults;
         if self.rng.chance(f.duplicate) {
@@ -166,7 +166,7 @@ impl Net {
         }
         if self.rng.chance(f.corrupt) {
             self.harmed += 1;
-            // Up to three bits: so many the CRC finds for certain in packets of this size.
+            // Up to three bits: in packets of this size the CRC finds so many for certain.
             for _ in 0..self.rng.range(1, 3) {
                 let at = self.rng.index(flying.bytes.len());
                 flying.bytes[at] ^= 1 << self.rng.below(8);
@@ -190,14 +190,14 @@ impl Net {
     pub(crate) fn next(&self) -> Option<Time> {
         self.queue.peek().map(|Reverse((at, ..))| *at)
     }
-    /// The next packet, if it is there by now.
+    /// The next packet, if arrived.
     pub(crate) fn arrive(&mut self, now: Time) -> Option<Flying> {
         if self.next()? > now {
             return None;
         }
         self.queue.pop().map(|Reverse((_, _, flying))| flying)
     }
-    /// Removes what is on its way from a queue pair.
+    /// Removes all packets of a queue pair from the network.
     pub(crate) fn purge(&mut self, qp: usize) {
         self.queue.retain(|Reverse((_, _, f))| f.meta.qp != qp);
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Runs one, and says what came of it.
+/// Runs one world and prints the result.
 pub fn run_one(seed: u64, trace: bool) -> ExitCode {
     let config = Config::draw(seed);
     if trace {
@@ -30,7 +30,7 @@ pub fn run_one(seed: u64, trace: bool) -> ExitCode {
     }
 }
 
-/// Runs many, up to so many failures, in so many threads.
+/// Runs many worlds in `jobs` threads, until `failures` of them have failed.
 pub fn run_many(from: u64, worlds: u64, jobs: u64, failures: usize) -> ExitCode {
     let begin = Instant::now();
     let next = AtomicU64::new(from);
@@ -43,7 +43,7 @@ pub fn run_many(from: u64, worlds: u64, jobs: u64, failures: usize) -> ExitCode 
             return;
         }
         let report = run(&Config::draw(seed));
-        // In no particular order: the sums are the same.
+        // The order of the threads does not matter, as the sums are the same.
         let hash = report.hash.rotate_left((seed % 64) as u32);
         for (sum, one) in sums.iter().zip([hash, report.completions, report.events]) {
             sum.fetch_add(one, Ordering::Relaxed);

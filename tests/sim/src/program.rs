@@ -1,11 +1,11 @@
-//! Programs: lists of actions, drawn from a seed. An action names its objects by numbers that are
-//! taken modulo what is there, and does nothing where it makes no sense, so that any sublist is a
-//! program too (that is what lets a failing program be made shorter).
+//! Programs: lists of actions, drawn from a seed. An action names its objects by numbers, taken
+//! modulo the number of objects. An action that makes no sense in the current state does nothing.
+//! So any sublist of a program is a program, and a failing program can be made shorter.
 use crate::config::{Config, Service};
 use crate::rng::Rng;
 use adverb_engine::cq::arm::ArmKind;
 
-/// What a posted request does.
+/// The operation of a posted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Verb {
@@ -24,24 +24,24 @@ pub enum Verb {
     FastReg,
 }
 
-/// A remote or local key. Windows, fast-registered and volatile regions come and go while the
-/// program runs.
+/// A remote or local key. Windows, fast-registered regions and volatile regions come and go while
+/// the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum KeyChoice {
     /// All rights.
     Good,
-    /// May be read only.
+    /// Read access only.
     ReadOnly,
     Window(u8),
     Fast(u8),
-    /// A region that [`Action::Revoke`] takes away.
+    /// A region that [`Action::Revoke`] deregisters.
     Volatile,
-    /// A region that has a hole.
+    /// A region with a hole.
     OnDemand,
-    /// Of another protection domain.
+    /// A region of another protection domain.
     OtherPd,
-    /// Of nothing.
+    /// A key without a region.
     Bogus,
 }
 
@@ -50,32 +50,34 @@ pub enum KeyChoice {
 pub struct Post {
     /// Queue pair.
     pub qp: u8,
-    /// What it does.
+    /// Operation.
     pub verb: Verb,
     /// Bytes.
     pub len: u32,
     /// Scatter/gather entries.
     pub sges: u8,
-    /// Copied at the post.
+    /// Inline: the payload is copied at the post.
     pub inline: bool,
-    /// Completes.
+    /// Signaled: success makes a completion.
     pub signaled: bool,
     /// Asks for a solicited event.
     pub solicited: bool,
     /// Waits for READs and atomics.
     pub fence: bool,
-    /// Stays staged: a later post or commit hands it over.
+    /// Leaves the request staged; a later post or commit hands it over.
     pub chain: bool,
-    /// Remote key; of [`Verb::LocalInv`], [`Verb::Bind`] and [`Verb::FastReg`], the local object.
+    /// Remote key; for [`Verb::LocalInv`], [`Verb::Bind`] and [`Verb::FastReg`] the local object.
     pub key: KeyChoice,
-    /// Local key is bad.
+    /// The local key is bad.
     pub bad_local: bool,
-    /// Place in the shared area; odd ones misalign an atomic, and far ones leave the region.
+    /// Offset in the shared area. An odd offset misaligns an atomic, and a large one leaves the
+    /// region.
     pub at: u32,
-    /// The address is beyond what the key opens. Without it a request that would fail for the state
-    /// of its key at the time of the post becomes one that would not.
+    /// The address is beyond the range of the key, and the request is posted unchanged. Without
+    /// this flag the present state of the key is checked. A request that would fail is then
+    /// replaced by another request.
     pub beyond: bool,
-    /// UD: another destination than the other end of the link, and a wrong Q_Key. XRC: a wrong SRQ
+    /// UD: another destination than the other end of the link, or a wrong Q_Key. XRC: a wrong SRQ
     /// number.
     pub astray: bool,
 }
@@ -84,20 +86,20 @@ pub struct Post {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Action {
-    /// Time passes.
+    /// Virtual time passes.
     Run {
         ns: u64,
     },
     Post(Box<Post>),
-    /// Hands over what is staged.
+    /// Hands over the staged requests.
     Commit {
         qp: u8,
     },
-    /// Forgets what is staged.
+    /// Drops the staged requests.
     Abort {
         qp: u8,
     },
-    /// Posts a receive, to the SRQ if there is one.
+    /// Posts a receive, to the SRQ if the queue pair has an SRQ.
     Recv {
         qp: u8,
         len: u32,
@@ -113,7 +115,7 @@ pub enum Action {
         kind: ArmKind,
         persistent: bool,
     },
-    /// NDKPI's arm.
+    /// Arms as NDKPI does.
     ArmFresh {
         cq: u8,
         kind: ArmKind,
@@ -121,7 +123,7 @@ pub enum Action {
     Disarm {
         cq: u8,
     },
-    /// NDKPI's callback runs.
+    /// The callback of NDKPI runs.
     Notified {
         cq: u8,
     },
@@ -134,7 +136,7 @@ pub enum Action {
         srq: u8,
         limit: u32,
     },
-    /// The consumer moves it to ERR.
+    /// The consumer moves the queue pair to ERR.
     Fail {
         qp: u8,
     },
@@ -146,12 +148,12 @@ pub enum Action {
     Drain {
         qp: u8,
     },
-    /// Both ends to RESET and back to RTS, the second one later.
+    /// Moves both ends to RESET and back to RTS, the second end later.
     Reconnect {
         link: u8,
         gap: u64,
     },
-    /// Reconnects links of which an end is in ERR.
+    /// Reconnects links that have an end in ERR.
     Mend,
     /// Deregisters the volatile region of a device, or registers a new one.
     Revoke {
@@ -170,16 +172,16 @@ pub enum Action {
     },
 }
 
-/// A world and what happens in it.
+/// A world and its actions.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The world.
     pub config: Config,
-    /// What happens, in order.
+    /// Actions in order.
     pub actions: Vec<Action>,
 }
 
-/// Which features a seed uses, in thousandths of the posts or actions.
+/// The features of a seed, in thousandths of the posts or actions.
 struct Features {
     verbs: Vec<Verb>,
     keys: Vec<KeyChoice>,
@@ -289,7 +291,7 @@ fn draw_len(rng: &mut Rng, longest: u32, mtu: u32) -> u32 {
     let len = match rng.below(6) {
         0 => 0,
         1 => rng.range(1, 64) as u32,
-        // Around the bounds of packets.
+        // Near multiples of the path MTU.
         2 => mtu * rng.range(1, 4) as u32 + rng.below(3) as u32 - 1,
         3 => mtu * rng.range(1, 4) as u32,
         _ => rng.range(0, u64::from(longest)) as u32,
@@ -338,7 +340,7 @@ fn draw_step(rng: &mut Rng, config: &Config, f: &Features, actions: &mut Vec<Act
 fn draw_post(rng: &mut Rng, f: &Features, qp: u8, service: Service, mtu: u32) -> Post {
     use Verb as V;
     let mut verb = rng.pick(&f.verbs);
-    // What a transport does not know is refused at the post, which needs no more than a few tries.
+    // The engine refuses at the post what a transport does not support. A few tries cover this.
     if !rng.chance(20) {
         verb = match (service, verb) {
             (Service::Ud, V::SendImm | V::WriteImm) => V::SendImm,
@@ -358,7 +360,7 @@ fn draw_post(rng: &mut Rng, f: &Features, qp: u8, service: Service, mtu: u32) ->
     };
     let mut at = rng.below(1 << 14) as u32;
     if matches!(verb, V::CompareSwap | V::FetchAdd | V::AtomicWrite) && !rng.chance(f.misalign) {
-        // Few words, so that atomics of several queue pairs meet.
+        // Only 8 words, to make atomics of several queue pairs meet.
         at = 8 * (at % 8);
     }
     let longest = if service == Service::Ud { f.longest.min(5000) } else { f.longest };

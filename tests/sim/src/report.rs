@@ -1,16 +1,16 @@
-//! What a run found, and captures of its packets.
+//! The result of a run, and captures of its packets.
 use std::fmt;
 
-/// What was wrong, and when.
+/// A violation, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Index of the action; that after the last is the winding up.
+    /// Index of the action; one past the last action is the winding up.
     pub action: usize,
-    /// Event of the world.
+    /// Number of the world's event.
     pub step: u64,
     /// Virtual time in nanoseconds.
     pub at: u64,
-    /// What was found, and what was due.
+    /// What was found, and what was expected.
     pub why: String,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Packets of a run, with the time each was handed to the network.
+/// Packets of a run, each with the time when the network received it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Capture {
     pub(crate) packets: Vec<(u64, Vec<u8>)>,
@@ -29,23 +29,23 @@ pub(crate) struct Capture {
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Of everything that happened: equal runs have equal hashes.
+    /// Hash of all events of the run: equal runs have equal hashes.
     pub hash: u64,
-    /// What was wrong; `None` is a pass.
+    /// The violation; `None` is a pass.
     pub failure: Option<Failure>,
-    /// Events, packets handed to the network, completions.
+    /// Events of the world.
     pub events: u64,
     /// Packets handed to the network.
     pub packets: u64,
     /// Completions.
     pub completions: u64,
-    /// A line for each thing that happened, if the world was traced.
+    /// A line for each event, if the world was traced.
     pub trace: Vec<String>,
     pub(crate) capture: Capture,
 }
 
 impl Report {
-    /// The packets of a captured world as a pcapng file, which Wireshark reads.
+    /// The packets of a captured world as a pcapng file, for Wireshark.
     #[must_use]
     pub fn pcapng(&self) -> Vec<u8> {
         let mut out = Vec::new();

@@ -2,14 +2,14 @@
 //! generators"). A dependency would be larger than the generator, and could change what a seed
 //! means.
 
-/// Mixes 64 bits so that each depends on all.
+/// Mixes 64 bits: each result bit depends on all bits.
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// A stream of numbers that its seed decides.
+/// A stream of numbers, determined by a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -21,18 +21,18 @@ impl Rng {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
-    /// Below `n`; 0 if `n` is 0.
+    /// A number below `n`; 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
     pub(crate) fn index(&mut self, n: usize) -> usize {
         self.below(n as u64) as usize
     }
-    /// True `n` times in a thousand.
+    /// True with a probability of `n` in a thousand.
     pub(crate) fn chance(&mut self, n: u32) -> bool {
         self.below(1000) < u64::from(n)
     }
@@ -41,8 +41,8 @@ impl Rng {
     }
 }
 
-/// The bytes of operation `id`: no two operations have the same, so that a byte in memory tells
-/// whose it is.
+/// The bytes of operation `id`. No two operations have the same bytes, so a byte in memory
+/// identifies its operation.
 pub(crate) fn pattern(id: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(id ^ 0x5eed_0000_0000);
     let mut bytes = Vec::with_capacity(len + 8);

@@ -1,9 +1,9 @@
-//! Making a failing program smaller: fewer actions, a kinder world.
+//! Makes a failing program smaller: fewer actions, fewer faults.
 use crate::config::Faults;
 use crate::program::{Action, Program};
 
-/// Makes a failing program as small as repeated attempts get it, by `fails`, which runs a
-/// candidate. Any failure counts: a smaller program that fails otherwise is a mistake, too.
+/// Makes a failing program as small as repeated attempts allow. `fails` runs a candidate. Any
+/// failure counts: a smaller program with another failure shows a mistake, too.
 #[must_use]
 pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     let mut best = program.clone();
@@ -18,7 +18,7 @@ pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     }
 }
 
-/// Takes out runs of actions, long ones first (delta debugging).
+/// Removes runs of actions, the long runs first (delta debugging).
 fn fewer_actions(mut best: Program, fails: &impl Fn(&Program) -> bool) -> Program {
     let mut run = best.actions.len().div_ceil(2);
     while run > 0 {

@@ -1,6 +1,6 @@
-//! What is found wrong in a world.
+//! Violations found in a world.
 
-/// What was found wrong.
+/// A violation, in words.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation(pub(crate) String);
 

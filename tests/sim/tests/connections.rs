@@ -1,8 +1,7 @@
-//! Worlds of the connection manager: seeds pass, mean the same each time, and would show what is
-//! wrong.
+//! Worlds of the connection manager: seeds pass, repeat exactly, and detect a deliberate mistake.
 use adverb_sim::cm::{Config, World, run};
 
-/// Few, as this runs without optimisation; `make sim` runs more.
+/// Few seeds, as this runs without optimisation; `make sim` runs more.
 const SEEDS: u64 = 300;
 
 /// CM-1.
@@ -22,14 +21,14 @@ fn a_seed_means_the_same_each_time() {
     for seed in 0..40 {
         let config = Config::draw(seed);
         let traced = World::new(&config).traced().run();
-        // Watching changes nothing.
+        // A trace changes nothing.
         assert_eq!(run(&config).hash, traced.hash, "seed {seed}");
         assert!(!traced.trace.is_empty());
     }
     assert_ne!(run(&Config::draw(1)).hash, run(&Config::draw(2)).hash);
 }
 
-/// The seeds reach what they are meant to reach.
+/// The seeds reach every kind of end.
 #[test]
 fn seeds_reach_every_end() {
     let mut seen = String::new();
@@ -53,7 +52,7 @@ fn seeds_reach_every_end() {
     }
 }
 
-/// A program that uses a queue pair number again before the time-wait is over is found out.
+/// The oracle detects a program that uses a queue pair number again before the time-wait is over.
 #[test]
 fn numbers_used_too_early_are_noticed() {
     let early = |seed| run(&Config { hasty: true, numbers: 1, delay: 100, ..Config::draw(seed) });

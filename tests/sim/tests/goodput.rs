@@ -1,5 +1,4 @@
-//! Goodput under loss: figures that do not move unless the protocol does, and the bounds they must
-//! keep.
+//! Goodput under loss: figures that change only with the protocol, and their bounds.
 use adverb_sim::goodput::{Measured, Path, Transfer, Verb, measure, table};
 
 const GIGABIT_10: u64 = 10_000_000_000;
@@ -12,15 +11,14 @@ fn goodput(verb: Verb, path: Path, seed: u64) -> (u64, Measured) {
     (m.bytes_per_second(BYTES) / 1_000_000, m)
 }
 
-/// The committed table is what this tree does. After a change of the protocol look at the
-/// difference, then `make goodput`.
+/// The committed table shows the figures of this tree. After a change of the protocol look at the
+/// difference, then run `make goodput`.
 #[test]
 fn the_table_is_up_to_date() {
     assert_eq!(table(4 << 20), include_str!("goodput.md"), "the table has changed: see `make goodput`");
 }
 
-/// A loss is repaired in round trips, not in timeouts: what makes the difference between slow and
-/// dead.
+/// A loss costs round trips, not timeouts. Timeouts would make a slow connection a dead one.
 #[test]
 fn loss_does_not_become_collapse() {
     for verb in VERBS {
@@ -34,8 +32,8 @@ fn loss_does_not_become_collapse() {
     }
 }
 
-/// Packets that overtake each other are not lost: where half of each way is jitter, a transfer goes
-/// about as fast as over a path of the same mean delay that keeps their order.
+/// Packets that overtake each other are not lost. Where jitter is half of each delay, a transfer
+/// has about the speed of a path with the same mean delay that keeps the order.
 #[test]
 fn jitter_is_not_loss() {
     const BYTES: u64 = 24 << 20;
@@ -54,8 +52,8 @@ fn jitter_is_not_loss() {
     }
 }
 
-/// A router with little room does not drop for ever: the window finds its size, and marks keep it
-/// there without any loss.
+/// A router with little room does not drop packets forever. The window finds its size, and marks
+/// keep it there without any loss.
 #[test]
 fn a_small_router_is_not_overrun() {
     for verb in VERBS {
@@ -70,7 +68,7 @@ fn a_small_router_is_not_overrun() {
     }
 }
 
-/// Where nothing is lost nothing is sent twice, and nothing is asked twice.
+/// Without loss no packet is sent twice, and no answer is asked for twice.
 #[test]
 fn a_whole_network_costs_nothing() {
     for verb in VERBS {

@@ -1,10 +1,10 @@
-//! Worlds of nodes: seeds pass, mean the same each time, and reach what they are meant to reach.
+//! Worlds of nodes: seeds pass, repeat exactly, and reach enough.
 use adverb_sim::node::{Config, World, run};
 
-/// Few, as this runs without optimisation; `make sim` runs more.
+/// Few seeds, as this runs without optimisation; `make sim` runs more.
 const SEEDS: u64 = 300;
 
-/// CQN-1, CQN-2, CQN-3, CQN-4, CQN-5, CQN-6: the naive queue says which events are due.
+/// CQN-1, CQN-2, CQN-3, CQN-4, CQN-5, CQN-6: the naive queue determines the events that are due.
 #[test]
 fn seeds_pass() {
     let (mut completions, mut events) = (0, 0);
@@ -18,8 +18,8 @@ fn seeds_pass() {
     assert!(events > 10 * SEEDS, "{events} events in {SEEDS} worlds");
 }
 
-/// In these worlds a requester asks for the answer if an ACK that was held for the next poll is
-/// forgotten.
+/// In these worlds a responder that forgets an ACK held for the next poll makes the requester ask
+/// for the answer.
 #[test]
 fn held_acks_leave() {
     for seed in [543, 959, 2601, 3176] {
@@ -33,14 +33,14 @@ fn a_seed_means_the_same_each_time() {
     for seed in 0..40 {
         let config = Config::draw(seed);
         let traced = World::new(&config).traced().run();
-        // Watching changes nothing.
+        // A trace changes nothing.
         assert_eq!(run(&config).hash, traced.hash, "seed {seed}");
         assert!(!traced.trace.is_empty());
     }
     assert_ne!(run(&Config::draw(1)).hash, run(&Config::draw(2)).hash);
 }
 
-/// A generator that goes astray would pass everything.
+/// A broken generator would pass all other tests.
 #[test]
 fn seeds_reach_every_kind_of_sleep_and_end() {
     let mut seen = String::new();

@@ -1,7 +1,7 @@
-//! The simulator itself: seeds pass, are worth running, and mean the same each time.
+//! Tests of the simulator: seeds pass, reach enough, and repeat exactly.
 use adverb_sim::{Action, Post, Program, World, run, shrink};
 
-/// Few, as this runs without optimisation; `make sim` runs more.
+/// Few seeds, as this runs without optimisation; `make sim` runs more.
 const SEEDS: u64 = 300;
 
 #[test]
@@ -12,8 +12,8 @@ fn seeds_pass() {
     }
 }
 
-/// Seeds that failed once: marks that shrink the window in the middle of a burst (three of them),
-/// and an oracle that took a long time without a receive for unrest.
+/// Seeds that failed once. In three of them marks shrink the window in the middle of a burst. In
+/// the fourth the oracle mistook a long time without a receive for a world that never rests.
 #[test]
 fn seeds_that_failed_pass() {
     for seed in [10_171_907, 10_318_633, 10_733_204, 10_659_657] {
@@ -28,15 +28,14 @@ fn a_seed_means_the_same_each_time() {
         let (one, two) = (Program::draw(seed), Program::draw(seed));
         assert_eq!(one.actions, two.actions);
         let traced = World::new(&two.config).traced().captured().run(&two);
-        // Watching changes nothing.
+        // A trace or capture changes nothing.
         assert_eq!(run(&one).hash, traced.hash, "seed {seed}");
         assert!(!traced.trace.is_empty());
     }
     assert_ne!(run(&Program::draw(1)).hash, run(&Program::draw(2)).hash);
 }
 
-/// The seeds reach what they are meant to reach: a generator that goes astray would pass
-/// everything.
+/// The seeds reach every status and verb. A broken generator would pass all other tests.
 #[test]
 fn seeds_reach_every_status_and_verb() {
     let mut seen = String::new();
@@ -79,7 +78,7 @@ fn seeds_reach_every_status_and_verb() {
     }
 }
 
-/// Shrinking finds the one action that matters to the question asked.
+/// Shrinking finds the one relevant action.
 #[test]
 fn shrink_leaves_what_matters() {
     let is_culprit = |a: &Action| matches!(a, Action::Post(p) if p.signaled && p.len > 20);
@@ -91,7 +90,7 @@ fn shrink_leaves_what_matters() {
     assert_eq!((small.config.faults.loss, small.config.pump_delay), (0, 0));
 }
 
-/// The capture is well-formed: blocks end with their length, and hold a packet each.
+/// The capture is well-formed: each block ends with its length and holds one packet.
 #[test]
 fn capture_is_pcapng() {
     let path = std::env::temp_dir().join(format!("adverb-sim-{}.pcapng", std::process::id()));

@@ -1,17 +1,17 @@
-//! The allocators of Debian that stand in for the C library's.
+//! Debian's allocators, as replacements of the C library's.
 
 use std::path::{Path, PathBuf};
 
-/// An allocator and, but for the C library's own, the file to preload.
+/// An allocator, and the file to preload (none for the C library's own).
 #[derive(Clone, Debug)]
 pub struct Allocator {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: String,
-    /// None for glibc's.
+    /// `None` for glibc's allocator.
     pub library: Option<PathBuf>,
 }
 
-/// Names, files and Debian's packages.
+/// Names, files and Debian packages.
 const KNOWN: [(&str, &str, &str); 3] = [
     ("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
     ("tcmalloc", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
@@ -21,7 +21,7 @@ const KNOWN: [(&str, &str, &str); 3] = [
 /// The allocators named in a list with commas.
 ///
 /// # Errors
-/// A name that is unknown, or an allocator that is not installed.
+/// An unknown name, or an allocator without an installed package.
 pub fn parse(list: &str) -> Result<Vec<Allocator>, String> {
     list.split(',').map(str::trim).filter(|n| !n.is_empty()).map(find).collect()
 }

@@ -1,5 +1,5 @@
-//! Runs the memory torture: all scenarios, then seed after seed over allocators and paths until the
-//! time is over.
+//! Runs the memory torture: all scenarios, then one seed after the other over allocators and paths
+//! until the time is over.
 #![forbid(unsafe_code)]
 
 use std::process::{Command, ExitCode};
@@ -13,7 +13,7 @@ use adverb_torture::programs::{self, Programs};
 use adverb_torture::run::{self, Run};
 use clap::Parser;
 
-/// Longest time for what takes seconds by itself, on a machine that does other things too.
+/// Time limit of short runs, on a machine with other work.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Random steps on memory, registered or not, compared byte for byte with a model.
@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Takes runs from a source until it has no more, several at a time.
+    /// Takes runs from a source until the source is empty, several at a time.
     fn all(&self, next: impl Fn(usize) -> Option<Run> + Sync) {
         let taken = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -102,7 +102,7 @@ impl Driver {
         });
     }
 
-    /// The scenarios of `c/scenarios.c`, as the program lists them.
+    /// The scenarios of `c/scenarios.c`, as listed by the program.
     fn scenarios(&self) -> Result<Vec<Run>, String> {
         let out = Command::new(&self.programs.torture)
             .arg("--list")
@@ -117,7 +117,7 @@ impl Driver {
             }
             for path in &self.paths {
                 runs.push(self.scenario(id, name, path, &self.allocators[0]));
-                // Requests of 64 KiB and more are mappings of their own then.
+                // Then requests of 64 KiB and more have their own mappings.
                 if name == "grow_blocks" {
                     let mut low = self.scenario(id, name, path, &self.allocators[0]);
                     low.name += " with a low mmap threshold";
@@ -148,12 +148,13 @@ impl Driver {
         }
     }
 
-    /// Seed number n: allocators change with each, paths when all allocators have been.
+    /// The run of the n-th seed. The allocator changes with each seed, the path after a round of
+    /// all allocators.
     fn seed(&self, n: usize, verbs: bool) -> Run {
         let seed = self.options.seed + n as u64;
         let allocator = self.allocators[n % self.allocators.len()].clone();
         let path = self.paths[n / self.allocators.len() % self.paths.len()];
-        // One in eight has hooks on the calls that map memory.
+        // A seed in eight has hooks on the calls that map memory.
         let program = if seed % 8 == 5 { &self.programs.hooks } else { &self.programs.torture };
         let mut line = format!("{} --seed {seed} --seconds {}", program.display(), self.options.each);
         if let Some(threads) = self.options.threads {
@@ -181,7 +182,7 @@ impl Driver {
         if self.options.scenario.as_deref().is_some_and(|s| s != "none") {
             return Ok(());
         }
-        // The model itself: without Adverb there is no difference.
+        // Checks the model itself: without Adverb no byte may differ.
         self.all(|n| (n < self.allocators.len()).then(|| self.seed(n, false)));
         let end = Instant::now() + Duration::from_secs(self.options.seconds);
         self.all(|n| (Instant::now() < end).then(|| self.seed(n, true)));

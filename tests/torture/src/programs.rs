@@ -1,18 +1,18 @@
-//! The C programs, compiled against the machine's own headers.
+//! The C programs, compiled against the machine's headers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The programs made of `c/`.
+/// The programs built from `c/`.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The torture.
+    /// The torture program.
     pub torture: PathBuf,
-    /// The same, with hooks on the calls that map memory, as MPI libraries have them.
+    /// The same with hooks on the calls that map memory, as in MPI libraries.
     pub hooks: PathBuf,
 }
 
-/// Compiles both.
+/// Compiles both programs.
 ///
 /// # Errors
 /// The compiler's messages.
@@ -36,7 +36,7 @@ fn build(dir: &Path, name: &str, takes: impl Fn(&str) -> bool, flags: &[&str]) -
         .filter(|p| p.file_name().is_some_and(|n| takes(&n.to_string_lossy())))
         .collect();
     files.sort();
-    // Under another name first: another driver may be running the program.
+    // Compiled under another name first, because another driver may be running the program.
     let (program, fresh) = (dir.join(name), dir.join(format!("{name}.{}", std::process::id())));
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let out = Command::new(&cc)
@@ -46,7 +46,7 @@ fn build(dir: &Path, name: &str, takes: impl Fn(&str) -> bool, flags: &[&str]) -
         .arg(&fresh)
         .args(&files)
         .arg("-I")
-        // Its rig.h has what all C programs of the tests share.
+        // Directory of rig.h, which all C programs of the tests share.
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../foreign/c"))
         .arg("-libverbs")
         .output()

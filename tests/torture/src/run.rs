@@ -1,4 +1,4 @@
-//! One run of a program under `adverb run`, with an allocator and a path, judged by how it ends.
+//! A run of a program under `adverb run`, with an allocator and a path, judged by the exit status.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,24 +8,23 @@ use adverb_foreign::process::{Running, start};
 
 use crate::allocators::Allocator;
 
-/// Puts a library behind those that are preloaded already, in the program and not in the command
-/// that starts it.
+/// Appends a library to the preloaded ones, in the program and not in the starting command.
 const PRELOAD: &str = r#"LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$0" exec "$@""#;
 
-/// What to run.
+/// A run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The name under which it is reported.
+    /// Name in reports.
     pub name: String,
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Its allocator.
+    /// Allocator of the program.
     pub allocator: Allocator,
     /// `ADVERB_PATH`, or none for a program without Adverb.
     pub path: Option<&'static str>,
-    /// Further variables.
+    /// Further environment variables.
     pub env: Vec<(String, String)>,
-    /// After this long it hangs.
+    /// Time limit; a longer run hangs.
     pub limit: Duration,
 }
 
@@ -44,16 +43,16 @@ impl Run {
         env.extend(self.path.map(|p| ("ADVERB_PATH".to_string(), p.to_string())));
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).envs(env.iter().cloned());
-        // As it could be typed.
+        // The command line as typed in a shell.
         let quoted = argv.iter().map(|a| if a.contains(' ') { format!("'{a}'") } else { a.clone() });
         let line: Vec<String> = env.iter().map(|(k, v)| format!("{k}={v}")).chain(quoted).collect();
         (command, line.join(" "))
     }
 
-    /// Runs to the end; a program that does not end by itself is looked at with gdb and killed.
+    /// Runs the program to the end. A hanging program is examined with gdb and killed.
     ///
     /// # Errors
-    /// The command line, how the program ended, and what it said.
+    /// The command line, the kind of end, and the output.
     pub fn judge(&self, adverb: &Path) -> Result<(), String> {
         let (command, line) = self.command(adverb);
         let mut running = start(command, line)?;
@@ -71,14 +70,14 @@ impl Run {
     }
 }
 
-/// The stacks of a program that hangs; then it says its last steps and ends.
+/// The stacks of a hanging program. Afterwards the program prints the last steps and ends.
 fn examine(running: &mut Running) -> String {
     let pid = running.pid().to_string();
     let seen = Command::new("timeout")
         .args(["30", "gdb", "-p", &pid, "-batch", "-ex", "thread apply all bt 16"])
         .output()
         .map_or_else(|e| format!("gdb: {e}"), |out| String::from_utf8_lossy(&out.stdout).into_owned());
-    // Asked politely first: the program knows its steps.
+    // SIGQUIT first: the program then prints its steps.
     let asked = Command::new("kill").args(["-QUIT", &pid]).status();
     let end = Instant::now() + Duration::from_secs(3);
     while asked.is_ok() && !running.ended() && Instant::now() < end {

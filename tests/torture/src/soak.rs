@@ -1,5 +1,5 @@
-//! MEM-5: processes register, connect, fork and exit, one in three is killed in the middle;
-//! afterwards the machine has back what they shared: no memory, no process and no socket is left.
+//! MEM-5: processes register, connect, fork and exit, and one in three is killed in the middle.
+//! Afterwards all shared memory must be free, and no process and no socket may be left.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -13,9 +13,9 @@ use adverb_torture::run::adverb;
 use adverb_torture::{PATHS, programs};
 use clap::Parser;
 
-/// How long what is left may take to go.
+/// How long remains may take to disappear.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
-/// Without a cgroup and namespaces other programs of the machine count as well.
+/// Margin for other programs of the machine, which count if there are no cgroup and namespaces.
 const TOLERANCE: u64 = 64 << 20;
 
 /// What is left behind by processes that use shared memory.
@@ -32,11 +32,11 @@ struct Options {
     seed: u64,
 }
 
-/// A memory cgroup of our own, removed in the end.
+/// A memory cgroup of this test, removed at the end.
 struct Group(PathBuf);
 
 impl Group {
-    /// The first place where one can be made, of version 1 or 2.
+    /// Creates a cgroup of version 1 or 2, at the first possible place.
     fn new() -> Option<Self> {
         let name = format!("adverb-soak-{}", std::process::id());
         ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].iter().find_map(|root| {
@@ -72,7 +72,8 @@ fn machine_shmem() -> Result<u64, String> {
         .ok_or_else(|| "/proc/meminfo has no Shmem".to_string())
 }
 
-/// Sockets of this network namespace: local ones with a name, and those of UDP.
+/// Sockets of this network namespace: Unix sockets with a name of Adverb, and UDP sockets of
+/// port 4791.
 fn sockets() -> usize {
     let lines = |file: &str, with: &str| {
         fs::read_to_string(file).unwrap_or_default().lines().filter(|l| l.contains(with)).count()
@@ -88,8 +89,8 @@ struct Soak {
 }
 
 impl Soak {
-    /// One process after the other until the time is over; the number of all, of killed ones, and
-    /// what failed.
+    /// Runs one process after the other until the time is over. Returns the numbers of all and of
+    /// killed processes, or the failure.
     fn work(&self, worker: usize, end: Instant) -> Result<(u64, u64), String> {
         let mut random = self.options.seed * 1000 + worker as u64 + 1;
         let mut next = move |n: u64| {
@@ -118,7 +119,7 @@ impl Soak {
         Ok((all, killed))
     }
 
-    /// What is left, in words, or nothing.
+    /// The remains, in words.
     fn left(&self, before: (u64, usize)) -> Result<Vec<String>, String> {
         let mut left = Vec::new();
         match &self.group {
@@ -131,7 +132,7 @@ impl Soak {
                     left.push(format!("{processes} processes in the cgroup"));
                 }
             }
-            // Memory without a name lives as long as the processes that have it.
+            // Memory without a name exists as long as a process with this memory.
             None if is_alone() => {
                 let others = others();
                 if !others.is_empty() {
@@ -146,7 +147,7 @@ impl Soak {
             }
         }
         let now = sockets();
-        // Without a namespace of our own others open and close theirs.
+        // Without a separate namespace other programs open and close sockets, too.
         if is_alone() && now != before.1 {
             left.push(format!("{now} sockets where there were {}", before.1));
         }
@@ -183,8 +184,8 @@ impl Soak {
 fn main() -> ExitCode {
     let options = Options::parse();
     be_alone();
-    // What `adverb run` makes once and keeps for the next program is there before anything is
-    // counted.
+    // This run creates the files that `adverb run` keeps for later programs. So the files exist
+    // before the first count.
     let warm = adverb().map(|a| Command::new(a).args(["run", "--", "true"]).status());
     if !matches!(warm, Ok(Ok(status)) if status.success()) {
         println!("soak: `adverb run -- true` fails: {warm:?}");

@@ -1,11 +1,11 @@
-//! Memory that knows who may touch what, and panics when somebody else does.
+//! Memory that knows the permitted accesses, and panics at any other.
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use std::cell::{Cell, RefCell};
 
-/// First address.
+/// First address of the arena.
 pub const BASE: u64 = 0x10_0000;
-/// Bytes.
+/// Size of the arena in bytes.
 const SIZE: usize = 80 << 10;
 
 /// A region of the arena: first byte and length.
@@ -16,9 +16,9 @@ pub struct Zone(pub u64, pub u32);
 pub const OPEN: Zone = Zone(BASE + (4 << 10), 16 << 10);
 /// A peer may read here; pages may be missing.
 pub const READ: Zone = Zone(BASE + (24 << 10), 8 << 10);
-/// Only the queue pair's own requests and receives come here.
+/// Only the queue pair's own requests and receives touch this zone.
 pub const LOCAL: Zone = Zone(BASE + (36 << 10), 32 << 10);
-/// Of another protection domain.
+/// Memory of another protection domain.
 pub const OF_OTHER_PD: Zone = Zone(BASE + (72 << 10), 4 << 10);
 
 impl Zone {
@@ -27,7 +27,7 @@ impl Zone {
     }
 }
 
-/// A buffer that a request or a receive was posted with and that may still be written to.
+/// A buffer of a posted request or receive, still open for writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
     pub id: u64,

@@ -1,16 +1,15 @@
-//! Two queue pairs of a transport, in any states, between which anything at all is sent.
+//! Two queue pairs of a transport, in any states, with arbitrary packets between them.
 //!
-//! An input chooses the transport and the attributes, brings both ends to a state, and then posts,
-//! lets packets cross, forges and damages some, lets time pass, takes keys away and changes states.
-//! What must hold at every step:
+//! An input chooses the transport and the attributes, and moves both ends to a state. Then it posts
+//! requests, delivers packets, forges and damages some, lets time pass, revokes keys and changes
+//! states. Conditions at every step:
 //!
-//! - memory is touched only where a key that is registered or a buffer that is posted opens it
-//!   (module `arena`);
-//! - a request or receive completes once, in order, and none is forgotten when the queue pair ends
-//!   (module `side`);
-//! - what the queue pair keeps on account of its peer stays within its attributes;
-//! - what it sends on is finite;
-//! - a packet is counted once, by what became of it.
+//! - Memory is touched only where a registered key or a posted buffer opens it (module `arena`).
+//! - A request or receive completes once, in order, and none is forgotten when the queue pair ends
+//!   (module `side`).
+//! - State kept by the queue pair on account of the peer stays within the attributes.
+//! - The queue pair sends a finite number of packets.
+//! - A packet is counted once, by the result.
 use crate::input::Input;
 use adverb_engine::packet::Data;
 use adverb_engine::wr::{MwBind, Remote, UdDest};
@@ -27,10 +26,10 @@ mod arena;
 mod packet;
 mod side;
 
-/// Packets on their way, at most.
+/// Limit of packets on their way.
 const FLYING: usize = 64;
-/// Packets that a queue pair sends without hearing anything: every request and every answer at its
-/// longest, and some.
+/// Limit of packets from a queue pair without any input: every request and every response at the
+/// longest, with a margin.
 const OUTPUT: usize = 4096;
 /// Payload of forged packets.
 static PAYLOAD: [u8; 5000] = [0x3c; 5000];
@@ -39,11 +38,11 @@ struct Pair {
     sides: [Side; 2],
     transport: Transport,
     now: Time,
-    /// By destination.
+    /// Packets on their way, by destination.
     flying: VecDeque<(usize, Vec<u8>)>,
 }
 
-/// The first bytes choose the pair, each step has a byte and what it needs.
+/// The first bytes choose the pair. Each step takes a byte, and further bytes as needed.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut pair = Pair::new(&mut input);
@@ -108,7 +107,7 @@ impl Pair {
                 _ => self.sides[at].qp.delay_ack(false),
             },
             _ => {
-                // A quiet stretch: all that is on its way arrives.
+                // A quiet period: all packets on their way arrive.
                 for _ in 0..8 {
                     self.pump(0);
                     self.pump(1);
@@ -181,7 +180,7 @@ impl Pair {
         }
     }
 
-    /// Lets a side hand out all it wants to send.
+    /// Lets a side send all waiting packets.
     fn pump(&mut self, at: usize) {
         let side = &mut self.sides[at];
         for _ in 0..OUTPUT {
@@ -226,7 +225,7 @@ impl Pair {
         panic!("it never stops sending: {:?}", side.qp.inside());
     }
 
-    /// One of the packets on their way arrives, perhaps again later, perhaps damaged.
+    /// Delivers one of the packets on their way, perhaps again later, perhaps damaged.
     fn deliver(&mut self, input: &mut Input<'_>) {
         if self.flying.is_empty() {
             return;

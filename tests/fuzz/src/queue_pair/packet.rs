@@ -1,4 +1,4 @@
-//! Packets that nobody in good order would send.
+//! Packets that no correct sender would send.
 use super::arena::{BASE, LOCAL, OF_OTHER_PD, OPEN, READ};
 use super::side::{QKEY, QPN, SRQN, Side, gid};
 use crate::input::Input;
@@ -9,7 +9,7 @@ use adverb_wire::{
     Syndrome, Transport, XrcEth,
 };
 
-/// A packet with where it claims to come from.
+/// A packet with its claimed source.
 #[derive(Debug)]
 pub struct Forged {
     pub src: Gid,
@@ -66,7 +66,7 @@ fn length(input: &mut Input<'_>, mtu: u32) -> u32 {
     }
 }
 
-/// A packet towards `side`, near enough to a good one that some get through.
+/// A packet for `side`, similar enough to a valid packet to be accepted sometimes.
 pub fn forge(input: &mut Input<'_>, side: &Side, to: usize, transport: Transport) -> Option<Forged> {
     let kind = input.u8();
     let opcode = match kind {
@@ -116,7 +116,7 @@ pub fn forge(input: &mut Input<'_>, side: &Side, to: usize, transport: Transport
     if opcode.operation() == Operation::AtomicWrite && flags & 8 == 0 {
         payload = 8;
     }
-    // A parsed packet agrees with its opcode. The engine must not count on it.
+    // Parsed headers always agree with their opcode, but the engine must not rely on this.
     if flags & 0xf8 == 0x88 {
         match input.below(4) {
             0 => h.reth = None,

@@ -1,4 +1,4 @@
-//! One end: a queue pair with its memory, and what its consumer knows of it.
+//! A queue pair with memory, and the expectations of the consumer.
 use super::arena::{Arena, BASE, Buffer, LOCAL, OF_OTHER_PD, OPEN, READ, Zone};
 use crate::input::Input;
 use adverb_engine::keys::{MwType, Region, RegionKind};
@@ -14,7 +14,7 @@ const OTHER_PD: PdId = PdId(8);
 pub const QPN: [Qpn; 2] = [0x11, 0x22];
 pub const QKEY: u32 = 0x1234;
 pub const SRQN: u32 = 9;
-/// Requests and receives that a queue holds.
+/// Depth of each queue.
 pub const DEPTH: u32 = 16;
 const LIMITS: Limits = Limits {
     max_qp_wr: 4096,
@@ -34,12 +34,12 @@ pub fn gid(side: usize) -> Gid {
     Gid::from_ipv4([10, 0, 0, side as u8 + 1])
 }
 
-/// A shared receive queue; remembers what was taken.
+/// A shared receive queue with a record of the taken receives.
 #[derive(Debug, Default)]
 pub struct Shared {
     posted: VecDeque<RecvWqe>,
     taken: VecDeque<u64>,
-    /// The protection domain that XRC packets work in.
+    /// The protection domain of XRC packets.
     pd: Option<PdId>,
 }
 
@@ -57,7 +57,7 @@ impl RecvSource for Shared {
     }
 }
 
-/// The keys of a side, as its peer may know them.
+/// The keys of a side, which the peer may know.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pub open: Key,
@@ -76,7 +76,7 @@ pub struct Side {
     pub srq: Shared,
     pub effects: Effects,
     pub attr: QpAttr,
-    /// Requests in order of posting, with whether they are signaled.
+    /// Requests in order of posting, each with the signaled flag.
     sends: VecDeque<(u64, bool)>,
     recvs: VecDeque<u64>,
     next_id: u64,
@@ -92,7 +92,7 @@ fn open_region() -> Region {
 }
 
 impl Side {
-    /// In RESET, made as the input says.
+    /// A side in RESET, as the input says.
     pub fn new(input: &mut Input<'_>, types: [QpType; 2], side: usize, mtu: PathMtu, psn: u32) -> Side {
         let mut table = KeyTable::new();
         let all = Access::from_bits_truncate(0x31f);
@@ -160,7 +160,7 @@ impl Side {
         }
     }
 
-    /// Moves towards a state; whether that is allowed is not looked at.
+    /// Moves one step towards a state. A refusal is allowed.
     pub fn step_to(&mut self, state: QpState, now: Time) {
         let from = self.qp.state();
         let mask = mask(self.qp.config().qp_type, from, state) | AttrMask::STATE;
@@ -191,7 +191,7 @@ impl Side {
         self.next_id
     }
 
-    /// A request was staged; `sinks` is where its answer goes.
+    /// A request was staged; `sinks` is the memory for its answer.
     pub fn staged(&mut self, id: u64, signaled: bool, sinks: &[Sge]) {
         self.sends.push_back((id, signaled));
         self.open_buffers(id, sinks);
@@ -202,7 +202,7 @@ impl Side {
         self.settle();
     }
 
-    /// Posts a receive, to the SRQ if there is one.
+    /// Posts a receive, to the SRQ if the queue pair uses an SRQ.
     pub fn recv(&mut self, sges: &[Sge]) {
         let id = self.next_id();
         if self.qp.config().uses_srq {
@@ -226,7 +226,7 @@ impl Side {
         self.settle();
     }
 
-    /// Takes the region [`OPEN`] away, or registers it anew.
+    /// Deregisters the region [`OPEN`], or registers it again.
     pub fn flip_open(&mut self) {
         if self.arena.open.get() {
             self.arena.open.set(self.table.deregister(self.keys.open).is_err());
@@ -237,7 +237,7 @@ impl Side {
         }
     }
 
-    /// What a host does after each step; every completion is one that is due.
+    /// Handles the effects of a step. Every completion must be due.
     pub fn settle(&mut self) {
         if let Some(op) = self.effects.key_op.take() {
             self.table.apply(&op).expect("it was checked");
@@ -269,7 +269,7 @@ impl Side {
         assert!(inside.reads <= usize::from(attr.max_rd_atomic.max(1)), "{inside:?}");
     }
 
-    /// The end: everything posted has completed, or is not owed a completion.
+    /// Ends the queue pair: every posted request has completed, or needs no completion.
     pub fn finish(&mut self) {
         self.commit();
         if self.qp.state() == QpState::Reset {
@@ -280,7 +280,7 @@ impl Side {
         assert!(self.recvs.is_empty() && self.srq.taken.is_empty(), "{:?} {:?}", self.recvs, self.srq.taken);
     }
 
-    /// A scatter/gather list in a zone, mostly.
+    /// A scatter/gather list, mostly within a zone.
     pub fn sges(&self, input: &mut Input<'_>, zone: Zone, key: Key, max: u32) -> ([Sge; 3], usize) {
         let mut out = [Sge::default(); 3];
         let n = input.below(4);
@@ -298,7 +298,7 @@ impl Side {
     }
 }
 
-/// The attributes that a transition needs.
+/// The attributes for a transition.
 fn mask(t: QpType, from: QpState, to: QpState) -> AttrMask {
     use AttrMask as A;
     let connect = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;

@@ -1,4 +1,4 @@
-//! Descriptors that a peer may send instead of the right one.
+//! Invalid descriptors from a peer.
 use crate::input::Input;
 use adverb_shm::{Consumer, Published};
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
@@ -10,28 +10,28 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
-/// Bytes of a ring and of tables.
+/// Bytes of a ring, and of tables.
 pub(super) const RING: u64 = 0x4_1000;
 pub(super) const TABLES: u64 = 0x150_5000;
-/// Bytes of the file that holds the pages a process shares.
+/// Bytes of the file with a process's shared pages.
 pub(super) const PAGES: u64 = 1 << 62;
 
-/// A descriptor, what must hold of it for it to be taken, and what keeps it company.
+/// A descriptor, the facts for the decision about it, and another descriptor that must stay open.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) fd: OwnedFd,
-    /// Its size, if it is a file in memory, of pages of the usual size.
+    /// Size in bytes, if the descriptor is a file in memory with pages of the usual size.
     pub(super) memory: Option<u64>,
     pub(super) seals: SealFlag,
     _other: Option<OwnedFd>,
 }
 
 fn is_possible(seals: SealFlag) -> SealFlag {
-    // Those that this kernel may not know would refuse all.
+    // Without seals that this kernel may not know, because an unknown seal makes the call fail.
     seals & (SealFlag::all() - SealFlag::F_SEAL_SEAL)
 }
 
-/// A file in memory of some size, with some seals and some beginning.
+/// A file in memory with some size, some seals and some beginning.
 fn memory(input: &mut Input<'_>) -> Option<Sent> {
     let huge = input.below(8) == 0;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -65,7 +65,7 @@ fn memory(input: &mut Input<'_>) -> Option<Sent> {
     Some(Sent { fd: file.into(), memory: (!huge).then_some(size), seals, _other: None })
 }
 
-/// A right one, opened once more with fewer rights or as a mere name.
+/// A valid descriptor, opened again with fewer rights or as a mere name (`O_PATH`).
 fn opened_again(input: &mut Input<'_>, fd: OwnedFd, memory: u64) -> Option<Sent> {
     let seals = SealFlag::from_bits_truncate(fcntl(&fd, FcntlArg::F_GET_SEALS).ok()?);
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -74,7 +74,7 @@ fn opened_again(input: &mut Input<'_>, fd: OwnedFd, memory: u64) -> Option<Sent>
     Some(Sent { fd, memory: Some(memory), seals, _other: None })
 }
 
-/// Something that is no file in memory.
+/// A descriptor other than a file in memory.
 fn other(input: &mut Input<'_>) -> Option<Sent> {
     let mut kept = None;
     let open = |path: &str, flags| nix::fcntl::open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).ok();
@@ -105,7 +105,7 @@ fn other(input: &mut Input<'_>) -> Option<Sent> {
     Some(Sent { fd, memory: None, seals: SealFlag::empty(), _other: kept })
 }
 
-/// One of them; `None` where the machine has none of the kind.
+/// A descriptor of any kind; `None` if the machine has none of the kind.
 pub(super) fn sent(input: &mut Input<'_>) -> Option<Sent> {
     match input.below(6) {
         0 => opened_again(input, Consumer::create().ok()?.1, RING),

@@ -1,5 +1,5 @@
-//! What processes of one user share, written by one that is hostile: rings, tables, and descriptors
-//! that are something else.
+//! Memory shared by processes of one user, with a hostile writer: rings, tables, and descriptors of
+//! another kind.
 mod descriptor;
 pub mod ring;
 pub mod segments;

@@ -1,30 +1,30 @@
-//! A ring between a side that keeps the rules and one that writes any word of the segment at any
+//! A ring between an honest side and a hostile side, which writes any word of the segment at any
 //! moment (TRU-3).
 use crate::input::Input;
 use adverb_shm::{Broken, Consumer, Producer, Pushed};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Where the consumer says how far it has read.
+/// Offset of the consumer's progress in the control page.
 const CONSUMED: u64 = 64;
-/// Where the cells begin, and how many there are of how many bytes.
+/// Offset of the cells, their number, and their size in bytes.
 const DATA: u64 = 4096;
 const COUNT: u64 = 4096;
 const CELL: u64 = 64;
-/// Words of the segment.
+/// Number of words in the segment.
 const WORDS: u64 = (DATA + COUNT * CELL) / 8;
-/// What is done at most in one run.
+/// Limit of steps in one run.
 const STEPS: usize = 400;
-/// What the peer writes within one call of ours, at most.
+/// Limit of the peer's writes during one call of the honest side.
 const WITHIN: usize = 3;
 
-/// The segment in the hands of the hostile side, and what of the control page it has written.
+/// The segment of the hostile side, with the words of the control page that this side has written.
 struct Hostile<'a> {
     file: &'a File,
     control: [u64; (DATA / 8) as usize],
-    /// The largest number of cells that any side ever said it has read.
+    /// The largest number of cells reported as read by any side.
     claimed: u64,
-    /// Where the cells are that the other side looks at next, as far as known.
+    /// The cell that the other side looks at next, as far as known.
     near: u64,
 }
 
@@ -40,20 +40,20 @@ impl Hostile<'_> {
         }
     }
 
-    /// One word, as the input says.
+    /// Writes one word, chosen by the input.
     fn write(&mut self, input: &mut Input<'_>) {
         match input.below(8) {
-            // A header where one is looked for.
+            // A header in the cell where the consumer looks next.
             0..=2 => {
                 let cell = self.near.wrapping_add(input.below(4) as u64) % COUNT;
                 self.put((DATA + cell * CELL) / 8, header(input));
             }
-            // At the beginning, where what a skip skips to is, and at the end.
+            // A header at the beginning, where a skip leads, or at the end.
             3 => {
                 let cell = if input.flag() { 0 } else { COUNT - 1 - input.below(4) as u64 };
                 self.put((DATA + cell * CELL) / 8, header(input));
             }
-            // Progress near what is possible, and any.
+            // Progress near the possible values, or any progress.
             4 => self.put(CONSUMED / 8, self.near.wrapping_add(input.below(16) as u64).wrapping_sub(8)),
             5 => self.put(CONSUMED / 8, input.u64()),
             6 => self.put(u64::from(input.u16()), input.u64()),
@@ -74,7 +74,7 @@ impl Hostile<'_> {
     }
 }
 
-/// A header word that is nearly right.
+/// A nearly valid header word.
 fn header(input: &mut Input<'_>) -> u64 {
     let kind = input.pick(&[1_u64, 1, 1, 1, 2, 2, 0, 3]);
     let max = Producer::MAX_BODY as u64;
@@ -89,7 +89,7 @@ fn header(input: &mut Input<'_>) -> u64 {
     kind << 56 | (u64::from(input.u8()) << 32) | len
 }
 
-/// How long a record of ours is.
+/// Length of a record of the honest producer.
 fn length(input: &mut Input<'_>) -> usize {
     match input.below(5) {
         0 => usize::from(input.u16()),
@@ -99,7 +99,7 @@ fn length(input: &mut Input<'_>) -> usize {
     }
 }
 
-/// One side of a ring, and whether it has found the ring broken.
+/// An honest side of a ring, and whether the ring was found broken.
 struct Side<T> {
     end: T,
     broken: bool,
@@ -112,7 +112,7 @@ impl Side<Consumer> {
             calls += 1;
             assert!(tag < 1 << 24 && body.len() <= Producer::MAX_BODY, "tag {tag}, {} bytes", body.len());
             hostile.some(input);
-            // All of it can be read, now as well.
+            // All bytes of the record can be read, even after the writes.
             std::hint::black_box(body.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
             body.len() as u64
         });
@@ -144,10 +144,10 @@ impl Side<Producer> {
             }
             Ok(_) | Err(Broken) => assert_eq!(moved, 0),
         }
-        // What is too long is refused without a look at the ring.
+        // A record that is too long is refused without a look at the ring.
         assert!(!self.broken || pushed == Err(Broken) || len > Producer::MAX_BODY);
         self.broken |= pushed == Err(Broken);
-        // Nothing is written over that the other side never said it has read.
+        // The producer overwrites no cell before the other side reports it as read.
         assert!(self.end.position() <= hostile.claimed.saturating_add(COUNT));
         hostile.near = self.end.position();
     }
@@ -168,10 +168,10 @@ impl Side<Producer> {
     }
 }
 
-/// A ring whose bytes the input writes, read by a consumer and filled by a producer.
+/// A ring with bytes from the input, read by a consumer and filled by a producer.
 ///
 /// # Panics
-/// When one of them does what no peer may make it do.
+/// An honest side misbehaves because of the peer.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (consumer, fd) = Consumer::create().expect("a ring");
@@ -180,7 +180,7 @@ pub fn run(data: &[u8]) {
     hostile.control[0] = hostile.read(0);
     let mut consumer = Side { end: consumer, broken: false };
     let mut producer = Side { end: Producer::open(fd).expect("the same ring"), broken: false };
-    // Which sides keep the rules: the other's words come from the input alone.
+    // The honest sides. All words of the other side come from the input.
     let (takes, puts) = input.pick(&[(true, false), (false, true), (true, true)]);
     for _ in 0..STEPS {
         if input.is_empty() {
@@ -197,7 +197,7 @@ pub fn run(data: &[u8]) {
             6 if puts => producer.ask(&mut input),
             _ => hostile.some(&mut input),
         }
-        // Both sides kept to their words: the consumer to one of the control page, the producer to
+        // Both sides wrote only their own words: the consumer one of the control page, the producer
         // none.
         let consumed = hostile.read(CONSUMED / 8);
         hostile.claimed = hostile.claimed.max(consumed);

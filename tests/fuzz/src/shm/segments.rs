@@ -1,5 +1,5 @@
-//! Descriptors of any kind where a ring, tables or a peer's pages are expected, changed after they
-//! were looked at (TRU-3).
+//! Descriptors of any kind in place of a ring, of tables or of a peer's pages, changed after they
+//! were checked (TRU-3).
 use super::descriptor::{PAGES, RING, Sent, TABLES, sent};
 use crate::input::Input;
 use adverb_memory::PeerMemory;
@@ -10,13 +10,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Bytes that are looked at in a peer's pages.
+/// Bytes read from a peer's pages.
 const LOOK: usize = 64;
 
-/// What a peer does to a file that was taken: all that its seals let it.
+/// Changes an accepted file, as far as the seals permit.
 fn change(file: &File, size: u64, input: &mut Input<'_>) {
     for _ in 0..=input.below(3) {
-        // Each fails if the seals are what they should be, or does no harm.
+        // With the right seals each change fails, or does no harm.
         match input.below(5) {
             0 => drop(file.set_len(0)),
             1 => drop(file.set_len(size.saturating_add(4096))),
@@ -34,13 +34,13 @@ fn for_good() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
 }
 
-/// Nothing was taken whose size could change.
+/// Checks an accepted descriptor for a fixed size.
 fn was_right(sent: &Sent, size: u64) {
     assert_eq!(sent.memory, Some(size), "{sent:?}");
     assert!(sent.seals.contains(for_good()), "{sent:?}");
 }
 
-/// A second descriptor for the peer, as it keeps one.
+/// A second descriptor, which the peer keeps.
 fn kept(sent: &Sent) -> (OwnedFd, File) {
     let (ours, theirs) = (sent.fd.try_clone(), sent.fd.try_clone());
     (ours.expect("a descriptor"), theirs.expect("a descriptor").into())
@@ -107,10 +107,10 @@ fn as_pages(sent: &Sent, input: &mut Input<'_>) {
     }
 }
 
-/// A descriptor is taken for each of the three that a process gets from its peers.
+/// Tries a descriptor in each of the three roles of descriptors from peers.
 ///
 /// # Panics
-/// When one is taken that may hurt.
+/// A dangerous descriptor is accepted.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     for _ in 0..4 {

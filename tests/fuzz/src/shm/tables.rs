@@ -1,16 +1,17 @@
-//! Published tables whose owner writes any word at any moment, and a peer that reads them (TRU-3).
+//! Published tables with a hostile owner, which writes any word at any moment, and a peer that
+//! reads the tables (TRU-3).
 use crate::input::Input;
 use adverb_shm::fuzzing::HostileOwner;
 use adverb_shm::{KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
 use std::time::Duration;
 
-/// What is done at most in one run.
+/// Limit of steps in one run.
 const STEPS: usize = 300;
-/// So often the end of a process is asked for before it has come.
+/// How often the end of the process is asked for before it comes.
 const ASKED: u32 = 8;
 
 fn number(input: &mut Input<'_>) -> u32 {
-    // Few, so that the same one comes again; some with the same bucket or index.
+    // Few different numbers, so that the same number repeats; some share a bucket or index.
     match input.below(4) {
         0 => input.u32(),
         1 => u32::from(input.u8()) << 14 | 5,
@@ -55,7 +56,7 @@ fn qp_entry(input: &mut Input<'_>) -> QpEntry {
     }
 }
 
-/// A word, near what a peer looks at or anywhere.
+/// Writes a word, near the peer's next look or anywhere.
 fn write(owner: HostileOwner<'_>, input: &mut Input<'_>) {
     let word = match input.below(8) {
         0 | 1 => owner.key(number(input)).start + input.below(64),
@@ -69,7 +70,7 @@ fn write(owner: HostileOwner<'_>, input: &mut Input<'_>) {
     owner.write(word, value(input));
 }
 
-/// What the peer has seen, and whether the owner has written since.
+/// Entries seen by the peer.
 #[derive(Default)]
 struct Known {
     keys: Vec<(u32, KeySeen)>,
@@ -91,14 +92,14 @@ fn look(peer: &PeerTables, known: &mut Known, input: &mut Input<'_>) {
         assert_eq!(peer.qp(asked), Some((entry, seen)), "another with nobody writing");
         known.qps.push((asked, seen));
     }
-    // What was seen once may be asked for at any later time.
+    // An entry seen once may be compared at any later time.
     let keys = known.keys.iter().filter(|(_, seen)| peer.key_unchanged(seen)).count();
     let qps = known.qps.iter().filter(|(_, seen)| peer.qp_unchanged(seen)).count();
     std::hint::black_box((keys, qps));
 }
 
-/// Waits for the owner's threads, while the owner writes. It ends when the process does, though no
-/// mark ever goes away.
+/// Waits for the owner's threads, while the owner writes. The wait ends with the owner's process,
+/// even if no mark ever disappears.
 fn wait(owner: HostileOwner<'_>, peer: &PeerTables, input: &mut Input<'_>) {
     let patience = if input.flag() { Duration::MAX } else { Duration::ZERO };
     let (mut asked, ends_at) = (0, input.below(ASKED as usize) as u32);
@@ -112,10 +113,10 @@ fn wait(owner: HostileOwner<'_>, peer: &PeerTables, input: &mut Input<'_>) {
     assert!(patience == Duration::MAX || asked == 0, "waited without patience");
 }
 
-/// Tables that the input writes, honestly and by force, and a peer that uses them.
+/// Tables written by the input, honestly and by force, and a peer that uses them.
 ///
 /// # Panics
-/// When the peer is given an entry that it did not ask for, or what it has seen does not hold.
+/// The peer gets an entry with another number, or a seen entry does not hold.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let input = &mut input;
@@ -141,7 +142,7 @@ pub fn run(data: &[u8]) {
         }
     }
     assert_eq!(peer.identity(), identity, "read once, when they were opened");
-    // Whoever opens them now finds any identity, or that they are something else.
+    // A later open of these tables finds any identity, or fails.
     if let Ok(late) = PeerTables::open(again) {
         look(&late, &mut Known::default(), input);
     }

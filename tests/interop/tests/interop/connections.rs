@@ -1,5 +1,5 @@
-//! Connections by address between the kernel's connection manager and ours: Debian's rdmacm-utils,
-//! and perftest's `-R`.
+//! Connections by address between the kernel's connection manager and Adverb's: Debian's
+//! rdmacm-utils, and perftest's `-R`.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
-    /// Whether the short run has it.
+    /// Whether the short run includes the pair.
     short: bool,
     lines: Lines,
-    /// What the client says when all went well, and how often.
+    /// The client's text after success, and its number of occurrences.
     says: (&'static str, usize),
 }
 
@@ -97,7 +97,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Name, and the lines of server and client.
+/// Name, and the command lines of server and client.
 const fn perftest(name: &'static str, server: &'static str, client: &'static str) -> (&'static str, Lines) {
     (name, lines(server, client))
 }
@@ -137,7 +137,7 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
     let rows = PERFTEST.iter().filter(|(name, _)| by_length(true, PERFTEST_SHORT.contains(name)));
     for &(name, lines) in rows {
-        // This perftest resolves addresses as those of IPv4 alone.
+        // This version of perftest resolves addresses as IPv4 only.
         for ends in by_length(&[FROM_RXE, TO_RXE][..], &[FROM_RXE][..]) {
             let (family, ends) = (Family::V4, *ends);
             let (case, row) = (format!("connections/{name}"), format!("{name} -R"));
@@ -146,7 +146,7 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
 }
 
-/// Both families both ways; the short run takes the families turn about.
+/// Both families in both directions. The short run alternates between the families.
 fn pairs(at: usize) -> Vec<(Family, Ends)> {
     let all = [(Family::V4, TO_RXE), (Family::V6, FROM_RXE), (Family::V6, TO_RXE), (Family::V4, FROM_RXE)];
     by_length(all.to_vec(), all[at % 2 * 2..][..2].to_vec())
@@ -160,9 +160,9 @@ fn programs(row: Row, ends: Ends, family: Family) -> Verdict {
     Ok(())
 }
 
-/// The client connects a second time, to a server that listens anew, and perftest does not survive
-/// a request that comes before it does (reason 8): an emulated server is slower than a client on
-/// this side, unless the network gives it time.
+/// The client connects a second time, to a server that listens again. perftest fails if the second
+/// request arrives before the server listens (reason 8). An emulated server is slower than a client
+/// on the host, unless the network delays the request.
 fn figures(lines: Lines, ends: Ends, family: Family) -> Verdict {
     let _slow = if ends.server == End::Rxe { Some(SlowMads::begin()?) } else { None };
     let outcome = lines.run_ok(ends, family, LIMIT)?;

@@ -1,4 +1,4 @@
-//! A program killed at one end is news at the other: DISCONNECTED, within a second.
+//! After a program is killed at one end, the other end gets DISCONNECTED within a second.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use libtest_mimic::Trial;
 use crate::counted;
 
 const START: Duration = Duration::from_secs(60);
-/// Longer than any news takes, and shorter than the retries of a requester whose peer is silent.
+/// Longer than any message takes, and shorter than the retries of a requester with a silent peer.
 const NEWS: Duration = Duration::from_secs(20);
-/// Within this the peer hears of it, the machine's waits for a processor not counted …
+/// Limit of the time until the peer gets the event, without the machine's waits for a processor.
 const SECOND: Duration = Duration::from_secs(1);
-/// … in one of so many deaths: a loaded host is late with other things, too.
+/// Number of deaths, one of which must meet the limit, because a loaded host is sometimes late.
 const TRIES: usize = 3;
 const TALK: Lines =
     Lines { server: "rping -s -a SERVER -p PORT -v", client: "rping -c -a SERVER -p PORT -v", port: None };
@@ -32,8 +32,8 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
 }
 
-/// Both talk without end until one is killed with all that it started; the other says what it
-/// hears.
+/// Both programs exchange messages until one of them is killed with all its children. The other
+/// prints its events.
 fn killed(dies: End, ends: Ends, family: Family) -> Verdict {
     let mut took = Vec::new();
     for _ in 0..TRIES {
@@ -49,7 +49,7 @@ fn killed(dies: End, ends: Ends, family: Family) -> Verdict {
 fn one_death(dies: End, ends: Ends, family: Family) -> Result<Duration, String> {
     let (mut server, client) = TALK.start(ends, family)?;
     let mut client = client.start()?;
-    // Their words come by the page.
+    // Output to a pipe comes in pages.
     client.wait_for_text("ping data: rdma-ping-5", START)?;
     let (victim, peer) =
         if ends.server == dies { (&mut server, &mut client) } else { (&mut client, &mut server) };

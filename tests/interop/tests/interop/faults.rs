@@ -1,9 +1,9 @@
-//! Faults on purpose: both ends must see what they see when both are rxe, or what the table says
-//! instead and why.
+//! Deliberate faults. Both ends must see the same as with rxe at both ends, or the values in the
+//! table, which gives the reason.
 //!
-//! Each row runs three times: rxe with itself (in the full run), so that the table is checked
-//! against the kernel and not against memory, then with us on either side. `c/faults.h` says what
-//! each fault is.
+//! Each row runs three times. The first run (only in the full test) has rxe at both ends, so that
+//! the table is checked against the kernel. The other two have Adverb at one end each. `c/faults.h`
+//! describes the faults.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{counted, peer};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What the requester and the responder say: statuses of completions in order, and the queue pair's
-/// state.
+/// Output of requester and responder: statuses of completions in order, and the state of the queue
+/// pair.
 type Seen = (&'static str, &'static str);
 
 /// One fault.
@@ -26,26 +26,27 @@ type Seen = (&'static str, &'static str);
 struct Row {
     /// Its name in `c/faults.h`.
     fault: &'static str,
-    /// Rxe with rxe, and so we with rxe where the next two say nothing else.
+    /// The result of rxe with rxe. It is also expected of Adverb with rxe, unless the next two
+    /// fields differ.
     reference: Seen,
-    /// We request.
+    /// Adverb requests.
     requesting: Option<Seen>,
-    /// We respond.
+    /// Adverb responds.
     responding: Option<Seen>,
-    /// The asynchronous event that our responder raises (IBTA 9.9.3). Rxe 6.1 never raises one.
+    /// The asynchronous event of Adverb's responder (IBTA 9.9.3). Rxe 6.1 never raises an event.
     event: &'static str,
-    /// Why ours differs, where it does.
+    /// The reason of a difference.
     why: &'static str,
 }
 
 const FLUSHED: &str = "recv=WR_FLUSH_ERR,WR_FLUSH_ERR state=ERR";
 const ACCESS: Seen = ("send=REM_ACCESS_ERR,WR_FLUSH_ERR state=ERR", FLUSHED);
 const INVALID: Seen = ("send=REM_INV_REQ_ERR,WR_FLUSH_ERR state=ERR", FLUSHED);
-/// The request is harmless or lost; the SEND behind it arrives.
+/// The request is harmless or lost; the next SEND arrives.
 const NEXT_ARRIVES: Seen = ("send=SUCCESS,SUCCESS state=RTS", "recv=SUCCESS state=RTS");
 const BOTH_ARRIVE: Seen = ("send=SUCCESS,SUCCESS state=RTS", "recv=SUCCESS,SUCCESS state=RTS");
 const NO_RECEIVE: Seen = ("send=RNR_RETRY_EXC_ERR,WR_FLUSH_ERR state=ERR", "recv=none state=RTS");
-/// How rxe ends a receive that failed, whatever the reason.
+/// Status of a failed receive in rxe, for any reason.
 const RXE_RECEIVE_FAILS: &str = "recv=LOC_QP_OP_ERR,WR_FLUSH_ERR state=ERR";
 
 const TOO_LONG: &str = "IBTA 9.7.4.1.6 wants NAK invalid request and, in the receive, a length error; rxe sends a remote \
@@ -109,7 +110,7 @@ const ROWS: &[Row] = &[
     ),
     row("no_receive", NO_RECEIVE),
     row("no_receive_write_imm", NO_RECEIVE),
-    // The SEND is acknowledged, then there is silence (IBTA 9.9.6.3, class J).
+    // The SEND is acknowledged, and then the responder is silent (IBTA 9.9.6.3, class J).
     row(
         "invalidate_key",
         ("send=SUCCESS,RETRY_EXC_ERR state=ERR", "recv=REM_INV_REQ_ERR,WR_FLUSH_ERR state=ERR"),
@@ -132,7 +133,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// Receives that are posted 300 ms late, and what their completions are then.
+/// Receives posted 300 ms late, and their completions.
 const LATE: &[Row] = &[
     row("late_receive", BOTH_ARRIVE),
     row("late_receive_long", BOTH_ARRIVE),
@@ -160,11 +161,11 @@ pub fn push(cases: &mut Vec<Trial>) {
 
 fn add(cases: &mut Vec<Trial>, name: String, group: &'static str, row: Row, options: Vec<&'static str>) {
     for family in [Family::V4, Family::V6] {
-        // What a fault leads to does not depend on addresses; one row shows that it does not.
+        // Results of a fault do not depend on the address family. A few rows check this.
         if family == Family::V6 && !matches!(row.fault, "rkey_write" | "oversize_send" | "ud_qkey") {
             continue;
         }
-        // The short run takes the reference as it is written here.
+        // The short run trusts the reference in this table.
         for ends in by_length(&[REFERENCE, TO_RXE, FROM_RXE][..], &[TO_RXE, FROM_RXE][..]) {
             let (ends, options) = (*ends, options.clone());
             cases.push(counted(name.clone(), group.to_string(), ends, family, move || {

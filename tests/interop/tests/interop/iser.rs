@@ -1,8 +1,8 @@
-//! A user of connections in the kernel as the peer: its iSCSI target over RDMA (LIO, `ib_isert`),
-//! and Debian's libiscsi on this side.
+//! The peer is a user of connections in the kernel: its iSCSI target over RDMA (LIO, `ib_isert`).
+//! Debian's libiscsi is the initiator on the host.
 //!
-//! Each byte is seen by both: the target's disk is a file in the machine, whose sum is compared
-//! with that of ours.
+//! Both sides verify each byte: the target's disk is a file in the machine, and its checksum is
+//! compared with that of the host's file.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
 }
 
-/// Makes the target at its first call.
+/// Creates the target at the first call.
 fn url(family: Family) -> Result<String, String> {
     static MADE: OnceLock<Result<(), String>> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -65,7 +65,7 @@ fn disk(what: &str, family: Family, file: &Path) -> Verdict {
     Ok(())
 }
 
-/// A file of this side for the disk's bytes.
+/// A file of the host with the bytes of the disk.
 fn copy_of_disk() -> Result<PathBuf, String> {
     let directory = target_dir()?.join("foreign-c");
     std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
@@ -85,7 +85,7 @@ fn require_same(file: &Path) -> Verdict {
     Ok(())
 }
 
-/// The target writes into our memory.
+/// The target writes into the initiator's memory.
 fn reads(family: Family) -> Verdict {
     url(family)?;
     let fill =
@@ -96,12 +96,12 @@ fn reads(family: Family) -> Verdict {
     require_same(&file)
 }
 
-/// The target reads what we write, and we read it back.
+/// The target reads the initiator's data, and the initiator reads the data back.
 fn writes(family: Family) -> Verdict {
     let file = copy_of_disk()?;
     disk("read", family, &file)?;
     let mut bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-    // Other bytes than are there, and different ones wherever they land.
+    // The new bytes differ from the old ones, and from each other at every place.
     let mut state = u64::from_le_bytes(*bytes.first_chunk().ok_or("an empty disk")?) | 1;
     for eight in bytes.chunks_exact_mut(8) {
         state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);

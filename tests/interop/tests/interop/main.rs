@@ -1,5 +1,5 @@
-//! Everything against Linux soft-RoCE: programs of Debian, every operation with every byte checked,
-//! faults on purpose.
+//! All tests against Linux soft-RoCE: programs of Debian, every operation with every byte checked,
+//! and deliberate faults.
 #![forbid(unsafe_code)]
 
 mod connections;
@@ -46,18 +46,19 @@ fn main() -> ExitCode {
     code
 }
 
-/// Longer than this without a processor, and retries that are meant to last run out …
+/// After this time without a processor, even long retries run out.
 const AWAY: Duration = Duration::from_millis(250);
-/// … but over a long case only if it was so much of its time: one in …
+/// For a long case the wait must also be at least this fraction of its time: one in `SHARE`.
 const SHARE: u32 = 4;
-/// What a requester says whose peer did not answer in time, in the words of the programs and of our
-/// log. Nothing else is put down to the machine: an end that hangs, or wrong bytes, fail at once.
+/// Messages of a requester after a missing answer, in the words of the programs and of Adverb's
+/// log. Only these are blamed on the machine. A hang or wrong bytes fail at once.
 const RETRIES_RAN_OUT: [&str; 3] = ["transport retry counter exceeded", "RETRY_EXC_ERR", "RetryExcErr"];
-/// How often a case is begun again because the machine was away.
+/// How often a case is repeated because the machine had no processor.
 const AGAIN: u32 = 2;
 
-/// A case that counts in the closing table. One whose retries run out while the machine waits for a
-/// processor is repeated, and says so: an emulated machine that is not scheduled answers nobody.
+/// A case that counts in the closing table. If its retries run out while the machine waits for a
+/// processor, the case is repeated, and the output says so. An emulated machine without a processor
+/// answers no requests.
 fn counted(
     name: String,
     row: String,
@@ -86,7 +87,7 @@ fn counted(
     })
 }
 
-/// The path of `c/peer.c`, compiled, at the end.
+/// The path of the compiled `c/peer.c` at the end.
 fn peer(end: End) -> Result<&'static str, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static ADVERB: OnceLock<Result<String, String>> = OnceLock::new();

@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(240);
 const RC: &str = "send,send_imm,send_inv,write,write_imm,read,cas,fadd";
 const UC: &str = "send,send_imm,write,write_imm";
 const UD: &str = "send,send_imm";
-/// All but `send_inv`, whose windows are bound on the responder's own send queue, in one burst.
+/// All operations but `send_inv`, in one burst. The windows of `send_inv` are bound on the
+/// responder's own send queue.
 const TOGETHER: &str = "send,write,read,fadd,send_imm,write_imm,cas";
 
 /// One run of the peer program.
@@ -25,7 +26,7 @@ struct Run {
     mtu: u32,
     window: u32,
     sizes: String,
-    /// What befalls the packets of our end (`ADVERB_FAULT`).
+    /// Faults of packets at Adverb's end (`ADVERB_FAULT`).
     fault: &'static str,
 }
 
@@ -47,14 +48,14 @@ pub fn push(cases: &mut Vec<Trial>) {
             add(cases, op, Run::new("uc", op, mtu, 3, &sizes));
         }
     }
-    // Requests are sent again, READs for what is missing of them.
+    // Requests are sent again, and READs for their missing part.
     let faults = ["drop=2%,seed=1", "drop=2%,seed=2", "drop=5%,seed=3"];
     for fault in by_length(&faults[..], &faults[..1]) {
         for mtu in [256, 1024] {
             add(cases, fault, Run { fault, ..Run::new("rc", TOGETHER, mtu, 14, &around(mtu)) });
         }
     }
-    // UD has the port's MTU, and one packet a message.
+    // UD has the port's MTU, and one packet for each message.
     for op in UD.split(',') {
         add(cases, op, Run::new("ud", op, 4096, 8, "0,1,2,3,4,5,255,1024,4095,4096"));
     }
@@ -65,7 +66,7 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
 }
 
-/// Sizes where padding, packet numbers or the window of unacknowledged packets change.
+/// Sizes at which padding, packet count or the window of unacknowledged packets change.
 fn around(mtu: u32) -> String {
     let all =
         [0, 1, 2, 3, 4, 5, 8, 100, mtu - 1, mtu, mtu + 1, 2 * mtu, 5 * mtu + 3, 40 * mtu - 1, 150 * mtu];
@@ -74,7 +75,7 @@ fn around(mtu: u32) -> String {
 
 fn add(cases: &mut Vec<Trial>, what: &str, run: Run) {
     for family in [Family::V4, Family::V6] {
-        // The short run takes the two families turn about.
+        // The short run alternates between the two families.
         if short() && run.transport != "ud" && (run.mtu == 256) == (family == Family::V4) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Debian's perftest between the two.
+//! Debian's perftest between Adverb and rxe.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use libtest_mimic::Trial;
 use crate::counted;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Few enough messages in flight over UC and UD that none is lost: perftest would wait for it for
-/// ever.
+/// Over UC and UD only few messages are outstanding, so that none is lost. perftest would wait
+/// forever for a lost message.
 const FULL: &[(&str, &str)] = &[
     ("ib_send_bw", "-n 300"),
     ("ib_send_bw", "-n 100 -e"),
@@ -58,7 +58,7 @@ const SHORT: &[(&str, &str)] = &[
     ("ib_atomic_bw", "-n 100"),
     ("ib_atomic_lat", "-n 100 -e"),
 ];
-/// The rows that IPv6 repeats.
+/// The rows that also run over IPv6.
 const V6: &[&str] = &["-n 300", "-n 500", "-n 200 -c UD"];
 
 pub fn push(cases: &mut Vec<Trial>) {
@@ -81,8 +81,8 @@ fn perftest(program: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
     let outcome = ends.run_ok(
         |end| {
             let place = end.place(family)?;
-            // A timeout of 1 s at the first retry: the emulated machine may be away for longer than
-            // the default 67 ms.
+            // A timeout of 1 s at the first retry: the emulated machine may be without a processor
+            // for longer than the default of 67 ms.
             let mut args = words(format!("-F -d {} -x {} -u 18", place.device, place.gid));
             args.extend(words(flags));
             Ok(end.program(program, &args))
@@ -101,7 +101,7 @@ fn perftest(program: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
     Ok(())
 }
 
-/// The lines of results: columns of numbers, the first two being size and iterations.
+/// Lines of results: columns of numbers, of which the first two are size and iterations.
 pub fn results(text: &str) -> Vec<Vec<f64>> {
     text.lines()
         .filter(|l| l.starts_with(' '))

@@ -1,4 +1,4 @@
-//! The ping-pong programs of rdma-core, checking their bytes.
+//! The ping-pong programs of rdma-core, with checked bytes.
 
 use std::time::Duration;
 

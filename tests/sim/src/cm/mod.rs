@@ -1,18 +1,19 @@
-//! Worlds of the connection manager: programs on several hosts that connect, accept, refuse, hang
-//! up and forget while the network loses, repeats, delays and parts and processes die; and an
-//! oracle that knows both ends of every connection.
+//! Worlds of the connection manager. Programs on several hosts connect, accept, refuse, disconnect
+//! and forget. Meanwhile the network loses, repeats and delays MADs, hosts are parted, and
+//! processes die. An oracle knows both ends of every connection.
 //!
-//! A [`Config`] is drawn from a seed, and decides on all. The oracle checks, when it happens or in
+//! A [`Config`] is drawn from a seed and decides everything. The oracle checks, at the event or at
 //! the end:
 //!
-//! - each command has one outcome, and nobody waits for ever: in the end every endpoint is empty;
-//! - both ends of a connection end the same way: what one takes for made the other has made or
-//!   given up in words, nothing ends that nobody has ended, and words of a farewell are those of
-//!   the other end;
-//! - no communication id is given out twice;
-//! - no queue pair number is given to another connection while packets of the old one may come:
-//!   programs send data as long as they think that a connection stands, and none of it ever meets
-//!   another connection.
+//! - Each command has one outcome, and no program waits forever: at the end every endpoint is
+//!   empty.
+//! - Both ends of a connection end the same way. If one end takes a connection for made, the other
+//!   end has made the connection or has given up in a message. A connection ends only if an end has
+//!   ended it, and the private data of a farewell is the other end's.
+//! - No communication id is given out twice.
+//! - No queue pair number is given to another connection while packets of the old connection may
+//!   arrive. Programs send data for as long as they take a connection for established. This data
+//!   never reaches another connection.
 mod net;
 mod oracle;
 mod process;
@@ -27,31 +28,31 @@ use crate::rng::Rng;
 /// A world of connections. Rates are in thousandths, times in microseconds.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Seed of all that is drawn later.
+    /// Seed of all later draws.
     pub seed: u64,
-    /// Hosts, with a process each.
+    /// Hosts, each with one process.
     pub hosts: usize,
-    /// Connections that each process asks for.
+    /// Connections requested by each process.
     pub connects: u64,
     /// Queue pair numbers of a process.
     pub numbers: u32,
-    /// Requests that a process has room for.
+    /// Capacity of a process in requests.
     pub backlog: usize,
     /// MADs lost.
     pub loss: u32,
-    /// MADs that come twice.
+    /// MADs delivered twice.
     pub duplicate: u32,
-    /// MADs that come up to three seconds late.
+    /// MADs up to three seconds late.
     pub late: u32,
-    /// The longest way of others.
+    /// The longest delay of the other MADs.
     pub delay: u64,
-    /// How often a program does something else than what leads to a connection.
+    /// How often a program does something other than the next step towards a connection.
     pub wild: u32,
-    /// Processes that die.
+    /// Number of deaths of processes.
     pub deaths: u64,
-    /// Times at which nothing gets from one host to another for a while.
+    /// Periods in which nothing gets from one host to another.
     pub partings: u64,
-    /// A mistake made on purpose: programs do not wait until a queue pair number may be used again.
+    /// A deliberate mistake: programs do not wait until a queue pair number may be used again.
     pub hasty: bool,
 }
 
@@ -79,18 +80,18 @@ impl Config {
     }
 }
 
-/// What came of a world.
+/// The result of a world's run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Of everything that happened: equal runs have equal hashes.
+    /// Hash of all events of the run: equal runs have equal hashes.
     pub hash: u64,
-    /// What was wrong, with its time; `None` is a pass.
+    /// The violation with the time; `None` is a pass.
     pub failure: Option<String>,
-    /// Connections that both ends had.
+    /// Connections established by both ends.
     pub made: u64,
     /// MADs handed to the network.
     pub mads: u64,
-    /// A line for each thing that happened, if the world was traced.
+    /// A line for each event, if the world was traced.
     pub trace: Vec<String>,
 }
 

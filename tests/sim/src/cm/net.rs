@@ -1,5 +1,5 @@
-//! What is on its way between hosts: MADs, of which anything may become, and packets of
-//! connections, which come late at most.
+//! Packets between hosts: MADs, which suffer every fault, and packets of connections, which are
+//! delayed at most.
 use super::Config;
 use crate::rng::Rng;
 use adverb_cm::{MAD_LEN, Path, Time};
@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The longest a packet lives (code 16, as [`adverb_cm::Timing::LINUX`] says it): 268 ms.
+/// The longest lifetime of a packet: code 16, as in [`adverb_cm::Timing::LINUX`], which is 268 ms.
 const LIFETIME_US: u64 = 268_000;
 const LATE_US: u64 = 3_000_000;
-/// Longest time for which two hosts are parted: some of them outlast all retries of a MAD.
+/// Longest time for which two hosts are parted. Some of these times outlast all retries of a MAD.
 const PARTED_US: u64 = 120_000_000;
 
 #[derive(Clone, Debug)]
 pub(super) enum Flying {
-    /// By the receiver's path.
+    /// With the receiver's path.
     Mad(Path, Box<[u8; MAD_LEN]>),
-    /// To a host: queue pair and connection.
+    /// To a host, with queue pair and connection.
     Data { to: usize, qpn: u32, attempt: usize },
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Net {
     rng: Rng,
     flying: BTreeMap<(Time, u64), Flying>,
     serial: u64,
-    /// From and to a host, until then.
+    /// End of the partition, for each pair (from host, to host).
     parted: BTreeMap<(usize, usize), Time>,
     pub calm: bool,
     pub mads: u64,
@@ -55,13 +55,13 @@ impl Net {
         self.flying.insert((at, self.serial), what);
     }
 
-    /// From here on nothing goes wrong.
+    /// From now on no fault happens.
     pub fn heal(&mut self) {
         self.calm = true;
         self.parted.clear();
     }
 
-    /// Nothing gets from one host to the other for a while, one way or both.
+    /// Parts two hosts for a while, in one direction or both.
     pub fn part(&mut self, now: Time, a: usize, b: usize) {
         let until = now + Duration::from_micros(self.rng.below(PARTED_US));
         self.parted.insert((a, b), until);
@@ -74,7 +74,7 @@ impl Net {
         self.parted.get(&(from, to)).is_some_and(|until| now < *until)
     }
 
-    /// Takes a MAD by the sender's path, and answers whether it will arrive.
+    /// Sends a MAD by the sender's path, and returns whether it will arrive.
     pub fn send(&mut self, now: Time, path: Path, mad: &[u8; MAD_LEN]) -> bool {
         self.mads += 1;
         let parted = self.is_parted(now, host_of(path.local), host_of(path.remote));
@@ -91,7 +91,7 @@ impl Net {
         true
     }
 
-    /// Takes a packet of a connection.
+    /// Sends a packet of a connection.
     pub fn send_data(&mut self, now: Time, from: usize, to: usize, qpn: u32, attempt: usize) {
         if !self.is_parted(now, from, to) {
             let at = now + Duration::from_micros(1 + self.rng.below(LIFETIME_US));

@@ -1,44 +1,45 @@
-//! Both ends of every connection, and what they may come to.
+//! Both ends of every connection, and their permitted outcomes.
 use crate::verdict::{Check, Violation};
 use adverb_cm::{Ending, Timing};
 
-/// How an end came to its end.
+/// How an end's part in a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The other end refused, or had given up.
     Rejected,
     /// The other end did not answer.
     Unanswered,
-    /// The program refused, or let go, before the connection was made.
+    /// The program refused the connection or destroyed its id before the connection was made.
     GaveUp,
-    /// A connection that was made has ended.
+    /// An established connection has ended.
     Ended(Ending),
-    /// The program let go of a connection that was made.
+    /// The program destroyed the id of an established connection.
     LetGo,
     /// The process died.
     Died,
 }
 
-/// One end.
+/// One end of an attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct End {
     /// The program agreed: the passive side accepted.
     pub agreed: bool,
-    /// The connection was made, for this end: confirmed, or seen confirmed.
+    /// The connection was made from this end's view: confirmed by this end, or seen confirmed.
     pub made: bool,
-    /// The program said farewell, with these words.
+    /// The program disconnected, with the farewell of this end as private data.
     pub hung_up: bool,
-    /// Of a passive end that has agreed: its host and queue pair.
+    /// Passive end with agreement: its host and queue pair.
     pub queue_pair: Option<(usize, u32)>,
     pub outcome: Option<Outcome>,
-    /// Of an end that left: DREQs and REJs that the network lost, and whether one was carried.
+    /// For an end that left: DREQs and REJs lost by the network, and whether the network carried
+    /// any of them.
     pub dreqs_lost: u32,
     pub rejs_lost: u32,
     pub word_carried: bool,
 }
 
 impl End {
-    /// Notes the one outcome.
+    /// Records the outcome; a second outcome is a violation.
     pub fn over(&mut self, outcome: Outcome) -> Check {
         match &self.outcome {
             Some(before) => Err(Violation(format!("a second outcome: {outcome:?} after {before:?}"))),
@@ -53,8 +54,8 @@ impl End {
         self.hung_up || matches!(self.outcome, Some(Outcome::LetGo | Outcome::GaveUp))
     }
 
-    /// It left, and the network took all that it said of that: each DREQ, or the REJs when it left
-    /// an accepted request and after the last REP.
+    /// This end left, and the network lost all messages about this: each DREQ, or both REJs. There
+    /// are two REJs if the end left an accepted request: at that time, and after the last REP.
     fn left_unheard(&self) -> bool {
         let all_lost = self.dreqs_lost > u32::from(Timing::LINUX.max_retries) || self.rejs_lost >= 2;
         self.left() && !self.word_carried && all_lost
@@ -73,21 +74,22 @@ impl End {
     }
 }
 
-/// An attempt to connect: the end that asked, and each request that came of it at the other. A
-/// request that comes again after all is over is one more.
+/// An attempt to connect: the active end, and each resulting request at the passive side. A request
+/// that arrives again after everything is over counts as another request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
     pub active: End,
     pub passive: Vec<End>,
-    /// Host and queue pair that the active end has confirmed, and sends to. A process that takes
-    /// the place of one that died may take a late copy of the same request; that end hears nothing.
+    /// Host and queue pair that the active end has confirmed, and sends to. A process that replaces
+    /// a dead process may take a late copy of the same request. The active end sends nothing to
+    /// such an end.
     pub confirmed: Option<(usize, u32)>,
-    /// What the end that hung up said, by who: active, passive.
+    /// Private data of the end that disconnects: `[0]` of the active end, `[1]` of the passive one.
     pub farewell: [Vec<u8>; 2],
 }
 
 impl Attempt {
-    /// The ends could not agree, as one of them died or could not be reached for all of the
+    /// The ends could not agree, because one of them died or stayed out of reach for all of the
     /// protocol's time.
     pub fn is_torn(&self) -> bool {
         self.active.is_torn() || self.passive.iter().any(End::is_torn)
@@ -97,7 +99,7 @@ impl Attempt {
         self.active.made && self.passive.iter().any(|end| end.made)
     }
 
-    /// How it ended is right, seen from both ends.
+    /// Checks the outcomes of both ends against each other.
     pub fn judge(&self) -> Check {
         let wrong = |why: &str| Err(Violation(format!("{why}: {self:?}")));
         if self.active.outcome.is_none() || self.passive.iter().any(|end| end.outcome.is_none()) {
@@ -124,12 +126,12 @@ impl Attempt {
         self.farewells()
     }
 
-    /// Who is told of the other's farewell is told its words.
+    /// An end that learns of the other end's farewell must see the other end's private data.
     fn farewells(&self) -> Check {
         let ends = [(&self.active, 1)].into_iter().chain(self.passive.iter().map(|end| (end, 0)));
         for (end, other) in ends {
             let Some(Outcome::Ended(Ending::Peer(said))) = &end.outcome else { continue };
-            // One that lets go says nothing.
+            // An end that destroys its id without disconnecting sends no private data.
             let silent = said.0.iter().all(|byte| *byte == 0);
             let words = &self.farewell[other];
             let right = said.0.starts_with(words) && !words.is_empty();

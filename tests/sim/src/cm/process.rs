@@ -1,23 +1,23 @@
-//! A process: its endpoint, and what its program has.
+//! A process: its endpoint, and the ids and queue pairs of its program.
 use super::Config;
 use super::oracle::{Attempt, End};
 use crate::rng::Rng;
 use adverb_cm::{Endpoint, Id};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The service that every process offers, and one that nobody does.
+/// The service of every process, and a service without a listener.
 pub(super) const SERVICE: u64 = 0x0106_1c06;
 pub(super) const NOBODY: u64 = 0x0106_0001;
-/// Bits of the prefix by which a process is found.
+/// Bits of the process's prefix in queue pair numbers.
 pub(super) const PREFIX_BITS: u8 = 10;
 
-/// What a program means to do.
+/// A planned action of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Plan {
     Connect,
     Answer(Id),
     Confirm(Id),
-    /// Data came before the RTU.
+    /// Data arrived before the RTU.
     Heard(Id),
     Data(Id),
     HangUp(Id),
@@ -26,14 +26,14 @@ pub(super) enum Plan {
     Part,
 }
 
-/// An id that a program has.
+/// An id of a program.
 #[derive(Clone, Debug)]
 pub(super) struct Mine {
     pub attempt: usize,
-    /// Which of the attempt's requests it is; none of the active side.
+    /// Index among the attempt's passive ends; `None` on the active side.
     pub passive: Option<usize>,
     pub qpn: Option<u32>,
-    /// Where its packets go, as long as the program sends any.
+    /// Destination of its packets, while the program sends any.
     pub peer: Option<(usize, u32)>,
 }
 
@@ -53,8 +53,7 @@ pub(super) struct Process {
     prefix: u32,
     pub endpoint: Endpoint,
     pub mine: BTreeMap<Id, Mine>,
-    /// Queue pair numbers: free ones, those that rest, and those in use with the connection they
-    /// are used for.
+    /// Queue pair numbers: free numbers, resting numbers, and used numbers with their connections.
     free: VecDeque<u32>,
     pub resting: Vec<u32>,
     pub users: BTreeMap<u32, usize>,
@@ -70,7 +69,7 @@ impl Process {
             max_requests: config.backlog,
             ..adverb_cm::Config::default()
         });
-        // It is the first.
+        // The first listener of the service cannot be refused.
         let _ = endpoint.listen(SERVICE, None);
         let free = (0..config.numbers).map(|n| prefix << 14 | n).collect();
         Process {
@@ -89,7 +88,7 @@ impl Process {
         self.prefix
     }
 
-    /// A number for a new queue pair: one that no connection holds.
+    /// A number for a new queue pair, not held by any connection.
     pub fn number(&mut self, hasty: bool, attempt: usize) -> Option<u32> {
         let endpoint = &self.endpoint;
         let (kept, free): (Vec<u32>, Vec<u32>) =

@@ -1,4 +1,4 @@
-//! A program that does what programs do, and sometimes something else.
+//! A program that takes the usual steps of a connection, and sometimes other steps.
 use super::net::{address, host_of};
 use super::oracle::{Attempt, End, Outcome};
 use super::process::{Mine, NOBODY, Plan, SERVICE};
@@ -29,7 +29,8 @@ fn refused(e: adverb_cm::CommandError) -> Violation {
 }
 
 impl World {
-    /// In thousandths, and never when all is to come to an end.
+    /// Draws whether the program does something unusual: `wild` is in thousandths. Never while the
+    /// world winds up.
     fn wild(&mut self) -> bool {
         let rate = self.config.wild;
         !self.winding_up && self.rng.chance(rate)
@@ -48,7 +49,7 @@ impl World {
         self.plan_within(who, us, plan);
     }
 
-    /// Hands out what an endpoint has to send and to say.
+    /// Sends an endpoint's MADs and handles its events.
     pub(super) fn settle(&mut self, who: usize) -> Check {
         loop {
             while let Some(transmit) = self.processes[who].endpoint.poll_transmit() {
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// Notes of an end that leaves whether the network carries what it says.
+    /// Records, for an end that leaves, whether the network carries its DREQ or REJ.
     fn count_last_words(&mut self, who: usize, mad: &[u8; MAD_LEN], carried: bool) {
         let local_id = u32::from_be_bytes(std::array::from_fn(|n| mad[24 + n]));
         let leaving = self.leaving.get(&(who, Id(local_id)));
@@ -111,7 +112,7 @@ impl World {
         let to = (host + 1 + self.rng.index(self.config.hosts - 1)) % self.config.hosts;
         let (number, hasty) = (self.attempts.len(), self.config.hasty);
         let Some(qpn) = self.processes[who].number(hasty, number) else {
-            // All numbers are taken: later.
+            // All numbers are taken: the program tries later.
             self.plan_soon(who, Plan::Connect);
             return Ok(());
         };
@@ -158,7 +159,7 @@ impl World {
             Event::Rejected(_) => Outcome::Rejected,
             Event::Unanswered { .. } => Outcome::Unanswered,
             Event::Disconnected(ending) => {
-                // A DREQ may overtake the RTU, and a refusal of an accepted request is its end.
+                // A DREQ may overtake the RTU, and a refusal ends an accepted request.
                 ensure!(
                     end.made || end.agreed || mine.passive.is_none(),
                     "an end of what was not made: {end:?}"
@@ -237,7 +238,7 @@ impl World {
         Ok(())
     }
 
-    /// Refuses in words, or lets go, or leaves it to come again.
+    /// Refuses with a REJ, destroys the id, or leaves the request for its repetition.
     fn refuse(&mut self, who: usize, id: Id, mine: &Mine) -> Check {
         match self.rng.below(3) {
             0 => {
@@ -272,7 +273,8 @@ impl World {
         Ok(())
     }
 
-    /// Data of the peer has come before its RTU: so it has confirmed, and this very queue pair.
+    /// Data of the peer arrived before its RTU. So the peer has confirmed, with exactly this queue
+    /// pair.
     fn heard(&mut self, who: usize, id: Id) -> Check {
         let process = &self.processes[who];
         let Some(mine) = process.mine.get(&id) else { return Ok(()) };
@@ -284,7 +286,8 @@ impl World {
         Ok(())
     }
 
-    /// The program sends, until it hears or decides otherwise.
+    /// The connection is established. The program sends data until a farewell arrives or the
+    /// program decides otherwise.
     fn stands(&mut self, who: usize, id: Id) {
         self.plan(who, Duration::from_micros(1), Plan::Data(id));
         if self.rng.chance(if self.winding_up { 1000 } else { 500 }) {
@@ -300,12 +303,12 @@ impl World {
             return;
         };
         self.net.send_data(self.now, process.host, to, qpn, attempt);
-        // Rarely, after a while: what matters are the last ones.
+        // Rarely, after a while: the last packets are the ones of interest.
         let us = self.rng.pick(&[10_000, 200_000, 5_000_000, 30_000_000]);
         self.plan_within(who, us, Plan::Data(id));
     }
 
-    /// The queue pair fails, or is destroyed: nothing leaves it any more.
+    /// The queue pair fails, or is destroyed, and sends no more packets.
     fn quiet(&mut self, who: usize, id: Id) {
         if let Some(mine) = self.processes[who].mine.get_mut(&id) {
             mine.peer = None;
@@ -342,7 +345,7 @@ impl World {
         self.processes[who].endpoint.release(now, id).map_err(refused)
     }
 
-    /// The end: what stands is hung up, what is over is let go.
+    /// The end of the run: disconnects established connections, and destroys all other ids.
     pub(super) fn wind_up(&mut self, who: usize) -> Check {
         if !self.processes[who].alive {
             return Ok(());
@@ -355,7 +358,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is left of any connection.
+    /// Checks that nothing is left of any connection.
     pub(super) fn process_is_empty(&mut self, who: usize) -> Check {
         let process = &self.processes[who];
         if !process.alive {
@@ -400,7 +403,7 @@ fn request(path: Path, service_id: u64, host: usize, qpn: u32, attempt: usize) -
     }
 }
 
-/// What a MAD is, and whose: the sender's id and the one that it brings back, then its transaction.
+/// Text for a MAD: its kind, the sender's id, the receiver's id, and the transaction.
 pub(super) fn mad_words(mad: &[u8; MAD_LEN]) -> String {
     let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|n| mad[at + n]));
     let (kind, ids) = (MadKind::of(mad), word(24));

@@ -1,4 +1,4 @@
-//! A world in the course of time.
+//! The events of a world in virtual time.
 use super::Report;
 use super::net::{Flying, host_of};
 use super::process::{PREFIX_BITS, Process, SERVICE};
@@ -9,19 +9,19 @@ use adverb_cm::{MAD_LEN, Path, Route, Time, answer_for_nobody, route};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// At this time the network heals, and programs end what they have.
+/// At this time the network heals, and programs end their connections.
 const WINDING_UP: Time = Time(200_000_000_000);
-/// The protocol's longest wait, seven retries of the longest service timeout among them, is over by
-/// then.
+/// Longer than the protocol's longest wait, which includes seven retries of the longest service
+/// timeout.
 const END: Duration = Duration::from_secs(3600);
-/// More events mean that something never comes to rest.
+/// Limit of events. More events mean that the world never comes to rest.
 const MAX_EVENTS: u64 = 200_000;
 
 impl World {
-    /// Runs to the end, and judges.
+    /// Runs to the end and judges the result.
     #[must_use]
     pub fn run(mut self) -> Report {
-        // A panic of the endpoint is a violation like others.
+        // A panic of the endpoint is a violation like any other.
         let result = catch_unwind(AssertUnwindSafe(|| self.run_all()));
         let result = result.unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<String>().cloned();
@@ -96,7 +96,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives a MAD to the process whose id it brings back, or that offers the service; else its
+    /// Gives a MAD to the process that owns its id or offers its service. If there is none, the
     /// host answers.
     fn deliver(&mut self, path: Path, mad: &[u8; MAD_LEN]) -> Check {
         let host = host_of(path.local);
@@ -122,7 +122,8 @@ impl World {
         self.settle(who)
     }
 
-    /// A packet of a connection comes: the queue pair is that connection's, or nobody's.
+    /// A packet of a connection arrives. Its queue pair must belong to the same connection, or be
+    /// unused.
     fn meet(&mut self, host: usize, qpn: u32, attempt: usize) -> Check {
         let users = self.processes.iter().filter(|p| p.alive && p.host == host);
         let user = users.filter_map(|p| p.users.get(&qpn)).next().copied();

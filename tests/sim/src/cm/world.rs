@@ -1,4 +1,4 @@
-//! Hosts, the network between them, and what is to come.
+//! Hosts, the network between them, and planned actions.
 use super::Config;
 use super::net::Net;
 use super::oracle::{Attempt, Outcome};
@@ -12,20 +12,20 @@ use std::time::Duration;
 /// Programs begin within this time.
 const BEGIN_US: u64 = 20_000_000;
 
-/// A world of connections that runs once.
+/// A world of connections, for one run.
 pub struct World {
     pub(super) config: Config,
     pub(super) rng: Rng,
     pub(super) now: Time,
     pub(super) net: Net,
-    /// Those that have died stay, without being reached.
+    /// Dead processes stay in the list, but nothing reaches them.
     pub(super) processes: Vec<Process>,
     pub(super) plans: BTreeMap<(Time, u64), (usize, Plan)>,
     serial: u64,
     pub(super) attempts: Vec<Attempt>,
     /// Communication ids that were given out.
     pub(super) ids: BTreeSet<Id>,
-    /// What ends that hung up or let go were, by process and communication id.
+    /// Ids whose program disconnected or destroyed them, by process and communication id.
     pub(super) leaving: BTreeMap<(usize, Id), Mine>,
     pub(super) winding_up: bool,
     pub(super) hash: u64,
@@ -69,7 +69,7 @@ impl World {
         world
     }
 
-    /// Keeps a text of everything that happens.
+    /// Keeps a line of text for every event.
     #[must_use]
     pub fn traced(mut self) -> World {
         self.lines = Some(Vec::new());
@@ -91,13 +91,13 @@ impl World {
         self.plans.insert((self.now + after, self.serial), (who, plan));
     }
 
-    /// At some time up to so many microseconds from now.
+    /// Plans an action within this many microseconds.
     pub(super) fn plan_within(&mut self, who: usize, us: u64, plan: Plan) {
         let after = Duration::from_micros(self.rng.below(us + 1));
         self.plan(who, after, plan);
     }
 
-    /// A process dies; another takes its place.
+    /// A process dies, and a new process replaces it.
     pub(super) fn die(&mut self, who: usize) -> Check {
         let host = self.processes[who].host;
         let prefix = self.processes.len() as u32 + 1;

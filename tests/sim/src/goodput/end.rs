@@ -16,7 +16,7 @@ use std::cell::RefCell;
 const PD: PdId = PdId(1);
 const QPN: [u32; 2] = [0x21, 0x42];
 const BASE: u64 = 1 << 32;
-/// Wraps after a few MiB.
+/// The PSN wraps after a few MiB.
 const FIRST_PSN: u32 = 0x100_0000 - 1000;
 
 struct Bytes(RefCell<Vec<u8>>);
@@ -150,12 +150,12 @@ impl End {
         self.qp.post_recv(&wr, &mut self.effects).map_err(|e| format!("{e:?}"))
     }
 
-    /// Completions of the send queue, taken; those of receives go.
+    /// Takes the completions of the send queue, and drops those of receives.
     pub(super) fn take_sends(&mut self) -> Vec<Completion> {
         self.effects.completions.drain(..).filter(|(cq, _)| *cq == CqRef::Send).map(|(_, c)| c).collect()
     }
 
-    /// The next packet it wants sent.
+    /// The next packet to send.
     pub(super) fn poll(&mut self, now: Time) -> Option<Packet> {
         let memory = PagedMemory { keys: &self.keys, memory: &self.memory };
         let Output::Packet(t) = self.qp.poll_output(&now, &self.keys, &mut self.effects) else {

@@ -1,10 +1,10 @@
-//! How fast a connection is over a network that loses: one transfer between two queue pairs under
-//! virtual time.
+//! The speed of a connection over a lossy network: one transfer between two queue pairs in virtual
+//! time.
 //!
-//! Unlike a [`World`](crate::World) this has no oracle of every step, so that it can carry
-//! megabytes; in the end all bytes are compared. A [`Path`] has a rate, a way that takes time, and
-//! a router with room for a number of packets, which drops what comes beyond and may mark before.
-//! The hosts take no time, so the figures are the protocol's own.
+//! Unlike a [`World`](crate::World) a transfer has no oracle for every step, so it can carry
+//! megabytes. At the end all bytes are compared. A [`Path`] has a rate, a round-trip time, and a
+//! router with room for a number of packets. The router drops packets when it is full, and may mark
+//! packets before. The hosts take no time, so the figures are those of the protocol alone.
 //!
 //! ```
 //! use adverb_sim::goodput::{Path, Transfer, Verb, measure};
@@ -31,10 +31,10 @@ use path::Way;
 const MESSAGE: u64 = 1 << 20;
 /// Messages posted at a time.
 const DEPTH: u64 = 16;
-/// Virtual time a transfer may take.
+/// Limit of a transfer's virtual time.
 const LIMIT: Time = Time(3_600_000_000_000);
 
-/// What carries the bytes.
+/// The operation of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Verb {
@@ -50,35 +50,35 @@ pub struct Transfer {
     pub verb: Verb,
     /// Bytes in all: whole MiB.
     pub bytes: u64,
-    /// The network, the same both ways.
+    /// The network, the same in both directions.
     pub path: Path,
-    /// Decides which packets are hit.
+    /// Seed: decides which packets are affected.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Virtual time it took, in nanoseconds.
+    /// Virtual time of the transfer, in nanoseconds.
     pub nanos: u64,
-    /// Packets both ends sent.
+    /// Packets sent by both ends.
     pub packets: u64,
     /// Request packets sent again.
     pub retransmitted: u64,
     /// Local ACK timeouts.
     pub timeouts: u64,
-    /// Restarts before a timeout, for want of an answer.
+    /// Restarts before a timeout, because no answer came.
     pub probes: u64,
     /// Packets that found the router full.
     pub overflowed: u64,
     /// Congestion notifications sent.
     pub cnps: u64,
-    /// Why it is worth nothing: it did not end, failed, or brought wrong bytes.
+    /// Why the result is worthless: the transfer did not end, failed, or delivered wrong bytes.
     pub failure: Option<String>,
 }
 
 impl Measured {
-    /// Payload bytes in a second.
+    /// Payload bytes per second.
     #[must_use]
     pub fn bytes_per_second(&self, bytes: u64) -> u64 {
         (u128::from(bytes) * 1_000_000_000 / u128::from(self.nanos.max(1))) as u64
@@ -157,7 +157,7 @@ impl World {
         self.ends[0].post(verb, at, remote)
     }
 
-    /// Sends what an end has to send.
+    /// Sends all packets that an end has ready.
     fn pump(&mut self, side: usize) {
         while let Some(packet) = self.ends[side].poll(self.now) {
             self.packets += 1;
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Goes to the next thing that happens.
+    /// Advances to the next event.
     fn step(&mut self) -> Result<(), String> {
         let times =
             [self.ways[0].next(), self.ways[1].next(), self.ends[0].timeout(), self.ends[1].timeout()];

@@ -1,4 +1,4 @@
-//! The network: one way of a path.
+//! The network: one direction of a path.
 use crate::rng::Rng;
 use adverb_engine::Time;
 use adverb_wire::Headers;
@@ -6,11 +6,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// Ethernet, IPv4, UDP and ICRC around a packet.
+/// Bytes of Ethernet, IPv4, UDP and ICRC around a packet.
 const AROUND: u64 = 14 + 20 + 8 + 4 + 4;
-/// So much faster are the hosts than the router.
+/// The hosts are faster than the router by this factor.
 const HOST: u32 = 4;
-/// A congestion experienced, an ECN-capable packet (RFC 3168).
+/// Congestion experienced (RFC 3168). A packet with any of these bits set is ECN-capable.
 const CE: u8 = 3;
 
 /// A path between two hosts, the same both ways. Rates are in thousandths.
@@ -18,22 +18,21 @@ const CE: u8 = 3;
 pub struct Path {
     /// Bits a second.
     pub rate: u64,
-    /// Time there and back of a packet of no bytes, in nanoseconds.
+    /// Round-trip time of a packet without bytes, in nanoseconds.
     pub round_trip: u64,
-    /// Added to the way of each packet at random, in nanoseconds, so that packets overtake each
-    /// other.
+    /// Limit of a random delay of each packet, in nanoseconds, so that packets overtake each other.
     pub jitter: u64,
     /// Packets the router has room for.
     pub room: usize,
-    /// With so many waiting the router marks packets that can be marked.
+    /// The router marks ECN-capable packets while at least this many packets wait.
     pub mark: Option<usize>,
     /// Packets lost.
     pub loss: u32,
     /// Packets that arrive twice.
     pub duplicate: u32,
-    /// Packets that others overtake.
+    /// Packets that are overtaken by others.
     pub reorder: u32,
-    /// Packets damaged, which the ICRC finds: lost, too.
+    /// Packets damaged. The ICRC finds them, so they count as lost.
     pub corrupt: u32,
 }
 
@@ -66,10 +65,10 @@ pub(super) struct Packet {
 /// One direction of a path.
 pub(super) struct Way {
     path: Path,
-    /// The host's own wire is busy until then, and that behind the router.
+    /// When the host's own wire is free, and when the wire behind the router is.
     host: Time,
     busy: Time,
-    /// When each packet in the router will have left it.
+    /// When each packet in the router will have left.
     leaving: VecDeque<Time>,
     flying: BinaryHeap<Reverse<(Time, u64)>>,
     packets: BTreeMap<u64, Packet>,
@@ -91,7 +90,7 @@ impl Way {
         }
     }
 
-    /// Takes a packet; what becomes of it is decided now.
+    /// Sends a packet. Its fate is drawn now.
     pub(super) fn send(&mut self, now: Time, rng: &mut Rng, mut packet: Packet) {
         let mut headers = [0; adverb_wire::MAX_HEADER_LEN];
         let bytes = (packet.headers.emit(&mut headers) + packet.payload.len()) as u64 + AROUND;
@@ -111,7 +110,8 @@ impl Way {
         self.busy = self.busy.max(now) + takes;
         self.leaving.push_back(self.busy);
         let f = self.path;
-        // Each draw is made, so that one fault's rate does not shift another's packets.
+        // All four draws are always made, so that the rate of one fault does not shift the packets
+        // of another.
         let [lost, corrupt, twice, late] = [f.loss, f.corrupt, f.duplicate, f.reorder].map(|n| rng.chance(n));
         let passed_by = rng.range(1, 3) as u32;
         if lost || corrupt {
@@ -140,7 +140,7 @@ impl Way {
         self.flying.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next packet, if it is there by now.
+    /// The next packet, if it has arrived.
     pub(super) fn arrive(&mut self, now: Time) -> Option<Packet> {
         if self.next()? > now {
             return None;

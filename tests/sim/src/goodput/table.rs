@@ -2,12 +2,12 @@
 use super::{Measured, Path, Transfer, Verb, measure};
 use std::fmt::Write;
 
-/// The link of the table.
+/// Rate of the table's link, in bits per second.
 const RATE: u64 = 10_000_000_000;
-/// Round trips in microseconds: a rack, a hall, a region.
+/// Round trips in microseconds: a rack, a data centre, a region.
 const ROUND_TRIPS: [u64; 3] = [20, 200, 2000];
 
-/// What befalls packets, in words and as a change to a path on which nothing does.
+/// A kind of fault: its name, and the change of a path without faults.
 type Weather = (&'static str, fn(Path) -> Path);
 
 fn weather() -> [Weather; 12] {
@@ -33,13 +33,13 @@ fn weather() -> [Weather; 12] {
     ]
 }
 
-/// Half of each way is jitter, between nothing and twice its mean: the round trip is the same on
-/// average.
+/// Jitter is half of each delay: between nothing and twice its mean. The mean round trip stays the
+/// same.
 fn jittered(p: Path) -> Path {
     Path { round_trip: p.round_trip / 2, jitter: p.round_trip / 2, ..p }
 }
 
-/// The table, as text; each figure from a transfer of so many bytes.
+/// The table as text. Each figure comes from a transfer of `bytes` bytes.
 #[must_use]
 pub fn table(bytes: u64) -> String {
     let mut out =

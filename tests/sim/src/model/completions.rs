@@ -1,5 +1,5 @@
-//! Completions: one for each request that wants one and for each receive, in order, and each with a
-//! reason.
+//! Completions: one for each signaled or failed request and one for each receive, in order, each
+//! with a reason.
 use super::responder::{Fatal, Received};
 use super::{Check, Op, Violation, ensure};
 use crate::world::{PD, QPN, World, XRC_SRQN};
@@ -80,8 +80,8 @@ impl World {
         };
         ensure!(reason, "request {} ({:?}) fails with {status:?} without a reason", op.id, op.op);
         let answered = op.is_answered() && !matches!(op.op, SendOp::AtomicWrite(_));
-        // The answer to a request that was executed may be lost, or an RNR NAK of an earlier
-        // attempt come late.
+        // The answer to an executed request may be lost, or an RNR NAK of an earlier attempt may
+        // come late.
         let unaware = matches!(status, WcStatus::RetryExcErr | WcStatus::RnrRetryExcErr);
         let harmless = unaware || answered && status == WcStatus::LocProtErr;
         ensure!(
@@ -92,22 +92,23 @@ impl World {
         Ok(())
     }
 
-    /// May a requester wait in vain for an answer?
+    /// May a requester fail to get an answer?
     fn may_time_out(&self, q: usize, op: &Op) -> bool {
         let peer = &self.ends[self.ends[q].peer];
         let f = &self.config.faults;
         let up = matches!(peer.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
         if up && self.net.calm_since.is_some_and(|t| op.sent_at > t) {
-            // The last try met no obstacle; but a READ asked for again whose key has gone is passed
-            // over in silence.
+            // The last try met no obstacle. But a repeated READ without a valid key gets no answer.
             return self.is_gone(self.ends[q].peer, op);
         }
         !up || self.net.harmed > 0 || !self.config.is_lossless() || f.jitter > 0 || f.duplicate > 0
-            // A copy of a packet from before a reconnect may make the peer ask again in vain.
+            // A copy of a packet from before a reconnect may make the peer ask again without
+            // success.
             || self.epoch_of(q) > 1
     }
 
-    /// A completion of a receive. `received` and `fatal` are what the packet under way makes due.
+    /// A completion of a receive. `received` and `fatal` are the expectations of the current
+    /// packet.
     pub(crate) fn check_recv_completion(
         &mut self,
         q: usize,

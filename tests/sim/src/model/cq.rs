@@ -1,5 +1,5 @@
-//! A naive completion queue: it keeps the arms asked for and the completions since, and decides by
-//! looking at them.
+//! A naive completion queue: a record of the arms and of the completions since. Each decision is
+//! made from this record.
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Completion, Time, WcOpcode, WcStatus};
 use std::collections::VecDeque;
@@ -17,10 +17,11 @@ pub(crate) struct NaiveCq {
     overrun_fires: bool,
     count: usize,
     period: Duration,
-    /// When the completions that match an arm came.
+    /// Times of the completions that match an arm.
     matched: Vec<Time>,
     notified: u64,
-    /// Completions were taken out of the middle: which are new is not known exactly any more.
+    /// Completions were removed from the middle, so the oracle no longer knows exactly which
+    /// completions are new.
     pub(crate) purged: bool,
 }
 
@@ -39,7 +40,7 @@ impl NaiveCq {
         NaiveCq { capacity: capacity as usize, ..NaiveCq::default() }
     }
 
-    /// Whether it fits, and whether an event is due.
+    /// Adds a completion. Returns whether the completion fits, and whether an event is due.
     pub(crate) fn push(&mut self, c: &Completion, now: Time) -> (bool, bool) {
         if self.broken || self.queue.len() == self.capacity {
             self.broken = true;
@@ -63,7 +64,7 @@ impl NaiveCq {
         fires
     }
 
-    /// An event, if one is due.
+    /// Raises an event if one is due.
     pub(crate) fn fire(&mut self, now: Time) -> bool {
         let Some(first) = self.matched.first() else { return false };
         let moderated = self.count > 0 || !self.period.is_zero();

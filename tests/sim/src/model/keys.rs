@@ -1,4 +1,4 @@
-//! A naive table of keys: what each opens, found by looking through a list.
+//! A naive table of keys. A list is searched for the memory that a key opens.
 use adverb_engine::keys::{FastReg, KeyOp, PAGE, PageListId};
 use adverb_engine::wr::MwBind;
 use adverb_engine::{Access, Key, PdId, Qpn};
@@ -6,17 +6,17 @@ use adverb_engine::{Access, Key, PdId, Qpn};
 /// Pieces of memory, in order.
 pub(crate) type Pieces = Vec<(u64, u32)>;
 
-/// What stands behind a key's address space.
+/// The memory behind a key's address space.
 #[derive(Clone, Debug)]
 enum Backing {
     Flat(u64),
-    /// Memory that may have holes.
+    /// Memory with possible holes.
     OnDemand(u64),
     /// Offset of the first byte in the first page, and the pages.
     Pages(u64, Vec<u64>),
 }
 
-/// What a key opens at the moment.
+/// The memory that a key opens at the moment.
 #[derive(Clone, Debug)]
 struct Opened {
     access: Access,
@@ -29,7 +29,7 @@ struct Opened {
 struct Bound {
     opened: Opened,
     qpn: Qpn,
-    /// Index of the key of the region it lies in.
+    /// Index part of the key of the window's region.
     region: u32,
 }
 
@@ -66,7 +66,7 @@ impl Keys {
         let opened = Opened { access, start: iova, len, backing: Backing::OnDemand(addr) };
         self.0.push(Entry { key, pd, kind: Kind::Region(opened) });
     }
-    /// May this key lead to holes?
+    /// May memory of this key have holes?
     pub(crate) fn is_on_demand(&self, key: Key) -> bool {
         let on_demand = |o: &Opened| matches!(o.backing, Backing::OnDemand(_));
         matches!(self.exact(key), Some(Entry { kind: Kind::Region(o), .. }) if on_demand(o))
@@ -90,11 +90,11 @@ impl Keys {
             staged.retain(|(id, _)| *id != list);
         }
     }
-    /// The key as it is now; its tag changes.
+    /// The present key with the same index; the tag changes.
     pub(crate) fn current(&self, key: Key) -> Key {
         self.of_index(key).map_or(key, |e| e.key)
     }
-    /// Range a region or fast-registered region opens by its key: (first address, bytes).
+    /// Range of a key, for a region, window or fast-registered region: (first address, bytes).
     pub(crate) fn span(&self, key: Key) -> Option<(u64, u64)> {
         let opened = match &self.exact(key)?.kind {
             Kind::Region(o) => o,
@@ -118,7 +118,7 @@ impl Keys {
         self.0.iter().filter(on).count()
     }
 
-    /// A region by its key, as local access and binds see it.
+    /// A region by key, for local access and binds.
     fn open_region(&self, pd: PdId, key: Key) -> Option<&Opened> {
         let entry = self.exact(key).filter(|e| e.pd == pd)?;
         match &entry.kind {
@@ -128,7 +128,7 @@ impl Keys {
         }
     }
 
-    /// May this device reach these bytes by a local key? Where they are.
+    /// The memory, if this device may reach these bytes by a local key.
     pub(crate) fn local(&self, pd: PdId, key: Key, need: Access, va: u64, len: u32) -> Option<Pieces> {
         if len == 0 {
             return Some(Vec::new());
@@ -136,7 +136,7 @@ impl Keys {
         self.open_region(pd, key)?.pieces(need, va, len)
     }
 
-    /// May the peer of `qpn`? Where they are.
+    /// The memory, if the peer of `qpn` may reach these bytes.
     pub(crate) fn remote(
         &self,
         (pd, qpn): (PdId, Qpn),
@@ -155,7 +155,7 @@ impl Keys {
         }
     }
 
-    /// Performs an operation, if it is allowed; says whether it is.
+    /// Performs an operation if allowed, and returns whether the operation was allowed.
     pub(crate) fn perform(&mut self, op: &KeyOp) -> bool {
         match *op {
             KeyOp::Bind { bind, pd, qpn } => self.bind(&bind, pd, qpn).is_some(),
@@ -227,7 +227,7 @@ impl Keys {
             return None;
         }
         let at = staged.iter().position(|(id, _)| *id == reg.pages)?;
-        // Lists of earlier requests go with it.
+        // Lists of earlier requests are dropped as well.
         let (_, pages) = staged.drain(..=at).next_back()?;
         let backing = Backing::Pages(u64::from(reg.first), pages);
         *opened = Some(Opened { access: reg.access, start: reg.iova, len: reg.len, backing });

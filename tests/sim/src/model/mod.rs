@@ -1,5 +1,6 @@
-//! The oracle: what each end of a link must do, worked out anew and naively. It knows the requests
-//! in order of posting, and from that what every packet, write to memory, and completion has to be.
+//! The oracle: what each end of a link must do, computed anew and in a naive way. The oracle knows
+//! the requests in order of posting. From these follow every packet, write to memory and
+//! completion.
 use adverb_engine::{QpType, SendFlags, SendOp, Sge, Time, WcOpcode, WcStatus};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,46 +21,47 @@ pub(crate) struct Op {
     pub(crate) id: u64,
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
-    /// Bytes it carries to the peer.
+    /// Payload for the peer.
     pub(crate) data: Vec<u8>,
-    /// Local memory, empty entries left out.
+    /// Local memory, without the empty entries.
     pub(crate) sges: Vec<Sge>,
     pub(crate) inline: bool,
     pub(crate) len: u64,
     pub(crate) xrc_srqn: u32,
     /// UD: destination queue pair and Q_Key.
     pub(crate) ud: Option<(usize, u32)>,
-    /// PSN of the first packet, counted from the start of the connection, and packets.
+    /// PSN of the first packet, counted from the start of the connection, and the number of
+    /// packets.
     pub(crate) first: u64,
     pub(crate) packets: u64,
-    /// PSNs handed out at least once; how often the first one was.
+    /// PSNs sent at least once, and how often the first PSN was sent.
     pub(crate) emitted: u64,
     pub(crate) tries: u32,
-    /// When a packet of it left last.
+    /// When a packet of this request was sent last.
     pub(crate) sent_at: Time,
-    /// The responder executed all of it; when.
+    /// The responder executed the whole request, and at which step.
     pub(crate) executed: bool,
     pub(crate) executed_at: u64,
-    /// READ: where the bytes come from.
+    /// READ: the source of the bytes.
     pub(crate) sources: Pieces,
-    /// READ: the PSNs that its responder was asked for again.
+    /// READ: the PSNs requested again.
     pub(crate) again: Vec<Range<u64>>,
     /// Atomics: old value.
     pub(crate) result: Option<u64>,
-    /// Bytes of the answer placed.
+    /// Placed bytes of the answer.
     pub(crate) placed: u64,
-    /// The responder refused it; how the request ends.
+    /// The responder refused the request; the expected status.
     pub(crate) refused: Option<WcStatus>,
-    /// Its memory has a hole, which a packet met.
+    /// A packet met a hole in the request's memory.
     pub(crate) fault: bool,
-    /// Local operations: performed (or not).
+    /// Local operations: success or failure, once performed.
     pub(crate) key_result: Option<bool>,
-    /// A local key that comes and goes.
+    /// The local key may be revoked while the request runs.
     pub(crate) shaky: bool,
 }
 
 impl Op {
-    /// A request of no bytes, just posted.
+    /// A new request without bytes.
     pub(crate) fn new(id: u64, op: SendOp, now: Time) -> Op {
         Op {
             id,
@@ -91,7 +93,7 @@ impl Op {
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
     }
-    /// READ, atomics and the like, for which a fence waits.
+    /// READs, atomics and other requests with an answer. A fence waits for these.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(
             self.op,
@@ -102,11 +104,11 @@ impl Op {
                 | SendOp::Flush { .. }
         )
     }
-    /// Its success makes no completion.
+    /// Success makes no completion.
     pub(crate) fn is_silent(&self) -> bool {
         !self.flags.contains(SendFlags::SIGNALED)
     }
-    /// All of it has happened: it may complete.
+    /// The whole request has happened, so success is possible.
     pub(crate) fn is_finished(&self, reliable: bool) -> bool {
         if self.is_local() {
             return self.key_result == Some(true);
@@ -141,21 +143,21 @@ impl Op {
 pub(crate) struct Flow {
     /// First PSN.
     pub(crate) base: u32,
-    /// First PSN never handed out, counted from `base`.
+    /// First unsent PSN, counted from `base`.
     pub(crate) high: u64,
     pub(crate) ops: Vec<Op>,
-    /// Requests handed over, requests begun, requests known to be completed.
+    /// Numbers of requests handed over, begun, and known to be completed.
     pub(crate) committed: usize,
     pub(crate) started: usize,
     pub(crate) head: usize,
-    /// Requests before the last move from SQE to RTS: what was left of a message then is not sent
-    /// any more.
+    /// Number of requests before the last move from SQE to RTS. The rest of a message from before
+    /// that move is not sent.
     pub(crate) resumed: usize,
-    /// A request failed: the rest is flushed.
+    /// A request failed, so the rest is flushed.
     pub(crate) failed: bool,
-    /// A first packet left in SQD.
+    /// A first packet was sent in SQD.
     pub(crate) began_in_sqd: bool,
-    /// RNR NAKs taken.
+    /// RNR NAKs received.
     pub(crate) rnr_naks: u32,
 }
 
@@ -177,18 +179,18 @@ impl Recv {
 pub(crate) struct Rx {
     /// PSN of the next request, counted from the start of the peer's flow (reliable transports).
     pub(crate) next: u64,
-    /// A gap before it, or the want of a receive, asks for a NAK; one was sent.
+    /// A gap before `next`, or a missing receive, asks for a NAK; and whether a NAK was sent.
     pub(crate) nak_due: bool,
     pub(crate) nak_sent: bool,
     pub(crate) recvs: VecDeque<Recv>,
-    /// The receive being filled, or held, and the bytes in it.
+    /// The current receive, being filled or held, and the number of filled bytes.
     pub(crate) active: Option<Recv>,
     pub(crate) filled: u64,
-    /// UC: the message under way and its next PSN.
+    /// UC: the current message and the next PSN.
     pub(crate) under_way: Option<(usize, u64)>,
 }
 
-/// The part of a scatter list that `len` bytes from `from` on take.
+/// The part of a scatter list for `len` bytes from byte `from` on.
 pub(crate) fn slice_sges(sges: &[Sge], from: u64, len: u64) -> Vec<Sge> {
     let (mut at, mut parts) = (0, Vec::new());
     for s in sges {
@@ -201,7 +203,7 @@ pub(crate) fn slice_sges(sges: &[Sge], from: u64, len: u64) -> Vec<Sge> {
     parts
 }
 
-/// Writes side by side become one.
+/// Joins writes to adjacent memory.
 pub(crate) fn merged(writes: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
     let mut out: Vec<(u64, Vec<u8>)> = Vec::new();
     for (addr, data) in writes {

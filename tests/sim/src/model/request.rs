@@ -1,4 +1,4 @@
-//! Packets of requests as they leave: the right ones, in order, with the right headers and bytes.
+//! Request packets when they leave: the right packets, in order, with the right headers and bytes.
 use super::{Check, Op, Violation, ensure};
 use crate::net::Meta;
 use crate::world::{QPN, World};
@@ -42,14 +42,14 @@ fn remote_of(op: &SendOp) -> Option<Remote> {
     }
 }
 
-/// Place of a PSN, counted from the start of a flow of which `high` were handed out.
+/// Place of a PSN, counted from the start of a flow that has sent `high` PSNs.
 pub(crate) fn place_of(base: u32, high: u64, psn: Psn) -> i64 {
     high as i64 + i64::from(psn.since(Psn::new(base.wrapping_add(high as u32))))
 }
 
 impl World {
-    /// A request packet leaves queue pair `q`.
-    /// Without `payload`, its memory could not be read, and it does not leave after all.
+    /// A request packet leaves queue pair `q`. Without `payload` the engine could not read the
+    /// packet's memory, and the packet does not leave.
     pub(crate) fn check_request(
         &mut self,
         q: usize,
@@ -91,14 +91,15 @@ impl World {
         Ok(Meta { qp: q, epoch, op: index, psn: at, response: false })
     }
 
-    /// The next request begins: is it its turn?
+    /// The next request begins: is it due?
     fn begin(&mut self, q: usize, mtu: u64) -> Check<usize> {
         let end = &mut self.ends[q];
         let (reliable, state) = (end.is_reliable(), end.engine.state());
         let flow = &mut end.flow;
         let index = flow.started;
         ensure!(index < flow.committed, "a packet leaves, but every request has been sent");
-        // One may have been begun, but held back by the flow window or the limit of READs.
+        // In SQD one request may begin: begun earlier, but held back by the flow window or the
+        // limit of READs.
         let one = state == QpState::Sqd && !std::mem::replace(&mut flow.began_in_sqd, true);
         ensure!(state == QpState::Rts || one, "request {} begins in {state:?}", flow.ops[index].id);
         ensure!(!flow.failed, "request {} begins after another failed", flow.ops[index].id);
@@ -112,7 +113,7 @@ impl World {
         Ok(index)
     }
 
-    /// The host is asked for a key operation; answers whether it is allowed.
+    /// The engine asks the host for a key operation. Returns whether the operation is allowed.
     pub(crate) fn check_key_op(&mut self, q: usize, key_op: &KeyOp) -> Check<bool> {
         let end = &mut self.ends[q];
         let reliable = end.is_reliable();
@@ -172,7 +173,7 @@ impl World {
                 _ => op.len,
             };
             let fits = if is_read { skip + len <= whole } else { len == whole };
-            // A part of a READ ends where a packet ends, or with it.
+            // A part of a READ ends at the end of a packet, or with the READ.
             let even = !is_read || len % mtu == 0 || skip + len == whole;
             let same = reth.rkey == remote.rkey && reth.va == remote.va.wrapping_add(skip);
             ensure!(fits && even && same, "request {id}, PSN {at}: wrong {reth:?}");
@@ -203,7 +204,8 @@ impl World {
     }
 }
 
-/// Nothing before request `index` failed on this side, and what its fence waits for is finished.
+/// No request before request `index` failed on this side, and the requests that its fence waits for
+/// are finished.
 fn check_turn(ops: &[Op], head: usize, index: usize, reliable: bool) -> Check {
     let op = &ops[index];
     let before = &ops[head..index];

@@ -1,5 +1,5 @@
-//! What a request packet must do at its responder: worked out before the engine sees the packet,
-//! compared afterwards.
+//! The effect of a request packet at its responder. The oracle computes the effect before the
+//! engine sees the packet, and compares afterwards.
 use super::keys::Pieces;
 use super::{Check, Op, Recv, ensure, merged, slice_sges, spread};
 use crate::memory::Touch;
@@ -11,12 +11,12 @@ use adverb_engine::{
 };
 use adverb_wire::{GRH_LEN, Headers};
 
-/// The end of the connection.
+/// The packet ends the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fatal {
-    /// Status of the receive in hand, if there is one.
+    /// Status of the current receive, if there is one.
     pub(crate) receive: Option<WcStatus>,
-    /// How the request ends at the requester; `None`: well.
+    /// Status of the request at the requester; `None`: the request succeeds.
     requester: Option<WcStatus>,
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct Received {
     pub(crate) solicited: bool,
 }
 
-/// What a packet leads to. The default is: nothing.
+/// The effect of a packet. The default is no effect.
 #[derive(Debug, Default)]
 pub(crate) struct Expect {
     writes: Vec<(u64, Vec<u8>)>,
     atomic: Option<(u64, AtomicOp)>,
-    /// A receive is taken, or the one in hand filled anew.
+    /// A receive is taken, or the current receive is filled again from the start.
     take: bool,
     filled: u64,
     pub(crate) received: Option<Received>,
     pub(crate) invalidate: Option<KeyOp>,
     pub(crate) fatal: Option<Fatal>,
-    /// PSNs it takes, and whether it ends its request.
+    /// PSNs of the packet, and whether the packet ends its request.
     psns: u64,
     executed: bool,
     sources: Pieces,
@@ -55,7 +55,7 @@ impl Expect {
         self.fatal = Some(Fatal { receive, requester: Some(requester) });
         self
     }
-    /// The message is acknowledged, and its receive ends in error.
+    /// The message is acknowledged, and the receive ends in error.
     fn fatal_here(mut self, receive: WcStatus) -> Expect {
         self.fatal = Some(Fatal { receive: Some(receive), requester: None });
         self
@@ -65,7 +65,7 @@ impl Expect {
     }
 }
 
-/// Where the receive for a message comes from.
+/// The source of the receive for a message.
 enum Supply<'a> {
     Some(&'a Recv),
     Empty,
@@ -92,7 +92,7 @@ impl World {
         queue.front().map_or(Supply::Empty, Supply::Some)
     }
 
-    /// What a request packet of this connection must lead to at queue pair `q`.
+    /// The effect that a request packet of this connection must have at queue pair `q`.
     pub(crate) fn predict(&self, q: usize, meta: &Meta, headers: &Headers, payload: &[u8]) -> Expect {
         let end = &self.ends[q];
         let op = &self.ends[meta.qp].flow.ops[meta.op];
@@ -102,7 +102,7 @@ impl World {
         match end.kind {
             QpType::Ud => self.predict_datagram(end, op, headers, payload),
             QpType::Uc => self.predict_unreliable(end, op, meta, headers),
-            // A PSN before the next one is a duplicate, one after it leaves a gap.
+            // A PSN before `next` is a duplicate. A later PSN leaves a gap.
             _ if meta.psn != end.rx.next => Expect::default(),
             _ => self.predict_packet(end, op, meta.psn, headers),
         }
@@ -116,7 +116,7 @@ impl World {
         let mut expect = self.predict_packet(end, op, meta.psn, headers);
         let ours = matches!(expect.fatal, Some(Fatal { requester: Some(WcStatus::RemOpErr), .. }));
         if expect.rnr || expect.fatal.is_some() && !ours {
-            // Dropped. A receive that was taken stays in hand.
+            // The packet is dropped. A taken receive stays the current receive.
             return Expect { take: expect.take, ..Expect::default() };
         }
         if !expect.executed && expect.fatal.is_none() {
@@ -125,7 +125,7 @@ impl World {
         expect
     }
 
-    /// The expected packet.
+    /// The packet with the next PSN.
     fn predict_packet(&self, end: &End, op: &Op, psn: u64, headers: &Headers) -> Expect {
         let keys = &self.devices[end.device].naive;
         let who = (PD, QPN + self.index_of(end) as u32);
@@ -145,7 +145,7 @@ impl World {
                 let need = Access::REMOTE_WRITE;
                 let mut expect = expect;
                 let mut receive = None;
-                // The receive of immediate data comes before the key.
+                // A request with immediate data takes its receive before the key is checked.
                 if headers.imm.is_some() {
                     let unreliable = end.kind == QpType::Uc;
                     match self.supply(end, headers, unreliable) {
@@ -169,7 +169,7 @@ impl World {
                 }
                 if fault {
                     expect.writes.clear();
-                    // UC may hold a receive from a message that lost its tail.
+                    // UC may still have a receive from a message whose last packets were lost.
                     let in_hand = headers.imm.is_some() || end.rx.active.is_some();
                     let receive = in_hand.then_some(WcStatus::LocAccessErr);
                     return expect.fatal(receive, WcStatus::RemOpErr);
@@ -229,8 +229,8 @@ impl World {
         }
     }
 
-    /// Fills a receive from byte `from` on, into `expect`; `false`: its memory cannot be written.
-    /// Entries before a hole are filled, but none if a key is wrong.
+    /// Fills a receive from byte `from` on, into `expect`. `false`: the memory cannot be written.
+    /// Entries before a hole are filled, but no entry if a key is wrong.
     fn fill(&self, end: &End, recv: &Recv, from: u64, data: &[u8], expect: &mut Expect) -> bool {
         let device = &self.devices[end.device];
         let mut parts = Vec::new();
@@ -306,7 +306,7 @@ impl World {
         expect
     }
 
-    /// The packet was handled: did memory change as it must? Then the oracle takes note of it.
+    /// The packet was handled. Checks that memory changed as expected, and records the effect.
     pub(crate) fn confirm(&mut self, q: usize, meta: &Meta, headers: &Headers, expect: &Expect) -> Check {
         let device = self.ends[q].device;
         let touches = self.take_touches(device);
@@ -374,7 +374,7 @@ impl World {
         Ok(())
     }
 
-    /// Moves the receive that is taken from its queue to the hand, as the engine did.
+    /// Makes the taken receive the current one, as the engine did.
     fn take_receive(&mut self, q: usize, headers: &Headers, expect: &Expect) -> Check {
         let end = &mut self.ends[q];
         let mut from_srq = None;

@@ -1,4 +1,4 @@
-//! Answers: as they leave the responder, and what they do at the requester.
+//! Responses: checked when they leave the responder, and for their effect at the requester.
 use super::request::place_of;
 use super::{Check, Op, Violation, ensure, merged, slice_sges, spread};
 use crate::memory::{SHARED, Touch};
@@ -7,7 +7,7 @@ use crate::world::{PD, QPN, World};
 use adverb_engine::{Access, QpState, SendOp, WcStatus, wr::Remote};
 use adverb_wire::{Headers, NakCode, Psn, Syndrome};
 
-/// How a request ends that draws this NAK.
+/// Status of a request that receives this NAK.
 fn status_of(code: NakCode) -> WcStatus {
     match code {
         NakCode::PsnSequence | NakCode::RemoteOperational => WcStatus::RemOpErr,
@@ -18,15 +18,15 @@ fn status_of(code: NakCode) -> WcStatus {
 }
 
 impl World {
-    /// A response leaves queue pair `q`: it acknowledges only what was executed, and refuses only
-    /// what was refused.
+    /// A response leaves queue pair `q`. It may acknowledge only executed requests, and refuse only
+    /// refused requests.
     pub(crate) fn check_response(&mut self, q: usize, headers: &Headers) -> Check<Meta> {
         let end = &self.ends[q];
         let peer = end.peer;
         let (next, device) = (end.rx.next, end.device);
         let flow = &self.ends[peer].flow;
         let at = place_of(flow.base, next, headers.bth.psn);
-        // Answers to copies from an earlier connection lie before the start of this one.
+        // Responses to copies from an earlier connection lie before the start of the present one.
         let at = u64::try_from(at).ok();
         let op = at.and_then(|at| {
             flow.ops[..flow.started].iter().rposition(|o| o.first <= at && at < o.first + o.packets)
@@ -44,7 +44,7 @@ impl World {
                 let Some(index) = op else {
                     return Err(Violation(format!("{code:?} for PSN {at}, which was never sent")));
                 };
-                // A READ whose key goes while it is answered.
+                // The key of a READ may be revoked while the READ is answered.
                 let gone = self.read_is_gone(device, q, &self.ends[peer].flow.ops[index], at);
                 let op = &mut self.ends[peer].flow.ops[index];
                 if code == NakCode::RemoteAccess && gone && op.refused.is_none() {
@@ -65,8 +65,8 @@ impl World {
         Ok(meta)
     }
 
-    /// A congestion notification leaves queue pair `q`: only if a packet came marked, and it says
-    /// nothing else.
+    /// A congestion notification (CNP) leaves queue pair `q`. This is right only after a marked
+    /// packet, and the CNP carries nothing else.
     pub(crate) fn check_notification(&mut self, q: usize, headers: &Headers, payload: &[u8]) -> Check<Meta> {
         let end = &mut self.ends[q];
         let marked = std::mem::replace(&mut end.marked, false);
@@ -77,7 +77,7 @@ impl World {
         Ok(Meta { qp: q, epoch: u32::MAX, op: usize::MAX, psn: u64::MAX, response: true })
     }
 
-    /// Queue pair `q` could not read the payload of its answer, and was told so.
+    /// Queue pair `q` could not read the payload of its answer, and the engine was told.
     pub(crate) fn check_fault(&mut self, q: usize, headers: &Headers) -> Check {
         let peer = self.ends[q].peer;
         let base = self.ends[peer].flow.base;
@@ -89,10 +89,10 @@ impl World {
         if let Some(op) = op
             && op.executed_at > 0
         {
-            // What was asked for again is refused, but the connection goes on. It need not have
-            // been answered before: a READ that came early and waited may be executed just before
-            // its repetition comes, which asks for less of it and takes its place. The rest, asked
-            // for later, is a repetition, too, and may be the first to meet the hole.
+            // A repeated READ is refused, but the connection goes on. The READ may have had no
+            // answer before. An early READ that waited may be executed just before its repetition
+            // arrives. The repetition asks for less and replaces it. A later request for the rest
+            // is a repetition, too, and may be the first to meet the hole.
             let repeated = at.is_ok_and(|at| op.again.iter().any(|psns| psns.contains(&at)));
             ensure!(broken || repeated, "request {}: a READ fails, but the connection goes on", op.id);
             op.refused = op.refused.or(Some(WcStatus::RemOpErr));
@@ -101,7 +101,7 @@ impl World {
         Ok(())
     }
 
-    /// Is some of the memory that a READ names out of reach by now?
+    /// Is some of the memory of a READ out of reach by now?
     pub(crate) fn is_gone(&self, q: usize, op: &Op) -> bool {
         let SendOp::Read(Remote { va, rkey }) = op.op else { return false };
         let device = &self.devices[self.ends[q].device];
@@ -119,8 +119,8 @@ impl World {
         keys.remote(who, rkey, Access::REMOTE_READ, va.wrapping_add(skip), n as u32).is_none()
     }
 
-    /// A response was handled by requester `q`: it may have placed the next bytes of the answer,
-    /// nothing else.
+    /// Requester `q` handled a response. The response may have placed the next bytes of the answer,
+    /// and nothing else.
     pub(crate) fn check_placed(&mut self, q: usize, meta: &Meta, payload: &[u8], stale: bool) -> Check {
         let device = self.ends[q].device;
         let mut wrote = Vec::new();
@@ -171,7 +171,8 @@ impl World {
         Ok(())
     }
 
-    /// Each byte of an answer was in memory at some time between the execution of the READ and now.
+    /// Each byte of an answer must have been in memory at some time between the execution of the
+    /// READ and now.
     fn check_read(&self, q: usize, op: &Op, at: u64, bytes: &[u8]) -> Check {
         ensure!(op.executed_at > 0, "READ {} is answered, but was never executed", op.id);
         let device = &self.devices[self.ends[self.ends[q].peer].device];
@@ -202,7 +203,7 @@ impl World {
     }
 }
 
-/// The first byte that memory never held since `since`.
+/// Index of the first byte that memory never held since step `since`.
 fn unexplained(device: &crate::world::Device, addr: u64, got: &[u8], since: u64) -> Option<usize> {
     debug_assert!(addr + got.len() as u64 <= device.arena.base + SHARED);
     let now = device.arena.get(addr, got.len());

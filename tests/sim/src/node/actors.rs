@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A post that is drawn and entered, but not made.
+/// A drawn and recorded request, not yet posted.
 pub(super) struct Drawn {
     qp: Arc<Qp>,
     op: Op,
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// A step of a node begins: its clock is not behind.
+    /// Begins a step of a node: advances the node's clock to the world's time.
     pub(super) fn enter(&mut self, node: usize) {
         self.nodes[node].node.advance(self.now);
     }
@@ -174,7 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// Draws a request for an end of a node that may post, and enters it.
+    /// Draws a request for an end of a node that may post, and records the request.
     fn draw(&mut self, node: usize) -> Check<Option<Drawn>> {
         let may = |end: &&usize| {
             let peer = &self.ends[Self::peer_of(**end)];
@@ -253,7 +253,7 @@ impl World {
         let node = self.nodes.iter().position(|host| host.queues.contains(&queue)).unwrap_or(0);
         self.enter(node);
         let count = self.rng.pick(&[0, 1, 3, 16]) as u32;
-        // An event of a count alone may never come.
+        // Without a period, moderation by count alone may never raise the event.
         let period = Duration::from_micros(self.rng.pick(&[20, 300, 4000]));
         let both_zero = count == 0 && self.rng.chance(300);
         let period = if both_zero { Duration::ZERO } else { period };
@@ -272,7 +272,7 @@ impl World {
         }
         let next = self.nodes[node].consumer.next;
         if next == Next::Call(true) && !self.has_cause(node) {
-            // Another thread has taken the packet: the kernel lets this one sleep on.
+            // Another thread has taken the packet, so the kernel lets the consumer sleep on.
             return self.falls_asleep(node, next);
         }
         self.enter(node);
@@ -342,7 +342,7 @@ impl World {
             }
             Next::Acknowledge => {
                 for queue in self.nodes[node].queues.clone() {
-                    // Now, or many at once later.
+                    // Acknowledges now, or many events at once later.
                     if self.rng.chance(600) {
                         let queue = &mut self.queues[queue];
                         queue.cq.ack_events(std::mem::take(&mut queue.unacked));
@@ -358,7 +358,7 @@ impl World {
         Ok(())
     }
 
-    /// What a program does when it has taken everything.
+    /// The next step of a program after it has taken all completions.
     fn choose(&mut self, node: usize) -> Next {
         let consumer = &mut self.nodes[node].consumer;
         if consumer.rounds > 0 || self.winding_up {
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// How long a program that polls does something else.
+    /// How long a polling program does something else, in nanoseconds.
     fn idle(&mut self) -> u64 {
         let most = self.rng.pick(&[1_000, 20_000, 500_000, 3_000_000, 20_000_000]);
         self.rng.range(most / 2, most)
@@ -387,7 +387,7 @@ impl World {
         let consumer = &mut self.nodes[node].consumer;
         (consumer.next, consumer.asleep, consumer.number) = (next, true, number);
         self.note(|| format!("the consumer of node {node} sleeps: {next:?}"));
-        // A program that waits for solicited completions alone looks at the others sometimes.
+        // A program with arms for solicited completions alone sometimes polls for the others.
         if !self.winding_up || self.nodes[node].consumer.solicited {
             let wait = self.rng.range(3_000_000, 30_000_000);
             self.after(wait, Step::TimeOut(node, number));
@@ -396,7 +396,7 @@ impl World {
         Ok(())
     }
 
-    /// The consumer of a node arms anew for every completion, if it sleeps.
+    /// Makes a sleeping consumer of a node arm again for every completion.
     pub(super) fn rouse(&mut self, node: usize) {
         if self.nodes[node].consumer.asleep {
             self.serial += 1;
@@ -407,7 +407,7 @@ impl World {
         }
     }
 
-    /// Is there what the consumer of a node sleeps for?
+    /// Has the event or packet for the sleeping consumer of a node arrived?
     fn has_cause(&self, node: usize) -> bool {
         let host = &self.nodes[node];
         let calls = host.consumer.next == Next::Call(true);
@@ -415,7 +415,7 @@ impl World {
         host.queues.iter().any(event) || calls && lock(&self.net).has_arrived(node)
     }
 
-    /// Wakes the consumer of a node if there is something that it sleeps for.
+    /// Wakes the consumer of a node if the awaited event or packet has arrived.
     pub(super) fn wake_consumer(&mut self, node: usize) {
         if self.nodes[node].consumer.asleep && self.has_cause(node) {
             let wait = self.latency();
@@ -484,7 +484,7 @@ impl World {
         self.judge(node, None)
     }
 
-    /// Posts receives that are owed, so many at most.
+    /// Posts owed receives, at most `most`.
     pub(super) fn post_receives(&mut self, end: usize, most: u64) -> Check {
         let e = &mut self.ends[end];
         let Some(qp) = e.qp.clone() else { return Ok(()) };

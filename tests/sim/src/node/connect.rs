@@ -1,4 +1,4 @@
-//! Connecting, breaking and making anew.
+//! Connects, breaks and renews queue pairs.
 use super::end::{AREA, SLOT, WORDS, bytes_of};
 use super::net::ip;
 use super::world::{Step, World};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const QKEY: u32 = 0x1234_5678;
 
-/// The device refused what it must not refuse.
+/// The device refused a valid call.
 pub(super) fn refused(what: &str) -> impl Fn(Error) -> Violation {
     move |e| Violation(format!("{what}: {e}"))
 }
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Makes the queue pair of an end, if it has none.
+    /// Creates the queue pair of an end, if missing.
     pub(super) fn create(&mut self, end: usize) -> Check {
         let e = &self.ends[end];
         if e.qp.is_some() {
@@ -71,7 +71,7 @@ impl World {
         Ok(())
     }
 
-    /// Brings an end from RESET to RTS. Its peer's queue pair exists.
+    /// Brings an end from RESET to RTS. The peer's queue pair exists.
     pub(super) fn connect(&mut self, end: usize) -> Check {
         let peer = Self::peer_of(end);
         let (Some(qp), Some(to)) = (self.ends[end].qp.clone(), self.ends[peer].qp.clone()) else {
@@ -85,8 +85,8 @@ impl World {
         mask |= if is_ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
         let init = QpAttr { state: QpState::Init, port_num: 1, access, qkey: QKEY, ..QpAttr::default() };
         self.modify(end, &qp, &init, mask)?;
-        // Some come only after messages have come. Between processes of one host these wait for a
-        // while.
+        // Some receives are posted only after messages have arrived. Between processes of one host
+        // such messages wait for a while.
         let at_once = self.rng.pick(&[u64::MAX, u64::MAX, 0, 3]);
         self.post_receives(end, at_once)?;
         let wait = self.rng.below(40_000_000);
@@ -148,7 +148,7 @@ impl World {
             qp.modify(&QpAttr::default(), AttrMask::STATE).map_err(refused("RESET"))?;
         }
         let peer = Self::peer_of(end);
-        // What either end has sent until now may be lost.
+        // All messages sent by either end so far may be lost.
         for of in [end, peer] {
             self.ends[of].due.iter_mut().for_each(|m| m.void = true);
         }
@@ -159,7 +159,7 @@ impl World {
         self.judge(node, None)
     }
 
-    /// Both ends are broken: they are made anew.
+    /// Both ends are broken: creates and connects them again.
     pub(super) fn renew(&mut self, link: usize) -> Check {
         for end in [2 * link, 2 * link + 1] {
             self.create(end)?;
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// Memory that peers read, and words as they are.
+    /// Fills the memory for READs of the peer, and the words of atomics.
     pub(super) fn fill(&mut self, end: usize) -> Check {
         let e = &self.ends[end];
         let buffer = &self.nodes[e.node].buffer;

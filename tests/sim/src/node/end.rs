@@ -1,4 +1,4 @@
-//! One end of a pair of queue pairs: what it has posted, and what its peer is to be given.
+//! One end of a pair of queue pairs: the requests posted here, and the messages due from the peer.
 use crate::rng::pattern;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_device::Qp;
@@ -8,11 +8,11 @@ use adverb_engine::{Completion, QpType, Sge, WcOpcode, WcStatus};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of a place for a message.
+/// Bytes of a message slot.
 pub(super) const SLOT: usize = 2048;
 pub(super) const SENDS: usize = 32;
 pub(super) const RECVS: usize = 64;
-/// Where the datagram's network header goes.
+/// Bytes of the GRH in front of a received datagram.
 const GRH: usize = 40;
 const RECV: usize = SLOT + 64;
 const RECV_AT: usize = SENDS * SLOT;
@@ -31,14 +31,14 @@ pub(super) enum Verb {
     Read {
         from: usize,
     },
-    /// Of a word; what must come back.
+    /// Atomic on a word, with the expected old value.
     Atomic {
         swap: bool,
         old: u64,
     },
 }
 
-/// A request that has not retired.
+/// A request, not yet retired.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) seq: u64,
@@ -48,7 +48,7 @@ pub(super) struct Op {
     pub(super) imm: Option<u32>,
 }
 
-/// A message that takes a receive at the peer.
+/// A message that consumes a receive at the peer.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) seq: u64,
@@ -57,9 +57,9 @@ pub(super) struct Message {
     pub(super) imm: Option<u32>,
     pub(super) solicited: bool,
     pub(super) epoch: u32,
-    /// How often it came.
+    /// How often the message arrived.
     came: u32,
-    /// The connection that it was sent on has been broken.
+    /// The connection of this message has been broken.
     pub(super) void: bool,
 }
 
@@ -80,11 +80,11 @@ pub(super) struct End {
     pub(super) number: usize,
     pub(super) node: usize,
     pub(super) qp_type: QpType,
-    /// Every message comes once, in order.
+    /// Every message arrives once, in order.
     pub(super) exact: bool,
-    /// Where its memory begins in the node's buffer.
+    /// Offset of this end's memory in the node's buffer.
     pub(super) area: usize,
-    /// Of the world's queues: for sends and for receives.
+    /// Indices of the world's queues: for sends and for receives.
     pub(super) queues: [usize; 2],
     pub(super) qp: Option<Arc<Qp>>,
     pub(super) connected: bool,
@@ -96,16 +96,16 @@ pub(super) struct End {
     pub(super) unsignaled: u32,
     pub(super) recvs: VecDeque<u64>,
     pub(super) next_recv: u64,
-    /// Receives that wait to be posted again.
+    /// Receives to post again.
     pub(super) owed: u64,
     pub(super) words: [u64; WORDS],
-    /// What the peer has posted for this end's receives.
+    /// Messages from the peer for this end's receives.
     pub(super) due: Vec<Message>,
 }
 
-/// What a completion told.
+/// What a completion says.
 pub(super) enum Told {
-    /// Requests that have retired.
+    /// Retired requests.
     Retired(Vec<Op>),
     /// A receive is to be posted again.
     Received,
@@ -139,7 +139,8 @@ impl End {
         buffer.sge(self.recv_at(n), RECV)
     }
 
-    /// May it post now? A place must be free, and a message without an answer needs its peer.
+    /// May this end post now? A slot must be free. A message without acknowledgement (UC, UD) also
+    /// needs a connected peer.
     pub(super) fn may_post(&self, peer_is_connected: bool) -> bool {
         self.left > 0
             && self.connected
@@ -147,7 +148,7 @@ impl End {
             && (self.qp_type == QpType::Rc || peer_is_connected)
     }
 
-    /// Its connection is broken.
+    /// The connection of this end is broken.
     pub(super) fn forget(&mut self) {
         self.connected = false;
         self.outstanding.clear();
@@ -156,7 +157,7 @@ impl End {
         self.recvs.clear();
     }
 
-    /// A completion of it was polled.
+    /// Checks a polled completion of this end.
     pub(super) fn completes(&mut self, c: &Completion, buffer: &Buffer, peer: usize) -> Check<Told> {
         let id = self.number;
         ensure!(c.status == WcStatus::Success, "end {id}: {:?} ({:?}): {:?}", c.status, c.opcode, c.cause);
@@ -198,7 +199,7 @@ impl End {
                 && (!is_rc || m.epoch == epoch)
         };
         if self.exact {
-            // The next one; those of a broken connection may have been lost.
+            // This is the next message; messages of a broken connection may have been lost.
             let found = self.due.iter().position(|m| m.came == 0 && is_it(m));
             let Some(at) = found else {
                 return Err(Violation(format!(
@@ -219,7 +220,8 @@ impl End {
         Ok(())
     }
 
-    /// A request of this end has retired: its bytes are there. `buffers`: its own and its peer's.
+    /// A request of this end has retired, so the bytes must be in place. `buffers` are the buffers
+    /// of this end and of the peer.
     pub(super) fn check_retired(&self, op: &Op, buffers: [&Buffer; 2], peer: &End) -> Check {
         let id = self.number;
         if self.qp_type != QpType::Rc {

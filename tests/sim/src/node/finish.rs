@@ -6,11 +6,11 @@ use super::world::World;
 use crate::verdict::{Check, ensure};
 use std::time::Duration;
 
-/// Retransmissions with the longest timeout of a world are over by then.
+/// Longer than all retransmissions with the longest timeout of a world.
 const BOUND: Duration = Duration::from_secs(20);
 
 impl World {
-    /// From here on the network is whole, and consumers sleep for every completion.
+    /// From now on the network is whole, and consumers sleep for every completion.
     pub(super) fn wind_up(&mut self) -> Check {
         self.note(|| "winding up".to_owned());
         self.winding_up = true;
@@ -21,7 +21,7 @@ impl World {
         Ok(())
     }
 
-    /// After the last step that was planned.
+    /// Checks the world after the last planned step.
     pub(super) fn finish(&mut self) -> Check {
         for end in &self.ends {
             let (id, left) = (end.number, end.left);
@@ -52,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// Where nothing is lost and no thread stalls, no answer is missed.
+    /// Without loss and stalled threads, no answer is missed.
     fn nothing_was_late(&mut self, node: usize) -> Check {
         let config = &self.config;
         if !config.orderly || config.stalls > 0 || config.breaks > 0 {

@@ -1,29 +1,32 @@
-//! Worlds of nodes: whole devices in one process and in virtual time, each with the background
-//! thread's turns, its policy, its timers, its carriers and its completion channels.
+//! Worlds of nodes. Whole devices run in one process and in virtual time, each with the turns of
+//! its background thread, its policy, timers, carriers and completion channels.
 //!
-//! A [`Config`] is drawn from a seed, and decides on all. A world has two to four nodes on one or
-//! more hosts. Nodes of one host have one address and reach each other as processes of one user do:
-//! UC and UD over hand-over connections that say when they are full, RC over the network. Each node
-//! has three threads, whose steps the world takes in turns, with delays as a busy machine has them:
+//! A [`Config`] is drawn from a seed and decides everything. A world has two to four nodes on one
+//! or more hosts. Nodes of one host have the same address. They reach each other as processes of
+//! one user do: UC and UD over hand-over connections, which report when they are full, and RC over
+//! the network. Each node has three threads. The world takes steps of the threads in turn, with
+//! delays like those of a busy machine:
 //!
-//! - the background thread of the device (`node/thread.rs`, every line but its `ppoll`);
-//! - a poster, which posts requests, connects, resets and destroys queue pairs, and moderates;
-//! - a consumer, which polls in bursts, sleeps on the channel's descriptor as programs do with
-//!   `epoll`, or sleeps in a get-event call, and posts receives again, sometimes late.
+//! - The background thread of the device runs every line of `node/thread.rs` but its `ppoll`.
+//! - The poster posts requests, connects, resets and destroys queue pairs, and sets moderation.
+//! - The consumer polls in bursts. It sleeps on the channel's descriptor, as programs do with
+//!   `epoll`, or in a get-event call. The consumer posts receives again, sometimes late.
 //!
-//! The network delays, loses, repeats and reorders packets, and sockets are full. The oracle checks
-//! after each step:
+//! The network delays, loses, repeats and reorders packets, and sockets may be full. The oracle
+//! checks after each step:
 //!
-//! - RC: each message comes once, in order, with the bytes and the immediate data posted; a WRITE's
-//!   bytes are in place and a READ's and an atomic's have come when the request completes;
-//! - UC and UD: a message that comes was posted, whole; between processes of one host each comes
-//!   once, in order;
-//! - each signaled request completes once, in order, and with success;
-//! - completion queues are first in, first out, and their events are those of CQN-1 to CQN-6 and
-//!   EXT-2 (the naive queue of the engine's worlds says which);
-//! - the background thread never sleeps past a deadline, nor beside work that only it may find;
-//! - in the end, when the network is whole and consumers sleep for every completion, all that was
-//!   posted ends within bounded time, and the device comes to rest for ever.
+//! - RC: each message arrives once, in order, with the posted bytes and immediate data. When a
+//!   request completes, a WRITE's bytes are in place, and the bytes of a READ or an atomic have
+//!   arrived.
+//! - UC and UD: each arriving message was posted, and arrives whole. Between processes of one host
+//!   each message arrives once, in order.
+//! - Each signaled request completes once, in order, and with success.
+//! - Completion queues are first in, first out. Their events follow CQN-1 to CQN-6 and EXT-2. The
+//!   expected events come from the naive queue of the engine's worlds.
+//! - The background thread never sleeps past a deadline, nor while there is work that no other
+//!   thread can find.
+//! - At the end the network is whole and consumers sleep for every completion. Then all posted
+//!   requests end within bounded time, and the device comes to rest.
 mod actors;
 mod connect;
 mod end;
@@ -40,7 +43,7 @@ use crate::rng::Rng;
 /// A world of nodes. Rates are in thousandths, times in microseconds.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Seed of all that is drawn later.
+    /// Seed of all later draws.
     pub seed: u64,
     /// Nodes.
     pub nodes: usize,
@@ -48,29 +51,29 @@ pub struct Config {
     pub hosts: usize,
     /// Pairs of queue pairs.
     pub links: usize,
-    /// Messages that each end posts.
+    /// Messages of each end.
     pub messages: u64,
-    /// Packets come once, in order, and in time.
+    /// Packets arrive once, in order, and in time.
     pub orderly: bool,
     /// Packets lost.
     pub loss: u32,
-    /// Packets that come twice.
+    /// Packets delivered twice.
     pub duplicate: u32,
-    /// Packets that come up to 60 ms late.
+    /// Packets up to 60 ms late.
     pub late: u32,
-    /// The longest way of others.
+    /// The longest delay of the other packets.
     pub delay: u64,
-    /// Packets that a socket holds.
+    /// Capacity of a socket in packets.
     pub socket: usize,
-    /// Messages that a hand-over connection holds.
+    /// Capacity of a hand-over connection in messages.
     pub connection: usize,
     /// How often a thread gets the processor late.
     pub stalls: u32,
-    /// Connections that are broken and made again.
+    /// Connections to break and make again.
     pub breaks: u64,
     /// Queues with moderation.
     pub moderated: u32,
-    /// Posts that come while the background thread is about to sleep.
+    /// Posts while the background thread is about to sleep.
     pub between: u32,
 }
 
@@ -105,21 +108,21 @@ impl Config {
     }
 }
 
-/// What came of a world.
+/// The result of a world's run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Of everything that happened: equal runs have equal hashes.
+    /// Hash of all events of the run: equal runs have equal hashes.
     pub hash: u64,
-    /// What was wrong, with its time; `None` is a pass.
+    /// The violation with the time; `None` is a pass.
     pub failure: Option<String>,
-    /// Completions that programs polled.
+    /// Completions polled by programs.
     pub completions: u64,
-    /// Events that programs took.
+    /// Events taken by programs.
     pub events: u64,
-    /// How often a requester asked for an answer where nothing was lost or late. The asking may be
-    /// due to an ACK that is held for a millisecond.
+    /// How often a requester asked for an answer although no packet was lost or late. The cause may
+    /// be an ACK that the responder holds for a millisecond.
     pub asked: u64,
-    /// A line for each thing that happened, if the world was traced.
+    /// A line for each event, if the world was traced.
     pub trace: Vec<String>,
 }
 

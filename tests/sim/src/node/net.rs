@@ -1,4 +1,4 @@
-//! The network between the nodes, the sockets they receive from, and their hand-over connections.
+//! The network between the nodes, their receiving sockets, and their hand-over connections.
 use super::Config;
 use crate::rng::Rng;
 use adverb_device::node::SimulatedWire;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const LATE: u64 = 60_000_000;
-/// What a look at a socket takes.
+/// Virtual time of a look at a socket.
 const LOOK: Duration = Duration::from_nanos(300);
 
 /// The address of a host.
@@ -33,11 +33,11 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// What a node has not received yet.
+/// Packets not yet received by a node.
 #[derive(Debug, Default)]
 struct Inbox {
     socket: VecDeque<Packet>,
-    /// Messages of packets.
+    /// Messages, each with its packets.
     connection: VecDeque<Vec<Packet>>,
 }
 
@@ -72,7 +72,7 @@ impl Net {
         self.flying.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Packets that have arrived by now lie in their sockets.
+    /// Moves arrived packets into their sockets.
     pub(super) fn arrive(&mut self) {
         while self.next().is_some_and(|at| at <= self.now) {
             let Some(Reverse((_, _, to, packet))) = self.flying.pop() else { return };
@@ -83,7 +83,7 @@ impl Net {
         }
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(super) fn calm(&mut self) {
         let config = &mut self.config;
         (config.loss, config.duplicate, config.late) = (0, 0, 0);
@@ -106,7 +106,7 @@ impl Net {
         self.flying.push(Reverse((self.now + Duration::from_nanos(delay), self.sent, to, packet)));
     }
 
-    /// The node that a packet is for: its host steers by the slot.
+    /// The node that a packet is for. A host steers by the slot in the queue pair number.
     fn owner(&self, dst: IpAddr, packet: &[u8]) -> Option<usize> {
         let qpn = u32::from_be_bytes([0, packet[5], packet[6], packet[7]]);
         let node = usize::from(slot_of_qpn(qpn)?.checked_sub(MIN_SLOT)?);
@@ -131,7 +131,7 @@ thread_local! {
     static BETWEEN: Between = const { RefCell::new(None) };
 }
 
-/// Has another thread of the program do something in the middle of what `f` does, or after it.
+/// Runs `f`. Another thread of the program acts in the middle of `f`, or after it.
 pub(super) fn with_between<R>(between: Option<Box<dyn FnOnce()>>, f: impl FnOnce() -> R) -> R {
     BETWEEN.set(between);
     let result = f();

@@ -1,4 +1,4 @@
-//! A completion queue beside the naive one that says what its events must be.
+//! A completion queue beside a naive queue, which determines the expected events.
 use crate::model::cq::NaiveCq;
 use crate::verdict::{Check, ensure};
 use adverb_device::Cq;
@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A moderated event is not later than this: threads stall, and the last look may be before.
+/// Limit of the delay of a moderated event. Threads stall, and the last look may have been before
+/// the event.
 const MODERATED_LATE: Duration = Duration::from_millis(100);
 
 pub(super) struct Queue {
@@ -16,11 +17,11 @@ pub(super) struct Queue {
     naive: NaiveCq,
     /// Completions in the queue.
     known: VecDeque<(u64, u32)>,
-    /// Events that the program has not taken.
+    /// Events in the channel, not yet taken by the program.
     unread: usize,
     /// Events taken and not acknowledged.
     pub(super) unacked: u32,
-    /// Completions may have come and gone in the same step.
+    /// Completions may have been added and removed in the same step.
     purged: bool,
 }
 
@@ -38,7 +39,7 @@ impl Queue {
         self.unread
     }
 
-    /// Before the queue is armed.
+    /// Called before the queue is armed.
     pub(super) fn arm(&mut self, kind: ArmKind) {
         self.naive.arm(kind, false);
     }
@@ -47,21 +48,21 @@ impl Queue {
         self.naive.moderate(count, period);
     }
 
-    /// After an event was taken.
+    /// Called after an event was taken.
     pub(super) fn taken(&mut self) -> Check {
         self.unread = self.unread.wrapping_sub(1);
         self.unacked += 1;
         Ok(())
     }
 
-    /// Before completions of a queue pair are removed.
+    /// Called before completions of a queue pair are removed.
     pub(super) fn purge(&mut self, qpn: u32) {
         self.purged = true;
         self.known.retain(|(_, of)| *of != qpn);
         self.naive.purge(qpn);
     }
 
-    /// After each step: what was polled, and what is there now. `now` is the node's time.
+    /// Called after each step, with the polled completions. `now` is the node's time.
     pub(super) fn judge(&mut self, polled: &[Completion], now: Time) -> Check {
         let unread = self.cq.unread();
         let purged = std::mem::take(&mut self.purged);
@@ -86,7 +87,7 @@ impl Queue {
         }
         self.naive.queue.clear();
         if unread == due.wrapping_add(1) && (purged || self.naive.fire(now)) {
-            // A moderated event whose time has come, or one for a completion that is gone.
+            // A moderated event is due, or an event for a removed completion.
             if purged {
                 self.naive.disarm();
             }

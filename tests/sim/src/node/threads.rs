@@ -1,4 +1,4 @@
-//! What is known of the threads of a node.
+//! The state of a node's threads.
 use adverb_engine::Time;
 
 /// The background thread.
@@ -8,38 +8,39 @@ pub(super) enum Background {
     Asleep { until: Option<Time>, at_sockets: bool, waking: bool, number: u64 },
 }
 
-/// What the consumer does next.
+/// The next step of the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Polls without arming, so often.
+    /// Polls this many times without arming.
     Spin(u32),
     /// Arms a queue.
     Arm(usize),
     /// Polls a queue until it is empty.
     Drain(usize),
-    /// Sleeps on the descriptor, as by `epoll`.
+    /// Sleeps on the descriptor, as with `epoll`.
     Sleep,
-    /// Takes an event that makes the descriptor readable.
+    /// Takes an event from the readable descriptor.
     Take,
-    /// Is in a get-event call, and has slept in it or not.
+    /// Is in a get-event call; `true` if the consumer has slept in the call.
     Call(bool),
-    /// Acknowledges what it has taken.
+    /// Acknowledges the events taken so far.
     Acknowledge,
 }
 
-/// The thread that takes completions.
+/// The thread that polls for completions.
 #[derive(Debug)]
 pub(super) struct Consumer {
     pub(super) next: Next,
-    /// It sleeps in get-event calls.
+    /// The consumer sleeps in get-event calls.
     pub(super) calls: bool,
-    /// It sleeps, and is not being woken; by packets, too, in a call.
+    /// The consumer sleeps, and no wake-up is under way. In a get-event call packets wake the
+    /// consumer, too.
     pub(super) asleep: bool,
-    /// Number of its sleep.
+    /// Number of the present sleep.
     pub(super) number: u64,
-    /// It has armed for solicited completions alone since it looked at all others.
+    /// The consumer has armed for solicited completions alone since it last polled for the others.
     pub(super) solicited: bool,
-    /// Sleeps until it does something else.
+    /// Number of sleeps until the consumer does something else.
     pub(super) rounds: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A world: its nodes, and the steps of their threads in the course of time.
+//! A world: its nodes, and the steps of their threads in virtual time.
 use super::end::{AREA, End, SENDS};
 use super::net::{HostWire, Net, ip, lock};
 use super::queue::Queue;
@@ -16,26 +16,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// More steps mean that something never comes to rest.
+/// Limit of steps. A world with more steps never comes to rest.
 const MOST_STEPS: u64 = 400_000;
-/// A thread that is awake looks at its work again within this time.
+/// A thread looks at its work again within this time while awake.
 const AWAKE: Duration = Duration::from_millis(1);
-/// Clocks that are read in a step move on.
+/// Tolerance: the virtual clock moves on a little with each look.
 const SLACK: Duration = Duration::from_micros(200);
 
-/// What happens next.
+/// A scheduled step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The background thread of a node wakes up: from the sleep of that number.
+    /// The background thread of a node wakes up from the sleep of this number.
     Wake(usize, u64),
-    /// The same, as a packet has arrived. If another thread has taken the packet by then, the
-    /// kernel lets the thread sleep on.
+    /// The same, because a packet has arrived. If another thread has taken the packet in the
+    /// meantime, the kernel lets the background thread sleep on.
     Arrived(usize, u64),
-    /// It goes to sleep.
+    /// The background thread of a node goes to sleep.
     Rest(usize),
-    /// The consumer of a node goes on; asleep, if its sleep has that number.
+    /// The consumer of a node goes on. A sleeping consumer does so only if its sleep has this
+    /// number.
     Consume(usize, u64),
-    /// The sleep of that number has lasted as long as the consumer wanted.
+    /// The consumer's timeout of the sleep of this number.
     TimeOut(usize, u64),
     /// The poster of a node posts.
     Post(usize),
@@ -74,12 +75,12 @@ pub struct World {
     pub(super) ends: Vec<End>,
     pub(super) queues: Vec<Queue>,
     pub(super) winding_up: bool,
-    /// When something was posted last.
+    /// Time of the last post.
     pub(super) posted: Time,
     hash: u64,
     pub(super) completions: u64,
     pub(super) events: u64,
-    /// How often requesters asked for an answer where nothing was lost or late.
+    /// How often requesters asked for an answer although no packet was lost or late.
     pub(super) asked: u64,
     lines: Option<Vec<String>>,
 }
@@ -113,17 +114,17 @@ impl World {
         }
     }
 
-    /// Has a line written for each thing that happens.
+    /// Keeps a line of text for every event.
     #[must_use]
     pub fn traced(mut self) -> World {
         self.lines = Some(Vec::new());
         self
     }
 
-    /// Runs to the end, and judges.
+    /// Runs to the end and judges the result.
     #[must_use]
     pub fn run(mut self) -> Report {
-        // A panic of the device is a violation like others.
+        // A panic of the device is a violation like any other.
         let result = catch_unwind(AssertUnwindSafe(|| self.run_all()));
         let result = result.unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<String>().cloned();
@@ -139,7 +140,7 @@ impl World {
             trace: self.lines.take().unwrap_or_default(),
         };
         if result.is_err() {
-            // Locks may be held, and queue pairs busy.
+            // After a failure locks may be held and queue pairs busy, so the world is not dropped.
             std::mem::forget(self);
         }
         report
@@ -155,13 +156,13 @@ impl World {
         self.hash = mix(self.hash ^ value ^ self.now.0.rotate_left(32));
     }
 
-    /// Has a step happen after so many nanoseconds.
+    /// Schedules a step after this many nanoseconds.
     pub(super) fn after(&mut self, wait: u64, step: Step) {
         self.serial += 1;
         self.steps.insert((self.now + Duration::from_nanos(wait), self.serial), step);
     }
 
-    /// How long a thread waits for the processor.
+    /// Delay until a woken thread gets the processor, in nanoseconds.
     pub(super) fn latency(&mut self) -> u64 {
         match self.rng.chance(self.config.stalls) {
             true => self.rng.below(12_000_000),
@@ -175,7 +176,7 @@ impl World {
         self.finish()
     }
 
-    /// Steps until nothing is to happen any more, or `enough`.
+    /// Performs steps until none is left, or until `enough` holds.
     pub(super) fn run_until(&mut self, enough: impl Fn(&World) -> bool) -> Check {
         for steps in 0.. {
             ensure!(steps < MOST_STEPS, "it never comes to rest");
@@ -301,7 +302,7 @@ impl World {
         });
     }
 
-    /// What the program does beside posting and consuming.
+    /// Schedules the program's other actions: breaks, moderation and the end.
     fn plan(&mut self) {
         let wind_up = self.rng.range(5_000_000, 300_000_000);
         for _ in 0..self.config.breaks {
@@ -325,7 +326,7 @@ impl World {
         self.after(wind_up + 8_000_000, Step::WindUp);
     }
 
-    /// After each step of a node, with what a queue was polled for.
+    /// Judges a step of a node. `polled` has the completions that a queue was polled for.
     pub(super) fn judge(&mut self, node: usize, polled: Option<(usize, &[Completion])>) -> Check {
         let now = self.nodes[node].node.node().now();
         for &queue in &self.nodes[node].queues {
@@ -337,7 +338,8 @@ impl World {
         Ok(())
     }
 
-    /// The background thread is woken for what it must see, or sleeps beside nothing of it.
+    /// The background thread must be woken for its work and deadlines. A sleep past either is a
+    /// violation.
     fn watch_background(&mut self, node: usize) -> Check {
         let host = &self.nodes[node];
         let Background::Asleep { until, at_sockets, waking: false, number } = host.background else {
@@ -366,7 +368,7 @@ impl World {
         Ok(())
     }
 
-    /// The background thread of a node wakes up soon.
+    /// Schedules the wake-up of a node's background thread.
     pub(super) fn wake(&mut self, node: usize, step: Step) {
         if let Background::Asleep { waking, .. } = &mut self.nodes[node].background {
             *waking = true;

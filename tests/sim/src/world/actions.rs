@@ -1,12 +1,12 @@
-//! What each action of a program does.
+//! Performs the actions of a program.
 use super::World;
 use crate::model::{Check, Flow, Rx, ensure};
 use crate::program::Action;
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
 use std::time::Duration;
 
-/// Between the PSNs of one connection and the next of the same queue pairs, so that late copies are
-/// told apart.
+/// Gap between the PSNs of one connection and the next one of the same queue pairs. The gap
+/// separates late copies from new packets.
 const PSN_GAP: u64 = 1 << 20;
 
 impl World {
@@ -126,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes a completion off a queue; `false`: there is none.
+    /// Polls a completion; `false`: the queue is empty.
     pub(crate) fn poll(&mut self, i: usize) -> Check<bool> {
         let queue = &mut self.queues[i];
         let got = queue.cq.pop().map(|c| (c.wr_id, c.status, c.qpn));
@@ -135,7 +135,7 @@ impl World {
         Ok(got.is_some())
     }
 
-    /// SQE and SQD to RTS.
+    /// Moves a queue pair from SQE or SQD to RTS.
     pub(crate) fn resume(&mut self, q: usize) -> Check {
         let state = self.ends[q].engine.state();
         if !matches!(state, QpState::Sqe | QpState::Sqd) || self.ends[q].kind == QpType::XrcRecv {
@@ -154,13 +154,13 @@ impl World {
         Ok(())
     }
 
-    /// Both ends of a link start anew; the second `gap` nanoseconds later.
+    /// Resets both ends of a link and connects them again, the second end `gap` nanoseconds later.
     fn reconnect(&mut self, link: usize, gap: u64) -> Check {
         self.epochs[link] += 1;
         for q in [2 * link, 2 * link + 1] {
             self.reset(q)?;
-            // Unreliable transports take any first packet: late ones must not reach the new
-            // connection.
+            // Unreliable transports accept any first packet, so late packets of the old connection
+            // must not reach the new one.
             if !self.ends[q].is_reliable() {
                 self.net.purge(q);
             }
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// To RESET; what the oracle knows of the connection goes, too.
+    /// Moves a queue pair to RESET. The oracle drops its knowledge of the connection, too.
     pub(crate) fn reset(&mut self, q: usize) -> Check {
         let end = &mut self.ends[q];
         let next = u64::from(end.flow.base) + end.flow.high + PSN_GAP;

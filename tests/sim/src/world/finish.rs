@@ -1,13 +1,13 @@
-//! The end of a run: with the network whole and receives posted, everything must come to an end in
-//! good order, and nothing may be left over.
+//! The end of a run. The network is whole and receives are posted, so everything must end in good
+//! order, and nothing may be left.
 use super::World;
 use crate::model::{Check, ensure};
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
 use std::time::Duration;
 
-/// Virtual time within which everything ends once the network is whole.
+/// Virtual time within which everything must end once the network is whole.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
-/// Receives posted now are long enough for any message.
+/// Length of the receives posted at the end, enough for any message.
 const LONG: u32 = 16 * 1024;
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         self.tear_down()
     }
 
-    /// Polls every queue and posts receives where none is left.
+    /// Polls every queue, and posts receives to empty receive queues.
     pub(crate) fn attend(&mut self) -> Check {
         for i in 0..self.queues.len() {
             while self.poll(i)? {}
@@ -58,7 +58,7 @@ impl World {
         Ok(())
     }
 
-    /// Every request has ended, and nothing is on its way.
+    /// Checks that every request has ended, and nothing is on its way.
     fn check_rest(&self) -> Check {
         for (q, end) in self.ends.iter().enumerate() {
             let flow = &end.flow;
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// Where nothing went wrong nobody's patience ran out: a timer is a last resort.
+    /// Without faults no retry limit may be reached: a timer is a last resort.
     fn check_patience(&self) -> Check {
         let f = &self.config.faults;
         if self.net.harmed > 0 || f.jitter > 0 || f.duplicate > 0 {
@@ -100,7 +100,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes everything apart: each receive is flushed, each key freed, and nothing stays.
+    /// Destroys everything: each receive is flushed, each key freed, and nothing stays.
     fn tear_down(&mut self) -> Check {
         for q in 0..self.ends.len() {
             self.ends[q].doomed = true;

@@ -1,5 +1,5 @@
-//! The host's part: packets out and in, timers, key operations, completions to their queues. As the
-//! device does it, but each step is watched.
+//! The host's part: packets out and in, timers, key operations, and completions to their queues.
+//! The host works like the device, but checks each step.
 use super::{PD, QPN, Queue, SharedQueue, World};
 use crate::model::responder::Expect;
 use crate::model::{Check, Op, Rx, Violation, ensure};
@@ -14,17 +14,17 @@ use adverb_engine::{
 use adverb_wire::{Headers, MAX_HEADER_LEN, Opcode, Syndrome, pad_for};
 use std::time::Duration;
 
-/// Packets that a host takes from a queue pair before it looks at others.
+/// Limit of packets that a host takes from a queue pair before it looks at the others.
 const BURST: u64 = 40;
 
-/// Where a packet goes, and how.
+/// IP headers of a packet.
 struct Ip {
     to: [u8; 4],
     source_port: u16,
     traffic_class: u8,
 }
 
-/// What a poll of a queue pair gave, owned.
+/// Result of a poll of a queue pair, with owned bytes.
 enum Polled {
     Packet { headers: Headers, payload: Vec<u8>, ip: Ip },
     Fault(Headers, MemoryFault),
@@ -78,7 +78,7 @@ fn own<M: Memory>(t: &Transmit<'_>, memory: &M) -> Polled {
 }
 
 impl World {
-    /// Takes what a queue pair wants done, until it is idle or the burst is over.
+    /// Performs the output of a queue pair, until the queue pair is idle or the burst is over.
     pub(crate) fn pump(&mut self, q: usize) -> Check {
         let hold = self.rng.chance(self.config.hold_ack);
         let burst = self.rng.range(1, BURST);
@@ -129,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    /// The payload of a packet meets a hole: it is not sent.
+    /// The payload of a packet meets a hole, so the packet is not sent.
     fn fault(&mut self, q: usize, headers: &Headers, fault: MemoryFault) -> Check {
         self.note(|| format!("{q}: payload of {} {}: {fault}", headers.bth.opcode, headers.bth.psn));
         let is_response = headers.bth.opcode.is_response();
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// The queue pair that a packet is for, if it arrived whole.
+    /// The queue pair that a packet is for, if the packet arrived undamaged.
     fn receiver(&mut self, flying: &Flying) -> Option<usize> {
         let Some(body) = flying.checked() else {
             self.note(|| format!("a damaged packet of {} is dropped", flying.meta.qp));
@@ -190,7 +190,7 @@ impl World {
         self.ends.get(q).is_some_and(|e| e.device == flying.to).then_some(q)
     }
 
-    /// A queue pair is given a packet.
+    /// A queue pair handles a packet.
     fn take(&mut self, q: usize, flying: &Flying) -> Check {
         let meta = &flying.meta;
         let body = flying.checked().unwrap_or_default();
@@ -217,7 +217,7 @@ impl World {
         Ok(())
     }
 
-    /// A packet arrives, and those that came before it and waited for it have their turn.
+    /// A packet arrives. Earlier packets that waited for it then have their turn.
     pub(crate) fn deliver(&mut self, flying: &Flying) -> Check {
         let Some(q) = self.receiver(flying) else { return Ok(()) };
         self.ends[q].marked |= flying.traffic_class & CE == CE;
@@ -238,7 +238,7 @@ impl World {
             let Some(at) = early.iter().position(same) else {
                 return Err(Violation(format!("{q}: a packet has its turn that never came: {packet:?}")));
             };
-            // Its mark was seen when it came.
+            // The mark of this packet was counted at its arrival.
             let flying = Flying { traffic_class: packet.traffic_class, ..early.swap_remove(at) };
             self.take(q, &flying)?;
         }
@@ -283,7 +283,7 @@ impl World {
         Ok(())
     }
 
-    /// Moves what a step led to on.
+    /// Processes the effects of a step.
     pub(crate) fn settle(&mut self, q: usize) -> Check {
         self.settle_packet(q, &Expect::default())
     }
@@ -337,7 +337,7 @@ impl World {
             let (rx, flow) = (&end.rx, &end.flow);
             let left = rx.recvs.len() + usize::from(rx.active.is_some());
             ensure!(left == 0, "queue pair {q} is in ERR, {left} receives were not flushed");
-            // Silent requests that had succeeded leave no trace.
+            // Unsignaled requests that had succeeded leave no trace.
             let silent = |o: &Op| !flow.failed && o.is_silent() && o.is_finished(end.is_reliable());
             let left = flow.ops[flow.head..flow.committed].iter().find(|o| !silent(o));
             ensure!(left.is_none(), "queue pair {q} is in ERR, {:?} was not flushed", left.map(|o| o.id));
@@ -345,12 +345,12 @@ impl World {
         self.check_state(q)
     }
 
-    /// Puts a completion on its queue; the cause, if it does not fit.
+    /// Adds a completion to its queue, and returns the cause of an overrun.
     fn push(&mut self, q: usize, cq: CqRef, completion: Completion) -> Check<Option<adverb_engine::Cause>> {
         self.count_completion();
         self.mix(completion.wr_id ^ (completion.status as u64) << 56);
         let end = &self.ends[q];
-        // An XRC SRQ has the CQ that its first queue pair has.
+        // An XRC SRQ has the CQ of its first queue pair.
         let index = match cq {
             CqRef::Send => end.cqs[0],
             CqRef::Recv | CqRef::XrcSrq(_) => end.cqs[1],

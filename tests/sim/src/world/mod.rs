@@ -1,5 +1,5 @@
-//! A world: devices, queue pairs and a network under virtual time, driven by a program and watched
-//! by the oracle.
+//! A world: devices, queue pairs and a network in virtual time. A program drives the world, and the
+//! oracle watches.
 use crate::config::Config;
 use crate::memory::{Arena, SHARED, Touch};
 use crate::model::keys::Keys;
@@ -27,18 +27,18 @@ pub(crate) const QPN: Qpn = 0x100;
 /// Number of the XRC SRQ of device 0; the others follow.
 pub(crate) const XRC_SRQN: u32 = 0x300;
 pub(crate) const QKEY: u32 = 0x1111;
-/// Rights that the ends of a world give their peers.
+/// Access rights for the peers of a world's ends.
 pub(crate) const QP_ACCESS: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL)
     .union(Access::FLUSH_PERSISTENT);
-/// Events that an action, and the winding up, may take: far more than any needs. Not a whole run:
-/// programs let hundreds of milliseconds pass, and who finds no receive asks again every 10 µs for
-/// as long as it is told to.
+/// Limit of events for an action, and for the end of the run: far more than any of these needs. The
+/// limit does not hold for a whole run. Programs let hundreds of milliseconds pass, and a requester
+/// that meets no receive may ask again every 10 µs for as long as `rnr_retry` says.
 const MAX_EVENTS: u64 = 100_000;
 
-/// A shared receive queue, and what it must hold.
+/// A shared receive queue, with the contents expected by the oracle.
 #[derive(Debug)]
 pub(crate) struct SharedQueue {
     pub(crate) srq: Srq,
@@ -49,7 +49,8 @@ pub(crate) struct SharedQueue {
 }
 
 impl SharedQueue {
-    /// The engine took one receive, or none; `queue` has it out already.
+    /// Checks a step in which the engine took one receive, or none. The caller has already removed
+    /// the receive from `queue`.
     pub(crate) fn check_taken(&mut self, one: bool) -> Check {
         let taken = std::mem::take(&mut self.taken);
         ensure!(taken.len() == usize::from(one), "{} receives taken of an SRQ, {one} due", taken.len());
@@ -65,7 +66,7 @@ impl SharedQueue {
     }
 }
 
-/// A completion queue, and what it must hold.
+/// A completion queue, with the contents expected by the oracle.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) cq: Cq,
@@ -79,22 +80,22 @@ pub(crate) struct Device {
     pub(crate) arena: Arena,
     pub(crate) keys: KeyTable,
     pub(crate) naive: Keys,
-    /// What was in the shared area before each write: (step, address, bytes).
+    /// Old contents of the shared area, one entry for each write: (step, address, bytes).
     pub(crate) history: Vec<(u64, u64, Vec<u8>)>,
-    /// Opens all of the arena locally.
+    /// Key for local access to the whole arena.
     pub(crate) all: Key,
     pub(crate) good: Key,
     pub(crate) read_only: Key,
     pub(crate) other_pd: Key,
     pub(crate) volatile: Option<Key>,
-    /// On-demand regions of the whole arena, locally, and of the shared area, whose last page has a
-    /// hole.
+    /// On-demand regions: `[0]` is the whole arena for local access, `[1]` is the shared area. The
+    /// last page of the shared area has a hole.
     pub(crate) on_demand: [Key; 2],
     pub(crate) windows: [Key; 2],
     pub(crate) fast: [Key; 2],
 }
 
-/// A queue pair, with what the oracle knows of it.
+/// A queue pair, with the oracle's knowledge of it.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) engine: Qp,
@@ -107,22 +108,22 @@ pub(crate) struct End {
     pub(crate) srq: Option<usize>,
     pub(crate) flow: Flow,
     pub(crate) rx: Rx,
-    /// Packets that came before earlier ones.
+    /// Packets that arrived before packets sent earlier.
     pub(crate) early: Vec<Flying>,
-    /// When the host looks at it next.
+    /// When the host looks at this queue pair next.
     pub(crate) pump_at: Option<Time>,
-    /// When it is connected again.
+    /// When this queue pair is connected again.
     pub(crate) connect_at: Option<Time>,
-    /// There is a reason for it to be in ERR or SQE.
+    /// This queue pair has a reason to be in ERR or SQE.
     pub(crate) doomed: bool,
-    /// A marked packet came since it last told of one.
+    /// A marked packet (ECN) arrived since the last notification (CNP).
     pub(crate) marked: bool,
-    /// Bytes of a packet.
+    /// Path MTU in bytes.
     mtu: u64,
 }
 
 impl Device {
-    /// Does access by this key to these pieces meet a hole?
+    /// Does an access through this key to these pieces meet a hole?
     pub(crate) fn faults(&self, key: Key, pieces: &[(u64, u32)]) -> bool {
         self.naive.is_on_demand(key) && pieces.iter().any(|(addr, len)| self.arena.has_hole(*addr, *len))
     }
@@ -144,18 +145,18 @@ pub struct World {
     pub(crate) now: Time,
     /// Events so far.
     pub(crate) step: u64,
-    /// Events before the action in hand.
+    /// Value of `step` when the current action began.
     pub(crate) begun: u64,
     pub(crate) devices: Vec<Device>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) srqs: Vec<SharedQueue>,
     pub(crate) ends: Vec<End>,
-    /// Connections each link has had.
+    /// Number of connections of each link so far.
     pub(crate) epochs: Vec<u32>,
     pub(crate) net: Net,
     pub(crate) rng: Rng,
     pub(crate) next_id: u64,
-    /// The end: receives are posted and completions polled as needed.
+    /// The end of the run: receives are posted and completions polled as needed.
     pub(crate) winding_up: bool,
     hash: u64,
     lines: Option<Vec<String>>,
@@ -165,32 +166,32 @@ pub struct World {
 }
 
 impl World {
-    /// The world of a configuration, everything connected.
+    /// Builds the world of a configuration and connects every link.
     #[must_use]
     pub fn new(config: &Config) -> World {
         setup::build(config)
     }
 
-    /// Keeps a text of everything that happens.
+    /// Keeps a line of text for every event.
     #[must_use]
     pub fn traced(mut self) -> World {
         self.lines = Some(Vec::new());
         self
     }
 
-    /// Keeps every packet that a device hands to the network.
+    /// Keeps every packet sent to the network.
     #[must_use]
     pub fn captured(mut self) -> World {
         self.capture = Some(Capture::default());
         self
     }
 
-    /// Runs a program and then winds up: the network heals, receives are posted, everything must
-    /// end.
+    /// Runs a program and then winds up: the network heals, receives are posted, and everything
+    /// must end.
     #[must_use]
     pub fn run(mut self, program: &Program) -> Report {
         let mut at = 0;
-        // A panic of the engine is a violation like others.
+        // A panic of the engine is a violation like any other.
         let result = catch_unwind(AssertUnwindSafe(|| {
             for action in &program.actions {
                 self.act(action)?;
@@ -223,7 +224,7 @@ impl World {
         self.note(|| format!("{action:?}"));
         self.begun = self.step;
         self.apply(action)?;
-        // A host reacts at once where it wants no delay.
+        // Without a pump delay the host reacts at once.
         self.run_until(self.now)
     }
 
@@ -246,14 +247,16 @@ impl World {
     }
 
     pub(crate) fn index_of(&self, end: &End) -> usize {
-        // The only end whose peer's peer it is, but for the two ends of a link themselves.
+        // `end` is the only end whose peer's peer is `end`, except for the two ends of a link
+        // themselves.
         self.ends[end.peer].peer
     }
     pub(crate) fn epoch_of(&self, q: usize) -> u32 {
         self.epochs[q / 2]
     }
 
-    /// What the engine did to a device's memory; writes to the shared area enter its history.
+    /// Takes the engine's changes of a device's memory. Writes to the shared area enter its
+    /// history.
     pub(crate) fn take_touches(&mut self, device: usize) -> Vec<Touch> {
         let device = &mut self.devices[device];
         let touches = device.arena.take_touches();
@@ -269,7 +272,7 @@ impl World {
         touches
     }
 
-    /// The earliest thing to come.
+    /// Time of the earliest event.
     fn next_event(&self) -> Option<Time> {
         let ends = self.ends.iter().flat_map(|e| [e.engine.poll_timeout(), e.pump_at, e.connect_at]);
         let queues = self.queues.iter().map(|q| q.cq.poll_timeout());
@@ -288,7 +291,7 @@ impl World {
         Ok(())
     }
 
-    /// One of the things that are due.
+    /// Runs one of the due events.
     fn run_event(&mut self) -> Check {
         let now = self.now;
         let due = |t: Option<Time>| t.is_some_and(|t| t <= now);
@@ -315,7 +318,7 @@ impl World {
         Ok(())
     }
 
-    /// Has the host look at a queue pair, soon.
+    /// Schedules a look of the host at a queue pair, after at most `pump_delay`.
     pub(crate) fn wake(&mut self, q: usize) {
         let delay = self.rng.below(self.config.pump_delay + 1);
         let at = self.now + Duration::from_nanos(delay);
@@ -335,7 +338,7 @@ impl World {
         self.completions += 1;
     }
 
-    /// A state that nothing explains is a violation.
+    /// ERR or SQE without a reason is a violation.
     pub(crate) fn check_state(&self, q: usize) -> Check {
         let end = &self.ends[q];
         let state = end.engine.state();

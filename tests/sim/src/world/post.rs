@@ -1,4 +1,4 @@
-//! From a program's posts to work requests.
+//! Makes work requests from a program's posts.
 use super::{Device, PD, QKEY, QPN, World, XRC_SRQN, setup::ALL};
 use crate::memory::SHARED;
 use crate::model::{Check, Op, Violation, ensure, is_supported};
@@ -28,7 +28,7 @@ impl Device {
         }
     }
 
-    /// `len` bytes at `at` of what a key opens.
+    /// A range of `len` bytes at offset `at` of the key's memory.
     fn remote(&self, p: &Post, len: u64) -> Remote {
         let rkey = self.key(p.key);
         let (start, size) = self.naive.span(rkey).unwrap_or((0x1000, SHARED));
@@ -41,10 +41,10 @@ impl Device {
     }
 }
 
-/// A request made up: all but its number.
+/// A request, complete except for its number.
 struct Made {
     op: SendOp,
-    /// Bytes sent, or room for the answer.
+    /// Bytes to send, or room for the answer.
     data: Vec<u8>,
     len: u64,
 }
@@ -66,9 +66,9 @@ fn split(addr: u64, len: u32, count: u32, lkey: Key, rng: &mut Rng) -> Vec<Sge> 
 }
 
 impl World {
-    /// Most requests are to succeed: one that the state of its key now forbids becomes another.
-    /// Those that go astray on purpose stay, and those fail as well whose key changes before their
-    /// turn.
+    /// Most requests should succeed. A request forbidden by the present state of its key becomes
+    /// another request. Requests with a deliberate mistake stay. A request also fails if the key
+    /// changes before the request's turn.
     fn sensible(&self, q: usize, p: &Post) -> Post {
         let mut p = p.clone();
         if p.beyond {
@@ -113,7 +113,7 @@ impl World {
             Verb::Read => SendOp::Read(peer.remote(p, len)),
             Verb::CompareSwap => {
                 let remote = peer.remote(p, 8);
-                // Half of them find what they compare with.
+                // Half of them compare with the right value.
                 let at = peer.arena.base + u64::from(p.at) % 64 / 8 * 8;
                 let mut there = [0; 8];
                 there.copy_from_slice(&peer.arena.get(at, 8));
@@ -157,7 +157,7 @@ impl World {
         let access = if p.beyond { Access::REMOTE_READ } else { ALL };
         let list = device.keys.stage_pages(mr, &pages);
         let Ok(list) = list else {
-            // No such key: what the request would do without pages, a bind of no window stands for.
+            // The key does not exist, so the request is replaced by an invalidation of a bogus key.
             return Made { op: SendOp::LocalInv(BOGUS), data: Vec::new(), len: 0 };
         };
         device.naive.stage(mr, list, &pages);
@@ -166,14 +166,14 @@ impl World {
         Made { op: SendOp::FastReg(reg), data: Vec::new(), len: 0 }
     }
 
-    /// Local memory of a request, filled with what it sends; `true`: its key comes and goes.
+    /// Local memory of a request, filled with its payload; `true`: its key may be revoked.
     fn local(&mut self, q: usize, p: &Post, made: &Made) -> (Vec<Sge>, bool) {
         let link = &self.config.links[q / 2];
         let own = &self.devices[self.ends[q].device];
         let (mut lkey, mut addr, mut shaky) = (own.all, own.arena.alloc(&made.data), false);
         if matches!(made.op, SendOp::Read(_)) && p.solicited {
-            // The flag means nothing on a READ; here it says that the answer goes to the shared
-            // area.
+            // The flag SOLICITED has no meaning on a READ. Here it selects the shared area for the
+            // answer.
             let key = own.key(KeyChoice::Fast((p.at % 2) as u8));
             if let Some((start, size)) = own.naive.span(key).filter(|(_, size)| *size >= made.len) {
                 (lkey, addr, shaky) = (key, start + (size - made.len) / 2, true);
@@ -231,7 +231,7 @@ impl World {
         if p.chain { Ok(()) } else { self.commit(q) }
     }
 
-    /// The pages of a registration that was not posted after all are not needed.
+    /// Drops the staged pages of a registration after a refused post.
     fn unstage(&mut self, q: usize, op: &SendOp) {
         if let SendOp::FastReg(reg) = op {
             let device = &mut self.devices[self.ends[q].device];
@@ -251,7 +251,7 @@ impl World {
         (self.rng.pick(&others), if p.at.is_multiple_of(2) { QKEY } else { QKEY + 1 })
     }
 
-    /// Was a post rightly taken, or rightly refused (`true`)?
+    /// Checks a post: rightly accepted, or rightly refused (`true`).
     fn check_post(&self, q: usize, wr: &SendWr<'_>, result: &Result<(), PostError>) -> Check<bool> {
         let end = &self.ends[q];
         let link = &self.config.links[q / 2];

@@ -1,4 +1,4 @@
-//! Building a world, and connecting its queue pairs.
+//! Builds a world, and connects its queue pairs.
 use super::{Device, End, OTHER_PD, PD, QKEY, QPN, Queue, SharedQueue, World, XRC_SRQN};
 use crate::config::{Config, Link, Service};
 use crate::memory::{Arena, SHARED};
@@ -26,9 +26,9 @@ pub(crate) const LIMITS: Limits = Limits {
     pkeys: 1,
     gids: 16,
 };
-/// All that a peer may be given, and binding windows.
+/// All rights of a peer, and the right to bind windows.
 pub(crate) const ALL: Access = super::QP_ACCESS.union(Access::LOCAL_WRITE).union(Access::MW_BIND);
-/// Bytes that the local key opens.
+/// Bytes of the arena, all open to the local key.
 const ARENA: u64 = 1 << 28;
 const START: Time = Time(1_000_000);
 
@@ -40,7 +40,7 @@ fn device(number: usize, rng: &mut Rng) -> Device {
         add_region(&mut keys, &mut naive, rng, (pd, access, iova, len, base))
     };
     let all = region(rng, PD, Access::LOCAL_WRITE, base, ARENA);
-    // Keys have address spaces of their own, which are not that of memory.
+    // Each key has its own address space, apart from the addresses of memory.
     let good = region(rng, PD, ALL, 0x7000_0000_0000 + base, SHARED);
     let read_only = region(rng, PD, Access::REMOTE_READ, 0x10_0000, SHARED);
     let other_pd = region(rng, OTHER_PD, ALL, base, SHARED);
@@ -80,7 +80,7 @@ fn add_region(
     (pd, access, iova, len, addr): (PdId, Access, u64, u64, u64),
 ) -> Key {
     let region = Region { pd, access, iova, len, addr, kind: RegionKind::Mapped };
-    // The regions of a world keep every rule, so that none is refused.
+    // The regions of a world are valid, so no registration is refused.
     let key = keys.register(region, rng.next() as u32).unwrap_or(0);
     naive.region(key, pd, access, iova, len, addr);
     key
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// Moves a queue pair to a state.
+    /// Moves a queue pair to another state.
     pub(crate) fn modify(&mut self, q: usize, attr: &QpAttr, mask: AttrMask) -> Check {
         let end = &mut self.ends[q];
         let from = end.engine.state();
@@ -238,10 +238,10 @@ impl World {
         self.settle(q)
     }
 
-    /// From RESET to RTS.
+    /// Connects a queue pair: from RESET to RTS.
     pub(crate) fn connect(&mut self, q: usize) -> Check {
         if self.ends[q].engine.state() != QpState::Reset {
-            // The consumer moved it to ERR meanwhile.
+            // Meanwhile the consumer moved the queue pair to ERR.
             return Ok(());
         }
         let link = self.config.links[q / 2].clone();

@@ -1,4 +1,4 @@
-//! Threads that wait for events: *get → acknowledge → arm → poll until empty*.
+//! Event threads: *get → acknowledge → arm → poll until empty*.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,26 +12,27 @@ use nix::sys::epoll::{Epoll, EpollTimeout};
 
 use super::track::{Board, Track};
 
-/// How often a thread that waits looks whether it is to end.
+/// How often a waiting thread checks for the end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Completions taken with one poll.
+/// Completions per poll.
 const POLL: usize = 4;
 
-/// One thread and what it waits on.
+/// One thread and its channels.
 pub struct Consumer {
     board: Arc<Board>,
     channels: Vec<Arc<CompChannel>>,
-    /// It sleeps in an epoll over its channels instead of in the get-event call of the only one.
+    /// The thread sleeps in an epoll over several channels instead of the get-event call of one
+    /// channel.
     by_epoll: bool,
     /// No other thread reads these channels.
     alone: bool,
-    /// By CQ: completions polled after its last arm.
+    /// By CQ: completions polled after the last arm.
     found: Vec<u64>,
 }
 
 impl Consumer {
-    /// The first channel has a thread of its own, an epoll watches the next two, and two threads
-    /// share the last.
+    /// The first channel has its own thread, an epoll watches the next two, and two threads share
+    /// the last.
     pub fn four(channels: &[Arc<CompChannel>], board: &Arc<Board>) -> Vec<Consumer> {
         let consumer = |channels: &[Arc<CompChannel>], by_epoll, alone| Consumer {
             board: board.clone(),
@@ -48,7 +49,7 @@ impl Consumer {
         ]
     }
 
-    /// Until the board says stop.
+    /// Runs until the board says stop.
     pub fn run(mut self) {
         let result = if self.by_epoll { self.by_epoll() } else { self.by_get() };
         if let Err(why) = result {
@@ -97,7 +98,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Acknowledge, arm, poll until empty; then the books.
+    /// Acknowledges, arms, polls until empty, and then checks the counters.
     fn event(&mut self, cq: &Arc<Cq>) -> Result<()> {
         let board = self.board.clone();
         let Some(track) = board.of(cq) else { return Err("an event of an unknown CQ".to_string()) };
@@ -118,7 +119,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Polls until empty and answers how many there were.
+    /// Polls until empty and returns the number of completions.
     fn drain(&self, track: &Track) -> Result<u64> {
         let mut found = 0;
         loop {

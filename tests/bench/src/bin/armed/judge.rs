@@ -1,4 +1,4 @@
-//! When is it over, and was everything as it must be?
+//! Decides when the run is over, and whether everything was right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use adverb_device::{CompChannel, Errno};
 use super::stream::Stream;
 use super::track::{Board, Track, Traffic};
 
-/// No event and no completion for so long while some are due: a loss.
+/// No event and no completion for this time while some are due: a loss.
 const STUCK: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Has the producers stop after `count` events and waits until they have and all that was posted
-/// was polled. `false`: it never was.
+/// Stops the producers after `count` events. Then waits until the producers have ended and all
+/// posted requests were polled. `false`: this never happened.
 pub fn watch(board: &Board, count: u64, producing: &AtomicBool, ended: impl Fn() -> bool) -> bool {
     let (mut last, mut since) = ((0, 0), Instant::now());
     loop {
@@ -47,7 +47,7 @@ fn missing(board: &Board, track: &Track) {
     }
 }
 
-/// Reads what events are left: at most one of a racing CQ, whose completion a poll took first
+/// Reads the remaining events: at most one for a racing CQ, when a poll took the completion first
 /// (CQN-8).
 pub fn quiet(board: &Board, channels: &[Arc<CompChannel>], patience: Duration) {
     let mut left = vec![0; board.tracks.len()];
@@ -86,7 +86,7 @@ pub fn quiet(board: &Board, channels: &[Arc<CompChannel>], patience: Duration) {
     }
 }
 
-/// Destroys everything: no CQ may wait for an acknowledgement that was given.
+/// Destroys everything. No CQ may wait for an acknowledgement any more.
 pub fn destroyed(board: &Arc<Board>, streams: Vec<Stream>, channels: &[Arc<CompChannel>]) {
     let (done, is_done) = std::sync::mpsc::channel();
     let all = board.clone();
@@ -112,7 +112,7 @@ pub fn destroyed(board: &Arc<Board>, streams: Vec<Stream>, channels: &[Arc<CompC
     }
 }
 
-/// Prints figures and verdict; `true` if nothing was wrong.
+/// Prints figures and verdict; `true` without violations.
 pub fn report(board: &Board, count: u64, took: Duration) -> bool {
     let events = board.sum(|t| &t.events, |_| true);
     let of = |traffic| board.sum(|t| &t.polled, |t| t.traffic == traffic);

@@ -1,26 +1,28 @@
 //! Armed notifications by the million, each accounted for.
 //!
-//! `armed [--count N]` reads N completion events (ten million unless told otherwise) of 64 CQs over
-//! four channels in four threads, prints how it went, and ends with status 1 if anything was lost,
-//! duplicated or out of order.
+//! `armed [--count N]` reads N completion events (default: ten million) of 64 CQs over four
+//! channels in four threads, and prints the result. The exit status is 1 if a completion or event
+//! was lost, duplicated or out of order.
 //!
-//! **What is exercised.** Every completion is made by the device from a posted request, in three
-//! ways ([`stream`]): a quarter of the CQs carries SENDs between two queue pairs over the wire path
-//! (real packets on UDP port 4791), the others local operations, which are quicker: binds of a
-//! memory window, which succeed, and requests flushed by a queue pair in ERR, which fail. Half of
-//! the CQs run in *lockstep* (one completion an arm, the next posted when the CQ was armed and
-//! drained again, so that events and completions must be equal in number), half *racing* (up to
-//! eight completions under way, added while the CQ is armed and polled). Arms are for the next, a
-//! solicited and a failed completion in turn where the traffic fires them. The consumers follow
-//! *get → acknowledge → arm → poll until empty*; one sleeps in the get-event call of a channel of
-//! its own, one in an epoll over two channels, two share a channel ([`consumer`]).
+//! **Traffic.** The device makes every completion from a posted request, in three ways
+//! ([`stream`]). A quarter of the CQs carries SENDs between two queue pairs over the wire path:
+//! real packets on UDP port 4791. The other CQs carry local operations, which are quicker: binds of
+//! a memory window, which succeed, and requests flushed by a queue pair in ERR, which fail. Half of
+//! the CQs run in *lockstep*: one completion for each arm, and the next request is posted when the
+//! CQ was armed and drained again. So the numbers of events and completions must be equal. The
+//! other half is *racing*: up to eight completions are outstanding, and are added while the CQ is
+//! armed and polled. Arms are for the next, a solicited and a failed completion in turn, as far as
+//! the traffic fires them. The consumers follow *get → acknowledge → arm → poll until empty*. One
+//! consumer sleeps in the get-event call of its own channel, one in an epoll over two channels, and
+//! two share a channel ([`consumer`]).
 //!
-//! **What is judged.** Each request has a number that must be polled next in its CQ: nothing lost,
-//! doubled or out of order. A lost wake-up leaves completions in an armed CQ for ever: no progress
-//! for ten seconds is a loss, and the queues concerned are named. A doubled event shows in lockstep
-//! as an event without a completion, elsewhere as events that outnumber arms or completions, or as
-//! an event with none polled before or after it. In the end every queue must be empty and
-//! destroying it must not wait, so every event read was acknowledged exactly once.
+//! **Checks.** Each request has a number, and the numbers must be polled in order in their CQ:
+//! nothing lost, doubled or out of order. A lost wake-up leaves completions in an armed CQ forever.
+//! So no progress for ten seconds counts as a loss, and the queues concerned are named. A doubled
+//! event shows in lockstep as an event without a completion. Elsewhere it shows as more events than
+//! arms or completions, or as an event with no completion polled before or after. At the end every
+//! queue must be empty. Destroying a queue must not wait, which shows that every event was
+//! acknowledged exactly once.
 #![forbid(unsafe_code)]
 
 mod consumer;
@@ -49,7 +51,7 @@ struct Options {
 }
 
 const CHANNELS: usize = 4;
-/// CQs of one channel: of each kind of traffic, half in lockstep.
+/// Traffic of the CQs of one channel. Half of each kind runs in lockstep.
 const OF_A_CHANNEL: [Traffic; 16] = [
     Traffic::Send,
     Traffic::Send,
@@ -68,7 +70,7 @@ const OF_A_CHANNEL: [Traffic; 16] = [
     Traffic::Flush,
     Traffic::Flush,
 ];
-/// Threads that post; consumers are four others.
+/// Threads that post, beside four consumers.
 const PRODUCERS: usize = 2;
 
 fn main() -> ExitCode {
@@ -82,8 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes everything, runs until so many events were read and all that was posted is polled, and
-/// judges.
+/// Runs until `count` events were read and all posted requests are polled, and then judges.
 fn run(count: u64) -> Result<bool> {
     let world = World::open(4096)?;
     let channels = (0..CHANNELS)
@@ -102,7 +103,7 @@ fn run(count: u64) -> Result<bool> {
         let post = |part| scope.spawn(move || stream::produce(part, producing, board));
         let producers: Vec<_> = stream::parts(streams, PRODUCERS).into_iter().map(post).collect();
         if !judge::watch(board, count, producing, || producers.iter().all(|p| p.is_finished())) {
-            // Some thread may never come back.
+            // Some threads may never come back.
             judge::report(board, count, start.elapsed());
             std::process::exit(1);
         }

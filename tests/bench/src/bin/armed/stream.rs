@@ -1,5 +1,4 @@
-//! Threads that post: each stream of requests fills one CQ, or two with a message that is sent and
-//! received.
+//! Posting threads. Each stream of requests fills one CQ, or two CQs with sends and receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,30 +11,32 @@ use adverb_device::{Cq, Mw, Qp};
 
 use super::track::{Board, Traffic, WINDOW};
 
-/// Requests of each queue.
+/// Depth of each queue.
 const DEPTH: u32 = 32;
-/// Every so many messages ask for a solicited event by themselves.
+/// Messages with a multiple of this number ask for a solicited event.
 const SOLICITED_EVERY: u64 = 3;
 const BYTES: usize = 8;
 
 /// Requests of one kind.
 pub struct Stream {
     kind: Kind,
-    /// By number on the board: the CQ of the requests, and of the receives if these are messages.
+    /// Numbers on the board: the CQ of the requests, and the CQ of the receives. Without receives
+    /// both are the same.
     cq: usize,
     recv_cq: usize,
 }
 
 enum Kind {
-    /// Between two connected queue pairs.
+    /// Messages between two connected queue pairs.
     Wire { from: Arc<Qp>, to: Arc<Qp>, out: Sge, back: Sge },
     /// A window of type 1 is bound again and again, by a queue pair connected to itself.
     Bind { qp: Arc<Qp>, mw: Arc<Mw>, mr: u32, addr: u64 },
-    /// Posted in ERR.
+    /// Requests posted in ERR.
     Flush { qp: Arc<Qp> },
 }
 
-/// The streams that fill the CQs of the board. A message's two ends belong to different channels.
+/// The streams that fill the CQs of the board. The two ends of a message belong to different
+/// channels.
 pub fn streams(world: &World, board: &Board) -> Result<Vec<Stream>> {
     let mut streams = Vec::new();
     let receivers: Vec<usize> =
@@ -48,7 +49,7 @@ pub fn streams(world: &World, board: &Board) -> Result<Vec<Stream>> {
             Traffic::Flush => (flush(world, &track.cq)?, cq),
             Traffic::Send => {
                 let place = streams.iter().filter(|s: &&Stream| matches!(s.kind, Kind::Wire { .. })).count();
-                // The same pace, and the next channel.
+                // Same pace, next channel.
                 let of_a_channel = receivers.len() / (board.tracks.last().map_or(0, |t| t.channel) + 1);
                 let recv_cq = receivers[(place + of_a_channel) % receivers.len()];
                 (wire(world, &track.cq, &board.tracks[recv_cq].cq)?, recv_cq)
@@ -79,7 +80,7 @@ fn flush(world: &World, cq: &Arc<Cq>) -> Result<Kind> {
     Ok(Kind::Flush { qp })
 }
 
-/// Deals the streams out to so many threads.
+/// Distributes the streams to some threads.
 pub fn parts(streams: Vec<Stream>, threads: usize) -> Vec<Vec<Stream>> {
     let mut parts: Vec<Vec<Stream>> = (0..threads).map(|_| Vec::new()).collect();
     for (n, stream) in streams.into_iter().enumerate() {
@@ -88,15 +89,15 @@ pub fn parts(streams: Vec<Stream>, threads: usize) -> Vec<Vec<Stream>> {
     parts
 }
 
-/// Posts what there is room for, stream by stream, until it is told to stop; gives the streams
-/// back.
+/// Posts as far as there is room, stream by stream, until `producing` is false. Returns the
+/// streams.
 pub fn produce(streams: Vec<Stream>, producing: &AtomicBool, board: &Board) -> Vec<Stream> {
     let mut turn = 0u64;
     while producing.load(Ordering::Relaxed) {
         let mut any = false;
         for stream in &streams {
             turn += 1;
-            // Chains of one to four, so that completions come one by one and in batches.
+            // Chains of one to four, for single completions and batches.
             match stream.post(board, 1 + turn % 4) {
                 Ok(posted) => any |= posted,
                 Err(why) => {
@@ -118,7 +119,7 @@ pub fn produce(streams: Vec<Stream>, producing: &AtomicBool, board: &Board) -> V
 }
 
 impl Stream {
-    /// Destroys its queue pairs.
+    /// Destroys the queue pairs of the stream.
     pub fn destroy(self, board: &Board) {
         let qps = match self.kind {
             Kind::Wire { from, to, .. } => vec![from, to],
@@ -139,7 +140,7 @@ impl Stream {
         board.tracks[self.cq].room().min(board.tracks[self.recv_cq].room())
     }
 
-    /// Posts a chain of at most so many requests, as far as there is room. `false`: there was none.
+    /// Posts a chain of at most `most` requests, as far as there is room; `false` without room.
     fn post(&self, board: &Board, most: u64) -> Result<bool> {
         let n = self.room(board).min(most);
         if n > 0 {
@@ -148,18 +149,18 @@ impl Stream {
         Ok(n > 0)
     }
 
-    /// The last message of a stream asks for a solicited event: those before it may lie in a CQ
-    /// that is armed for one.
+    /// The last message of a stream asks for a solicited event, because earlier messages may lie in
+    /// a CQ with an arm for solicited completions.
     fn finish(&self, board: &Board) -> Result<()> {
         let racing = !board.tracks[self.cq].lockstep;
         if self.is_wire() && racing { self.chain(board, 1, true) } else { Ok(()) }
     }
 
-    /// Posts `n` requests with the next numbers and hands them over together.
+    /// Posts `n` requests with the next numbers, as one hand-over.
     fn chain(&self, board: &Board, n: u64, last: bool) -> Result<()> {
         let (track, receiver) = (&board.tracks[self.cq], &board.tracks[self.recv_cq]);
         let first = track.posted.load(Ordering::Relaxed);
-        // Announced first: a completion may be polled before the call returns.
+        // Counted first: a completion may be polled before the call returns.
         track.posted.store(first + n, Ordering::Release);
         if let Kind::Wire { to, back, .. } = &self.kind {
             receiver.posted.store(first + n, Ordering::Release);

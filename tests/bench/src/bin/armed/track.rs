@@ -1,4 +1,4 @@
-//! What is known of each CQ: how much was posted and polled, how often it was armed and told of.
+//! Counters of each CQ: posted and polled requests, arms and events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,28 +10,28 @@ use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::{CompChannel, Cq};
 use adverb_sync::Mutex;
 
-/// Completions that may be under way in a CQ that is not in lockstep.
+/// Limit of outstanding completions in a racing CQ.
 pub const WINDOW: u64 = 8;
-/// Entries of each CQ: more than can be under way.
+/// Entries of each CQ: more than the limit of outstanding completions.
 const DEPTH: u32 = 64;
-/// Violations that are kept word by word.
+/// Number of violations kept in words.
 const TOLD: usize = 20;
 
-/// What fills a CQ.
+/// The traffic that fills a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Sends over the wire path: successful, never solicited.
     Send,
-    /// Receives of these: solicited or not.
+    /// Receives of these sends: solicited or not.
     Recv,
-    /// Binds of a window, in the device: successful, never solicited.
+    /// Binds of a window, local to the device: successful, never solicited.
     Bind,
     /// Requests to a queue pair in ERR: failed.
     Flush,
 }
 
 impl Traffic {
-    /// The arms that its completions fire, taken in turn.
+    /// The arms that fire with this traffic, taken in turn.
     fn arms(self) -> &'static [ArmKind] {
         match self {
             Traffic::Send | Traffic::Bind => &[ArmKind::Next],
@@ -41,28 +41,28 @@ impl Traffic {
     }
 }
 
-/// One CQ.
+/// A CQ and its counters.
 pub struct Track {
     pub cq: Arc<Cq>,
     pub traffic: Traffic,
-    /// One completion an arm.
+    /// One completion for each arm.
     pub lockstep: bool,
-    /// Its number, on the board and as its cookie.
+    /// Number of this CQ, on the board and as a cookie.
     pub index: usize,
-    /// Its channel, by number.
+    /// Number of the channel.
     pub channel: usize,
-    /// Requests posted; the number of the next one.
+    /// Requests posted so far, which is the number of the next request.
     pub posted: AtomicU64,
-    /// Completions polled; the number of the next one.
+    /// Completions polled so far, which is the number of the next completion.
     pub polled: AtomicU64,
-    /// `polled` when the CQ was last armed and then found empty.
+    /// Value of `polled` when the CQ was last armed and then found empty.
     pub ready: AtomicU64,
     pub arms: AtomicU64,
     pub events: AtomicU64,
 }
 
 impl Track {
-    /// How many more may be posted now.
+    /// How many more requests may be posted now.
     pub fn room(&self) -> u64 {
         let posted = self.posted.load(Ordering::Relaxed);
         if self.lockstep {
@@ -72,31 +72,31 @@ impl Track {
         }
     }
 
-    /// Arms it for one event.
+    /// Arms the CQ for a single event.
     pub fn arm(&self) -> Result<()> {
         let n = self.arms.fetch_add(1, Ordering::Relaxed) as usize;
         let kinds = self.traffic.arms();
         self.cq.req_notify(kinds[n % kinds.len()]).map_err(|e| format!("arm: {e}"))
     }
 
-    /// What the verdict calls it.
+    /// The name of this CQ in the verdict.
     pub fn name(&self) -> String {
         let pace = if self.lockstep { "lockstep" } else { "racing" };
         format!("CQ {} ({:?}, {pace}, channel {})", self.index, self.traffic, self.channel)
     }
 }
 
-/// All CQs, and what was found wrong.
+/// All CQs, and the violations found.
 pub struct Board {
     pub tracks: Vec<Track>,
-    /// Consumers are to end.
+    /// Consumers must end.
     pub stop: AtomicBool,
     pub violations: AtomicU64,
     told: Mutex<Vec<String>>,
 }
 
 impl Board {
-    /// CQs of the given traffic on each channel; every second one races.
+    /// Creates CQs for the given traffic on each channel. Every second CQ races.
     pub fn new(world: &World, channels: &[Arc<CompChannel>], traffic: &[Traffic]) -> Result<Board> {
         let mut tracks = Vec::new();
         for (channel, events) in channels.iter().enumerate() {
@@ -126,17 +126,17 @@ impl Board {
         })
     }
 
-    /// The first arm of every CQ, before anything is posted.
+    /// Arms every CQ for the first time, before the first post.
     pub fn arm_all(&self) -> Result<()> {
         self.tracks.iter().try_for_each(Track::arm)
     }
 
-    /// The track of a CQ that an event named.
+    /// The track of an event's CQ.
     pub fn of(&self, cq: &Cq) -> Option<&Track> {
         self.tracks.get(cq.cookie())
     }
 
-    /// Something is not as it must be.
+    /// Records a violation.
     pub fn wrong(&self, what: impl FnOnce() -> String) {
         self.violations.fetch_add(1, Ordering::Relaxed);
         let mut told = self.told.lock();
@@ -145,13 +145,13 @@ impl Board {
         }
     }
 
-    /// The first of what was wrong, in words.
+    /// The first violations, in words.
     pub fn told(&self) -> Vec<String> {
         self.told.lock().clone()
     }
 
-    /// A completion came out of its CQ. The queue hands them out one at a time and in order,
-    /// whoever polls, so the number is the next one or something is lost, doubled or out of order.
+    /// A completion was polled. The queue returns completions one at a time and in order, to any
+    /// thread. So a number other than the next shows a lost, doubled or misplaced completion.
     pub fn polled(&self, track: &Track, completion: &Completion) {
         let expected = track.polled.fetch_add(1, Ordering::AcqRel);
         if completion.wr_id != expected {
@@ -161,7 +161,7 @@ impl Board {
         }
     }
 
-    /// The sum of a figure over all CQs that match.
+    /// The sum of a counter over all matching CQs.
     pub fn sum(&self, figure: impl Fn(&Track) -> &AtomicU64, matches: impl Fn(&Track) -> bool) -> u64 {
         self.tracks.iter().filter(|t| matches(t)).map(|t| figure(t).load(Ordering::Acquire)).sum()
     }

@@ -1,12 +1,12 @@
-//! What deferring is worth: chains of small requests, posted one by one and as one hand-over
+//! The gain of deferred posts: chains of small requests, posted one by one and as one hand-over
 //! (DEF-2, DEF-8).
 //!
 //! `chains [--ms DURATION]` measures chains of 1, 8, 32 and 128 eight-byte WRITEs on the wire path
-//! to another process, which looks on asleep. A chain is timed from its first post until the
-//! completion of its last request, the only one that asks for one. For every length and way it
+//! to another process, which sleeps meanwhile. A chain is timed from its first post until the
+//! completion of its last request, the only signaled request. For every length and way the program
 //! prints five lines `chain_LENGTH_WAY_WHAT value unit`:
 //!
-//! - `ns`: nanoseconds a request, to the completion; `post_ns`: until the posting calls have
+//! - `ns`: nanoseconds per request until the completion; `post_ns`: until the posting calls have
 //!   returned;
 //! - `handovers`, `calls`, `packets`: hand-overs, send system calls and packets of a chain, from
 //!   the device's counters.
@@ -26,13 +26,13 @@ use adverb_device::{CompChannel, Cq, Qp};
 use clap::Parser;
 
 const LENGTHS: [u32; 4] = [1, 8, 32, 128];
-/// By name, and whether the chain is handed over as a whole.
+/// Name, and whether the whole chain is handed over at once.
 const WAYS: [(&str, bool); 2] = [("singly", false), ("deferred", true)];
 const BYTES: usize = 8;
 const MEMORY: usize = 4096;
-/// Silence that counts as a failure.
+/// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(5);
-/// How long the other process looks on at most.
+/// Longest time for which the other process waits.
 const WATCH: Duration = Duration::from_secs(120);
 
 /// Chains of small requests, posted one by one and as one hand-over
@@ -74,14 +74,14 @@ fn measure(time: Duration) -> Result<()> {
     other.end()
 }
 
-/// The end that posts.
+/// The posting end.
 struct Source {
     world: World,
     cq: Arc<Cq>,
     qp: Arc<Qp>,
 }
 
-/// What a chain of one length and way took.
+/// Figures of the chains of a length and way.
 struct Found {
     to_completion: Vec<Duration>,
     to_return: Vec<Duration>,
@@ -119,7 +119,7 @@ impl Source {
         Ok(Source { world, cq, qp })
     }
 
-    /// Chains of one length and way, as many as fit into the time.
+    /// Runs chains of a length and way, as many as fit into the time.
     fn chains(&self, length: u32, whole: bool, remote: Remote, time: Duration) -> Result<Found> {
         let before = self.world.context.node().stats();
         let (mut to_completion, mut to_return) = (Vec::new(), Vec::new());
@@ -158,7 +158,7 @@ impl Source {
         Ok(())
     }
 
-    /// Polls the one completion.
+    /// Polls for the chain's completion.
     fn wait(&self) -> Result<()> {
         let end = Instant::now() + HANG_LIMIT;
         let mut status = None;
@@ -174,14 +174,14 @@ impl Source {
         }
     }
 
-    /// Lets the other process end.
+    /// Makes the other process end.
     fn stop(&self) -> Result<()> {
         post(&self.qp, &request(0, SendFlags::SIGNALED, SendOp::Send, &[]))?;
         self.wait()
     }
 }
 
-/// The other process: says where to write, and sleeps until a message comes.
+/// The other process: prints its queue pair and memory, and sleeps until a message arrives.
 fn target(args: &[String]) -> Result<()> {
     let [cpu, peer] = args else { return Err(format!("no such child: {args:?}")) };
     let number = |s: &String| s.parse::<u32>().map_err(|e| format!("{s}: {e}"));
@@ -199,7 +199,7 @@ fn target(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Queue pair and memory of the other process, from its line.
+/// Queue pair and memory of the other process, from a line of output.
 fn target_of(line: &str) -> Result<(u32, Remote)> {
     let bad = || format!("the other process said {line:?}");
     let mut numbers = line.split(' ').map(|w| w.parse::<u64>().map_err(|_| bad()));

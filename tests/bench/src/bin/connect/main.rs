@@ -1,6 +1,6 @@
-//! Connections by address beside TCP in the same run: how many two processes make a second, one
-//! after the other, and how long it takes from the first call until a byte of the other end is
-//! there (`c/first_byte.c`). On both paths.
+//! Connections by address compared with TCP in the same run. Two figures: connections per second
+//! between two processes, one after the other, and the time from the first call until a byte of the
+//! other end arrives (`c/first_byte.c`). Both are measured on both paths.
 //!
 //! `connect [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test.
 #![forbid(unsafe_code)]
@@ -22,12 +22,12 @@ const RUNS: usize = 5;
 /// Connections of a round, full and quick.
 const COUNT: [usize; 2] = [1000, 200];
 const LIMIT: Duration = Duration::from_secs(60);
-/// After this time the rest is left out, and said to be.
+/// After this time the rest is left out, and the report says so.
 const BUDGET: Duration = Duration::from_secs(240);
 /// The port space of connections.
 const SPACE: u64 = 0x106;
 
-/// How two processes connect.
+/// The kind of connection between two processes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Way {
     Tcp,
@@ -41,7 +41,7 @@ const WAYS: [(Way, &str); 3] = [
     (Way::Wire, "rdma_cm, wire (`ADVERB_PATH=wire`)"),
 ];
 
-/// What is measured: seconds a connection, and seconds until the first byte.
+/// Measured values: seconds per connection, and seconds until the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum What {
     Connection,
@@ -49,8 +49,8 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    // Requests to connect may come to any process that shares the port, others' programs among
-    // them.
+    // A request to connect may reach any process that shares the port, including programs of
+    // others.
     adverb_foreign::alone::be_alone();
     match measure(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -62,10 +62,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all rounds, prints and writes the report; false when a program failed.
+/// Runs all rounds, prints and writes the report; `false` if a program failed.
 fn measure(options: &Options) -> Result<bool> {
     let start = Instant::now();
-    // Now, not at the end: somebody may commit while this runs.
+    // Read now, because a commit may happen during the run.
     let revision = machine::revision();
     let count = COUNT[usize::from(options.quick)];
     let mut samples = Samples::new(options.runs(RUNS));
@@ -83,7 +83,7 @@ fn measure(options: &Options) -> Result<bool> {
     options.finish("connect", &text, &samples.failures)
 }
 
-/// A server and a client: connections a second, seconds until the first byte.
+/// A server and a client: connections per second, and seconds until the first byte.
 fn once(way: Way, count: usize) -> Result<(f64, f64)> {
     let program = cc::program("first_byte")?.display().to_string();
     let port = free_port()?;
@@ -115,7 +115,7 @@ fn report(samples: &Samples<(Way, What)>) -> String {
     ];
     let show = |series: Option<Series>| cell(series, samples.rounds);
     for (way, name) in WAYS {
-        // Ratios of times, so that more than one is slower in both columns.
+        // Ratios of times, so that a ratio above one means slower in both columns.
         let ratio = |what| show(samples.ratio(&(way, what), &[(Way::Tcp, what)], f64::min));
         let rate = samples.series(&(way, What::Connection)).map(|s| Series {
             median: 1.0 / s.median,

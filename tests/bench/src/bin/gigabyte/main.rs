@@ -1,14 +1,14 @@
 //! A gigabyte between two processes under each fault, every byte checked.
 //!
-//! `gigabyte [--mib N] [--short | --fault FAULT] [--write FILE]` moves N MiB (1024 unless told
-//! otherwise) by RDMA Write, Send and Read for each kind of weather ([`WEATHER`]; `--short`: only
-//! the worst; `--fault`: only what it says, as `ADVERB_FAULT` does), prints a table of goodput, and
-//! ends with status 1 if a byte was wrong, a request failed, or a fault was asked for and never
-//! struck. `--write` puts the table between its markers in FILE.
+//! `gigabyte [--mib N] [--short | --fault FAULT] [--write FILE]` moves N MiB (default: 1024) by
+//! RDMA Write, Send and Read for each kind of fault ([`WEATHER`]). `--short` takes only the worst
+//! kind, and `--fault` only the given faults, in the syntax of `ADVERB_FAULT`. The program prints a
+//! table of goodput. The exit status is 1 if a byte was wrong, a request failed, or a requested
+//! fault never happened. `--write` puts the table between its markers in FILE.
 //!
-//! Two processes of this program, over the wire path, meet over TCP; one message is a MiB, sixteen
-//! are under way ([`transfer`]). The receiver compares each byte with what the place in the stream
-//! demands ([`pattern`]).
+//! Two processes of this program connect by address over the wire path. A message is one MiB, and
+//! sixteen are outstanding ([`transfer`]). The receiver compares each byte with the expected byte
+//! for its place in the stream ([`pattern`]).
 #![forbid(unsafe_code)]
 
 mod pattern;
@@ -22,7 +22,7 @@ use adverb_bench::Result;
 use clap::{Parser, Subcommand};
 use transfer::{Outcome, Verb};
 
-/// What befalls packets: a name, and what `ADVERB_FAULT` says.
+/// Faults of packets: a name, and the value of `ADVERB_FAULT`.
 const WEATHER: [(&str, &str); 11] = [
     ("none", ""),
     ("loss 0.1 %", "drop=0.1%"),
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One of the two processes.
+/// Runs server or client.
 fn role(verb: &str, mib: u64, address: Option<&str>) -> Result<bool> {
     let verb = Verb::named(verb)?;
     let outcome = match address {
@@ -105,7 +105,7 @@ fn role(verb: &str, mib: u64, address: Option<&str>) -> Result<bool> {
     outcome.map(|()| true).map_err(|e| e.to_string())
 }
 
-/// Runs every weather and every verb.
+/// Runs every kind of fault with every verb.
 fn all(options: &Options) -> Result<bool> {
     let mut rows = Vec::new();
     let mut good = true;
@@ -135,7 +135,7 @@ fn all(options: &Options) -> Result<bool> {
     Ok(good)
 }
 
-/// One of the two processes, and what it says.
+/// Server or client, with the output.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -160,7 +160,7 @@ impl Process {
         self.lines.next().ok_or("a process ended early")?.map_err(|e| e.to_string())
     }
 
-    /// Lets it go.
+    /// Closes the input of the process and waits for the end.
     fn end(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().map_err(|e| e.to_string())?;
@@ -170,13 +170,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // No harm if it has ended.
+        // Harmless if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A transfer between two processes; both are hit by the faults.
+/// Runs a transfer between two processes. The faults apply to both.
 fn pair(verb: Verb, mib: u64, fault: &str) -> Result<Outcome> {
     let mib = mib.to_string();
     let mut server = Process::start(&["serve", verb.name(), &mib], fault)?;

@@ -1,5 +1,5 @@
-//! The stream's bytes: each eight of them depend on their place alone, and no two places near each
-//! other are alike, so that bytes that are lost, doubled, late or in the wrong place show.
+//! The bytes of the stream. Each eight bytes depend on their place alone, and nearby places have
+//! different bytes. So lost, doubled, late or misplaced bytes show.
 
 /// The eight bytes at word `n` of the stream (the finaliser of SplitMix64).
 fn word(n: u64) -> [u8; 8] {
@@ -9,14 +9,14 @@ fn word(n: u64) -> [u8; 8] {
     (z ^ (z >> 31)).to_le_bytes()
 }
 
-/// Writes the bytes from `at` on, a multiple of eight.
+/// Writes the bytes of the stream from `at` on; `at` is a multiple of eight.
 pub(crate) fn fill(at: u64, bytes: &mut [u8]) {
     for (n, chunk) in (at / 8..).zip(bytes.chunks_exact_mut(8)) {
         chunk.copy_from_slice(&word(n));
     }
 }
 
-/// The first byte that is not what the place demands.
+/// The first wrong byte for the given place.
 pub(crate) fn first_wrong(at: u64, bytes: &[u8]) -> Option<u64> {
     let wrong = (at / 8..).zip(bytes.chunks_exact(8)).find(|(n, chunk)| **chunk != word(*n));
     wrong.map(|(n, _)| n * 8)

@@ -10,7 +10,7 @@ const END: &str = "<!-- goodput: end -->";
 
 type Row<'a> = (&'a str, Vec<Result<Outcome>>);
 
-/// Goodput by weather and verb, in MB/s.
+/// Goodput by kind of fault and verb, in MB/s.
 pub(crate) fn table(mib: u64, rows: &[Row<'_>]) -> String {
     let mut out =
         String::from("| what befalls packets | Write MB/s | Send MB/s | Read MB/s |\n|---|---:|---:|---:|\n");

@@ -1,9 +1,9 @@
 //! The two ends of a transfer.
 //!
-//! The stream goes through a ring of [`SLOTS`] messages at either end. Whoever has filled a slot
-//! for the other to take, or has taken one and checked it, says so by immediate data with the
-//! message's number, so that a slot is filled again only when it was checked. By Write and Send the
-//! client has the stream, by Read the server; the client moves the bytes.
+//! The stream goes through a ring of [`SLOTS`] messages at either end. An end that has filled a
+//! slot, or has taken and checked a slot, sends immediate data with the message's number. So a slot
+//! is filled again only after it was checked. With Write and Send the client has the stream, with
+//! Read the server has it. The client always moves the bytes.
 use std::fmt;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::pattern;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Bytes of a message, and messages under way.
+/// Bytes of a message, and limit of outstanding messages.
 const MESSAGE: u64 = 1 << 20;
 const SLOTS: u64 = 16;
-/// Longest wait for a completion. A peer that is silent for longer has failed its queue pair.
+/// Longest wait for a completion. After a longer silence the peer's queue pair has failed.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,11 @@ impl Verb {
     }
 }
 
-/// How a transfer went, at one end or both.
+/// Result of a transfer, at one end or both.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
-    /// Packets that met a fault.
+    /// Packets with a fault.
     pub(crate) harmed: u64,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One end: its ring, and the other's.
+/// One end: its ring, and the connection to the other end.
 struct End {
     end: adverb::testing::End,
     ring: Buffer,
@@ -96,7 +96,7 @@ impl End {
         Ok(self.ring.write(Self::place(message).start, &self.scratch)?)
     }
 
-    /// Checks every byte of a message and wipes its slot.
+    /// Checks every byte of a message and clears the slot.
     fn check(&mut self, message: u64) -> Result<()> {
         let at = Self::place(message).start;
         self.ring.read(at, &mut self.scratch)?;
@@ -114,7 +114,7 @@ impl End {
         Ok(self.end.cq.wait(HANG_LIMIT)?.ok()?)
     }
 
-    /// Posts the receive for one notice; for a Send's bytes, that of the message.
+    /// Posts the receive for one notice; for the payload of a Send, the receive of the message.
     fn await_notice(&self, verb: Verb, message: u64, serves: bool) -> Result<()> {
         if verb == Verb::Send && serves {
             return Ok(self.qp().recv(self.ring.slice(Self::place(message))).id(message).post()?);
@@ -122,12 +122,12 @@ impl End {
         Ok(self.qp().recv(()).post()?)
     }
 
-    /// Says that a message is ready, or taken.
+    /// Tells the other end that a message is ready, or taken.
     fn notify(&self, message: u64) -> Result<()> {
         Ok(self.qp().send_imm((), message as u32).signaled(false).post()?)
     }
 
-    /// The end that takes what the other moves here.
+    /// The end that receives the stream by Write or Send.
     fn sink(&mut self, verb: Verb) -> Result<()> {
         for message in 0..self.messages {
             let got = self.next()?;
@@ -142,7 +142,7 @@ impl End {
         Ok(())
     }
 
-    /// The end that moves its own stream to the other.
+    /// The end that moves its own stream to the other end.
     fn source(&mut self, verb: Verb, remote: RemoteBuf) -> Result<()> {
         let (mut sent, mut done, mut taken) = (0, 0, 0);
         while taken < self.messages || done < self.messages {
@@ -170,7 +170,7 @@ impl End {
         Ok(())
     }
 
-    /// The end that has the stream and lets the other read it.
+    /// The end that has the stream and lets the other end read it.
     fn shelf(&mut self, verb: Verb) -> Result<()> {
         for message in 0..self.messages + SLOTS {
             if message >= SLOTS {
@@ -188,7 +188,7 @@ impl End {
         Ok(())
     }
 
-    /// The end that reads the other's stream.
+    /// The end that reads the other end's stream.
     fn reader(&mut self, verb: Verb, remote: RemoteBuf) -> Result<()> {
         let (mut asked, mut read) = (0, 0);
         while read < self.messages {
@@ -217,15 +217,15 @@ impl End {
     }
 }
 
-/// Tells how it went, and stays until told to go: the other end may still wait for an answer that
-/// was lost.
+/// Prints the result, and stays until its input ends. The other end may still wait for a lost
+/// answer.
 fn part(outcome: &Outcome) -> Result<()> {
     println!("{outcome}");
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
 
-/// The process that waits.
+/// The listening process.
 pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
     let listener = Listener::bind("127.0.0.1:0")?;
     let mut end = End::new(mib)?;
@@ -243,14 +243,14 @@ pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
     part(&end.outcome(started))
 }
 
-/// The process that calls.
+/// The connecting process.
 pub(crate) fn call(verb: Verb, mib: u64, address: &str) -> Result<()> {
     let address: SocketAddr = address.parse()?;
     let mut end = End::new(mib)?;
     for _ in 0..2 * SLOTS {
         end.await_notice(verb, 0, false)?;
     }
-    // Faults befall the messages that connect, too, and these are repeated every five seconds.
+    // Faults also affect the MADs of the connection, which are repeated every five seconds.
     let options = Options { timeout: HANG_LIMIT, ..Options::default() };
     let connection = connect_with(address, end.qp(), &options)?;
     let remote = RemoteBuf::from_bytes(&connection.peer().private_prefix());

@@ -1,14 +1,14 @@
-//! What connected queue pairs cost that have nothing to do.
+//! The cost of connected queue pairs without traffic.
 //!
-//! `idle [--qps N] [--seconds S]` connects N RC queue pairs (a thousand) between two processes,
-//! sends messages over each to and fro, and looks on for S seconds (sixty) while both sleep on
-//! armed CQs. Prints, of both processes together,
+//! `idle [--qps N] [--seconds S]` connects N RC queue pairs (default: a thousand) between two
+//! processes and sends messages over each in both directions. Then both processes sleep on armed
+//! CQs for S seconds (default: sixty). The program prints the sums over both processes:
 //!
 //! - `idle_cpu`: seconds of `utime` and `stime` in `/proc/PID/stat`, which counts in hundredths;
-//! - `idle_clock`: the same by the processes' own clocks of processor time;
-//! - `idle_sleeps`: how often a thread went to sleep, which is how often one was woken.
+//! - `idle_clock`: the same by the processes' own CPU-time clocks;
+//! - `idle_sleeps`: how often a thread went to sleep, which equals the number of wake-ups.
 //!
-//! Then every queue pair has to carry messages again; a loss ends the program with status 1.
+//! After this every queue pair has to carry messages again. After a loss the exit status is 1.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -20,12 +20,12 @@ use adverb_bench::pair::{self, Cpus};
 use adverb_bench::procfs::Cpu;
 use clap::Parser;
 
-/// Messages each way over every queue pair, before and after.
+/// Messages in each direction over every queue pair, before and after.
 const MESSAGES: usize = 4;
 const BYTES: usize = 64;
-/// Requests of a process that are under way at a time.
+/// Limit of outstanding requests of a process.
 const WINDOW: usize = 64;
-/// After the last message: acknowledgements and timers end.
+/// Pause after the last message, for acknowledgements and timers.
 const REST: Duration = Duration::from_secs(2);
 
 /// What connected queue pairs cost that have nothing to do
@@ -85,7 +85,7 @@ fn measure(qps: usize, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Messages over all queue pairs, both ways, each verified where it arrives.
+/// Sends messages over all queue pairs in both directions, each verified on arrival.
 fn exchange(ends: &mut [Member; 2], qps: usize) -> Result<()> {
     let received = ask_all(ends, &format!("exchange {MESSAGES} {WINDOW}"))?;
     let all = (MESSAGES * qps).to_string();

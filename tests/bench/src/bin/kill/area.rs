@@ -1,5 +1,5 @@
-//! Memory of one end: for each queue pair what it sends, receives, reads and is written, with
-//! guards between that nobody is to touch.
+//! Memory of one end. For each queue pair there are parts to send, to receive, to read and to be
+//! written, with guards between them that must not change.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use adverb_memory::{Pages, SharedFile};
 
 /// Bytes of the longest message: more than a packet of a lane.
 pub const LONGEST: usize = 100_000;
-/// Requests of a queue pair that may be under way, and receives it has posted.
+/// Outstanding requests of a queue pair, and number of posted receives.
 pub const SLOTS: usize = 4;
 
 const ROOM: usize = 104 << 10;
 const GUARD: usize = 4096;
-/// What is sent or written, what reads bring, receives; then what is written here, what is read
-/// here, and a counter.
+/// Parts of a queue pair: for each slot the payload to send or write, the result of a read, and a
+/// receive; then the target of the peer's writes, the source of its reads, and a counter.
 const PARTS: usize = 3 * SLOTS + 3;
 const ACCESS: Access =
     Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// A place in the memory of a queue pair.
+/// A part of the memory of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
     Out(usize),
@@ -49,27 +49,27 @@ impl Part {
     }
 }
 
-/// How the memory is shared with the peer.
+/// The way in which the memory is shared with the peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// Pages that the device made.
+    /// Pages allocated by the device.
     Shared,
-    /// A page-aligned allocation of the program.s.
+    /// A page-aligned allocation of the program.
     Block,
-    /// Any other memory of the program.s.
+    /// Any other memory of the program.
     Private,
 }
 
 pub const KINDS: [Kind; 3] = [Kind::Shared, Kind::Block, Kind::Private];
 
-/// Registered memory for so many queue pairs.
+/// Registered memory for some queue pairs.
 pub struct Area {
     memory: Mapping,
     mr: Arc<Mr>,
     qps: usize,
 }
 
-/// Words that tell whose they are, which message's, and where in it they stand.
+/// A word with the identity of owner, message and place in the message.
 #[must_use]
 pub fn word(id: u64, qp: usize, seq: u32, place: usize) -> u64 {
     let mixed = (id ^ ((qp as u64) << 48) ^ u64::from(seq)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -85,10 +85,10 @@ pub fn message(id: u64, qp: usize, seq: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is read: the same bytes as long as the process lives.
+/// Sequence number of the source of reads, which stays constant while the process lives.
 pub const CONSTANT: u32 = u32::MAX;
 
-/// Words that are written: the upper half names the writer.
+/// A word to write: the upper half identifies the writer.
 #[must_use]
 pub fn mark(id: u64, seq: u32) -> u64 {
     (id & !u64::from(u32::MAX)) | u64::from(seq)
@@ -106,7 +106,7 @@ impl Area {
     /// Registers memory of a kind.
     ///
     /// # Errors
-    /// What the device or the system refuses, in words.
+    /// The refusal of the device or the system, in words.
     pub fn new(pd: &Arc<Pd>, qps: usize, kind: Kind, id: u64) -> Result<Self> {
         let len = GUARD + qps * PARTS * (ROOM + GUARD);
         let memory = match kind {
@@ -143,7 +143,7 @@ impl Area {
         self.put(part.offset(qp), bytes)
     }
 
-    /// The beginning of a part.
+    /// Reads the beginning of a part.
     pub fn bytes(&self, qp: usize, part: Part, len: usize) -> Result<Vec<u8>> {
         self.get(part.offset(qp), len)
     }
@@ -159,21 +159,21 @@ impl Area {
         Sge { addr, length: len as u32, lkey: self.mr.key() }
     }
 
-    /// Where it is, and its key.
+    /// Address and key of the memory.
     pub fn remote(&self) -> Remote {
         Remote { va: self.memory.addr(), rkey: self.mr.key() }
     }
 
-    /// A part of the other end's, which is laid out alike.
+    /// A part of the other end's memory, which has the same layout.
     pub fn part_of(other: Remote, qp: usize, part: Part) -> Remote {
         Remote { va: other.va + part.offset(qp) as u64, ..other }
     }
 
-    /// Nobody has touched what lies between, nor what is only read, and what was written is the
-    /// peer's.
+    /// Checks the guards and the source of reads, which must be unchanged, and the targets, which
+    /// only the peer may write.
     ///
     /// # Errors
-    /// What is not as it should be.
+    /// A forbidden change.
     pub fn verify(&self, id: u64, peer: u64) -> Result<()> {
         for n in 0..=self.qps * PARTS {
             if self.get(n * (ROOM + GUARD), GUARD)? != guard(n) {

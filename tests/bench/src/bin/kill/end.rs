@@ -1,5 +1,5 @@
-//! One end of a connection that is to be broken: its objects, and how the two ends get to know each
-//! other.
+//! One end of a connection that will break: its objects, and the exchange of addresses between the
+//! two ends.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use adverb_device::{CompChannel, Cq, Qp};
 use super::area::{Area, KINDS};
 use super::traffic::{Dice, Peer, Tally, Traffic};
 
-/// Queue pairs between the two: half of them are polled, the others slept for.
+/// Queue pairs between the two ends: half of them are polled, the others use events.
 pub const QPS: usize = 4;
 const DEPTH: u32 = 16;
 
@@ -31,13 +31,13 @@ fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
 }
 
 impl End {
-    /// Makes them.
+    /// Makes the objects.
     ///
     /// # Errors
-    /// What the device refuses, in words.
+    /// The refusal of the device, in words.
     pub fn new(world: &World, seed: u64) -> Result<Self> {
         let mut dice = Dice(seed);
-        // Never zero, so that what is written differs from what was there.
+        // Never zero, so that written words differ from the initial ones.
         let id = dice.roll(u64::MAX) | 1 << 63;
         let area = Area::new(&world.pd, QPS, KINDS[dice.roll(3) as usize], id)?;
         let channel = CompChannel::new(&world.context).map_err(failed("channel"))?;
@@ -48,7 +48,7 @@ impl End {
         Ok(End { id, area, cqs, channel, qps, seed })
     }
 
-    /// What the other end has to know: who it is, where its memory is, its queue pairs.
+    /// The line for the other end: id, memory, and queue pairs.
     pub fn line(&self) -> String {
         let Remote { va, rkey } = self.area.remote();
         let mut all = vec![self.id, va, rkey.into()];
@@ -56,11 +56,11 @@ impl End {
         line_of(&all)
     }
 
-    /// Connects with the end that said `line`, calls `connected`, and does what there is to do
-    /// until that is gone.
+    /// Connects to the end that printed `line`, calls `connected`, and runs the traffic until the
+    /// other end is dead.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A wrong result.
     pub fn run(&self, world: &World, line: &str, connected: impl FnOnce()) -> Result<(Peer, Tally)> {
         let all: Vec<u64> = numbers(line)?;
         let [id, va, rkey, dests @ ..] = &all[..] else { return Err(format!("no line of an end: {line:?}")) };
@@ -90,17 +90,17 @@ impl End {
         Ok((peer, sum))
     }
 
-    /// Ends them all; whoever wrote to the memory was `peer`.
+    /// Destroys all objects and verifies the memory. `peer` is the id of the only permitted writer.
     ///
     /// # Errors
-    /// What is left, or was written where nothing should be.
+    /// A failed destroy, or a wrong write.
     pub fn end(self, peer: u64) -> Result<()> {
         self.qps.iter().try_for_each(|qp| qp.destroy()).map_err(failed("destroy a queue pair"))?;
         self.cqs.iter().try_for_each(Cq::destroy).map_err(failed("destroy a CQ"))?;
         self.channel.destroy().map_err(failed("destroy a channel"))?;
         self.area.verify(self.id, peer)?;
         self.area.end()?;
-        // What is nobody else's any more stays as it is.
+        // Without a registration the memory no longer changes.
         self.area.verify(self.id, peer)
     }
 }

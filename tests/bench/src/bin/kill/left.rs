@@ -1,4 +1,4 @@
-//! What processes could leave behind: in the system, and in the one that survives them.
+//! Possible remains of dead processes: in the system, and in the surviving process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,11 +10,11 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Sockets that have our names, by their inodes: another process may use a name again, an inode is
-/// one socket's.
+/// Sockets with names of Adverb, by inode number. Another process may use a name again, but an
+/// inode number belongs to one socket.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// `/proc` cannot be read.
 pub fn sockets() -> Result<BTreeMap<u64, String>> {
     let text = read("/proc/net/unix")?;
     let of_line = |line: &str| {
@@ -25,20 +25,20 @@ pub fn sockets() -> Result<BTreeMap<u64, String>> {
     Ok(text.lines().filter_map(of_line).collect())
 }
 
-/// The socket of the process that has the queue pair of this number.
+/// The socket of the process with this queue pair.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// `/proc` cannot be read.
 pub fn socket_of(qpn: u32) -> Result<Option<u64>> {
     let name = format!("{}-{}", nix::unistd::geteuid(), qpn >> 14);
     Ok(sockets()?.into_iter().find(|(_, n)| *n == name).map(|(inode, _)| inode))
 }
 
-/// Waits until none of the sockets of dead processes is left: the kernel may end one later than
-/// its process.
+/// Waits until no socket of a dead process is left. The kernel may close a socket later than its
+/// process ends.
 ///
 /// # Errors
-/// The one that stays.
+/// A socket that stays.
 pub fn gone(dead: &[u64]) -> Result<()> {
     let mut looks = LOOKS[1];
     loop {
@@ -52,7 +52,7 @@ pub fn gone(dead: &[u64]) -> Result<()> {
     }
 }
 
-/// Files in `/dev/shm` that could be ours.
+/// Files in `/dev/shm` with a name of Adverb.
 #[must_use]
 pub fn files() -> BTreeSet<String> {
     let Ok(entries) = std::fs::read_dir("/dev/shm") else { return BTreeSet::new() };
@@ -60,7 +60,7 @@ pub fn files() -> BTreeSet<String> {
     names.filter(|name| name.contains("adverb")).collect()
 }
 
-/// What this process has.
+/// Resources of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     descriptors: usize,
@@ -69,20 +69,21 @@ pub struct Own {
     pss: u64,
 }
 
-/// Growth that is the C library's: arenas and stacks that it keeps.
+/// Permitted growth, for arenas and stacks of the C library.
 const MAPPINGS: usize = 24;
 const ADDRESS_SPACE: u64 = 256 << 20;
 const PSS: u64 = 48 << 20;
-/// Looks at what this process has: for the least of them, and until it is no more than enough.
+/// Number of looks at the resources of this process: for the least of several looks, and until few
+/// enough are left.
 const LOOKS: [usize; 2] = [20, 600];
-/// The time between two.
+/// Pause between two looks.
 const BETWEEN: Duration = Duration::from_millis(50);
 
 impl Own {
-    /// As it is now.
+    /// The present resources.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// `/proc` cannot be read.
     pub fn now() -> Result<Self> {
         let me = std::process::id();
         let status = read("/proc/self/status")?;
@@ -96,11 +97,11 @@ impl Own {
         })
     }
 
-    /// As it is once this process has seen that others have ended: the least of several looks, or
-    /// the first that is no more than `enough`.
+    /// The resources after this process has seen the end of the others: the least of several looks,
+    /// or the first look with at most `enough` descriptors.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// `/proc` cannot be read.
     pub fn settled(enough: Option<usize>) -> Result<Self> {
         let mut least = Self::now()?;
         for _ in 0..LOOKS[usize::from(enough.is_some())] {
@@ -116,16 +117,16 @@ impl Own {
         Ok(least)
     }
 
-    /// Descriptors that are open.
+    /// Number of open descriptors.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         self.descriptors
     }
 
-    /// No more than before, but for what the C library keeps.
+    /// Checks for growth, except for the C library's share.
     ///
     /// # Errors
-    /// What has grown.
+    /// The growth.
     pub fn compare(self, before: Self, rounds: usize) -> Result<()> {
         let grown = self.descriptors > before.descriptors
             || self.mappings > before.mappings + MAPPINGS

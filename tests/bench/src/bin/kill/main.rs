@@ -1,13 +1,14 @@
-//! Processes killed in the middle of what they do, one after the other; the one they did it with
-//! survives them.
+//! Kills processes one after the other during their traffic with a survivor, and checks the
+//! survivor.
 //!
-//! `kill [--rounds N] [--seed N]`. In each round a new process connects with this one over several
-//! queue pairs; both send, write, read and count in each other's memory as fast as they can, some
-//! threads polling, some asleep. At a moment that the seed decides the other is killed (SIGKILL).
-//! This one has to notice, to get one completion for each request, to find every result right and
-//! no byte changed that nobody was to write, and to go on with a process that lives all the while.
-//! In the end nothing is left of the dead. A seed decides the same moments again; what the
-//! processors made of them is theirs.
+//! `kill [--rounds N] [--seed N]`. In each round a new process connects to this process over
+//! several queue pairs. Both send, write, read and perform atomics in each other's memory as fast
+//! as they can. Some threads poll, and some sleep. At a moment determined by the seed the other
+//! process is killed (SIGKILL). This process has to notice, to get one completion for each request,
+//! and to find every result right. No byte outside the peer's targets may change. The survivor also
+//! keeps exchanging messages with a witness process that lives all the while. At the end nothing
+//! may be left of the dead processes. The same seed gives the same moments, but not the same
+//! scheduling.
 #![forbid(unsafe_code)]
 
 mod area;
@@ -32,10 +33,10 @@ use left::Own;
 use traffic::{Dice, Tally};
 use witness::Witness;
 
-/// What a process says that is connected.
+/// Output of a process after the connection.
 const RUNNING: &str = "running";
 
-/// Rounds until what this process has is as it is to stay.
+/// Rounds until the survivor's own resources should no longer grow.
 const WARM: usize = 10;
 
 /// Processes killed in the middle of what they do, one after the other; the one they did it with
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
         Some(args) => live(args.get(1..).unwrap_or_default()),
         None => {
             let options = Options::parse();
-            // What is found in the end is to be left by these processes.
+            // The final check counts files and sockets, so no other process of Adverb may add any.
             be_alone();
             survive(options.rounds, options.seed)
         }
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
     pair::ended("kill", result)
 }
 
-/// The life of another process: one that is killed, or the witness.
+/// Runs a child process: a process to be killed, or the witness.
 fn live(args: &[String]) -> Result<()> {
     match args {
         [role] if role == "witness" => witness::live(),
@@ -74,20 +75,20 @@ fn live(args: &[String]) -> Result<()> {
             println!("{}", end.line());
             let mut line = String::new();
             std::io::stdin().read_line(&mut line).map_err(|e| format!("no orders: {e}"))?;
-            // It ends by being killed, or with its parent.
+            // Ends when it is killed, or with its parent.
             end.run(&world, &line, || println!("{RUNNING}")).map(drop)
         }
         _ => Err(format!("no such child: {args:?}")),
     }
 }
 
-/// What became of one round.
+/// Result of a round.
 #[derive(Default)]
 struct Round {
     tally: Tally,
-    /// There was traffic, or an attempt at it.
+    /// There was traffic, or an attempt at traffic.
     begun: bool,
-    /// The socket that the other had.
+    /// The socket of the other process.
     socket: Option<u64>,
 }
 
@@ -95,7 +96,7 @@ fn round(world: &World, dice: &mut Dice) -> Result<Round> {
     let (mine, theirs, patience) = (dice.roll(u64::MAX), dice.roll(u64::MAX), moment(dice));
     let end = End::new(world, mine)?;
     let mut other = pair::talk(None, &[theirs.to_string()])?;
-    // Now and then in the middle of its own set-up.
+    // Now and then the other process is killed during the set-up.
     let early = dice.roll(8) == 0;
     let line = if early { String::new() } else { other.line()? };
     let mut done = Round::default();
@@ -128,7 +129,7 @@ fn round(world: &World, dice: &mut Dice) -> Result<Round> {
     Ok(done)
 }
 
-/// Within its first moments, or later.
+/// Delay of the kill: at once, or later.
 fn moment(dice: &mut Dice) -> Duration {
     let most = [500, 10_000, 150_000][dice.roll(3) as usize];
     Duration::from_micros(dice.roll(most))

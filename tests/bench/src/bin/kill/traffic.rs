@@ -1,5 +1,5 @@
-//! Traffic of one end over some queue pairs with one CQ: random requests, each result looked at,
-//! until the peer is gone.
+//! Traffic of one end over some queue pairs with a shared CQ: random requests, with every result
+//! verified, until the peer is dead.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use adverb_device::{CompChannel, Cq, Errno, Qp};
 
 use super::area::{Area, CONSTANT, LONGEST, Part, SLOTS, mark, message};
 
-/// Silence that counts as a failure.
+/// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// Marks the completion of a receive.
 const RECEIVE: u64 = 1 << 32;
-/// Lengths of messages: in a record, by reference, of several packets.
+/// Lengths of messages: sent in a record, by reference, or in several packets.
 const LENGTHS: [usize; 6] = [8, 256, 4096, 16_384, 65_536, LONGEST - LONGEST % 8];
 
-/// Numbers without an end, the same for the same seed.
+/// An endless sequence of random numbers, determined by the seed.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -34,24 +34,24 @@ impl Dice {
     }
 }
 
-/// What the other end said of itself.
+/// Id and memory of the other end.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     pub id: u64,
     pub area: Remote,
 }
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     op: WcOpcode,
     len: usize,
 }
 
-/// A queue pair and how far it has come.
+/// A queue pair and the progress on it.
 struct Line {
     qp: Arc<Qp>,
-    /// Its place in the memory of both ends.
+    /// Index of the queue pair in the memory of both ends.
     place: usize,
     slots: [Option<UnderWay>; SLOTS],
     receives: usize,
@@ -62,14 +62,14 @@ struct Line {
     failed: bool,
 }
 
-/// What was seen in the end.
+/// Result of the traffic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Requests and receives that succeeded.
+    /// Successful requests and receives.
     pub good: u64,
-    /// Queue pairs that failed because the process was seen to end.
+    /// Queue pairs that failed because the end of the process was noticed.
     pub gone: u64,
-    /// Those that failed since nobody answered.
+    /// Queue pairs that failed because no answer came.
     pub silent: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct Traffic<'a> {
     pub id: u64,
     pub peer: Peer,
     pub cq: Arc<Cq>,
-    /// It sleeps for events; otherwise it polls.
+    /// The thread sleeps for events of this channel; without a channel it polls.
     pub channel: Option<Arc<CompChannel>>,
     pub dice: Dice,
     lines: Vec<Line>,
@@ -111,7 +111,7 @@ impl<'a> Traffic<'a> {
         Traffic { area, id, peer, cq, channel, dice: Dice(seed), lines, tally }
     }
 
-    /// Connects a queue pair with the one of that number, and posts its receives.
+    /// Connects a queue pair to queue pair `dest`, and posts receives.
     pub fn connect(&mut self, world: &World, qp: Arc<Qp>, place: usize, dest: u32) -> Result<()> {
         world.connect(&qp, dest)?;
         let slots = [None; SLOTS];
@@ -130,7 +130,7 @@ impl<'a> Traffic<'a> {
         Ok(())
     }
 
-    /// Posts something in a slot that is free.
+    /// Posts a random request in a free slot.
     fn begin(&mut self, n: usize, slot: usize) -> Result<()> {
         let len = LENGTHS[self.dice.roll(LENGTHS.len() as u64) as usize];
         let kind = self.dice.roll(4);
@@ -159,10 +159,10 @@ impl<'a> Traffic<'a> {
         post(&line.qp, &request((n * SLOTS + slot) as u64, SendFlags::SIGNALED, op, &sges))
     }
 
-    /// Goes on until every queue pair has failed and all that was posted has completed.
+    /// Runs until every queue pair has failed and all posted requests have completed.
     ///
     /// # Errors
-    /// What is wrong with a result, or that nothing comes.
+    /// A wrong result, or a silence.
     pub fn run(mut self) -> Result<Tally> {
         let mut last = Instant::now();
         loop {
@@ -189,7 +189,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Sleeps for an event, if that is how it waits.
+    /// Sleeps for an event, if there is a channel.
     fn sleep(&mut self) -> Result<()> {
         let Some(channel) = self.channel.clone() else { return Ok(()) };
         self.cq.req_notify(ArmKind::Next).map_err(failed("arm"))?;
@@ -252,7 +252,7 @@ impl<'a> Traffic<'a> {
         Ok(())
     }
 
-    /// A message must be the next of its queue pair, whole.
+    /// A message must be the next of the queue pair, and whole.
     fn received(&mut self, n: usize, slot: usize, len: usize) -> Result<()> {
         let line = &mut self.lines[n];
         let wanted = message(self.peer.id, line.place, line.received, len);

@@ -1,4 +1,4 @@
-//! A process that lives through it all: whatever becomes of others, it answers.
+//! A process that lives during all rounds, and answers although other processes die.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::area::message;
 const LEN: usize = 70_000;
 const HANG_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is sent, and where the answer arrives.
+/// Offset of the answer in the buffer.
 const IN: usize = LEN.next_multiple_of(4096);
 
 fn objects(world: &World) -> Result<(Arc<Cq>, Arc<Qp>)> {
@@ -40,7 +40,7 @@ fn next(cq: &Arc<Cq>) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Its life: it sends back what comes.
+/// The witness's process: sends each message back.
 pub fn live() -> Result<()> {
     let world = World::open(2 * IN)?;
     let (cq, qp) = objects(&world)?;
@@ -51,7 +51,7 @@ pub fn live() -> Result<()> {
     let sges = [world.buffer.sge(0, LEN)];
     receive(&qp, 1, &sges)?;
     println!("ready");
-    // Ends with its parent, by a signal, or when nothing comes any more.
+    // Ends with its parent, by a signal, or after a silence.
     while let Some(which) = next(&cq)? {
         if which == 1 {
             post(&qp, &request(2, SendFlags::SIGNALED, SendOp::Send, &sges))?;
@@ -72,10 +72,10 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Starts it and connects with it.
+    /// Starts the witness and connects.
     ///
     /// # Errors
-    /// What the device or the system refuses, in words.
+    /// The refusal of the device or the system, in words.
     pub fn new() -> Result<Self> {
         let world = World::open(2 * IN)?;
         let (cq, qp) = objects(&world)?;
@@ -92,10 +92,10 @@ impl Witness {
         Ok(Witness { _other: other, cq, qp, remote: Remote { va, rkey: small(rkey)? }, world })
     }
 
-    /// A message there and back, and the same read from there.
+    /// Sends a message, receives the answer, and reads the same bytes again.
     ///
     /// # Errors
-    /// What is lost or wrong.
+    /// A lost or wrong message.
     pub fn exchange(&mut self, round: u64) -> Result<()> {
         let sent = message(round, 0, 0, LEN);
         let (out, into) = ([self.world.buffer.sge(0, LEN)], [self.world.buffer.sge(IN, LEN)]);

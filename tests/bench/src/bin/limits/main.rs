@@ -1,10 +1,9 @@
-//! What the machine and its kernel can do without any RDMA: the figures that the device's are set
-//! beside.
+//! The limits of the machine and its kernel without RDMA. The figures of the device are compared
+//! with these limits.
 //!
-//! `limits [--ms DURATION] [NAME...]` measures the named limits, or all, and prints one line for
-//! each: `name value unit`. Both ends of a pair are processes of their own, pinned to different
-//! processors. `shm_*` are measured by the C program `c/shm.c`, which is compiled when they are
-//! asked for.
+//! `limits [--ms DURATION] [NAME...]` measures the named limits, or all, and prints one line `name
+//! value unit` for each. The two ends of a pair are separate processes, pinned to different
+//! processors. The C program `c/shm.c` measures the limits `shm_*`; it is compiled when needed.
 #![forbid(unsafe_code)]
 
 mod shm;
@@ -22,10 +21,10 @@ use clap::Parser;
 use nix::sys::epoll::{Epoll, EpollTimeout};
 use udp::{Flow, Wait};
 
-/// A limit: its name and how it is measured in about the given time. Bytes a second, or seconds.
+/// A limit: name, unit, and the function for a measurement of about the given time.
 type Limit = (&'static str, &'static str, fn(Cpus, Duration) -> Result<f64>);
 
-/// The limits of the network and of waking; those of shared memory are made by [`shm::limits`].
+/// The limits of the network and of wake-ups. The limits of shared memory are in [`shm::limits`].
 const LIMITS: &[Limit] = &[
     ("memcpy_65536", "B/s", |c, d| memcpy(c, 65536, d)),
     ("memcpy_1048576", "B/s", |c, d| memcpy(c, 1 << 20, d)),
@@ -61,7 +60,7 @@ fn measure(chosen: &pair::Chosen) -> Result<()> {
     let known = LIMITS.iter().map(|(name, ..)| *name).chain(shared.iter().map(|l| l.name.as_str()));
     let (time, names) = (chosen.time(), chosen.of(&known.collect::<Vec<_>>())?);
     let cpus = Cpus::allowed()?;
-    // In processes of their own: here one measurement leaves this process pinned.
+    // These run in separate processes: the other measurements leave this process pinned.
     for limit in shared.iter().filter(|l| names.contains(&l.name.as_str())) {
         let value = limit.measure(cpus, time).map_err(|e| format!("{}: {e}", limit.name))?;
         println!("{} {value:e} s", limit.name);
@@ -86,7 +85,7 @@ fn child(args: &[String]) -> Result<()> {
     }
 }
 
-/// Bytes copied a second, source and destination of `size` bytes each.
+/// Bytes copied per second, with a source and a destination of `size` bytes each.
 fn memcpy(cpus: Cpus, size: usize, time: Duration) -> Result<f64> {
     pair::pin(cpus.here)?;
     let (from, mut to) = (vec![1u8; size], vec![2u8; size]);
@@ -102,7 +101,7 @@ fn memcpy(cpus: Cpus, size: usize, time: Duration) -> Result<f64> {
     Ok(copied as f64 / start.elapsed().as_secs_f64())
 }
 
-/// An eventfd that is read when it says one, with or without an epoll to sleep on.
+/// An eventfd with the expected value 1, with or without an epoll to sleep on.
 struct Wakes {
     fd: File,
     epoll: Option<Epoll>,
@@ -129,7 +128,7 @@ fn wake(fd: &mut File, count: u64) -> Result<()> {
 }
 
 /// Half of the median round trip between two processes that sleep in `read` of an eventfd, or in
-/// `epoll_wait` before.
+/// `epoll_wait` before the `read`.
 fn eventfd(cpus: Cpus, by_epoll: bool, time: Duration) -> Result<f64> {
     let kind = if by_epoll { "eventfd_epoll" } else { "eventfd" };
     let (mut there, back, child) = pair::eventfds(cpus.there, kind)?;
@@ -141,7 +140,7 @@ fn eventfd(cpus: Cpus, by_epoll: bool, time: Duration) -> Result<f64> {
         back.read()?;
         trips.done();
     }
-    // Two at once cannot come from a ping-pong: the sign to stop.
+    // A ping-pong never has two events at once, so 2 is the signal to stop.
     wake(&mut there, 2)?;
     child.end()?;
     Ok(trips.half_median())

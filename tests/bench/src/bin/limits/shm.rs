@@ -1,4 +1,4 @@
-//! Memory that two processes share: the limits of the same-host path, measured by `c/shm.c`.
+//! Memory shared by two processes: the limits of the same-host path, measured by `c/shm.c`.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use adverb_bench::pair::Cpus;
 use adverb_bench::{Result, cc};
 
-/// Sizes of messages that are sent to and fro.
+/// Message sizes of the ping-pong.
 const SPIN: [usize; 5] = [8, 64, 512, 4096, 65536];
 /// Sizes of copies.
 const COPY: [usize; 7] = [8, 64, 512, 4096, 65536, 1 << 20, 8 << 20];
@@ -19,7 +19,7 @@ pub struct Limit {
     size: Option<usize>,
 }
 
-/// All of them.
+/// All limits of shared memory.
 pub fn limits() -> Vec<Limit> {
     let sized = |what: &'static str, sizes: &[usize]| {
         let limit = |&size: &usize| Limit { name: format!("shm_{what}_{size}"), what, size: Some(size) };
@@ -33,7 +33,7 @@ pub fn limits() -> Vec<Limit> {
 }
 
 impl Limit {
-    /// Half a round trip, or one copy, or one operation.
+    /// Seconds for half a round trip, for one copy, or for one operation.
     pub fn measure(&self, cpus: Cpus, time: Duration) -> Result<f64> {
         let mut command = Command::new(cc::program("shm")?);
         command.arg(self.what).args(self.size.map(|s| s.to_string()));

@@ -1,4 +1,4 @@
-//! UDP over loopback: ping-pong of small packets, and one way as fast as it goes.
+//! UDP over loopback: ping-pong of small packets, and a one-way stream at full speed.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -10,15 +10,15 @@ use nix::sys::socket::{setsockopt, sockopt};
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus, Trips};
 
-/// Bytes of a ping: about what an 8-byte SEND has with its headers.
+/// Bytes of a ping: about the size of an 8-byte SEND with headers.
 const PING: usize = 64;
 /// A packet of this length ends a run.
 const STOP: usize = 1;
-/// Both buffers of a socket, if the kernel allows it.
+/// Size of both buffers of a socket, as far as the kernel allows.
 const BUFFER: usize = 8 << 20;
-/// Most of a GSO run: what fits in one IPv4 packet.
+/// Longest GSO run: the payload of an IPv4 packet.
 const RUN: usize = 65000;
-/// A receiver that hears nothing for this long takes it that the sender is gone.
+/// After this silence a receiver takes the sender for gone.
 const SILENCE: Duration = Duration::from_millis(300);
 
 fn bound() -> Result<(UdpSocket, u16)> {
@@ -33,7 +33,7 @@ fn connect(socket: &UdpSocket, port: u16) -> Result<()> {
     socket.connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| format!("connect: {e}"))
 }
 
-/// A connected socket whose other end is a child of the given kind.
+/// A connected socket to a child of the given kind.
 fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::Other)> {
     let (socket, port) = bound()?;
     let mut args = vec![kind.to_string(), port.to_string()];
@@ -47,11 +47,11 @@ fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::
 /// How an end waits for the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It asks again and again.
+    /// Polls without a pause.
     Spin,
-    /// It sleeps in `recv`.
+    /// Sleeps in `recv`.
     Block,
-    /// It sleeps in `epoll_wait`.
+    /// Sleeps in `epoll_wait`.
     Epoll,
 }
 
@@ -70,7 +70,7 @@ impl Wait {
     }
 }
 
-/// A socket and what its owner sleeps on, if that is not the socket itself.
+/// A socket, with the epoll to sleep on, if any.
 struct End {
     socket: UdpSocket,
     epoll: Option<Epoll>,
@@ -87,7 +87,7 @@ impl End {
         Ok(Self { socket, epoll })
     }
 
-    /// None after a silence.
+    /// Receives a packet; `None` after a silence.
     fn receive(&self, buf: &mut [u8]) -> Result<Option<usize>> {
         if let Some(epoll) = &self.epoll {
             let limit = EpollTimeout::try_from(4 * SILENCE).unwrap_or(EpollTimeout::ZERO);
@@ -99,13 +99,13 @@ impl End {
     }
 }
 
-/// Receives, spinning while nothing is there if the socket does not block. None after a silence.
+/// Receives a packet. A non-blocking socket is polled. `None` after a silence.
 fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
     let mut since = None;
     for turn in 1u32.. {
         match socket.recv(buf) {
             Ok(n) => return Ok(Some(n)),
-            // A socket that blocks says the same, at its time limit.
+            // A blocking socket returns the same error at its time limit.
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) => return Err(format!("recv: {e}")),
         }
@@ -116,7 +116,7 @@ fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// Half of the median round trip in seconds; both ends wait in the same way.
+/// Half of the median round trip in seconds. Both ends wait in the same way.
 pub fn ping_pong(cpus: Cpus, wait: Wait, time: Duration) -> Result<f64> {
     let (socket, child) = connected(cpus, "echo", &[wait.name()])?;
     pair::pin(cpus.here)?;
@@ -152,20 +152,20 @@ pub fn echo(port: u16, wait: &str) -> Result<()> {
 /// How a one-way stream is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// One segment a call, no regard for the receiver.
+    /// One segment per call, without flow control.
     Plain,
-    /// GSO runs, no regard for the receiver: what it cannot take is lost.
+    /// GSO runs, without flow control: packets beyond the receiver's speed are lost.
     Gso,
-    /// GSO runs with at most [`WINDOW`] bytes under way, so that nothing is lost.
+    /// GSO runs with at most [`WINDOW`] bytes outstanding, so nothing is lost.
     GsoWindow,
 }
 
-/// Bytes under way, well below the smallest socket buffer that kernels give by default.
+/// Limit of outstanding bytes, well below the smallest default size of a socket buffer.
 const WINDOW: usize = 1 << 20;
-/// The receiver reports each time it has received this much more.
+/// The receiver sends a report after each further number of bytes of this size.
 const CREDIT: usize = WINDOW / 4;
 
-/// Bytes a second that arrive of a stream of equal segments, received by GRO.
+/// Arriving bytes per second of a stream of equal segments, received with GRO.
 pub fn one_way(cpus: Cpus, segment: u16, flow: Flow, time: Duration) -> Result<f64> {
     let (socket, mut child) =
         connected(cpus, "sink", &[if flow == Flow::GsoWindow { "credit" } else { "quiet" }])?;
@@ -186,7 +186,7 @@ pub fn one_way(cpus: Cpus, segment: u16, flow: Flow, time: Duration) -> Result<f
             let mut credit = [0; 8];
             match socket.recv(&mut credit) {
                 Ok(_) => received = usize::from_ne_bytes(credit).min(sent - lost),
-                // A loss would leave the window full for ever.
+                // A loss would leave the window full forever.
                 Err(_) => lost = sent - received,
             }
         }
@@ -197,14 +197,14 @@ pub fn one_way(cpus: Cpus, segment: u16, flow: Flow, time: Duration) -> Result<f
     Ok(rate)
 }
 
-/// The child of [`one_way`]: counts what arrives until a silence.
+/// The child of [`one_way`]: counts the arriving bytes until a silence.
 pub fn sink(port: u16, credit: bool) -> Result<()> {
     let (socket, own) = bound()?;
     connect(&socket, port)?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(|e| format!("UDP_GRO: {e}"))?;
     println!("{own}");
     let mut buf = vec![0; 1 << 17];
-    // The first only starts the clock: the sender may not have been under way before.
+    // The first packet only starts the clock, because the sender may have started later.
     let first = socket.recv(&mut buf).map_err(|e| format!("recv: {e}"))?;
     let start = Instant::now();
     let (mut bytes, mut reported, mut last) = (first, 0, start);

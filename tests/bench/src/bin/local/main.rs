@@ -1,9 +1,9 @@
 //! The same-host table of BENCHMARKS.md: unmodified perftest between two processes of one host,
-//! beside what their memory allows and beside UCX, in the same run; completion events; what a
-//! thousand idle queue pairs cost, and how it all scales.
+//! compared in the same run with shared memory and UCX. The report also has completion events, the
+//! cost of a thousand idle queue pairs, and scaling.
 //!
-//! `local [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test,
-//! `$ADVERB_PATH` the path it takes.
+//! `local [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test, and
+//! `$ADVERB_PATH` its path.
 #![forbid(unsafe_code)]
 
 mod plan;
@@ -24,9 +24,9 @@ use run::{Once, Onces, Place};
 
 /// Rounds of a full run.
 const RUNS: usize = 5;
-/// After this time the rest is left out, and said to be: full and quick.
+/// After this time the rest is left out, and the report says so: full and quick.
 const BUDGET: [Duration; 2] = [Duration::from_secs(1200), Duration::from_secs(240)];
-/// How long `idle` and `scale` may take.
+/// Time limit of `idle` and of `scale`.
 const ONCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
@@ -40,10 +40,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all rounds, prints and writes the report; false when a program failed.
+/// Runs all rounds, prints and writes the report; `false` if a program failed.
 fn measure(options: &Options) -> Result<bool> {
     let start = Instant::now();
-    // Now, not at the end: somebody may commit while this runs.
+    // Read now, because a commit may happen during the run.
     let revision = machine::revision();
     let place = Place { device: loopback()?, cpus: Cpus::allowed()?, time: plan::time(options.quick) };
     let mut samples = Samples::new(options.runs(RUNS));

@@ -1,33 +1,33 @@
-//! What is measured and beside what.
+//! The measurements, and what each is compared with.
 
 use std::time::Duration;
 
-/// Sizes of messages whose latency is measured, in bytes.
+/// Message sizes of the latency programs, in bytes.
 const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
-/// Of those that are counted.
+/// Message sizes of the bandwidth programs.
 const STREAM: &[usize] = &[8, 512, 4096, 65536, 1 << 20, 8 << 20];
-/// Of atomics.
+/// Size of atomics.
 const WORD: &[usize] = &[8];
-/// Ways of UCX between two processes of one host: shared memory of its own, and system calls that
-/// copy as well.
+/// Transports of UCX between two processes of a host: shared memory, and the same with system calls
+/// for copies.
 pub const TRANSPORTS: [&str; 2] = ["posix", "posix,cma"];
 
-/// A program of perftest and what stands beside it.
+/// A program of perftest with counterparts.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
-    /// Program of perftest.
+    /// Name of the program.
     pub program: &'static str,
-    /// Sizes.
+    /// Message sizes.
     pub sizes: &'static [usize],
-    /// Whether it measures latency.
+    /// Whether the program measures latency.
     pub latency: bool,
-    /// The limit of shared memory by its name in the program `limits`, without the size.
+    /// The limit of shared memory: the name in the program `limits`, without the size.
     pub raw: &'static str,
     /// Tests of `ucx_perftest`, with their options.
     pub ucx: &'static [&'static str],
 }
 
-/// All of them.
+/// All comparisons.
 pub const COMPARED: [Compared; 7] = [
     Compared {
         program: "ib_write_lat",
@@ -62,12 +62,12 @@ pub const COMPARED: [Compared; 7] = [
     },
 ];
 
-/// Programs that are measured once more with memory that peers do not map, and their sizes; beside
-/// them the test of UCX whose long messages are copied by the kernel.
+/// Programs measured again with memory that peers do not map. The counterpart is the UCX test with
+/// long messages copied by the kernel.
 pub const PRIVATE: [&str; 3] = ["ib_write_bw", "ib_read_bw", "ib_send_bw"];
-/// Sizes of these.
+/// Message sizes of these programs.
 pub const PRIVATE_SIZES: [usize; 3] = [4096, 65536, 1 << 20];
-/// The test beside them, and its way.
+/// The counterpart of these programs, and the transports.
 pub const BY_KERNEL: (&str, &str) = ("tag_bw", "posix,cma");
 
 /// The name of a program's figures with such memory.
@@ -75,51 +75,51 @@ pub fn private_name(program: &str) -> String {
     format!("{program} private")
 }
 
-/// UCX over this device: tests, their sizes, and whether they measure latency.
+/// UCX over Adverb: tests, sizes, and whether a test measures latency.
 pub const OVER: [(&str, usize, bool); 4] =
     [("tag_lat", 8, true), ("tag_lat", 65536, true), ("tag_bw", 8, false), ("tag_bw", 65536, false)];
-/// The way UCX takes then.
+/// The transport of UCX over Adverb.
 pub const OVER_US: &str = "rc_v";
 
-/// Programs whose two ends share one processor, and their size.
+/// Programs with both ends on one processor.
 pub const ONE_CPU: [&str; 2] = ["ib_send_lat", "ib_write_lat"];
-/// The size of their messages.
+/// Their message size.
 pub const ONE_CPU_SIZE: usize = 8;
-/// The paths that these take.
+/// Their paths (`ADVERB_PATH`).
 pub const PATHS: [&str; 2] = ["local", "wire"];
 
-/// The name of a program's figures when both ends share a processor.
+/// The name of a program's figures with both ends on one processor.
 pub fn one_cpu_name(program: &str, path: &str) -> String {
     format!("{program} {path} one processor")
 }
 
-/// The program that sleeps until its completion events, and the size of its messages.
+/// The event-driven program, and the message size.
 pub const EVENTS: (&str, usize) = ("ib_send_lat -e", 8);
 /// Completion events between two processes, by their names in the program `wake`.
 pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
-/// What they are beside, by their names in the program `limits`.
+/// Their counterparts, by their names in the program `limits`.
 pub const EVENTFDS: [&str; 2] = ["eventfd_wake", "eventfd_epoll"];
 
-/// One program run.
+/// One run of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// A limit of shared memory, for a size.
     Shared(&'static str, usize),
-    /// A limit, or completion events: the program of ours and the name in it.
+    /// A limit, or completion events: the program of Adverb, and the name of the figure.
     Own(&'static str, &'static str),
-    /// perftest: program, size, whether it measures latency.
+    /// perftest: program, size, whether for latency.
     Verbs(&'static str, usize, bool),
-    /// perftest with memory that peers do not map: program, size.
+    /// perftest with memory not mapped by peers: program, size.
     Private(&'static str, usize),
-    /// UCX: test, transports, size, whether it measures latency.
+    /// UCX: test, transports, size, whether for latency.
     Ucx(&'static str, &'static str, usize, bool),
-    /// UCX over this device: test, size, whether it measures latency.
+    /// UCX over Adverb: test, size, whether for latency.
     Over(&'static str, usize, bool),
     /// perftest with both ends on one processor: program, path.
     OneCpu(&'static str, &'static str),
 }
 
-/// The items of a round: what is compared runs in a row.
+/// The items of a round. Compared items run in a row.
 pub fn items() -> Vec<Item> {
     let mut items: Vec<Item> = EVENTFDS.map(|name| Item::Own("limits", name)).into();
     items.extend(WAKES.map(|name| Item::Own("wake", name)));
@@ -142,19 +142,19 @@ pub fn items() -> Vec<Item> {
     items
 }
 
-/// How long one measurement takes, start and end apart.
+/// Length of a measurement, without start and end.
 pub fn time(quick: bool) -> Duration {
     Duration::from_millis(if quick { 100 } else { 300 })
 }
 
-/// What a series of values is of.
+/// Identifies a series of values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// A program, a test of UCX with its transports, a limit.
+    /// A program, a test of UCX with transports, or a limit.
     pub name: String,
-    /// Bytes of a message; 0 where there is none.
+    /// Bytes of a message; 0 without messages.
     pub size: usize,
-    /// In which unit.
+    /// Unit.
     pub what: What,
 }
 
@@ -163,26 +163,26 @@ pub struct Key {
 pub enum What {
     /// Seconds.
     Latency,
-    /// Bytes a second.
+    /// Bytes per second.
     Bytes,
-    /// Messages a second.
+    /// Messages per second.
     Messages,
 }
 
 impl Key {
-    /// That of a program or limit.
+    /// The key of a program or limit.
     pub fn new(name: &str, size: usize, what: What) -> Self {
         Self { name: name.to_string(), size, what }
     }
 
-    /// Those of UCX's tests, over all transports.
+    /// The keys of UCX tests, over all transports.
     pub fn ucx(tests: &[&str], size: usize, what: What) -> Vec<Self> {
         let names = tests.iter().flat_map(|test| TRANSPORTS.map(|tls| ucx_name(test, tls)));
         names.map(|name| Self { name, size, what }).collect()
     }
 }
 
-/// A test of UCX over one way, in a word.
+/// The name of a UCX test over some transports.
 pub fn ucx_name(test: &str, tls: &str) -> String {
     format!("{test} {tls}")
 }

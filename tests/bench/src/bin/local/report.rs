@@ -11,13 +11,13 @@ use super::plan::{
 };
 use super::run::{Once, Onces};
 
-/// Messages are counted up to this size; beyond it their bytes tell more.
+/// Up to this size messages per second are shown, and beyond it bytes per second.
 const SMALL: usize = 4096;
-/// Bytes that a connected queue pair may take.
+/// Limit of the memory of a connected queue pair, in bytes.
 const QP_BYTES: f64 = 8192.0;
 
-/// A comparison: its name, the value, what it is divided by (the best of these), the bar, and
-/// whether the divisor is a limit of the machine.
+/// A comparison: its name, the value, the divisor (the best of several), the bar, and whether the
+/// divisor is a limit of the machine.
 struct Ratio {
     name: String,
     of: Key,
@@ -26,7 +26,7 @@ struct Ratio {
     limit: bool,
 }
 
-/// The better of two values in a unit.
+/// Returns the function that chooses the better of two values in a unit.
 fn better(what: What) -> fn(f64, f64) -> f64 {
     if what == What::Latency { f64::min } else { f64::max }
 }
@@ -97,7 +97,7 @@ fn ratios() -> Vec<Ratio> {
     compared.into_iter().chain([private(65536), private(big)]).chain(over).collect()
 }
 
-/// Figures that are judged by themselves: name, value, what its unit is multiplied by, and the bar.
+/// Figures with a bar of their own: name, value, factor for its unit, and the bar.
 fn absolutes() -> Vec<(String, Key, f64, Bar)> {
     let read = Key::new("ib_read_lat", 8, What::Latency);
     let stream = Key::new(&ucx_name("tag_bw", OVER_US), 65536, What::Bytes);
@@ -135,7 +135,7 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
     for (name, key, scale, bar) in absolutes() {
         row(&name, samples.series(&key).map(|s| s.scaled(scale)), Some(bar), false, samples.rounds);
     }
-    // Measured once.
+    // These figures are measured once.
     let once = |value: Option<f64>| Series::of(value.into_iter());
     let qp = scale.get("pair_qp_pss_0").zip(scale.get("pair_qp_pss_1")).map(|(a, b)| a.max(b));
     let qp = qp.zip(scale.get("pair_cq_pss")).map(|(qp, cq)| qp + cq);
@@ -158,7 +158,7 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
     format!("### Same host: bars\n\n{}\n", table(&rows))
 }
 
-/// One program, by size, beside its limit and UCX.
+/// A program by message size, compared with a limit and UCX.
 fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
     let (scale, unit) = match what {
         What::Latency => (1e9, "ns"),
@@ -191,7 +191,7 @@ fn raw_name(raw: &str) -> &str {
     }
 }
 
-/// Wake-ups of a process that sleeps.
+/// Wake-ups of a sleeping process.
 fn events(samples: &Samples<Key>) -> String {
     let mut rows = vec![["wake-up of a process, half a round trip", "µs"].map(str::to_string).to_vec()];
     let mut row = |name: &str, key: &Key| {
@@ -212,8 +212,8 @@ fn events(samples: &Samples<Key>) -> String {
     format!("### Same host: events\n\n{}\n", table(&rows))
 }
 
-/// Memory that peers reach by `process_vm_*`, beside memory that they map and UCX's copies by the
-/// kernel.
+/// Memory that peers reach by `process_vm_*`, compared with mapped memory and with UCX's copies by
+/// the kernel.
 fn private(samples: &Samples<Key>) -> String {
     let (test, tls) = BY_KERNEL;
     let ucx = ucx_name(test, tls);
@@ -237,7 +237,7 @@ fn private(samples: &Samples<Key>) -> String {
     format!("### Same host: memory that peers do not map\n\n{}\n", table(&rows))
 }
 
-/// What `ibv_reg_mr` and `ibv_dereg_mr` take, of a program's own memory that it has written to.
+/// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory written by the program before.
 fn registering(mapped: &Once, unmapped: &Once) -> String {
     let words = ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
     let mut rows = vec![words.map(str::to_string).to_vec()];
@@ -264,7 +264,7 @@ fn registering(mapped: &Once, unmapped: &Once) -> String {
     format!("### Same host: registration\n\n{}\n", table(&rows))
 }
 
-/// What a page-aligned allocation and its end take, before a device is open and with one.
+/// Durations of a page-aligned allocation and of its release, without an open device and with one.
 fn allocating(once: &Once) -> String {
     let words = ["bytes", "no device", "a device", "to none", "one of 16 registered", "to none"];
     let mut rows = vec![words.map(str::to_string).to_vec()];
@@ -283,7 +283,7 @@ fn allocating(once: &Once) -> String {
     format!("### Same host: page-aligned allocation\n\n{}\n", table(&rows))
 }
 
-/// Memory, latency by the number of queue pairs, the mesh, and idleness.
+/// Memory, latency by the number of queue pairs, the mesh, and idle queue pairs.
 fn scaling(idle: &Once, scale: &Once) -> String {
     let shown = |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
     let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
@@ -331,7 +331,7 @@ fn scaling(idle: &Once, scale: &Once) -> String {
         shown(idle.get("idle_clock"), 1.0),
         count(idle.get("idle_sleeps")),
     );
-    // A program prints the last of its figures when all was verified.
+    // A program prints its last figure only when everything was verified.
     let parts = [
         (scale.get("pair_qps"), pairs, "Queue pairs between two processes"),
         (scale.get("mesh_fds"), mesh, "The mesh of processes"),
@@ -343,7 +343,7 @@ fn scaling(idle: &Once, scale: &Once) -> String {
     text + "\n"
 }
 
-/// The whole report below the lines that say where it was made.
+/// The whole report below the lines about machine and date.
 pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> String {
     let Onces { idle, scale, mapped, unmapped } = once;
     let mut text = format!("{where_and_when}\n");

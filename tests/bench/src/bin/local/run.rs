@@ -1,4 +1,4 @@
-//! Runs one item and reads what it prints.
+//! Runs an item and parses the output.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use adverb_foreign::process::{Finished, Program, words};
 
 use super::plan::{Item, Key, ONE_CPU_SIZE, OVER_US, What, one_cpu_name, private_name, ucx_name};
 
-/// Most messages of a run: latencies are listed one by one.
+/// Limit of messages in a run, for streams and for latencies. Latencies are listed one by one.
 const MOST: [usize; 2] = [20_000_000, 300_000];
-/// Messages of the first run, which tells how many the next is to have, and bytes of them at most.
+/// Messages of the first run, which determines the length of the next, and the limit of its bytes.
 const FIRST: usize = 2000;
 const FIRST_BYTES: usize = 1 << 30;
 
-/// Where everything runs.
+/// Environment of all runs.
 pub struct Place {
     /// The device.
     pub device: Loopback,
     /// A processor for each end.
     pub cpus: Cpus,
-    /// How long one measurement takes.
+    /// Length of a measurement.
     pub time: Duration,
 }
 
-/// Runs an item and adds its values, or its failure.
+/// Runs an item and records the values, or the failure.
 pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Shared(what, size) => shared(what, size, place.time),
@@ -70,7 +70,7 @@ pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>)
     }
 }
 
-/// A limit of shared memory in all units, so that whatever is beside it finds its own.
+/// A limit of shared memory in all units, for comparison with figures in any of them.
 fn shared(what: &str, size: usize, time: Duration) -> Result<Vec<(Key, f64)>, String> {
     let name = if what == "shm_fadd" { what.to_string() } else { format!("{what}_{size}") };
     let seconds = figure("limits", &name, time, None)?;
@@ -82,7 +82,7 @@ fn shared(what: &str, size: usize, time: Duration) -> Result<Vec<(Key, f64)>, St
     ])
 }
 
-/// Runs with as many messages as fill the time, by what earlier rounds showed, or a first run.
+/// Runs as many messages as fill the time, by the rate of earlier rounds or of a first run.
 fn measured(
     name: &str,
     size: usize,
@@ -100,8 +100,8 @@ fn measured(
             Figures::Stream { messages, .. } => messages,
         },
     };
-    // Of a ping-pong it is half a round trip, of the others the run is half as long, which does no
-    // harm.
+    // A ping-pong is quoted as half a round trip. Runs of the other latency programs become half as
+    // long, without harm.
     let rate = if latency { 0.5 / known } else { known };
     let found = run(iterations(rate, place.time, MOST[usize::from(latency)]))?;
     let key = |unit| Key::new(name, size, unit);
@@ -113,11 +113,11 @@ fn measured(
     })
 }
 
-/// `ucx_perftest`, an end on each processor.
+/// `ucx_perftest`, with one end on each processor.
 struct Ucx<'a> {
     test: &'a str,
     tls: &'a str,
-    /// The device it is to use, under `adverb run`.
+    /// The device for UCX over Adverb, under `adverb run`.
     over: Option<&'a Loopback>,
     size: usize,
     latency: bool,
@@ -141,14 +141,14 @@ impl Ucx<'_> {
     }
 }
 
-/// What `ucx_perftest -v -f` prints: a line of names, a line of values.
+/// Parses the output of `ucx_perftest -v -f`: a line of names and a line of values.
 fn figures(text: &str, latency: bool) -> Option<Figures> {
     let mut lines = text.lines().skip_while(|l| !l.starts_with("iterations,"));
     let names: Vec<&str> = lines.next()?.split(',').collect();
     let values: Option<Vec<f64>> = lines.next()?.split(',').map(|v| v.trim().parse().ok()).collect();
     let values = values.filter(|v| v.len() == names.len())?;
     let value = |name: &str| names.iter().position(|n| *n == name).map(|at| values[at]);
-    // Microseconds; MiB a second.
+    // Units: microseconds, and MiB per second.
     Some(match latency {
         true => Figures::Latency(value("50.0_percentile_lat")? * 1e-6),
         false => {
@@ -157,28 +157,29 @@ fn figures(text: &str, latency: bool) -> Option<Figures> {
     })
 }
 
-/// What is measured once.
+/// Measurements that run once.
 pub struct Onces {
     /// Idle queue pairs.
     pub idle: Once,
     /// Many queue pairs and processes.
     pub scale: Once,
-    /// Registrations of allocations that peers map, and of ones that they do not.
+    /// Registrations of allocations mapped by peers, and of allocations not mapped by peers.
     pub mapped: Once,
     pub unmapped: Once,
 }
 
-/// All figures of one of our own programs that verifies what it does.
+/// All figures of a program of Adverb with verified results.
 pub struct Once(String);
 
 impl Once {
-    /// Runs it. After a failure, which is kept, there are the figures that it printed before: each
-    /// was verified first.
+    /// Runs the program. A failure is recorded, and the figures printed before stay valid, because
+    /// the program verifies each before it prints.
     pub fn run(program: &str, args: &[&str], limit: Duration, failures: &mut Vec<String>) -> Self {
         Self::of(program, own(program, args).and_then(|p| p.run(limit)), failures)
     }
 
-    /// The same of a verbs program in C under `adverb run`, whose allocations peers map or not.
+    /// The same for a verbs program in C under `adverb run`; `adopt` says whether peers map its
+    /// allocations.
     pub fn register(place: &Place, adopt: &str, limit: Duration, failures: &mut Vec<String>) -> Self {
         let ended = cc::program("register").and_then(|path| {
             Program::new(path.display().to_string(), &[place.device.dev.as_str()])
@@ -203,12 +204,12 @@ impl Once {
         }
     }
 
-    /// One by its name.
+    /// A figure by name.
     pub fn get(&self, name: &str) -> Option<f64> {
         number_after(&self.0, name)
     }
 
-    /// All names that begin so, with what follows.
+    /// The rest of all names with this beginning.
     pub fn endings(&self, beginning: &str) -> Vec<String> {
         let ending = |l: &str| l.strip_prefix(beginning)?.split(' ').next().map(str::to_string);
         self.0.lines().filter_map(ending).collect()

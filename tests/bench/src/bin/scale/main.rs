@@ -1,16 +1,15 @@
-//! How the device scales: many connected RC queue pairs between two processes, and processes that
-//! are fully meshed.
+//! Scaling of the device: many connected RC queue pairs between two processes, and fully meshed
+//! processes.
 //!
 //! `scale [--short] [--qps N] [--processes N] [pair] [mesh]` takes ten thousand queue pairs and 64
-//! processes, `--short` 500 and
-//! 12. It prints `name value unit`:
+//! processes; with `--short` 500 and 12. The program prints `name value unit`:
 //!
-//! - `pair_*` ([`pairs`]): memory of a queue pair and of a pair of processes, and how the latency
-//!   of SENDs and WRITEs of eight bytes grows with the number of queue pairs they take turns on;
-//! - `mesh_*` ([`mesh`]): memory and descriptors of a process, and how long it takes.
+//! - `pair_*` ([`pairs`]): memory of a queue pair and of a pair of processes, and the latency of
+//!   SENDs and WRITEs of eight bytes by the number of queue pairs that take turns;
+//! - `mesh_*` ([`mesh`]): memory and descriptors of a process, and the duration.
 //!
-//! Every message is verified where it arrives, every written word at the end; a loss ends the
-//! program with status 1.
+//! Every message is verified on arrival, and every written word at the end. After a loss the exit
+//! status is 1.
 #![forbid(unsafe_code)]
 
 mod mesh;
@@ -68,12 +67,12 @@ fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Memory of each process now.
+/// Present memory of each process.
 fn memory(members: &[Member]) -> Result<Vec<Memory>> {
     members.iter().map(|m| Memory::of(m.pid())).collect()
 }
 
-/// Seconds that something takes.
+/// Runs `what` and returns the duration in seconds.
 fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();
     let found = what()?;

@@ -1,13 +1,13 @@
-//! Processes of which every two are connected: each sends to every other, asleep on its CQ while
-//! there is nothing to do.
+//! Fully meshed processes: each sends to every other process, and sleeps on its CQ when there is
+//! nothing to do.
 //!
-//! | figure | what it is |
+//! | figure | meaning |
 //! |---|---|
 //! | `mesh_connect`, `mesh_exchange` | seconds until all were connected, and until all messages had arrived |
 //! | `mesh_messages` | messages of a kilobyte that arrived, all verified |
 //! | `mesh_pss`, `mesh_rss` | bytes of the largest process at the end |
-//! | `mesh_peer_pss` | bytes that a process has grown by since it opened the device, for each other process |
-//! | `mesh_fds` | descriptors of the process that has most |
+//! | `mesh_peer_pss` | growth of a process in bytes since it opened the device, for each other process |
+//! | `mesh_fds` | the largest number of descriptors in a process |
 
 use adverb_bench::Result;
 use adverb_bench::member::{Member, ask_all, line_of, numbers};
@@ -16,9 +16,9 @@ use adverb_bench::procfs::descriptors;
 use crate::{memory, timed};
 
 const BYTES: usize = 1024;
-/// Messages that each process sends each other one.
+/// Messages from each process to each other process.
 const MESSAGES: usize = 20;
-/// Requests of a process that are under way at a time.
+/// Limit of outstanding requests of a process.
 const WINDOW: usize = 16;
 
 pub fn measure(processes: usize) -> Result<()> {
@@ -49,8 +49,8 @@ pub fn measure(processes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The queue pairs of a process lead to the others in their order, from the one after itself, so
-/// that not all begin with the same one.
+/// Connects the queue pairs of a process to the others in order, beginning with the next process,
+/// so that not all processes begin with the same one.
 fn connect(members: &mut [Member]) -> Result<()> {
     let all = members.len();
     ask_all(members, "cq")?;

@@ -1,13 +1,13 @@
-//! Many queue pairs between two processes, on a processor each.
+//! Many queue pairs between two processes on different processors.
 //!
-//! | figure | what it is |
+//! | figure | meaning |
 //! |---|---|
-//! | `pair_qp_pss_0`, `_1`; `pair_qp_rss_0`, `_1` | bytes of a queue pair in either process: what its memory has grown by since the CQ was made, divided; every one has queues of 16 requests, two receives posted, and has carried messages |
-//! | `pair_cq_pss` | of the one CQ, a queue pair's share: room for three completions |
-//! | `pair_first_pss` | bytes that the first queue pair and its messages take, in both processes together |
-//! | `pair_connect` | seconds to make and connect all but the first, both ends at once |
+//! | `pair_qp_pss_0`, `_1`; `pair_qp_rss_0`, `_1` | bytes of a queue pair in either process: the growth of its memory since the first queue pair, divided by the number of queue pairs; each has queues of 16 requests, two receives posted, and has carried messages |
+//! | `pair_cq_pss` | a queue pair's share of the one CQ: room for three completions |
+//! | `pair_first_pss` | bytes of the first queue pair and its messages, in both processes together |
+//! | `pair_connect` | seconds to make and connect all but the first queue pair, both ends at once |
 //! | `pair_send_N`, `pair_write_N` | seconds: half a round trip of a SEND, or a WRITE until its completion, over N queue pairs in turn |
-//! | `pair_send_ratio_N`, `pair_write_ratio_N` | the same to that of one queue pair, the median of the rounds' ratios |
+//! | `pair_send_ratio_N`, `pair_write_ratio_N` | the ratio of these figures to the same figure of one queue pair, the median over the rounds |
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use adverb_bench::series::Samples;
 use crate::{memory, timed};
 
 const BYTES: usize = 8;
-/// Messages over every queue pair before anything is measured.
+/// Messages over every queue pair before the first measurement.
 const WARM: u64 = 4;
-/// Requests of a process that are under way at a time: so many fit into the sockets' buffers on the
-/// wire path.
+/// Limit of outstanding requests of a process. On the wire path this many fit into the socket
+/// buffers.
 const WINDOW: usize = 64;
 
 type Ends = [Member; 2];
@@ -61,7 +61,7 @@ fn connect(ends: &mut Ends, count: usize) -> Result<()> {
     ends.iter_mut().try_for_each(|end| end.answer().map(drop))
 }
 
-/// Messages over all queue pairs, both ways.
+/// Sends messages over all queue pairs, in both directions.
 fn exchange(ends: &mut Ends, qps: u64) -> Result<()> {
     let received = ask_all(ends, &format!("exchange {WARM} {WINDOW}"))?;
     let all = (WARM * qps).to_string();
@@ -98,7 +98,7 @@ fn latencies(ends: &mut Ends, qps: usize, short: bool) -> Result<()> {
     Ok(())
 }
 
-/// Half a round trip; what one end sent the other must have answered.
+/// Half a round trip. The other end must have answered every message.
 fn send(ends: &mut Ends, count: usize, ms: u64) -> Result<f64> {
     ends[1].order("echo")?;
     let pinged = ends[0].ask(&format!("ping {count} {ms}"))?;
@@ -119,7 +119,7 @@ fn figures(answer: &str) -> Result<(f64, String)> {
     Ok((seconds.parse().map_err(|e| format!("{seconds:?}: {e}"))?, made.to_string()))
 }
 
-/// The last word that was written over each queue pair must be where it belongs.
+/// Checks the last word written over each queue pair.
 fn written(ends: &mut Ends) -> Result<()> {
     let written: Vec<u64> = numbers(&ends[0].ask("written")?)?;
     let found: Vec<u64> = numbers(&ends[1].ask("found")?)?;

@@ -1,5 +1,5 @@
 //! The tables of BENCHMARKS.md: unmodified perftest on the wire path, completion events and
-//! deferred chains, beside the machine's own limits in the same run; and ten million armed
+//! deferred chains, compared with the machine's limits in the same run; and ten million armed
 //! notifications.
 //!
 //! `table [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test.
@@ -19,10 +19,10 @@ use adverb_foreign::device::loopback;
 use clap::Parser;
 use plan::Plan;
 
-/// Armed notifications that are read and accounted for, full and quick, and how long they may take.
+/// Number of armed notifications, full and quick, and their time limit.
 const ARMED: [u64; 2] = [10_000_000, 300_000];
 const ARMED_LIMIT: Duration = Duration::from_secs(300);
-/// After this time the rest is left out, and said to be: full and quick.
+/// After this time the rest is left out, and the report says so: full and quick.
 const BUDGET: [Duration; 2] = [Duration::from_secs(440), Duration::from_secs(100)];
 /// Rounds of a full run.
 const RUNS: usize = 3;
@@ -38,10 +38,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all rounds, prints and writes the report; false when a program failed.
+/// Runs all rounds, prints and writes the report; `false` if a program failed.
 fn measure(options: &Options) -> Result<bool, String> {
     let start = Instant::now();
-    // Now, not at the end: somebody may commit while this runs.
+    // Read now, because a commit may happen during the run.
     let revision = machine::revision();
     let device = loopback()?;
     let plan = Plan::new(options.quick);

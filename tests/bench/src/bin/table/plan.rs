@@ -1,14 +1,14 @@
-//! What is measured, and in which order.
+//! The measurements and their order.
 
 use std::time::Duration;
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
-/// Latency programs with the options that make a column of their own.
+/// Latency programs, with the options for a separate column.
 pub const LATENCY: [&str; 4] = ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_send_lat -e"];
 /// Bandwidth programs.
 pub const BANDWIDTH: [&str; 3] = ["ib_send_bw", "ib_write_bw", "ib_read_bw"];
-/// The run that is set beside raw segments of path MTU 1024.
+/// The run to compare with raw segments of path MTU 1024.
 pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
 /// Raw limits, by their names in the program `limits`.
 pub const LIMITS: [&str; 12] = [
@@ -29,19 +29,19 @@ pub const LIMITS: [&str; 12] = [
 pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
 /// Lengths of the chains of the program `chains`.
 pub const CHAINS: [u32; 4] = [1, 8, 32, 128];
-/// How a chain is posted, by its name in that program.
+/// Ways to post a chain, by their names in the program `chains`.
 pub const WAYS: [&str; 2] = ["singly", "deferred"];
 /// iperf3 by protocol.
 pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
 
-/// One program run.
+/// One run of a program.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// A raw limit.
     Limit(&'static str),
     /// Completion events.
     Wake(&'static str),
-    /// Chains of all lengths, both ways.
+    /// Chains of all lengths, in both ways.
     Chains,
     /// iperf3, TCP or UDP.
     Iperf(&'static str),
@@ -49,19 +49,21 @@ pub enum Item {
     Perftest(&'static str, usize, bool),
 }
 
-/// The items of a round and how long each takes.
+/// The items of a round and the length of each measurement.
 pub struct Plan {
-    /// In the order they run: raw limits stand between the programs they are compared with.
+    /// In the order of their runs. Raw limits stand between the programs that are compared with
+    /// them.
     pub items: Vec<Item>,
-    /// How long one measurement should take, start and end apart.
+    /// Length of a measurement, without start and end.
     pub time: Duration,
 }
 
 impl Plan {
-    /// The whole table, with shorter runs if it is to be quick.
+    /// The whole table; with shorter runs if `quick`.
     pub fn new(quick: bool) -> Self {
         let mut items = Vec::new();
-        // What sleeps and is woken comes first and together: it is compared with each other.
+        // Measurements of sleeping and waking come first and together, because they are compared
+        // with each other.
         let sleeping = |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
         items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
         items.extend(WAKES.map(Item::Wake));
@@ -79,31 +81,31 @@ impl Plan {
     }
 }
 
-/// What a series of values measures.
+/// Identifies a series of values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// Raw limit, iperf3 or completion events: seconds, or bytes a second.
+    /// Raw limit, iperf3 or completion events: seconds, or bytes per second.
     Raw(&'static str),
-    /// Of a chain of a length, posted in a way: a figure by its name in the program `chains`.
+    /// Chain of a length, posted in a way: a figure by its name in the program `chains`.
     Chain(u32, &'static str, &'static str),
     /// Seconds.
     Latency(&'static str, usize),
-    /// Bytes a second.
+    /// Bytes per second.
     Bandwidth(&'static str, usize),
-    /// Messages a second.
+    /// Messages per second.
     Rate(&'static str, usize),
 }
 
-/// Ten million armed notifications, or as many as a quick run has time for.
+/// Result of ten million armed notifications, or fewer in a quick run.
 #[derive(Clone, Debug)]
 pub struct Armed {
     /// Events read.
     pub events: f64,
-    /// Events read a second.
+    /// Events read per second.
     pub rate: f64,
-    /// Completions of packets on the wire path among those polled.
+    /// Polled completions of packets on the wire path.
     pub wire: f64,
-    /// Lost, duplicated or out of order.
+    /// Completions or events lost, duplicated or out of order.
     pub wrong: f64,
 }
 

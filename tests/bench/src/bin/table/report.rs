@@ -1,4 +1,4 @@
-//! The report: Markdown that reads well on a terminal too.
+//! The report, in Markdown that also reads well on a terminal.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use adverb_bench::series::{Samples, Series};
 
 use super::plan::{Armed, BANDWIDTH, CHAINS, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, WAKES, WAYS};
 
-/// A comparison: its name, the value, what it is divided by (the largest of these), the bar and its
+/// A comparison: its name, the value, the divisor (the largest of several), and the bar with its
 /// direction.
 struct Ratio {
     name: &'static str,
@@ -98,7 +98,7 @@ fn comparison(samples: &Samples<Key>) -> String {
         let to: Vec<Key> = r.to.iter().map(|n| Key::Raw(n)).collect();
         let found = samples.ratio(&r.of, &to, f64::max);
         let bar = r.bar.map_or(String::new(), Bar::words);
-        // Raw GSO is what the device is built on.
+        // The device is built on GSO, so raw GSO is a limit.
         let limit = r.to.iter().any(|name| name.starts_with("udp_gso"));
         let met = found.zip(r.bar).map_or("", |(s, bar)| bar.verdict(s, limit, samples.rounds));
         rows.push(vec![r.name.to_string(), cell(found, samples.rounds), bar, met.to_string()]);
@@ -123,8 +123,7 @@ fn raw(samples: &Samples<Key>) -> String {
     format!("### The machine's limits\n\n{}\n", raw_table("limit", &names, samples))
 }
 
-/// Wake-ups beside what the kernel needs for the same without RDMA, and the notifications that were
-/// accounted for.
+/// Wake-ups, compared with the kernel's without RDMA, and the armed notifications.
 fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
     let names = ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
     let mut text = format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));
@@ -146,7 +145,7 @@ fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
     text
 }
 
-/// Chains by length and by the way they are posted.
+/// Chains by length and by way of posting.
 fn chains(samples: &Samples<Key>) -> String {
     let head = ["requests, posted", "ns a request", "of it posting", "hand-overs", "send calls", "packets"];
     let mut rows = vec![head.map(str::to_string).to_vec()];
@@ -163,7 +162,7 @@ fn chains(samples: &Samples<Key>) -> String {
     format!("### {title}\n\n{}\n", table(&rows))
 }
 
-/// The whole report below the lines that say where it was made.
+/// The whole report below the lines about machine and date.
 pub fn text(where_and_when: &str, samples: &Samples<Key>, armed: Option<&Armed>) -> String {
     let mut text = format!("{where_and_when}\n");
     text += &comparison(samples);

@@ -1,4 +1,4 @@
-//! Runs one item and reads what it prints.
+//! Runs an item and parses the output.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use adverb_foreign::process::{Finished, Program, free_port, words};
 
 use super::plan::{Armed, CHAINS, Item, Key, Plan, WAYS};
 
-/// Which path these tables are of.
+/// The path of these tables.
 const WIRE: &str = "wire";
-/// Most messages of a run.
+/// Limit of messages in a run.
 const MOST: usize = 2_000_000;
 
-/// Runs an item and adds its values, or its failure.
+/// Runs an item and records the values, or the failure.
 pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Limit(name) => figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)]),
@@ -32,7 +32,7 @@ pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &
     }
 }
 
-/// One of our own programs, on the wire path.
+/// Runs one of Adverb's own programs on the wire path.
 fn on_wire(program: &str, args: &[&str], limit: Duration) -> Result<Finished, String> {
     own(program, args)?.env(PATH, WIRE).run(limit)
 }
@@ -54,7 +54,7 @@ fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
     Ok(values)
 }
 
-/// So many armed notifications; a run that finds something wrong is a failure with figures.
+/// Runs `count` armed notifications. A run with violations is a failure with figures.
 pub fn armed(count: u64, limit: Duration, failures: &mut Vec<String>) -> Option<Armed> {
     match on_wire("armed", &["--count", &count.to_string()], limit) {
         Ok(out) => {
@@ -76,7 +76,7 @@ pub fn armed(count: u64, limit: Duration, failures: &mut Vec<String>) -> Option<
     }
 }
 
-/// Bytes a second that iperf3's receiver counts.
+/// Bytes per second, as iperf3's receiver counts them.
 fn iperf(name: &str, time: Duration) -> Result<f64, String> {
     let port = free_port()?;
     let mut server =
@@ -103,10 +103,10 @@ fn received_bits(text: &str) -> Option<f64> {
     None
 }
 
-/// Messages a second, by what earlier rounds showed; in the first round a guess on the low side.
+/// Messages per second, by earlier rounds; in the first round a low estimate.
 fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key>) -> f64 {
     let known = if latency {
-        // perftest quotes half of a round trip, but for READ the whole.
+        // perftest quotes half of a round trip, but the whole one for READ.
         let trips = if program.starts_with("ib_read") { 1.0 } else { 2.0 };
         samples.series(&Key::Latency(program, size)).map(|s| 1.0 / (s.median * trips))
     } else {

@@ -1,4 +1,4 @@
-//! One end of the ping-pong: a queue pair whose receives are told of by a completion channel.
+//! An end of the ping-pong: a queue pair with a completion channel for receives.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ pub const PING: usize = 8;
 /// A message of this length ends the run.
 pub const STOP: usize = 1;
 
-/// Receives that are always posted.
+/// Receives always posted.
 const RECEIVES: u64 = 16;
-/// Requests of the send queue; half of them go without a completion until one asks for it.
+/// Depth of the send queue. Every 16th request is signaled.
 const SENDS: u32 = 64;
-/// Where messages are sent from, and where they arrive.
+/// Offsets of outgoing and incoming messages.
 const OUT: usize = 64;
 const IN: usize = 0;
-/// Silence that counts as a failure.
+/// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(5);
 
-/// A queue pair with a channel for its receives.
+/// A queue pair with a channel for receives.
 pub struct End {
     world: World,
     channel: Arc<CompChannel>,
@@ -36,9 +36,9 @@ pub struct End {
     qp: Arc<Qp>,
     epoll: Option<Epoll>,
     sent: u32,
-    /// Completions of sends that are still to come.
+    /// Outstanding completions of sends.
     signalled: u32,
-    /// Lengths of messages polled and not yet asked for.
+    /// Lengths of messages polled and not yet returned.
     arrived: Vec<usize>,
 }
 
@@ -47,7 +47,7 @@ fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
 }
 
 impl End {
-    /// Objects on the loopback device; the receive queue is armed and full.
+    /// Creates the objects on the loopback device. The receive queue is armed and full.
     pub fn new(by_epoll: bool) -> Result<End> {
         let world = World::open(128)?;
         let channel = CompChannel::new(&world.context).map_err(failed("channel"))?;
@@ -80,7 +80,7 @@ impl End {
         self.qp.number()
     }
 
-    /// Connects it and posts its receives.
+    /// Connects the queue pair and posts receives.
     pub fn connect(&self, peer: u32) -> Result<()> {
         self.world.connect(&self.qp, peer)?;
         (0..RECEIVES).try_for_each(|n| self.post_receive(n))
@@ -90,7 +90,7 @@ impl End {
         receive(&self.qp, wr_id, &[self.world.buffer.sge(IN, PING)])
     }
 
-    /// Sends one message; the queue is kept from filling up by a completion now and then.
+    /// Sends one message. A signaled request now and then keeps the queue from filling up.
     pub fn send(&mut self, len: usize) -> Result<()> {
         self.sent += 1;
         let signalled = self.sent.is_multiple_of(SENDS / 4);
@@ -101,7 +101,7 @@ impl End {
         if self.signalled > 1 { self.collect(1) } else { Ok(()) }
     }
 
-    /// Polls completions of sends until at most so many are still to come.
+    /// Polls for completions of sends until at most `left` are outstanding.
     fn collect(&mut self, left: u32) -> Result<()> {
         let end = Instant::now() + HANG_LIMIT;
         while self.signalled > left {

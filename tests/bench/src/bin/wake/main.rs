@@ -1,10 +1,9 @@
-//! Completion events between two processes on the wire path: what a sleeping program's wake-up
-//! costs.
+//! Completion events between two processes on the wire path: the cost of waking a sleeping program.
 //!
-//! `wake [--ms DURATION] [NAME...]` prints `name value unit` as `limits` does, whose `eventfd_*`
-//! and `udp_*` are the same ping-pong without RDMA. Each end sleeps until the completion event of
-//! an 8-byte message, acknowledges it, arms, polls until empty and sends the answer. Both ends are
-//! processes of their own, pinned to different processors.
+//! `wake [--ms DURATION] [NAME...]` prints `name value unit`. The limits `eventfd_*` and `udp_*` of
+//! the program `limits` are the same ping-pong without RDMA. Each end sleeps until the completion
+//! event of an 8-byte message, acknowledges the event, arms, polls until empty and sends the
+//! answer. The two ends are separate processes, pinned to different processors.
 #![forbid(unsafe_code)]
 
 mod end;
@@ -17,7 +16,7 @@ use adverb_bench::pair::{self, Cpus, Trips};
 use clap::Parser;
 use end::{End, PING, STOP};
 
-/// By name, and whether both ends sleep in an epoll of their own instead of in the get-event call.
+/// Name, and whether both ends sleep in an epoll of their own instead of the get-event call.
 const WAKES: [(&str, bool); 2] = [("cq_wake", false), ("cq_wake_epoll", true)];
 
 /// Completion events between two processes on the wire path: what a sleeping program's wake-up
@@ -64,7 +63,7 @@ fn ping_pong(cpus: Cpus, name: &str, by_epoll: bool, time: Duration) -> Result<f
     Ok(trips.half_median())
 }
 
-/// Answers every message until a short one.
+/// Answers every message until a short one arrives.
 fn child(args: &[String]) -> Result<()> {
     let [cpu, name, peer] = args else { return Err(format!("no such child: {args:?}")) };
     let number = |s: &String| s.parse::<u32>().map_err(|e| format!("{s}: {e}"));

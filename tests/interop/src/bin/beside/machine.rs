@@ -11,26 +11,27 @@ use adverb_foreign::process::Finished;
 use adverb_interop::vm;
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// Where the command is in the machine; it looks for its libraries beside itself.
+/// Directory of the command in the machine. The command looks for its libraries in its own
+/// directory.
 const HOME: &str = "/usr/adverb";
-/// Where the program is that measures it.
+/// Path of the benchmark program in the machine.
 const FIRST_BYTE: &str = "/usr/adverb/first_byte";
-/// Files of one build, as cargo names them.
+/// Files of one build, named as by cargo.
 const LIBRARIES: [&str; 4] = ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
 
-/// Whose device.
+/// The device under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The kernel's `rxe0`, whose loopback never leaves the driver.
+    /// The kernel's `rxe0`. Its loopback traffic never leaves the driver.
     Rxe,
-    /// The drop-in libraries, every packet on the network. Rxe holds UDP port 4791 of its network
-    /// namespace, so they get one of their own.
+    /// The drop-in libraries, with every packet on the network. Rxe holds UDP port 4791 of its
+    /// network namespace, so the libraries run in a separate one.
     Wire,
-    /// The same as it is without being told: two processes of one host.
+    /// The drop-in libraries with the default path: two processes of one host.
     Host,
 }
 
-/// Copies the command, its libraries, and what these load into the machine.
+/// Copies the command, its libraries, and their dependencies into the machine.
 pub fn install(adverb: &Path) -> Result<(), String> {
     let beside = adverb.parent().unwrap_or(Path::new("/"));
     vm::shell(&format!("mkdir -p {HOME}")).run(LIMIT)?.require_ok()?;
@@ -48,12 +49,12 @@ pub fn install(adverb: &Path) -> Result<(), String> {
     vm::put(&cc::program("first_byte")?, FIRST_BYTE)
 }
 
-/// Copies the shared libraries of a file that the machine does not have yet.
+/// Copies the shared libraries that a file needs and the machine does not have yet.
 fn needs(file: &Path) -> Result<(), String> {
     let out = Command::new("ldd").arg(file).output().map_err(|e| format!("ldd: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    // `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`. What ldd finds amiss with the system's
-    // libibverbs is no such line.
+    // `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`. Complaints of ldd about the system's
+    // libibverbs have another form.
     let file_of = |line: &'_ str| {
         let (file, _) = line.split_once(" (0x")?;
         let file = file.rsplit("=> ").next()?.trim();
@@ -68,14 +69,14 @@ fn needs(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Its kernel and processors.
+/// Kernel and processors of the machine.
 pub fn kernel() -> Result<String, String> {
     let out = vm::shell("echo Linux $(uname -r), $(nproc) processors").run(LIMIT)?;
     out.require_ok()?;
     Ok(out.text.trim().to_string())
 }
 
-/// How programs are started on a side, and the address that they meet at.
+/// The prefix of command lines on a side, and the server's address.
 fn start_of(side: Side) -> (String, &'static str) {
     match side {
         Side::Rxe => (String::new(), "10.77.0.2"),
@@ -86,7 +87,7 @@ fn start_of(side: Side) -> (String, &'static str) {
     }
 }
 
-/// Runs a line of the shell where the side has its device.
+/// Runs a shell line in the network namespace of the side's device.
 fn line_of(side: Side, line: &str) -> Result<Finished, String> {
     let out = match side {
         Side::Rxe => vm::shell(line).run(LIMIT)?,
@@ -99,14 +100,14 @@ fn line_of(side: Side, line: &str) -> Result<Finished, String> {
     Ok(out)
 }
 
-/// A server that listens by its connection manager until it is killed, and its client, of which the
-/// words come back. In the lines `HOST` and `PORT` are where they meet.
+/// Runs a server that listens by its connection manager until it is killed, and a client. Returns
+/// the client. `HOST` and `PORT` in the lines stand for the server's address.
 fn meet(side: Side, server: &str, client: &str) -> Result<Finished, String> {
     let port = next_port();
     let (run, host) = start_of(side);
     let [server, client] =
         [server, client].map(|line| line.replace("HOST", host).replace("PORT", &port.to_string()));
-    // A listener of ours is a name with port space and port in it.
+    // A listener of Adverb has an abstract socket name with port space and port.
     let listens = match side {
         Side::Rxe => format!("await-cm {port} 40"),
         Side::Wire | Side::Host => format!(
@@ -122,8 +123,8 @@ fn meet(side: Side, server: &str, client: &str) -> Result<Finished, String> {
     )
 }
 
-/// Connections that two processes of cmtime make a second, so many at once: from the addresses to
-/// the last one established.
+/// Connections per second between two processes of cmtime, with `count` connections at once. The
+/// time runs from the address resolution to the last established connection.
 pub fn connections(side: Side, count: u32) -> Result<f64, String> {
     let out = meet(side, "cmtime -b HOST -p PORT", &format!("cmtime -s HOST -p PORT -c {count}"))?;
     let step = |name: &str| {
@@ -136,8 +137,8 @@ pub fn connections(side: Side, count: u32) -> Result<f64, String> {
     Ok(f64::from(count) * 1000.0 / total)
 }
 
-/// Microseconds from the first call for a connection until a byte of the other end is there, the
-/// median of so many.
+/// Microseconds from the first call of a connection until a byte of the other end arrives, the
+/// median of `count` connections.
 pub fn first_byte(side: Side, count: u32) -> Result<f64, String> {
     let client = format!("{FIRST_BYTE} rdma client HOST PORT {count}");
     let out = meet(side, &format!("{FIRST_BYTE} rdma server HOST PORT"), &client)?;
@@ -150,12 +151,13 @@ fn next_port() -> u16 {
     NEXT_PORT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One server and one client; gives the number in the column of the client's line of results.
+/// Runs one server and one client. Returns the number in a column of the client's results.
 pub fn run(side: Side, program: &str, flags: &str, column: usize) -> Result<f64, String> {
     let port = next_port();
     let (run, host) = start_of(side);
     let (device, gid) = if side == Side::Rxe { ("rxe0", 1) } else { ("adverb_lo", 0) };
-    // Timers of 4 s: an emulated process may be away for longer than the default 67 ms.
+    // A timeout of 4 s: an emulated process may be without a processor for longer than the default
+    // of 67 ms.
     let line = format!("{run}{program} -F -d {device} -x {gid} -m 4096 -u 20 -p {port} {flags}");
     let out = line_of(
         side,

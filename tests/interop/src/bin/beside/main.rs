@@ -1,12 +1,12 @@
-//! rxe and Adverb side by side in one virtual machine: the same programs, two processes each, first
-//! on `rxe0`, then on the drop-in libraries over the machine's loopback interface (wire), then as
-//! they are on one host. Prints a table with ratios, each the median of those within a round.
-//! perftest's figures, and those of the connection managers: connections a second, and how long it
-//! takes until the first byte has come.
+//! rxe and Adverb side by side in one virtual machine. The same programs, two processes each, run
+//! first on `rxe0`, then on the drop-in libraries over the machine's loopback interface (wire), and
+//! then on the default path of one host. The program prints a table with ratios, each the median of
+//! the ratios within a round. The figures are perftest's, and those of the connection managers:
+//! connections per second, and the time until the first byte arrives.
 //!
-//! usage: beside [--rounds N] [--part NAME] [--write FILE]; 3 rounds, all parts, and no file.
-//! `$ADVERB` names the command to measure. Where KVM does not boot the machine is emulated: then
-//! only the ratios mean something.
+//! usage: beside [--rounds N] [--part NAME] [--write FILE]; the default is 3 rounds, all parts, and
+//! no file. `$ADVERB` names the command under test. If KVM does not boot, the machine is emulated,
+//! and only the ratios have a meaning.
 #![forbid(unsafe_code)]
 
 mod machine;
@@ -21,10 +21,10 @@ use adverb_interop::vm;
 use clap::{Parser, ValueEnum};
 use machine::Side;
 
-/// Adverb is to be at least so many times as good as rxe.
+/// Adverb must be better than rxe by at least this factor.
 const BAR: f64 = 3.0;
 
-/// A program and what is read from its words.
+/// A program and the way to read its output.
 #[derive(Clone, Copy)]
 struct Row {
     program: &'static str,
@@ -33,14 +33,14 @@ struct Row {
     read: Read,
 }
 
-/// How a program is run and read.
+/// How the output of a program is read.
 #[derive(Clone, Copy)]
 enum Read {
-    /// perftest's line of results: the column.
+    /// A column of perftest's results.
     Column(usize),
-    /// cmtime's steps, so many connections at once.
+    /// The steps of cmtime, with this many connections at once.
     Connections(u32),
-    /// The time to the first byte of the other end, the median of so many connections.
+    /// The time to the first byte of the other end, the median of this many connections.
     FirstByte(u32),
 }
 
@@ -84,7 +84,7 @@ impl Part {
         }
     }
 
-    /// Its markers in the file, and whose programs it runs.
+    /// The markers of the table in the file, and the packages of its programs.
     const fn about(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Part::Perftest => ("rxe", &["perftest"]),
@@ -119,7 +119,7 @@ const CONNECTIONS: &[Row] = &[
 ];
 
 fn main() -> ExitCode {
-    // A wrong command line is said here, before a machine is booted.
+    // A wrong command line is reported here, before a machine boots.
     let options = Options::parse();
     if !vm::inside() {
         return vm::again_beside(&["--cpus", "2", "--memory", "2048"]);
@@ -147,7 +147,8 @@ struct Options {
     write: Option<PathBuf>,
 }
 
-/// Ours divided by rxe's, or the other way for what is to be small, by rounds.
+/// Adverb's values, and their ratios to rxe's by rounds. For figures that should be small the ratio
+/// is inverted.
 struct Ours {
     values: Vec<f64>,
     ratios: Vec<f64>,
