@@ -1,5 +1,5 @@
-//! Faults on request, at the whole device: what reliable transports must survive byte for byte, and
-//! what users ask for to see their own error handling at work.
+//! Injected faults in the whole device. Reliable transports must deliver every byte in spite of
+//! them. Users request other faults to test their own error handling.
 mod common;
 use adverb_device::engine::completion::WcFlags;
 use adverb_device::engine::cq::arm::ArmKind;
@@ -19,10 +19,11 @@ fn choose(text: &str) {
     faults::set(text.parse().unwrap()).unwrap();
 }
 
-/// Every packet crosses the network.
+/// All packets cross the network.
 const WIRE: (&str, &str) = ("ADVERB_PATH", "wire");
 
-/// A counter of the line that the process leaves at its end; zero when it is not there.
+/// A counter from the line that the process logs at its end. Zero if the line does not name the
+/// counter.
 fn counter(text: &str, name: &str) -> u64 {
     let line =
         text.lines().find(|l| l.contains("counters:")).unwrap_or_else(|| panic!("no counters: {text}"));
@@ -30,7 +31,7 @@ fn counter(text: &str, name: &str) -> u64 {
     value.map_or(0, |v| v.parse().unwrap())
 }
 
-// Loss, duplicates, reordering and damage on reliable connections.
+// Loss, duplication, reordering and corruption on reliable connections.
 
 #[test]
 fn reliable_connections_survive_every_fault_of_packets() {
@@ -49,7 +50,7 @@ fn reliable_connections_survive_every_fault_of_packets() {
     }
 }
 
-/// FLT-5: faults leave packets on the path within the host, and one-sided requests there as well.
+/// FLT-5: with faults, packets stay on the path within the host, and so do one-sided requests.
 #[test]
 fn flt_5_faults_leave_the_path_as_it_is() {
     let mix = "drop=5%,dup=1%,reorder=5%";
@@ -66,8 +67,8 @@ fn flt_5_faults_leave_the_path_as_it_is() {
     }
 }
 
-/// FLT-5: a request that its initiator performs is lost once, by the rules of the initiator, and
-/// sent again; the next one is performed as ever.
+/// FLT-5: a fault drops a request that its initiator performs. The initiator sends the request
+/// again by its retransmission rules. The next request is performed directly as usual.
 #[test]
 fn flt_5_a_one_sided_request_is_lost_once() {
     let text = child::run("inner_one_sided_lost", &[]);
@@ -79,7 +80,7 @@ fn flt_5_a_one_sided_request_is_lost_once() {
 fn inner_one_sided_lost() {
     choose("drop-psn=0xfffff1@#1");
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    // Takes the first PSN.
+    // This message uses the first PSN.
     b.recv(1, &[b.sge(0, 64)]);
     a.send(1, SendOp::Send, &[a.sge(0, 64)]);
     check(&a.wait(1)[0], WcOpcode::Send, 1);
@@ -94,8 +95,8 @@ fn inner_one_sided_lost() {
     assert!(a.qp.counters().retransmitted >= 1, "{:?}", a.qp.counters());
 }
 
-/// FLT-5: a request that its initiator performs is late, and those posted with it; all are
-/// performed in their turn.
+/// FLT-5: a request that its initiator performs is delayed, together with the requests posted with
+/// it. All are performed in order.
 #[test]
 fn flt_5_one_sided_requests_are_late() {
     let text = child::run("inner_one_sided_late", &[]);
@@ -120,7 +121,7 @@ fn inner_one_sided_late() {
         let old = u64::from_ne_bytes(bytes_at(&a, 8 * n as usize, 8).try_into().unwrap());
         assert_eq!(old, n, "out of turn");
     }
-    // Nobody polls: the background thread performs it.
+    // The program does not poll, so the background thread performs the request.
     let since = Instant::now();
     a.cq.req_notify(ArmKind::Next).unwrap();
     a.send(40, SendOp::Write(remote), &[a.sge(0, 8)]);
@@ -130,7 +131,7 @@ fn inner_one_sided_late() {
     check(&a.wait(1)[0], WcOpcode::RdmaWrite, 40);
 }
 
-/// FLT-6: what befalls UDP packets alone is said, and befalls nothing within the host.
+/// FLT-6: faults that concern UDP packets only have no effect within the host, and the log says so.
 #[test]
 fn flt_6_damage_is_of_the_network_alone() {
     let text = child::run("inner_all_operations", &[("ADVERB_FAULT", "corrupt=100%,ecn=100%")]);
@@ -200,7 +201,8 @@ fn writes_and_reads(a: &End, b: &End) {
     }
 }
 
-/// Each atomic happens exactly once, however often its request or its answer is lost or doubled.
+/// Each atomic is executed exactly once, even if its request or its answer is lost or duplicated
+/// many times.
 fn atomics(a: &End, b: &End) {
     const ROUNDS: u64 = 96;
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
@@ -222,8 +224,8 @@ fn atomics(a: &End, b: &End) {
     }
 }
 
-/// Each Send closes a region of the peer's, which then can be, and only then can be, registered
-/// anew.
+/// Each SEND with Invalidate invalidates a region of the peer. Only after the invalidation can the
+/// peer register the region anew.
 fn invalidates_and_flushes(a: &End, b: &End) {
     const ALL: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
@@ -273,7 +275,7 @@ fn many_sends(a: &End, b: &End) {
     assert!(a.wait(COUNT).iter().all(|c| c.status == WcStatus::Success));
 }
 
-// The same exchange meets the same faults.
+// The same seed and the same exchange give the same faults.
 
 #[test]
 fn the_same_seed_gives_the_same_counts_and_losses() {
@@ -291,8 +293,9 @@ fn the_same_seed_gives_the_same_counts_and_losses() {
     assert!(other.0 != first.0 && other.1 != first.1, "{other:?}");
 }
 
-/// Messages of one packet on UC, which has no acknowledgements and no retransmissions. The next one
-/// is sent when the last has met its fate, so that no buffer overflows.
+/// Single-packet messages on UC, which has no acknowledgements and no retransmissions. The test
+/// sends a message only after the previous one has arrived or met its fault, so that no buffer
+/// overflows.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_unreliable() {
@@ -318,13 +321,13 @@ fn inner_unreliable() {
     println!("\narrived: {:?}", arrived.iter().map(word).collect::<Vec<_>>());
 }
 
-/// Packets that reached a queue pair or met a fault on the way.
+/// Number of packets that reached a queue pair or met a fault on the way.
 fn packets_seen(context: &Context) -> u64 {
     let s = context.node().link().stats();
     (s.rx_packets + s.fault_drop + s.fault_corrupt).saturating_sub(s.fault_dup)
 }
 
-// Each of the other faults.
+// The remaining faults, one by one.
 
 #[test]
 fn a_packet_is_dropped_by_its_psn() {
@@ -337,12 +340,12 @@ fn a_packet_is_dropped_by_its_psn() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_drop_psn() {
-    // The first PSN of the connection is 0xfffff0: a request that reaches b, then the
-    // acknowledgement of a later one.
+    // The first PSN of the connection is 0xfffff0. The first rule drops a request to `b`, the
+    // second rule drops the acknowledgement of a later request.
     choose("drop-psn=0xfffff1@#2,drop-psn=0xfffff3@#1");
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     sends(&a, &b);
-    // The second message was lost once, the answer to the fourth too.
+    // The second message was lost once, and so was the answer to the fourth message.
     assert!(a.qp.counters().retransmitted >= 2, "{:?}", a.qp.counters());
     assert!(a.qp.counters().timeouts + a.qp.counters().probes >= 1);
 }
@@ -373,7 +376,8 @@ fn delayed_packets_reach_a_program_that_sleeps() {
     assert!(counter(&text, "fault_delay") >= 10, "{text}");
 }
 
-/// Nothing else wakes the process: no acknowledgement, no timeout, no polling.
+/// Only the delayed packet wakes the process: there is no acknowledgement, no timeout and no
+/// polling.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_delay() {
@@ -442,7 +446,7 @@ fn inner_status() {
         assert_eq!((c.status, c.wr_id), (status, good));
         assert!(c.cause.as_ref().unwrap().to_string().contains("injected"), "{:?}", c.cause);
         assert_eq!(a.qp.state(), QpState::Err);
-        // What comes after it is flushed.
+        // Later requests are flushed.
         a.send(9, SendOp::Send, &[a.sge(0, 64)]);
         assert_eq!(a.wait(1)[0].status, WcStatus::WrFlushErr);
     }
@@ -475,7 +479,7 @@ fn inner_data_path() {
     assert_eq!(b.cq.req_notify(ArmKind::Next).unwrap_err().errno(), Errno::ENOMEM as i32);
     b.cq.req_notify(ArmKind::Next).unwrap();
     assert!(b.cq.poll(1, |_| panic!("it fails")).is_err());
-    // What was refused is not queued; all else is as ever.
+    // A refused request is not queued. All other requests complete as usual.
     let ids = |end: &End| end.wait(2).iter().map(|c| c.wr_id).collect::<Vec<_>>();
     assert_eq!((ids(&a), ids(&b)), (vec![1, 3], vec![1, 3]));
 }
@@ -552,14 +556,14 @@ fn inner_bad() {
             "{text}"
         );
     }
-    // What the program says goes before what the variable says.
+    // The call `faults::set` takes precedence over the environment variable.
     faults::set(Spec::default()).unwrap();
     open().unwrap();
     assert_eq!(faults::set(Spec::default()).unwrap_err().errno(), Errno::EBUSY as i32);
 }
 
-/// FLT-1, FLT-3, FLT-4: events reach the program, about the queue pair and about its port; marks
-/// are answered with notifications of congestion; one queue pair alone is late.
+/// FLT-1, FLT-3, FLT-4: the program receives events about the queue pair and about its port. The
+/// receiver answers ECN marks with CNPs. A delay can concern one queue pair only.
 #[test]
 fn events_marks_and_a_late_queue_pair() {
     let text = child::run("inner_events", &[WIRE]);

@@ -1,6 +1,6 @@
-//! Packets that nobody of the connection sent, over real sockets, in floods, while a transfer runs:
-//! each is counted by the reason for which it was dropped, memory stays as it was and does not
-//! grow, and the transfer goes on (TRU-5).
+//! Forged packets arrive over real sockets, in floods, while a transfer runs. The receiver drops
+//! each packet and counts the reason. The memory of the queue pairs does not change, the resident
+//! memory does not grow, and the transfer goes on (TRU-5).
 mod common;
 use adverb_device::engine::qp::DropReason;
 use adverb_device::engine::wr::Remote;
@@ -19,40 +19,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Forged packets of each kind.
+/// Number of forged packets of each kind.
 const FLOOD: u64 = 100_000;
-/// Sent before it is looked whether they were taken in, so that no socket overflows.
+/// Number of packets sent before the test checks the counters, so that no socket buffer overflows.
 const BURST: u64 = 500;
-/// First PSN of connections that [`common`] makes.
+/// First PSN of the connections that [`common`] makes.
 const PSN: u32 = 0x00ff_fff0;
 
-/// The counters are the process's, so one test at a time.
+/// Runs one test at a time, because the counters belong to the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of this file in a process whose queue pairs have no lanes.
+/// Runs a test of this file in a process whose queue pairs use the network only.
 fn by_wire(name: &str) {
     let _alone = alone();
     child::run(name, &[("ADVERB_PATH", "wire")]);
 }
 
-/// A socket that sends what it likes.
+/// A socket that sends arbitrary packets.
 struct Forger {
     socket: UdpSocket,
     at: SocketAddr,
 }
 
 impl Forger {
-    /// A socket like any program can have, at some address of the loopback network.
+    /// A socket with an arbitrary port, as any program can open, at an address of the loopback
+    /// network.
     fn any(ip: [u8; 4]) -> Forger {
         let socket = UdpSocket::bind((Ipv4Addr::from(ip), 0)).unwrap();
         Forger { at: socket.local_addr().unwrap(), socket }
     }
 
-    /// The own port at an address: all that its packets are told from good ones by is what is in
-    /// them.
+    /// The device's own socket (port 4791) at an address. The receiver can tell its packets from
+    /// valid packets only by their contents.
     fn new(ip: [u8; 4]) -> Forger {
         let ip = IpAddr::from(ip);
         let node = Node::get().unwrap();
@@ -66,7 +67,7 @@ impl Forger {
         Forger { at: SocketAddr::new(ip, ROCE_PORT), socket: found.unwrap().into() }
     }
 
-    /// BTH through ICRC; the sum is right.
+    /// The packet from BTH through ICRC, with a correct ICRC.
     fn packet(&self, headers: &Headers, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; MAX_HEADER_LEN];
         let n = headers.emit(&mut bytes);
@@ -92,8 +93,9 @@ fn counters(end: &End) -> BTreeMap<&'static str, u64> {
     end.context.node().named_counters().into_iter().collect()
 }
 
-/// Sends a packet until it was counted [`FLOOD`] times more, by the queue pair if it is one of its
-/// counters: packets get lost where another process joins or leaves port 4791 just now.
+/// Sends a packet until the counter `reason` has grown by [`FLOOD`]. The counter is the queue
+/// pair's if the queue pair has a counter of this name. The test sends more packets than that,
+/// because packets are lost while another process joins or leaves port 4791.
 fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
     flood_some(end, forger, bytes, reason, FLOOD);
 }
@@ -101,7 +103,7 @@ fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
 fn flood_some(end: &End, forger: &Forger, bytes: &[u8], reason: &str, count: u64) {
     let of_qp = || end.qp.counters().named().find(|(name, _)| *name == reason);
     let now = || of_qp().map_or_else(|| counters(end)[reason], |(_, value)| value);
-    // What was sent before is not of this flood.
+    // Wait until the packets of an earlier flood are counted.
     let mut before = now();
     loop {
         let quiet = Instant::now() + Duration::from_millis(20);
@@ -138,7 +140,8 @@ fn rc(qpn: u32, operation: Operation, psn: u32) -> Headers {
     Headers::new(Bth::new(opcode, qpn, Psn::new(psn)))
 }
 
-/// A WRITE of eight bytes to the start of an end's pages, which would spoil them.
+/// A WRITE of eight bytes to the start of an end's pages. If the receiver executed the WRITE, the
+/// pages would change.
 fn write(end: &End, transport: Transport, psn: u32) -> Headers {
     let opcode = Opcode::new(transport, Operation::WriteOnly).unwrap();
     let mut h = Headers::new(Bth::new(opcode, end.qp.number(), Psn::new(psn)));
@@ -146,7 +149,8 @@ fn write(end: &End, transport: Transport, psn: u32) -> Headers {
     h
 }
 
-/// A pair that writes and reads back until it is told to stop; answers how often.
+/// Writes and reads back over a pair of queue pairs until `stop` is set. Counts the rounds in
+/// `rounds`.
 fn transfer(stop: &AtomicBool, rounds: &AtomicU64) {
     const LEN: usize = 300_000;
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
@@ -165,7 +169,8 @@ fn transfer(stop: &AtomicBool, rounds: &AtomicU64) {
     }
 }
 
-/// Runs `attack` while a transfer runs in another thread, which must make progress meanwhile.
+/// Runs `attack` while another thread runs a transfer. The transfer must make progress during the
+/// attack.
 fn beside_a_transfer(attack: impl FnOnce()) {
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let wait_for = |n: u64| {
@@ -200,7 +205,7 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// The pages of an end are filled, so that nothing can be written without being seen.
+/// Fills the pages of an end, so that [`check`] detects every write.
 fn fill(end: &End) -> Vec<u8> {
     let data = pattern(SIZE, 0x77);
     assert!(end.pages.write_at(0, &data));
@@ -212,8 +217,8 @@ fn check(end: &End, data: &[u8]) {
     assert!(end.pages.read_at(0, &mut back) && back == data, "memory was touched");
 }
 
-/// A packet that fails a check touches nothing and is counted by its reason, in floods as well
-/// (TRU-5).
+/// A packet that fails a check changes no memory. The receiver counts the packet by its reason,
+/// also in a flood (TRU-5).
 #[test]
 fn forged_packets_are_dropped_by_reason_while_others_work() {
     by_wire("inner_forged_packets_are_dropped_by_reason_while_others_work");
@@ -280,13 +285,14 @@ fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
         assert_eq!(end.cq.poll(1, |c| panic!("{c:?}")).unwrap(), 0);
     }
     assert_eq!(b.qp.query().state, QpState::Rts);
-    // And the connection that all this was aimed at works.
+    // The attacked connection still works.
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
     a.send(1, SendOp::Write(remote), &[a.sge(64, 8)]);
     assert_eq!(a.wait(1)[0].status, WcStatus::Success);
 }
 
-/// Somebody who guesses where a connection stands, but not its keys, can end it and no more.
+/// An attacker that guesses the PSN of a connection, but not its keys, can end that connection and
+/// do no more.
 #[test]
 fn a_wrong_key_in_the_right_place_ends_that_connection_alone() {
     by_wire("inner_a_wrong_key_in_the_right_place_ends_that_connection_alone");
@@ -309,7 +315,7 @@ fn inner_a_wrong_key_in_the_right_place_ends_that_connection_alone() {
             b.context.node().progress();
             assert!(Instant::now() < until);
         }
-        // It says why again to whoever asks, and keeps nothing of it.
+        // The responder repeats the NAK for each duplicate and stores nothing.
         let before = resident();
         flood(&b, &peer, &packet, "qp_duplicates");
         let grown = resident().saturating_sub(before);
@@ -319,8 +325,8 @@ fn inner_a_wrong_key_in_the_right_place_ends_that_connection_alone() {
     assert_eq!(a.qp.query().state, QpState::Rts, "the NAKs answered nothing that it had asked");
 }
 
-/// A peer that takes everything and answers nothing: the queue pair ends by its retries, the others
-/// go on.
+/// A peer accepts all packets and answers none. The queue pair fails after its retries, and other
+/// connections go on.
 #[test]
 fn a_peer_that_never_acknowledges_costs_its_own_connection() {
     by_wire("inner_a_peer_that_never_acknowledges_costs_its_own_connection");
@@ -348,8 +354,9 @@ fn inner_a_peer_that_never_acknowledges_costs_its_own_connection() {
     assert_eq!(a.qp.query().state, QpState::Err);
 }
 
-/// What any program of this machine can send touches nothing: a message forged in every field is
-/// not delivered, and a scan of all PSNs ends no connection (TRU-2). All it costs is a count.
+/// Packets that any program of this machine can send change nothing. A SEND with every field forged
+/// is not delivered, and a scan of all PSNs ends no connection (TRU-2). The only effect is a
+/// counter.
 #[test]
 fn tru_2_packets_of_this_machine_from_another_port_touch_nothing() {
     by_wire("inner_packets_of_this_machine_from_another_port_touch_nothing");
@@ -377,8 +384,8 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
         let mut datagram = Headers::new(Bth::new(opcode, ud.qp.number(), Psn::ZERO));
         datagram.deth = Some(Deth { qkey: QKEY, src_qpn: 1 });
         flood_some(&b, &forger, &forger.packet(&datagram, &[0xee; 8]), "rx_drop_local_port", 100);
-        // Not even the place where the connection stands matters: every PSN there is, a wrong key
-        // in each.
+        // The PSN of the connection does not matter either. Scan the PSN space with a wrong key in
+        // each packet.
         let before = dropped("rx_drop_local_port");
         let mut h = write(&b, Transport::Rc, 0);
         h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
@@ -402,8 +409,8 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
     assert_eq!(b.wait(1)[0].status, WcStatus::Success);
 }
 
-/// Between two processes with a ring each way, nothing that came over the network counts, and be it
-/// from the right port (TRU-2).
+/// A queue pair whose peer shares a ring in each direction accepts no packet from the network, even
+/// from port 4791 (TRU-2).
 #[test]
 fn tru_2_a_queue_pair_with_lanes_takes_nothing_from_the_network() {
     let _alone = alone();

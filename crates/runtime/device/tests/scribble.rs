@@ -1,10 +1,13 @@
-//! A process of the same user that writes whatever it likes to everything it can write: its rings
-//! and its own tables. Who shares memory with it does not crash or hang, and its traffic with
-//! others is right to the byte (TRU-3). One kind writes at random, another with care: records and
-//! entries that are right but for what they point at.
+//! A hostile process of the same user writes arbitrary data to all memory that it can write: its
+//! rings and its own tables. Processes that share memory with the hostile process must not crash or
+//! hang. Their traffic with other processes must stay correct in every byte (TRU-3).
 //!
-//! `ADVERB_SCRIBBLERS` sets how many there are, one after the other; `ADVERB_SEED` where their dice
-//! begin.
+//! There are two kinds of hostile process:
+//! - The scribbler writes random records and random words.
+//! - The forger writes valid records and table entries, but with wrong addresses, lengths or keys.
+//!
+//! `ADVERB_SCRIBBLERS` sets the number of scribblers, which run one after another. `ADVERB_SEED`
+//! sets the seed of their random numbers.
 mod common;
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
@@ -19,16 +22,17 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Bytes of a message to and from the process that behaves.
+/// Bytes of a message to and from the well-behaved process.
 const SIZE: usize = 20_000;
-/// Where the parts of a buffer are.
+/// Offsets of the parts of a buffer.
 const OUT: usize = 0;
 const BACK: usize = 1 << 20;
 const READ: usize = 2 << 20;
-/// Longer than anything takes that does not hang, on a machine that is busy with other things.
+/// Longer than any step takes without a hang, even on a busy machine.
 const HANG_LIMIT: Duration = Duration::from_secs(300);
 
-/// Bytes of the tables, and where their entries end and the offers of the queue pairs begin.
+/// Size of the tables in bytes. `OFFERS` is the offset at which the key entries end and the offers
+/// of the queue pairs begin.
 const TABLES: u64 = OFFERS + (16_384 << 10);
 const OFFERS: u64 = 0x50_5000;
 
@@ -50,7 +54,8 @@ impl Dice {
     }
 }
 
-/// One message there and back, and one-sided requests, every byte checked.
+/// Exchanges one message in each direction, then performs a WRITE and a READ, and checks every
+/// byte.
 fn exchange(end: &End, far: Remote, round: u64) {
     let data = pattern(SIZE, round as u8);
     assert!(end.pages.write_at(OUT, &data));
@@ -68,7 +73,8 @@ fn exchange(end: &End, far: Remote, round: u64) {
     }
 }
 
-/// This process connected to one that behaves, and where that one's memory is.
+/// Connects this process to a well-behaved process. Returns also the address and key of the other
+/// process's memory.
 fn with_a_steady_one() -> (End, Party, Remote) {
     let steady = End::new(QpType::Rc);
     let mut good = Party::start("the_steady", &[]);
@@ -79,7 +85,7 @@ fn with_a_steady_one() -> (End, Party, Remote) {
     (steady, good, far)
 }
 
-/// Peers of the own user that write anything to what is shared (TRU-3).
+/// Peers of the same user write arbitrary data to shared memory (TRU-3).
 #[test]
 fn others_are_not_harmed() {
     let (count, seed) = (number("ADVERB_SCRIBBLERS", 6), number("ADVERB_SEED", 1));
@@ -97,10 +103,11 @@ fn others_are_not_harmed() {
             end.recv(id, &[end.sge(0, 4096)]);
         }
         assert_eq!(bad.hear(), "scribbles");
-        // What becomes of its own connection is its own business; that of the other goes on.
+        // The connection to the scribbler may fail. The connection to the well-behaved process must
+        // go on.
         let limit = Instant::now() + HANG_LIMIT;
         let (before, mut waiting) = (round, 0);
-        // Once at least, if this process was away while the other scribbled.
+        // Run at least one round, even if this process did not run while the scribbler was at work.
         while round == before || bad.has_said().is_none() {
             exchange(&steady, far, round);
             round += 1;
@@ -121,11 +128,10 @@ fn others_are_not_harmed() {
     println!("{round} rounds beside {count} scribblers");
 }
 
-/// Bytes of the messages that the forger sends by a record of its own making, which points at
-/// memory that is there.
+/// Length in bytes of the forger's messages whose record points at existing memory.
 const FORGED: usize = 100;
 
-/// What was logged of peers that lie.
+/// The log lines about peers with false marks.
 struct Lies(Mutex<Vec<String>>);
 
 static LIES: Lies = Lies(Mutex::new(Vec::new()));
@@ -143,13 +149,15 @@ impl log::Log for Lies {
     fn flush(&self) {}
 }
 
-/// A thread that sleeps under its mark is judged after so long at the earliest: twenty looks, a
-/// second apart.
+/// The shortest time until a peer with a false mark is judged. The judgement takes twenty
+/// observations of a sleeping thread, one second apart.
 const JUDGED: Duration = Duration::from_secs(19);
 
-/// TRU-3: records and entries that are right but for what they point at: payloads that are nowhere,
-/// keys beyond the end of the file, marks that are never taken away, announcements of sleep that
-/// come and go.
+/// TRU-3: the forger writes valid records and entries with false contents:
+/// - payload addresses at which no memory is,
+/// - keys of memory beyond the end of the file,
+/// - marks that are never removed,
+/// - announcements of sleep that come and go.
 #[test]
 fn what_points_nowhere_harms_nobody() {
     log::set_logger(&LIES).unwrap();
@@ -193,15 +201,17 @@ fn what_points_nowhere_harms_nobody() {
         };
         assert_eq!(said, "done");
         assert!(!matches!(pattern, "references" | "messages") || forged > 0, "{pattern}: none was taken");
-        // Taking memory back ends as well while the forger lives, of which some marks name the
-        // region and the queue pair.
+        // A deregistration ends although the forger is alive and some of its marks name the region
+        // and the queue pair.
         if pattern == "marks" {
             let start = Instant::now();
             end.pages.mr().dereg().unwrap();
-            // Some marks name threads that sleep, and say that these do not begin again. Only the
-            // judgement ends that, and it takes its time.
+            // Some marks name sleeping threads and say that these threads do not restart their
+            // copy. Only the judgement ends the wait for such a mark, and the judgement takes at
+            // least `JUDGED`.
             assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
-            // The liar is left, by name, and its connection ends with that.
+            // The device leaves the lying peer and logs its process number. The connection to the
+            // peer ends.
             let lie =
                 format!("process {} marks itself at work in memory of this one and does nothing", bad.pid());
             assert_eq!(*LIES.0.lock().unwrap(), [lie]);
@@ -216,8 +226,8 @@ fn what_points_nowhere_harms_nobody() {
     good.finish();
 }
 
-/// TRU-3: payloads that lie in holes of their sender's file are zeros, and stay holes: filled by a
-/// look, they would be memory that their reader pays for.
+/// TRU-3: a payload that lies in a hole of its sender's file reads as zeros, and the hole stays a
+/// hole. If a read filled the hole, the reader would pay for the new memory.
 #[test]
 fn tru_3_holes_are_read_and_not_filled() {
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
@@ -243,9 +253,9 @@ fn tru_3_holes_are_read_and_not_filled() {
     end.qp.destroy().unwrap();
 }
 
-/// TRU-3: the consumer of a ring clears nothing, so that one that was filled with records once
-/// gives records for ever. Whoever reads it comes to its other work all the same: here it sees that
-/// the process has ended, with nobody polling.
+/// TRU-3: the consumer of a ring does not clear records, so a ring that was filled once yields
+/// records without end. The thread that reads the ring must still do its other work. Here the
+/// thread must detect that the peer has ended, although the program does not poll.
 #[test]
 fn a_ring_without_end_keeps_nobody() {
     let end = End::new(QpType::Rc);
@@ -256,7 +266,7 @@ fn a_ring_without_end_keeps_nobody() {
     end.recv(0, &[end.sge(0, 4096)]);
     assert_eq!(bad.hear(), "forges");
     assert_eq!(bad.hear(), "done");
-    // It has no receive for this, which waits for one.
+    // The peer has posted no receive, so the message waits.
     end.send(1, SendOp::Send, &[end.sge(0, 64)]);
     drop(bad);
     let limit = Instant::now() + Duration::from_secs(30);
@@ -266,7 +276,7 @@ fn a_ring_without_end_keeps_nobody() {
     }
 }
 
-/// The other process of the traffic that is to go on: sends back what it gets.
+/// The well-behaved process: returns each message that it receives.
 #[test]
 #[ignore = "a process of others_are_not_harmed"]
 fn the_steady() {
@@ -297,8 +307,8 @@ fn the_steady() {
     });
 }
 
-/// Shared memory of the device in this process that it can write to: rings and tables, by their
-/// sizes.
+/// Start and length of the device's shared memory that this process can write: rings and tables.
+/// The length identifies them.
 fn shared() -> Vec<(u64, u64)> {
     mapped("rw-s")
 }
@@ -315,7 +325,7 @@ fn mapped(rights: &str) -> Vec<(u64, u64)> {
     maps.lines().filter_map(of_line).collect()
 }
 
-/// A record such as a peer writes, with a body that is nearly a packet.
+/// A record in the format of a peer's records. The body is almost a packet.
 fn record(dice: &mut Dice, targets: &[u32]) -> [u8; 64] {
     let mut cell = [0; 64];
     for word in cell.chunks_mut(8) {
@@ -325,8 +335,8 @@ fn record(dice: &mut Dice, targets: &[u32]) -> [u8; 64] {
     let len: u64 = [12, 16, 28, 41, 56, 20, 0, 1000][dice.below(8) as usize];
     cell[..8].copy_from_slice(&(1_u64 << 56 | tag << 32 | len).to_le_bytes());
     let target = targets[dice.below(targets.len() as u64) as usize];
-    // RC opcodes above all; then flags, the partition, the queue pair, a PSN near that of the
-    // connection.
+    // Mostly RC opcodes. Then the flags, the P_Key, the destination QPN, and a PSN near the PSN of
+    // the connection.
     let opcodes = if dice.below(4) == 0 { 256 } else { 0x18 };
     cell[8] = dice.below(opcodes) as u8;
     cell[9] = if dice.below(4) == 0 { cell[9] } else { 0x40 };
@@ -353,17 +363,20 @@ fn the_scribbler() {
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
     tell("scribbles");
     let until = Instant::now() + Duration::from_millis(300);
-    // Some begin with records that look right, as the first that does not ends it all.
+    // A third of the scribblers (`wild == 0`) write only well-formed records to the rings, because
+    // the first malformed ring content ends the connection.
     let wild = dice.below(3);
     while Instant::now() < until {
         for _ in 0..200 {
             let (start, len) = places[dice.below(places.len() as u64) as usize];
             if write(&memory, &mut dice, (start, len), &[qpn, victim], wild).is_err() {
-                // Unmapped since: a ring that it broke itself. The tables stay.
+                // The ring is unmapped, because this process broke the ring itself. The tables stay
+                // mapped.
                 places = shared();
             }
         }
-        // Its own traffic goes on, too, as far as it does.
+        // The scribbler polls its own queue as well, so that its own traffic goes on as far as
+        // possible.
         end.cq.poll(8, |_| ()).unwrap();
     }
     tell("done");
@@ -382,7 +395,7 @@ fn write(
         let cell = start + 4096 + dice.below(4096) * 64;
         memory.write_all_at(&record(dice, targets), cell)?;
     } else if wild > 0 || !is_ring {
-        // Any word at all: control lines, sequences, identities.
+        // Any word of the memory: control lines, sequences, identities.
         let at = if dice.below(4) == 0 { dice.below(512) } else { dice.below(len / 8) };
         let words = [0, u64::MAX, dice.next(), dice.below(5000)];
         let word = words[dice.below(4) as usize];
@@ -391,7 +404,8 @@ fn write(
     Ok(())
 }
 
-/// The record of a SEND, the `n`-th, whose payload is elsewhere; cut by the MTU of the lane.
+/// The record of the `n`-th SEND, a SEND Only packet. The payload is not in the record but at
+/// `addr`. The MTU of the lane bounds the payload of one packet.
 fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
     let mut cell = [0; 64];
     cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 29).to_le_bytes());
@@ -405,17 +419,18 @@ fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
     cell
 }
 
-/// Memory of this process by its addresses, rings and tables included.
+/// Access to this process's memory by address, including its rings and tables.
 struct Hand {
     memory: File,
     dice: Dice,
 }
 
-/// Where the file of a process has holes, and bytes of a payload there.
+/// `HOLES` is the offset of the holes in a process's file. `HOLE` is the length of a payload there,
+/// in bytes.
 const HOLES: u64 = 1 << 46;
 const HOLE: usize = 4096;
 
-/// Pages of this process's file that are filled where it has never had anything.
+/// The number of filled places in the part of this process's file that this process never writes.
 fn filled_holes() -> usize {
     let is_shared = |path: &PathBuf| {
         std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:adverb"))
@@ -435,7 +450,8 @@ fn filled_holes() -> usize {
     files.iter().map(filled).sum()
 }
 
-/// Addresses at which nothing of a process is, at the edges of what can be mapped, and beyond.
+/// Addresses at which a process has no memory: at the edges of the range that can be mapped, and
+/// beyond.
 const NOWHERE: [u64; 10] = [
     0,
     1,
@@ -462,7 +478,7 @@ impl Hand {
         self.memory.write_all_at(&word.to_ne_bytes(), at).unwrap();
     }
 
-    /// A whole ring of records, each a SEND whose payload is in a hole.
+    /// Fills a ring with records of SENDs whose payload is in a hole.
     fn holes(&mut self, ring: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -471,8 +487,8 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// A whole ring of records, each a SEND whose payload is somewhere else; now and then that is
-    /// memory of this process.
+    /// Fills a ring with records of SENDs whose payload is at another address. Two records of eight
+    /// point at memory of this process.
     fn references(&mut self, ring: u64, target: u32, here: u64) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -486,8 +502,9 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// A whole ring of messages without packets, for any receive; now and then for the next one.
-    /// The offers of this process's own queue pair are anything, too.
+    /// Fills a ring with messages without packets. One message in four is for the next receive, the
+    /// others are for arbitrary receives. The offers of this process's own queue pair are arbitrary
+    /// as well.
     fn messages(&mut self, ring: u64, tables: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -512,19 +529,20 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// Where the entry of a key of this process is.
+    /// The address of this process's table entry for `rkey`.
     fn entry(&self, tables: u64, len: u64, rkey: u32) -> Option<u64> {
         let entries = (tables + 0x5000..tables + len.min(OFFERS)).step_by(64);
         entries.into_iter().find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
     }
 
-    /// The key's memory is elsewhere from now on. What its peers do by themselves must not reach
-    /// this process's own.
+    /// Replaces the address, the length and the kind of a key's memory. The new addresses are
+    /// chosen so that the direct accesses of the peer never reach memory of this process.
     fn forge_key(&mut self, entry: u64, remote: Remote) {
         let (va, len) = if self.dice.below(2) == 0 { (remote.va, 128) } else { (0, u64::MAX) };
         let addr = if va == 0 { self.pick(&[1 << 63, u64::MAX - 63, u64::MAX]) } else { self.pick(&NOWHERE) };
-        // The words behind the sequence: two of numbers, then these; the last says that there is
-        // one, and how it is reached.
+        // Words of an entry: 0 is the sequence, 1 and 2 hold numbers, 3 to 5 hold the address range
+        // and the place of the memory. Word 7 says in its top bit that the entry is valid, and in
+        // its low bits how the memory is reached.
         self.put(entry + 24, va);
         self.put(entry + 32, len);
         self.put(entry + 40, addr);
@@ -533,9 +551,9 @@ impl Hand {
         self.put(entry, self.word(entry).wrapping_add(2) & !1);
     }
 
-    /// Every thread is at work in others' memory for ever, more of them than there can be; the
-    /// process sleeps, or does not. The marks name what the peer is about to take back, and threads
-    /// that there are and are not.
+    /// Marks all threads as permanently at work in memory of peers, with more marks than a process
+    /// can have. The sleep announcement is random. The marks name the region and queue pair that
+    /// the peer is about to take back, and threads that exist or do not exist.
     fn marks(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
         let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
@@ -571,7 +589,7 @@ fn the_forger() {
     let places = shared();
     let (tables, len) = *places.iter().find(|p| p.1 == TABLES).expect("tables");
     let entry = hand.entry(tables, len, own.rkey).expect("the key in the tables");
-    // The second word of tables that this process reads says whose they are.
+    // The second word of a peer's tables names their owner.
     let owners: Vec<u64> =
         mapped("r--s").iter().filter(|p| p.1 == TABLES).map(|p| hand.word(p.0 + 8)).collect();
     assert!(!owners.is_empty(), "tables of a peer");
@@ -580,8 +598,8 @@ fn the_forger() {
     while Instant::now() < until {
         match pattern.as_str() {
             "references" => {
-                // All rings, as one of them is that to the other; those that were unmapped
-                // meanwhile are no loss.
+                // Write to all rings, because this process does not know which ring leads to the
+                // peer. A failed write to a ring that is no longer mapped does not matter.
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
                     let _ = hand.references(ring, qpn, end.pages.addr());
                 }
@@ -591,7 +609,7 @@ fn the_forger() {
                     let _ = hand.messages(ring, tables, qpn);
                 }
             }
-            // For a queue pair that there is not: nothing answers.
+            // The records name a queue pair that does not exist, so no answer comes.
             "without end" => {
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
                     let _ = hand.references(ring, 0x00ff_fff0, end.pages.addr());

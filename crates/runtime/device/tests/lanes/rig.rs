@@ -1,5 +1,5 @@
-//! One end of a test: a device with memory of every kind and queue pairs, in this process. What it
-//! does by itself it also does for the process at the other end of a pipe ([`Rig::obey`]).
+//! One end of a test: a device in this process, with memory of every kind and queue pairs. A rig
+//! also executes the orders of the process at the other end of a pipe ([`Rig::obey`]).
 use crate::talk::ROLE;
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Silence after which a test counts as hanging.
+/// A test that makes no progress for this time counts as hanging.
 pub const HANG_LIMIT: Duration = Duration::from_secs(60);
-/// What a queue pair allows its peer, unless a test says otherwise.
+/// The access rights that a queue pair gives its peer by default.
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -32,16 +32,16 @@ pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::MW_BIND)
     .union(Access::FLUSH_GLOBAL);
 
-/// Which memory a region is of.
+/// The kind of memory of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Pages that the device made.
+    /// Pages that the device allocates.
     Buffer,
     /// A page-aligned allocation of a program, which peers map.
     Block,
     /// Any other memory of a program.
     Private,
-    /// A program's own, registered on demand.
+    /// Memory of the program, registered on demand.
     OnDemand,
     /// Device memory.
     Dm,
@@ -64,7 +64,7 @@ enum Bytes {
 pub struct Region {
     bytes: Bytes,
     mr: Arc<Mr>,
-    /// First address, as keys see it.
+    /// First address, as the work requests name the memory.
     pub addr: u64,
 }
 
@@ -101,7 +101,7 @@ impl Region {
     }
 }
 
-/// What a queue pair is like; plain numbers, so that it crosses a pipe.
+/// The properties of a queue pair, as plain numbers that can cross a pipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub ty: QpType,
@@ -109,7 +109,7 @@ pub struct Shape {
     pub timeout: u8,
     pub retry: u8,
     pub rnr_retry: u8,
-    /// Uses the end's SRQ.
+    /// The queue pair uses the SRQ of its end.
     pub srq: bool,
 }
 
@@ -147,7 +147,7 @@ impl Shape {
 
 pub struct Rig {
     context: Arc<Context>,
-    /// The domain of the queue pairs, and another.
+    /// The first protection domain is that of the queue pairs. The second is a foreign domain.
     pds: [Arc<Pd>; 2],
     channel: Arc<CompChannel>,
     pub cq: Arc<Cq>,
@@ -157,11 +157,11 @@ pub struct Rig {
     pub qps: Vec<(Arc<Qp>, Shape)>,
     pub regions: Vec<Region>,
     windows: Vec<Arc<Mw>>,
-    /// Chains posted so far.
+    /// Number of chains posted so far.
     posts: AtomicU32,
 }
 
-/// The bytes of a seed.
+/// `len` bytes that depend on `seed` alone.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(len + 8);
@@ -175,7 +175,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// Does traffic cross the network?
+/// Whether all traffic crosses the network.
 pub fn on_wire() -> bool {
     std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire")
 }
@@ -194,7 +194,7 @@ impl Rig {
         Rig { context, pds, channel, cq, xrcd, srq, xrc_srq, qps, regions, windows, posts: AtomicU32::new(0) }
     }
 
-    /// Registers memory; its place in the list.
+    /// Registers memory and returns its index in `regions`.
     pub fn region(&mut self, kind: Kind, len: usize, access: Access, pd: usize) -> usize {
         let pd = &self.pds[pd];
         let (bytes, mr) = match kind {
@@ -224,7 +224,7 @@ impl Rig {
         self.regions.len() - 1
     }
 
-    /// Makes a queue pair; its number.
+    /// Makes a queue pair and returns its number.
     pub fn qp(&mut self, shape: Shape) -> u32 {
         let cap = QpCap {
             max_send_wr: 256,
@@ -248,7 +248,7 @@ impl Rig {
         number
     }
 
-    /// Connects the queue pair at a place to another.
+    /// Connects the queue pair with index `at` to the queue pair `peer`.
     pub fn connect(&self, at: usize, peer: u32) {
         let (qp, shape) = &self.qps[at];
         let init = QpAttr { state: QpState::Init, port_num: 1, access: shape.access, ..QpAttr::default() };
@@ -300,8 +300,8 @@ impl Rig {
         self.qps[at].0.modify(&QpAttr { state, ..QpAttr::default() }, AttrMask::STATE).unwrap();
     }
 
-    /// Posts signaled requests as one chain: every other time as verbs do, which perform at the
-    /// post what they can.
+    /// Posts signaled requests as one chain. Every second chain performs its requests during the
+    /// post where possible, as the verbs library does.
     pub fn post(&self, at: usize, requests: &[SendWr<'_>]) {
         let mut chain = self.qps[at].0.send_chain().unwrap();
         let at_once = self.posts.fetch_add(1, Ordering::Relaxed) % 2 == 1;
@@ -329,7 +329,7 @@ impl Rig {
         }
     }
 
-    /// The next completions.
+    /// Waits for the next `n` completions.
     pub fn wait(&self, n: usize) -> Vec<Completion> {
         let (mut got, end) = (Vec::new(), Instant::now() + HANG_LIMIT);
         while got.len() < n {
@@ -339,7 +339,7 @@ impl Rig {
         got
     }
 
-    /// Binds a window, made for it, to part of a region; its key.
+    /// Allocates a memory window, binds the window to part of a region and returns its key.
     pub fn bind(&mut self, at: usize, ty: MwType, region: usize, offset: u64, len: u64) -> u32 {
         let mw = self.pds[0].alloc_mw(ty).unwrap();
         let r = &self.regions[region];
@@ -353,7 +353,7 @@ impl Rig {
         bind.new_key
     }
 
-    /// Looks at memory until somebody has written to its end.
+    /// Reads memory until a peer has written the last bytes.
     fn wait_for_bytes(&self, region: usize, len: usize) {
         let (end, zeros) = (Instant::now() + HANG_LIMIT, vec![0; 8]);
         while self.regions[region].get(len - 8, 8) == zeros {
@@ -362,8 +362,8 @@ impl Rig {
         }
     }
 
-    /// Does memory that is nobody's else any more stay as it is? Looked at until a peer at work has
-    /// had its turn many times.
+    /// Whether memory that no peer may write any more stays unchanged. The test checks for 50 ms,
+    /// so that a peer that is still at work runs many times.
     fn stays(&self, region: usize, len: usize) -> bool {
         let canary = pattern(len, 0x00c0_ffee);
         self.regions[region].put(0, &canary);
@@ -373,19 +373,20 @@ impl Rig {
         })
     }
 
-    /// What went which way: requests performed directly, packets through rings, over the network.
+    /// Counts per path: requests performed directly, packets sent and received through rings,
+    /// packets sent over the network.
     pub fn ways(&self) -> [u64; 4] {
         let stats = self.context.node().stats();
         let direct = self.qps.iter().map(|(qp, _)| qp.counters().direct).sum();
         [direct, stats.lane_sent, stats.lane_received, stats.packets_sent]
     }
 
-    /// Packets and requests that met a fault.
+    /// Number of packets and requests that met an injected fault.
     pub fn harmed(&self) -> u64 {
         self.context.node().stats().packets_harmed
     }
 
-    /// Does as the other process says; one line is an order, the answer is one line.
+    /// Executes an order of the other process. One line is one order, and the answer is one line.
     pub fn obey(&mut self, line: &str) -> String {
         let mut words = Words(line.split_whitespace());
         let order: String = words.next();
@@ -408,7 +409,7 @@ impl Rig {
                 let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
                 (self.regions[at].get(offset, len) == pattern(len, seed)).to_string()
             }
-            // What lies behind `offset` in a region that was filled.
+            // Compares the bytes from `offset` on in a region that was filled before.
             "tail" => {
                 let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
                 (self.regions[at].get(offset, len - offset) == pattern(len, seed)[offset..]).to_string()
@@ -422,7 +423,7 @@ impl Rig {
                 self.regions[at].put(offset, &word.to_ne_bytes());
                 String::new()
             }
-            // Nothing but looks at memory, no verb.
+            // Reads memory only and calls no verb.
             "spin" => {
                 let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
                 let end = Instant::now() + HANG_LIMIT;
@@ -453,15 +454,15 @@ impl Rig {
                 self.recv(w.next(), w.next(), &[]);
                 String::new()
             }
-            // So many receives, all of the same memory.
+            // Posts `count` receives, all into the same memory.
             "recvs" => {
                 let (at, count, region) = (w.next(), w.next(), w.next::<usize>());
                 let sges = [self.regions[region].sge(0, w.next())];
                 (0..count).for_each(|n| self.recv(at, n, &sges));
                 String::new()
             }
-            // Ends the queue pair once some completions are there, or none has come for a moment.
-            // All that there are: the number of good ones.
+            // Moves the queue pair to ERR when `first` completions are there, or after 100 ms. Then
+            // waits for the completions of all receives and returns the number of successful ones.
             "cut" => {
                 let (at, count, first) = (w.next(), w.next::<usize>(), w.next::<usize>());
                 let end = Instant::now() + Duration::from_millis(100);
@@ -526,7 +527,7 @@ impl Rig {
                 }
                 self.stays(region, len).to_string()
             }
-            // What it allows changes, but for atomics.
+            // Changes the access rights of the queue pair. The right to perform atomics stays.
             "change" => {
                 let (at, times) = (w.next::<usize>(), w.next::<usize>());
                 for i in 0..times {
@@ -540,7 +541,7 @@ impl Rig {
                 let counters = self.qps[w.next::<usize>()].0.counters();
                 format!("{} {}", counters.naks_sent, counters.duplicates)
             }
-            // The same process, another program.
+            // The process executes another program and keeps its process number.
             "exec" => {
                 let mut command = Command::new(std::env::current_exe().unwrap());
                 panic!("{}", command.env(ROLE, "other").exec());
@@ -552,12 +553,12 @@ impl Rig {
     }
 }
 
-/// Is nothing of the program's shared, on request?
+/// Whether the device is told not to share memory of the program.
 fn stays() -> bool {
     std::env::var("ADVERB_ADOPT").is_ok_and(|adopt| adopt == "off")
 }
 
-/// A request with data from registered memory.
+/// A request whose data is in registered memory.
 pub fn request<'a>(wr_id: u64, flags: SendFlags, op: SendOp, sges: &'a [Sge]) -> SendWr<'a> {
     SendWr { wr_id, flags, op, data: Payload::Sges(sges), ud: None, xrc_srqn: 0 }
 }
@@ -566,7 +567,7 @@ pub fn remote(va: u64, rkey: u32) -> Remote {
     Remote { va, rkey }
 }
 
-/// A request that may be performed at the post.
+/// The request in the form that may be performed during the post, if the request has such a form.
 fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
     let op = match wr.op {
         SendOp::Send => PlainOp::Send(None),
@@ -583,19 +584,19 @@ fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
     Some(PlainPost { wr_id: wr.wr_id, flags: wr.flags, op, data })
 }
 
-/// A completion in one word.
+/// A completion as one word.
 pub fn show(c: &Completion) -> String {
     format!("{:?}/{:?}/{}/{}/{:x}/{}", c.status, c.opcode, c.wr_id, c.byte_len, c.imm, c.flags.bits())
 }
 
-/// The words of a line, as what they stand for.
+/// The words of a line, parsed on request.
 pub struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
     pub fn of(line: &'a str) -> Self {
         Words(line.split_whitespace())
     }
-    /// Is there another?
+    /// Whether another word follows.
     fn any(&self) -> bool {
         self.0.clone().next().is_some()
     }
