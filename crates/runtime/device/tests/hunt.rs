@@ -1,4 +1,5 @@
-//! What a hunted program sees: completions later than they might come, and all else by the rules.
+//! The view of a hunted program: completions come later than necessary, and all other behaviour
+//! follows the rules.
 mod common;
 use adverb_choice::{Call, Choice, Entry, Schedule, Site, Which};
 use adverb_device::cq::hunt;
@@ -7,7 +8,7 @@ use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr}
 use common::{End, pair};
 use std::time::{Duration, Instant};
 
-/// What stands for places in the program's code.
+/// These numbers stand for addresses in the program's code.
 const HOLDS: usize = 0x10;
 const DRIPS: usize = 0x20;
 const WAITS: usize = 0x30;
@@ -19,7 +20,8 @@ fn hunted() -> (End, End) {
         let site = Site { call, place: format!("{address:#x}") };
         Entry { site, object: Which::Any, count: Which::Any, choice }
     };
-    // The first test of the process chooses for all: the same.
+    // A process has one schedule. The first test sets the schedule, and all tests use the same
+    // entries.
     let _ = hunt::set(Schedule::of(vec![
         entry(Call::Poll, HOLDS, Choice::Hold),
         entry(Call::Poll, DRIPS, Choice::Drip),
@@ -31,7 +33,7 @@ fn hunted() -> (End, End) {
     pair(QpType::Rc, PathMtu::Mtu1024)
 }
 
-/// A poll of `address` that takes up to `max`.
+/// Polls up to `max` completions, as the code at `address` would.
 fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
     let mut ids = Vec::new();
     let found = end.cq.poll(max, |c| ids.push(c.wr_id)).unwrap();
@@ -39,7 +41,7 @@ fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
     ids
 }
 
-/// Polls until `n` completions were there.
+/// Polls until `n` completions have arrived.
 fn take(end: &End, n: usize) -> Vec<u64> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut got = Vec::new();
@@ -59,12 +61,12 @@ fn send(a: &End, b: &End, n: u64) {
     }
 }
 
-/// HUN-5, CQN-3, CQN-7: what is held is added after the arm, makes its event, and can be polled
-/// when the event is read, in order.
+/// HUN-5, CQN-3, CQN-7: a held completion is added after the arm and makes an event. After the
+/// program has read the event, it can poll the held completions in order.
 #[test]
 fn held_completions_come_after_the_arm_with_their_event() {
     let (a, b) = hunted();
-    // A machine that is slow now and then lets the time of a hold pass before the arm.
+    // Repeat, because a slow machine sometimes lets the hold end before the arm.
     for _ in 0..50 {
         assert!(poll(&b, HOLDS, 8).is_empty());
         send(&a, &b, 3);
@@ -85,7 +87,7 @@ fn held_completions_come_after_the_arm_with_their_event() {
     panic!("no completion was held until after an arm");
 }
 
-/// HUN-5: without an arm what is held comes all the same: a right program goes on.
+/// HUN-5: held completions arrive even without an arm, so a correct program makes progress.
 #[test]
 fn held_completions_come_in_the_end() {
     let (a, b) = hunted();
@@ -95,7 +97,7 @@ fn held_completions_come_in_the_end() {
     assert_eq!(take(&b, 4), [0, 1, 2, 3]);
 }
 
-/// HUN-5: one a poll, in order, and none is lost.
+/// HUN-5: a poll finds one completion at a time, in order, and no completion is lost.
 #[test]
 fn completions_drip() {
     let (a, b) = hunted();
@@ -112,7 +114,7 @@ fn completions_drip() {
             got.extend(some);
         }
         assert_eq!(got, [0, 1, 2, 3]);
-        // A machine that is slow now and then lets the time of a hold pass.
+        // Repeat, because a slow machine sometimes lets the hold end early.
         if most == 1 {
             return;
         }
@@ -120,12 +122,13 @@ fn completions_drip() {
     panic!("completions never came one at a time");
 }
 
-/// HUN-5, CQN-3: an arm that comes late sees no event for what lies there, and the poll after it
-/// finds everything.
+/// HUN-5, CQN-3: a late arm makes no event for completions that are already in the queue. The next
+/// poll finds all of them.
 #[test]
 fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     let (a, b) = hunted();
-    // Another thread may be held up with the packets in its hand.
+    // Repeat, because another thread may lose the processor after it has taken the packets and
+    // before it has processed them.
     for _ in 0..50 {
         send(&a, &b, 3);
         b.cq.hunt_arm(WAITS, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
@@ -144,7 +147,7 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     panic!("an arm never waited until everything had come");
 }
 
-/// Posts a send at an address, and answers the errno.
+/// Posts a SEND as the code at `address` would, and returns the errno.
 fn post(end: &End, address: usize, i: usize) -> i32 {
     end.qp.hunt_post(address, || {
         let sges = [end.sge(0, 64)];
@@ -160,8 +163,8 @@ fn post(end: &End, address: usize, i: usize) -> i32 {
     })
 }
 
-/// HUN-5: a place in the send queue is free when its completion, or that of a later request, was
-/// polled; and then it is.
+/// HUN-5: a place in the send queue becomes free exactly when the program polls the completion of
+/// its request or of a later request.
 #[test]
 fn a_full_queue_is_full_until_its_completions_are_polled() {
     let (a, b) = hunted();
@@ -177,8 +180,8 @@ fn a_full_queue_is_full_until_its_completions_are_polled() {
     }
 }
 
-/// HUN-10: where a program was refused and came again without a completion in between, a post that
-/// has room is refused as well, but not for ever.
+/// HUN-10: a program that is refused and posts again without a completion in between is refused
+/// even if the queue has room. The refusals end after a limited number.
 #[test]
 fn a_post_that_has_room_is_refused_where_the_program_tries_again() {
     let (a, b) = hunted();
@@ -188,13 +191,13 @@ fn a_post_that_has_room_is_refused_where_the_program_tries_again() {
         assert_eq!(post(&a, AGAIN, i), 0, "{i} of {depth}");
         b.wait(1);
     }
-    // Completions of other tests come in between now and then.
+    // Try many times, because completions of other tests arrive in between now and then.
     for _ in 0..1000 {
         assert_ne!(post(&a, AGAIN, depth), 0, "the queue is full");
     }
     a.wait(depth);
     b.recv(0, &[b.sge(0, 64)]);
-    // The thousand have used up what a process may be refused.
+    // The thousand attempts have used up the refusals of this process.
     assert_eq!(post(&a, AGAIN, 0), 0, "it is refused for ever");
     b.wait(1);
     a.wait(1);

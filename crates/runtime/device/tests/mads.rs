@@ -1,6 +1,6 @@
-//! Queue pair 1 over real sockets: connections of `adverb_cm` between processes of this host,
-//! directly and over the network, past processes that they are not for; who binds which port;
-//! hostile MADs.
+//! Queue pair 1 over real sockets. The tests cover connections of `adverb_cm` between processes of
+//! this host, directly and over the network. They also cover MADs that reach the wrong process,
+//! exclusive port bindings, and hostile MADs.
 mod common;
 use adverb_cm::{
     Accept, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Id, QpKind, Timing, answer_for_nobody, ip,
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PATH: Path = Path { local: HERE, remote: HERE };
 
-/// A connection manager as a program would have one.
+/// A connection manager as a program has.
 struct Manager {
     endpoint: Mutex<Endpoint>,
     door: OnceLock<MadDoor>,
@@ -45,7 +45,7 @@ impl Manager {
         self.door.wait()
     }
 
-    /// Does something with the endpoint, and then what it wants done.
+    /// Calls `f` with the endpoint, then sends the MADs and collects the events that result.
     fn with<R>(&self, f: impl FnOnce(&mut Endpoint, Time) -> R) -> (R, Option<Time>) {
         let mut endpoint = self.endpoint.lock().unwrap();
         let result = f(&mut endpoint, self.door().now());
@@ -93,7 +93,7 @@ impl MadHandler for Manager {
 }
 
 fn request(service_id: u64) -> ConnectRequest {
-    // Each connection has a queue pair of its own.
+    // Each connection has its own queue pair number.
     static QPN: AtomicU32 = AtomicU32::new(0x1234);
     ConnectRequest {
         path: PATH,
@@ -121,18 +121,18 @@ fn request(service_id: u64) -> ConnectRequest {
     }
 }
 
-/// A port that no other run of these tests uses.
+/// A port number that no other run of these tests uses.
 fn port(n: u16) -> u64 {
     ip::service_id(ip::PS_TCP, 20000 + (std::process::id() % 4000) as u16 * 8 + n)
 }
 
-/// The handler is the process's, so one test at a time.
+/// Runs one test at a time, because a process has only one MAD handler.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of this file in a process of its own.
+/// Runs a test of this file in its own process.
 fn by(path: &str, name: &str) {
     let _alone = alone();
     child::run(name, &[("ADVERB_PATH", path)]);
@@ -150,7 +150,7 @@ fn a_connection_by_wire() {
     by("wire", "connection");
 }
 
-/// Receives at the same address, and so gets MADs that are for others.
+/// Receives at the same address, and therefore gets MADs for other processes.
 #[test]
 #[ignore = "run by another test"]
 fn bystander() {
@@ -159,7 +159,7 @@ fn bystander() {
     listen();
 }
 
-/// Accepts whoever asks for the service.
+/// Accepts all requests for the service.
 #[test]
 #[ignore = "run by another test"]
 fn server() {
@@ -181,7 +181,8 @@ fn server() {
     listen();
 }
 
-/// The same that is not sent again before [`Manager::next_event`] has given up: after 34 seconds.
+/// A request that is not retransmitted before [`Manager::next_event`] gives up. The first
+/// retransmission comes after 34 seconds.
 fn request_once(service_id: u64) -> ConnectRequest {
     let timing = Timing { remote_response: 23, ..Timing::LINUX };
     ConnectRequest { timing, ..request(service_id) }
@@ -209,14 +210,14 @@ fn connection() {
     let manager = Manager::start();
     let ids: Vec<Id> = (0..3).map(|_| connect(&manager, service)).collect();
     (0..3).for_each(|_| assert_eq!(server.hear(), "established"));
-    // It is killed: its connections end, and nothing but that tells of it.
+    // The server is killed without a DREQ. The peer's exit alone ends its connections.
     drop(server);
     for _ in &ids {
         let (id, event) = manager.next_event();
         assert!(ids.contains(&id));
         assert_eq!(event, Event::Disconnected(Ending::PeerGone));
     }
-    // Nobody has the service any more, and whoever gets the MAD says so.
+    // No process has the service any more. A process that receives the MAD rejects the request.
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
     let (of, event) = manager.next_event();
     let Event::Rejected(why) = event else { panic!("{event:?}") };
@@ -244,7 +245,7 @@ fn a_port_is_bound_by_one() {
     let here = door.claim(service, Some(HERE), false).unwrap();
     taken(service, None, false);
     drop(here);
-    // Shared claims bear each other, but one of them listens.
+    // Several processes can share a claim, but only one of them can listen.
     let (a, b) = (door.claim(service, None, true).unwrap(), door.claim(service, None, true).unwrap());
     taken(service, None, false);
     a.listen().unwrap();
@@ -256,7 +257,7 @@ fn a_port_is_bound_by_one() {
     assert_eq!(e.errno(), Errno::EADDRNOTAVAIL as i32, "{e}");
 }
 
-/// MAD-1: what leaves this process for itself takes the same way.
+/// MAD-1: MADs from this process to itself take the same path.
 #[test]
 fn with_itself_by_wire() {
     by("wire", "with_itself");
@@ -291,19 +292,20 @@ fn with_itself() {
         assert!(matches!(event, Event::Disconnected(_)), "{event:?}");
     }
     drop(claim);
-    // The handler's deadlines come: time-wait ends.
+    // The endpoint has a deadline, at which time-wait ends.
     let timeout = manager.endpoint.lock().unwrap().poll_timeout();
     assert!(timeout.is_some());
 }
 
-/// MAD-5: what is no MAD of a connection manager changes nothing, and what is for nobody draws one
-/// MAD at most.
+/// MAD-5: a packet that is not a MAD of a connection manager changes nothing. A MAD that is for no
+/// process draws at most one MAD.
 #[test]
 fn hostile_mads_change_nothing() {
     by("wire", "hostile");
 }
 
-/// Sends from the own port to itself: its packets are told from good ones by what is in them alone.
+/// Sends from the device's own port to that port. The receiver can tell these packets from valid
+/// packets only by their contents.
 struct Sender {
     node: Arc<Node>,
     route: Route,
@@ -314,7 +316,7 @@ struct Sender {
 impl Sender {
     fn new() -> Sender {
         let node = Node::get().unwrap();
-        // An address at which no other process of these tests receives.
+        // No other process of these tests receives at this address.
         let alone = IpAddr::from([127, 77, 0, 1]);
         let local = node.link().udp().unwrap().add_address(alone, 0).unwrap();
         let route = Route::new(local, SocketAddr::new(alone, adverb_wire::ROCE_PORT));
@@ -344,7 +346,7 @@ impl Sender {
         self.node.named_counters().into_iter().find(|(of, _)| *of == name).map(|(_, n)| n).unwrap()
     }
 
-    /// Waits until as many packets were taken in as `wanted` says.
+    /// Waits until the counter `name` satisfies `wanted`, and returns its value.
     fn until(&self, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
@@ -397,7 +399,8 @@ fn hostile() {
     }
     assert_eq!(sender.counted("mad_for_nobody"), 0);
     assert!(manager.events.lock().unwrap().is_empty() && manager.endpoint.lock().unwrap().is_empty());
-    // Random bytes behind a good head: of connections and services that nobody here has.
+    // Random bytes behind a valid header. The MADs name connections and services that no process
+    // here has.
     let mut x = 0x1234_5678_u32;
     let mut owed = 0;
     for _ in 0..2000 {
@@ -409,7 +412,7 @@ fn hostile() {
             *byte = x as u8;
         }
         mad[17] = 0x10 + (x >> 8) as u8 % 12;
-        // Not this process's: its endpoint answers for those.
+        // Do not count MADs for connections of this process: its own endpoint answers them.
         let of_us = mad[28..30] == ((manager.door().config().prefix << 6) as u16).to_be_bytes();
         owed += u64::from(answer_for_nobody(&mad).is_some() && !of_us);
         sender.send(Operation::SendOnly, 0xffff, GOOD, &mad);
@@ -420,7 +423,7 @@ fn hostile() {
     let answered = sender.until("mad_for_nobody", |n| n + 32 >= owed);
     assert!(answered > 500 && answered <= sender.sent, "{answered} answers to {} MADs", sender.sent);
     assert!(manager.events.lock().unwrap().is_empty() && manager.endpoint.lock().unwrap().is_empty());
-    // The door still works.
+    // The MAD handler still works.
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request(service))).unwrap();
     let (passive, event) = manager.next_event();
     assert!(passive != id && matches!(event, Event::Request { .. }), "{event:?}");

@@ -1,4 +1,4 @@
-//! Arming, events and the reports about them, on real completions.
+//! Arming, events and the log reports about them, with real completions.
 mod common;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{PathMtu, QpType, SendOp};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// `n` messages from `a` lie in the queue of `b`.
+/// Puts `n` messages from `a` into the completion queue of `b`.
 fn burst(a: &End, b: &End, n: usize) {
     let before = b.cq.len();
     for i in 0..n {
@@ -68,7 +68,7 @@ fn ext_3_a_persistent_arm_notifies_of_every_completion_until_it_is_taken_back() 
     b.cq.disarm();
     burst(&a, &b, 1);
     assert!(b.channel.try_event().is_none());
-    // In batches.
+    // With moderation, one event stands for four completions.
     b.cq.moderate(4, Duration::ZERO).unwrap();
     b.cq.notify_persistent(ArmKind::Next).unwrap();
     burst(&a, &b, 9);
@@ -88,7 +88,7 @@ fn ext_3_events_that_nobody_reads_are_bounded_by_the_queue() {
     }
     let events = std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
     assert_eq!(events, 8);
-    // And it goes on.
+    // After the events were read, new completions make events again.
     burst(&a, &b, 1);
     b.channel.try_event().expect("an event").ack_events(1);
 }
@@ -116,7 +116,8 @@ fn an_interrupt_ends_one_wait_and_leaves_the_descriptor_as_it_was() {
     assert_eq!(waiter.join().unwrap(), Err(Errno::EINTR));
     let soon = || Some(Instant::now() + Duration::from_millis(20));
     assert_eq!(b.channel.next_event(soon()).map(|_| ()), Err(Errno::ETIMEDOUT), "once");
-    // Asked for before the wait: it is not forgotten, and an event is not mistaken for it.
+    // Interrupt before the wait: the channel keeps the interrupt, and does not mistake an event for
+    // the interrupt.
     b.cq.req_notify(ArmKind::Next).unwrap();
     burst(&a, &b, 1);
     b.channel.interrupt();
@@ -169,8 +170,8 @@ fn a_task_is_woken_by_the_background_thread() {
     }
 }
 
-/// The last waker of a task may be the last to hold the queue: it is not dropped by the thread that
-/// wakes it, under the queue's lock.
+/// The last waker of a task may hold the last reference to the queue. The thread that wakes the
+/// task must not drop the task while the thread holds the lock of the queue.
 #[test]
 fn a_woken_task_is_not_dropped_under_the_lock_of_its_queue() {
     struct Task {
@@ -240,19 +241,19 @@ fn a_sink_of_the_faces_own_is_told_once_an_arm() {
     assert_eq!(told.0.load(Ordering::SeqCst), 1);
 }
 
-/// The first word that the kernel says of a thread of this process under a name.
+/// The first word of the line `name` in the kernel's status of a thread of this process.
 fn status_of(tid: i32, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap();
     line.split_whitespace().next().unwrap().to_owned()
 }
 
-/// How often a thread of this process went to sleep by itself.
+/// How many times a thread of this process went to sleep voluntarily.
 fn sleeps_of(tid: i32) -> u64 {
     status_of(tid, "voluntary_ctxt_switches:").parse().unwrap()
 }
 
-/// `S` while it sleeps.
+/// The state of a thread. `S` means that the thread sleeps.
 fn state_of(tid: i32) -> String {
     status_of(tid, "State:")
 }
@@ -295,7 +296,7 @@ fn inner_asynchronous() {
         event
     });
     let tid = told.recv().unwrap();
-    // It sleeps, and for good.
+    // Wait until the thread sleeps and does not wake up any more.
     let mut before = u64::MAX;
     until("a thread that sleeps", || {
         let last = std::mem::replace(&mut before, sleeps_of(tid));
@@ -319,7 +320,7 @@ fn inner_asynchronous() {
     assert_eq!(b.context.next_async_event().map(|_| ()), Err(Errno::EAGAIN));
 }
 
-/// What was logged.
+/// Collects the log lines.
 struct Lines(Mutex<Vec<String>>);
 
 static LINES: Lines = Lines(Mutex::new(Vec::new()));
@@ -334,7 +335,7 @@ impl log::Log for Lines {
     fn flush(&self) {}
 }
 
-/// The lines about one queue.
+/// The log lines about one queue that contain `what`.
 fn reports(cq: &Cq, what: &str) -> Vec<String> {
     let name = format!("CQ {} ", cq.number());
     let lines = LINES.0.lock().unwrap();
@@ -346,7 +347,7 @@ fn start_log() {
     log::set_max_level(log::LevelFilter::Warn);
 }
 
-/// EXT-4, for a program that sleeps where the device cannot see it.
+/// EXT-4, for a program that sleeps in a call that the device does not see.
 #[test]
 fn ext_4_a_program_that_stops_polling_early_is_told() {
     start_log();
@@ -356,7 +357,7 @@ fn ext_4_a_program_that_stops_polling_early_is_told() {
     b.wait(2);
     let now = b.channel.overlooked();
     assert_eq!((now.len(), now[0].waiting, now[0].armed), (1, 8, true));
-    // As in an `epoll` of its own.
+    // The program waits in its own `poll`, as another program does in `epoll`.
     let mut fds = [PollFd::new(b.channel.as_fd(), PollFlags::POLLIN)];
     until("a report", || {
         assert_eq!(poll(&mut fds, PollTimeout::from(50u8)), Ok(0), "an event");
@@ -392,12 +393,12 @@ fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
     b.cq.req_notify(ArmKind::Next).unwrap();
     for _ in 0..5 {
         burst(&a, &b, 10);
-        // An event waits to be read: nothing is lost, however long it takes.
+        // An unread event is waiting, so no wake-up is lost, even after a long time.
         std::thread::sleep(Duration::from_millis(150));
         assert!(b.channel.overlooked().is_empty());
         b.channel.next_event(None).unwrap().ack_events(1);
         b.cq.req_notify(ArmKind::Next).unwrap();
-        // The work on one message takes a while.
+        // The program works on one message for a while.
         std::thread::sleep(Duration::from_millis(150));
         b.wait(10);
     }
@@ -405,7 +406,8 @@ fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
     assert_eq!(reports(&b.cq, "lost wake-up"), [""; 0]);
 }
 
-/// EXT-5: says which queue, how many events, since when; then ends when they are acknowledged.
+/// EXT-5: the log names the queue, the number of events and the waiting time. The call returns when
+/// the events are acknowledged.
 #[test]
 fn ext_5_a_destroy_that_waits_says_for_what() {
     start_log();
@@ -443,9 +445,9 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     destroyer.join().unwrap().unwrap();
 }
 
-/// A completion that comes between the arm and the end of the polling after it makes an event and
-/// is left for that event to find; for who polls on in spite of that, for who reads the event, and
-/// for who polls anew it is there.
+/// A completion that arrives between the arm and the end of the following polling makes an event.
+/// `poll_next` leaves the completion for that event. The completion can be polled in three cases:
+/// the program insists, reads the event, or begins a new poll.
 #[test]
 fn cqn_8_what_makes_an_event_behind_an_arm_is_left_for_the_event() {
     let (a, b) = rc();
@@ -494,7 +496,8 @@ fn cqn_8_what_makes_an_event_behind_an_arm_is_left_for_the_event() {
             event.ack_events(1);
         }
     }
-    // With nothing before it, it is the first to be taken, and its event stays behind.
+    // If the queue was empty before the arm, the first poll takes the new completion. The event
+    // stays in the channel.
     b.cq.req_notify(ArmKind::Next).unwrap();
     one_more(4);
     assert_eq!((first(), next(false)), (Some(4), None));
@@ -506,14 +509,16 @@ fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
     child::run("inner_event_in_hand", &[("ADVERB_PATH", "wire")]);
 }
 
-/// What comes between an event and the poll after it waits for that poll, even if the program loses
-/// the processor meanwhile; afterwards it is received without the program.
+/// A message that arrives between an event and the following poll waits for that poll, even if the
+/// program loses the processor meanwhile. After the poll, the background thread receives messages
+/// without the program.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_event_in_hand() {
-    // The thread steps in after a while, so a moment in which this one lost the processor shows
-    // nothing. And a thread that had begun to look before the event was taken is not stopped; if it
-    // lost the processor there, it finds the second as well.
+    // The test counts rounds, because single rounds can fail for two reasons. The background thread
+    // takes over after a while, so a round in which this thread lost the processor proves nothing.
+    // The event does not stop a thread that had already begun to look. If such a thread lost the
+    // processor, the thread finds the second message as well.
     const ROUNDS: usize = 1000;
     let (a, b) = rc();
     let (mut left_alone, mut not) = (0, 0);
@@ -521,7 +526,7 @@ fn inner_event_in_hand() {
         for i in 0..2 {
             b.recv(i, &[b.sge(0, 64)]);
         }
-        // It waits in a get-event call, not on the descriptor by itself.
+        // Wait in a get-event call, not on the file descriptor itself.
         assert!(b.channel.next_event(Some(Instant::now() + Duration::from_millis(1))).is_err());
         b.cq.req_notify(ArmKind::Next).unwrap();
         a.send(0, SendOp::Send, &[a.sge(0, 64)]);

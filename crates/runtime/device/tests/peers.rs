@@ -1,5 +1,5 @@
-//! Two processes that share memory: how they find each other, and what becomes of payloads that one
-//! only points at.
+//! Two processes share memory. The tests cover how the processes find each other, and payloads that
+//! stay in the sender's memory until the receiver fetches them.
 mod common;
 use adverb_device::engine::wr::UdDest;
 use adverb_device::engine::{
@@ -14,9 +14,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
-/// Long enough for its payload to stay where it is.
+/// A payload of this length stays in the sender's memory until the receiver fetches the payload.
 const LONG: usize = 64 << 10;
-/// Queue pair numbers of a slot.
+/// Number of queue pair numbers in a slot.
 const SLOT: usize = 1 << 14;
 
 fn lane_packets() -> u64 {
@@ -28,8 +28,8 @@ fn to_error(qp: &Qp) {
     qp.modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE).unwrap();
 }
 
-/// A process that stands still while its peer gives up and uses the memory of its message for
-/// something else does not take that for the message.
+/// A process is stopped while its peer gives up a message and reuses the memory of the payload. The
+/// stopped process must not deliver the new bytes as the message.
 #[test]
 fn an_abandoned_payload_is_not_delivered() {
     let mut party = Party::start("the_stopped", &[]);
@@ -66,7 +66,7 @@ fn the_stopped() {
     end.recv(1, &[end.sge(0, LONG)]);
     tell("ready");
     assert!(listen().is_some());
-    // What has come is there with the first few polls.
+    // The first few polls find every message that has arrived.
     let mut got = Vec::new();
     let until = Instant::now() + Duration::from_millis(300);
     while Instant::now() < until {
@@ -82,7 +82,7 @@ fn the_stopped() {
     while listen().is_some() {}
 }
 
-/// A datagram of `len` bytes. Answers whether the send queue had room.
+/// Sends a datagram of `len` bytes. Returns whether the send queue had room.
 fn datagram(end: &End, qpn: u32, len: usize) -> bool {
     let wr = SendWr {
         wr_id: u64::from(qpn),
@@ -98,7 +98,7 @@ fn datagram(end: &End, qpn: u32, len: usize) -> bool {
     staged
 }
 
-/// Receives of a datagram, behind room for its global route header.
+/// Receives datagrams, with room for the 40-byte GRH, until a datagram of 77 bytes arrives.
 fn take_datagrams(name: &str) {
     let end = End::datagrams();
     (0..64).for_each(|i| end.recv(i, &[end.sge(0, 4096)]));
@@ -120,8 +120,8 @@ fn take_datagrams(name: &str) {
     while listen().is_some() {}
 }
 
-/// A process that takes datagrams and stands still, another that takes them, and an end that sends
-/// to both.
+/// A stopped process that takes datagrams, a running process that takes datagrams, and an end that
+/// sends to both.
 struct Standing {
     deaf: Party,
     deaf_qpn: u32,
@@ -145,7 +145,7 @@ impl Standing {
     fn poll(&self) {
         self.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
     }
-    /// The one that ends the work of a process.
+    /// Sends the datagram of 77 bytes, which ends the work of a process.
     fn send(&self, qpn: u32) {
         let until = Instant::now() + HANG_LIMIT;
         while !datagram(&self.end, qpn, 77) {
@@ -154,7 +154,7 @@ impl Standing {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    /// The process goes on, and hears again.
+    /// Continues the stopped process and checks that the process receives datagrams again.
     fn goes_on(self) {
         kill(self.pid, Signal::SIGCONT).unwrap();
         let until = Instant::now() + HANG_LIMIT;
@@ -174,15 +174,15 @@ fn counter(wanted: &str) -> u64 {
     counters.into_iter().find(|(name, _)| *name == wanted).unwrap().1
 }
 
-/// A process that stands still takes no datagrams; those for others come through, and for itself as
-/// soon as it goes on.
+/// A stopped process takes no datagrams. Datagrams for other processes still arrive. The stopped
+/// process receives again as soon as it continues.
 #[test]
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
     let before = counter("deliver_drop_deaf");
     let begun = Instant::now();
     let (until, mut kept) = (begun + HANG_LIMIT, begun);
-    // Its socket is full, and so is the send queue.
+    // Fill the socket of the stopped process and the send queue.
     while kept.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < until, "a process that stands still takes everything");
         if datagram(&all.end, all.deaf_qpn, 1024) {
@@ -190,7 +190,8 @@ fn datagrams_reach_others_while_one_process_stands_still() {
         }
         all.poll();
     }
-    // What waits for two seconds is dropped by rights; a busy machine may take as long as that.
+    // A datagram may be dropped after it has waited for two seconds. A busy machine may need that
+    // much time here.
     let dropped = counter("deliver_drop_deaf");
     let late = begun.elapsed() >= Duration::from_secs(2);
     assert!(late || dropped == before, "not at once");
@@ -200,8 +201,8 @@ fn datagrams_reach_others_while_one_process_stands_still() {
     all.goes_on();
 }
 
-/// While little waits for the process that stands still nothing is dropped, and others hear without
-/// waiting for it.
+/// While few datagrams wait for the stopped process, the device drops none. Other processes receive
+/// without a wait for the stopped process.
 #[test]
 fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     let mut all = Standing::new();
@@ -218,13 +219,15 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     }
     assert!(datagram(&all.end, all.other_qpn, 77));
     assert_eq!(all.other.hear(), "the other");
-    // What waits for two seconds is dropped by rights; a busy machine may take as long as that.
+    // A datagram may be dropped after it has waited for two seconds. A busy machine may need that
+    // much time here.
     let late = begun.elapsed() >= Duration::from_secs(2);
     assert!(late || counter("deliver_drop_deaf") == before, "it waited until others were dropped");
     all.goes_on();
 }
 
-/// What waits for a process when its queue pair is destroyed was sent, as its completion said.
+/// Datagrams that wait for a stopped process when the sending queue pair is destroyed still arrive,
+/// because their completions reported success.
 #[test]
 fn what_a_destroyed_queue_pair_sent_arrives() {
     let mut all = Standing::new();
@@ -264,7 +267,7 @@ fn the_other() {
     take_datagrams("the other");
 }
 
-/// One message each way, over a lane.
+/// Exchanges one message in each direction over a lane.
 fn both_ways(end: &End, tag: u64) {
     let before = lane_packets();
     assert!(end.pages.write_at(0, &pattern(5000, tag as u8)));
@@ -284,8 +287,8 @@ fn echo(end: &End) {
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
 }
 
-/// A process whose first slot is full claims another; whoever looks for that finds the process it
-/// knows already, and what either writes is read.
+/// A process whose first slot is full claims a second slot. A peer that looks for the second slot
+/// finds the process that the peer already knows. Both processes receive each other's messages.
 #[test]
 fn a_second_slot_is_of_the_same_process() {
     let mut party = Party::start("the_crowded", &[]);
@@ -323,7 +326,7 @@ fn the_crowded() {
     drop(all);
 }
 
-/// Takes what numbers are left in the slot.
+/// Takes all queue pair numbers that are left in the slot.
 fn fill(end: &End) -> Vec<std::sync::Arc<Qp>> {
     let cq = Cq::new(&end.context, 1, None, 0).unwrap();
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };

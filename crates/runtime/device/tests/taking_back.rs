@@ -1,8 +1,8 @@
-//! MEM-2: when a deregistration has returned, no byte of the region changes by a peer's doing. The
-//! peer is stopped at random moments, in the middle of WRITEs and atomics, and costs no wait; nor
-//! do its other objects.
+//! MEM-2: after a deregistration has returned, no peer changes a byte of the region. The test stops
+//! the peer at random moments, in the middle of WRITEs and atomics. The stopped peer delays neither
+//! the deregistration nor calls on other objects.
 //!
-//! `ADVERB_ROUNDS` sets how often each way is tried.
+//! `ADVERB_ROUNDS` sets the number of rounds of each variant.
 mod common;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{
@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 300_000;
 const REMOTE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
-/// What the owner writes when it has its memory back.
+/// The value that the owner writes after the owner has taken the memory back.
 const OWN: u8 = 0xee;
-/// A stopped peer goes on after this at the latest, so that a call which waits for it ends.
+/// The test continues a stopped peer after this time at the latest, so that a call that waits for
+/// the peer ends.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn rounds() -> usize {
@@ -35,7 +36,8 @@ fn signal(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// Runs `call` while the peer is stopped, and has the peer go on. The call did not wait for that.
+/// Runs `call` while the peer is stopped, then continues the peer. Fails if `call` waited for the
+/// peer.
 fn while_stopped<R>(pid: i32, what: &str, call: impl FnOnce() -> R) -> R {
     let (over, waited) = (AtomicBool::new(false), AtomicBool::new(false));
     let result = std::thread::scope(|scope| {
@@ -63,7 +65,7 @@ fn reset(end: &End) {
     end.qp.modify(&attr, AttrMask::STATE).unwrap();
 }
 
-/// An end connected to the initiator.
+/// An end that is connected to the initiator process.
 fn with_an_initiator() -> (End, Party, u32) {
     let end = End::new(QpType::Rc);
     let mut party = Party::start("the_initiator", &[]);
@@ -74,7 +76,7 @@ fn with_an_initiator() -> (End, Party, u32) {
     (end, party, qpn)
 }
 
-/// Memory of one kind, all zeros.
+/// Zeroed memory, shared with peers or private.
 fn memory(shared: bool) -> (Arc<Pages>, Mapping) {
     let file = shared.then(|| SharedFile::of_process().unwrap());
     let (pages, is_shared) = Pages::of_program(LEN, file).unwrap();
@@ -114,7 +116,7 @@ fn mem_2_nothing_changes_once_a_region_is_deregistered() {
             mr.dereg().unwrap();
             assert!(pages.write_at(0, &[OWN; LEN]));
         }
-        // The initiator has seen that the key is gone: it does nothing more.
+        // The initiator has seen that the key is invalid, so the initiator sends nothing more.
         assert_eq!(party.hear(), "RemAccessErr");
         let mut now = vec![0; LEN];
         assert!(pages.read_at(0, &mut now));
@@ -128,8 +130,8 @@ fn mem_2_nothing_changes_once_a_region_is_deregistered() {
     party.finish();
 }
 
-/// MEM-2, and the end of a queue pair: a stopped peer costs no wait, whether it is at work in the
-/// very object or in another.
+/// MEM-2: a stopped peer delays neither deregistrations nor the end of a queue pair. This holds for
+/// the object in which the peer is at work, and for other objects.
 #[test]
 fn mem_2_a_stopped_peer_blocks_nothing() {
     let (end, mut party, _) = with_an_initiator();
@@ -158,8 +160,8 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
     mr.dereg().unwrap();
 }
 
-/// MEM-2 on the initiator's own side: once its region is deregistered, none of its READs writes
-/// there any more, though they take no lock of the key table.
+/// MEM-2 on the initiator's side: after the initiator has deregistered its own region, no READ of
+/// the initiator writes to the region. This holds although READs take no lock of the key table.
 #[test]
 fn mem_2_no_read_of_ones_own_comes_late() {
     let end = End::new(QpType::Rc);
@@ -181,8 +183,9 @@ fn mem_2_no_read_of_ones_own_comes_late() {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let (mut chains, mut reads, mut last) = (0, 0_u64, false);
-                // Some chains have one request, some have several. One that is not performed at
-                // once is forgotten: another test has just taken a key back.
+                // Some chains have one request, others have several. The reader ignores a request
+                // that is not performed during the post, because another test may just have
+                // deregistered a key.
                 while !last {
                     last = over.load(Ordering::SeqCst);
                     let mut chain = qp.send_chain().unwrap();
@@ -210,7 +213,8 @@ fn mem_2_no_read_of_ones_own_comes_late() {
     party.finish();
 }
 
-/// Mappings of a file, as its number says, and descriptors of a process: what is held of a peer.
+/// Number of mappings of the file `inode` and of descriptors of the process `pid`: the resources
+/// that this process holds for a peer.
 fn held(inode: u64, pid: i32) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_its = |line: &&str| line.split_whitespace().nth(4) == Some(inode.to_string().as_str());
@@ -220,8 +224,9 @@ fn held(inode: u64, pid: i32) -> usize {
     maps.lines().filter(is_its).count() + fds.count()
 }
 
-/// MEM-2: a peer that has closed all its descriptors is no peer any more, but its threads may be in
-/// the middle of a copy. They are waited for; what is held for that goes with the process.
+/// MEM-2: a peer that has closed all its descriptors no longer counts as a peer, but its threads
+/// may be in the middle of a copy. The deregistration waits for these threads. The mappings and
+/// descriptors for this wait are released when the process ends.
 #[test]
 fn mem_2_a_peer_that_left_writes_nothing_late() {
     for round in 0..10 {
@@ -235,7 +240,7 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
         let (pages, mapping) = memory(true);
         let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), REMOTE).unwrap();
         party.say(&format!("{} {}", mapping.addr(), mr.key()));
-        // It stops itself, in the middle of something, when it has left.
+        // The peer closes its descriptors and then stops itself, in the middle of a copy.
         let pid = Pid::from_raw(party.pid());
         let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
         assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
@@ -253,7 +258,7 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
         assert!(pages.read_at(0, &mut now));
         let late = now.iter().filter(|byte| **byte != OWN).count();
         assert_eq!(late, 0, "bytes came late in round {round}");
-        // It is not reaped yet.
+        // The peer's resources are still held, because the peer has not ended.
         assert!(held(inode, party.pid()) > 0);
         signal(party.pid(), Signal::SIGKILL);
         let limit = Instant::now() + LIMIT;
@@ -273,7 +278,7 @@ fn the_leaver() {
     end.connect_to(qpn, PathMtu::Mtu1024);
     assert!(end.pages.write_at(0, &[7; LEN]));
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    // Its tables: the one shared mapping of the device that is as long.
+    // The tables of this process are the only shared mapping of the device with this length.
     let of_line = |line: &str| {
         let mut words = line.split_whitespace();
         let (from, to) = words.next()?.split_once('-')?;

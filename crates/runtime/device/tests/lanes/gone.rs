@@ -1,4 +1,5 @@
-//! Processes that come and go: killed, executing another program, meeting from both sides at once.
+//! Processes that start and end: a killed peer, a peer that executes another program, and two
+//! processes that connect to each other at once.
 use crate::rig::{ALL, KINDS, Kind, Rig, Shape, Words, pattern};
 use crate::talk::{Other, Pair};
 use crate::{Case, local};
@@ -11,7 +12,8 @@ pub const CASES: &[Case] = &[
     local("two_that_greet_each_other_at_once", many_meet),
 ];
 
-/// Requests that wait for the peer, on one queue pair; receives alone on another.
+/// Posts requests that wait for the peer on one queue pair (`busy`), and receives alone on another
+/// (`idle`).
 fn outstanding(p: &mut Pair) -> (usize, usize, usize) {
     let (busy, idle) = (p.rc(), p.rc());
     let mine = p.a.region(Kind::Buffer, 1 << 17, ALL, 0);
@@ -19,21 +21,22 @@ fn outstanding(p: &mut Pair) -> (usize, usize, usize) {
         p.a.recv(busy, 10 + n, &[p.a.regions[mine].sge(0, 8)]);
         p.a.recv(idle, 20 + n, &[p.a.regions[mine].sge(0, 8)]);
     }
-    // It has no receive for these.
+    // The peer has posted no receives for these messages.
     for n in 0..4 {
         p.a.send(busy, n, SendOp::Send, &[p.a.regions[mine].sge(0, 100_000)]);
     }
     (busy, idle, mine)
 }
 
-/// All that waits fails, with the reason; what need not fail stays.
+/// All waiting requests of `busy` fail with the reason. The receives of `idle` stay posted until a
+/// send fails there.
 fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     let done = p.a.wait(8);
     assert_eq!((done[0].status, done[0].wr_id), (WcStatus::RetryExcErr, 0));
     assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerGone { .. })), "{:?}", done[0].cause);
     assert!(done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr), "{done:?}");
     assert_eq!(p.a.qps[busy].0.state(), QpState::Err);
-    // The other noticed as well, and its receives are still posted.
+    // The exit of the peer concerns `idle` as well, but its receives stay posted.
     assert_eq!(p.a.qps[idle].0.state(), QpState::Rts);
     assert!(p.a.cq.is_empty());
     p.a.send(idle, 9, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
@@ -43,7 +46,7 @@ fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     assert!(done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr && c.wr_id >= 20), "{done:?}");
 }
 
-/// A new process, over new queue pairs and over one that was used before.
+/// Starts a new peer and connects a queue pair that was used before.
 fn next_works(p: &mut Pair, old: usize) {
     p.b = Other::new();
     let before = p.a.ways();
@@ -68,7 +71,8 @@ fn next_works(p: &mut Pair, old: usize) {
 
 fn killed(p: &mut Pair) {
     for _ in 0..3 {
-        // Warm: what was known of a dead peer's memory is of no use for the next.
+        // Perform a WRITE first, so that this end has learned where the peer's memory is. This
+        // knowledge must not be used for the next peer.
         let qp = p.rc();
         let first = p.a.region(Kind::Buffer, 64, ALL, 0);
         let (_, at) = p.b.region(Kind::Block, 64, ALL, 0);
@@ -80,7 +84,7 @@ fn killed(p: &mut Pair) {
         p.a.send(qp, 1, SendOp::Write(at), &[p.a.regions[first].sge(0, 8)]);
         assert_eq!(p.a.wait(1)[0].status, WcStatus::RetryExcErr, "a write into a dead process");
         next_works(p, ends.0);
-        // The next round begins with its own places at the other end.
+        // In the next round, indices at both ends must be equal again.
         p.renew();
     }
 }
@@ -91,7 +95,7 @@ fn executes(p: &mut Pair) {
     p.a.send(qp, 1, SendOp::Write(at), &[p.a.regions[mine].sge(0, 8)]);
     assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
     let ends = outstanding(p);
-    // Its process lives on.
+    // The process lives on with another program.
     assert_eq!(p.b.ask("exec"), "another program");
     fails(p, ends);
     p.a.send(qp, 1, SendOp::Write(at), &[p.a.regions[mine].sge(0, 8)]);
@@ -99,16 +103,16 @@ fn executes(p: &mut Pair) {
     next_works(p, ends.0);
 }
 
-/// Queue pairs, each connected by a thread of its own.
+/// Number of queue pairs. A separate thread connects each queue pair.
 const THREADS: usize = 4;
 
-/// Rounds in which two new processes meet.
+/// Number of rounds. In each round two new processes connect to each other.
 fn rounds() -> usize {
     std::env::var("ADVERB_LANES_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
 }
 
-/// The life of one of two that meet: its numbers, the other's numbers, and a message over each
-/// queue pair both ways.
+/// The work of each of the two processes. The process prints its queue pair numbers and reads those
+/// of the peer. Then the processes exchange a message over each queue pair, in both directions.
 pub fn meet() {
     let mut rig = Rig::open();
     let numbers: Vec<u32> = (0..THREADS).map(|_| rig.qp(Shape::default())).collect();
@@ -140,7 +144,8 @@ pub fn meet() {
         }
     }
     println!("{}", rig.ways().map(|n| n.to_string()).join(" "));
-    // The other may still wait for an answer of this one.
+    // The peer may still wait for an answer of this process, so this process stays until its input
+    // closes.
     assert!(lines.next().is_none());
 }
 
@@ -159,8 +164,8 @@ fn many_meet(p: &mut Pair) {
         }
         two.into_iter().for_each(Other::leave);
     }
-    // A process that nobody schedules for two seconds is reached over the network, which is right
-    // and rare.
+    // A process that does not run for two seconds is reached over the network. This is correct and
+    // rare.
     assert!(over_network * 10 <= rounds, "{over_network} of {rounds} rounds went over the network");
     p.rc();
 }

@@ -1,5 +1,5 @@
-//! Messages that take a receive: SEND in its variants, WRITE with immediate data, over RC, SRQ and
-//! XRC.
+//! Messages that consume a receive: the variants of SEND and WRITE with immediate data, over RC,
+//! SRQ and XRC.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, on_wire, pattern, request};
 use crate::talk::Pair;
@@ -21,7 +21,7 @@ cases!(
 pub const SIZES: [usize; 8] = [0, 1, 8, 4095, 4096, 65_536, 65_537, (1 << 20) + 3];
 pub const MOST: usize = (1 << 20) + 3;
 
-/// One message from a region here to one there; every byte is looked at.
+/// Sends one message from a local region to a region of the peer and checks every byte.
 fn message(
     p: &mut Pair,
     qp: usize,
@@ -31,7 +31,7 @@ fn message(
     seed: u64,
 ) -> String {
     p.a.regions[mine].put(0, &pattern(len, seed));
-    // A WRITE with immediate data takes a receive, and none of its memory.
+    // A WRITE with immediate data consumes a receive but does not use its memory.
     let room = if matches!(op, SendOp::WriteImm(..)) { 0 } else { len };
     p.b.ask(&format!("recv {qp} {seed} {theirs} 0 {room}"));
     let sges = [p.a.regions[mine].sge(0, len)];
@@ -43,8 +43,8 @@ fn message(
     got
 }
 
-/// A message whose send is complete was there before an arm that the peer makes afterwards: the
-/// arm waits for the next one (CQN-3).
+/// A message whose send is complete has arrived before a later arm of the peer, so the arm waits
+/// for the next message (CQN-3).
 pub fn cqn_3_an_arm_comes_after_a_complete_message(p: &mut Pair) {
     let qp = p.rc();
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
@@ -67,7 +67,8 @@ pub fn cqn_3_an_arm_comes_after_a_complete_message(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// Sends so many messages, by these queue pairs in turn, to receives of a shared queue.
+/// Sends `count` messages over the queue pairs in turn. The peer takes the receives from a shared
+/// queue.
 fn send_to_shared(p: &mut Pair, qps: &[usize], (mine, theirs): (usize, usize), count: usize) {
     p.b.ask(&format!("recvs {} {count} {theirs} 8", qps[0]));
     for n in 0..count {
@@ -80,8 +81,8 @@ fn send_to_shared(p: &mut Pair, qps: &[usize], (mine, theirs): (usize, usize), c
     assert!(p.b.same(theirs, 0, 8, count as u64 - 1));
 }
 
-/// One queue pair alone takes from the queue, then a second one does so, and ends. What comes is
-/// the same: each message takes the oldest receive.
+/// One queue pair alone takes receives from the shared queue. Then a second queue pair does so too,
+/// and is destroyed. In all cases each message takes the oldest receive.
 pub fn receives_of_a_shared_queue(p: &mut Pair) {
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
     let (theirs, _) = p.b.region(Kind::Buffer, 64, ALL, 0);
@@ -96,7 +97,7 @@ pub fn receives_of_a_shared_queue(p: &mut Pair) {
         send_to_shared(p, &[first, second], at, 60);
         send_to_shared(p, &[second], at, 20);
         p.b.ask(&format!("destroy {second}"));
-        // None is posted: it waits for one.
+        // No receive is posted, so the message waits for a receive.
         p.a.send(first, 7, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
         p.b.ask(&format!("recv {first} 5 {theirs} 0 8"));
         assert_eq!(p.b.ask("wait 1"), "Success/Recv/5/8/0/0");
@@ -107,7 +108,8 @@ pub fn receives_of_a_shared_queue(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// Each takes a receive, which has no entry, and says how many bytes were written.
+/// Each message consumes a receive without an entry. The completion gives the number of written
+/// bytes.
 pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
     let qp = p.rc();
     let mine = p.a.region(Kind::Buffer, 1 << 20, ALL, 0);
@@ -125,7 +127,7 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
             assert!(p.b.same(to, 0, len, seed), "{kind:?} {seed}");
         }
     }
-    // A queue of them: none overtakes another.
+    // Messages in a queue keep their order.
     let (to, remote) = p.b.region(Kind::Buffer, 4096, ALL, 0);
     let from: Vec<_> = (0..100).map(|n| [p.a.regions[mine].sge(n * 8, 8)]).collect();
     let requests: Vec<_> = (0..100usize)
@@ -141,7 +143,7 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
     assert_eq!(p.b.ask("wait 100"), all.join(" "));
     let whole = p.a.regions[mine].word(792);
     assert_eq!(p.b.word(to, 792), whole);
-    // Of a key that is none, the peer says so.
+    // The peer refuses an invalid key.
     p.b.ask(&format!("recv_empty {qp} 1"));
     let bad = Remote { rkey: remote.rkey ^ 0x100, ..remote };
     p.a.send(qp, 1, SendOp::WriteImm(bad, 5), &[p.a.regions[mine].sge(0, 8)]);
@@ -201,7 +203,7 @@ pub fn gathered_and_inline(p: &mut Pair) {
         }
         assert!(p.b.same(to, at, 100_000, 7), "{op:?}");
     }
-    // Scattered: a READ into three pieces.
+    // A READ scatters into three pieces.
     let pieces: Vec<_> = (0..3).map(|n| p.a.regions[kinds[n]].sge(100, 30_000 + n)).collect();
     p.a.send(qp, 2, SendOp::Read(remote), &pieces);
     assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
@@ -214,7 +216,7 @@ pub fn gathered_and_inline(p: &mut Pair) {
             if !matches!(op, SendOp::Write(_)) {
                 p.b.ask(&format!("recv {qp} 5 {to} 0 128"));
             }
-            // The program may do what it likes with the bytes once they are posted.
+            // The program may change the bytes of an inline request after the post.
             let mut bytes = data.clone();
             let parts: [&[u8]; 1] = [&bytes];
             let flags = SendFlags::SIGNALED | SendFlags::INLINE;
@@ -282,7 +284,8 @@ fn windows_and_invalidation(p: &mut Pair) {
         if ty == 1 {
             continue;
         }
-        // The peer takes the window away with a message; the next access through it fails.
+        // A SEND with Invalidate invalidates the window of the peer. The next access through the
+        // window fails.
         p.b.ask(&format!("recv {qp} 8 {to} 0 64"));
         p.a.send(qp, 2, SendOp::SendInv(key), &[p.a.regions[from].sge(0, 64)]);
         assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
@@ -310,12 +313,12 @@ fn solicited_events(p: &mut Pair) {
         p.a.wait(1);
         assert_eq!(p.b.ask("any_event"), "false", "{op:?} without the flag");
         p.a.post(qp, &[request(2, SendFlags::SIGNALED | SendFlags::SOLICITED, op, &data)]);
-        // It sleeps until then, whichever way the message comes.
+        // The peer sleeps until the message arrives, on either path.
         assert_eq!(p.b.ask("event"), "true", "{op:?} with the flag");
         p.a.wait(1);
         p.b.ask("wait 2");
     }
-    // Asleep without a sign: the next of any kind.
+    // Sleep without the solicited flag: any message wakes the peer.
     for n in 0..200 {
         p.b.ask("arm 0");
         p.b.ask(&format!("recv {qp} {n} {to} 0 8"));
@@ -328,8 +331,8 @@ fn solicited_events(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// The peer does not look until everything is posted: its background thread alone takes messages
-/// in, and the ring is full again and again.
+/// The peer does not poll until all requests are posted. The peer's background thread alone
+/// receives messages, and the ring becomes full many times.
 fn more_than_the_ring_holds(p: &mut Pair) {
     const COUNT: usize = 200;
     const LEN: usize = 16_000;

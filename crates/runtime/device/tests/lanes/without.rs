@@ -1,4 +1,5 @@
-//! What is refused, and what is done instead: seen to be used, and right.
+//! Paths that are refused, and their replacements. The tests check that the replacement is used and
+//! moves the right bytes.
 use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
 use crate::talk::{Other, Pair};
 use crate::two_sided::MOST;
@@ -20,13 +21,14 @@ pub const CASES: &[Case] = &[
     local("one_end_wants_the_network", mixed),
 ];
 
-/// Set: the process lets nobody read its memory.
+/// If set, the process forbids other processes to read its memory.
 const HIDE: &str = "ADVERB_LANES_HIDE";
 
-/// Messages about memory that cannot be reached, and about processes that do not answer.
+/// Number of log messages about unreachable memory (`FORBIDDEN`) and about processes that do not
+/// answer (`SILENT`).
 static FORBIDDEN: AtomicUsize = AtomicUsize::new(0);
 static SILENT: AtomicUsize = AtomicUsize::new(0);
-/// Messages about a peer that is too late to be waited for.
+/// Number of log messages about a peer that is too slow for a further wait.
 static LATE: AtomicUsize = AtomicUsize::new(0);
 
 pub fn heard(record: &log::Record<'_>) {
@@ -48,7 +50,8 @@ pub fn hide() {
     }
 }
 
-/// Every way of moving bytes between all kinds of memory; requests of these performed directly.
+/// Moves bytes between two kinds of memory in every way. Returns the number of requests performed
+/// directly.
 fn all_ways(p: &mut Pair, qp: usize, from: Kind, to: Kind) -> u64 {
     let before = p.a.ways()[0];
     let mine = p.a.region(from, MOST, ALL, 0);
@@ -83,8 +86,9 @@ fn all_ways(p: &mut Pair, qp: usize, from: Kind, to: Kind) -> u64 {
 fn stay(p: &mut Pair) {
     let qp = p.rc();
     for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
-        // Writes and reads by system calls; the atomic is the target's own to perform, and a
-        // receive in such memory, which may go at any time, takes packets.
+        // In memory of the program, the initiator performs WRITEs and READs by system calls, and
+        // the target performs the atomic. A message to a receive in such memory takes packets,
+        // because the memory may be unmapped at any time.
         let direct = if to == Kind::Buffer { 13 } else { 8 };
         assert_eq!(all_ways(p, qp, from, to), direct, "{from:?} to {to:?}");
     }
@@ -107,7 +111,7 @@ fn forbidden(p: &mut Pair) {
     (p.wants.direct, p.wants.lane) = (true, true);
 }
 
-/// A process that hangs: it listens at its name, and is silent.
+/// A hanging process: the process listens at its name and never answers.
 fn silent(p: &mut Pair) {
     let uid = nix::unistd::geteuid();
     let claim = |slot: u32| {
@@ -117,7 +121,7 @@ fn silent(p: &mut Pair) {
         listen(&socket, Backlog::new(64)?)?;
         Ok::<_, nix::Error>((slot, socket))
     };
-    // Some number that nobody has just now.
+    // Find a slot number that no process uses.
     let (slot, _socket) = (900..1000).find_map(|slot| claim(slot).ok()).expect("a free slot");
     let hasty = Shape { timeout: 8, retry: 1, ..Shape::default() };
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
@@ -129,13 +133,13 @@ fn silent(p: &mut Pair) {
         p.b.ask(&format!("qp {}", hasty.words()));
     }
     assert!(SILENT.load(Ordering::SeqCst) > 0);
-    // Others do not suffer.
+    // Other connections are not affected.
     let qp = p.rc();
     assert_eq!(all_ways(p, qp, Kind::Buffer, Kind::Block), 13);
     p.wants.network = true;
 }
 
-/// The peer stands still until its ring is full and requests wait for room.
+/// The peer is stopped until its ring is full and requests wait for room.
 fn full(p: &mut Pair) {
     const COUNT: usize = 200;
     const LEN: usize = 16_000;
@@ -149,7 +153,7 @@ fn full(p: &mut Pair) {
         for n in 0..COUNT {
             p.a.send(qp, n as u64, SendOp::Send, &[p.a.regions[from].sge(n * LEN, LEN)]);
         }
-        // Behind all that, and not ahead of it: what it reads is what was sent.
+        // The READ must not overtake the SENDs: the READ must return the sent bytes.
         let back = p.a.region(Kind::Buffer, LEN, ALL, 0);
         let last = adverb_device::engine::wr::Remote { va: at.va + ((COUNT - 1) * LEN) as u64, ..at };
         p.a.send(qp, COUNT as u64, SendOp::Read(last), &[p.a.regions[back].sge(0, LEN)]);
@@ -165,8 +169,8 @@ fn full(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// A payload that the peer has still to fetch when the call returns that takes memory or queue pair
-/// back would be one of other bytes.
+/// The call that takes back memory or a queue pair must wait until the peer has fetched the
+/// payload. Otherwise the peer would fetch other bytes.
 fn taken_back(p: &mut Pair) {
     const LEN: usize = 100_000;
     for (n, kind) in KINDS.into_iter().enumerate() {
@@ -180,7 +184,7 @@ fn taken_back(p: &mut Pair) {
             let late = LATE.load(Ordering::SeqCst);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // So that the call below has begun, most of the time.
+                    // Sleep so that the call below has usually begun.
                     std::thread::sleep(Duration::from_millis(20));
                     p.b.signal(Signal::SIGCONT);
                 });
@@ -192,7 +196,8 @@ fn taken_back(p: &mut Pair) {
                 p.a.regions[mine].put(0, &[0xee; LEN]);
             });
             assert_eq!(p.b.ask("wait 1"), format!("Success/Recv/1/{LEN}/0/0"), "{kind:?} {how}");
-            // A peer that needs more than a second for it is not waited for, and that is said.
+            // The call does not wait for a peer that needs more than a second to fetch the payload.
+            // The log says so.
             let waited = LATE.load(Ordering::SeqCst) == late;
             assert!(!waited || p.b.same(to, 0, LEN, n as u64), "{kind:?} {how}: other bytes were sent");
         }
@@ -201,7 +206,7 @@ fn taken_back(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// A program may end without a look at what has become of its requests, full rings or not.
+/// A program may end without polling its completions, even if the rings are full.
 fn exits(p: &mut Pair) {
     const COUNT: usize = 200;
     const LEN: usize = 16_000;
@@ -218,7 +223,7 @@ fn exits(p: &mut Pair) {
     p.renew();
 }
 
-/// One process of the two was told to use the network.
+/// Only one of the two processes is told to use the network.
 fn mixed(p: &mut Pair) {
     p.b = Other::playing("target", &[("ADVERB_PATH", "wire")]);
     let qp = p.rc();
