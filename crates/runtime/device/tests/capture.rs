@@ -1,5 +1,4 @@
-//! The capture file of a process, block by block, with the reading of packets that the device
-//! itself uses.
+//! Reads the capture file of a process block by block. The device's own parser reads the packets.
 mod common;
 use adverb_device::capture;
 use adverb_device::engine::wr::Remote;
@@ -9,7 +8,7 @@ use common::{End, child, loopback, pair, pattern};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where a test and the process it starts meet.
+/// The environment variable with the path of the capture file.
 const FILE: &str = "ADVERB_TEST_FILE";
 
 fn file(name: &str) -> PathBuf {
@@ -18,9 +17,9 @@ fn file(name: &str) -> PathBuf {
     path
 }
 
-/// A packet of a capture.
+/// A captured packet.
 struct Seen {
-    /// Bytes from the BTH to the end of the pad.
+    /// The bytes from the BTH to the end of the padding.
     bytes: Vec<u8>,
     sent: bool,
     comment: String,
@@ -35,7 +34,8 @@ fn packets(mut bytes: &[u8]) -> Vec<Seen> {
         assert_eq!(word(block, block.len() - 4), block.len());
         if word(block, 0) == 6 {
             let frame = &block[28..28 + word(block, 20)];
-            // The flags are the last option, before the end of options and the length.
+            // The flags are the last option. Only the end-of-options mark and the length of the
+            // block follow.
             let flags = word(block, block.len() - 12);
             assert_eq!(frame[0], 0x45, "IPv4");
             let option = &block[28 + word(block, 20).next_multiple_of(4)..];
@@ -61,8 +61,8 @@ fn what_is_sent_and_received_is_in_the_file() {
         *seen.entry(headers.bth.opcode.as_u8()).or_default() += 1;
         *balance.entry(bytes).or_default() += if *sent { 1 } else { -1 };
     }
-    // Both ends are in this process: each packet is there twice, but for what a slow machine sends
-    // again at the end.
+    // Both ends are in this process, so each packet is there twice. On a slow machine,
+    // retransmissions at the end may be there only once.
     assert!(balance.values().all(|n| *n >= 0), "received and not sent");
     assert!(balance.values().sum::<i32>() <= 3, "sent and not received");
     use Operation::*;
@@ -86,8 +86,8 @@ fn what_is_sent_and_received_is_in_the_file() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// CAP-2, CAP-3: a capture leaves packets on the path within the host and records them there, and
-/// one-sided requests as what a NIC would have sent.
+/// CAP-2, CAP-3: with a capture, packets stay on the path within the host, and the capture records
+/// them there. A one-sided request is recorded as the packets that a NIC would send.
 #[test]
 fn cap_2_a_capture_leaves_the_path_as_it_is() {
     let path = file("near");

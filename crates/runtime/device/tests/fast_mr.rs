@@ -1,5 +1,4 @@
-//! Fast registration over real sockets: pages that do not lie side by side are one region to local
-//! and remote users.
+//! Fast registration over real sockets. Separate pages form one region for local and remote users.
 mod common;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, FastReg, PathMtu, QpType, SendOp, Sge, WcOpcode, WcStatus};
@@ -8,7 +7,7 @@ use common::{End, pair, pattern};
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
 
-/// Pages of a mapping, by number.
+/// Pages of a mapping, by page number.
 fn pages(mapping: &Mapping, order: &[u64]) -> Vec<Page> {
     order.iter().map(|n| Page { mapping: mapping.clone(), addr: mapping.addr() + n * 4096 }).collect()
 }
@@ -31,7 +30,7 @@ fn scattered_pages_are_one_region_to_both_sides() {
     register(&a, reg);
     mr.posted(&reg);
     assert_ne!(mr.key(), free, "a new token for each registration");
-    // The peer writes through it, we send from it.
+    // The peer writes to the region, and this end sends from the region.
     let data = pattern(len as usize, 9);
     assert!(b.pages.write_at(0, &data));
     b.send(1, SendOp::Write(Remote { va: base, rkey: mr.key() }), &[b.sge(0, len as usize)]);
@@ -47,7 +46,7 @@ fn scattered_pages_are_one_region_to_both_sides() {
     assert!(b.pages.read_at(1 << 20, &mut back));
     assert!(back == data);
     assert_eq!(a.wait(1)[0].status, WcStatus::Success);
-    // Invalidated it opens nothing, and can be registered anew.
+    // An invalidated region allows no access and can be registered anew.
     a.send(4, SendOp::LocalInv(mr.key()), &[]);
     assert_eq!(a.wait(1)[0].status, WcStatus::Success);
     let reg = mr.prepare(&pages(&memory, &[0]), 0, 8, 0x1000, ALL).unwrap();
@@ -78,7 +77,8 @@ fn what_cannot_be_registered_is_refused_with_a_reason() {
     let crooked = Page { mapping: memory.clone(), addr: memory.addr() + 1 };
     refused(&[crooked], 0, 8, 0, "multiple");
     assert!(a.pd.alloc_fast_mr(0).is_err());
-    // A page whose used bytes are there, although the page itself sticks out of the memory.
+    // The used bytes of the page are inside the memory, but the page itself extends beyond the
+    // memory.
     let odd = Mapping::alloc(100).unwrap();
     mr.prepare(&pages(&odd, &[0]), 0, 100, 0, ALL).unwrap();
     refused(&pages(&odd, &[0]), 0, 101, 0, "leaves the memory");

@@ -1,4 +1,5 @@
-//! A process of the same user that greets as the protocol has it, and too much of it.
+//! A hostile process of the same user follows the greeting protocol, but greets too often or with
+//! wrong contents.
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_local::message::MAX_MESSAGE;
@@ -17,14 +18,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Greetings, each of tables that are another process's by what they say.
+/// Number of greetings. Each greeting claims to describe the tables of a different process.
 const GREETINGS: u64 = 60;
-/// Peers that one process may be, as many as there may be copies of the library in it.
+/// Maximum number of peers that one process may be. A process may contain this many copies of the
+/// library.
 const COPIES: usize = 4;
-/// Descriptors that a peer costs at most.
+/// Maximum number of descriptors for a peer.
 const COST: usize = 8;
 
-/// Tests of this process that count descriptors, and those that open some, run one at a time.
+/// Runs one test at a time, because tests count the descriptors of this process and other tests
+/// open descriptors.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +37,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// TRU-3: what a process is given does not grow with the names that it goes by.
+/// TRU-3: the resources that a process receives do not grow with the number of names that the
+/// process uses.
 #[test]
 fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
     let _alone = alone();
@@ -45,12 +49,13 @@ fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
     let taken: usize = bad.hear().parse().unwrap();
     assert!((1..=COPIES).contains(&taken), "{taken} of {GREETINGS} greetings of one process were taken");
     let after = descriptors();
-    // The party itself has a few.
+    // The pipes to the party use a few descriptors.
     assert!(after <= before + COPIES * COST + 8, "{before} descriptors before, {after} after");
     bad.finish();
 }
 
-/// TRU-3: a descriptor on which a write or a look may wait for its owner is not taken.
+/// TRU-3: the device refuses a bell descriptor on which a write or a check may block until the
+/// owner of the bell acts.
 #[test]
 fn a_bell_is_what_it_should_be() {
     let _alone = alone();
@@ -63,7 +68,7 @@ fn a_bell_is_what_it_should_be() {
     }
 }
 
-/// The file of the pages that a process shares.
+/// The file for the pages that a process shares.
 fn pages() -> OwnedFd {
     let file =
         File::from(memfd_create(c"pages", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap());
@@ -73,8 +78,8 @@ fn pages() -> OwnedFd {
     file.into()
 }
 
-/// TRU-3: who greets is taken for the owner of the slots that it has, whatever it says: those who
-/// come later are reached.
+/// TRU-3: a greeting process is taken for the owner of the slots that it has according to the
+/// kernel, whatever the greeting says. Processes that come later are still reachable.
 #[test]
 fn tru_3_slots_are_whose_the_kernel_says() {
     let _alone = alone();
@@ -110,8 +115,8 @@ fn the_honest() {
     while listen().is_some() {}
 }
 
-/// TRU-3: a bell that is full, and whose calls wait by the flags that its giver set, holds nobody
-/// who rings it. A bell that its ringer breaks is broken for that one alone.
+/// TRU-3: a bell can be full, and its owner can make it blocking. Such a bell does not block the
+/// process that rings it. A process that breaks a peer's bell breaks the bell for itself only.
 #[test]
 fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
     let _alone = alone();
@@ -126,7 +131,7 @@ fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
     steady.connect_to(qpn, PathMtu::Mtu1024);
     assert_eq!(good.hear(), "ready");
     end.connect_to(slot << SLOT_SHIFT | 1, PathMtu::Mtu1024);
-    // It announces that it sleeps again and again: many of these ring.
+    // The peer announces sleep again and again, so many of these messages ring the bell.
     for id in 0..50 {
         end.send(id, SendOp::Send, &[end.sge(0, 64)]);
         std::thread::sleep(Duration::from_millis(1));
@@ -182,7 +187,7 @@ fn the_ringer() {
         assert_eq!(listen().as_deref(), Some("break"));
         over.store(true, std::sync::atomic::Ordering::SeqCst);
     });
-    // It was never heard, and is as full as ever.
+    // The peer never read the bell, so the bell is still full.
     assert!(kept.read(&mut [0; 16]).is_ok_and(|n| n == 16));
     theirs.shutdown(std::net::Shutdown::Both).unwrap();
     tell("broken");
@@ -190,7 +195,7 @@ fn the_ringer() {
     drop(ring);
 }
 
-/// A process of this user with a slot.
+/// Gives this process a slot.
 fn with_a_slot() -> (Arc<Local>, Slot) {
     let local = Local::new(u64::from(std::process::id())).unwrap();
     let own = local.slots()[0];
@@ -226,7 +231,7 @@ fn the_many() {
         let descriptors = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
         local.greet(target, &hello, &descriptors).unwrap();
         let limit = Instant::now() + Duration::from_secs(20);
-        // Each is answered: by the same descriptors, or by a refusal.
+        // Every greeting gets an answer: the same descriptors or a refusal.
         loop {
             local.receive(&mut buffer, 64, &mut |_| 0);
             let answers = local.greetings();

@@ -245,7 +245,7 @@ fn a_port_is_bound_by_one() {
     let here = door.claim(service, Some(HERE), false).unwrap();
     taken(service, None, false);
     drop(here);
-    // Several processes can share a claim, but only one of them can listen.
+    // Shared claims on one port can coexist, but only one of them can listen.
     let (a, b) = (door.claim(service, None, true).unwrap(), door.claim(service, None, true).unwrap());
     taken(service, None, false);
     a.listen().unwrap();

@@ -1,5 +1,6 @@
-//! Eight threads post and poll on shared and on own objects, every byte checked. Meant to run under
-//! ThreadSanitizer as well (`make tsan`); `ADVERB_THREADS_SECONDS` sets how long.
+//! Eight threads post and poll on shared objects and on objects of their own, with a check of every
+//! byte. The test also runs under ThreadSanitizer (`make tsan`). `ADVERB_THREADS_SECONDS` sets the
+//! duration.
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_sync::Mutex;
@@ -13,7 +14,7 @@ fn duration() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// One message of `size` bytes from `a` to `b`, polled by this thread alone.
+/// Sends one message of `size` bytes from `a` to `b`. Only this thread polls.
 fn exchange(a: &End, b: &End, round: u64, size: usize) {
     let data = pattern(size, round as u8);
     assert!(a.pages.write_at(0, &data));
@@ -35,7 +36,7 @@ fn eight_threads_on_own_queue_pairs() {
             scope.spawn(move || {
                 let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
                 let mut round = 0;
-                // Once at least, however long it took to come here.
+                // Run at least one round, however late this thread starts.
                 while round == 0 || Instant::now() < end {
                     exchange(&a, &b, round, 1 + (round as usize * 977 + t as usize * 131) % 20_000);
                     round += 1;
@@ -45,8 +46,8 @@ fn eight_threads_on_own_queue_pairs() {
     });
 }
 
-/// Eight threads post sends on one queue pair and take whatever completion comes first; each
-/// message carries its number and lands in the buffer its number names.
+/// Eight threads post SENDs on one queue pair, and each takes the next completion. A message
+/// carries its number and must arrive in the buffer with that number.
 #[test]
 fn eight_threads_on_one_queue_pair() {
     const SLOT: usize = 4096;
@@ -56,7 +57,7 @@ fn eight_threads_on_one_queue_pair() {
     for i in 0..SLOTS {
         b.recv(i, &[b.sge(i as usize * SLOT, SLOT)]);
     }
-    // Slots of the sender's buffer that are free.
+    // Free slots of the sender's buffer.
     let free: Mutex<Vec<u64>> = Mutex::new((0..SLOTS).collect());
     let (sent, acked, received) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let end = Instant::now() + duration();

@@ -1,5 +1,5 @@
-//! Two users on one host with real devices: neither gets anything of the other's. Run as root, as
-//! the other is another user.
+//! Two users work on one host with real devices. Neither user gets any resource of the other. The
+//! tests need root, because they start a process of another user.
 mod common;
 use adverb_device::Error;
 use adverb_device::context::AhAttr;
@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const STRANGER: u32 = 65533;
 
-/// A process of another user, which runs an ignored test of this file.
+/// A process of another user that runs an ignored test of this file.
 struct Stranger {
     child: Child,
     input: Option<ChildStdin>,
@@ -31,7 +31,7 @@ impl Stranger {
             nix::unistd::geteuid().is_root(),
             "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-device`)"
         );
-        // A copy, as the other user may not be allowed into the build tree.
+        // Run a copy of the program, because the other user may have no access to the build tree.
         let exe = std::env::temp_dir().join(format!("adverb-device-trust-{name}-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
         let mut command = Command::new(&exe);
@@ -39,7 +39,7 @@ impl Stranger {
         command.uid(STRANGER).gid(STRANGER).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = loop {
             match command.spawn() {
-                // Another thread forks just now, with the copy open for writing.
+                // Another thread has just forked while the copy was open for writing.
                 Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
                 child => break child.unwrap(),
             }
@@ -74,7 +74,8 @@ impl Drop for Stranger {
     }
 }
 
-/// Takes a queue pair to RTR and RTS, to one at an own address: that of IPv6 or that of IPv4.
+/// Moves a queue pair to RTR and RTS, connected to `dest_qpn` at an IPv6 or IPv4 address of this
+/// device.
 fn connect(end: &End, dest_qpn: u32, v6: bool) -> Result<(), Error> {
     let index = end.context.device().gids().iter().position(|g| g.ipv4().is_none() == v6).unwrap();
     let av = end.context.resolve(&AhAttr {
@@ -112,8 +113,9 @@ fn works(a: &End, b: &End) -> bool {
     a.wait(1)[0].status == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
 }
 
-/// A program connects to a queue pair number whose slot's name a stranger holds, as a server would
-/// that was given it by a client: no descriptor, no payload, and the log says whose the name is.
+/// A program connects to a queue pair number, and a stranger holds the name of the number's slot. A
+/// server is in this situation if a client gave it the number. The stranger gets no descriptor and
+/// no payload, and the log names the user that holds the slot.
 #[test]
 fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
     let text = child::run("inner_given", &[]);
@@ -125,7 +127,8 @@ fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
 fn inner_given() {
     child::log();
     let end = End::new(QpType::Rc);
-    // Of no process that lives: the stranger says so itself.
+    // The stranger holds the name of a slot that belongs to no living process, and reports the
+    // slot's number.
     let mut stranger = Stranger::start("the_listener", &nix::unistd::geteuid().to_string());
     let slot: u32 = stranger.hear().parse().unwrap();
     connect(&end, slot << 14 | 5, false).unwrap();
@@ -137,7 +140,7 @@ fn inner_given() {
     assert!(refused > 0, "nobody was asked");
 }
 
-/// Holds a slot's name of another user, and counts what is sent there.
+/// Holds the name of a slot of another user, and counts the bytes that arrive there.
 #[test]
 #[ignore = "the process of another user, started by a test"]
 fn the_listener() {
@@ -166,8 +169,8 @@ fn the_listener() {
     }
 }
 
-/// Two users at once, each at an address of its own: both work; neither has a way to the other's,
-/// and is told whose it is.
+/// Two users work at the same time, each at its own address. Neither user can use the address of
+/// the other. The error names the user that holds the address.
 #[test]
 fn tru_4_two_users_work_side_by_side_and_are_told_of_each_other() {
     child::run("inner_side_by_side", &[]);
@@ -182,7 +185,7 @@ fn inner_side_by_side() {
     let mut stranger = Stranger::start("the_neighbour", "");
     assert_eq!(stranger.hear(), "works");
     assert!(works(&a, &b));
-    // The stranger at this user's address, and this user at the stranger's.
+    // The stranger tries this user's address, and this user tries the stranger's address.
     let said = stranger.ask("and here?");
     assert!(said.contains("user 0"), "{said}");
     let c = End::new(QpType::Rc);

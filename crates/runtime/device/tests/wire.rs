@@ -1,5 +1,5 @@
-//! The device: every operation between two queue pairs of a process, every byte checked; and what
-//! only a network has, over real sockets.
+//! The whole device: every operation between two queue pairs of a process, with a check of every
+//! byte. Further tests over real sockets cover features of the network alone.
 mod common;
 use adverb_device::AsyncEvent;
 use adverb_device::engine::wr::Remote;
@@ -120,13 +120,14 @@ fn a_full_completion_queue_fails_its_queue_pair_and_says_so() {
     let (event, element) = a.context.next_async_event().unwrap();
     assert_eq!(event, AsyncEvent::CqErr);
     a.context.ack_async_event(&element);
-    // What it held can still be polled, in order; then it says what happened.
+    // The completions in the queue can still be polled in order. After them, the poll reports the
+    // overflow.
     let mut got = Vec::new();
     while a.cq.poll(1, |c| got.push(c.wr_id)).is_ok_and(|n| n > 0) {}
     assert_eq!(got, [0, 1, 2, 3]);
     let error = a.cq.poll(1, |_| ()).unwrap_err();
     assert!(error.to_string().contains("overflowed"), "{error}");
-    // The event is told before the queue pair fails.
+    // The device reports the event before the queue pair fails.
     let limit = Instant::now() + Duration::from_secs(30);
     while a.qp.state() != QpState::Err {
         assert!(Instant::now() < limit, "{:?}", a.qp.state());
@@ -134,8 +135,8 @@ fn a_full_completion_queue_fails_its_queue_pair_and_says_so() {
     }
 }
 
-/// The ACK of a message that was received leaves before its queue pair goes to ERR: a receiver may
-/// end the connection as soon as it has what it waited for.
+/// The ACK of a received message leaves before the queue pair goes to ERR. A receiver may end the
+/// connection as soon as it has received the message it waits for.
 #[test]
 fn what_was_received_is_acknowledged_before_the_end() {
     use adverb_device::engine::{AttrMask, QpAttr};
@@ -146,7 +147,7 @@ fn what_was_received_is_acknowledged_before_the_end() {
             a.send(2, SendOp::Send, &[a.sge(0, 64)]);
             assert_eq!(b.wait(1)[0].status, WcStatus::Success);
         };
-        // A program that polls has its ACKs held for its next poll.
+        // If a program polls, the device delays its ACKs until the next poll.
         for _ in 0..500 {
             message();
             assert_eq!(a.wait(1)[0].status, WcStatus::Success);
@@ -158,8 +159,8 @@ fn what_was_received_is_acknowledged_before_the_end() {
     }
 }
 
-/// Requests that the network marked are answered by notifications, one in 50 µs at most, as long as
-/// the connection lives: each needs the time at which its packet came (RoCEv2 A17.9).
+/// Requests that the network marked are answered by CNPs as long as the connection lives, with at
+/// most one CNP in 50 µs. Each answer needs the arrival time of its packet (RoCEv2 A17.9).
 #[test]
 fn marked_requests_draw_notifications() {
     child::run("inner_marked_requests_draw_notifications", &[("ADVERB_PATH", "wire")]);
@@ -170,7 +171,7 @@ fn marked_requests_draw_notifications() {
 fn inner_marked_requests_draw_notifications() {
     const MESSAGES: u64 = 20;
     let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
-    // The sender marks its packets itself, as if a switch had.
+    // The sender sets the ECN mark itself, in place of a switch.
     let marked = AddressVector { traffic_class: 3, ..a.own_path() };
     a.connect_by(marked, b.qp.number(), PathMtu::Mtu1024);
     b.connect(&a.qp, PathMtu::Mtu1024);

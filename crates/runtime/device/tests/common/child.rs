@@ -1,20 +1,20 @@
-//! A test in a process of its own: faults and captures are chosen once a process.
+//! Runs a test in its own process, because a process can choose faults and captures only once.
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take.
+/// The time limit of the process.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the ignored test `name` of this test file in a process with these variables, and gives back
-/// what it printed.
+/// Runs the ignored test `name` of this test file in a process with these environment variables.
+/// Returns the output of the process.
 pub fn run(name: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]).env_remove("ADVERB_FAULT");
     command.envs(variables.iter().copied()).stdin(Stdio::null());
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
-    // It holds the writing ends.
+    // Drop `command`, because it holds the write ends of the pipe.
     drop(command);
     let text = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -39,7 +39,7 @@ pub fn run(name: &str, variables: &[(&str, &str)]) -> String {
     text
 }
 
-/// Sends the log of this process to standard error.
+/// Writes the log of this process to standard error.
 pub fn log() {
     struct Stderr;
     impl log::Log for Stderr {

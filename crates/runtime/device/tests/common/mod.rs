@@ -1,4 +1,4 @@
-//! Two connected queue pairs in one process, on the loopback device; `ADVERB_PATH` says by which
+//! Two connected queue pairs in one process, on the loopback device. `ADVERB_PATH` selects the
 //! path.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub mod child;
@@ -74,7 +74,7 @@ impl End {
         self.connect_to(peer.number(), mtu);
     }
 
-    /// A datagram queue pair, ready.
+    /// An end with a datagram queue pair in RTS.
     pub fn datagrams() -> End {
         let end = End::new(QpType::Ud);
         let attr = QpAttr { state: QpState::Init, port_num: 1, qkey: QKEY, ..QpAttr::default() };
@@ -86,7 +86,7 @@ impl End {
         end
     }
 
-    /// The way to an address of this end's own.
+    /// The path to an address of this end.
     pub fn own_path(&self) -> AddressVector {
         let index = self.gid_index();
         self.context
@@ -101,12 +101,12 @@ impl End {
             .unwrap()
     }
 
-    /// To a queue pair of this host, by its number.
+    /// Connects to a queue pair of this host, by its number.
     pub fn connect_to(&self, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
         self.connect_by(self.own_path(), dest_qpn, mtu);
     }
 
-    /// The same by a path of the caller's.
+    /// Connects to a queue pair over a path that the caller chooses.
     pub fn connect_by(&self, av: AddressVector, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };

@@ -1,4 +1,5 @@
-//! Another process of this test file, with which the test talks in lines while both use the device.
+//! Another process that runs a test of the same file. The test and the process exchange lines while
+//! both use the device.
 use super::End;
 use adverb_device::engine::wr::Remote;
 use std::io::{BufRead, BufReader, Write};
@@ -6,12 +7,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long an answer may take.
+/// The time limit of an answer.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Lines that count begin so; the harness prints others.
+/// Lines for the test begin with this mark. The test harness prints other lines.
 const MARK: &str = "@";
 
-/// The process, killed when dropped.
+/// The process. The drop kills the process.
 pub struct Party {
     child: Child,
     input: Option<ChildStdin>,
@@ -29,7 +30,7 @@ impl Party {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // The harness may have begun the line.
+                // The harness may have printed the start of the line.
                 if let Some((_, said)) = line.split_once(MARK) {
                     let _ = sender.send(said.to_owned());
                 }
@@ -46,7 +47,7 @@ impl Party {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// What it says next.
+    /// Waits for the next line of the process.
     pub fn hear(&mut self) -> String {
         match self.lines.recv_timeout(LIMIT) {
             Ok(line) => line,
@@ -57,12 +58,12 @@ impl Party {
         }
     }
 
-    /// Has it said something?
+    /// The next line of the process, if there is one.
     pub fn has_said(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
-    /// Lets it end, which it does with success.
+    /// Tells the process to end, and checks that it ends with success.
     pub fn finish(mut self) {
         drop(self.input.take());
         let status = self.child.wait().unwrap();
@@ -77,24 +78,25 @@ impl Drop for Party {
     }
 }
 
-/// In the process: says something to the test.
+/// Called in the process: sends a line to the test.
 pub fn tell(line: &str) {
     println!("{MARK}{line}");
 }
 
-/// In the process: what the test says next; `None` when it has no more to say.
+/// Called in the process: waits for the next line of the test. `None` after the test has closed the
+/// pipe.
 pub fn listen() -> Option<String> {
     let mut line = String::new();
     let n = std::io::stdin().read_line(&mut line).unwrap();
     (n > 0).then(|| line.trim_end().to_owned())
 }
 
-/// An end as the other process needs to know it.
+/// The line that describes an end to the other process.
 pub fn introduce(end: &End) -> String {
     format!("{} {} {}", end.qp.number(), end.pages.key(), end.pages.addr())
 }
 
-/// What [`introduce`] said: a queue pair's number and where its memory is.
+/// Parses a line of [`introduce`]: the queue pair number, and the address and key of the memory.
 pub fn parse(line: &str) -> (u32, Remote) {
     let mut words = line.split(' ');
     let mut next = || words.next().unwrap().parse::<u64>().unwrap();

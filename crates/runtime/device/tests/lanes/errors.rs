@@ -1,5 +1,5 @@
-//! Everything that can be wrong with a request: the same status and reason on both paths, and
-//! nothing is touched.
+//! Requests with every kind of mistake. Both paths must give the same status and cause, and no
+//! memory changes.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, remote};
 use crate::talk::Pair;
@@ -17,7 +17,7 @@ cases!(
 const LEN: usize = 8192;
 const FLAG: u64 = 0x1122_3344_5566_7788;
 
-/// The five one-sided operations on the same place.
+/// The five one-sided operations on the same address.
 fn operations(at: Remote) -> [SendOp; 5] {
     [
         SendOp::Write(at),
@@ -28,7 +28,7 @@ fn operations(at: Remote) -> [SendOp; 5] {
     ]
 }
 
-/// A request that fails with the status behind a good one, over a queue pair made for it.
+/// Sends a valid request and then a request that must fail with `status`, over a new queue pair.
 fn fails(p: &mut Pair, what: &str, good: Remote, op: SendOp, len: usize, status: WcStatus) {
     let qp = p.rc();
     fails_over(p, qp, what, good, op, len, status);
@@ -37,7 +37,7 @@ fn fails(p: &mut Pair, what: &str, good: Remote, op: SendOp, len: usize, status:
 fn fails_over(p: &mut Pair, qp: usize, what: &str, good: Remote, op: SendOp, len: usize, status: WcStatus) {
     let mine = p.a.region(Kind::Buffer, LEN, ALL, 0);
     p.a.regions[mine].put(0, &[0x5a; LEN]);
-    // What it finds out with this must not be believed of what follows.
+    // The device must not apply the result of the valid request's checks to the next request.
     if good.rkey != 0 {
         p.a.send(qp, 1, SendOp::Write(good), &[p.a.regions[mine].sge(0, 16)]);
         assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
@@ -89,7 +89,8 @@ fn keys_bounds_and_rights(p: &mut Pair) {
             assert_eq!(p.b.word(poor, 0), FLAG);
         }
         for n in 0..operations(at).len() {
-            // Known to this end before it goes.
+            // A WRITE first makes the region known to this end. The region is deregistered after
+            // that.
             let (qp, mine) = (p.rc(), p.a.region(Kind::Buffer, LEN, ALL, 0));
             let (fresh, was) = p.b.region(kind, LEN, ALL, 0);
             p.a.send(qp, 1, SendOp::Write(was), &[p.a.regions[mine].sge(0, 8)]);
@@ -157,7 +158,7 @@ fn messages_and_receives(p: &mut Pair) {
             assert!(p.b.ask("wait 1").starts_with("LocLenErr/"));
             assert_eq!(p.b.word(to, room.next_multiple_of(8)), 0, "bytes behind the receive");
         }
-        // The receiver's own key is wrong.
+        // The peer's receive is out of the bounds of its region.
         let qp = p.rc();
         let from = p.a.region(kind, 64, ALL, 0);
         let (to, _) = p.b.region(kind, 64, ALL, 0);

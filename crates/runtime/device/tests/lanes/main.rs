@@ -1,8 +1,8 @@
-//! Two processes of one host, over shared memory and over the network: the same operations with the
-//! same results, statuses and reasons.
+//! Two processes of one host use shared memory in one run and the network in another. The same
+//! operations must give the same results, statuses and causes.
 //!
-//! Each case runs once on either path, in two processes that are this program again: one plays the
-//! case, the other does as it says.
+//! Each case runs once on each path, in two processes of this program. One process runs the case,
+//! and the other executes its orders.
 mod errors;
 mod gone;
 mod moments;
@@ -21,23 +21,23 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use talk::{CASE, Pair, ROLE};
 
-/// How long a case may take on one path, on a machine that has other things to do.
+/// The time limit of a case on one path, long enough for a busy machine.
 const HANG_LIMIT: Duration = Duration::from_secs(300);
 
-/// A case: what it does, and on which paths.
+/// A case: its function and its paths.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
     pub run: fn(&mut Pair),
-    /// Also over the network, with the same to be seen.
+    /// Run the case over the network as well. The observations must be equal.
     pub both: bool,
-    /// Variables of the processes.
+    /// Environment variables of the processes.
     pub env: &'static [(&'static str, &'static str)],
-    /// Without the right to look into other processes.
+    /// Run the processes without the right to access the memory of other processes.
     pub bare: bool,
 }
 
-/// Cases on both paths, by the names of their functions.
+/// Lists cases for both paths by the names of their functions.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::Case] = &[
@@ -47,7 +47,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// A case on the local path alone.
+/// A case for the local path only.
 pub const fn local(name: &'static str, run: fn(&mut Pair)) -> Case {
     Case { name, run, both: false, env: &[], bare: false }
 }
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             talk::obey();
             return ExitCode::SUCCESS;
         }
-        // What a process executes when it wants no device any more.
+        // The program that a process executes in the test with `exec`.
         Ok("other") => {
             println!("another program");
             let _ = std::io::stdin().lines().next();
@@ -113,10 +113,11 @@ fn both(case: Case) -> Result<(), Failed> {
     Err(format!("the paths differ: {differ:?}\nlocal:\n{local}\nwire:\n{wire}").into())
 }
 
-/// Plays a case on a path; what it has seen.
+/// Runs a case on a path and returns its observations.
 fn play(case: Case, path: &str) -> Result<String, Failed> {
     let me = std::env::current_exe()?;
-    // Only root has a right to lose; it is not given back to what is executed.
+    // Only root has the capability that is removed here. The removal from the bounding set keeps an
+    // executed program from getting the capability back.
     let mut command = if case.bare && nix::unistd::geteuid().is_root() {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]).arg(me);
@@ -160,7 +161,7 @@ fn play(case: Case, path: &str) -> Result<String, Failed> {
     }
 }
 
-/// Sends what is logged to standard error.
+/// Writes the log to standard error.
 fn log() {
     struct Stderr;
     impl log::Log for Stderr {

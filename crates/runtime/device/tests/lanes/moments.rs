@@ -1,4 +1,5 @@
-//! What happens while requests are under way: no receive yet, memory and queue pairs taken away.
+//! Events while requests are in flight: no receive is posted yet, or memory and queue pairs are
+//! taken away.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, Words, pattern};
 use crate::talk::Pair;
@@ -22,7 +23,7 @@ fn a_receive_that_comes_late(p: &mut Pair) {
         let sges = [p.a.regions[from].sge(0, len)];
         p.a.send(qp, 1, SendOp::Send, if len == 0 { &[] } else { &sges });
         let before = p.a.qps[qp].0.counters().rnr_naks;
-        // Until it was told so at least once, whatever the clock says.
+        // Wait until the peer has answered with at least one RNR NAK, however long that takes.
         while p.a.qps[qp].0.counters().rnr_naks == before {
             assert!(p.a.cq.poll(1, |c| panic!("{c:?}")).is_ok());
         }
@@ -51,7 +52,7 @@ fn a_receive_that_never_comes(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// Writes until one fails.
+/// Sends requests until one fails. Returns the status of that request.
 fn write_until_it_fails(p: &Pair, qp: usize, from: usize, op: SendOp, len: usize) -> WcStatus {
     for depth in [1, 8] {
         for n in 0..depth {
@@ -73,8 +74,8 @@ fn write_until_it_fails(p: &Pair, qp: usize, from: usize, op: SendOp, len: usize
     }
 }
 
-/// Once the call that takes memory away has returned no byte of it changes any more, whoever was at
-/// work in it.
+/// After the call that takes memory away has returned, no byte of the memory changes any more,
+/// although peers were writing to the memory.
 fn memory_is_deregistered_under_writes(p: &mut Pair) {
     const LEN: usize = 200_000;
     let from = p.a.region(Kind::Buffer, LEN, ALL, 0);
@@ -86,7 +87,7 @@ fn memory_is_deregistered_under_writes(p: &mut Pair) {
             p.b.order(&format!("withdraw {to} {LEN}"));
             let status = write_until_it_fails(p, qp, from, SendOp::Write(at), LEN);
             assert_eq!(status, WcStatus::RemAccessErr, "{kind:?}");
-            // Answers once it has looked for a while.
+            // The peer answers after it has watched the memory for a while.
             assert_eq!(p.b.answer(), "true", "{kind:?}, round {round}: bytes changed behind deregistration");
         }
     }
@@ -97,7 +98,7 @@ fn the_queue_pair_goes_under_writes(p: &mut Pair) {
     const LEN: usize = 100_000;
     let from = p.a.region(Kind::Buffer, LEN, ALL, 0);
     p.a.regions[from].put(0, &pattern(LEN, 1));
-    // Patient enough for a machine that has other things to do.
+    // The timeouts are long enough for a busy machine.
     let mine = Shape { timeout: 14, retry: 5, ..Shape::default() };
     for kind in KINDS {
         for how in ["reset", "error", "destroy"] {
@@ -112,7 +113,7 @@ fn the_queue_pair_goes_under_writes(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-/// READs of a region that goes away bring its bytes or an error.
+/// A READ of a region that is taken away returns the bytes of the region or an error.
 fn a_reader_of_what_is_taken_away(p: &mut Pair) {
     const LEN: usize = 100_000;
     let into = p.a.region(Kind::Buffer, LEN, ALL, 0);
@@ -144,7 +145,7 @@ fn a_reader_of_what_is_taken_away(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-/// RESET, and connected again: to another queue pair, with other memory.
+/// A queue pair goes to RESET and is connected again, to another queue pair and with other memory.
 fn a_queue_pair_is_used_again(p: &mut Pair) {
     let mine = p.a.region(Kind::Buffer, 4096, ALL, 0);
     let qp = p.rc();

@@ -1,4 +1,4 @@
-//! Operations that the peer's program takes no part in.
+//! Operations in which the program of the peer takes no part.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, pattern, remote};
 use crate::talk::Pair;
@@ -15,7 +15,7 @@ cases!(
     atomics_count_once_whatever_changes,
 );
 
-/// Performs one request; its completion.
+/// Performs one request and returns the opcode of its completion.
 fn one(p: &mut Pair, qp: usize, op: SendOp, (region, offset, len): (usize, usize, usize)) -> WcOpcode {
     let sges = [p.a.regions[region].sge(offset, len)];
     p.a.send(qp, 1, op, if len == 0 { &[] } else { &sges });
@@ -99,7 +99,7 @@ fn other_memory(p: &mut Pair) {
         one(p, qp, SendOp::FetchAdd { remote: remote(at.va + 8, at.rkey), add: 2 }, (mine, 0, 8));
         assert_eq!((p.a.regions[mine].word(0), p.b.word(to, 8)), (40, 42), "{kind:?}");
     }
-    // What a null region gives is zeroes, and what it takes is gone. It has no remote key.
+    // A null region reads as zeros and discards writes. A null region has no remote key.
     let null = p.a.region(Kind::Null, 0, ALL, 0);
     let (to, at) = p.b.region(Kind::Block, 1 << 17, ALL, 0);
     for op in [SendOp::Write(at), SendOp::Send] {
@@ -117,7 +117,7 @@ fn other_memory(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-/// A target that polls its memory and calls no verb, as in `ib_write_lat`.
+/// The target polls its memory and calls no verb, as in `ib_write_lat`.
 fn who_only_looks_at_memory_sees_writes(p: &mut Pair) {
     let qp = p.rc();
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
@@ -133,8 +133,8 @@ fn who_only_looks_at_memory_sees_writes(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-/// Nothing that changes about a queue pair while a peer is at work through it makes one addition
-/// two.
+/// Each FetchAdd counts exactly once, although the peer changes the access rights of the queue pair
+/// meanwhile.
 fn atomics_count_once_whatever_changes(p: &mut Pair) {
     const ROUNDS: usize = 20;
     const EACH: usize = 1000;
@@ -153,7 +153,7 @@ fn atomics_count_once_whatever_changes(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-/// Both ends count in the same word of the peer, over several queue pairs at once.
+/// Four threads of this end add to the same word of the peer, each over its own queue pair.
 pub fn atomics_of_two_processes_and_the_processor(p: &mut Pair) {
     const EACH: usize = 500;
     let qps: Vec<usize> = (0..4).map(|_| p.connect(Shape::default(), Shape::default())).collect();

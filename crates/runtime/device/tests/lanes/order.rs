@@ -1,4 +1,5 @@
-//! Order within a queue pair: random chains against a model that performs them one after the other.
+//! Order within a queue pair. The test runs random chains of requests and compares the result with
+//! a model that performs the requests in order.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, request};
 use crate::talk::Pair;
@@ -7,10 +8,10 @@ use adverb_device::engine::{SendFlags, SendOp, Sge, WcStatus};
 
 cases!(random_chains, a_write_after_a_send_comes_after_it, what_a_sender_completed_has_come);
 
-/// Words at either end.
+/// Number of words at each end.
 const WORDS: usize = 8;
 
-/// A stream of numbers.
+/// A generator of pseudorandom numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -22,14 +23,15 @@ impl Dice {
     }
 }
 
-/// What the words at both ends are after each request.
+/// The expected words at both ends after each request.
 #[derive(Default)]
 struct Model {
     here: [u64; WORDS],
     there: [u64; WORDS],
 }
 
-/// A request between word `mine` here and word `theirs` there; whether it takes a receive.
+/// Chooses a random request between the local word `mine` and the remote word `theirs`, and
+/// performs the request on the model. The last value says whether the request consumes a receive.
 fn next(dice: &mut Dice, model: &mut Model, at: Remote) -> (SendOp, usize, usize, bool) {
     let (mine, theirs) = (dice.roll(WORDS), dice.roll(WORDS));
     let remote = Remote { va: at.va + theirs as u64 * 8, ..at };
@@ -79,7 +81,7 @@ pub fn random_chains(p: &mut Pair) {
                     p.b.ask(&format!("recv {qp} 1 {to} {} 8", theirs * 8));
                     receives += 1;
                 }
-                // Behind reads and atomics nothing but a fence keeps the order (IBTA table 76).
+                // Only a fence keeps later requests behind READs and atomics (IBTA table 76).
                 let fence = if into[mine] || from[theirs] { SendFlags::FENCE } else { SendFlags::empty() };
                 if brings(&op) {
                     (into[mine], from[theirs]) = (true, true);
@@ -113,7 +115,7 @@ fn brings(op: &SendOp) -> bool {
     matches!(op, SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
 }
 
-/// Whoever sees the word that a WRITE put behind a SEND finds the SEND's bytes.
+/// If the peer sees the word of a WRITE that follows a SEND, the bytes of the SEND are there.
 fn a_write_after_a_send_comes_after_it(p: &mut Pair) {
     let qp = p.rc();
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
@@ -142,7 +144,7 @@ fn a_write_after_a_send_comes_after_it(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// A receiver that ends its queue pair has taken each message whose sender has completed it.
+/// A receiver that ends its queue pair has received every message that the sender completed.
 fn what_a_sender_completed_has_come(p: &mut Pair) {
     const RECEIVES: usize = 250;
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
@@ -150,7 +152,8 @@ fn what_a_sender_completed_has_come(p: &mut Pair) {
     let sges = [p.a.regions[mine].sge(0, 8)];
     let mut completed = 0;
     for round in 0..60 {
-        // The request that the receiver's end meets fails soon.
+        // These limits are low, so that the request that is sent after the end of the receiver
+        // fails soon.
         let shape = Shape { timeout: 8, retry: 2, ..Shape::default() };
         let qp = p.connect(shape, shape);
         p.b.ask(&format!("recvs {qp} {RECEIVES} {to} 8"));
@@ -162,7 +165,7 @@ fn what_a_sender_completed_has_come(p: &mut Pair) {
             })
             .count();
         let received: usize = p.b.answer().parse().unwrap();
-        // The answer to the last one may be lost with its queue pair.
+        // The acknowledgement of the last message may be lost when its queue pair ends.
         assert!((sent..=sent + 1).contains(&received), "round {round}: {sent} sent, {received} received");
         completed += sent;
     }

@@ -1,5 +1,5 @@
-//! Long SENDs whose payload lies in memory that peers do not map: the receiver copies it straight
-//! to its place.
+//! Long SENDs whose payload lies in memory that peers do not map. The receiver copies the payload
+//! directly to its final place.
 use crate::cases;
 use crate::rig::{ALL, Kind, Shape, pattern};
 use crate::talk::Pair;
@@ -14,25 +14,25 @@ cases!(
     private_memory_is_taken_back_under_its_messages,
 );
 
-/// Messages under way together.
+/// Number of messages in flight at the same time.
 const DEPTH: usize = 6;
 const SIZES: [usize; 7] = [16_384, 65_536, 65_537, 131_072, 1_000_000, (1 << 20) + 65_537, (2 << 20) + 1];
 const MOST: usize = DEPTH * SIZES[SIZES.len() - 1];
 
-/// What a rig says of that many receives of messages of `len` bytes.
+/// Checks the rig's answer: one completion for each seed, with `len` bytes.
 fn received(answer: &str, seeds: std::ops::Range<u64>, len: usize) {
     let expected: Vec<_> = seeds.map(|seed| format!("Success/Recv/{seed}/{len}/0/0")).collect();
     assert_eq!(answer, expected.join(" "));
 }
 
-/// [`DEPTH`] messages that are under way together, from slices of one region into slices of
-/// another, each into so many entries.
+/// Sends [`DEPTH`] messages at the same time, from slices of one region to slices of another. Each
+/// receive has `entries` scatter entries.
 fn burst(p: &mut Pair, qp: usize, (from, to): (usize, usize), len: usize, entries: usize, seed: u64) {
     let seeds = seed..seed + DEPTH as u64;
     let whole: Vec<u8> = seeds.clone().flat_map(|seed| pattern(len, seed)).collect();
     p.a.regions[from].put(0, &whole);
     for (n, seed) in seeds.clone().enumerate() {
-        // The last entry has what the others leave.
+        // The last entry takes the remaining bytes.
         let (part, begin) = (len / entries, n * len);
         let mut order = format!("recv {qp} {seed}");
         for entry in 0..entries {
@@ -100,14 +100,13 @@ fn a_receive_that_is_too_short_for_a_long_message(p: &mut Pair) {
         assert_eq!(done.status, WcStatus::RemInvReqErr);
         p.note("too short", &done);
         assert!(p.b.ask("wait 1").starts_with("LocLenErr/Recv/1/"));
-        // What lies behind the receive is not the message's.
+        // The memory behind the receive must not change.
         assert_eq!(p.b.ask(&format!("tail {to} {room} {LEN} 9")), "true", "behind {room} bytes");
     }
     p.wants.lane = true;
 }
 
-/// A message whose send is complete is whole at the other end, whatever its sender does with the
-/// memory afterwards.
+/// A message whose send is complete has arrived whole. The sender may then change the memory.
 fn private_memory_is_taken_back_behind_its_messages(p: &mut Pair) {
     const LEN: usize = 700_001;
     let qp = p.rc();
@@ -120,7 +119,7 @@ fn private_memory_is_taken_back_behind_its_messages(p: &mut Pair) {
         for (n, seed) in seeds.clone().enumerate() {
             p.b.ask(&format!("recv {qp} {seed} {to} {} {LEN}", n * LEN));
         }
-        // It reads while this end takes its memory back.
+        // The peer polls while this end deregisters the region.
         p.b.order(&format!("wait {DEPTH}"));
         let sges: Vec<Sge> = (0..DEPTH).map(|n| p.a.regions[from].sge(n * LEN, LEN)).collect();
         for (sge, seed) in sges.iter().zip(seeds.clone()) {
@@ -139,8 +138,8 @@ fn private_memory_is_taken_back_behind_its_messages(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// A region is taken back while its message is under way, at any moment: the message arrives as it
-/// was, or not at all.
+/// A region is deregistered at any moment while its message is in flight. The message arrives with
+/// the original bytes, or not at all.
 fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
     const LEN: usize = 3_000_001;
     let (to, _) = p.b.region(Kind::Private, LEN, ALL, 0);
@@ -156,7 +155,7 @@ fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
         p.a.regions[from].put(0, &vec![0xee; LEN]);
         let status = p.a.wait(1)[0].status;
         if status == WcStatus::Success {
-            // A message whose send failed may have arrived all the same.
+            // A message whose send failed may have arrived nevertheless.
             let answer = loop {
                 let answer = p.b.ask("wait 1");
                 match failed.iter().any(|round| answer.starts_with(&format!("Success/Recv/{round}/"))) {

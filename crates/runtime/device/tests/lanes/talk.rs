@@ -1,4 +1,4 @@
-//! The process at the other end, and what both ends of a case have.
+//! The process at the other end, and the state of a case with two ends.
 use crate::rig::{Kind, Rig, Shape, Words, on_wire, remote};
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, Completion, QpType};
@@ -8,11 +8,11 @@ use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Says which part a process plays.
+/// The environment variable that sets the role of a process.
 pub const ROLE: &str = "ADVERB_LANES_ROLE";
 pub const CASE: &str = "ADVERB_LANES_CASE";
 
-/// The life of the other end.
+/// The work of the process at the other end.
 pub fn obey() {
     let mut rig = Rig::open();
     for line in std::io::stdin().lock().lines() {
@@ -21,10 +21,10 @@ pub fn obey() {
     }
 }
 
-/// The other end, seen from this one.
+/// The process at the other end, as this process sees it.
 pub struct Other {
     child: Child,
-    /// `None` when it is to leave.
+    /// `None` after the process was told to leave.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
@@ -47,7 +47,7 @@ impl Other {
         Other::start(command)
     }
 
-    /// Gives an order; [`Other::answer`] has to follow.
+    /// Sends an order. A call of [`Other::answer`] must follow.
     pub fn order(&mut self, order: &str) {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
     }
@@ -63,7 +63,7 @@ impl Other {
         self.answer()
     }
 
-    /// A region there: its place, and where it is.
+    /// Registers a region in the other process. Returns its index, and its address and key.
     pub fn region(&mut self, kind: Kind, len: usize, access: Access, pd: usize) -> (usize, Remote) {
         let answer = self.ask(&format!("region {kind:?} {len} {} {pd}", access.bits()));
         let mut words = Words::of(&answer);
@@ -87,13 +87,14 @@ impl Other {
         let pid = Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(pid, signal).unwrap();
         if signal == Signal::SIGSTOP {
-            // A thread may work on for a moment; all of them stand still once the parent can tell.
+            // A thread may work on for a moment after the signal. All threads have stopped when
+            // `waitpid` reports the stop.
             let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
             assert_eq!(stopped, WaitStatus::Stopped(pid, Signal::SIGSTOP));
         }
     }
 
-    /// Lets it come to its end by itself.
+    /// Lets the process end by itself.
     pub fn leave(mut self) {
         drop(self.orders.take());
         let status = self.child.wait().unwrap();
@@ -108,22 +109,22 @@ impl Drop for Other {
     }
 }
 
-/// Both ends of a case, and what it has seen.
+/// Both ends of a case, and its observations.
 pub struct Pair {
     pub a: Rig,
     pub b: Other,
-    /// What must be alike on both paths.
+    /// Observations that must be equal on both paths.
     pub seen: Vec<String>,
-    /// Which ways requests of this end must have gone on the local path.
+    /// The ways that requests of this end must take on the local path.
     pub wants: Wants,
 }
 
-/// Ways that must have been used.
+/// Ways that a case must have used.
 #[derive(Clone, Copy, Default)]
 pub struct Wants {
     pub direct: bool,
     pub lane: bool,
-    /// The network may be, too.
+    /// Requests may use the network as well.
     pub network: bool,
 }
 
@@ -132,7 +133,8 @@ impl Pair {
         Pair { a: Rig::open(), b: Other::new(), seen: Vec::new(), wants: Wants::default() }
     }
 
-    /// Makes queue pairs at both ends and connects them; their places, which are the same.
+    /// Makes a queue pair at each end and connects them. Both have the same index, which is
+    /// returned.
     pub fn connect(&mut self, mine: Shape, theirs: Shape) -> usize {
         let at = self.a.qps.len();
         let number = self.a.qp(mine);
@@ -142,8 +144,8 @@ impl Pair {
         at
     }
 
-    /// Another process in the place of the other end, with as many queue pairs: places are alike
-    /// from here on.
+    /// Replaces the process at the other end. The new process gets as many queue pairs as this end
+    /// has, so that later indices are equal at both ends.
     pub fn renew(&mut self) {
         self.b = Other::new();
         (0..self.a.qps.len()).for_each(|_| drop(self.b.ask(&format!("qp {}", Shape::default().words()))));
@@ -158,7 +160,8 @@ impl Pair {
         self.connect(Shape { ty: send, ..Shape::default() }, Shape { ty: recv, ..Shape::default() })
     }
 
-    /// Notes what completed, with the reason but without its numbers.
+    /// Records a completion with its cause. Numbers in the cause are replaced, because they differ
+    /// between runs.
     pub fn note(&mut self, what: &str, c: &Completion) {
         let why = c.cause.as_ref().map_or(String::new(), |cause| {
             let text = cause.to_string();
@@ -170,7 +173,7 @@ impl Pair {
         self.seen.push(format!("{what}: {:?} {:?} {}: {why}", c.status, c.opcode, c.byte_len));
     }
 
-    /// The ways were those of the path that was asked for.
+    /// Checks that the requests took the ways of the requested path.
     pub fn finish(mut self) -> Vec<String> {
         if std::env::var_os("ADVERB_FAULT").is_some() {
             assert!(self.a.harmed() > 0, "nothing met a fault");

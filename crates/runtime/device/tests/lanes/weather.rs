@@ -1,5 +1,5 @@
-//! Faults of packets, and captures, on the path within the host: the path stays, every byte is
-//! right, and each operation happens once and in its turn.
+//! Faults and captures on the path within the host. The path does not change, every byte is
+//! correct, and each operation happens exactly once and in order.
 use crate::one_sided::{
     atomics_and_flush, atomics_of_two_processes_and_the_processor, writes_and_reads_of_every_size,
 };
@@ -7,7 +7,7 @@ use crate::order::random_chains;
 use crate::two_sided::{gathered_and_inline, messages_of_every_size_from_and_to_every_memory};
 use crate::{Case, local};
 
-/// Losses and more, by several seeds.
+/// Packet loss with other faults, with several seeds.
 const LOSSES: [&str; 3] = [
     "drop=5%,dup=3%,reorder=5%,seed=1",
     "drop=3%,dup=10%,reorder=10%,seed=2",
