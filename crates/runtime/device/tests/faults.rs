@@ -22,7 +22,7 @@ fn choose(text: &str) {
 /// All packets cross the network.
 const WIRE: (&str, &str) = ("ADVERB_PATH", "wire");
 
-/// A counter from the line that the process logs at its end. Zero if the line does not name the
+/// A counter from the line in the log at the end of a process. Zero if the line does not name the
 /// counter.
 fn counter(text: &str, name: &str) -> u64 {
     let line =
@@ -67,8 +67,8 @@ fn flt_5_faults_leave_the_path_as_it_is() {
     }
 }
 
-/// FLT-5: a fault drops a request that its initiator performs. The initiator sends the request
-/// again by its retransmission rules. The next request is performed directly as usual.
+/// FLT-5: a fault drops a request that the initiator performs. The initiator sends the request
+/// again by the retransmission rules. The next request is performed directly as usual.
 #[test]
 fn flt_5_a_one_sided_request_is_lost_once() {
     let text = child::run("inner_one_sided_lost", &[]);
@@ -95,8 +95,8 @@ fn inner_one_sided_lost() {
     assert!(a.qp.counters().retransmitted >= 1, "{:?}", a.qp.counters());
 }
 
-/// FLT-5: a request that its initiator performs is delayed, together with the requests posted with
-/// it. All are performed in order.
+/// FLT-5: a fault delays a request that the initiator performs, and the requests of the same post.
+/// All are performed in order.
 #[test]
 fn flt_5_one_sided_requests_are_late() {
     let text = child::run("inner_one_sided_late", &[]);
@@ -131,7 +131,7 @@ fn inner_one_sided_late() {
     check(&a.wait(1)[0], WcOpcode::RdmaWrite, 40);
 }
 
-/// FLT-6: faults that concern UDP packets only have no effect within the host, and the log says so.
+/// FLT-6: faults that concern UDP packets only have no effect within the host. The log says so.
 #[test]
 fn flt_6_damage_is_of_the_network_alone() {
     let text = child::run("inner_all_operations", &[("ADVERB_FAULT", "corrupt=100%,ecn=100%")]);
@@ -201,7 +201,7 @@ fn writes_and_reads(a: &End, b: &End) {
     }
 }
 
-/// Each atomic is executed exactly once, even if its request or its answer is lost or duplicated
+/// Each atomic is executed exactly once, even if the request or the answer is lost or duplicated
 /// many times.
 fn atomics(a: &End, b: &End) {
     const ROUNDS: u64 = 96;
@@ -294,7 +294,7 @@ fn the_same_seed_gives_the_same_counts_and_losses() {
 }
 
 /// Single-packet messages on UC, which has no acknowledgements and no retransmissions. The test
-/// sends a message only after the previous one has arrived or met its fault, so that no buffer
+/// sends a message only after the previous message has arrived or met a fault, so no buffer
 /// overflows.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
@@ -321,13 +321,13 @@ fn inner_unreliable() {
     println!("\narrived: {:?}", arrived.iter().map(word).collect::<Vec<_>>());
 }
 
-/// Number of packets that reached a queue pair or met a fault on the way.
+/// Number of packets that reached a queue pair or met a fault.
 fn packets_seen(context: &Context) -> u64 {
     let s = context.node().link().stats();
     (s.rx_packets + s.fault_drop + s.fault_corrupt).saturating_sub(s.fault_dup)
 }
 
-// The remaining faults, one by one.
+// The remaining faults, each in a separate test.
 
 #[test]
 fn a_packet_is_dropped_by_its_psn() {
@@ -562,8 +562,8 @@ fn inner_bad() {
     assert_eq!(faults::set(Spec::default()).unwrap_err().errno(), Errno::EBUSY as i32);
 }
 
-/// FLT-1, FLT-3, FLT-4: the program receives events about the queue pair and about its port. The
-/// receiver answers ECN marks with CNPs. A delay can concern one queue pair only.
+/// FLT-1, FLT-3, FLT-4: the program receives events about the queue pair and about the port. The
+/// receiver answers ECN marks with CNPs. A delay can concern a single queue pair.
 #[test]
 fn events_marks_and_a_late_queue_pair() {
     let text = child::run("inner_events", &[WIRE]);

@@ -20,14 +20,13 @@ use std::time::{Duration, Instant};
 
 /// Number of greetings. Each greeting claims to describe the tables of a different process.
 const GREETINGS: u64 = 60;
-/// Maximum number of peers that one process may be. A process may contain this many copies of the
-/// library.
+/// Maximum number of peers in a process. A process may contain this many copies of the library.
 const COPIES: usize = 4;
 /// Maximum number of descriptors for a peer.
 const COST: usize = 8;
 
-/// Runs one test at a time, because tests count the descriptors of this process and other tests
-/// open descriptors.
+/// Runs a single test at a time, because tests count the descriptors of this process and other
+/// tests open descriptors.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,8 +36,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// TRU-3: the resources that a process receives do not grow with the number of names that the
-/// process uses.
+/// TRU-3: the resources for a process do not grow with the number of names of the process.
 #[test]
 fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
     let _alone = alone();
@@ -68,7 +66,7 @@ fn a_bell_is_what_it_should_be() {
     }
 }
 
-/// The file for the pages that a process shares.
+/// The file for the shared pages of a process.
 fn pages() -> OwnedFd {
     let file =
         File::from(memfd_create(c"pages", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap());
@@ -78,8 +76,8 @@ fn pages() -> OwnedFd {
     file.into()
 }
 
-/// TRU-3: a greeting process is taken for the owner of the slots that it has according to the
-/// kernel, whatever the greeting says. Processes that come later are still reachable.
+/// TRU-3: a greeting process counts as the owner of only the slots that the kernel attributes to
+/// the process, whatever the greeting says. Later processes are still reachable.
 #[test]
 fn tru_3_slots_are_whose_the_kernel_says() {
     let _alone = alone();
@@ -115,8 +113,8 @@ fn the_honest() {
     while listen().is_some() {}
 }
 
-/// TRU-3: a bell can be full, and its owner can make it blocking. Such a bell does not block the
-/// process that rings it. A process that breaks a peer's bell breaks the bell for itself only.
+/// TRU-3: the owner of a bell can fill the bell and set blocking mode. Such a bell does not block
+/// the ringing process. If a process breaks the bell of its peer, only its own connection ends.
 #[test]
 fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
     let _alone = alone();
@@ -231,7 +229,7 @@ fn the_many() {
         let descriptors = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
         local.greet(target, &hello, &descriptors).unwrap();
         let limit = Instant::now() + Duration::from_secs(20);
-        // Every greeting gets an answer: the same descriptors or a refusal.
+        // Every greeting gets an answer: descriptors or a refusal.
         loop {
             local.receive(&mut buffer, 64, &mut |_| 0);
             let answers = local.greetings();

@@ -21,18 +21,19 @@ use std::time::{Duration, Instant};
 
 /// Number of forged packets of each kind.
 const FLOOD: u64 = 100_000;
-/// Number of packets sent before the test checks the counters, so that no socket buffer overflows.
+/// Number of packets between two checks of the counters. The number is small, so no socket buffer
+/// overflows.
 const BURST: u64 = 500;
-/// First PSN of the connections that [`common`] makes.
+/// First PSN of the connections of [`common`].
 const PSN: u32 = 0x00ff_fff0;
 
-/// Runs one test at a time, because the counters belong to the whole process.
+/// Runs a single test at a time, because the counters belong to the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of this file in a process whose queue pairs use the network only.
+/// Runs a test of this file in a process without lanes, so all queue pairs use the network.
 fn by_wire(name: &str) {
     let _alone = alone();
     child::run(name, &[("ADVERB_PATH", "wire")]);
@@ -52,8 +53,8 @@ impl Forger {
         Forger { at: socket.local_addr().unwrap(), socket }
     }
 
-    /// The device's own socket (port 4791) at an address. The receiver can tell its packets from
-    /// valid packets only by their contents.
+    /// The device's own socket (port 4791) at an address. The receiver can tell these packets from
+    /// valid packets only by the contents.
     fn new(ip: [u8; 4]) -> Forger {
         let ip = IpAddr::from(ip);
         let node = Node::get().unwrap();
@@ -94,7 +95,7 @@ fn counters(end: &End) -> BTreeMap<&'static str, u64> {
 }
 
 /// Sends a packet until the counter `reason` has grown by [`FLOOD`]. The counter is the queue
-/// pair's if the queue pair has a counter of this name. The test sends more packets than that,
+/// pair's if the queue pair has a counter of this name. The test sends more packets than [`FLOOD`],
 /// because packets are lost while another process joins or leaves port 4791.
 fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
     flood_some(end, forger, bytes, reason, FLOOD);
@@ -408,8 +409,8 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
     assert_eq!(b.wait(1)[0].status, WcStatus::Success);
 }
 
-/// A queue pair whose peer shares a ring in each direction accepts no packet from the network, even
-/// from port 4791 (TRU-2).
+/// A queue pair that shares a ring in each direction with its peer accepts no packet from the
+/// network, even from port 4791 (TRU-2).
 #[test]
 fn tru_2_a_queue_pair_with_lanes_takes_nothing_from_the_network() {
     let _alone = alone();

@@ -62,7 +62,7 @@ fn send(a: &End, b: &End, n: u64) {
 }
 
 /// HUN-5, CQN-3, CQN-7: a held completion is added after the arm and makes an event. After the
-/// program has read the event, it can poll the held completions in order.
+/// program has read the event, the program can poll the held completions in order.
 #[test]
 fn held_completions_come_after_the_arm_with_their_event() {
     let (a, b) = hunted();
@@ -97,7 +97,7 @@ fn held_completions_come_in_the_end() {
     assert_eq!(take(&b, 4), [0, 1, 2, 3]);
 }
 
-/// HUN-5: a poll finds one completion at a time, in order, and no completion is lost.
+/// HUN-5: a poll finds a single completion at a time, in order, and no completion is lost.
 #[test]
 fn completions_drip() {
     let (a, b) = hunted();
@@ -122,13 +122,13 @@ fn completions_drip() {
     panic!("completions never came one at a time");
 }
 
-/// HUN-5, CQN-3: a late arm makes no event for completions that are already in the queue. The next
-/// poll finds all of them.
+/// HUN-5, CQN-3: a late arm makes no event for earlier completions in the queue. The next poll
+/// finds all of them.
 #[test]
 fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     let (a, b) = hunted();
-    // Repeat, because another thread may lose the processor after it has taken the packets and
-    // before it has processed them.
+    // Repeat, because another thread may lose the processor between the receipt and the processing
+    // of the packets.
     for _ in 0..50 {
         send(&a, &b, 3);
         b.cq.hunt_arm(WAITS, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
@@ -164,7 +164,7 @@ fn post(end: &End, address: usize, i: usize) -> i32 {
 }
 
 /// HUN-5: a place in the send queue becomes free exactly when the program polls the completion of
-/// its request or of a later request.
+/// the request or of a later request.
 #[test]
 fn a_full_queue_is_full_until_its_completions_are_polled() {
     let (a, b) = hunted();

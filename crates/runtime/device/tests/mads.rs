@@ -1,6 +1,6 @@
 //! Queue pair 1 over real sockets. The tests cover connections of `adverb_cm` between processes of
-//! this host, directly and over the network. They also cover MADs that reach the wrong process,
-//! exclusive port bindings, and hostile MADs.
+//! this host, directly and over the network. Other tests cover MADs at the wrong process, exclusive
+//! port bindings, and hostile MADs.
 mod common;
 use adverb_cm::{
     Accept, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Id, QpKind, Timing, answer_for_nobody, ip,
@@ -93,7 +93,7 @@ impl MadHandler for Manager {
 }
 
 fn request(service_id: u64) -> ConnectRequest {
-    // Each connection has its own queue pair number.
+    // Each connection has a separate queue pair number.
     static QPN: AtomicU32 = AtomicU32::new(0x1234);
     ConnectRequest {
         path: PATH,
@@ -126,13 +126,13 @@ fn port(n: u16) -> u64 {
     ip::service_id(ip::PS_TCP, 20000 + (std::process::id() % 4000) as u16 * 8 + n)
 }
 
-/// Runs one test at a time, because a process has only one MAD handler.
+/// Runs a single test at a time, because a process has only one MAD handler.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of this file in its own process.
+/// Runs a test of this file in a separate process.
 fn by(path: &str, name: &str) {
     let _alone = alone();
     child::run(name, &[("ADVERB_PATH", path)]);
@@ -210,7 +210,7 @@ fn connection() {
     let manager = Manager::start();
     let ids: Vec<Id> = (0..3).map(|_| connect(&manager, service)).collect();
     (0..3).for_each(|_| assert_eq!(server.hear(), "established"));
-    // The server is killed without a DREQ. The peer's exit alone ends its connections.
+    // The server is killed without a DREQ. The exit of the peer alone ends the connections.
     drop(server);
     for _ in &ids {
         let (id, event) = manager.next_event();
@@ -245,7 +245,7 @@ fn a_port_is_bound_by_one() {
     let here = door.claim(service, Some(HERE), false).unwrap();
     taken(service, None, false);
     drop(here);
-    // Shared claims on one port can coexist, but only one of them can listen.
+    // Shared claims on a port can coexist, but only a single claim can listen.
     let (a, b) = (door.claim(service, None, true).unwrap(), door.claim(service, None, true).unwrap());
     taken(service, None, false);
     a.listen().unwrap();
@@ -297,15 +297,15 @@ fn with_itself() {
     assert!(timeout.is_some());
 }
 
-/// MAD-5: a packet that is not a MAD of a connection manager changes nothing. A MAD that is for no
-/// process draws at most one MAD.
+/// MAD-5: a packet other than a MAD of a connection manager changes nothing. A MAD for no process
+/// draws at most one MAD.
 #[test]
 fn hostile_mads_change_nothing() {
     by("wire", "hostile");
 }
 
-/// Sends from the device's own port to that port. The receiver can tell these packets from valid
-/// packets only by their contents.
+/// Sends from the device's own port to the same port. The receiver can tell these packets from
+/// valid packets only by the contents.
 struct Sender {
     node: Arc<Node>,
     route: Route,
@@ -346,7 +346,7 @@ impl Sender {
         self.node.named_counters().into_iter().find(|(of, _)| *of == name).map(|(_, n)| n).unwrap()
     }
 
-    /// Waits until the counter `name` satisfies `wanted`, and returns its value.
+    /// Waits until the counter `name` satisfies `wanted`, and returns the value of the counter.
     fn until(&self, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
@@ -412,7 +412,8 @@ fn hostile() {
             *byte = x as u8;
         }
         mad[17] = 0x10 + (x >> 8) as u8 % 12;
-        // Do not count MADs for connections of this process: its own endpoint answers them.
+        // Do not count MADs for connections of this process, because the endpoint of this process
+        // answers them.
         let of_us = mad[28..30] == ((manager.door().config().prefix << 6) as u16).to_be_bytes();
         owed += u64::from(answer_for_nobody(&mad).is_some() && !of_us);
         sender.send(Operation::SendOnly, 0xffff, GOOD, &mad);

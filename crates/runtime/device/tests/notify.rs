@@ -68,7 +68,7 @@ fn ext_3_a_persistent_arm_notifies_of_every_completion_until_it_is_taken_back() 
     b.cq.disarm();
     burst(&a, &b, 1);
     assert!(b.channel.try_event().is_none());
-    // With moderation, one event stands for four completions.
+    // With moderation, an event stands for four completions.
     b.cq.moderate(4, Duration::ZERO).unwrap();
     b.cq.notify_persistent(ArmKind::Next).unwrap();
     burst(&a, &b, 9);
@@ -253,7 +253,7 @@ fn sleeps_of(tid: i32) -> u64 {
     status_of(tid, "voluntary_ctxt_switches:").parse().unwrap()
 }
 
-/// The state of a thread. `S` means that the thread sleeps.
+/// The state of a thread. `S` means: the thread sleeps.
 fn state_of(tid: i32) -> String {
     status_of(tid, "State:")
 }
@@ -335,7 +335,7 @@ impl log::Log for Lines {
     fn flush(&self) {}
 }
 
-/// The log lines about one queue that contain `what`.
+/// The log lines about a queue with the text `what`.
 fn reports(cq: &Cq, what: &str) -> Vec<String> {
     let name = format!("CQ {} ", cq.number());
     let lines = LINES.0.lock().unwrap();
@@ -398,7 +398,7 @@ fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
         assert!(b.channel.overlooked().is_empty());
         b.channel.next_event(None).unwrap().ack_events(1);
         b.cq.req_notify(ArmKind::Next).unwrap();
-        // The program works on one message for a while.
+        // The program works on a message for a while.
         std::thread::sleep(Duration::from_millis(150));
         b.wait(10);
     }
@@ -446,7 +446,7 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
 }
 
 /// A completion that arrives between the arm and the end of the following polling makes an event.
-/// `poll_next` leaves the completion for that event. The completion can be polled in three cases:
+/// `poll_next` leaves the completion for the event. The completion can be polled in three cases:
 /// the program insists, reads the event, or begins a new poll.
 #[test]
 fn cqn_8_what_makes_an_event_behind_an_arm_is_left_for_the_event() {
@@ -509,7 +509,7 @@ fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
     child::run("inner_event_in_hand", &[("ADVERB_PATH", "wire")]);
 }
 
-/// A message that arrives between an event and the following poll waits for that poll, even if the
+/// A message that arrives between an event and the following poll waits for the poll, even if the
 /// program loses the processor meanwhile. After the poll, the background thread receives messages
 /// without the program.
 #[test]

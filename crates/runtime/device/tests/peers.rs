@@ -1,5 +1,5 @@
-//! Two processes share memory. The tests cover how the processes find each other, and payloads that
-//! stay in the sender's memory until the receiver fetches them.
+//! Two processes share memory. The tests cover how the processes find each other. Other tests cover
+//! payloads in the sender's memory, which the receiver fetches later.
 mod common;
 use adverb_device::engine::wr::UdDest;
 use adverb_device::engine::{
@@ -28,7 +28,7 @@ fn to_error(qp: &Qp) {
     qp.modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE).unwrap();
 }
 
-/// A process is stopped while its peer gives up a message and reuses the memory of the payload. The
+/// A process is stopped while the peer gives up a message and reuses the memory of the payload. The
 /// stopped process must not deliver the new bytes as the message.
 #[test]
 fn an_abandoned_payload_is_not_delivered() {
@@ -66,7 +66,7 @@ fn the_stopped() {
     end.recv(1, &[end.sge(0, LONG)]);
     tell("ready");
     assert!(listen().is_some());
-    // The first few polls find every message that has arrived.
+    // The first few polls find every arrived message.
     let mut got = Vec::new();
     let until = Instant::now() + Duration::from_millis(300);
     while Instant::now() < until {
@@ -154,7 +154,7 @@ impl Standing {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    /// Continues the stopped process and checks that the process receives datagrams again.
+    /// Continues the stopped process. Fails if the process receives no datagram afterwards.
     fn goes_on(self) {
         kill(self.pid, Signal::SIGCONT).unwrap();
         let until = Instant::now() + HANG_LIMIT;
@@ -174,8 +174,8 @@ fn counter(wanted: &str) -> u64 {
     counters.into_iter().find(|(name, _)| *name == wanted).unwrap().1
 }
 
-/// A stopped process takes no datagrams. Datagrams for other processes still arrive. The stopped
-/// process receives again as soon as it continues.
+/// A stopped process takes no datagrams. Datagrams for other processes still arrive. After SIGCONT,
+/// the stopped process receives again.
 #[test]
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
@@ -190,8 +190,8 @@ fn datagrams_reach_others_while_one_process_stands_still() {
         }
         all.poll();
     }
-    // A datagram may be dropped after it has waited for two seconds. A busy machine may need that
-    // much time here.
+    // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
+    // here.
     let dropped = counter("deliver_drop_deaf");
     let late = begun.elapsed() >= Duration::from_secs(2);
     assert!(late || dropped == before, "not at once");
@@ -219,15 +219,15 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     }
     assert!(datagram(&all.end, all.other_qpn, 77));
     assert_eq!(all.other.hear(), "the other");
-    // A datagram may be dropped after it has waited for two seconds. A busy machine may need that
-    // much time here.
+    // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
+    // here.
     let late = begun.elapsed() >= Duration::from_secs(2);
     assert!(late || counter("deliver_drop_deaf") == before, "it waited until others were dropped");
     all.goes_on();
 }
 
-/// Datagrams that wait for a stopped process when the sending queue pair is destroyed still arrive,
-/// because their completions reported success.
+/// When a queue pair is destroyed, some datagrams wait for a stopped process. These datagrams still
+/// arrive, because their completions reported success.
 #[test]
 fn what_a_destroyed_queue_pair_sent_arrives() {
     let mut all = Standing::new();
@@ -267,7 +267,7 @@ fn the_other() {
     take_datagrams("the other");
 }
 
-/// Exchanges one message in each direction over a lane.
+/// Exchanges a message in each direction over a lane.
 fn both_ways(end: &End, tag: u64) {
     let before = lane_packets();
     assert!(end.pages.write_at(0, &pattern(5000, tag as u8)));
@@ -287,8 +287,8 @@ fn echo(end: &End) {
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
 }
 
-/// A process whose first slot is full claims a second slot. A peer that looks for the second slot
-/// finds the process that the peer already knows. Both processes receive each other's messages.
+/// A process claims a second slot when the first slot is full. A peer that looks for the second
+/// slot finds the known process. Both processes receive each other's messages.
 #[test]
 fn a_second_slot_is_of_the_same_process() {
     let mut party = Party::start("the_crowded", &[]);
@@ -326,7 +326,7 @@ fn the_crowded() {
     drop(all);
 }
 
-/// Takes all queue pair numbers that are left in the slot.
+/// Takes all remaining queue pair numbers of the slot.
 fn fill(end: &End) -> Vec<std::sync::Arc<Qp>> {
     let cq = Cq::new(&end.context, 1, None, 0).unwrap();
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };

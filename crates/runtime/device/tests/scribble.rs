@@ -6,8 +6,8 @@
 //! - The scribbler writes random records and random words.
 //! - The forger writes valid records and table entries, but with wrong addresses, lengths or keys.
 //!
-//! `ADVERB_SCRIBBLERS` sets the number of scribblers, which run one after another. `ADVERB_SEED`
-//! sets the seed of their random numbers.
+//! `ADVERB_SCRIBBLERS` sets the number of scribblers, which run in sequence. `ADVERB_SEED` sets the
+//! seed of their random numbers.
 mod common;
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
@@ -54,8 +54,7 @@ impl Dice {
     }
 }
 
-/// Exchanges one message in each direction, then performs a WRITE and a READ, and checks every
-/// byte.
+/// Exchanges a message in each direction, then performs a WRITE and a READ, and checks every byte.
 fn exchange(end: &End, far: Remote, round: u64) {
     let data = pattern(SIZE, round as u8);
     assert!(end.pages.write_at(OUT, &data));
@@ -128,7 +127,7 @@ fn others_are_not_harmed() {
     println!("{round} rounds beside {count} scribblers");
 }
 
-/// Length in bytes of the forger's messages whose record points at existing memory.
+/// Length in bytes of the forger's messages with a record that points at existing memory.
 const FORGED: usize = 100;
 
 /// The log lines about peers with false marks.
@@ -150,14 +149,14 @@ impl log::Log for Lies {
 }
 
 /// The shortest time until a peer with a false mark is judged. The judgement takes twenty
-/// observations of a sleeping thread, one second apart.
+/// observations of a sleeping thread, at intervals of a second.
 const JUDGED: Duration = Duration::from_secs(19);
 
 /// TRU-3: the forger writes valid records and entries with false contents:
-/// - payload addresses at which no memory is,
+/// - payload addresses without memory,
 /// - keys of memory beyond the end of the file,
-/// - marks that are never removed,
-/// - announcements of sleep that come and go.
+/// - permanent marks,
+/// - alternating announcements of sleep.
 #[test]
 fn what_points_nowhere_harms_nobody() {
     log::set_logger(&LIES).unwrap();
@@ -210,8 +209,8 @@ fn what_points_nowhere_harms_nobody() {
             // copy. Only the judgement ends the wait for such a mark, and the judgement takes at
             // least `JUDGED`.
             assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
-            // The device leaves the lying peer and logs its process number. The connection to the
-            // peer ends.
+            // The device leaves the lying peer and logs the process number of the peer. The
+            // connection to the peer ends.
             let lie =
                 format!("process {} marks itself at work in memory of this one and does nothing", bad.pid());
             assert_eq!(*LIES.0.lock().unwrap(), [lie]);
@@ -226,8 +225,8 @@ fn what_points_nowhere_harms_nobody() {
     good.finish();
 }
 
-/// TRU-3: a payload that lies in a hole of its sender's file reads as zeros, and the hole stays a
-/// hole. If a read filled the hole, the reader would pay for the new memory.
+/// TRU-3: a payload in a hole of the sender's file reads as zeros, and the hole stays a hole. If a
+/// read filled the hole, the reader would pay for the new memory.
 #[test]
 fn tru_3_holes_are_read_and_not_filled() {
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
@@ -253,9 +252,9 @@ fn tru_3_holes_are_read_and_not_filled() {
     end.qp.destroy().unwrap();
 }
 
-/// TRU-3: the consumer of a ring does not clear records, so a ring that was filled once yields
-/// records without end. The thread that reads the ring must still do its other work. Here the
-/// thread must detect that the peer has ended, although the program does not poll.
+/// TRU-3: the consumer of a ring does not clear records, so a full ring yields records without end.
+/// The reading thread must still do all other work. Here the thread must detect the end of the
+/// peer, although the program does not poll.
 #[test]
 fn a_ring_without_end_keeps_nobody() {
     let end = End::new(QpType::Rc);
@@ -276,7 +275,7 @@ fn a_ring_without_end_keeps_nobody() {
     }
 }
 
-/// The well-behaved process: returns each message that it receives.
+/// The well-behaved process: returns each received message.
 #[test]
 #[ignore = "a process of others_are_not_harmed"]
 fn the_steady() {
@@ -375,8 +374,7 @@ fn the_scribbler() {
                 places = shared();
             }
         }
-        // The scribbler polls its own queue as well, so that its own traffic goes on as far as
-        // possible.
+        // The scribbler polls its own queue as well, so its own traffic goes on as far as possible.
         end.cq.poll(8, |_| ()).unwrap();
     }
     tell("done");
@@ -430,7 +428,7 @@ struct Hand {
 const HOLES: u64 = 1 << 46;
 const HOLE: usize = 4096;
 
-/// The number of filled places in the part of this process's file that this process never writes.
+/// The number of filled places in the unused part of this process's file.
 fn filled_holes() -> usize {
     let is_shared = |path: &PathBuf| {
         std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:adverb"))
@@ -478,7 +476,7 @@ impl Hand {
         self.memory.write_all_at(&word.to_ne_bytes(), at).unwrap();
     }
 
-    /// Fills a ring with records of SENDs whose payload is in a hole.
+    /// Fills a ring with records of SENDs. All payloads are in holes.
     fn holes(&mut self, ring: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -487,8 +485,8 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// Fills a ring with records of SENDs whose payload is at another address. Two records of eight
-    /// point at memory of this process.
+    /// Fills a ring with records of SENDs whose payloads are elsewhere. Two records of eight point
+    /// at memory of this process.
     fn references(&mut self, ring: u64, target: u32, here: u64) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -502,9 +500,9 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// Fills a ring with messages without packets. One message in four is for the next receive, the
-    /// others are for arbitrary receives. The offers of this process's own queue pair are arbitrary
-    /// as well.
+    /// Fills a ring with messages without packets. A quarter of the messages are for the next
+    /// receive, the others are for arbitrary receives. The offers of this process's own queue pair
+    /// are arbitrary as well.
     fn messages(&mut self, ring: u64, tables: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -535,14 +533,14 @@ impl Hand {
         entries.into_iter().find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
     }
 
-    /// Replaces the address, the length and the kind of a key's memory. The new addresses are
-    /// chosen so that the direct accesses of the peer never reach memory of this process.
+    /// Replaces the address, the length and the kind of a key's memory. With the new addresses, the
+    /// direct accesses of the peer never reach memory of this process.
     fn forge_key(&mut self, entry: u64, remote: Remote) {
         let (va, len) = if self.dice.below(2) == 0 { (remote.va, 128) } else { (0, u64::MAX) };
         let addr = if va == 0 { self.pick(&[1 << 63, u64::MAX - 63, u64::MAX]) } else { self.pick(&NOWHERE) };
         // Words of an entry: 0 is the sequence, 1 and 2 hold numbers, 3 to 5 hold the address range
-        // and the place of the memory. Word 7 says in its top bit that the entry is valid, and in
-        // its low bits how the memory is reached.
+        // and the place of the memory. The top bit of word 7 marks the entry as valid. The low bits
+        // of word 7 say how the memory is reached.
         self.put(entry + 24, va);
         self.put(entry + 32, len);
         self.put(entry + 40, addr);
@@ -553,7 +551,7 @@ impl Hand {
 
     /// Marks all threads as permanently at work in memory of peers, with more marks than a process
     /// can have. The sleep announcement is random. The marks name the region and queue pair that
-    /// the peer is about to take back, and threads that exist or do not exist.
+    /// the peer is about to take back. Some of the named threads exist, others do not.
     fn marks(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
         let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
@@ -599,7 +597,7 @@ fn the_forger() {
         match pattern.as_str() {
             "references" => {
                 // Write to all rings, because this process does not know which ring leads to the
-                // peer. A failed write to a ring that is no longer mapped does not matter.
+                // peer. A failed write to an unmapped ring does not matter.
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
                     let _ = hand.references(ring, qpn, end.pages.addr());
                 }

@@ -24,8 +24,8 @@ const LEN: usize = 300_000;
 const REMOTE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 /// The value that the owner writes after the owner has taken the memory back.
 const OWN: u8 = 0xee;
-/// The test continues a stopped peer after this time at the latest, so that a call that waits for
-/// the peer ends.
+/// The test continues a stopped peer after this time at the latest. So a call that waits for the
+/// peer ends.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn rounds() -> usize {
@@ -116,7 +116,7 @@ fn mem_2_nothing_changes_once_a_region_is_deregistered() {
             mr.dereg().unwrap();
             assert!(pages.write_at(0, &[OWN; LEN]));
         }
-        // The initiator has seen that the key is invalid, so the initiator sends nothing more.
+        // The initiator has seen the invalid key, so the initiator sends nothing more.
         assert_eq!(party.hear(), "RemAccessErr");
         let mut now = vec![0; LEN];
         assert!(pages.read_at(0, &mut now));
@@ -213,8 +213,8 @@ fn mem_2_no_read_of_ones_own_comes_late() {
     party.finish();
 }
 
-/// Number of mappings of the file `inode` and of descriptors of the process `pid`: the resources
-/// that this process holds for a peer.
+/// Number of mappings of the file `inode` and of descriptors of the process `pid`: the resources of
+/// a peer in this process.
 fn held(inode: u64, pid: i32) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_its = |line: &&str| line.split_whitespace().nth(4) == Some(inode.to_string().as_str());
@@ -224,9 +224,9 @@ fn held(inode: u64, pid: i32) -> usize {
     maps.lines().filter(is_its).count() + fds.count()
 }
 
-/// MEM-2: a peer that has closed all its descriptors no longer counts as a peer, but its threads
-/// may be in the middle of a copy. The deregistration waits for these threads. The mappings and
-/// descriptors for this wait are released when the process ends.
+/// MEM-2: a peer that has closed all descriptors no longer counts as a peer, but the threads of the
+/// peer may be in the middle of a copy. The deregistration waits for these threads. The mappings
+/// and descriptors for this wait are released when the process ends.
 #[test]
 fn mem_2_a_peer_that_left_writes_nothing_late() {
     for round in 0..10 {

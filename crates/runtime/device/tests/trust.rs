@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const STRANGER: u32 = 65533;
 
-/// A process of another user that runs an ignored test of this file.
+/// A process of another user. The process runs an ignored test of this file.
 struct Stranger {
     child: Child,
     input: Option<ChildStdin>,
@@ -113,9 +113,9 @@ fn works(a: &End, b: &End) -> bool {
     a.wait(1)[0].status == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
 }
 
-/// A program connects to a queue pair number, and a stranger holds the name of the number's slot. A
-/// server is in this situation if a client gave it the number. The stranger gets no descriptor and
-/// no payload, and the log names the user that holds the slot.
+/// A program connects to a queue pair number, and a stranger holds the name of the slot of this
+/// number. A server is in this situation if a client sent the number. The stranger gets no
+/// descriptor and no payload, and the log names the user of the stranger.
 #[test]
 fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
     let text = child::run("inner_given", &[]);
@@ -127,8 +127,8 @@ fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
 fn inner_given() {
     child::log();
     let end = End::new(QpType::Rc);
-    // The stranger holds the name of a slot that belongs to no living process, and reports the
-    // slot's number.
+    // The stranger holds the name of a slot without a living process, and reports the number of the
+    // slot.
     let mut stranger = Stranger::start("the_listener", &nix::unistd::geteuid().to_string());
     let slot: u32 = stranger.hear().parse().unwrap();
     connect(&end, slot << 14 | 5, false).unwrap();
@@ -140,7 +140,7 @@ fn inner_given() {
     assert!(refused > 0, "nobody was asked");
 }
 
-/// Holds the name of a slot of another user, and counts the bytes that arrive there.
+/// Holds the name of a slot of another user, and counts the arriving bytes.
 #[test]
 #[ignore = "the process of another user, started by a test"]
 fn the_listener() {
@@ -169,8 +169,8 @@ fn the_listener() {
     }
 }
 
-/// Two users work at the same time, each at its own address. Neither user can use the address of
-/// the other. The error names the user that holds the address.
+/// Two users work at the same time, each at a separate address. Neither user can use the address of
+/// the other. The error names the user at the address.
 #[test]
 fn tru_4_two_users_work_side_by_side_and_are_told_of_each_other() {
     child::run("inner_side_by_side", &[]);

@@ -1,5 +1,5 @@
-//! Long SENDs whose payload lies in memory that peers do not map. The receiver copies the payload
-//! directly to its final place.
+//! Long SENDs from memory that peers do not map. The receiver copies the payload directly to the
+//! final place.
 use crate::cases;
 use crate::rig::{ALL, Kind, Shape, pattern};
 use crate::talk::Pair;
@@ -106,7 +106,8 @@ fn a_receive_that_is_too_short_for_a_long_message(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// A message whose send is complete has arrived whole. The sender may then change the memory.
+/// After the send of a message is complete, the message has arrived whole. The sender may then
+/// change the memory.
 fn private_memory_is_taken_back_behind_its_messages(p: &mut Pair) {
     const LEN: usize = 700_001;
     let qp = p.rc();
@@ -155,7 +156,7 @@ fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
         p.a.regions[from].put(0, &vec![0xee; LEN]);
         let status = p.a.wait(1)[0].status;
         if status == WcStatus::Success {
-            // A message whose send failed may have arrived nevertheless.
+            // A message may have arrived although the send failed.
             let answer = loop {
                 let answer = p.b.ask("wait 1");
                 match failed.iter().any(|round| answer.starts_with(&format!("Success/Recv/{round}/"))) {

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A test that makes no progress for this time counts as hanging.
+/// A test without progress for this time counts as hanging.
 pub const HANG_LIMIT: Duration = Duration::from_secs(60);
-/// The access rights that a queue pair gives its peer by default.
+/// The default access rights of a queue pair for its peer.
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -35,7 +35,7 @@ pub const ALL: Access = Access::LOCAL_WRITE
 /// The kind of memory of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Pages that the device allocates.
+    /// Pages of the device.
     Buffer,
     /// A page-aligned allocation of a program, which peers map.
     Block,
@@ -101,7 +101,7 @@ impl Region {
     }
 }
 
-/// The properties of a queue pair, as plain numbers that can cross a pipe.
+/// The properties of a queue pair. They are plain numbers, because they cross a pipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub ty: QpType,
@@ -109,7 +109,7 @@ pub struct Shape {
     pub timeout: u8,
     pub retry: u8,
     pub rnr_retry: u8,
-    /// The queue pair uses the SRQ of its end.
+    /// The queue pair uses the SRQ of the rig.
     pub srq: bool,
 }
 
@@ -147,7 +147,7 @@ impl Shape {
 
 pub struct Rig {
     context: Arc<Context>,
-    /// The first protection domain is that of the queue pairs. The second is a foreign domain.
+    /// The queue pairs belong to the first protection domain. The second is a foreign domain.
     pds: [Arc<Pd>; 2],
     channel: Arc<CompChannel>,
     pub cq: Arc<Cq>,
@@ -161,7 +161,7 @@ pub struct Rig {
     posts: AtomicU32,
 }
 
-/// `len` bytes that depend on `seed` alone.
+/// `len` pseudorandom bytes. They depend on `seed` alone.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(len + 8);
@@ -194,7 +194,7 @@ impl Rig {
         Rig { context, pds, channel, cq, xrcd, srq, xrc_srq, qps, regions, windows, posts: AtomicU32::new(0) }
     }
 
-    /// Registers memory and returns its index in `regions`.
+    /// Registers memory and returns the index in `regions`.
     pub fn region(&mut self, kind: Kind, len: usize, access: Access, pd: usize) -> usize {
         let pd = &self.pds[pd];
         let (bytes, mr) = match kind {
@@ -224,7 +224,7 @@ impl Rig {
         self.regions.len() - 1
     }
 
-    /// Makes a queue pair and returns its number.
+    /// Makes a queue pair and returns the queue pair number.
     pub fn qp(&mut self, shape: Shape) -> u32 {
         let cap = QpCap {
             max_send_wr: 256,
@@ -300,8 +300,8 @@ impl Rig {
         self.qps[at].0.modify(&QpAttr { state, ..QpAttr::default() }, AttrMask::STATE).unwrap();
     }
 
-    /// Posts signaled requests as one chain. Every second chain performs its requests during the
-    /// post where possible, as the verbs library does.
+    /// Posts signaled requests in a single chain. Every second chain performs the requests during
+    /// the post where possible, as the verbs library does.
     pub fn post(&self, at: usize, requests: &[SendWr<'_>]) {
         let mut chain = self.qps[at].0.send_chain().unwrap();
         let at_once = self.posts.fetch_add(1, Ordering::Relaxed) % 2 == 1;
@@ -339,7 +339,8 @@ impl Rig {
         got
     }
 
-    /// Allocates a memory window, binds the window to part of a region and returns its key.
+    /// Allocates a memory window, binds the window to part of a region and returns the key of the
+    /// window.
     pub fn bind(&mut self, at: usize, ty: MwType, region: usize, offset: u64, len: u64) -> u32 {
         let mw = self.pds[0].alloc_mw(ty).unwrap();
         let r = &self.regions[region];
@@ -362,8 +363,8 @@ impl Rig {
         }
     }
 
-    /// Whether memory that no peer may write any more stays unchanged. The test checks for 50 ms,
-    /// so that a peer that is still at work runs many times.
+    /// Whether memory stays unchanged after the peers have lost access. The check takes 50 ms, so a
+    /// peer that still writes gets the processor many times.
     fn stays(&self, region: usize, len: usize) -> bool {
         let canary = pattern(len, 0x00c0_ffee);
         self.regions[region].put(0, &canary);
@@ -381,12 +382,12 @@ impl Rig {
         [direct, stats.lane_sent, stats.lane_received, stats.packets_sent]
     }
 
-    /// Number of packets and requests that met an injected fault.
+    /// Number of packets and requests with an injected fault.
     pub fn harmed(&self) -> u64 {
         self.context.node().stats().packets_harmed
     }
 
-    /// Executes an order of the other process. One line is one order, and the answer is one line.
+    /// Executes an order of the other process. An order is a line, and so is the answer.
     pub fn obey(&mut self, line: &str) -> String {
         let mut words = Words(line.split_whitespace());
         let order: String = words.next();
@@ -409,7 +410,7 @@ impl Rig {
                 let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
                 (self.regions[at].get(offset, len) == pattern(len, seed)).to_string()
             }
-            // Compares the bytes from `offset` on in a region that was filled before.
+            // Compares the bytes from `offset` on in a filled region.
             "tail" => {
                 let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
                 (self.regions[at].get(offset, len - offset) == pattern(len, seed)[offset..]).to_string()
@@ -558,7 +559,7 @@ fn stays() -> bool {
     std::env::var("ADVERB_ADOPT").is_ok_and(|adopt| adopt == "off")
 }
 
-/// A request whose data is in registered memory.
+/// A request with data in registered memory.
 pub fn request<'a>(wr_id: u64, flags: SendFlags, op: SendOp, sges: &'a [Sge]) -> SendWr<'a> {
     SendWr { wr_id, flags, op, data: Payload::Sges(sges), ud: None, xrc_srqn: 0 }
 }
@@ -567,7 +568,8 @@ pub fn remote(va: u64, rkey: u32) -> Remote {
     Remote { va, rkey }
 }
 
-/// The request in the form that may be performed during the post, if the request has such a form.
+/// The request in the form for a post that performs the request at once, if the request has such a
+/// form.
 fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
     let op = match wr.op {
         SendOp::Send => PlainOp::Send(None),
@@ -584,7 +586,7 @@ fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
     Some(PlainPost { wr_id: wr.wr_id, flags: wr.flags, op, data })
 }
 
-/// A completion as one word.
+/// A completion as a single word.
 pub fn show(c: &Completion) -> String {
     format!("{:?}/{:?}/{}/{}/{:x}/{}", c.status, c.opcode, c.wr_id, c.byte_len, c.imm, c.flags.bits())
 }

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The environment variable that sets the role of a process.
+/// The environment variable for the role of a process.
 pub const ROLE: &str = "ADVERB_LANES_ROLE";
 pub const CASE: &str = "ADVERB_LANES_CASE";
 
@@ -21,7 +21,7 @@ pub fn obey() {
     }
 }
 
-/// The process at the other end, as this process sees it.
+/// The process at the other end, seen from this process.
 pub struct Other {
     child: Child,
     /// `None` after the process was told to leave.
@@ -63,7 +63,7 @@ impl Other {
         self.answer()
     }
 
-    /// Registers a region in the other process. Returns its index, and its address and key.
+    /// Registers a region in the other process. Returns the index, the address and the key.
     pub fn region(&mut self, kind: Kind, len: usize, access: Access, pd: usize) -> (usize, Remote) {
         let answer = self.ask(&format!("region {kind:?} {len} {} {pd}", access.bits()));
         let mut words = Words::of(&answer);
@@ -109,7 +109,7 @@ impl Drop for Other {
     }
 }
 
-/// Both ends of a case, and its observations.
+/// Both ends of a case, and the observations.
 pub struct Pair {
     pub a: Rig,
     pub b: Other,
@@ -119,12 +119,12 @@ pub struct Pair {
     pub wants: Wants,
 }
 
-/// Ways that a case must have used.
+/// Ways that a case must use.
 #[derive(Clone, Copy, Default)]
 pub struct Wants {
     pub direct: bool,
     pub lane: bool,
-    /// Requests may use the network as well.
+    /// `true`: packets must cross the network. `false`: no packet may cross the network.
     pub network: bool,
 }
 
@@ -133,8 +133,8 @@ impl Pair {
         Pair { a: Rig::open(), b: Other::new(), seen: Vec::new(), wants: Wants::default() }
     }
 
-    /// Makes a queue pair at each end and connects them. Both have the same index, which is
-    /// returned.
+    /// Makes a queue pair at each end and connects them. Returns the index, which is equal at both
+    /// ends.
     pub fn connect(&mut self, mine: Shape, theirs: Shape) -> usize {
         let at = self.a.qps.len();
         let number = self.a.qp(mine);
@@ -145,7 +145,7 @@ impl Pair {
     }
 
     /// Replaces the process at the other end. The new process gets as many queue pairs as this end
-    /// has, so that later indices are equal at both ends.
+    /// has, so later indices are equal at both ends.
     pub fn renew(&mut self) {
         self.b = Other::new();
         (0..self.a.qps.len()).for_each(|_| drop(self.b.ask(&format!("qp {}", Shape::default().words()))));
@@ -160,8 +160,8 @@ impl Pair {
         self.connect(Shape { ty: send, ..Shape::default() }, Shape { ty: recv, ..Shape::default() })
     }
 
-    /// Records a completion with its cause. Numbers in the cause are replaced, because they differ
-    /// between runs.
+    /// Records a completion with the cause. The text has no numbers, because numbers differ between
+    /// runs.
     pub fn note(&mut self, what: &str, c: &Completion) {
         let why = c.cause.as_ref().map_or(String::new(), |cause| {
             let text = cause.to_string();

@@ -21,7 +21,7 @@ cases!(
 pub const SIZES: [usize; 8] = [0, 1, 8, 4095, 4096, 65_536, 65_537, (1 << 20) + 3];
 pub const MOST: usize = (1 << 20) + 3;
 
-/// Sends one message from a local region to a region of the peer and checks every byte.
+/// Sends a message from a local region to a region of the peer and checks every byte.
 fn message(
     p: &mut Pair,
     qp: usize,
