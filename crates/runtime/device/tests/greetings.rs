@@ -36,7 +36,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// TRU-3: the resources for a process do not grow with the number of names of the process.
+/// TRU-3: the resources that a process receives do not grow with the number of names that the
+/// process uses.
 #[test]
 fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
     let _alone = alone();
@@ -185,7 +186,7 @@ fn the_ringer() {
         assert_eq!(listen().as_deref(), Some("break"));
         over.store(true, std::sync::atomic::Ordering::SeqCst);
     });
-    // The peer never read the bell, so the bell is still full.
+    // This process has never read from its bell, so the bell is still full.
     assert!(kept.read(&mut [0; 16]).is_ok_and(|n| n == 16));
     theirs.shutdown(std::net::Shutdown::Both).unwrap();
     tell("broken");

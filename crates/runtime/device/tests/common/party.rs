@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Lines for the test begin with this mark. The test harness prints other lines.
 const MARK: &str = "@";
 
-/// The process. The drop kills the process.
+/// The process. It is killed when the `Party` is dropped.
 pub struct Party {
     child: Child,
     input: Option<ChildStdin>,

@@ -89,8 +89,8 @@ fn keys_bounds_and_rights(p: &mut Pair) {
             assert_eq!(p.b.word(poor, 0), FLAG);
         }
         for n in 0..operations(at).len() {
-            // A WRITE first makes the region known to this end. The region is deregistered after
-            // that.
+            // A WRITE first makes the region known to this end. Then the peer deregisters the
+            // region.
             let (qp, mine) = (p.rc(), p.a.region(Kind::Buffer, LEN, ALL, 0));
             let (fresh, was) = p.b.region(kind, LEN, ALL, 0);
             p.a.send(qp, 1, SendOp::Write(was), &[p.a.regions[mine].sge(0, 8)]);

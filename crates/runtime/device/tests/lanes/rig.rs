@@ -35,7 +35,7 @@ pub const ALL: Access = Access::LOCAL_WRITE
 /// The kind of memory of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Pages of the device.
+    /// Pages that the device allocates.
     Buffer,
     /// A page-aligned allocation of a program, which peers map.
     Block,
@@ -568,8 +568,8 @@ pub fn remote(va: u64, rkey: u32) -> Remote {
     Remote { va, rkey }
 }
 
-/// The request in the form for a post that performs the request at once, if the request has such a
-/// form.
+/// Converts a request to a `PlainPost`, which may be performed during the post. `None` if the
+/// request has no such form.
 fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
     let op = match wr.op {
         SendOp::Send => PlainOp::Send(None),
