@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use adverb_foreign::device::loopback;
@@ -42,7 +43,10 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Result<Scratch, String> {
-        let path = std::env::temp_dir().join(format!("adverb-foreign-{name}-{}", std::process::id()));
+        // Cases run side by side, and some share a name.
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        let (pid, number) = (std::process::id(), NUMBERS.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("adverb-foreign-{name}-{pid}-{number}"));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Scratch(path))
