@@ -15,9 +15,9 @@
 //!
 //! # Source ports
 //!
-//! Packets to this host leave from the port, which proves their sender. Packets to other hosts leave
-//! from one of a few further ports, chosen by the queue pair ([`SourcePort`]). Packets from other
-//! hosts may have any source port.
+//! Packets to this host leave from the port, which proves their sender. Packets to other hosts
+//! leave from one of a few further ports, chosen by the queue pair ([`SourcePort`]). Packets from
+//! other hosts may have any source port.
 //!
 //! # Trust
 //!
@@ -69,8 +69,7 @@ pub use capture::{Capture, NearPacket};
 pub use error::LinkError;
 pub use everywhere::port_of_others;
 pub use packet::{OwnedPacket, Proof, RxPacket};
-pub use sources::SourcePort;
 pub use stats::LinkStats;
 pub use transmit::TxBatch;
-pub use types::{AddrIndex, Config, FdKind, LocalPorts, Route, RxFrom};
+pub use types::{AddrIndex, Config, FdKind, LocalPorts, Route, RxFrom, SourcePort};
 pub use udp::UdpLink;

@@ -22,6 +22,7 @@ use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 use crate::bare::bare_socket;
 use crate::looped;
 use crate::stats::{Counters, add};
+use crate::types::SourcePort;
 
 /// The number of sending sockets of a local address.
 const SOCKETS: usize = 8;
@@ -31,14 +32,6 @@ const FIRST: u16 = 0xc000;
 const ATTEMPTS: u32 = 32;
 /// The send buffer of each socket, in bytes.
 pub(crate) const SEND_BUFFER: usize = 4 << 20;
-
-/// The source port of a route's packets, from [`crate::UdpLink::source_port`]. The default is the
-/// link's own port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourcePort(
-    /// 0 for the link's own port, else the sending socket's index plus 1.
-    u8,
-);
 
 /// The sending sockets of one local address, each opened at its first use.
 #[derive(Default)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::capture::Capture;
 use crate::faults::PacketFaults;
-use crate::sources::SourcePort;
 
 /// The configuration of a [`crate::UdpLink`].
 #[derive(Clone, Debug)]
@@ -70,6 +69,14 @@ impl AddrIndex {
         self.0 as usize
     }
 }
+
+/// The source port of a route's packets, from [`crate::UdpLink::source_port`]. The default is the
+/// link's own port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourcePort(
+    /// 0 for the link's own port, else the sending socket's index plus 1.
+    pub(crate) u8,
+);
 
 /// The source, the destination and the IP header fields of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

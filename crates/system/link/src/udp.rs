@@ -21,9 +21,8 @@ use crate::error::LinkError;
 use crate::everywhere::Everywhere;
 use crate::packet::{Proof, RxPacket};
 use crate::pending::Pending;
-use crate::sources::SourcePort;
 use crate::stats::{Counters, LinkStats};
-use crate::types::{AddrIndex, Config, FdKind, Route};
+use crate::types::{AddrIndex, Config, FdKind, Route, SourcePort};
 
 /// The sockets at one moment. Adding or removing a socket replaces the whole value.
 #[derive(Clone, Default)]
@@ -264,9 +263,9 @@ impl UdpLink {
         delivery
     }
 
-    /// The source port of a queue pair's packets to `dst`. `preferred` is the port of a NIC for this
-    /// queue pair: queue pairs with one preferred port have one source port. The link's own port if
-    /// `dst` may be an address of this host, which may change with
+    /// The source port of a queue pair's packets to `dst`. `preferred` is the port of a NIC for
+    /// this queue pair: queue pairs with one preferred port have one source port. The link's own
+    /// port if `dst` may be an address of this host, which may change with
     /// [`OwnAddresses::version`](adverb_os::OwnAddresses::version).
     pub fn source_port(&self, local: AddrIndex, dst: IpAddr, preferred: u16) -> SourcePort {
         if !self.config.spread || dst.is_multicast() || !self.own_addresses.excludes(dst) {
