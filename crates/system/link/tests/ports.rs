@@ -94,7 +94,7 @@ fn two_hosts() {
         }
         ip("link set here up");
         let slot = hear_slot.recv().unwrap();
-        assert!(wait(|| carrier_is_up()), "the cable is not up");
+        assert!(wait(carrier_is_up), "the cable is not up");
         send(slot);
         tell_there.send(()).unwrap();
     });
