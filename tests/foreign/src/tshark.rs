@@ -59,6 +59,8 @@ pub struct Seen {
     pub comment: String,
     /// Whether the capturing process sent the packet.
     pub sent: bool,
+    /// The UDP source port.
+    pub src_port: u16,
     /// BTH through ICRC.
     pub bytes: Vec<u8>,
     /// Adverb's parse of the headers.
@@ -158,7 +160,7 @@ fn read(line: &str) -> Result<Seen, String> {
         "1" => false,
         _ => return Err(format!("packet {number} has no direction")),
     };
-    Ok(Seen { comment: comment.to_string(), sent, headers, bytes })
+    Ok(Seen { comment: comment.to_string(), sent, src_port: udp.src_port, headers, bytes })
 }
 
 impl Seen {

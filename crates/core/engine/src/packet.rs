@@ -40,7 +40,7 @@ pub struct Transmit<'a> {
     /// DSCP and ECN of the path. On reliable transports ECN says that the queue pair responds to
     /// congestion marks (RFC 3168).
     pub traffic_class: u8,
-    /// Preferred UDP source port, if the link can choose.
+    /// Preferred UDP source port, for a path without a flow label.
     pub source_port: u16,
     /// BTH and extension headers; `bth.pad` is set.
     pub headers: &'a Headers,

@@ -24,7 +24,7 @@ pub use header::{
 };
 pub use headers::{Headers, ParseError, pad_for};
 pub use opcode::{MAX_HEADER_LEN, Opcode, Operation, Transport};
-pub use port::{ROCE_PORT, ud_source_port, udp_source_port};
+pub use port::{ROCE_PORT, flow_label_source_port, ud_source_port, udp_source_port};
 pub use psn::Psn;
 pub use time::Time;
 pub use timer::{ack_timeout_ns, rnr_timer_us};

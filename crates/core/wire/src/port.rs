@@ -14,8 +14,13 @@ pub const fn udp_source_port(lqpn: u32, rqpn: u32) -> u16 {
     let mut v = lqpn as u64 * rqpn as u64;
     v ^= v >> 20;
     v ^= v >> 40;
-    let label = (v & 0xf_ffff) as u32;
-    ((label & 0x3fff) ^ (label >> 14)) as u16 | DYNAMIC
+    flow_label_source_port((v & 0xf_ffff) as u32)
+}
+
+/// UDP source port for a flow label of 20 bits (`rdma_flow_label_to_udp_sport` of rdma-core).
+#[must_use]
+pub const fn flow_label_source_port(label: u32) -> u16 {
+    ((label & 0x3fff) ^ (label >> 14 & 0x3f)) as u16 | DYNAMIC
 }
 
 /// UDP source port of an unconnected (UD or GSI) QP: a multiplicative hash of its QPN to 14 bits.

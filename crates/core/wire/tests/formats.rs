@@ -199,6 +199,10 @@ fn source_ports() {
     assert_eq!(udp_source_port(0xabcdef, 0x1234), udp_source_port(0x1234, 0xabcdef));
     // 0xfffffe000001, folded: 0xfffff1ffffe1, 0xfffff1ffff1e; label 0xfff1e; 0x3f1e ^ 0x3f.
     assert_eq!(udp_source_port(0xff_ffff, 0xff_ffff), 0xff21);
+    assert_eq!(flow_label_source_port(0xfff1e), 0xff21);
+    // The upper six bits are folded into the lower ones; bits above the label do not count.
+    assert_eq!(flow_label_source_port(0xc001), 0xc000 | 0x0001 ^ 3);
+    assert_eq!(flow_label_source_port(0x10_0001), 0xc001);
 }
 
 #[test]

@@ -13,8 +13,9 @@ use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
 use crate::origin_kind::LastOrigin;
+use crate::sources::{SEND_BUFFER, Sources};
 use crate::steer_table::SteerState;
-use crate::types::{AddrIndex, Config};
+use crate::types::{AddrIndex, Config, SourcePort};
 
 /// The socket of one local address, bound and never connected.
 pub(crate) struct AddressSocket {
@@ -32,6 +33,8 @@ pub(crate) struct AddressSocket {
     /// The kernel refused a GSO run and then accepted its packets singly.
     pub(crate) no_gso: AtomicBool,
     pub(crate) steer: SteerState,
+    /// Further sockets at this address, for packets to other hosts.
+    pub(crate) sources: Sources,
 }
 
 /// Sets the options of a receiving socket.
@@ -52,7 +55,7 @@ pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), 
     // Kernels before 5.0 have no GRO for UDP sockets, which only costs speed.
     let _ = sys::set_option(fd, sys::SOL_UDP, sys::UDP_GRO, 1);
     sys::grow_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
-    sys::grow_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
+    sys::grow_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER);
     Ok(())
 }
 
@@ -100,6 +103,13 @@ impl AddressSocket {
             vouches: AtomicBool::new(false),
             no_gso: AtomicBool::new(false),
             steer: SteerState::default(),
+            sources: Sources::default(),
         })
+    }
+
+    /// The socket for packets with this source port, and its bound address.
+    #[inline]
+    pub(crate) fn sender(&self, port: SourcePort) -> (&Fd, &SocketAddr) {
+        self.sources.get(port).unwrap_or((&self.fd, &self.local))
     }
 }

@@ -13,6 +13,7 @@ use adverb_sync::Mutex;
 use crate::LinkError;
 use crate::address::{self, AddressSocket, bare_socket};
 use crate::looped;
+use crate::sources::Sources;
 use crate::steer_table::SteerState;
 use crate::types::{AddrIndex, Config};
 use crate::udp::UdpLink;
@@ -46,6 +47,7 @@ impl AddressSocket {
             vouches: AtomicBool::new(false),
             no_gso: AtomicBool::new(false),
             steer: SteerState::default(),
+            sources: Sources::default(),
         })
     }
 

@@ -13,6 +13,12 @@
 //! connected socket sends a counter with an unknown value. A receiver cannot see the
 //! identification, and solves for it.
 //!
+//! # Source ports
+//!
+//! Packets to this host leave from the port, which proves their sender. Packets to other hosts
+//! leave from one of a few further ports, chosen by the queue pair ([`SourcePort`]). Packets from
+//! other hosts may have any source port.
+//!
 //! # Trust
 //!
 //! A packet from the wire is not trusted. Its length is checked first, and then its ICRC, before
@@ -49,6 +55,7 @@ mod origin_kind;
 mod packet;
 mod pending;
 mod recv;
+mod sources;
 mod stats;
 mod steer;
 mod steer_table;
@@ -64,5 +71,5 @@ pub use everywhere::port_of_others;
 pub use packet::{OwnedPacket, Proof, RxPacket};
 pub use stats::LinkStats;
 pub use transmit::TxBatch;
-pub use types::{AddrIndex, Config, FdKind, LocalPorts, Route, RxFrom};
+pub use types::{AddrIndex, Config, FdKind, LocalPorts, Route, RxFrom, SourcePort};
 pub use udp::UdpLink;

@@ -37,14 +37,20 @@ impl UdpLink {
     pub(crate) fn origin(&self, sockets: &Sockets, last: &mut LastOrigin, src: SocketAddr) -> Origin {
         let version = self.own_addresses.version();
         if let Some((of, at, origin)) = last.0
-            && of == src
             && at == version
+            && (of == src || self.is_of_other_host(of, origin) && of.ip() == src.ip())
         {
             return origin;
         }
         let origin = self.origin_of(sockets, src);
         last.0 = Some((src, version, origin));
         origin
+    }
+
+    /// Whether the judged source is another host's, whose packets have any port.
+    #[inline]
+    fn is_of_other_host(&self, of: SocketAddr, origin: Origin) -> bool {
+        origin == Origin::Good && of.port() != self.config.port
     }
 
     pub(crate) fn origin_of(&self, sockets: &Sockets, src: SocketAddr) -> Origin {

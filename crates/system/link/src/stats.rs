@@ -56,6 +56,9 @@ counters! {
     tx_drop_unreachable,
     /// Packets dropped for other reasons (address removed, filtered, out of memory).
     tx_drop_other,
+    /// Sending sockets for further source ports that could not be opened. Their queue pairs send
+    /// from the link's own port.
+    tx_no_source_port,
     /// Packets given to the sink.
     rx_packets,
     /// Bytes of the packets given to the sink, BTH through pad.

@@ -1,12 +1,13 @@
 //! Sending: packets of equal size to one destination leave as one GSO run.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use adverb_local::{Slot, slot_of_qpn};
-use adverb_os::sys::{self, RawAddr, SendOptions};
+use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 
 use crate::address::AddressSocket;
 use crate::capture::{Capture, Flow};
@@ -110,7 +111,8 @@ impl TxBatch {
         }
         packet[body..covered].fill(0);
         // Software segmentation counts the IPv4 identification from 0 in each run.
-        let icrc = icrc::compute(&socket.local, &route.dst, self.count as u16, &packet[..covered]);
+        let (_, from) = socket.sender(route.source);
+        let icrc = icrc::compute(from, &route.dst, self.count as u16, &packet[..covered]);
         packet[covered..].copy_from_slice(&icrc);
         self.used += total;
         self.count += 1;
@@ -148,6 +150,7 @@ impl TxBatch {
 
     fn send(&mut self, link: &UdpLink, route: &Route, socket: &AddressSocket) -> io::Result<()> {
         let to = RawAddr::inet(&route.dst);
+        let (fd, from) = socket.sender(route.source);
         let mut options = SendOptions {
             segment: if self.count > 1 { self.stride as u16 } else { 0 },
             traffic_class: route.traffic_class,
@@ -155,9 +158,9 @@ impl TxBatch {
         };
         let counters = &link.counters;
         let bytes = &mut self.buffer[..self.used];
-        let record = Record::of(link, route, socket);
+        let record = Record::of(link, route, from);
         record.about_to_send(bytes, self.stride, "sent");
-        let refused = match send_waiting(socket, &to, bytes, options, counters) {
+        let refused = match send_waiting(fd, socket.v6, &to, bytes, options, counters) {
             Ok(()) => {
                 add(&counters.tx_packets, self.count as u64);
                 add(&counters.tx_bytes, self.used as u64);
@@ -177,10 +180,10 @@ impl TxBatch {
         let (mut sent, mut result) = (0, Ok(()));
         for packet in bytes.chunks_mut(self.stride) {
             let covered = packet.len() - ICRC_LEN;
-            let icrc = icrc::compute(&socket.local, &route.dst, 0, &packet[..covered]);
+            let icrc = icrc::compute(from, &route.dst, 0, &packet[..covered]);
             packet[covered..].copy_from_slice(&icrc);
             record.about_to_send(packet, packet.len(), "sent");
-            match send_waiting(socket, &to, packet, options, counters) {
+            match send_waiting(fd, socket.v6, &to, packet, options, counters) {
                 Ok(()) => {
                     sent += 1;
                     add(&counters.tx_packets, 1);
@@ -206,10 +209,10 @@ impl TxBatch {
 struct Record<'a>(Option<(&'a Capture, Flow)>);
 
 impl<'a> Record<'a> {
-    fn of(link: &'a UdpLink, route: &Route, socket: &AddressSocket) -> Self {
+    fn of(link: &'a UdpLink, route: &Route, from: &SocketAddr) -> Self {
         Record(link.tap.capture.as_deref().map(|capture| {
             let Route { dst, traffic_class, hop_limit, .. } = *route;
-            (capture, Flow { src: socket.local, dst, traffic_class, hop_limit })
+            (capture, Flow { src: *from, dst, traffic_class, hop_limit })
         }))
     }
 
@@ -254,7 +257,8 @@ fn count_drop(link: &UdpLink, error: &io::Error, packets: u64) {
 
 /// Sends. Waits a bounded time while the socket is full.
 fn send_waiting(
-    socket: &AddressSocket,
+    fd: &Fd,
+    v6: bool,
     to: &RawAddr,
     bytes: &[u8],
     options: SendOptions,
@@ -263,7 +267,7 @@ fn send_waiting(
     let mut until = None;
     loop {
         add(&counters.tx_syscalls, 1);
-        let error = match sys::send(&socket.fd, socket.v6, to, bytes, options) {
+        let error = match sys::send(fd, v6, to, bytes, options) {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
@@ -279,7 +283,7 @@ fn send_waiting(
                     // The device's queue is full, although the socket polls as writable.
                     std::thread::sleep(Duration::from_micros(50).min(left));
                 } else {
-                    let _ = sys::poll(&[socket.fd.raw()], libc::POLLOUT, left.max(Duration::from_millis(1)));
+                    let _ = sys::poll(&[fd.raw()], libc::POLLOUT, left.max(Duration::from_millis(1)));
                 }
             }
             _ => return Err(error),

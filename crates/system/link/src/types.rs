@@ -9,7 +9,8 @@ use crate::faults::PacketFaults;
 /// The configuration of a [`crate::UdpLink`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The UDP port; 4791 except in tests.
+    /// The UDP port; 4791 except in tests. Every packet has it as destination port, and packets to
+    /// this host as source port.
     pub port: u16,
     /// The requested size of each socket's receive buffer in bytes. The machine may allow less (see
     /// [`crate::UdpLink::receive_buffer`]).
@@ -22,6 +23,9 @@ pub struct Config {
     pub steer: bool,
     /// The source ports from which packets of this machine are accepted.
     pub local_ports: LocalPorts,
+    /// Packets to other hosts leave from several source ports, chosen by the queue pair. Otherwise
+    /// all packets leave from `port`.
+    pub spread: bool,
     /// The faults of arriving packets, for queue pairs registered by [`crate::Tap::add_qp`].
     pub faults: PacketFaults,
     /// The capture of packets.
@@ -36,6 +40,7 @@ impl Default for Config {
             max_segments: 64,
             steer: true,
             local_ports: LocalPorts::Own,
+            spread: true,
             faults: PacketFaults::default(),
             capture: None,
         }
@@ -65,11 +70,21 @@ impl AddrIndex {
     }
 }
 
+/// The source port of a route's packets, from [`crate::UdpLink::source_port`]. The default is the
+/// link's own port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourcePort(
+    /// 0 for the link's own port, else the sending socket's index plus 1.
+    pub(crate) u8,
+);
+
 /// The source, the destination and the IP header fields of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The local source address. The UDP source port is always the link's own port.
+    /// The local source address.
     pub local: AddrIndex,
+    /// The UDP source port.
+    pub source: SourcePort,
     /// The destination address (with scope for link-local IPv6) and UDP port.
     pub dst: SocketAddr,
     /// The traffic class (DSCP and ECN). Not covered by the ICRC.
@@ -79,9 +94,9 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route with traffic class 0 and the machine's hop limit.
+    /// A route from the link's own port, with traffic class 0 and the machine's hop limit.
     pub fn new(local: AddrIndex, dst: SocketAddr) -> Self {
-        Route { local, dst, traffic_class: 0, hop_limit: 0 }
+        Route { local, source: SourcePort::default(), dst, traffic_class: 0, hop_limit: 0 }
     }
 }
 

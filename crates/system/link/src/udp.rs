@@ -22,7 +22,7 @@ use crate::everywhere::Everywhere;
 use crate::packet::{Proof, RxPacket};
 use crate::pending::Pending;
 use crate::stats::{Counters, LinkStats};
-use crate::types::{AddrIndex, Config, FdKind, Route};
+use crate::types::{AddrIndex, Config, FdKind, Route, SourcePort};
 
 /// The sockets at one moment. Adding or removing a socket replaces the whole value.
 #[derive(Clone, Default)]
@@ -100,7 +100,7 @@ impl UdpLink {
         &self.tap
     }
 
-    /// The UDP port, for source and destination.
+    /// The UDP port: the destination of every packet, and the source of packets to this host.
     pub fn port(&self) -> u16 {
         self.config.port
     }
@@ -263,7 +263,19 @@ impl UdpLink {
         delivery
     }
 
-    /// The source address of packets sent by a route.
+    /// The source port of a queue pair's packets to `dst`. `preferred` is the port of a NIC for
+    /// this queue pair: queue pairs with one preferred port have one source port. The link's own
+    /// port if `dst` may be an address of this host, which may change with
+    /// [`OwnAddresses::version`](adverb_os::OwnAddresses::version).
+    pub fn source_port(&self, local: AddrIndex, dst: IpAddr, preferred: u16) -> SourcePort {
+        if !self.config.spread || dst.is_multicast() || !self.own_addresses.excludes(dst) {
+            return SourcePort::default();
+        }
+        let Some(socket) = self.socket(local) else { return SourcePort::default() };
+        socket.sources.choose(self.local.descriptors(), &socket.local, preferred, &self.counters)
+    }
+
+    /// The source address of packets that do not leave this host.
     pub fn source_of(&self, local: AddrIndex) -> Option<SocketAddr> {
         self.socket(local).map(|socket| socket.local)
     }

@@ -37,6 +37,16 @@ impl OwnAddresses {
         owner::within(&self.fresh().own, ip)
     }
 
+    /// Whether the address is certainly not the machine's own. The answer may be one second old.
+    pub fn excludes(&self, ip: IpAddr) -> bool {
+        if ip.is_loopback() {
+            return false;
+        }
+        let known = self.fresh();
+        // Without an answer of the kernel, nothing is certain. Every machine has own addresses.
+        !known.own.is_empty() && !owner::within(&known.own, ip)
+    }
+
     /// Whether duplicate address detection is under way for this address. The answer may be one
     /// second old.
     pub fn is_tentative(&self, ip: IpAddr) -> bool {

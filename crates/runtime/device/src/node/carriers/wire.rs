@@ -3,7 +3,7 @@
 //! The rest of the node does not know which of the two it has. Some functions need sockets:
 //! services, frames, groups and greetings. A simulated wire answers them as absent.
 use adverb_link::{
-    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, TxBatch, UdpLink,
+    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, SourcePort, TxBatch, UdpLink,
 };
 use adverb_local::{
     ConnectionId, Delivery, FramePort, Greeting, Hello, Local, LocalError, RawFrame, ServiceClaim,
@@ -73,6 +73,7 @@ macro_rules! sockets_alone {
 sockets_alone! {
     link.port() -> u16 = adverb_wire::ROCE_PORT;
     link.group_address(group: IpAddr, interface: u32) -> SocketAddr = { _ = interface; SocketAddr::new(group, adverb_wire::ROCE_PORT) };
+    link.source_port(_local: AddrIndex, _dst: IpAddr, _preferred: u16) -> SourcePort = SourcePort::default();
     link.multicast_from(_local: AddrIndex, _interface: u32) -> () = ();
     link.join_group(_group: IpAddr, _interface: u32) -> Result<AddrIndex, LinkError> = Err(none("join a group").into());
     link.leave_group(_index: AddrIndex) -> () = ();
@@ -166,6 +167,12 @@ impl Wire {
         if let Some(local) = self.local() {
             local.descriptors().close_all();
         }
+    }
+
+    /// A number that changes with the list of the machine's addresses.
+    #[inline]
+    pub(crate) fn own_addresses_version(&self) -> u64 {
+        self.udp().map_or(0, |link| link.own_addresses().version())
     }
 
     /// An operation on a socket failed: see [`adverb_os::SocketErrors::note`].

@@ -13,7 +13,7 @@ use adverb_cm::{Path, Route as Owner};
 use adverb_engine::Time;
 use adverb_link::{Proof, Route, RxFrom, RxPacket};
 use adverb_local::{Delivery, MAD_QPN, SLOT_BITS, ServiceClaim, ServiceIndex, Slot};
-use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Psn};
+use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Psn, ud_source_port};
 use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -386,7 +386,8 @@ impl Mads {
                 SocketAddrV6::new(v6, port, 0, scope).into()
             }
         };
-        Ok(Route::new(local, dst))
+        let source = node.link.source_port(local, path.remote, ud_source_port(MAD_QPN));
+        Ok(Route { source, ..Route::new(local, dst) })
     }
 
     /// The interface of a link-local address of this or another host. 0 for other addresses.

@@ -6,6 +6,7 @@ use crate::node::batch::{Ask, BUDGET, Receiver};
 use crate::node::carriers::carrier::{Carrier, End};
 use crate::node::carriers::relay::{Backlog, Relay};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
+use crate::node::carriers::udp::state::KnownRoute;
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -13,7 +14,7 @@ use crate::node::tx::Tx;
 use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, QpType, Transmit};
 use adverb_link::{Route, RxFrom, TxBatch};
 use adverb_local::{Slot, slot_of_qpn};
-use adverb_wire::MAX_HEADER_LEN;
+use adverb_wire::{MAX_HEADER_LEN, flow_label_source_port};
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
@@ -30,8 +31,7 @@ struct Network<'a> {
     node: &'a Node,
     qp: &'a AnyQp,
     hand_over: HandOver,
-    /// The route of the last used address vector.
-    route: &'a mut Option<(AddressVector, Route)>,
+    route: &'a mut Option<KnownRoute>,
     backlog: &'a mut Backlog,
     batch: &'a mut TxBatch,
 }
@@ -40,11 +40,13 @@ impl Network<'_> {
     /// The route of a packet. `None` (the packet is dropped) if the local address could not be
     /// opened.
     fn route_of(&mut self, t: &Transmit<'_>) -> Option<Route> {
+        let addresses = self.node.link.own_addresses_version();
         let route = match self.route {
-            Some((av, route)) if av == t.path => *route,
+            Some(known) if known.is_of(t, addresses) => known.route,
             _ => {
-                let route = Udp(self.node).route(t.path)?;
-                *self.route = Some((*t.path, route));
+                let route = Udp(self.node).route(t.path, t.source_port)?;
+                *self.route =
+                    Some(KnownRoute { path: *t.path, source_port: t.source_port, addresses, route });
                 route
             }
         };
@@ -183,8 +185,9 @@ impl Udp<'_> {
     }
 
     /// The route of packets to an address. `None` (a drop) if the local address could not be
-    /// opened.
-    pub(crate) fn route(&self, av: &AddressVector) -> Option<Route> {
+    /// opened. `preferred` is the queue pair's UDP source port; as with a NIC, a flow label in the
+    /// address vector takes precedence.
+    fn route(&self, av: &AddressVector, preferred: u16) -> Option<Route> {
         let node = self.0;
         let scope = scope_of(&av.sgid, av.scope_id);
         let local = node.addresses.open(node, ip_of(&av.sgid), scope).ok()?;
@@ -194,7 +197,12 @@ impl Udp<'_> {
             IpAddr::V4(a) => SocketAddr::from((a, port)),
             IpAddr::V6(a) => SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id))),
         };
-        Some(Route { local, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
+        let preferred = match av.flow_label {
+            0 => preferred,
+            label => flow_label_source_port(label),
+        };
+        let source = node.link.source_port(local, dst.ip(), preferred);
+        Some(Route { local, source, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
     }
 
     /// Link upkeep (steering). The background thread calls this rarely.
