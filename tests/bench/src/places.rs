@@ -1,4 +1,5 @@
-//! The places and tasks of the program `places`: perftest on the wire path and UCX over tcp, in turn.
+//! The places and tasks of the program `places`: perftest on the wire path and UCX over tcp, in
+//! turn.
 
 /// Two network namespaces, joined by a cable of an MTU.
 pub const CABLES: [(&str, usize); 2] = [("veth_1500", 1500), ("veth_9000", 9000)];

@@ -71,7 +71,8 @@ fn widen(socket: &UdpSocket) {
     let _ = setsockopt(socket, sockopt::SndBufForce, &BUFFER);
 }
 
-/// Fills the packets of a run with the memory from `from` on; `first` is the PSN of the first packet.
+/// Fills the packets of a run with the memory from `from` on; `first` is the PSN of the first
+/// packet.
 fn stage(run: &mut [u8], memory: &[u8], from: usize, first: usize, flow: &Flow) {
     for (n, packet) in run.chunks_exact_mut(PACKET).enumerate() {
         let at = (from + n * PAYLOAD) % MEMORY;

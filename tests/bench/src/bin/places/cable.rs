@@ -12,9 +12,11 @@ use adverb_foreign::device::{Loopback, parse_devinfo};
 use adverb_foreign::process::{Program, words};
 
 /// Makes the namespaces and a cable with the MTU `$1`, and goes on as the rest of the arguments.
-/// The first namespace has the address 192.0.2.1, the other one 192.0.2.2.
+/// The first namespace has the address 192.0.2.1, the other one 192.0.2.2. UCX looks for interfaces
+/// in /sys, which `ip netns exec` mounts anew in the other namespace.
 const SET_UP: &str = r#"
 mount -t tmpfs none /run
+mount -t sysfs none /sys
 ip link set lo up
 ip netns add other
 ip link add here mtu $1 type veth peer name there mtu $1 netns other
@@ -79,7 +81,8 @@ fn device(before: &[String], address: Ipv4Addr) -> Result<Loopback> {
         let out = Program::new(&argv[0], &argv[1..]).run(UP)?;
         for device in parse_devinfo(&out.text).unwrap_or_default() {
             let index = device.gid_index(address.to_ipv6_mapped());
-            if let Some(index) = index.filter(|_| device.field("state").is_some_and(|s| s.contains("ACTIVE"))) {
+            if let Some(index) = index.filter(|_| device.field("state").is_some_and(|s| s.contains("ACTIVE")))
+            {
                 return Ok(Loopback { dev: device.name, gid: index.to_string() });
             }
         }

@@ -58,8 +58,10 @@ impl HalfCpu {
             let file = half.dir.join(file);
             // The kernel makes the files, so a missing file means a missing controller.
             let mut options = std::fs::OpenOptions::new();
-            let written =
-                options.write(true).open(&file).and_then(|mut f| std::io::Write::write_all(&mut f, value.as_bytes()));
+            let written = options
+                .write(true)
+                .open(&file)
+                .and_then(|mut f| std::io::Write::write_all(&mut f, value.as_bytes()));
             written.map_err(|e| format!("{}: {e}", file.display()))?;
         }
         Ok(half)

@@ -87,7 +87,8 @@ impl Plan {
         items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
         items.extend(WAKES.map(Item::Wake));
         items.push(Item::Chains);
-        let raw = LIMITS.iter().filter(|l| !sleeping(l) && ![UDP_8, LEAN].contains(l)).map(|l| Item::Limit(l));
+        let raw =
+            LIMITS.iter().filter(|l| !sleeping(l) && ![UDP_8, LEAN].contains(l)).map(|l| Item::Limit(l));
         let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
         for size in SIZES {
             items.extend(others.by_ref().take(2));

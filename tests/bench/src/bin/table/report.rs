@@ -7,8 +7,8 @@ use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
 use super::plan::{
-    Armed, BANDWIDTH, BIG, CHAINS, IPERF, Key, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU, UCX_BANDWIDTH,
-    UCX_LATENCY, UDP_8, WAKES, WAYS,
+    Armed, BANDWIDTH, BIG, CHAINS, IPERF, Key, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU,
+    UCX_BANDWIDTH, UCX_LATENCY, UDP_8, WAKES, WAYS,
 };
 
 /// A comparison: its name, the value, the divisor (the best of several), and the bar with its
@@ -231,7 +231,9 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
                     cell(found.map(|s| s.scaled(scale)), samples.rounds)
                 }
             };
-            let [_, ratio, ..] = &task_ratio(place, task).row(samples, missing.map(|_| ""))[..] else { continue };
+            let [_, ratio, ..] = &task_ratio(place, task).row(samples, missing.map(|_| ""))[..] else {
+                continue;
+            };
             let name = format!("`{} -s {}`, `{}`", task.verbs, task.size, task.ucx);
             let unit = unit.to_string();
             rows.push(vec![
@@ -251,7 +253,8 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
     let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
     for name in names {
-        let time = ["udp_spin", UDP_8, "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"].contains(name)
+        let time = ["udp_spin", UDP_8, "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"]
+            .contains(name)
             || WAKES.contains(name);
         let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
         let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
@@ -305,12 +308,7 @@ fn chains(samples: &Samples<Key>) -> String {
 }
 
 /// The whole report below the lines about machine and date.
-pub fn text(
-    where_and_when: &str,
-    samples: &Samples<Key>,
-    places: &Places,
-    armed: Option<&Armed>,
-) -> String {
+pub fn text(where_and_when: &str, samples: &Samples<Key>, places: &Places, armed: Option<&Armed>) -> String {
     let with_ucx = |programs: &[&'static str], ucx: &[(&'static str, &'static str)]| {
         programs.iter().copied().chain(ucx.iter().map(|(test, _)| *test)).collect::<Vec<_>>()
     };

@@ -174,7 +174,9 @@ fn elsewhere(
         samples.failures.push(format!("round {}: {place}: {}", round + 1, out.describe()));
     }
     let value = |key: Key| match key {
-        Key::Place(place, task, side) => number_after(&out.text, &places::name(place, task, side)).map(|v| (key, v)),
+        Key::Place(place, task, side) => {
+            number_after(&out.text, &places::name(place, task, side)).map(|v| (key, v))
+        }
         _ => None,
     };
     Ok(place_keys(place).filter_map(value).collect())
