@@ -54,6 +54,8 @@ pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
 pub enum Item {
     /// A raw limit.
     Limit(&'static str),
+    /// The lean RoCEv2 program, before this program of perftest.
+    Lean(&'static str),
     /// Completion events.
     Wake(&'static str),
     /// Chains of all lengths, in both ways.
@@ -92,10 +94,10 @@ impl Plan {
         let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
         for size in SIZES {
             items.extend(others.by_ref().take(2));
-            // These two limits stand directly before the program that is compared with them.
+            // The machine's speed changes within seconds, so each limit stands directly before the
+            // program that is compared with it.
             items.extend((size == SIZES[0]).then_some(Item::Limit(UDP_8)));
             items.extend(beside(&LATENCY, &UCX_LATENCY, size, true));
-            items.extend((size == BIG).then_some(Item::Limit(LEAN)));
             items.extend(beside(&BANDWIDTH, &UCX_BANDWIDTH, size, false));
         }
         items.extend(others);
@@ -105,7 +107,8 @@ impl Plan {
     }
 }
 
-/// Each program of perftest, with its counterpart directly after it.
+/// Each program of perftest, with its counterpart directly after it, and the lean program before
+/// the bandwidth of the largest size.
 fn beside(
     programs: &[&'static str],
     ucx: &[(&'static str, &'static str)],
@@ -114,6 +117,7 @@ fn beside(
 ) -> Vec<Item> {
     let mut items = Vec::new();
     for program in programs {
+        items.extend((size == BIG && !latency).then_some(Item::Lean(program)));
         items.push(Item::Perftest(program, size, latency));
         let tests = ucx.iter().filter(|(_, beside)| beside == program);
         items.extend(tests.map(|(test, _)| Item::Ucx(test, size, latency)));
@@ -126,6 +130,8 @@ fn beside(
 pub enum Key {
     /// Raw limit, iperf3 or completion events: seconds, or bytes per second.
     Raw(&'static str),
+    /// The lean RoCEv2 program before this program of perftest: bytes per second.
+    Lean(&'static str),
     /// Chain of a length, posted in a way: a figure by its name in the program `chains`.
     Chain(u32, &'static str, &'static str),
     /// Seconds.
@@ -190,7 +196,8 @@ mod tests {
         assert_eq!(perftest, SIZES.len() * (LATENCY.len() + BANDWIDTH.len()) + 1);
         let ucx = count(|i| matches!(i, Item::Ucx(..)));
         assert_eq!(ucx, SIZES.len() * (UCX_LATENCY.len() + UCX_BANDWIDTH.len()));
-        let others = LIMITS.len() + WAKES.len() + 1 + IPERF.len() + PLACES.len();
+        // The lean program runs once before each bandwidth program.
+        let others = LIMITS.len() - 1 + BANDWIDTH.len() + WAKES.len() + 1 + IPERF.len() + PLACES.len();
         assert_eq!(items.len() - perftest - ucx, others);
     }
 

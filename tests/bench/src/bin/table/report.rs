@@ -118,7 +118,7 @@ fn wire_ratios() -> Vec<Ratio> {
     for program in BANDWIDTH {
         let of = || Key::Bandwidth(program, BIG);
         let name = |to: &str| format!("{program} -s {BIG} / {to}");
-        let lean = vec![Key::Raw(LEAN)];
+        let lean = vec![Key::Lean(program)];
         all.push(Ratio::new(name("the lean RoCEv2 program"), of(), lean, Some(Bar::AtLeast(0.85))));
         let ucx = ucx_ways(program).into_iter().map(|test| Key::Bandwidth(test, BIG)).collect();
         all.push(Ratio::new(name("UCX over tcp"), of(), ucx, Some(Bar::AtLeast(1.0))));
@@ -374,7 +374,7 @@ mod tests {
         samples.add(big("ib_write_bw"), 0, 4.5e9);
         samples.add(big("ucp_put_bw"), 0, 1e9);
         samples.add(big("tag_bw"), 0, 4e9);
-        samples.add(Key::Raw(LEAN), 0, 6e9);
+        samples.add(Key::Lean("ib_write_bw"), 0, 6e9);
         for (size, write) in [(8, 4e-6), (65536, 50e-6)] {
             samples.add(Key::Latency("ib_send_lat", size), 0, if size == 8 { 4e-6 } else { 25e-6 });
             samples.add(Key::Latency("ib_write_lat", size), 0, write);

@@ -9,7 +9,7 @@ use adverb_bench::series::Samples;
 use adverb_bench::ucx::{TCP, Ucx};
 use adverb_foreign::process::{Finished, Program, free_port, words};
 
-use super::plan::{Armed, CHAINS, Item, Key, Plan, WAYS, place_keys};
+use super::plan::{Armed, CHAINS, Item, Key, LEAN, Plan, WAYS, place_keys};
 
 /// The path of these tables.
 const WIRE: &str = "wire";
@@ -31,6 +31,9 @@ pub struct Loopbacks {
 pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Limit(name) => figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)]),
+        // The table of limits shows the last one of the round.
+        Item::Lean(program) => figure("limits", LEAN, plan.time, None)
+            .map(|v| vec![(Key::Lean(program), v), (Key::Raw(LEAN), v)]),
         Item::Wake(name) => figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)]),
         Item::Chains => chains(plan.time / 4),
         Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
