@@ -24,8 +24,10 @@ struct Ratio {
 
 impl Ratio {
     fn new(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Self {
-        // The device is built on GSO, so raw GSO is a limit.
-        let limit = to.iter().any(|k| matches!(k, Key::Raw(name) if name.starts_with("udp_gso")));
+        // The device is built on GSO, so raw GSO is a limit. The lean program does less for the
+        // same packets.
+        let raw = |k: &Key| matches!(k, Key::Raw(name) if name.starts_with("udp_gso"));
+        let limit = to.iter().any(|k| raw(k) || matches!(k, Key::Lean(_)));
         Self { name: name.into(), of, to, bar, limit }
     }
 
