@@ -9,7 +9,8 @@
 //! | `armed` | ten million armed notifications, each accounted for |
 //! | `idle` | the cost of a thousand connected queue pairs without traffic |
 //! | `scale` | ten thousand connected queue pairs, and a mesh of processes: memory, latency, every byte verified |
-//! | `table` | perftest on the wire path compared with the limits, and the programs above; writes BENCHMARKS.md |
+//! | `places` | perftest and UCX over tcp between two network namespaces, and in half a processor |
+//! | `table` | perftest on the wire path compared with the limits and UCX over tcp, and the programs above; writes BENCHMARKS.md |
 //! | `local` | perftest between processes of one host compared with shared memory and UCX; writes BENCHMARKS.md |
 //! | `connect` | connections by address compared with TCP; writes BENCHMARKS.md |
 //! | `gigabyte` | a gigabyte under each fault, every byte checked, with its goodput |
@@ -18,14 +19,17 @@
 
 pub mod cc;
 pub mod crowd;
+pub mod ends;
 pub mod machine;
 pub mod member;
 pub mod pair;
+pub mod places;
 pub mod procfs;
 pub mod programs;
 pub mod report;
 pub mod rounds;
 pub mod series;
+pub mod ucx;
 pub mod world;
 
 /// Errors are texts for people.

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use adverb_foreign::device::Loopback;
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::Outcome;
 use adverb_foreign::process::{Program, words};
 
 use crate::Result;
-use crate::pair::Cpus;
+use crate::ends::{End, Ends};
 
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
@@ -46,8 +45,13 @@ pub fn number_after(text: &str, name: &str) -> Option<f64> {
 /// Result of a program of perftest, or of UCX.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Figures {
-    /// Median, in seconds.
-    Latency(f64),
+    /// Seconds of a message: half a round trip, or a whole one for READ and atomics.
+    Latency {
+        /// Median of all messages.
+        median: f64,
+        /// Mean of all messages.
+        mean: f64,
+    },
     /// Bytes and messages per second, over the whole run.
     Stream {
         /// Bytes per second.
@@ -57,13 +61,25 @@ pub enum Figures {
     },
 }
 
+impl Figures {
+    /// Messages per second. A latency counts as half a round trip, so a run of another latency
+    /// program becomes half as long, without harm.
+    #[must_use]
+    pub fn rate(self) -> f64 {
+        match self {
+            Figures::Latency { mean, .. } => 0.5 / mean,
+            Figures::Stream { messages, .. } => messages,
+        }
+    }
+}
+
 /// Number of messages that fill `time`, at the rate of an earlier run.
 #[must_use]
 pub fn iterations(rate: f64, time: Duration, most: usize) -> usize {
     ((rate * time.as_secs_f64()) as usize).clamp(100, most)
 }
 
-/// A program of perftest for one message size, with both ends on the loopback device.
+/// A program of perftest for one message size.
 #[derive(Clone, Copy, Debug)]
 pub struct Perftest<'a> {
     /// Program and options.
@@ -72,8 +88,6 @@ pub struct Perftest<'a> {
     pub size: usize,
     /// Whether the program measures latency.
     pub latency: bool,
-    /// Processors of the two ends, if pinned.
-    pub pin: Option<Cpus>,
     /// Value of [`PATH`], if set.
     pub path: Option<&'a str>,
     /// The peer maps none of the programs' allocations (`ADVERB_ADOPT=off`).
@@ -81,26 +95,29 @@ pub struct Perftest<'a> {
 }
 
 impl Perftest<'_> {
-    /// Runs `n` iterations. A latency is the median of all measured round trips, because the
-    /// program's own table rounds to hundredths of a microsecond.
+    /// Runs `n` iterations between two ends. A latency comes from all measured round trips, because
+    /// the program's own table rounds to hundredths of a microsecond.
     ///
     /// # Errors
     /// The program failed or printed something else; with its output.
-    pub fn run(&self, device: &Loopback, n: usize) -> Result<Figures> {
+    pub fn run(&self, ends: &Ends, n: usize) -> Result<Figures> {
+        let out = ends.run(|end| self.program(end, n), LIMIT)?;
+        if !both_ok(&out) {
+            return Err(shown(&out));
+        }
+        let text = &out.client.text;
+        let found = if self.latency { latencies(text).and_then(middle) } else { row(text, self.size) };
+        found.ok_or_else(|| shown(&out))
+    }
+
+    fn program(&self, end: &End, n: usize) -> Program {
         let more = if self.latency { "-H" } else { "-N" };
+        let device = &end.device;
         let line =
             format!("{} -F -d {} -x {} -s {} -n {n} {more}", self.program, device.dev, device.gid, self.size);
-        let end = |cpu: Option<usize>| {
-            let mut argv = words(cpu.map_or(line.clone(), |c| format!("taskset -c {c} {line}")));
-            let program = Program::new(argv.remove(0), &argv);
-            let program = self.path.into_iter().fold(program, |p, path| p.env(PATH, path));
-            if self.private { program.env("ADVERB_ADOPT", "off") } else { program }
-        };
-        let pair = Pair::of(end(self.pin.map(|c| c.there)), end(self.pin.map(|c| c.here)), LIMIT);
-        let out = pair.run().and_then(|out| if both_ok(&out) { Ok(out) } else { Err(shown(&out)) })?;
-        let text = &out.client.text;
-        let found = if self.latency { latencies(text).and_then(median) } else { row(text, self.size) };
-        found.ok_or_else(|| shown(&out))
+        let program = end.program(&words(line));
+        let program = self.path.into_iter().fold(program, |p, path| p.env(PATH, path));
+        if self.private { program.env("ADVERB_ADOPT", "off") } else { program }
     }
 }
 
@@ -134,9 +151,10 @@ fn latencies(text: &str) -> Option<Vec<f64>> {
     (!found.is_empty()).then_some(found)
 }
 
-fn median(mut values: Vec<f64>) -> Option<Figures> {
+fn middle(mut values: Vec<f64>) -> Option<Figures> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().map(Figures::Latency)
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.get(values.len() / 2).map(|&median| Figures::Latency { median, mean })
 }
 
 /// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, and messages
@@ -167,13 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_all_latencies_is_taken() {
+    fn median_and_mean_of_all_latencies_are_taken() {
         let list = " GID: 00:00\n#, usec\n1, 0.0571\n2, 0.0578\n3, 12.5\n---\n \
                     #bytes #iterations    t_min[usec]\n 8       3    0.06    12.50      0.06\n";
         let found = latencies(list).unwrap();
         assert_eq!(found.len(), 3);
-        let Some(Figures::Latency(median)) = median(found) else { panic!("no median") };
+        let Some(Figures::Latency { median, mean }) = middle(found) else { panic!("no median") };
         assert!((median - 57.8e-9).abs() < 1e-12, "{median}");
+        assert!((mean - 4.205e-6).abs() < 1e-9, "{mean}");
         assert!(latencies("no list, at all\n").is_none());
     }
 

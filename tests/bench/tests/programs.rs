@@ -78,6 +78,13 @@ fn limits_of_shared_memory_are_measured() {
     }
 }
 
+/// The program fails when a packet arrives with a wrong ICRC.
+#[test]
+fn the_lean_program_carries_packets_with_right_sums() {
+    let text = run(env!("CARGO_BIN_EXE_limits"), &["--ms", "50", "lean_roce", "udp_spin_8"]);
+    assert!(number(&text, "lean_roce") > 0.0 && number(&text, "udp_spin_8") > 0.0, "{text}");
+}
+
 /// Every byte arrives under the worst faults, by Write, Send and Read, and faults did happen.
 #[test]
 fn a_few_megabytes_cross_the_storm() {

@@ -41,6 +41,13 @@ impl Pair {
         Self { server, client, host: "127.0.0.1".to_string(), limit }
     }
 
+    /// The client connects to this address instead of 127.0.0.1.
+    #[must_use]
+    pub fn host(mut self, address: &str) -> Self {
+        self.host = address.to_string();
+        self
+    }
+
     /// Adds arguments to the server only.
     #[must_use]
     pub fn server_arg(mut self, arg: &str) -> Self {

@@ -6,6 +6,7 @@
 //! processors. The C program `c/shm.c` measures the limits `shm_*`; it is compiled when needed.
 #![forbid(unsafe_code)]
 
+mod lean;
 mod shm;
 mod udp;
 
@@ -30,14 +31,17 @@ const LIMITS: &[Limit] = &[
     ("memcpy_1048576", "B/s", |c, d| memcpy(c, 1 << 20, d)),
     ("eventfd_wake", "s", |c, d| eventfd(c, false, d)),
     ("eventfd_epoll", "s", |c, d| eventfd(c, true, d)),
-    ("udp_spin", "s", |c, d| udp::ping_pong(c, Wait::Spin, d)),
-    ("udp_block", "s", |c, d| udp::ping_pong(c, Wait::Block, d)),
-    ("udp_epoll", "s", |c, d| udp::ping_pong(c, Wait::Epoll, d)),
+    // 64 bytes is about the size of an 8-byte SEND with its headers.
+    ("udp_spin", "s", |c, d| udp::ping_pong(c, Wait::Spin, 64, d)),
+    ("udp_spin_8", "s", |c, d| udp::ping_pong(c, Wait::Spin, 8, d)),
+    ("udp_block", "s", |c, d| udp::ping_pong(c, Wait::Block, 64, d)),
+    ("udp_epoll", "s", |c, d| udp::ping_pong(c, Wait::Epoll, 64, d)),
     ("udp_gso_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Gso, d)),
     ("udp_gso_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::Gso, d)),
     ("udp_gso_window_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::GsoWindow, d)),
     ("udp_gso_window_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::GsoWindow, d)),
     ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
+    ("lean_roce", "B/s", lean::stream),
 ];
 
 /// What the machine and its kernel can do without any RDMA
@@ -80,6 +84,7 @@ fn child(args: &[String]) -> Result<()> {
         ["eventfd"] => eventfd_echo(false),
         ["eventfd_epoll"] => eventfd_echo(true),
         ["echo", _, how] => udp::echo(number(&args[1])?, how),
+        ["lean", _] => lean::receiver(number(&args[1])?),
         ["sink", _, how] => udp::sink(number(&args[1])?, how == "credit"),
         _ => Err(format!("no such child: {args:?}")),
     }

@@ -10,7 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus, Trips};
 
-/// Bytes of a ping: about the size of an 8-byte SEND with headers.
+/// Longest ping.
 const PING: usize = 64;
 /// A packet of this length ends a run.
 const STOP: usize = 1;
@@ -21,7 +21,7 @@ const RUN: usize = 65000;
 /// After this silence a receiver takes the sender for gone.
 const SILENCE: Duration = Duration::from_millis(300);
 
-fn bound() -> Result<(UdpSocket, u16)> {
+pub fn bound() -> Result<(UdpSocket, u16)> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| format!("bind: {e}"))?;
     setsockopt(&socket, sockopt::RcvBuf, &BUFFER).map_err(|e| format!("SO_RCVBUF: {e}"))?;
     setsockopt(&socket, sockopt::SndBuf, &BUFFER).map_err(|e| format!("SO_SNDBUF: {e}"))?;
@@ -29,12 +29,12 @@ fn bound() -> Result<(UdpSocket, u16)> {
     Ok((socket, port))
 }
 
-fn connect(socket: &UdpSocket, port: u16) -> Result<()> {
+pub fn connect(socket: &UdpSocket, port: u16) -> Result<()> {
     socket.connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| format!("connect: {e}"))
 }
 
 /// A connected socket to a child of the given kind.
-fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::Other)> {
+pub fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::Other)> {
     let (socket, port) = bound()?;
     let mut args = vec![kind.to_string(), port.to_string()];
     args.extend(more.iter().map(|s| s.to_string()));
@@ -116,15 +116,15 @@ fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// Half of the median round trip in seconds. Both ends wait in the same way.
-pub fn ping_pong(cpus: Cpus, wait: Wait, time: Duration) -> Result<f64> {
+/// Half of the median round trip of a packet in seconds. Both ends wait in the same way.
+pub fn ping_pong(cpus: Cpus, wait: Wait, bytes: usize, time: Duration) -> Result<f64> {
     let (socket, child) = connected(cpus, "echo", &[wait.name()])?;
     pair::pin(cpus.here)?;
     let end = End::new(socket, wait)?;
     let mut buf = [0; PING];
     let mut trips = Trips::new(time);
     while trips.more() {
-        end.socket.send(&buf).map_err(|e| format!("send: {e}"))?;
+        end.socket.send(&buf[..bytes]).map_err(|e| format!("send: {e}"))?;
         end.receive(&mut buf)?.ok_or("no answer")?;
         trips.done();
     }
@@ -144,7 +144,7 @@ pub fn echo(port: u16, wait: &str) -> Result<()> {
         match end.receive(&mut buf)? {
             None => return Err("nothing came".to_string()),
             Some(STOP) => return Ok(()),
-            Some(_) => end.socket.send(&buf).map_err(|e| format!("send: {e}"))?,
+            Some(bytes) => end.socket.send(&buf[..bytes]).map_err(|e| format!("send: {e}"))?,
         };
     }
 }

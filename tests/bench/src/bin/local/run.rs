@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use adverb_bench::cc;
+use adverb_bench::ends::Ends;
 use adverb_bench::pair::Cpus;
-use adverb_bench::programs::{
-    Figures, LIMIT, Perftest, both_ok, figure, iterations, number_after, own, shown,
-};
+use adverb_bench::programs::{Figures, Perftest, figure, iterations, number_after, own};
 use adverb_bench::series::Samples;
+use adverb_bench::ucx::Ucx;
 use adverb_foreign::device::Loopback;
-use adverb_foreign::pair::Pair;
-use adverb_foreign::process::{Finished, Program, words};
+use adverb_foreign::process::{Finished, Program};
 
 use super::plan::{Item, Key, ONE_CPU_SIZE, OVER_US, What, one_cpu_name, private_name, ucx_name};
 
@@ -32,36 +31,36 @@ pub struct Place {
 
 /// Runs an item and records the values, or the failure.
 pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>) {
+    let ends = Ends::loopback(&place.device).pinned(place.cpus);
     let result = match *item {
         Item::Shared(what, size) => shared(what, size, place.time),
         Item::Own(program, name) => figure(program, name, place.time, None)
             .map(|seconds| vec![(Key::new(name, 0, What::Latency), seconds)]),
         Item::Verbs(program, size, latency) => {
-            let perftest =
-                Perftest { program, size, latency, pin: Some(place.cpus), path: None, private: false };
-            measured(program, size, latency, place, samples, |n| perftest.run(&place.device, n))
+            let perftest = Perftest { program, size, latency, path: None, private: false };
+            measured(program, size, latency, place, samples, |n| perftest.run(&ends, n))
         }
         Item::Private(program, size) => {
-            let pin = Some(place.cpus);
-            let perftest = Perftest { program, size, latency: false, pin, path: None, private: true };
+            let perftest = Perftest { program, size, latency: false, path: None, private: true };
             let name = private_name(program);
-            measured(&name, size, false, place, samples, |n| perftest.run(&place.device, n))
+            measured(&name, size, false, place, samples, |n| perftest.run(&ends, n))
         }
         Item::Ucx(test, tls, size, latency) => {
             let name = ucx_name(test, tls);
-            let ucx = Ucx { test, tls, over: None, size, latency };
-            measured(&name, size, latency, place, samples, |n| ucx.run(place.cpus, n))
+            let ucx = Ucx { test, tls, over: false, size, latency };
+            measured(&name, size, latency, place, samples, |n| ucx.run(&ends, n))
         }
         Item::Over(test, size, latency) => {
-            let ucx = Ucx { test, tls: OVER_US, over: Some(&place.device), size, latency };
-            measured(&ucx_name(test, OVER_US), size, latency, place, samples, |n| ucx.run(place.cpus, n))
+            let ucx = Ucx { test, tls: OVER_US, over: true, size, latency };
+            measured(&ucx_name(test, OVER_US), size, latency, place, samples, |n| ucx.run(&ends, n))
         }
         Item::OneCpu(program, path) => {
-            let pin = Some(Cpus { there: place.cpus.here, ..place.cpus });
+            let one = Cpus { there: place.cpus.here, ..place.cpus };
+            let ends = Ends::loopback(&place.device).pinned(one);
             let (size, path_is) = (ONE_CPU_SIZE, Some(path));
-            let perftest = Perftest { program, size, latency: true, pin, path: path_is, private: false };
+            let perftest = Perftest { program, size, latency: true, path: path_is, private: false };
             let name = one_cpu_name(program, path);
-            measured(&name, size, true, place, samples, |n| perftest.run(&place.device, n))
+            measured(&name, size, true, place, samples, |n| perftest.run(&ends, n))
         }
     };
     match result {
@@ -96,7 +95,7 @@ fn measured(
     let known = match known {
         Some(known) => known,
         None => match run(FIRST.min(FIRST_BYTES / size).max(100))? {
-            Figures::Latency(seconds) => seconds,
+            Figures::Latency { median, .. } => median,
             Figures::Stream { messages, .. } => messages,
         },
     };
@@ -106,53 +105,9 @@ fn measured(
     let found = run(iterations(rate, place.time, MOST[usize::from(latency)]))?;
     let key = |unit| Key::new(name, size, unit);
     Ok(match found {
-        Figures::Latency(seconds) => vec![(key(What::Latency), seconds)],
+        Figures::Latency { median, .. } => vec![(key(What::Latency), median)],
         Figures::Stream { bytes, messages } => {
             vec![(key(What::Bytes), bytes), (key(What::Messages), messages)]
-        }
-    })
-}
-
-/// `ucx_perftest`, with one end on each processor.
-struct Ucx<'a> {
-    test: &'a str,
-    tls: &'a str,
-    /// The device for UCX over Adverb, under `adverb run`.
-    over: Option<&'a Loopback>,
-    size: usize,
-    latency: bool,
-}
-
-impl Ucx<'_> {
-    fn run(&self, cpus: Cpus, n: usize) -> Result<Figures, String> {
-        let Self { test, tls, over, size, latency } = *self;
-        let end = |cpu: usize, more: &str| {
-            let program = Program::new("taskset", &words(format!("-c {cpu} ucx_perftest {more}")));
-            let program = program.env("UCX_TLS", tls);
-            match over {
-                Some(device) => program.env("UCX_NET_DEVICES", format!("{}:1", device.dev)),
-                None => program.bare(),
-            }
-        };
-        let client = format!("-t {test} -s {size} -n {n} -w {} -v -f", n / 10);
-        let out = Pair::of(end(cpus.there, ""), end(cpus.here, &client), LIMIT).run()?;
-        let found = figures(&out.client.text, latency).filter(|_| both_ok(&out));
-        found.ok_or_else(|| shown(&out))
-    }
-}
-
-/// Parses the output of `ucx_perftest -v -f`: a line of names and a line of values.
-fn figures(text: &str, latency: bool) -> Option<Figures> {
-    let mut lines = text.lines().skip_while(|l| !l.starts_with("iterations,"));
-    let names: Vec<&str> = lines.next()?.split(',').collect();
-    let values: Option<Vec<f64>> = lines.next()?.split(',').map(|v| v.trim().parse().ok()).collect();
-    let values = values.filter(|v| v.len() == names.len())?;
-    let value = |name: &str| names.iter().position(|n| *n == name).map(|at| values[at]);
-    // Units: microseconds, and MiB per second.
-    Some(match latency {
-        true => Figures::Latency(value("50.0_percentile_lat")? * 1e-6),
-        false => {
-            Figures::Stream { bytes: value("overall_bw")? * 1_048_576.0, messages: value("overall_mr")? }
         }
     })
 }
@@ -226,18 +181,6 @@ impl From<&str> for Once {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_ucx_are_read_by_name() {
-        let text = "[1795277860.1] [vm:1:0] perftest.c:405 UCX WARN something, else\n\
-                    iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n\
-                    1000,0.055,0.059,0.060,129.29,130.00,16946683,17000000\n";
-        assert_eq!(figures(text, true), Some(Figures::Latency(0.055 * 1e-6)));
-        let stream = Figures::Stream { bytes: 130.0 * 1_048_576.0, messages: 17e6 };
-        assert_eq!(figures(text, false), Some(stream));
-        assert_eq!(figures("iterations,overall_bw\n1000\n", false), None);
-        assert_eq!(figures("Failed to run test: Unsupported operation\n", true), None);
-    }
 
     #[test]
     fn figures_of_our_own_are_found_by_name() {

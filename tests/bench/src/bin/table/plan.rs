@@ -2,17 +2,31 @@
 
 use std::time::Duration;
 
+use adverb_bench::places::{PLACES, SIDES, Side, TASKS};
+
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
+/// The largest of them.
+pub const BIG: usize = SIZES[5];
 /// Latency programs, with the options for a separate column.
 pub const LATENCY: [&str; 4] = ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_send_lat -e"];
 /// Bandwidth programs.
 pub const BANDWIDTH: [&str; 3] = ["ib_send_bw", "ib_write_bw", "ib_read_bw"];
+/// Tests of `ucx_perftest` over tcp, each with the program of perftest beside which it runs.
+pub const UCX_LATENCY: [(&str, &str); 3] =
+    [("tag_lat", "ib_send_lat"), ("ucp_put_lat", "ib_write_lat"), ("ucp_get", "ib_read_lat")];
+/// The same for bandwidth.
+pub const UCX_BANDWIDTH: [(&str, &str); 3] =
+    [("tag_bw", "ib_send_bw"), ("ucp_put_bw", "ib_write_bw"), ("ucp_get -O 32", "ib_read_bw")];
 /// The run to compare with raw segments of path MTU 1024.
 pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
+/// The ping-pong of 8 bytes, and the lean RoCEv2 program.
+pub const UDP_8: &str = "udp_spin_8";
+pub const LEAN: &str = "lean_roce";
 /// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 12] = [
+pub const LIMITS: [&str; 14] = [
     "udp_spin",
+    UDP_8,
     "udp_block",
     "udp_epoll",
     "eventfd_wake",
@@ -22,6 +36,7 @@ pub const LIMITS: [&str; 12] = [
     "udp_gso_1060",
     "udp_gso_window_1060",
     "udp_plain_4156",
+    LEAN,
     "memcpy_65536",
     "memcpy_1048576",
 ];
@@ -39,6 +54,8 @@ pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
 pub enum Item {
     /// A raw limit.
     Limit(&'static str),
+    /// The lean RoCEv2 program, before this program of perftest.
+    Lean(&'static str),
     /// Completion events.
     Wake(&'static str),
     /// Chains of all lengths, in both ways.
@@ -47,6 +64,10 @@ pub enum Item {
     Iperf(&'static str),
     /// perftest: program with options, size, whether it is a latency program.
     Perftest(&'static str, usize, bool),
+    /// UCX over tcp: test with options, size, whether it measures latency.
+    Ucx(&'static str, usize, bool),
+    /// All tasks of the program `places` at a place.
+    Place(&'static str),
 }
 
 /// The items of a round and the length of each measurement.
@@ -59,8 +80,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The whole table; with shorter runs if `quick`.
-    pub fn new(quick: bool) -> Self {
+    /// The whole table, at these places; with shorter runs if `quick`.
+    pub fn new(quick: bool, places: &[&'static str]) -> Self {
         let mut items = Vec::new();
         // Measurements of sleeping and waking come first and together, because they are compared
         // with each other.
@@ -68,17 +89,40 @@ impl Plan {
         items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
         items.extend(WAKES.map(Item::Wake));
         items.push(Item::Chains);
-        let raw = LIMITS.iter().filter(|l| !sleeping(l)).map(|l| Item::Limit(l));
+        let raw =
+            LIMITS.iter().filter(|l| !sleeping(l) && ![UDP_8, LEAN].contains(l)).map(|l| Item::Limit(l));
         let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
         for size in SIZES {
             items.extend(others.by_ref().take(2));
-            items.extend(LATENCY.iter().map(|p| Item::Perftest(p, size, true)));
-            items.extend(BANDWIDTH.iter().map(|p| Item::Perftest(p, size, false)));
+            // The machine's speed changes within seconds, so each limit stands directly before the
+            // program that is compared with it.
+            items.extend((size == SIZES[0]).then_some(Item::Limit(UDP_8)));
+            items.extend(beside(&LATENCY, &UCX_LATENCY, size, true));
+            items.extend(beside(&BANDWIDTH, &UCX_BANDWIDTH, size, false));
         }
         items.extend(others);
-        items.push(Item::Perftest(SMALL_MTU, 1 << 20, false));
+        items.push(Item::Perftest(SMALL_MTU, BIG, false));
+        items.extend(places.iter().map(|place| Item::Place(place)));
         Self { items, time: Duration::from_millis(if quick { 300 } else { 700 }) }
     }
+}
+
+/// Each program of perftest, with its counterpart directly after it, and the lean program before
+/// the bandwidth of the largest size.
+fn beside(
+    programs: &[&'static str],
+    ucx: &[(&'static str, &'static str)],
+    size: usize,
+    latency: bool,
+) -> Vec<Item> {
+    let mut items = Vec::new();
+    for program in programs {
+        items.extend((size == BIG && !latency).then_some(Item::Lean(program)));
+        items.push(Item::Perftest(program, size, latency));
+        let tests = ucx.iter().filter(|(_, beside)| beside == program);
+        items.extend(tests.map(|(test, _)| Item::Ucx(test, size, latency)));
+    }
+    items
 }
 
 /// Identifies a series of values.
@@ -86,6 +130,8 @@ impl Plan {
 pub enum Key {
     /// Raw limit, iperf3 or completion events: seconds, or bytes per second.
     Raw(&'static str),
+    /// The lean RoCEv2 program before this program of perftest: bytes per second.
+    Lean(&'static str),
     /// Chain of a length, posted in a way: a figure by its name in the program `chains`.
     Chain(u32, &'static str, &'static str),
     /// Seconds.
@@ -94,6 +140,35 @@ pub enum Key {
     Bandwidth(&'static str, usize),
     /// Messages per second.
     Rate(&'static str, usize),
+    /// A task at a place by a side: seconds, or bytes per second.
+    Place(&'static str, &'static str, Side),
+}
+
+/// The keys of all figures of a place.
+pub fn place_keys(place: &'static str) -> impl Iterator<Item = Key> {
+    TASKS.iter().flat_map(move |task| SIDES.map(|side| Key::Place(place, task.name, side)))
+}
+
+/// The places of this run. A place that the machine does not allow has the reason instead.
+#[derive(Clone, Debug)]
+pub struct Places(pub Vec<(&'static str, Result<(), String>)>);
+
+impl Places {
+    /// Finds out by `check` which places can be made.
+    pub fn checked(check: impl Fn(&str) -> Result<(), String>) -> Self {
+        Self(PLACES.iter().map(|place| (*place, check(place))).collect())
+    }
+
+    /// The places that can be made.
+    pub fn there(&self) -> Vec<&'static str> {
+        self.0.iter().filter(|(_, check)| check.is_ok()).map(|(place, _)| *place).collect()
+    }
+
+    /// Why a place cannot be made.
+    pub fn missing(&self, place: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, _)| *name == place)?;
+        found.1.as_ref().err().map(String::as_str)
+    }
 }
 
 /// Result of ten million armed notifications, or fewer in a quick run.
@@ -115,9 +190,22 @@ mod tests {
 
     #[test]
     fn every_cell_of_the_table_is_planned() {
-        let items = Plan::new(true).items;
-        let perftest = items.iter().filter(|i| matches!(i, Item::Perftest(..))).count();
+        let items = Plan::new(true, &PLACES).items;
+        let count = |of: fn(&&Item) -> bool| items.iter().filter(of).count();
+        let perftest = count(|i| matches!(i, Item::Perftest(..)));
         assert_eq!(perftest, SIZES.len() * (LATENCY.len() + BANDWIDTH.len()) + 1);
-        assert_eq!(items.len() - perftest, LIMITS.len() + WAKES.len() + 1 + IPERF.len());
+        let ucx = count(|i| matches!(i, Item::Ucx(..)));
+        assert_eq!(ucx, SIZES.len() * (UCX_LATENCY.len() + UCX_BANDWIDTH.len()));
+        // The lean program runs once before each bandwidth program.
+        let others = LIMITS.len() - 1 + BANDWIDTH.len() + WAKES.len() + 1 + IPERF.len() + PLACES.len();
+        assert_eq!(items.len() - perftest - ucx, others);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_made_is_left_out_and_has_a_reason() {
+        let places = Places::checked(|place| if place == PLACES[0] { Ok(()) } else { Err("why".into()) });
+        assert_eq!(places.there(), [PLACES[0]]);
+        assert_eq!((places.missing(PLACES[0]), places.missing(PLACES[1])), (None, Some("why")));
+        assert_eq!(place_keys(PLACES[0]).count(), TASKS.len() * SIDES.len());
     }
 }

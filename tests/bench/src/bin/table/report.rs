@@ -2,60 +2,144 @@
 
 use std::fmt::Write;
 
+use adverb_bench::places::{CABLES, HALF, PLACES, Side, TASKS, Task};
 use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
-use super::plan::{Armed, BANDWIDTH, CHAINS, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, WAKES, WAYS};
+use super::plan::{
+    Armed, BANDWIDTH, BIG, CHAINS, IPERF, Key, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU,
+    UCX_BANDWIDTH, UCX_LATENCY, UDP_8, WAKES, WAYS,
+};
 
-/// A comparison: its name, the value, the divisor (the largest of several), and the bar with its
+/// A comparison: its name, the value, the divisor (the best of several), and the bar with its
 /// direction.
 struct Ratio {
-    name: &'static str,
+    name: String,
     of: Key,
-    to: &'static [&'static str],
+    to: Vec<Key>,
     bar: Option<Bar>,
+    /// Whether the divisor is a limit of the machine.
+    limit: bool,
+}
+
+impl Ratio {
+    fn new(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Self {
+        // The device is built on GSO, so raw GSO is a limit. The lean program does less for the
+        // same packets.
+        let raw = |k: &Key| matches!(k, Key::Raw(name) if name.starts_with("udp_gso"));
+        let limit = to.iter().any(|k| raw(k) || matches!(k, Key::Lean(_)));
+        Self { name: name.into(), of, to, bar, limit }
+    }
+
+    /// The ratio of each round. The divisor of a latency is the shortest, of others the largest.
+    fn found(&self, samples: &Samples<Key>) -> Option<Series> {
+        let better = if is_time(&self.of) { f64::min } else { f64::max };
+        samples.ratio(&self.of, &self.to, better)
+    }
+
+    /// A row of a table. `missing` takes the place of the figures.
+    fn row(&self, samples: &Samples<Key>, missing: Option<&str>) -> Vec<String> {
+        let found = self.found(samples);
+        let bar = self.bar.map_or(String::new(), Bar::words);
+        let met = found.zip(self.bar).map_or("", |(s, bar)| bar.verdict(s, self.limit, samples.rounds));
+        let figure = missing.map_or_else(|| cell(found, samples.rounds), str::to_string);
+        vec![self.name.clone(), figure, bar, met.to_string()]
+    }
+}
+
+/// Whether a value is a time, so that less is better.
+fn is_time(key: &Key) -> bool {
+    match key {
+        Key::Latency(..) => true,
+        Key::Place(_, name, _) => TASKS.iter().any(|task| task.name == *name && task.latency),
+        _ => false,
+    }
 }
 
 fn ratios() -> Vec<Ratio> {
-    let big = 1 << 20;
-    let bw = |name, program, size, to, bar| Ratio { name, of: Key::Bandwidth(program, size), to, bar };
-    let lat = |name, program, to, bar| Ratio { name, of: Key::Latency(program, 8), to, bar };
-    let wake = |name, program, to| Ratio { name, of: Key::Raw(program), to, bar: None };
+    let raws = |to: &[&'static str]| to.iter().map(|name| Key::Raw(name)).collect();
+    let bw = |name, program, to: &[_], bar| Ratio::new(name, Key::Bandwidth(program, BIG), raws(to), bar);
+    let lat = |name, program, to, bar| Ratio::new(name, Key::Latency(program, 8), raws(&[to]), bar);
+    let wake = |name, program, to| Ratio::new(name, Key::Raw(program), raws(&[to]), None);
     let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
+    let small: &[&str] = &["udp_gso_1060", "udp_gso_window_1060"];
     vec![
-        lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", &["udp_spin"], Some(Bar::AtMost(1.15))),
-        lat("ib_write_lat -s 8 / UDP spinning", "ib_write_lat", &["udp_spin"], None),
-        lat("ib_send_lat -e -s 8 / UDP blocking", "ib_send_lat -e", &["udp_block"], Some(Bar::AtMost(1.0))),
-        lat("ib_send_lat -e -s 8 / eventfd wake", "ib_send_lat -e", &["eventfd_wake"], None),
-        wake("completion event, in get-event / eventfd wake", "cq_wake", &["eventfd_wake"]),
-        wake("completion event, in get-event / UDP blocking", "cq_wake", &["udp_block"]),
-        wake("completion event, in epoll / eventfd in epoll", "cq_wake_epoll", &["eventfd_epoll"]),
-        wake("completion event, in epoll / UDP in epoll", "cq_wake_epoll", &["udp_epoll"]),
-        bw("ib_write_bw -s 1048576 / UDP GSO 4156", "ib_write_bw", big, gso, Some(Bar::AtLeast(0.7))),
-        bw("ib_send_bw -s 1048576 / UDP GSO 4156", "ib_send_bw", big, gso, None),
-        bw("ib_read_bw -s 1048576 / UDP GSO 4156", "ib_read_bw", big, gso, None),
-        bw(
-            "ib_write_bw -s 1048576 -m 1024 / UDP GSO 1060",
-            SMALL_MTU,
-            big,
-            &["udp_gso_1060", "udp_gso_window_1060"],
-            None,
-        ),
-        bw(
-            "ib_write_bw -s 1048576 / iperf3 TCP",
-            "ib_write_bw",
-            big,
-            &["iperf3_tcp"],
-            Some(Bar::AtLeast(2.0)),
-        ),
-        bw("ib_write_bw -s 1048576 / iperf3 UDP", "ib_write_bw", big, &["iperf3_udp"], None),
-        bw("ib_write_bw -s 1048576 / memcpy 1 MiB", "ib_write_bw", big, &["memcpy_1048576"], None),
+        lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", "udp_spin", Some(Bar::AtMost(1.15))),
+        lat("ib_write_lat -s 8 / UDP spinning", "ib_write_lat", "udp_spin", None),
+        lat("ib_send_lat -e -s 8 / UDP blocking", "ib_send_lat -e", "udp_block", Some(Bar::AtMost(1.0))),
+        lat("ib_send_lat -e -s 8 / eventfd wake", "ib_send_lat -e", "eventfd_wake", None),
+        wake("completion event, in get-event / eventfd wake", "cq_wake", "eventfd_wake"),
+        wake("completion event, in get-event / UDP blocking", "cq_wake", "udp_block"),
+        wake("completion event, in epoll / eventfd in epoll", "cq_wake_epoll", "eventfd_epoll"),
+        wake("completion event, in epoll / UDP in epoll", "cq_wake_epoll", "udp_epoll"),
+        bw("ib_write_bw -s 1048576 / UDP GSO 4156", "ib_write_bw", gso, Some(Bar::AtLeast(0.7))),
+        bw("ib_send_bw -s 1048576 / UDP GSO 4156", "ib_send_bw", gso, None),
+        bw("ib_read_bw -s 1048576 / UDP GSO 4156", "ib_read_bw", gso, None),
+        bw("ib_write_bw -s 1048576 -m 1024 / UDP GSO 1060", SMALL_MTU, small, None),
+        bw("ib_write_bw -s 1048576 / iperf3 TCP", "ib_write_bw", &["iperf3_tcp"], Some(Bar::AtLeast(2.0))),
+        bw("ib_write_bw -s 1048576 / iperf3 UDP", "ib_write_bw", &["iperf3_udp"], None),
+        bw("ib_write_bw -s 1048576 / memcpy 1 MiB", "ib_write_bw", &["memcpy_1048576"], None),
     ]
+}
+
+/// The tests of UCX that may carry the messages of a program: its counterpart, and the tagged
+/// messages, which UCX over tcp often carries faster than put and get.
+fn ucx_ways(program: &str) -> Vec<&'static str> {
+    let all = UCX_LATENCY.iter().chain(&UCX_BANDWIDTH);
+    let own: Vec<_> = all.filter(|(_, beside)| *beside == program).map(|(test, _)| *test).collect();
+    let tagged = if program.ends_with("_bw") { UCX_BANDWIDTH[0].0 } else { UCX_LATENCY[0].0 };
+    // A READ's latency is a whole round trip, so it has no counterpart among the ping-pongs.
+    if program == "ib_read_lat" || own.contains(&tagged) { own } else { [own, vec![tagged]].concat() }
+}
+
+/// The name of a place.
+fn place_name(place: &str) -> String {
+    let mtu = CABLES.iter().find(|(name, _)| *name == place).map(|(_, mtu)| mtu);
+    mtu.map_or_else(|| "half a processor".to_string(), |mtu| format!("veth, MTU {mtu}"))
+}
+
+/// The ratio of a task at a place to the better way of UCX. Only bandwidth between the namespaces
+/// has a bar.
+fn task_ratio(place: &'static str, task: &Task) -> Ratio {
+    let alike = TASKS.iter().filter(|other| (other.size, other.latency) == (task.size, task.latency));
+    let ucx = alike.map(|other| Key::Place(place, other.name, Side::Ucx)).collect();
+    let mean = if place == HALF && task.latency { ", mean" } else { "" };
+    let Task { verbs, size, .. } = task;
+    let name = format!("{verbs} -s {size}, {}{mean} / UCX over tcp", place_name(place));
+    let bar = (place != HALF && !task.latency).then_some(Bar::AtLeast(2.0));
+    Ratio::new(name, Key::Place(place, task.name, Side::Adverb), ucx, bar)
+}
+
+/// The goals of the wire path.
+fn wire_ratios() -> Vec<Ratio> {
+    let latency = |program, size, name: &str, to, most| {
+        let name = format!("{program} -s {size} / {name}");
+        Ratio::new(name, Key::Latency(program, size), to, Some(Bar::AtMost(most)))
+    };
+    let mut all = Vec::new();
+    for program in BANDWIDTH {
+        let of = || Key::Bandwidth(program, BIG);
+        let name = |to: &str| format!("{program} -s {BIG} / {to}");
+        let lean = vec![Key::Lean(program)];
+        all.push(Ratio::new(name("the lean RoCEv2 program"), of(), lean, Some(Bar::AtLeast(0.85))));
+        let ucx = ucx_ways(program).into_iter().map(|test| Key::Bandwidth(test, BIG)).collect();
+        all.push(Ratio::new(name("UCX over tcp"), of(), ucx, Some(Bar::AtLeast(1.0))));
+    }
+    let ucx = ucx_ways("ib_send_lat").into_iter().map(|test| Key::Latency(test, 8)).collect();
+    all.push(latency("ib_send_lat", 8, "UCX over tcp", ucx, 1.0));
+    all.push(latency("ib_send_lat", 8, "UDP ping-pong, 8 bytes", vec![Key::Raw(UDP_8)], 1.5));
+    for size in [8, 4096, 65536] {
+        let to = vec![Key::Latency("ib_send_lat", size)];
+        all.push(latency("ib_write_lat", size, "ib_send_lat of the size", to, 1.5));
+    }
+    all
 }
 
 fn raw_name(name: &str) -> &str {
     match name {
         "udp_spin" => "UDP ping-pong, spinning, half a round trip",
+        UDP_8 => "UDP ping-pong of 8 bytes, spinning, half a round trip",
+        LEAN => "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB",
         "udp_block" => "UDP ping-pong, blocking, half a round trip",
         "udp_epoll" => "UDP ping-pong, in epoll, half a round trip",
         "eventfd_wake" => "eventfd wake, half a round trip",
@@ -94,22 +178,85 @@ fn by_size(
 fn comparison(samples: &Samples<Key>) -> String {
     let words = ["in the same round", "ratio", "bar", "met"];
     let mut rows = vec![words.map(str::to_string).to_vec()];
-    for r in ratios() {
-        let to: Vec<Key> = r.to.iter().map(|n| Key::Raw(n)).collect();
-        let found = samples.ratio(&r.of, &to, f64::max);
-        let bar = r.bar.map_or(String::new(), Bar::words);
-        // The device is built on GSO, so raw GSO is a limit.
-        let limit = r.to.iter().any(|name| name.starts_with("udp_gso"));
-        let met = found.zip(r.bar).map_or("", |(s, bar)| bar.verdict(s, limit, samples.rounds));
-        rows.push(vec![r.name.to_string(), cell(found, samples.rounds), bar, met.to_string()]);
-    }
+    rows.extend(ratios().iter().map(|r| r.row(samples, None)));
     format!("### Ratios\n\n{}\n", table(&rows))
+}
+
+/// The goals of the wire path, and whether each is met.
+fn wire(samples: &Samples<Key>, places: &Places) -> String {
+    let words = ["in the same round", "ratio", "bar", "met"];
+    let mut rows = vec![words.map(str::to_string).to_vec()];
+    rows.extend(wire_ratios().iter().map(|r| r.row(samples, None)));
+    for place in PLACES {
+        let missing = places.missing(place).map(|_| "not possible here");
+        rows.extend(TASKS.iter().map(|task| task_ratio(place, task).row(samples, missing)));
+    }
+    format!("### The wire: bars\n\n{}\n", table(&rows))
+}
+
+/// perftest by size, compared with UCX over tcp.
+fn beside_ucx(samples: &Samples<Key>) -> String {
+    let mut rows = vec![vec!["size".to_string()]];
+    let latency = LATENCY.iter().filter(|program| !program.contains(" -e"));
+    let programs: Vec<&'static str> = latency.chain(&BANDWIDTH).copied().collect();
+    rows[0].extend(programs.iter().map(|program| format!("`{program}`")));
+    for size in SIZES {
+        let ratio = |program: &&'static str| {
+            let key = |name| match program.ends_with("_bw") {
+                true => Key::Bandwidth(name, size),
+                false => Key::Latency(name, size),
+            };
+            let to = ucx_ways(program).into_iter().map(key).collect();
+            cell(Ratio::new(*program, key(program), to, None).found(samples), samples.rounds)
+        };
+        rows.push([size_name(size)].into_iter().chain(programs.iter().map(ratio)).collect());
+    }
+    format!("### Ratios to UCX over tcp, to the better of its ways\n\n{}\n", table(&rows))
+}
+
+/// The figures of the places.
+fn at_places(samples: &Samples<Key>, places: &Places) -> String {
+    let head = ["place", "task", "Adverb", "UCX over tcp", "unit", "ratio to the better way"];
+    let mut rows = vec![head.map(str::to_string).to_vec()];
+    let mut notes = String::new();
+    for place in PLACES {
+        let missing = places.missing(place);
+        if let Some(why) = missing {
+            let _ = writeln!(notes, "- {}: not possible here: {why}", place_name(place));
+        }
+        for task in &TASKS {
+            let (scale, unit) = if task.latency { (1e6, "µs") } else { (1e-9, "GB/s") };
+            let value = |side| match missing {
+                Some(_) => "not possible here".to_string(),
+                None => {
+                    let found = samples.series(&Key::Place(place, task.name, side));
+                    cell(found.map(|s| s.scaled(scale)), samples.rounds)
+                }
+            };
+            let [_, ratio, ..] = &task_ratio(place, task).row(samples, missing.map(|_| ""))[..] else {
+                continue;
+            };
+            let name = format!("`{} -s {}`, `{}`", task.verbs, task.size, task.ucx);
+            let unit = unit.to_string();
+            rows.push(vec![
+                place_name(place),
+                name,
+                value(Side::Adverb),
+                value(Side::Ucx),
+                unit,
+                ratio.clone(),
+            ]);
+        }
+    }
+    let notes = if notes.is_empty() { notes } else { notes + "\n" };
+    format!("### Between two namespaces, and on a slow machine\n\n{}\n{notes}", table(&rows))
 }
 
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
     let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
     for name in names {
-        let time = ["udp_spin", "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"].contains(name)
+        let time = ["udp_spin", UDP_8, "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"]
+            .contains(name)
             || WAKES.contains(name);
         let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
         let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
@@ -163,24 +310,33 @@ fn chains(samples: &Samples<Key>) -> String {
 }
 
 /// The whole report below the lines about machine and date.
-pub fn text(where_and_when: &str, samples: &Samples<Key>, armed: Option<&Armed>) -> String {
+pub fn text(where_and_when: &str, samples: &Samples<Key>, places: &Places, armed: Option<&Armed>) -> String {
+    let with_ucx = |programs: &[&'static str], ucx: &[(&'static str, &'static str)]| {
+        programs.iter().copied().chain(ucx.iter().map(|(test, _)| *test)).collect::<Vec<_>>()
+    };
     let mut text = format!("{where_and_when}\n");
+    text += &wire(samples, places);
     text += &comparison(samples);
     text += &raw(samples);
     text += &notification(samples, armed);
     text += &chains(samples);
     text += &by_size(
-        "Latency in µs (typical; half a round trip, of `ib_read_lat` the whole)",
+        "Latency in µs (typical; half a round trip, of `ib_read_lat` and `ucp_get` the whole), UCX over tcp last",
         samples.rounds,
-        &LATENCY,
+        &with_ucx(&LATENCY, &UCX_LATENCY),
         |p, s| samples.series(&Key::Latency(p, s)).map(|v| v.scaled(1e6)),
     );
-    text += &by_size("Bandwidth in GB/s", samples.rounds, &BANDWIDTH, |p, s| {
-        samples.series(&Key::Bandwidth(p, s)).map(|v| v.scaled(1e-9))
-    });
+    text += &by_size(
+        "Bandwidth in GB/s, UCX over tcp last",
+        samples.rounds,
+        &with_ucx(&BANDWIDTH, &UCX_BANDWIDTH),
+        |p, s| samples.series(&Key::Bandwidth(p, s)).map(|v| v.scaled(1e-9)),
+    );
     text += &by_size("Messages, millions a second", samples.rounds, &BANDWIDTH, |p, s| {
         samples.series(&Key::Rate(p, s)).map(|v| v.scaled(1e-6))
     });
+    text += &beside_ucx(samples);
+    text += &at_places(samples, places);
     if !samples.failures.is_empty() {
         let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
     }
@@ -191,10 +347,63 @@ pub fn text(where_and_when: &str, samples: &Samples<Key>, armed: Option<&Armed>)
 mod tests {
     use super::*;
 
+    fn line<'a>(text: &'a str, name: &str) -> &'a str {
+        text.lines().find(|l| l.contains(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    }
+
     #[test]
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
-        let text = text("where", &Samples::new(1), None);
+        let text = text("where", &Samples::new(1), &Places::checked(|_| Ok(())), None);
         assert!(text.contains("failed") && !text.contains("yes"));
+        assert!(!text.contains("not possible"), "{text}");
+    }
+
+    #[test]
+    fn a_place_that_is_not_possible_is_named_with_its_reason() {
+        let places = Places::checked(|_| Err("no cgroups".to_string()));
+        let bars = wire(&Samples::new(1), &places);
+        let veth = line(&bars, "ib_write_bw -s 1048576, veth, MTU 9000");
+        assert!(veth.contains("not possible here") && veth.contains("≥ 2"), "{veth}");
+        let text = at_places(&Samples::new(1), &places);
+        assert!(text.contains("- half a processor: not possible here: no cgroups"), "{text}");
+        assert!(!text.contains("failed"), "{text}");
+    }
+
+    #[test]
+    fn the_wire_is_judged_by_the_better_way_of_ucx() {
+        let mut samples = Samples::new(1);
+        let big = |name| Key::Bandwidth(name, BIG);
+        samples.add(big("ib_write_bw"), 0, 4.5e9);
+        samples.add(big("ucp_put_bw"), 0, 1e9);
+        samples.add(big("tag_bw"), 0, 4e9);
+        samples.add(Key::Lean("ib_write_bw"), 0, 6e9);
+        for (size, write) in [(8, 4e-6), (65536, 50e-6)] {
+            samples.add(Key::Latency("ib_send_lat", size), 0, if size == 8 { 4e-6 } else { 25e-6 });
+            samples.add(Key::Latency("ib_write_lat", size), 0, write);
+        }
+        samples.add(Key::Latency("tag_lat", 8), 0, 5e-6);
+        samples.add(Key::Latency("ucp_put_lat", 8), 0, 14e-6);
+        let places = Places::checked(|_| Ok(()));
+        for (place, value) in [(CABLES[0].0, 5e9), (HALF, 1e9)] {
+            samples.add(Key::Place(place, "write_bw", Side::Adverb), 0, value);
+            samples.add(Key::Place(place, "write_bw", Side::Ucx), 0, 1e9);
+            samples.add(Key::Place(place, "send_bw", Side::Ucx), 0, 2e9);
+        }
+        let text = wire(&samples, &places);
+        let is = |name: &str, ratio: &str, met: &str| {
+            let line = line(&text, name);
+            assert!(line.contains(ratio) && line.contains(met), "{line}");
+        };
+        is("ib_write_bw -s 1048576 / the lean", "0.75", "no");
+        is("ib_write_bw -s 1048576 / UCX over tcp", "1.12", "yes");
+        is("ib_send_lat -s 8 / UCX over tcp", "0.80", "yes");
+        is("ib_write_lat -s 8 / ib_send_lat", "1.00", "yes");
+        is("ib_write_lat -s 65536 / ib_send_lat", "2.00", "no");
+        is("ib_write_bw -s 1048576, veth, MTU 1500", "2.50", "yes");
+        let half = line(&text, "ib_write_bw -s 1048576, half a processor");
+        assert!(half.contains("0.50") && !half.contains("no"), "{half}");
+        // The table by size takes the better way, too.
+        assert!(line(&beside_ucx(&samples), "8 B ").contains("0.80"));
     }
 
     #[test]

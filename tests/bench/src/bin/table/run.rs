@@ -2,29 +2,52 @@
 
 use std::time::Duration;
 
+use adverb_bench::ends::Ends;
+use adverb_bench::places;
 use adverb_bench::programs::{Figures, LIMIT, PATH, Perftest, figure, iterations, number_after, own};
 use adverb_bench::series::Samples;
-use adverb_foreign::device::Loopback;
+use adverb_bench::ucx::{TCP, Ucx};
 use adverb_foreign::process::{Finished, Program, free_port, words};
 
-use super::plan::{Armed, CHAINS, Item, Key, Plan, WAYS};
+use super::plan::{Armed, CHAINS, Item, Key, LEAN, Plan, WAYS, place_keys};
 
 /// The path of these tables.
 const WIRE: &str = "wire";
 /// Limit of messages in a run.
 const MOST: usize = 2_000_000;
 
+/// Time limit of the program `places` at one place. Each run inside has its own limit.
+const PLACE_LIMIT: Duration = Duration::from_secs(240);
+
+/// Both ends on the loopback interface.
+pub struct Loopbacks {
+    /// For perftest.
+    pub ends: Ends,
+    /// For UCX, which is faster with each end on a processor.
+    pub pinned: Ends,
+}
+
 /// Runs an item and records the values, or the failure.
-pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples<Key>) {
+pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Limit(name) => figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)]),
+        // The table of limits shows the last one of the round.
+        Item::Lean(program) => figure("limits", LEAN, plan.time, None)
+            .map(|v| vec![(Key::Lean(program), v), (Key::Raw(LEAN), v)]),
         Item::Wake(name) => figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)]),
         Item::Chains => chains(plan.time / 4),
         Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
         Item::Perftest(program, size, latency) => {
             let n = iterations(rate(program, size, latency, samples), plan.time, MOST);
-            perftest(program, size, n, latency, device)
+            let perftest = Perftest { program, size, latency, path: Some(WIRE), private: false };
+            perftest.run(&at.ends, n).map(|found| values(program, size, found))
         }
+        Item::Ucx(test, size, latency) => {
+            let n = iterations(rate(test, size, latency, samples), plan.time, MOST);
+            let ucx = Ucx { test, tls: TCP, over: false, size, latency };
+            ucx.run(&at.pinned, n).map(|found| values(test, size, found))
+        }
+        Item::Place(place) => elsewhere(place, plan.time, round, samples),
     };
     match result {
         Ok(values) => values.into_iter().for_each(|(key, value)| samples.add(key, round, value)),
@@ -106,13 +129,15 @@ fn received_bits(text: &str) -> Option<f64> {
 /// Messages per second, by earlier rounds; in the first round a low estimate.
 fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key>) -> f64 {
     let known = if latency {
-        // perftest quotes half of a round trip, but the whole one for READ.
-        let trips = if program.starts_with("ib_read") { 1.0 } else { 2.0 };
+        // Half of a round trip is quoted, but the whole one for READ.
+        let trips = if program.starts_with("ib_read") || program == "ucp_get" { 1.0 } else { 2.0 };
         samples.series(&Key::Latency(program, size)).map(|s| 1.0 / (s.median * trips))
     } else {
         samples.series(&Key::Rate(program, size)).map(|s| s.median)
     };
+    // The server of UCX's get answers over tcp only about once a millisecond.
     known.unwrap_or(match (latency, size) {
+        (true, _) if program == "ucp_get" => 300.0,
         (true, 0..=4096) => 5_000.0,
         (true, 4097..=65536) => 2_000.0,
         (true, _) => 200.0,
@@ -122,21 +147,42 @@ fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key
     })
 }
 
-fn perftest(
-    program: &'static str,
-    size: usize,
-    n: usize,
-    latency: bool,
-    device: &Loopback,
-) -> Result<Vec<(Key, f64)>, String> {
-    let found =
-        Perftest { program, size, latency, pin: None, path: Some(WIRE), private: false }.run(device, n)?;
-    Ok(match found {
-        Figures::Latency(seconds) => vec![(Key::Latency(program, size), seconds)],
+fn values(program: &'static str, size: usize, found: Figures) -> Vec<(Key, f64)> {
+    match found {
+        Figures::Latency { median, .. } => vec![(Key::Latency(program, size), median)],
         Figures::Stream { bytes, messages } => {
             vec![(Key::Bandwidth(program, size), bytes), (Key::Rate(program, size), messages)]
         }
-    })
+    }
+}
+
+/// Whether a place can be made; the reason if not.
+pub fn check(place: &str) -> Result<(), String> {
+    let out = own("places", &["--check", place])?.run(PLACE_LIMIT)?;
+    if out.ok() {
+        return Ok(());
+    }
+    Err(out.text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// All figures of a place. A failed task leaves out its own figures.
+fn elsewhere(
+    place: &'static str,
+    time: Duration,
+    round: usize,
+    samples: &mut Samples<Key>,
+) -> Result<Vec<(Key, f64)>, String> {
+    let out = own("places", &["--ms", &time.as_millis().to_string(), place])?.run(PLACE_LIMIT)?;
+    if !out.ok() {
+        samples.failures.push(format!("round {}: {place}: {}", round + 1, out.describe()));
+    }
+    let value = |key: Key| match key {
+        Key::Place(place, task, side) => {
+            number_after(&out.text, &places::name(place, task, side)).map(|v| (key, v))
+        }
+        _ => None,
+    };
+    Ok(place_keys(place).filter_map(value).collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! Two network namespaces of this program, joined by a virtual cable.
+
+use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use adverb_bench::Result;
+use adverb_bench::ends::{End, Ends};
+use adverb_bench::places::CABLES;
+use adverb_foreign::device::{Loopback, parse_devinfo};
+use adverb_foreign::process::{Program, words};
+
+/// Makes the namespaces and a cable with the MTU `$1`, and goes on as the rest of the arguments.
+/// The first namespace has the address 192.0.2.1, the other one 192.0.2.2. UCX looks for interfaces
+/// in /sys, which `ip netns exec` mounts anew in the other namespace.
+const SET_UP: &str = r#"
+mount -t tmpfs none /run
+mount -t sysfs none /sys
+ip link set lo up
+ip netns add other
+ip link add here mtu $1 type veth peer name there mtu $1 netns other
+ip addr add 192.0.2.1/24 dev here
+ip link set here addrgenmode none
+ip link set here up
+ip -n other link set lo up
+ip -n other addr add 192.0.2.2/24 dev there
+ip -n other link set there addrgenmode none
+ip -n other link set there up
+shift
+exec "$@"
+"#;
+
+const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// The prefix of commands in the other namespace.
+const ELSEWHERE: &str = "ip netns exec other";
+/// Time limit for a device to appear on its interface, and the number of looks.
+const UP: Duration = Duration::from_secs(10);
+const LOOKS: usize = 100;
+
+/// Runs this program again in new namespaces with this cable.
+pub fn outside(cable: &str, check: bool, time: Duration) -> Result<()> {
+    let mtu = CABLES.iter().find(|(name, _)| *name == cable).map(|(_, mtu)| mtu.to_string());
+    let mtu = mtu.ok_or_else(|| format!("no cable {cable:?}"))?;
+    let me = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let mut command = Command::new("unshare");
+    if !root {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "sh", "-e", "-c", SET_UP, "sh", &mtu]).arg(me);
+    command.args(["--inside", "--ms", &time.as_millis().to_string(), cable]);
+    if check {
+        command.arg("--check");
+    }
+    // `adverb run` would keep its tree in this directory, and the new /run hides it.
+    command.env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+    let status = command.status().map_err(|e| format!("unshare: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("no network namespaces with a cable: {status}")) }
+}
+
+/// The ends of the cable, when both devices are there. The server is in the first namespace.
+pub fn ends() -> Result<Ends> {
+    let end = |before: &str, address: Ipv4Addr, interface: &str| -> Result<End> {
+        let before = words(before);
+        Ok(End { device: device(&before, address)?, before, interface: interface.to_string() })
+    };
+    Ok(Ends {
+        server: end("", HERE, "here")?,
+        client: end(ELSEWHERE, THERE, "there")?,
+        host: HERE.to_string(),
+    })
+}
+
+/// The device with this address.
+fn device(before: &[String], address: Ipv4Addr) -> Result<Loopback> {
+    let argv: Vec<String> = before.iter().cloned().chain(words("ibv_devinfo -v")).collect();
+    let mut last = String::new();
+    for _ in 0..LOOKS {
+        let out = Program::new(&argv[0], &argv[1..]).run(UP)?;
+        for device in parse_devinfo(&out.text).unwrap_or_default() {
+            let index = device.gid_index(address.to_ipv6_mapped());
+            if let Some(index) = index.filter(|_| device.field("state").is_some_and(|s| s.contains("ACTIVE")))
+            {
+                return Ok(Loopback { dev: device.name, gid: index.to_string() });
+            }
+        }
+        last = out.describe();
+        std::thread::sleep(UP / LOOKS as u32);
+    }
+    Err(format!("no active device with the address {address}: {last}"))
+}
