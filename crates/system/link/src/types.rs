@@ -23,9 +23,6 @@ pub struct Config {
     pub steer: bool,
     /// The source ports from which packets of this machine are accepted.
     pub local_ports: LocalPorts,
-    /// Packets to other hosts leave from several source ports, chosen by the queue pair. Otherwise
-    /// all packets leave from `port`.
-    pub spread: bool,
     /// The faults of arriving packets, for queue pairs registered by [`crate::Tap::add_qp`].
     pub faults: PacketFaults,
     /// The capture of packets.
@@ -40,7 +37,6 @@ impl Default for Config {
             max_segments: 64,
             steer: true,
             local_ports: LocalPorts::Own,
-            spread: true,
             faults: PacketFaults::default(),
             capture: None,
         }

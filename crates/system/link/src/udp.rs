@@ -268,7 +268,7 @@ impl UdpLink {
     /// port if `dst` may be an address of this host, which may change with
     /// [`OwnAddresses::version`](adverb_os::OwnAddresses::version).
     pub fn source_port(&self, local: AddrIndex, dst: IpAddr, preferred: u16) -> SourcePort {
-        if !self.config.spread || dst.is_multicast() || !self.own_addresses.excludes(dst) {
+        if dst.is_multicast() || !self.own_addresses.excludes(dst) {
             return SourcePort::default();
         }
         let Some(socket) = self.socket(local) else { return SourcePort::default() };

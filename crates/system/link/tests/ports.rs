@@ -136,7 +136,7 @@ fn send(slot: adverb_local::Slot) {
             push(&mut batch, &host.link, &route, qpn(slot, low), 1, 64);
             batch.flush(&host.link);
         }
-        // From the link's own port, as with `ADVERB_SOURCE_PORTS=one`.
+        // From the link's own port.
         push(&mut batch, &host.link, &far, qpn(slot, 99), 0, 64);
         batch.flush(&host.link);
         // To this host.

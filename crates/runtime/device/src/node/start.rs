@@ -2,7 +2,6 @@
 use super::address_table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
-use super::carriers::udp::spreads;
 use super::carriers::wire::Wire;
 use super::carriers::{Carrier, Rings, Udp, relay};
 use super::clock::Clocks;
@@ -150,9 +149,7 @@ impl Node {
     fn start(life: Life) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
-        let spread = spreads()?;
-        let config =
-            Config { spread, faults: packets.clone(), capture: capture.clone(), ..Config::default() };
+        let config = Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
         let shares = crate::host::path_choice()? == PathChoice::Local;
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;

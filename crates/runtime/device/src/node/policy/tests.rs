@@ -407,8 +407,8 @@ fn a_program_that_waits_for_its_memory_finds_the_thread_at_the_sockets() {
     assert!(median < FIRST_AWAY, "{median:?}");
 }
 
-/// A stream of messages: the program sends for 19 µs, polls once, and takes a packet. While it sends,
-/// the next packet waits.
+/// A stream of messages: the program sends for 19 µs, polls once, and takes a packet. While it
+/// sends, the next packet waits.
 #[test]
 fn a_thread_that_hinders_a_stream_of_messages_goes_away() {
     let mut world = World::new();
