@@ -199,11 +199,6 @@ pub(crate) struct Policy {
     poster: AtomicI32,
     /// A thread is in the middle of copying long payloads.
     copies: AtomicBool,
-    /// A thread of the program is in the middle of sending packets.
-    sends: AtomicBool,
-    /// Posts that had to wait for a thread that handled packets of the same queue pair. The
-    /// background thread watches the number change.
-    waited: AtomicU64,
     /// A [`Program`].
     program: AtomicU64,
     /// A [`Thread`]. SeqCst: a thread that leaves work stores the work and then reads this word.
@@ -223,8 +218,6 @@ impl Policy {
             posts: AtomicU32::new(u32::from(!tick.is_zero())),
             poster: AtomicI32::new(0),
             copies: AtomicBool::new(false),
-            sends: AtomicBool::new(false),
-            waited: AtomicU64::new(0),
             program: AtomicU64::new(Program::NEW.word()),
             thread: AtomicU64::new(Thread::Awake.word()),
         }
@@ -265,27 +258,10 @@ impl Policy {
         self.copies.load(Ordering::Relaxed)
     }
 
-    /// A thread of the program begins to send packets, or has sent them.
-    #[inline]
-    pub(crate) fn set_sends(&self, sends: bool) {
-        self.sends.store(sends, Ordering::Relaxed);
-    }
-
-    /// A post has to wait for a thread that handles packets of the same queue pair.
-    #[cold]
-    pub(crate) fn post_waits(&self) {
-        self.waited.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// What the program has done so far.
     pub(super) fn shown(&self) -> Shown {
-        Shown {
-            looks: self.looks(),
-            turns: self.yields.turns(),
-            armed: self.armed.load(Ordering::Relaxed),
-            sends: self.sends.load(Ordering::Relaxed),
-            waited: self.waited.load(Ordering::Relaxed),
-        }
+        let armed = self.armed.load(Ordering::Relaxed);
+        Shown { looks: self.looks(), turns: self.yields.turns(), armed }
     }
 
     /// The program polls a queue.
@@ -405,10 +381,6 @@ pub(super) struct Shown {
     pub(super) turns: u64,
     /// Arms of queues, and waits of tasks.
     pub(super) armed: u64,
-    /// Is a thread in the middle of sending packets?
-    pub(super) sends: bool,
-    /// Posts that waited for a thread that handled packets.
-    pub(super) waited: u64,
 }
 
 /// The actions of the thread after a wake-up.
@@ -437,12 +409,8 @@ pub(super) struct Pace {
     woke: Time,
     /// Wake-ups in a row with polls of the program and without an arm.
     awake: u32,
-    /// Do packets that the thread finds now mean that it comes too late? After a stay without a
-    /// poll of the program they do.
+    /// Did the program make no poll during the whole last stay?
     silent: bool,
-    /// Did a post of the program wait for the thread? Then the program is in the middle of a stream
-    /// of messages. It makes few polls, and each poll handles many packets.
-    hinders: bool,
     /// Wake-ups during which the thread stays at the sockets, although the program spins.
     needed: u32,
     /// The next time that the thread comes too late, it stays for [`NEEDED`] wake-ups and so many
@@ -487,13 +455,12 @@ impl Pace {
         let since = now.since(std::mem::replace(&mut self.woke, now));
         // At the sockets the thread sleeps for any time, and an event loop polls now and then. So
         // the polls count as a spin only if the last wake-up is recent.
-        let spun = !self.hinders && polled >= SPINS && (!self.away.is_zero() || since < LONGEST_AWAY);
+        let spun = polled >= SPINS && (!self.away.is_zero() || since < LONGEST_AWAY);
         // A program that yields in turns with other threads polls slowly. This thread takes the
         // processor from the program whenever a packet comes, and would leave no packet for the
         // program's own polls.
-        let sends = self.hinders && shown.sends;
-        let spins = spun || sends || shown.turns != self.seen.turns || copies;
-        self.silent = !self.away.is_zero() && (polled == 0 || self.hinders);
+        let spins = spun || shown.turns != self.seen.turns || copies;
+        self.silent = !self.away.is_zero() && polled == 0;
         if spins && program != Program::Sleeps && self.needed > 0 && !copies {
             self.needed -= 1;
             self.away = Duration::ZERO;
@@ -517,7 +484,6 @@ impl Pace {
     pub(super) fn received(&mut self, worked: bool, shown: [Shown; 2], program: Program) {
         let [woke, now] = shown;
         if self.silent && worked {
-            self.hinders = false;
             // The program waits for its memory to change, and polls only between such waits.
             self.needed = NEEDED + self.more;
             self.more = (2 * self.needed).min(MOST_NEEDED) - NEEDED;
@@ -535,10 +501,6 @@ impl Pace {
             // No thread of the program polls, so the thread watches the sockets.
             Duration::ZERO
         };
-        if now.waited != woke.waited && self.needed == 0 {
-            self.hinders = true;
-            self.away = self.away.max(FIRST_AWAY);
-        }
         if self.away < FIRST_AWAY || program == Program::Sleeps {
             self.away = Duration::ZERO;
         }

@@ -13,8 +13,6 @@ struct World {
     now: Time,
     /// The program is in the middle of copying long payloads.
     copies: bool,
-    /// A post of the program waits whenever the thread finds work.
-    hinders: bool,
     /// Time of the thread's next wake-up by itself.
     wakes_at: Option<Time>,
     turns: Vec<(Time, Turn)>,
@@ -27,7 +25,6 @@ impl World {
             pace: Pace::default(),
             now: at(1),
             copies: false,
-            hinders: false,
             wakes_at: None,
             turns: Vec::new(),
         }
@@ -41,9 +38,6 @@ impl World {
         }
         let turn = self.pace.wakes(woke, self.copies, self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
-            if work && self.hinders {
-                self.policy.post_waits();
-            }
             self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
         }
         self.turns.push((self.now, turn));
@@ -400,42 +394,6 @@ fn waits_for_memory(world: &mut World) -> Vec<Duration> {
 #[test]
 fn a_program_that_waits_for_its_memory_finds_the_thread_at_the_sockets() {
     let mut world = World::new();
-    let mut delays = waits_for_memory(&mut world);
-    assert_eq!(delays.len(), 2000, "the last at {:?}", world.now);
-    delays.sort();
-    let median = delays[delays.len() / 2];
-    assert!(median < FIRST_AWAY, "{median:?}");
-}
-
-/// A stream of messages: the program sends for 19 µs, polls once, and takes a packet. While it
-/// sends, the next packet waits.
-#[test]
-fn a_thread_that_hinders_a_stream_of_messages_goes_away() {
-    let mut world = World::new();
-    world.hinders = true;
-    let mut taken = 0;
-    for n in 0..100_000_u64 {
-        let polls = n % 20 == 0;
-        if polls {
-            world.policy.drives();
-        }
-        world.policy.set_sends(!polls);
-        world.now = world.now + Duration::from_micros(1);
-        let comes = n % 20 == 1;
-        if world.wakes_at.map_or(comes, |at| at <= world.now) {
-            world.thread(!polls);
-            taken += u32::from(matches!(world.turns.last(), Some((_, Turn::Receive { .. }))) && !polls);
-        }
-    }
-    assert!(taken < 5, "the thread took {taken} packets");
-    assert_eq!(world.pace.away(), LONGEST_AWAY);
-}
-
-/// Such a program posts its answer while the thread still works on the packet.
-#[test]
-fn a_program_that_waits_for_its_memory_keeps_a_thread_that_hinders_it() {
-    let mut world = World::new();
-    world.hinders = true;
     let mut delays = waits_for_memory(&mut world);
     assert_eq!(delays.len(), 2000, "the last at {:?}", world.now);
     delays.sort();

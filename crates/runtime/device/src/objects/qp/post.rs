@@ -37,7 +37,7 @@ impl Qp {
         {
             (busy, inner) = rings.lock_marked(self);
         }
-        let inner = inner.unwrap_or_else(|| self.lock_to_post());
+        let inner = inner.unwrap_or_else(|| self.inner.lock());
         Ok(SendChain { qp: self, inner: Some(inner), busy, performed: 0 })
     }
 
@@ -74,7 +74,7 @@ impl Qp {
     /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR, EIO in a child of `fork`.
     pub fn post_sends(&self, wrs: &[SendWr<'_>], more: bool) -> Result<(), Error> {
         self.own.context.node().check_alive()?;
-        let mut inner = self.lock_to_post();
+        let mut inner = self.inner.lock();
         let result = self.stage_all(&mut inner, wrs);
         if result.is_err() || !more {
             self.commit(&mut inner);
@@ -119,20 +119,9 @@ impl Qp {
             {
                 node.pump_soon(self);
             } else {
-                node.policy.set_sends(true);
                 node.pump(self, inner, tx);
-                node.policy.set_sends(false);
             }
         });
-    }
-
-    /// Locks the queue pair for a post.
-    #[inline]
-    fn lock_to_post(&self) -> RankedGuard<'_, QpInner, ranks::QueuePair> {
-        self.inner.try_lock().unwrap_or_else(|| {
-            self.own.context.node().policy.post_waits();
-            self.inner.lock()
-        })
     }
 
     /// A completion did not fit into its completion queue.
@@ -162,7 +151,7 @@ impl Qp {
         let node = self.own.context.node();
         node.check_alive()?;
         node.with_tx(|tx| {
-            let mut inner = self.lock_to_post();
+            let mut inner = self.inner.lock();
             if inner.faults.is_some() {
                 node.fault_call(Call::PostRecv)?;
             }
