@@ -85,9 +85,11 @@ pub fn share(many: &ManyToOne) -> Shares {
     let mut now = begin;
     let mut bytes = vec![[0; 2]; many.senders];
     let failure = loop {
-        if let Err(why) = flows.iter_mut().enumerate().try_for_each(|(n, flow)| {
-            flow.pump(now, n, &mut line, &mut hosts[n], &mut rng)
-        }) {
+        if let Err(why) = flows
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(n, flow)| flow.pump(now, n, &mut line, &mut hosts[n], &mut rng))
+        {
             break Some(why);
         }
         let starts = flows.iter().map(|f| f.start).filter(|at| *at > now);
@@ -124,7 +126,8 @@ pub fn share(many: &ManyToOne) -> Shares {
             }
         }
     };
-    let sum = |f: fn(&adverb_engine::qp::Counters) -> u64| flows.iter().map(|x| f(x.ends[0].counters())).sum();
+    let sum =
+        |f: fn(&adverb_engine::qp::Counters) -> u64| flows.iter().map(|x| f(x.ends[0].counters())).sum();
     Shares {
         bytes: bytes.iter().map(|b| b[1] - b[0]).collect(),
         nanos: many.window[1] - many.window[0],

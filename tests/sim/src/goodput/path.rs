@@ -98,7 +98,8 @@ impl Way {
         self.host = host;
     }
 
-    /// Sends a packet of a sender, whose own wire is free at `host`. The packet's fate is drawn now.
+    /// Sends a packet of a sender, whose own wire is free at `host`. The packet's fate is drawn
+    /// now.
     pub(super) fn send_of(
         &mut self,
         sender: usize,

@@ -37,25 +37,24 @@ const ALPHA_ONE: u64 = 1024;
 /// `alpha` moves by this part of its distance in each round trip.
 const ALPHA_GAIN: u64 = 16;
 /// Above [`BUFFER`] and before the first queue, the window grows by this part of the acknowledged
-/// cost. A full line is noticed a round trip late, and the packets sent meanwhile have to fit into a
-/// router.
+/// cost. A full line is noticed a round trip late, and the packets sent meanwhile have to fit into
+/// a router.
 const SEARCH: u64 = 3;
-/// Without a queue the window grows in each round trip by `STEP` bytes and by this part of itself.
-/// The bytes make the windows of several senders alike.
+/// After the first queue the window grows by so many bytes in each round trip without a queue. The
+/// constant makes the windows of several senders alike.
 const STEP: u64 = BUFFER / 8;
-const PART: u64 = 32;
 /// After a loss or a notification, so much has to arrive before the window grows above [`BUFFER`]:
-/// at first, and at most. The amount grows eightfold if a loss follows the growth within `SOON`, and
-/// shrinks as much if a loss comes later. A router without room for bursts of growth drops them each time. Losses
-/// at random hit small windows, too.
+/// at first, and at most. The amount grows eightfold if a loss follows the growth within `SOON`,
+/// and shrinks as much if a loss comes later. A router without room for bursts of growth drops them
+/// each time. Losses at random hit small windows, too.
 const PATIENCE: u64 = 4 << 20;
 const MOST_PATIENCE: u64 = 256 << 20;
 const SOON: u64 = 2 << 20;
 /// The window does not exceed [`BUFFER`] before so many round trips were measured. A single one may
 /// be long because the peer did not run.
 const SAMPLES: u32 = 16;
-/// The shortest round trip is measured anew, with a small window, if for this time no round trip was
-/// as short.
+/// The shortest round trip is measured anew, with a small window, if for this time no round trip
+/// was as short.
 const STALE: Duration = Duration::from_secs(1);
 
 /// What the last round trips say about queues on the path.
@@ -102,7 +101,8 @@ pub(super) struct Window {
     least: u64,
     /// Cost to be acknowledged before the window may exceed [`BUFFER`] again.
     wary: u64,
-    /// That cost after the next loss, and the cost acknowledged since the window exceeded [`BUFFER`].
+    /// That cost after the next loss, and the cost acknowledged since the window exceeded
+    /// [`BUFFER`].
     patience: u64,
     above: u64,
     /// Number of measured round trips behind `base`, up to [`SAMPLES`].
@@ -164,8 +164,8 @@ impl Window {
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size.min(self.burst)
     }
-    /// May a part of a READ be requested whose responses have this cost? An acknowledgement releases
-    /// a long part, too.
+    /// May a part of a READ be requested whose responses have this cost? An acknowledgement
+    /// releases a long part, too.
     pub(super) fn admits_part(&self, in_flight: u64, cost: u64) -> bool {
         let burst = in_flight <= self.released || in_flight + cost <= self.burst;
         in_flight == 0 || burst && in_flight + cost <= self.size
@@ -187,8 +187,8 @@ impl Window {
         if let Some((size, threshold)) = self.before.take()
             && p.beyond
         {
-            // Packets were late and not lost (the case that RFC 5682 detects), or a single packet was
-            // lost before packets that the peer keeps.
+            // Packets were late and not lost (the case that RFC 5682 detects), or a single packet
+            // was lost before packets that the peer keeps.
             (self.size, self.threshold, self.recovered) = (size.min(BUFFER), threshold, una);
         }
         if self.notified && una >= self.round {
@@ -213,15 +213,12 @@ impl Window {
             (true, false) => part(p.mtu + OVERHEAD),
             (false, _) if !self.may_exceed(p) => 0,
             (false, true) => p.acked / SEARCH,
-            (false, false) => part(STEP + self.size / PART),
+            (false, false) => part(STEP),
         }
     }
     /// May the window grow above [`BUFFER`]? A window that is not used says nothing.
     fn may_exceed(&self, p: &Progress) -> bool {
-        self.queue == Queue::None
-            && self.samples == SAMPLES
-            && self.wary == 0
-            && p.in_flight >= self.size / 2
+        self.queue == Queue::None && self.samples == SAMPLES && self.wary == 0 && p.in_flight >= self.size / 2
     }
     /// A round trip took `took` nanoseconds while `in_flight` was on its way.
     pub(super) fn measured(&mut self, took: u64, now: Time, p: &Progress) {
@@ -346,3 +343,6 @@ impl Window {
         self.size / (mtu + OVERHEAD)
     }
 }
+
+#[cfg(test)]
+mod tests;
