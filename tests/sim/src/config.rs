@@ -183,7 +183,7 @@ fn draw_link(rng: &mut Rng, config: &Config, service: Service) -> Link {
         rnr_retry: rng.pick(&[0, 1, 3, 7, 7]),
         rnr_timer: rng.range(1, 18) as u8,
         rd_atomic: rng.pick(&[1, 1, 2, 4, 16]),
-        max_inflight: rng.pick(&[1, 4_000, 20_000, 192 * 1024]),
+        max_inflight: rng.pick(&[1, 4_000, 20_000, QpConfig::MAX_INFLIGHT]),
         psn: [psn(rng), psn(rng)],
         cqs: [[cq(rng), cq(rng)], [cq(rng), cq(rng)]],
         lane: None,

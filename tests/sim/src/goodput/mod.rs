@@ -15,9 +15,11 @@
 //! assert_eq!(one, measure(&Transfer { verb: Verb::Write, bytes: 1 << 20, path, seed: 1 }));
 //! ```
 mod end;
+mod many;
 mod path;
 mod table;
 
+pub use many::{ManyToOne, Shares, share};
 pub use path::Path;
 pub use table::table;
 

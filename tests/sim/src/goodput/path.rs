@@ -71,7 +71,8 @@ pub(super) struct Way {
     /// When each packet in the router will have left.
     leaving: VecDeque<Time>,
     flying: BinaryHeap<Reverse<(Time, u64)>>,
-    packets: BTreeMap<u64, Packet>,
+    /// Packets on their way, each with the number of its sender.
+    packets: BTreeMap<u64, (usize, Packet)>,
     serial: u64,
     pub(super) overflowed: u64,
 }
@@ -90,13 +91,28 @@ impl Way {
         }
     }
 
-    /// Sends a packet. Its fate is drawn now.
-    pub(super) fn send(&mut self, now: Time, rng: &mut Rng, mut packet: Packet) {
+    /// Sends a packet of the only sender.
+    pub(super) fn send(&mut self, now: Time, rng: &mut Rng, packet: Packet) {
+        let mut host = self.host;
+        self.send_of(0, &mut host, now, rng, packet);
+        self.host = host;
+    }
+
+    /// Sends a packet of a sender, whose own wire is free at `host`. The packet's fate is drawn
+    /// now.
+    pub(super) fn send_of(
+        &mut self,
+        sender: usize,
+        host: &mut Time,
+        now: Time,
+        rng: &mut Rng,
+        mut packet: Packet,
+    ) {
         let mut headers = [0; adverb_wire::MAX_HEADER_LEN];
         let bytes = (packet.headers.emit(&mut headers) + packet.payload.len()) as u64 + AROUND;
         let takes = Duration::from_nanos(bytes * 8 * 1_000_000_000 / self.path.rate);
-        self.host = self.host.max(now) + takes / HOST;
-        let now = self.host;
+        *host = (*host).max(now) + takes / HOST;
+        let now = *host;
         while self.leaving.front().is_some_and(|at| *at <= now) {
             self.leaving.pop_front();
         }
@@ -125,12 +141,12 @@ impl Way {
             at = at + takes * passed_by + Duration::from_nanos(1);
         }
         if twice {
-            self.launch(at, packet.clone());
+            self.launch(at, (sender, packet.clone()));
         }
-        self.launch(at, packet);
+        self.launch(at, (sender, packet));
     }
 
-    fn launch(&mut self, at: Time, packet: Packet) {
+    fn launch(&mut self, at: Time, packet: (usize, Packet)) {
         self.serial += 1;
         self.flying.push(Reverse((at, self.serial)));
         self.packets.insert(self.serial, packet);
@@ -142,6 +158,11 @@ impl Way {
 
     /// The next packet, if it has arrived.
     pub(super) fn arrive(&mut self, now: Time) -> Option<Packet> {
+        self.arrive_of(now).map(|(_, packet)| packet)
+    }
+
+    /// The next packet and the number of its sender, if the packet has arrived.
+    pub(super) fn arrive_of(&mut self, now: Time) -> Option<(usize, Packet)> {
         if self.next()? > now {
             return None;
         }

@@ -39,7 +39,13 @@ fn jittered(p: Path) -> Path {
     Path { round_trip: p.round_trip / 2, jitter: p.round_trip / 2, ..p }
 }
 
-/// The table as text. Each figure comes from a transfer of `bytes` bytes.
+/// Bytes of a transfer at a round trip. A longer round trip gets a longer transfer, so that the
+/// figure shows a stream and not its beginning.
+fn length(bytes: u64, round_trip: u64) -> u64 {
+    bytes * (round_trip / ROUND_TRIPS[0]).min(32)
+}
+
+/// The table as text. A figure at the shortest round trip comes from a transfer of `bytes` bytes.
 #[must_use]
 pub fn table(bytes: u64) -> String {
     let mut out =
@@ -48,6 +54,7 @@ pub fn table(bytes: u64) -> String {
     for (name, change) in weather() {
         for round_trip in ROUND_TRIPS {
             let path = change(Path::new(RATE, round_trip * 1000));
+            let bytes = length(bytes, round_trip);
             let cell = |verb| cell(&measure(&Transfer { verb, bytes, path, seed: 1 }), bytes);
             let [w, s, r] = [Verb::Write, Verb::Send, Verb::Read].map(cell);
             let _ = writeln!(out, "| {name} | {round_trip} µs | {w} | {s} | {r} |");

@@ -21,16 +21,16 @@ use crate::time::Time;
 use crate::types::Gid;
 use adverb_wire::{Headers, Psn};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
 /// Most packets buffered by one half of a queue pair (`MOST`), their bytes (`MOST_BYTES`), and
 /// their greatest distance from the gap (`REACH`).
-pub(super) const MOST: usize = 64;
+pub(super) const MOST: usize = 1024;
 const MOST_BYTES: usize = MOST * (4096 + size_of::<Kept>());
-pub(super) const REACH: i32 = 1024;
+pub(super) const REACH: i32 = 4096;
 /// The longest wait, in nanoseconds: shorter than a usual ACK timeout.
 const LONGEST: u64 = 10_000_000;
 /// A shorter lateness, in nanoseconds, counts as none.
@@ -148,7 +148,7 @@ enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Reorder {
     /// In PSN order.
-    held: Vec<Kept>,
+    held: VecDeque<Box<Kept>>,
     bytes: usize,
     memory: Option<Arc<ReorderMemory>>,
     gap: Option<Gap>,
@@ -277,7 +277,7 @@ impl Reorder {
         let told = self.was_told.take().unwrap_or(true);
         self.busy = self.gap.is_some() || !self.held.is_empty();
         let (false, None, Some(since), Some(last)) =
-            (told, self.gap, self.held.iter().map(|h| h.came).min(), self.held.last())
+            (told, self.gap, self.held.iter().map(|h| h.came).min(), self.held.back())
         else {
             return Tell::Nothing;
         };
@@ -295,15 +295,15 @@ impl Reorder {
 
     /// The buffered packet with the nearest PSN.
     pub(super) fn first(&self) -> Option<&Headers> {
-        self.held.first().map(|held| &held.headers)
+        self.held.front().map(|held| &held.headers)
     }
 
     /// Takes out the nearest packet.
-    pub(super) fn take_first(&mut self, counters: &mut Counters) -> Kept {
+    pub(super) fn take_first(&mut self, counters: &mut Counters) -> Option<Kept> {
+        let held = self.held.pop_front()?;
         counters.released = counters.released.wrapping_add(1);
-        let held = self.held.remove(0);
         self.bytes -= cost(held.payload.len());
-        held
+        Some(*held)
     }
 
     /// Drops the nearest packet.
@@ -332,7 +332,7 @@ impl Reorder {
             return Place::Again;
         }
         while self.held.len() > at && (self.held.len() >= MOST || self.bytes + cost > MOST_BYTES) {
-            self.held.pop().inspect(|h| self.bytes -= self::cost(h.payload.len()));
+            self.held.pop_back().inspect(|h| self.bytes -= self::cost(h.payload.len()));
             counters.discarded();
         }
         let near = psn.since(missing) < REACH;
@@ -352,7 +352,7 @@ impl Reorder {
             payload: packet.payload.into(),
             memory: self.memory.clone(),
         };
-        self.held.insert(at, held);
+        self.held.insert(at, Box::new(held));
         Place::New
     }
 

@@ -11,6 +11,11 @@ const DESCRIPTORS: u64 = 256;
 const LOCKED: u64 = 64 << 20;
 const ROOM: u64 = 1 << 20;
 const MEMORY: u64 = 256 << 20;
+/// A receive buffer that holds the windows of some peers, and the size that the device asks for.
+const RECEIVE_BUFFER: u64 = 4 << 20;
+const WANTED_BUFFER: u64 = 32 << 20;
+/// CAP_NET_ADMIN in `CapEff`.
+const NET_ADMIN: u64 = 1 << 12;
 
 pub fn findings() -> Vec<Finding> {
     let mut all = Vec::new();
@@ -20,6 +25,7 @@ pub fn findings() -> Vec<Finding> {
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_MEMLOCK) {
         all.push(locked(soft));
     }
+    all.extend(receive_buffer());
     all.push(shm());
     all.extend(places());
     all.push(memory());
@@ -54,6 +60,30 @@ fn locked(soft: u64) -> Finding {
     let remedy =
         "Adverb locks nothing, but some programs check it before they register memory: `ulimit -l unlimited`";
     Finding::ok("memlock", format!("{found}; {remedy}"))
+}
+
+/// The kernel's limit on receive buffers. A privileged process exceeds it.
+fn receive_buffer() -> Option<Finding> {
+    let limit = fs::read_to_string("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok()?;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    Some(judged_buffer(limit, capabilities & NET_ADMIN != 0))
+}
+
+fn judged_buffer(limit: u64, privileged: bool) -> Finding {
+    if privileged {
+        return Finding::ok("rmem_max", "this process may have any receive buffer (CAP_NET_ADMIN)");
+    }
+    let found = format!("a receive buffer holds at most {} (net.core.rmem_max)", bytes(limit));
+    if limit >= RECEIVE_BUFFER {
+        return Finding::ok("rmem_max", found);
+    }
+    let remedy = format!(
+        "packets that come while the receiver does not run, or from several peers at once, are lost beyond that and sent again, \
+         which costs throughput on fast networks: `sysctl -w net.core.rmem_max={WANTED_BUFFER}`, as root"
+    );
+    Finding::warn("rmem_max", found, remedy)
 }
 
 fn shm() -> Finding {
@@ -139,6 +169,16 @@ mod tests {
         assert!(descriptors(64, 4096).remedy.unwrap().ends_with("`ulimit -n 4096`"));
         assert!(descriptors(64, 64).remedy.unwrap().contains("hard limit"));
         assert_eq!(locked(RLIM_INFINITY).state, State::Ok);
+    }
+
+    /// DOC-5: the cost of a small receive buffer and its remedy are named.
+    #[test]
+    fn a_small_receive_buffer_is_warned_of() {
+        let small = judged_buffer(212_992, false);
+        assert_eq!((small.state, small.found.contains("208 KiB")), (State::Warn, true));
+        assert!(small.remedy.unwrap().contains("`sysctl -w net.core.rmem_max=33554432`"));
+        assert_eq!(judged_buffer(32 << 20, false).state, State::Ok);
+        assert_eq!(judged_buffer(212_992, true).state, State::Ok);
     }
 
     /// DOC-5: the group with the smallest limit is found, in both versions of control groups.

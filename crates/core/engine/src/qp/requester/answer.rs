@@ -1,6 +1,7 @@
 //! Responses of the peer's responder: ACKs, NAKs, READ responses, old values of atomics (IBTA
 //! 9.7.5, 9.7.6, 9.7.7).
 use super::state::{Place, ReadReq, Requester};
+use super::window::Progress;
 use crate::cause::Cause;
 use crate::clock::Clock;
 use crate::completion::WcStatus;
@@ -92,7 +93,7 @@ impl Requester {
                     (None, _) => false,
                 };
                 if its_turn {
-                    return Some(self.reorder.take_first(counters));
+                    return self.reorder.take_first(counters);
                 }
                 break;
             }
@@ -166,11 +167,18 @@ impl Requester {
         if to <= self.una {
             return false;
         }
+        let now = env.clock.now();
+        let beyond = self.cur.psn < to;
+        if beyond && self.recovering.is_some() && self.probe.is_too_early(self.recovers, now) {
+            // The acknowledgement is too early for an answer to the packets sent again.
+            self.window.was_late(self.mtu);
+        }
+        let in_flight = self.flying();
         self.una = to;
         self.retries = 0;
         self.rnr_retries = 0;
         self.recovering = None;
-        self.last_progress = env.clock.now();
+        self.last_progress = now;
         self.retire(env.ctx.config, env.effects);
         let before = self.pos_una;
         self.pos_una = if self.sq.head < self.next_start {
@@ -179,14 +187,17 @@ impl Requester {
         } else {
             self.pos_next
         };
-        let beyond = self.cur.psn < to;
-        self.window.progress(self.pos_una - before, self.mtu, to, self.high, beyond);
-        self.probe.progress(to, env.clock.now(), self.probe_within(), to < self.high);
+        let acked = self.pos_una - before;
+        let p = Progress { acked, in_flight, mtu: self.mtu, una: to, high: self.high, beyond };
+        if let Some(took) = self.probe.progress(to, now, self.probe_within(), to < self.high) {
+            self.window.measured(took, now, &p);
+        }
+        self.window.progress(&p);
         if beyond {
             self.seek(to);
         }
-        self.ack_deadline =
-            if self.una == self.high { None } else { self.timeout.map(|t| env.clock.now() + t) };
+        self.window.release(self.flying(), if beyond { 0 } else { 2 * acked });
+        self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| now + t) };
         true
     }
 
@@ -245,7 +256,9 @@ impl Requester {
     /// Restarts at `psn` after a loss. A second restart at the same PSN needs progress or a timer
     /// in between, or a packet lost `again`.
     fn restart(&mut self, psn: u64, now: Time, again: bool) -> bool {
-        if self.recovering == Some(psn) && !(again && self.probe.may_answer(now)) {
+        if self.recovering != Some(psn) {
+            self.recovers = now;
+        } else if !(again && self.probe.may_answer(now)) {
             return false;
         }
         self.recovering = Some(psn);

@@ -8,6 +8,10 @@ use crate::qp::counters::Counters;
 use crate::time::Time;
 use core::time::Duration;
 
+/// Most parts of READs under way, and the greatest cost of a part.
+const MOST_PARTS: u64 = 16;
+const LONGEST_PART: u64 = 1 << 20;
+
 impl Requester {
     /// Sends a probe if the wait is over. This wait is shorter than the local ACK timeout.
     pub(super) fn probe_if_due(&mut self, now: Time, counters: &mut Counters) {
@@ -35,22 +39,25 @@ impl Requester {
         self.window.congested(self.mtu, self.una, self.high);
     }
 
-    /// Sets how many packets of READ response one request asks for. Two such parts keep the path
-    /// busy, if the peer allows two.
+    /// Sets how many packets of READ response one request asks for, and how many such parts may be
+    /// under way.
     pub(super) fn start_parts(&mut self, config: &QpConfig, attr: &QpAttr) {
-        self.parts = if attr.max_rd_atomic == 1 { 1 } else { 2 };
-        let most = u64::from(config.max_inflight) / self.parts / (self.mtu + window::OVERHEAD);
-        self.read_part = most.max(1);
+        self.parts = u64::from(attr.max_rd_atomic).clamp(1, MOST_PARTS);
+        let most = u64::from(config.max_inflight).min(LONGEST_PART) / (self.mtu + window::OVERHEAD);
+        self.read_part = (most / self.parts.min(2)).max(1);
     }
 
-    /// Most packets of the next part: a share of the window. A retry may ask for the rest of an
-    /// earlier request, and not for more (IBTA 9.7.5.1.4). So the part ends at or before the end of
-    /// an earlier request.
+    /// Most packets of the next part: a share of the window. Two parts keep the path busy if they
+    /// are short. In a larger window more parts keep the path busy, because the responder sends a
+    /// part in one burst. A retry may ask for the rest of an earlier request, and not for more
+    /// (IBTA 9.7.5.1.4). So the part ends at or before the end of an earlier request.
     pub(super) fn part(&self) -> u64 {
         let psn = self.cur.psn;
         let window = self.window.packets(self.mtu);
         if psn >= self.high {
-            return (window / self.parts).clamp(1, self.read_part);
+            let short = window::BUFFER / 2 / (self.mtu + window::OVERHEAD);
+            let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
+            return part.clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
         // All of the rest if it fits, because only later packets wait then. A quarter of the window

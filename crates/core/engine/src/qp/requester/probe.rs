@@ -16,6 +16,18 @@ use core::time::Duration;
 const SHORTEST: u64 = 1_000_000;
 /// Most doublings of the wait.
 const MOST_DOUBLINGS: u32 = 10;
+/// Most samples of the round trip under way.
+pub(super) const SAMPLES: usize = 8;
+
+/// A request under way: its PSN and departure.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    psn: u64,
+    sent: Time,
+    /// Goes into the smoothed round trip. One sample in a round trip does, so that the variation
+    /// does not shrink with the number of samples.
+    leads: bool,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Probe {
@@ -24,8 +36,14 @@ pub(super) struct Probe {
     srtt: u64,
     variation: u64,
     shortest: u64,
-    /// PSN and departure time of a request under way. Its acknowledgement gives a sample.
-    sample: Option<(u64, Time)>,
+    /// Requests under way, from `first` on. Their acknowledgements give samples.
+    samples: [Sample; SAMPLES],
+    first: usize,
+    count: usize,
+    /// One of the samples leads.
+    led: bool,
+    /// The first PSN that may be the next sample.
+    next: u64,
     at: Option<Time>,
     /// Probes since the last progress.
     sent: u32,
@@ -39,11 +57,20 @@ impl Probe {
     }
 
     /// The packet with this PSN leaves for the first time and asks for an answer.
+    /// At most one of `every` packets gives a sample.
     #[inline]
-    pub(super) fn asked(&mut self, psn: u64, now: Time) {
-        if self.sample.is_none() {
-            self.sample = Some((psn, now));
+    pub(super) fn asked(&mut self, psn: u64, now: Time, every: u64) {
+        if self.count < SAMPLES && psn >= self.next {
+            let sample = Sample { psn, sent: now, leads: !self.led };
+            self.samples[(self.first + self.count) % SAMPLES] = sample;
+            self.count += 1;
+            (self.led, self.next) = (true, psn + every);
         }
+    }
+
+    /// No packet under way gives a sample.
+    fn forget(&mut self) {
+        (self.count, self.led, self.next) = (0, false, 0);
     }
 
     /// The wait begins.
@@ -60,16 +87,29 @@ impl Probe {
 
     pub(super) fn disarm(&mut self) {
         self.at = None;
-        self.sample = None;
+        self.forget();
     }
 
     /// All packets before `una` are acknowledged. `more` says whether other packets are under way.
-    pub(super) fn progress(&mut self, una: u64, now: Time, timeout: Option<Duration>, more: bool) {
-        if let Some((psn, at)) = self.sample
-            && una > psn
-        {
-            self.measured(now.since(at).as_nanos() as u64);
-            self.sample = None;
+    /// Answers a measured round trip in nanoseconds.
+    pub(super) fn progress(
+        &mut self,
+        una: u64,
+        now: Time,
+        timeout: Option<Duration>,
+        more: bool,
+    ) -> Option<u64> {
+        let mut last = None;
+        while self.count > 0 && self.samples[self.first].psn < una {
+            let sample = self.samples[self.first];
+            let took = (now.since(sample.sent).as_nanos() as u64).max(1);
+            if sample.leads {
+                self.measured(took);
+                self.led = false;
+            }
+            last = Some(took);
+            self.first = (self.first + 1) % SAMPLES;
+            self.count -= 1;
         }
         self.sent = 0;
         if more {
@@ -77,10 +117,10 @@ impl Probe {
         } else {
             self.at = None;
         }
+        last
     }
 
     fn measured(&mut self, took: u64) {
-        let took = took.max(1);
         if self.srtt == 0 {
             (self.srtt, self.variation, self.shortest) = (took, took / 2, took);
             return;
@@ -100,7 +140,7 @@ impl Probe {
 
     fn again(&mut self, now: Time, timeout: Option<Duration>) {
         self.restarted = now;
-        self.sample = None;
+        self.forget();
         self.arm(now, timeout);
     }
 
@@ -113,5 +153,11 @@ impl Probe {
     /// Can a packet that arrives now be an answer to the retransmission?
     pub(super) fn may_answer(&self, now: Time) -> bool {
         self.srtt > 0 && now.since(self.restarted).as_nanos() as u64 > self.shortest
+    }
+
+    /// Is a packet that arrives now certainly no answer to a packet sent at this time? The shortest
+    /// measured round trip may contain a queue.
+    pub(super) fn is_too_early(&self, sent: Time, now: Time) -> bool {
+        (now.since(sent).as_nanos() as u64) < self.shortest / 2
     }
 }

@@ -52,6 +52,7 @@ impl Requester {
         self.since_ack_req = 0;
         self.reorder.told();
         self.seek(psn);
+        self.window.release(self.flying(), 0);
     }
 
     /// Moves the cursor to an unwrapped PSN at or after the PSN of the head.

@@ -1,4 +1,5 @@
 //! From work requests to packets: order, fences, segmentation, headers.
+use super::probe::SAMPLES;
 use super::state::{Cursor, Place, Prepared, ReadReq, Requester, Step};
 use super::window::OVERHEAD;
 use crate::cause::Cause;
@@ -129,7 +130,8 @@ impl Requester {
                 self.probe.arm(now, self.probe_within());
             }
             if self.headers.bth.ack_req && !again {
-                self.probe.asked(psn, clock.now());
+                let every = self.window.packets(self.mtu) / SAMPLES as u64;
+                self.probe.asked(psn, clock.now(), every);
             }
             return Step::Packet;
         }
@@ -224,6 +226,16 @@ impl Requester {
         (pos + self.cur.at + (self.cur.psn - first) * OVERHEAD).saturating_sub(self.pos_una)
     }
 
+    /// Cost in flight before the cursor.
+    pub(super) fn flying(&self) -> u64 {
+        if self.cur.idx < self.next_start {
+            let wqe = self.sq.wqe(self.cur.idx);
+            self.in_flight(wqe.pos, wqe.first)
+        } else {
+            self.pos_next.saturating_sub(self.pos_una)
+        }
+    }
+
     /// Does an unacknowledged packet before the cursor ask for an answer?
     fn answer_is_due(&self) -> bool {
         u64::from(self.since_ack_req) < self.cur.psn - self.una
@@ -294,7 +306,7 @@ impl Requester {
         let packets = self.part().min(left);
         let last = packets == left;
         let bytes = (wqe.len - self.cur.at).min(packets * self.mtu);
-        if !self.window.admits(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {
+        if !self.window.admits_part(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {
             return None;
         }
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), Operation::ReadRequest)?;

@@ -112,6 +112,8 @@ pub(crate) struct Requester {
     /// PSN of the last restart, until there is progress. Further hints to restart at this PSN are
     /// echoes.
     pub(super) recovering: Option<u64>,
+    /// When the requester first restarted at this PSN.
+    pub(super) recovers: Time,
     pub(super) failure: Option<Failure>,
     pub(super) retries: u32,
     pub(super) rnr_retries: u32,
@@ -135,8 +137,8 @@ pub(crate) struct Requester {
     pub(super) mtu: u64,
     pub(super) timeout: Option<Duration>,
     pub(super) reliable: bool,
-    /// Most packets of READ response in one READ request, and the number of such parts that share
-    /// the window.
+    /// Most packets of READ response in one READ request, and the most such parts that share the
+    /// window.
     pub(super) read_part: u64,
     pub(super) parts: u64,
     /// Ends of READ requests that were given up to be sent again, and whether each was fresh.
@@ -176,6 +178,7 @@ impl Requester {
             sink: (0, 0, Place::default()),
             since_ack_req: 0,
             recovering: None,
+            recovers: Time::ZERO,
             failure: None,
             retries: 0,
             rnr_retries: 0,

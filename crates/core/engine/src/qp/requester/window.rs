@@ -3,14 +3,26 @@
 //! RoCE counts on a lossless network. Its only window is the end-to-end credits, which say nothing
 //! about bytes. Here packets cross socket buffers and routers, which drop packets. The window grows
 //! with acknowledgements and shrinks with losses as TCP's window does (RFC 5681, once for all
-//! losses of a window as in RFC 6582). The upper bound is `QpConfig::max_inflight`. Congestion
-//! notifications shrink the window by their frequency, as they shrink DCQCN's rate: `alpha` follows
-//! the share of round trips with a notification.
+//! losses of a window as in RFC 6582). Congestion notifications shrink the window by their
+//! frequency, as they shrink DCQCN's rate: `alpha` follows the share of round trips with a
+//! notification.
+//!
+//! Up to [`BUFFER`] the window grows without a reason, because every receiver's socket buffer holds
+//! so much. A larger window needs evidence that the path carries it: the round trip does not get
+//! longer with the window. Then the packets are on the line and not in a queue. A longer round trip
+//! means a queue, in a router or in the peer's socket buffer, and the window stops or shrinks. So
+//! the window of a long line becomes the line's bandwidth times its round trip, and the window on
+//! one host stays small.
+use crate::time::Time;
+use core::time::Duration;
 
 /// The cost of a packet in a socket buffer beside its payload: headers and the kernel's bookkeeping
 /// (about a `sk_buff`).
 pub(super) const OVERHEAD: u64 = 768;
-/// Initial size in bytes.
+/// The size that the default receive buffer of a Linux UDP socket (208 KiB) holds. At most so much
+/// leaves at once, from one acknowledgement to the next.
+pub(super) const BUFFER: u64 = 192 * 1024;
+/// Initial size in bytes. Round trips of less in flight are no evidence.
 const INITIAL: u64 = 64 * 1024;
 /// Size in packets after a silence (`RESTART`), and least size after a loss (`LEAST`). Both are
 /// small enough for a small router. `LEAST` is large enough for the peer to notice most losses by a
@@ -24,18 +36,49 @@ const ACK_REQ_EVERY: u64 = 16;
 const ALPHA_ONE: u64 = 1024;
 /// `alpha` moves by this part of its distance in each round trip.
 const ALPHA_GAIN: u64 = 16;
+/// Above [`BUFFER`] and before the first queue, the window grows by this part of the acknowledged
+/// cost. A full line is noticed a round trip late, and the packets sent meanwhile have to fit into
+/// a router.
+const SEARCH: u64 = 3;
+/// After the first queue the window grows by so many bytes in each round trip without a queue. The
+/// constant makes the windows of several senders alike.
+const STEP: u64 = BUFFER / 8;
+/// After a loss or a notification, so much has to arrive before the window grows above [`BUFFER`]:
+/// at first, and at most. The amount grows eightfold if a loss follows the growth within `SOON`,
+/// and shrinks as much if a loss comes later. A router without room for bursts of growth drops them
+/// each time. Losses at random hit small windows, too.
+const PATIENCE: u64 = 4 << 20;
+const MOST_PATIENCE: u64 = 256 << 20;
+const SOON: u64 = 2 << 20;
+/// The window does not exceed [`BUFFER`] before so many round trips were measured. A single one may
+/// be long because the peer did not run.
+const SAMPLES: u32 = 16;
+/// The shortest round trip is measured anew, with a small window, if for this time no round trip
+/// was as short.
+const STALE: Duration = Duration::from_secs(1);
+
+/// What the last round trips say about queues on the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Unknown,
+    /// A round trip at most an eighth longer than the shortest.
+    None,
+    /// A longer round trip.
+    Long,
+}
 
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
-    /// Below the threshold the window grows by the acknowledged cost, above by one packet a round
-    /// trip.
+    /// Below the threshold the window grows exponentially, above by a constant in a round trip.
     threshold: u64,
     max: u64,
     /// Losses before this PSN have already shrunk the window.
     recovered: u64,
     /// Size and threshold before a silence, until the cause of the silence is known.
     before: Option<(u64, u64)>,
+    /// Size, threshold and `wary` before the last loss, if that loss has shrunk the window.
+    whole: (u64, u64, u64),
     /// The amount of congestion, in parts of [`ALPHA_ONE`]. Valid from the first notification on.
     alpha: u64,
     notified: bool,
@@ -43,6 +86,41 @@ pub(super) struct Window {
     round: u64,
     round_marked: bool,
     ack_every: u32,
+    /// The cost in flight at the last acknowledgement, and the most before the next.
+    released: u64,
+    burst: u64,
+    /// The shortest round trip with much in flight, in nanoseconds (0: unknown), and when a round
+    /// trip last was as short.
+    base: u64,
+    based: Time,
+    /// The last round trip.
+    last: u64,
+    queue: Queue,
+    /// PSN at which the current round trip ends, and its shortest measured time.
+    eased: u64,
+    least: u64,
+    /// Cost to be acknowledged before the window may exceed [`BUFFER`] again.
+    wary: u64,
+    /// That cost after the next loss, and the cost acknowledged since the window exceeded
+    /// [`BUFFER`].
+    patience: u64,
+    above: u64,
+    /// Number of measured round trips behind `base`, up to [`SAMPLES`].
+    samples: u32,
+}
+
+/// An acknowledgement, as the window sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// The acknowledged cost.
+    pub(super) acked: u64,
+    /// The cost in flight before.
+    pub(super) in_flight: u64,
+    pub(super) mtu: u64,
+    pub(super) una: u64,
+    pub(super) high: u64,
+    /// The acknowledgement covers packets that were due to be sent again and were not yet.
+    pub(super) beyond: bool,
 }
 
 impl Window {
@@ -54,59 +132,167 @@ impl Window {
             max,
             recovered: 0,
             before: None,
+            whole: (0, 0, 0),
             alpha: ALPHA_ONE,
             notified: false,
             round: 0,
             round_marked: false,
             ack_every: ACK_REQ_EVERY as u32,
+            released: 0,
+            burst: BUFFER,
+            base: 0,
+            based: Time::ZERO,
+            last: 0,
+            queue: Queue::Unknown,
+            eased: 0,
+            least: u64::MAX,
+            wary: 0,
+            patience: PATIENCE,
+            above: 0,
+            samples: 0,
         }
     }
     /// A window without bounds.
     pub(super) fn open() -> Self {
-        Window { size: u64::MAX / 2, ..Window::new(0) }
+        Window { size: u64::MAX / 2, burst: u64::MAX / 2, ..Window::new(0) }
     }
     fn is_open(&self) -> bool {
         self.max == 0
     }
     /// May a packet of this cost be sent? With nothing in flight, always.
+    #[inline]
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
-        in_flight == 0 || in_flight + cost <= self.size
+        in_flight == 0 || in_flight + cost <= self.size.min(self.burst)
     }
-    /// The cost `acked` was acknowledged, up to the PSN `una`. With `beyond` the acknowledgement
-    /// covers packets that were due to be sent again and were not yet.
-    pub(super) fn progress(&mut self, acked: u64, mtu: u64, una: u64, high: u64, beyond: bool) {
+    /// May a part of a READ be requested whose responses have this cost? An acknowledgement
+    /// releases a long part, too.
+    pub(super) fn admits_part(&self, in_flight: u64, cost: u64) -> bool {
+        let burst = in_flight <= self.released || in_flight + cost <= self.burst;
+        in_flight == 0 || burst && in_flight + cost <= self.size
+    }
+    /// An acknowledgement has come, or the requester goes back. `in_flight` is the cost that is
+    /// still on its way.
+    #[inline]
+    pub(super) fn release(&mut self, in_flight: u64, most: u64) {
+        if !self.is_open() {
+            self.released = in_flight;
+            self.burst = in_flight + if self.size > BUFFER { most.clamp(INITIAL, BUFFER) } else { BUFFER };
+        }
+    }
+    /// Packets were acknowledged.
+    pub(super) fn progress(&mut self, p: &Progress) {
+        let Progress { mtu, una, .. } = *p;
+        self.wary = self.wary.saturating_sub(p.acked);
+        self.above = if self.size > BUFFER { self.above + p.acked } else { 0 };
         if let Some((size, threshold)) = self.before.take()
-            && beyond
+            && p.beyond
         {
-            // Packets were late and not lost (the case that RFC 5682 detects).
-            (self.size, self.threshold, self.recovered) = (size, threshold, una);
+            // Packets were late and not lost (the case that RFC 5682 detects), or a single packet
+            // was lost before packets that the peer keeps.
+            (self.size, self.threshold, self.recovered) = (size.min(BUFFER), threshold, una);
         }
         if self.notified && una >= self.round {
             if !self.round_marked {
                 self.alpha -= self.alpha / ALPHA_GAIN;
             }
-            (self.round, self.round_marked) = (high, false);
+            (self.round, self.round_marked) = (p.high, false);
         }
         if self.size >= self.max {
             return;
         }
-        let more = if self.size < self.threshold {
-            acked
-        } else {
-            ((mtu + OVERHEAD) * acked / self.size.max(1)).max(1)
-        };
-        self.size = (self.size + more).min(self.max);
-        self.resized(mtu);
+        let more = self.growth(p);
+        if more > 0 {
+            self.size = (self.size + more).min(self.max);
+            self.resized(mtu);
+        }
+    }
+    fn growth(&self, p: &Progress) -> u64 {
+        let part = |all: u64| (all * p.acked / self.size.max(1)).max(1);
+        match (self.size < BUFFER, self.size < self.threshold) {
+            (true, true) => p.acked.min(BUFFER - self.size),
+            (true, false) => part(p.mtu + OVERHEAD),
+            (false, _) if !self.may_exceed(p) => 0,
+            (false, true) => p.acked / SEARCH,
+            (false, false) => part(STEP),
+        }
+    }
+    /// May the window grow above [`BUFFER`]? A window that is not used says nothing.
+    fn may_exceed(&self, p: &Progress) -> bool {
+        self.queue == Queue::None && self.samples == SAMPLES && self.wary == 0 && p.in_flight >= self.size / 2
+    }
+    /// A round trip took `took` nanoseconds while `in_flight` was on its way.
+    pub(super) fn measured(&mut self, took: u64, now: Time, p: &Progress) {
+        if self.is_open() || p.in_flight < BUFFER.min(self.max) / 2 {
+            return;
+        }
+        let recent = if self.last == 0 { took } else { took.min(self.last) };
+        self.last = took;
+        if self.base > 0 && now.since(self.based) > STALE {
+            (self.base, self.samples, self.queue) = (0, 0, Queue::Unknown);
+            if self.size > BUFFER {
+                (self.threshold, self.size) = (self.size, BUFFER);
+                self.resized(p.mtu);
+            }
+            self.eased = p.high;
+        }
+        if self.base == 0 && p.una < self.eased {
+            // The packet left before the window was small.
+            return;
+        }
+        self.samples += u32::from(self.samples < SAMPLES);
+        if self.base == 0 || took <= self.base + self.base / 16 {
+            self.based = now;
+            self.base = if self.base == 0 { took } else { took.min(self.base) };
+        }
+        let long = self.base + self.base / 8;
+        self.queue = if recent <= long { Queue::None } else { Queue::Long };
+        if self.queue == Queue::Long && self.size > BUFFER {
+            // The line may be full.
+            self.threshold = self.threshold.min(self.size);
+        }
+        self.least = self.least.min(took);
+        if p.una >= self.eased {
+            self.eased = p.high;
+            if self.least > long && self.size > BUFFER {
+                // A whole round trip of packets met a queue.
+                self.size = (self.size - self.size / 8).max(BUFFER);
+                self.threshold = self.threshold.min(self.size);
+                self.wary = 0;
+                self.resized(p.mtu);
+            }
+            self.least = u64::MAX;
+        }
     }
     /// A packet was lost and later packets arrived.
     pub(super) fn lost(&mut self, mtu: u64, una: u64, high: u64) {
         if una < self.recovered || self.is_open() {
+            self.whole = (0, 0, 0);
             return;
         }
         self.recovered = high;
-        self.size = (self.size / 2).max(LEAST * (mtu + OVERHEAD)).min(self.max);
+        self.whole = (self.size, self.threshold, self.wary);
+        self.doubt();
+        let alone = self.queue == Queue::None && self.size > BUFFER;
+        let less = if alone { self.size * 3 / 10 } else { self.size / 2 };
+        self.size = (self.size - less).max(LEAST * (mtu + OVERHEAD)).min(self.max);
         self.threshold = self.size;
         self.resized(mtu);
+    }
+    /// A larger window than [`BUFFER`] is in doubt.
+    fn doubt(&mut self) {
+        if self.size > BUFFER {
+            let next = if self.above < SOON { self.patience * 8 } else { self.patience / 8 };
+            self.patience = next.clamp(PATIENCE, MOST_PATIENCE);
+        }
+        self.wary = self.patience;
+    }
+    /// The last packet taken for lost was only late.
+    pub(super) fn was_late(&mut self, mtu: u64) {
+        let (size, threshold, wary) = core::mem::take(&mut self.whole);
+        if size > self.size {
+            (self.size, self.threshold, self.wary) = (size, threshold, wary);
+            self.resized(mtu);
+        }
     }
     /// No answer came for too long.
     pub(super) fn silent(&mut self, mtu: u64, high: u64) {
@@ -115,6 +301,7 @@ impl Window {
         }
         let small = (RESTART * (mtu + OVERHEAD)).min(self.max);
         self.before.get_or_insert((self.size, self.threshold));
+        self.doubt();
         if self.size > small {
             self.threshold = (self.size / 2).max(small);
         }
@@ -136,6 +323,7 @@ impl Window {
         (self.round, self.round_marked) = (high.max(una + 1), true);
         self.alpha += (ALPHA_ONE - self.alpha) / ALPHA_GAIN;
         let less = self.size - self.size * self.alpha / (2 * ALPHA_ONE);
+        self.doubt();
         self.size = less.max(RESTART * (mtu + OVERHEAD)).min(self.max);
         self.threshold = self.size;
         self.resized(mtu);
@@ -155,3 +343,6 @@ impl Window {
         self.size / (mtu + OVERHEAD)
     }
 }
+
+#[cfg(test)]
+mod tests;

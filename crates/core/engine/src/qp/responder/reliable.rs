@@ -188,7 +188,7 @@ impl Responder {
         while let Some(headers) = self.reorder.first() {
             let ahead = headers.bth.psn.since(self.expected);
             if ahead == 0 {
-                return Some(self.reorder.take_first(counters));
+                return self.reorder.take_first(counters);
             }
             if ahead > 0 {
                 break;

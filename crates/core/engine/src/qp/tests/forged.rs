@@ -174,7 +174,7 @@ fn requests_ahead_of_the_window_draw_one_nak() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
     let expected = p.sides[1].qp.inside().expected;
     for by in 1..=FLOOD as u32 {
-        let headers = request(&p, Operation::WriteOnly, expected + by * 1000);
+        let headers = request(&p, Operation::WriteOnly, expected + by * 4095);
         let packet = Packet {
             src: gid(0),
             dst: gid(1),

@@ -116,7 +116,7 @@ fn what_is_kept_is_bounded_and_the_nearest_stay() {
         assert!(kept(&w) <= MOST);
     }
     assert_eq!(kept(&w), MOST);
-    assert!(before - memory.left() < 64 * 1024);
+    assert!(before - memory.left() < 1024 * MOST);
     let executed = w.qp.counters().executed;
     w.give(&write(&w, 2));
     assert_eq!((w.qp.counters().executed - executed, kept(&w)), (1 + MOST as u64, 0), "the nearest");
