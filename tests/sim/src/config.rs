@@ -1,7 +1,7 @@
 //! The configuration of a world. Each seed draws which features and which faults are on (swarm
 //! testing). A run with everything on reaches little, because one fault hides another.
 use crate::rng::Rng;
-use adverb_engine::PathMtu;
+use adverb_engine::{PathMtu, QpConfig};
 
 /// The transport service of a [`Link`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
