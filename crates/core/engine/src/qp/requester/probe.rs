@@ -56,8 +56,8 @@ impl Probe {
         self.at
     }
 
-    /// The packet with this PSN leaves for the first time and asks for an answer.
-    /// At most one of `every` packets gives a sample.
+    /// The packet with this PSN leaves for the first time and asks for an answer. At most one of
+    /// `every` packets gives a sample.
     #[inline]
     pub(super) fn asked(&mut self, psn: u64, now: Time, every: u64) {
         if self.count < SAMPLES && psn >= self.next {
@@ -91,7 +91,7 @@ impl Probe {
     }
 
     /// All packets before `una` are acknowledged. `more` says whether other packets are under way.
-    /// Answers a measured round trip in nanoseconds.
+    /// Returns the last measured round trip, in nanoseconds.
     pub(super) fn progress(
         &mut self,
         una: u64,
