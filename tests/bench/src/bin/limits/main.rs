@@ -8,6 +8,7 @@
 
 mod lean;
 mod shm;
+mod stream;
 mod udp;
 
 use std::fs::File;
@@ -42,6 +43,8 @@ const LIMITS: &[Limit] = &[
     ("udp_gso_window_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::GsoWindow, d)),
     ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
     ("lean_roce", "B/s", lean::stream),
+    ("lean_stream", "B/s", stream::stream),
+    ("stream_spin_8", "s", stream::ping_pong),
 ];
 
 /// What the machine and its kernel can do without any RDMA
@@ -85,6 +88,8 @@ fn child(args: &[String]) -> Result<()> {
         ["eventfd_epoll"] => eventfd_echo(true),
         ["echo", _, how] => udp::echo(number(&args[1])?, how),
         ["lean", _] => lean::receiver(number(&args[1])?),
+        ["stream"] => stream::receiver(),
+        ["stream_echo"] => stream::echo(),
         ["sink", _, how] => udp::sink(number(&args[1])?, how == "credit"),
         _ => Err(format!("no such child: {args:?}")),
     }
