@@ -2,8 +2,9 @@
 //!
 //! The sender writes a header of 32 bytes and the payload straight from the user's memory. The
 //! receiver reads the payload straight into place and acknowledges each message. There is no ICRC:
-//! only TCP's checksum of 16 bits covers the payload, and offloads skip that on loopback and veth.
+//! only TCP's checksum of 16 bits covers the payload, and the kernel skips that on loopback and veth.
 //! There are no queues, no memory regions and no threads besides the two ends, which never sleep.
+//! The host's congestion control applies.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -94,15 +95,16 @@ fn ready(result: std::io::Result<usize>) -> Result<Option<usize>> {
     match result {
         Ok(n) => Ok(Some(n)),
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(None),
-        Err(e) => Err(format!("stream: {e}")),
+        Err(e) => Err(wrong(e)),
     }
 }
 
+fn wrong(e: std::io::Error) -> String {
+    format!("stream: {e}")
+}
+
 fn polled(stream: TcpStream) -> Result<TcpStream> {
-    stream
-        .set_nodelay(true)
-        .and_then(|()| stream.set_nonblocking(true))
-        .map_err(|e| format!("socket: {e}"))?;
+    stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(wrong)?;
     Ok(stream)
 }
 
@@ -112,14 +114,14 @@ fn connected(cpus: Cpus, kind: &str) -> Result<(TcpStream, pair::Other)> {
     let line = child.line()?;
     let port: u16 = line.parse().map_err(|e| format!("port {line:?} of the other process: {e}"))?;
     pair::pin(cpus.here)?;
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| format!("connect: {e}"))?;
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(wrong)?;
     Ok((polled(stream)?, child))
 }
 
 fn accepted() -> Result<TcpStream> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| format!("bind: {e}"))?;
-    println!("{}", listener.local_addr().map_err(|e| e.to_string())?.port());
-    polled(listener.accept().map_err(|e| format!("accept: {e}"))?.0)
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(wrong)?;
+    println!("{}", listener.local_addr().map_err(wrong)?.port());
+    polled(listener.accept().map_err(wrong)?.0)
 }
 
 fn pattern() -> Vec<u8> {
@@ -144,23 +146,31 @@ pub fn stream(cpus: Cpus, time: Duration) -> Result<f64> {
         }
     }
     let rate = (acked * MEMORY as u64) as f64 / start.elapsed().as_secs_f64();
-    stream.shutdown(std::net::Shutdown::Write).map_err(|e| format!("shutdown: {e}"))?;
+    stream.shutdown(std::net::Shutdown::Write).map_err(wrong)?;
     let bad = child.line()?;
     child.end()?;
     if bad == "0" { Ok(rate) } else { Err(format!("{bad} bytes arrived changed")) }
 }
 
-/// The child of [`stream`]. At the end of the stream it prints the number of wrong bytes.
-pub fn receiver() -> Result<()> {
-    let (mut stream, mut inbound, mut ack) = (accepted()?, Inbound::new(), [0; ACK]);
-    let mut acked = 0;
+/// Receives until the end of the stream. Each message is answered with its number.
+fn serve(answer: impl Fn(&mut TcpStream, u64) -> Result<()>) -> Result<Inbound> {
+    let (mut stream, mut inbound, mut answered) = (accepted()?, Inbound::new(), 0);
     while inbound.pull(&mut stream)? {
-        if inbound.messages > acked {
-            acked = inbound.messages;
-            ack[..8].copy_from_slice(&acked.to_ne_bytes());
-            stream.write_all(&ack).map_err(|e| format!("ack: {e}"))?;
+        if inbound.messages > answered {
+            answered = inbound.messages;
+            answer(&mut stream, answered)?;
         }
     }
+    Ok(inbound)
+}
+
+/// The child of [`stream`]. At the end of the stream it prints the number of wrong bytes.
+pub fn receiver() -> Result<()> {
+    let inbound = serve(|stream, count| {
+        let mut ack = [0; ACK];
+        ack[..8].copy_from_slice(&count.to_ne_bytes());
+        stream.write_all(&ack).map_err(wrong)
+    })?;
     println!("{}", inbound.memory.iter().zip(pattern()).filter(|(a, b)| **a != *b).count());
     Ok(())
 }
@@ -168,10 +178,9 @@ pub fn receiver() -> Result<()> {
 /// Half of the median round trip of a message of 8 bytes in seconds.
 pub fn ping_pong(cpus: Cpus, time: Duration) -> Result<f64> {
     let (mut stream, child) = connected(cpus, "stream_echo")?;
-    let (memory, mut inbound, mut trips) = (pattern(), Inbound::new(), Trips::new(time));
+    let (mut inbound, mut trips) = (Inbound::new(), Trips::new(time));
     for number in 1.. {
-        let mut ping = Outbound::new(number, PING);
-        while !ping.push(&mut stream, &memory)? {}
+        ping(&mut stream, number)?;
         while inbound.messages < number && inbound.pull(&mut stream)? {}
         trips.done();
         if !trips.more() {
@@ -185,14 +194,12 @@ pub fn ping_pong(cpus: Cpus, time: Duration) -> Result<f64> {
 
 /// The child of [`ping_pong`].
 pub fn echo() -> Result<()> {
-    let (mut stream, mut inbound, mut answered) = (accepted()?, Inbound::new(), 0);
-    while inbound.pull(&mut stream)? {
-        if inbound.messages > answered {
-            answered = inbound.messages;
-            let mut pong = Outbound::new(answered, PING);
-            while !pong.push(&mut stream, &inbound.memory)? {}
-        }
-    }
+    serve(ping).map(|_| ())
+}
+
+fn ping(stream: &mut TcpStream, number: u64) -> Result<()> {
+    let mut message = Outbound::new(number, PING);
+    while !message.push(stream, &[7; PING])? {}
     Ok(())
 }
 
@@ -200,34 +207,20 @@ pub fn echo() -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Gives and takes a few bytes a call.
-    struct Narrow(std::collections::VecDeque<u8>);
-
-    impl Write for Narrow {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.write(&bytes[..bytes.len().min(1001)])
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Read for Narrow {
-        fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-            let n = bytes.len().min(997);
-            self.0.read(&mut bytes[..n])
-        }
-    }
-
+    /// The buffers of the socket are smaller than a message, so they cut it.
     #[test]
     fn messages_arrive_whole_however_the_stream_cuts_them() {
-        let (memory, mut wire) = (pattern(), Narrow(Default::default()));
+        let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+        here.set_nonblocking(true).and(there.set_nonblocking(true)).unwrap();
+        let (memory, mut inbound) = (pattern(), Inbound::new());
         for (number, len) in [(0, PING), (1, MEMORY), (2, 5000)] {
             let mut message = Outbound::new(number, len);
-            while !message.push(&mut wire, &memory).unwrap() {}
+            while !message.push(&mut here, &memory).unwrap() {
+                assert!(inbound.pull(&mut there).unwrap());
+            }
         }
-        let mut inbound = Inbound::new();
-        while inbound.pull(&mut wire).unwrap() {}
+        drop(here);
+        while inbound.pull(&mut there).unwrap() {}
         assert_eq!((inbound.messages, inbound.left, inbound.known), (3, 0, 0));
         assert_eq!(inbound.memory, memory);
     }

@@ -24,9 +24,10 @@ pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
 pub const UDP_8: &str = "udp_spin_8";
 pub const LEAN: &str = "lean_roce";
 /// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 14] = [
+pub const LIMITS: [&str; 16] = [
     "udp_spin",
     UDP_8,
+    "stream_spin_8",
     "udp_block",
     "udp_epoll",
     "eventfd_wake",
@@ -37,6 +38,7 @@ pub const LIMITS: [&str; 14] = [
     "udp_gso_window_1060",
     "udp_plain_4156",
     LEAN,
+    "lean_stream",
     "memcpy_65536",
     "memcpy_1048576",
 ];

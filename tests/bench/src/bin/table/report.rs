@@ -139,6 +139,10 @@ fn raw_name(name: &str) -> &str {
     match name {
         "udp_spin" => "UDP ping-pong, spinning, half a round trip",
         UDP_8 => "UDP ping-pong of 8 bytes, spinning, half a round trip",
+        "stream_spin_8" => "TCP ping-pong of 8 bytes and a header, spinning, half a round trip",
+        "lean_stream" => {
+            "lean stream: messages of 1 MiB over TCP, one copy a side by the kernel, 4 outstanding"
+        }
         LEAN => "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB",
         "udp_block" => "UDP ping-pong, blocking, half a round trip",
         "udp_epoll" => "UDP ping-pong, in epoll, half a round trip",
@@ -255,9 +259,10 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
     let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
     for name in names {
-        let time = ["udp_spin", UDP_8, "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"]
-            .contains(name)
-            || WAKES.contains(name);
+        let time =
+            ["udp_spin", UDP_8, "stream_spin_8", "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"]
+                .contains(name)
+                || WAKES.contains(name);
         let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
         let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
         rows.push(vec![raw_name(name).to_string(), cell(found, samples.rounds), unit.to_string()]);
