@@ -2,9 +2,9 @@
 //!
 //! The sender writes a header of 32 bytes and the payload straight from the user's memory. The
 //! receiver reads the payload straight into place and acknowledges each message. There is no ICRC:
-//! only TCP's checksum of 16 bits covers the payload, and the kernel skips that on loopback and veth.
-//! There are no queues, no memory regions and no threads besides the two ends, which never sleep.
-//! The host's congestion control applies.
+//! only TCP's checksum of 16 bits covers the payload, and the kernel skips that on loopback and
+//! veth. There are no queues, no memory regions and no threads besides the two ends, which never
+//! sleep. The host's congestion control applies.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
