@@ -438,6 +438,14 @@ impl Rig {
                 self.qps[w.next::<usize>()].0.destroy().unwrap();
                 String::new()
             }
+            // Waits until the thread that takes messages has told the peers that these messages are
+            // placed. The thread completes a receive first. The end of any queue pair waits for
+            // this thread.
+            "settle" => {
+                self.qp(Shape::default());
+                self.qps.pop().expect("the new queue pair").0.destroy().unwrap();
+                String::new()
+            }
             "connect" => {
                 self.connect(w.next(), w.next());
                 String::new()
