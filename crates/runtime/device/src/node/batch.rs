@@ -66,10 +66,6 @@ pub(super) struct Batch {
     pub(super) scratch: Vec<u8>,
     /// Zeros, a stand-in for a payload that is copied straight to its destination.
     pub(super) stand_in: Vec<u8>,
-    /// Payloads were copied out of other processes, and [`Policy::copies`] is set.
-    ///
-    /// [`Policy::copies`]: super::policy::Policy::copies
-    pub(super) copies: bool,
     /// Payloads copied ahead of the next packets of the current ring.
     pub(super) ahead: Option<Ahead>,
     /// Arrival time of the current packets, for a capture. `None`: not read yet.
@@ -140,7 +136,6 @@ impl Receiver {
                 found: Found::default(),
                 scratch: Vec::new(),
                 stand_in: Vec::new(),
-                copies: false,
                 ahead: None,
                 came: None,
                 delayed: Vec::new(),

@@ -12,6 +12,8 @@ use std::time::Duration;
 /// looks meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(2);
+/// The next look at a queue pair whose lock was taken.
+const BUSY: Duration = Duration::from_micros(100);
 
 impl Node {
     /// Runs due timers.
@@ -99,7 +101,10 @@ impl Node {
     /// a packet seems to be lost, and arrived packets have to be taken first.
     fn timer_due(&self, qp: &AnyQp, at: Time, now: Time, looked: bool) -> bool {
         self.with_tx(|tx| {
-            let mut inner = qp.inner.lock();
+            let Some(mut inner) = qp.inner.try_lock() else {
+                self.comes_back(qp, at, now);
+                return true;
+            };
             if qp.timer_at.load(Ordering::Relaxed) != at.0 {
                 // The entry was replaced by an earlier entry, or belongs to an ended queue pair of
                 // the same number.
@@ -130,5 +135,17 @@ impl Node {
             }
             true
         })
+    }
+
+    /// Puts off the due entry at `at` of a queue pair whose lock is taken. The owner of the lock
+    /// takes it again and again while traffic flows, and each wait for it would end in one more
+    /// sleep.
+    #[cold]
+    fn comes_back(&self, qp: &AnyQp, at: Time, now: Time) {
+        let again = now + BUSY;
+        // The owner of the lock may have replaced the entry meanwhile. Then its own entry counts.
+        if qp.timer_at.compare_exchange(at.0, again.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.enter_timer(again, Timed::Qp(qp.number()), NEVER);
+        }
     }
 }

@@ -20,7 +20,7 @@
 //! ```
 use self::yields::Yields;
 use adverb_engine::Time;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 pub(crate) mod naps;
@@ -160,9 +160,12 @@ impl Program {
 pub(super) enum Thread {
     /// The thread will still see values that are set now.
     Awake,
-    /// The thread sleeps, or is about to, and looks at the timers at `until` by itself. `away`: the
-    /// thread leaves the sockets to the program.
-    Asleep { until: u64, away: bool },
+    /// The thread sleeps on the sockets, or is about to, and looks at the timers at `until` by
+    /// itself.
+    Asleep { until: u64 },
+    /// The thread sleeps, or is about to, for at most [`LONGEST_AWAY`]. It leaves the sockets and
+    /// the timers to the polling program.
+    Away,
 }
 
 impl Thread {
@@ -172,7 +175,9 @@ impl Thread {
         match self {
             Thread::Awake => 0,
             // Never 0: the thread does not sleep until time 0.
-            Thread::Asleep { until, away } => until.clamp(1, Self::FOREVER) << 1 | u64::from(away),
+            Thread::Asleep { until } => until.clamp(1, Self::FOREVER) << 1,
+            // Never later than any deadline.
+            Thread::Away => 1,
         }
     }
 }
@@ -197,8 +202,6 @@ pub(crate) struct Policy {
     /// The posting thread of the program. 0: no thread was named since the background thread
     /// looked.
     poster: AtomicI32,
-    /// A thread is in the middle of copying long payloads.
-    copies: AtomicBool,
     /// A [`Program`].
     program: AtomicU64,
     /// A [`Thread`]. SeqCst: a thread that leaves work stores the work and then reads this word.
@@ -217,7 +220,6 @@ impl Policy {
             sleeps: AtomicU64::new(0),
             posts: AtomicU32::new(u32::from(!tick.is_zero())),
             poster: AtomicI32::new(0),
-            copies: AtomicBool::new(false),
             program: AtomicU64::new(Program::NEW.word()),
             thread: AtomicU64::new(Thread::Awake.word()),
         }
@@ -246,16 +248,6 @@ impl Policy {
 
     pub(super) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
-    }
-
-    /// The receiving thread begins or ends a copy of long payloads.
-    pub(super) fn set_copies(&self, copies: bool) {
-        self.copies.store(copies, Ordering::Relaxed);
-    }
-
-    /// Is a thread in the middle of copying long payloads?
-    pub(super) fn copies(&self) -> bool {
-        self.copies.load(Ordering::Relaxed)
     }
 
     /// What the program has done so far.
@@ -441,12 +433,12 @@ impl Pace {
         enough
     }
 
-    /// The thread has woken. `copies`: a thread of the program is in the middle of copying long
-    /// payloads. Such a program makes few calls, but polls all the same.
+    /// The thread has woken. `drives`: a thread of the program receives at this moment. While much
+    /// arrives, such a program makes few calls, but polls all the same.
     pub(super) fn wakes(
         &mut self,
         shown: Shown,
-        copies: bool,
+        drives: bool,
         program: Program,
         now: impl Fn() -> Time,
     ) -> Turn {
@@ -459,9 +451,9 @@ impl Pace {
         // A program that yields in turns with other threads polls slowly. This thread takes the
         // processor from the program whenever a packet comes, and would leave no packet for the
         // program's own polls.
-        let spins = spun || shown.turns != self.seen.turns || copies;
+        let spins = spun || shown.turns != self.seen.turns || drives;
         self.silent = !self.away.is_zero() && polled == 0;
-        if spins && program != Program::Sleeps && self.needed > 0 && !copies {
+        if spins && program != Program::Sleeps && self.needed > 0 && !drives {
             self.needed -= 1;
             self.away = Duration::ZERO;
         } else if spins && program != Program::Sleeps {

@@ -100,7 +100,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     if pace.sees_polls(woke, node.policy.program()) {
         node.policy.waits();
     }
-    let turn = pace.wakes(woke, node.policy.copies(), node.policy.program(), || node.now());
+    let turn = pace.wakes(woke, node.receiver.is_locked(), node.policy.program(), || node.now());
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();
@@ -209,19 +209,20 @@ impl<'a> Sleep<'a> {
         // the announcement and wakes this thread.
         node.policy.set_thread(Thread::Awake);
         let now = node.now().0;
-        let next = node.next_deadline();
+        // A polling program serves the deadlines. If it has stopped, they are late by one stay.
+        let next = if away.is_zero() { node.next_deadline() } else { now + away.as_nanos() as u64 };
         let mut limit =
             if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
-        if !away.is_zero() {
-            limit = sooner(limit, Some(away));
-        }
         limit = sooner(limit, waits(node));
         if node.link.maintenance_due() {
             limit = sooner(limit, Some(UPKEEP));
         }
         let until = limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64);
-        node.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
-        if node.next_deadline() < next {
+        node.policy.set_thread(match away.is_zero() {
+            true => Thread::Asleep { until },
+            false => Thread::Away,
+        });
+        if away.is_zero() && node.next_deadline() < next {
             node.policy.set_thread(Thread::Awake);
             return None;
         }

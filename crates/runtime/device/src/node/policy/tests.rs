@@ -12,7 +12,7 @@ struct World {
     pace: Pace,
     now: Time,
     /// The program is in the middle of copying long payloads.
-    copies: bool,
+    drives: bool,
     /// Time of the thread's next wake-up by itself.
     wakes_at: Option<Time>,
     turns: Vec<(Time, Turn)>,
@@ -24,7 +24,7 @@ impl World {
             policy: Policy::new(Duration::from_millis(4)),
             pace: Pace::default(),
             now: at(1),
-            copies: false,
+            drives: false,
             wakes_at: None,
             turns: Vec::new(),
         }
@@ -36,15 +36,17 @@ impl World {
         if self.pace.sees_polls(woke, self.policy.program()) {
             self.policy.waits();
         }
-        let turn = self.pace.wakes(woke, self.copies, self.policy.program(), || self.now);
+        let turn = self.pace.wakes(woke, self.drives, self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
             self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
         }
         self.turns.push((self.now, turn));
         let away = self.pace.away();
         self.wakes_at = (!away.is_zero()).then(|| self.now + away);
-        let until = self.wakes_at.map_or(u64::MAX, |at| at.0);
-        self.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
+        self.policy.set_thread(match away.is_zero() {
+            true => Thread::Asleep { until: u64::MAX },
+            false => Thread::Away,
+        });
     }
 
     /// Time goes on by a microsecond, with or without a packet. `true` if the thread woke.
@@ -76,13 +78,13 @@ fn states_come_out_of_their_words_as_they_went_in() {
 #[test]
 fn a_program_that_arms_without_waiting_sleeps_by_itself() {
     let policy = Policy::new(Duration::from_millis(4));
-    policy.set_thread(Thread::Asleep { until: 7, away: true });
+    policy.set_thread(Thread::Away);
     for n in 1..=ARMS {
         assert!(!policy.arms(false, || 0), "arm {n}");
     }
     assert!(policy.arms(false, || 0));
     assert_eq!(policy.program(), Program::Sleeps);
-    policy.set_thread(Thread::Asleep { until: 7, away: false });
+    policy.set_thread(Thread::Asleep { until: 7 });
     assert!(!policy.arms(false, || 0), "a thread at the sockets is not told again");
     policy.waits();
     assert_eq!(policy.program(), Program::NEW);
@@ -103,7 +105,7 @@ fn waits_in_get_event_calls_keep_the_arms_from_adding_up() {
 #[test]
 fn a_program_that_arms_what_is_armed_does_not_sleep() {
     let policy = Policy::new(Duration::from_millis(4));
-    policy.set_thread(Thread::Asleep { until: 7, away: true });
+    policy.set_thread(Thread::Away);
     // A progress thread: it polls, arms, looks at the descriptor, and begins again. Sometimes an
     // event comes.
     for n in 0..10_000 {
@@ -259,14 +261,17 @@ fn spins_in_vain_become_rare_and_one_that_pays_brings_them_back() {
 fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
     let policy = Policy::new(Duration::from_millis(4));
     assert!(!policy.thread_sleeps() && !policy.thread_sleeps_past(at(0)));
-    policy.set_thread(Thread::Asleep { until: at(10).0, away: false });
+    policy.set_thread(Thread::Asleep { until: at(10).0 });
     assert!(policy.thread_sleeps() && policy.thread_sleeps_past(at(9)));
     assert!(!policy.thread_sleeps_past(at(10)));
     // Even one that is to wake at once has announced itself.
-    policy.set_thread(Thread::Asleep { until: 0, away: false });
+    policy.set_thread(Thread::Asleep { until: 0 });
     assert!(policy.thread_sleeps());
-    policy.set_thread(Thread::Asleep { until: u64::MAX, away: true });
+    policy.set_thread(Thread::Asleep { until: u64::MAX });
     assert!(policy.thread_sleeps_past(Time(u64::MAX >> 2)));
+    // A polling program serves the deadlines.
+    policy.set_thread(Thread::Away);
+    assert!(policy.thread_sleeps() && !policy.thread_sleeps_past(at(0)));
     policy.set_thread(Thread::Awake);
     assert!(!policy.thread_sleeps());
 }
@@ -275,7 +280,7 @@ fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
 #[test]
 fn a_program_in_the_middle_of_long_copies_has_the_rings_to_itself() {
     let mut world = World::new();
-    world.copies = true;
+    world.drives = true;
     world.thread(true);
     for n in 0..100_000 {
         if n % 400 == 0 {

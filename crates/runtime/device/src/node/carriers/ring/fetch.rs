@@ -48,9 +48,6 @@ pub(super) struct Fetch<'a> {
 impl Rings<'_> {
     /// Takes a packet with a payload still in the sender's memory.
     pub(super) fn take_reference(&self, batch: &mut Batch, inner: &mut QpInner, mut fetch: Fetch<'_>) {
-        if !std::mem::replace(&mut batch.copies, true) {
-            self.node.policy.set_copies(true);
-        }
         let Fetch { qp, peer, packet, reference, .. } = fetch;
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.carried.ring.seen);

@@ -59,9 +59,6 @@ impl Rings<'_> {
                     }
                 }
             }
-            if std::mem::take(&mut batch.copies) {
-                self.node.policy.set_copies(false);
-            }
             self.node.answer(batch);
             if broken {
                 self.leave(peer, "broke its ring");
