@@ -11,6 +11,13 @@ use core::time::Duration;
 /// Most parts of READs under way, and the greatest cost of a part.
 const MOST_PARTS: u64 = 16;
 const LONGEST_PART: u64 = 1 << 20;
+/// Length of a UDP datagram over IPv4. Segmentation offload makes packets of equal length of it.
+const RUN: u64 = 65_507;
+/// Header and ICRC of a middle response.
+const MIDDLE: u64 = 16;
+/// Responses of a part that leave together: the last of the part before, the first, and the second.
+/// First and last have a longer header, and only the last packet of a run may be shorter.
+const ENDS: u64 = 3;
 
 impl Requester {
     /// Sends a probe if the wait is over. This wait is shorter than the local ACK timeout.
@@ -57,7 +64,7 @@ impl Requester {
         if psn >= self.high {
             let short = window::BUFFER / 2 / (self.mtu + window::OVERHEAD);
             let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
-            return part.clamp(1, self.read_part);
+            return whole_runs(part.clamp(1, self.read_part), self.mtu);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
         // All of the rest if it fits, because only later packets wait then. A quarter of the window
@@ -84,5 +91,26 @@ impl Requester {
             Ok(at) => self.asked[at].1 |= read.fresh,
             Err(at) => self.asked.insert(at, (read.end, read.fresh)),
         }
+    }
+}
+
+/// Shortens a part so that its middle responses fill their runs. A short run costs the responder
+/// nearly as much as a whole run.
+fn whole_runs(part: u64, mtu: u64) -> u64 {
+    let run = (RUN / (mtu + MIDDLE)).max(1);
+    match part.checked_sub(ENDS) {
+        Some(middle) if middle >= run => middle - middle % run + ENDS,
+        _ => part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_runs;
+
+    #[test]
+    fn the_middle_of_a_part_fills_its_runs() {
+        assert_eq!([1, 17, 18, 20, 32, 33, 47].map(|part| whole_runs(part, 4096)), [1, 17, 18, 18, 18, 33, 33]);
+        assert_eq!([54, 66, 100].map(|part| whole_runs(part, 1024)), [54, 65, 65]);
     }
 }
