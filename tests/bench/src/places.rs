@@ -2,7 +2,7 @@
 //! turn.
 
 /// Two network namespaces, joined by a cable of an MTU.
-pub const CABLES: [(&str, usize); 2] = [("veth_1500", 1500), ("veth_9000", 9000)];
+pub const CABLES: [(&str, u32); 2] = [("veth_1500", 1500), ("veth_9000", 9000)];
 /// Both ends in one cgroup that may use half a processor.
 pub const HALF: &str = "half_cpu";
 /// All places.

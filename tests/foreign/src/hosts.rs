@@ -5,13 +5,16 @@ use std::process::Command;
 
 use crate::process::{Running, adverb, start};
 
-/// Creates the hosts, and the helpers of the steps. The steps run on the first host, 192.0.2.1.
-/// `$there COMMAND` runs a program on the other host, 192.0.2.2.
-const SET_UP: &str = r#"
+/// MTU of Ethernet.
+pub const ETHERNET: u32 = 1500;
+
+/// Makes a cable of `$mtu` bytes to a second namespace. The first namespace has the address
+/// 192.0.2.1, the other one 192.0.2.2. `ip netns exec other COMMAND` runs a program there.
+const CABLE: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
 ip netns add other
-ip link add here type veth peer name there netns other
+ip link add here mtu $mtu type veth peer name there mtu $mtu netns other
 ip addr add 192.0.2.1/24 dev here
 ip link set here addrgenmode none
 ip link set here up
@@ -19,6 +22,11 @@ ip -n other link set lo up
 ip -n other addr add 192.0.2.2/24 dev there
 ip -n other link set there addrgenmode none
 ip -n other link set there up
+"#;
+
+/// The helpers of the steps. The steps run on the first host. `$there COMMAND` runs a program on
+/// the other host.
+const SET_UP: &str = r#"
 # WORD SECONDS COMMAND: repeats the command until it is true.
 wait_for() {
     word=$1; n=$(($2 * 20)); shift 2
@@ -37,19 +45,26 @@ wait_for "the cable is not up" 30 device_here
 wait_for "the cable is not up" 30 device_there
 "#;
 
+/// The command that runs shell steps in the first of two namespaces with a cable of `mtu` bytes.
+/// Arguments added to the command are those of the steps.
+pub fn cabled(mtu: u32, steps: &str) -> Command {
+    let mut command = Command::new("unshare");
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if !root {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let steps = format!("mtu={mtu}{CABLE}{steps}");
+    command.args(["--net", "--mount", "sh", "-e", "-c", &steps, "sh"]);
+    command
+}
+
 /// Runs shell steps on the first of two hosts, with these arguments. `ADVERB` is the command under
 /// test.
 ///
 /// # Errors
 /// The steps cannot be started.
 pub fn two_hosts(what: &str, steps: &str, args: &[&str]) -> Result<Running, String> {
-    let mut command = Command::new("unshare");
-    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    if !root {
-        command.args(["--user", "--map-root-user"]);
-    }
-    let steps = format!("{SET_UP}{steps}");
-    command.args(["--net", "--mount", "sh", "-e", "-c", &steps, "sh"]).args(args);
-    command.env("ADVERB", adverb()?).env_remove("ADVERB_PATH");
+    let mut command = cabled(ETHERNET, &format!("{SET_UP}{steps}"));
+    command.args(args).env("ADVERB", adverb()?).env_remove("ADVERB_PATH");
     start(command, format!("two hosts, {what}"))
 }

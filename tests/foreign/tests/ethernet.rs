@@ -3,30 +3,19 @@
 //! to packet sockets.
 #![forbid(unsafe_code)]
 
-use std::os::unix::fs::MetadataExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use adverb_foreign::cc::compile;
+use adverb_foreign::hosts::{ETHERNET, cabled};
 use adverb_foreign::process::{Finished, adverb, start, which};
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A cable between this namespace (`here`) and another (`there`); then the steps of the case.
-const CABLE: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
-ip netns add other
-ip link add here type veth peer name there netns other
-ip addr add 192.0.2.1/24 dev here
-ip link set here addrgenmode none
-ip link set here up
-ip -n other link set lo up
-ip -n other addr add 192.0.2.2/24 dev there
-ip -n other link set there addrgenmode none
-ip -n other link set there up
+/// The devices at both ends of the cable, and helpers; then the steps of the case.
+const DEVICES: &str = r#"
 n=0
 until "$ADVERB" devices | grep -q adverb_here && ip netns exec other "$ADVERB" devices | grep -q adverb_there; do
     n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
@@ -88,13 +77,8 @@ fn main() -> ExitCode {
 
 /// Runs the steps with the cable.
 fn beside(steps: &str, program: Option<&str>, args: &[&str]) -> Result<Finished, String> {
-    let mut command = Command::new("unshare");
-    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    if !root {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.args(["--net", "--mount", "sh", "-e", "-c", &format!("{CABLE}{steps}"), "sh"]).args(args);
-    command.env("ADVERB", adverb()?).env_remove("ADVERB_PATH").env_remove("ADVERB_LOG");
+    let mut command = cabled(ETHERNET, &format!("{DEVICES}{steps}"));
+    command.args(args).env("ADVERB", adverb()?).env_remove("ADVERB_PATH").env_remove("ADVERB_LOG");
     if let Some(program) = program {
         command.env("PROGRAM", program);
     }

@@ -1,33 +1,20 @@
 //! Two network namespaces of this program, joined by a virtual cable.
 
 use std::net::Ipv4Addr;
-use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use adverb_bench::Result;
 use adverb_bench::ends::{End, Ends};
 use adverb_bench::places::CABLES;
 use adverb_foreign::device::{Loopback, parse_devinfo};
+use adverb_foreign::hosts::cabled;
 use adverb_foreign::process::{Program, words};
 
-/// Makes the namespaces and a cable with the MTU `$1`, and goes on as the rest of the arguments.
-/// The first namespace has the address 192.0.2.1, the other one 192.0.2.2. UCX looks for interfaces
-/// in /sys, which `ip netns exec` mounts anew in the other namespace.
-const SET_UP: &str = r#"
-mount -t tmpfs none /run
+/// Goes on as the arguments. UCX looks for interfaces in /sys, which `ip netns exec` mounts anew in
+/// the other namespace.
+const GO_ON: &str = r#"
 mount -t sysfs none /sys
-ip link set lo up
-ip netns add other
-ip link add here mtu $1 type veth peer name there mtu $1 netns other
-ip addr add 192.0.2.1/24 dev here
-ip link set here addrgenmode none
-ip link set here up
-ip -n other link set lo up
-ip -n other addr add 192.0.2.2/24 dev there
-ip -n other link set there addrgenmode none
-ip -n other link set there up
-shift
 exec "$@"
 "#;
 
@@ -41,16 +28,11 @@ const LOOKS: usize = 100;
 
 /// Runs this program again in new namespaces with this cable.
 pub fn outside(cable: &str, check: bool, time: Duration) -> Result<()> {
-    let mtu = CABLES.iter().find(|(name, _)| *name == cable).map(|(_, mtu)| mtu.to_string());
+    let mtu = CABLES.iter().find(|(name, _)| *name == cable).map(|(_, mtu)| *mtu);
     let mtu = mtu.ok_or_else(|| format!("no cable {cable:?}"))?;
     let me = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    let mut command = Command::new("unshare");
-    if !root {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.args(["--net", "--mount", "sh", "-e", "-c", SET_UP, "sh", &mtu]).arg(me);
-    command.args(["--inside", "--ms", &time.as_millis().to_string(), cable]);
+    let mut command = cabled(mtu, GO_ON);
+    command.arg(me).args(["--inside", "--ms", &time.as_millis().to_string(), cable]);
     if check {
         command.arg("--check");
     }

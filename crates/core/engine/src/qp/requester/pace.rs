@@ -110,7 +110,10 @@ mod tests {
 
     #[test]
     fn the_middle_of_a_part_fills_its_runs() {
-        assert_eq!([1, 17, 18, 20, 32, 33, 47].map(|part| whole_runs(part, 4096)), [1, 17, 18, 18, 18, 33, 33]);
+        assert_eq!(
+            [1, 17, 18, 20, 32, 33, 47].map(|part| whole_runs(part, 4096)),
+            [1, 17, 18, 18, 18, 33, 33]
+        );
         assert_eq!([54, 66, 100].map(|part| whole_runs(part, 1024)), [54, 65, 65]);
     }
 }
