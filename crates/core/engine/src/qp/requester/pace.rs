@@ -56,7 +56,8 @@ impl Requester {
         let window = self.window.packets(self.mtu);
         if psn >= self.high {
             let short = window::BUFFER / 2 / (self.mtu + window::OVERHEAD);
-            let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
+            let least = if self.window.is_wary() { 0 } else { short.min(window / self.parts.min(2)) };
+            let part = (window / self.parts).max(least);
             return part.clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
