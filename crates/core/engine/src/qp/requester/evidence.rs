@@ -7,6 +7,7 @@
 //!
 //! The round trip of a small window is its shortest one. Under jitter a single round trip says
 //! little. There the typical round trip of a small window counts, and its variation is allowed.
+use super::window::BUFFER;
 use crate::time::Time;
 use core::time::Duration;
 
@@ -40,6 +41,8 @@ pub(super) struct Evidence {
     /// The least typical round trip of a small window (0: unknown), and its variation.
     small: u64,
     small_variation: u64,
+    /// The window of `small`.
+    window: u64,
     /// When the typical round trip last was that of a small window.
     fresh: Time,
     /// Acknowledged cost since `train_began`, and the least time in which [`TRAIN`] was
@@ -56,7 +59,7 @@ fn toward(mean: &mut u64, sample: u64, part: u64) {
 
 impl Evidence {
     /// A round trip took this time. `small`: the window was small.
-    pub(super) fn round_trip(&mut self, took: u64, now: Time, small: bool) {
+    pub(super) fn round_trip(&mut self, took: u64, now: Time, window: u64) {
         if self.count < FEWEST && took < self.typical / 2 {
             // An earlier round trip was long for another reason.
             self.count = 0;
@@ -72,9 +75,15 @@ impl Evidence {
         toward(&mut self.recent, took, RECENT);
         self.last = took;
         self.shortest = self.shortest.min(took);
-        let least = if small && self.small == 0 { u64::MAX } else { self.small };
-        if self.count >= FEWEST && self.typical < least {
+        let first = self.small == 0 && window <= BUFFER && self.count >= FEWEST;
+        if first || self.typical < self.small {
             (self.small, self.small_variation) = (self.typical, self.variation);
+            self.window = if first { window } else { self.window };
+        }
+        let more = window >= 2 * self.window && self.small > self.longer(self.shortest);
+        if more && self.typical <= self.small + self.small / 2 {
+            (self.small, self.small_variation) = (self.typical, self.variation);
+            self.window = window;
         }
         if self.typical <= self.small + self.small / EQUAL {
             self.fresh = now;
@@ -101,12 +110,14 @@ impl Evidence {
 
     /// The longest round trip that is not longer than that of a small window.
     fn longest(&self) -> u64 {
-        let shortest = self.shortest + self.shortest / LONGER;
+        let shortest = self.longer(self.shortest);
         if self.small <= shortest {
             return shortest;
         }
-        let jitter = (2 * self.small_variation).min(self.small / 2);
-        shortest.max(self.small + self.small / LONGER + jitter)
+        shortest.max(self.longer(self.small) + (2 * self.small_variation).min(self.small / 2))
+    }
+    fn longer(&self, time: u64) -> u64 {
+        time + time / LONGER
     }
 
     /// The window that fills the line at the rate at which short trains of packets arrive. `None`

@@ -238,7 +238,7 @@ impl Window {
             }
             return;
         }
-        self.evidence.round_trip(took, p.now, self.size <= BUFFER);
+        self.evidence.round_trip(took, p.now, self.size);
         if self.evidence.carries() != Some(false) || self.size <= BUFFER {
             self.queue = None;
             return;
