@@ -6,7 +6,10 @@
 //! round trip means that packets wait in a queue, in a router or in the peer's socket buffer.
 //!
 //! The round trip of a small window is its shortest one. Under jitter a single round trip says
-//! little. There the typical round trip of a small window counts, and its variation is allowed.
+//! little. There the typical round trip of a small window counts, and its variation is allowed. It
+//! may also grow with the number of packets on their way, because a packet waits for all earlier
+//! ones. So under jitter a window of twice the size that delivers clearly more is accepted, too, and
+//! larger ones are compared with it.
 use super::window::BUFFER;
 use crate::time::Time;
 use core::time::Duration;
@@ -38,12 +41,11 @@ pub(super) struct Evidence {
     recent: u64,
     typical: u64,
     variation: u64,
-    /// The least typical round trip of a small window (0: unknown), and its variation.
-    small: u64,
-    small_variation: u64,
-    /// The window of `small`.
-    window: u64,
-    /// When the typical round trip last was that of a small window.
+    /// The least typical round trip of the largest accepted window (0: unknown), and its variation.
+    accepted: u64,
+    accepted_variation: u64,
+    accepted_window: u64,
+    /// When the typical round trip last was the accepted one.
     fresh: Time,
     /// Acknowledged cost since `train_began`, and the least time in which [`TRAIN`] was
     /// acknowledged (0: unknown).
@@ -58,7 +60,7 @@ fn toward(mean: &mut u64, sample: u64, part: u64) {
 }
 
 impl Evidence {
-    /// A round trip took this time. `small`: the window was small.
+    /// A round trip with this window took this time.
     pub(super) fn round_trip(&mut self, took: u64, now: Time, window: u64) {
         if self.count < FEWEST && took < self.typical / 2 {
             // An earlier round trip was long for another reason.
@@ -75,17 +77,20 @@ impl Evidence {
         toward(&mut self.recent, took, RECENT);
         self.last = took;
         self.shortest = self.shortest.min(took);
-        let first = self.small == 0 && window <= BUFFER && self.count >= FEWEST;
-        if first || self.typical < self.small {
-            (self.small, self.small_variation) = (self.typical, self.variation);
-            self.window = if first { window } else { self.window };
+        let first = self.accepted == 0 && window <= BUFFER && self.count >= FEWEST;
+        let less = self.typical < self.accepted;
+        // Under jitter: a window of twice the size that delivers at least a third more.
+        let more = self.jitters()
+            && window >= 2 * self.accepted_window
+            && self.typical <= self.accepted + self.accepted / 2;
+        if first || less || more {
+            self.accepted = self.typical;
+            self.accepted_variation = if more { self.variation.max(self.accepted_variation) } else { self.variation };
+            if !less {
+                self.accepted_window = window;
+            }
         }
-        let more = window >= 2 * self.window && self.small > self.longer(self.shortest);
-        if more && self.typical <= self.small + self.small / 2 {
-            (self.small, self.small_variation) = (self.typical, self.variation);
-            self.window = window;
-        }
-        if self.typical <= self.small + self.small / EQUAL {
+        if self.typical <= self.accepted + self.accepted / EQUAL {
             self.fresh = now;
         }
     }
@@ -105,31 +110,35 @@ impl Evidence {
 
     /// Does a larger window deliver proportionally more? `None`: not known.
     pub(super) fn carries(&self) -> Option<bool> {
-        (self.small > 0).then(|| self.recent <= self.longest())
+        (self.accepted > 0).then(|| self.recent <= self.longest())
     }
 
-    /// The longest round trip that is not longer than that of a small window.
+    /// The longest round trip that is no longer than the accepted one.
     fn longest(&self) -> u64 {
-        let shortest = self.longer(self.shortest);
-        if self.small <= shortest {
+        let shortest = self.shortest + self.shortest / LONGER;
+        if !self.jitters() {
             return shortest;
         }
-        shortest.max(self.longer(self.small) + (2 * self.small_variation).min(self.small / 2))
+        let jitter = (2 * self.accepted_variation).min(self.accepted / 2);
+        shortest.max(self.accepted + self.accepted / LONGER + jitter)
     }
-    fn longer(&self, time: u64) -> u64 {
-        time + time / LONGER
+
+    /// The shortest round trip says nothing about the others.
+    fn jitters(&self) -> bool {
+        self.accepted > self.shortest + self.shortest / LONGER
+            && self.accepted_variation > self.accepted / STEADY
     }
 
     /// The window that fills the line at the rate at which short trains of packets arrive. `None`
     /// where the round trip varies, because trains vary there, too.
     pub(super) fn line(&self) -> Option<u64> {
-        let known = self.small > 0 && self.train_took > 0 && self.small_variation <= self.small / STEADY;
-        known.then(|| self.small * TRAIN / self.train_took)
+        let known = self.accepted > 0 && self.train_took > 0 && self.accepted_variation <= self.accepted / STEADY;
+        known.then(|| self.shortest * TRAIN / self.train_took)
     }
 
     /// Is it time to take the evidence anew?
     pub(super) fn is_stale(&self, now: Time) -> bool {
-        self.small > 0 && now.since(self.fresh) > STALE
+        self.accepted > 0 && now.since(self.fresh) > STALE
     }
 
     /// The last round trips.

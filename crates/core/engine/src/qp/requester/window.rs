@@ -215,7 +215,8 @@ impl Window {
             (false, _) if !self.may_exceed(p) => 0,
             (false, true) => match self.evidence.line() {
                 None => p.acked / SEARCH,
-                Some(line) if self.size < line => p.acked.min(line - self.size),
+                Some(line) if self.size < line / 2 => p.acked,
+                Some(line) if self.size < line => p.acked / 2,
                 Some(_) => p.acked / BEYOND,
             },
             (false, false) => part(STEP),
@@ -243,8 +244,6 @@ impl Window {
             self.queue = None;
             return;
         }
-        // The line may be full.
-        self.threshold = self.threshold.min(self.size);
         if self.queue.is_some_and(|end| p.una < end) {
             return;
         }
