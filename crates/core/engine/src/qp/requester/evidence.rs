@@ -36,8 +36,11 @@ pub(super) struct Evidence {
     count: u32,
     /// The shortest round trip.
     shortest: u64,
-    /// The last round trip, means of the last ones, and their mean difference to the one before.
+    /// The last round trip, and the shorter of the last two. Only the first packets of a burst meet
+    /// no queue.
     last: u64,
+    shorter: u64,
+    /// Means of the last round trips, and their mean difference to the one before.
     recent: u64,
     typical: u64,
     variation: u64,
@@ -75,6 +78,7 @@ impl Evidence {
         toward(&mut self.variation, took.abs_diff(self.last), part);
         toward(&mut self.typical, took, part);
         toward(&mut self.recent, took, RECENT);
+        self.shorter = took.min(self.last);
         self.last = took;
         self.shortest = self.shortest.min(took);
         let first = self.accepted == 0 && window <= BUFFER && self.count >= FEWEST;
@@ -84,8 +88,8 @@ impl Evidence {
             && window >= 2 * self.accepted_window
             && self.typical <= self.accepted + self.accepted / 2;
         if first || less || more {
-            self.accepted = self.typical;
-            self.accepted_variation = if more { self.variation.max(self.accepted_variation) } else { self.variation };
+            let before = if more { self.accepted_variation } else { 0 };
+            (self.accepted, self.accepted_variation) = (self.typical, self.variation.max(before));
             if !less {
                 self.accepted_window = window;
             }
@@ -110,20 +114,19 @@ impl Evidence {
 
     /// Does a larger window deliver proportionally more? `None`: not known.
     pub(super) fn carries(&self) -> Option<bool> {
-        (self.accepted > 0).then(|| self.recent <= self.longest())
+        let longer = |time: u64| time + time / LONGER;
+        let carries = if self.jitters() {
+            let jitter = (2 * self.accepted_variation).min(self.accepted / 2);
+            self.recent <= longer(self.accepted) + jitter
+        } else {
+            // The packets that one acknowledgement releases wait for each other.
+            self.shorter <= longer(self.shortest) + self.train_took
+        };
+        (self.accepted > 0).then_some(carries)
     }
 
-    /// The longest round trip that is no longer than the accepted one.
-    fn longest(&self) -> u64 {
-        let shortest = self.shortest + self.shortest / LONGER;
-        if !self.jitters() {
-            return shortest;
-        }
-        let jitter = (2 * self.accepted_variation).min(self.accepted / 2);
-        shortest.max(self.accepted + self.accepted / LONGER + jitter)
-    }
-
-    /// The shortest round trip says nothing about the others.
+    /// The shortest round trip says nothing about the others, and they differ among each other. In
+    /// a queue that other senders fill they do not.
     fn jitters(&self) -> bool {
         self.accepted > self.shortest + self.shortest / LONGER
             && self.accepted_variation > self.accepted / STEADY
@@ -132,7 +135,8 @@ impl Evidence {
     /// The window that fills the line at the rate at which short trains of packets arrive. `None`
     /// where the round trip varies, because trains vary there, too.
     pub(super) fn line(&self) -> Option<u64> {
-        let known = self.accepted > 0 && self.train_took > 0 && self.accepted_variation <= self.accepted / STEADY;
+        let known =
+            self.accepted > 0 && self.train_took > 0 && self.accepted_variation <= self.accepted / STEADY;
         known.then(|| self.shortest * TRAIN / self.train_took)
     }
 
@@ -146,3 +150,6 @@ impl Evidence {
         self.recent
     }
 }
+
+#[cfg(test)]
+mod tests;

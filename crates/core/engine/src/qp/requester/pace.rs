@@ -29,7 +29,7 @@ impl Requester {
     /// No answer came: sends again from the oldest unacknowledged packet, few packets at first.
     pub(super) fn unheard(&mut self, now: Time) {
         self.window.silent(self.mtu, self.high);
-        self.recovering = None;
+        (self.recovering, self.recovers) = (None, now);
         self.go_back(self.una);
         self.probe.unheard(now, self.probe_within());
     }
@@ -55,9 +55,11 @@ impl Requester {
         let psn = self.cur.psn;
         let window = self.window.packets(self.mtu);
         if psn >= self.high {
-            let short = window::BUFFER / 2 / (self.mtu + window::OVERHEAD);
-            let least = if self.window.is_wary() { 0 } else { short.min(window / self.parts.min(2)) };
-            let part = (window / self.parts).max(least);
+            let short = match self.window.is_wary() {
+                true => window::AFTER_LOSS,
+                false => window::BUFFER / 2 / (self.mtu + window::OVERHEAD),
+            };
+            let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
             return part.clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);

@@ -32,15 +32,16 @@ const LEAST: u64 = 4;
 /// two ACK requests. After a loss (`AFTER_LOSS`) the packets that one ACK releases fit into a small
 /// router.
 const ACK_REQ_EVERY: u64 = 16;
-const AFTER_LOSS: u64 = 4;
+pub(super) const AFTER_LOSS: u64 = 4;
 /// The value of `alpha` when every round trip has a notification.
 const ALPHA_ONE: u64 = 1024;
 /// `alpha` moves by this part of its distance in each round trip.
 const ALPHA_GAIN: u64 = 16;
-/// Above [`BUFFER`] and before the first queue, the window doubles in each round trip until it fills
-/// the line, and then grows by this part of the acknowledged cost (`BEYOND`). Where the rate of the
-/// line is not known, the window grows by a greater part (`SEARCH`). A full line is noticed a round
-/// trip late, and the packets sent meanwhile have to fit into a router.
+/// Above [`BUFFER`] and before the first queue, the window doubles in each round trip up to half of
+/// the window that fills the line, and grows by half up to all of it. Beyond, it grows by this part
+/// of the acknowledged cost (`BEYOND`). Where the rate of the line is not known, it grows by a
+/// greater part (`SEARCH`). A full line is noticed a round trip late, and the packets sent meanwhile
+/// have to fit into a router.
 const BEYOND: u64 = 8;
 const SEARCH: u64 = 3;
 /// After the first queue the window grows by so many bytes in each round trip without a queue. The
@@ -63,8 +64,9 @@ pub(super) struct Window {
     recovered: u64,
     /// Size and threshold before a silence, until the cause of the silence is known.
     before: Option<(u64, u64)>,
-    /// Size, threshold and `wary` before the last loss, if that loss has shrunk the window.
-    whole: (u64, u64, u64),
+    /// Size, threshold, `wary` and `patience` before the last loss or silence, if it has shrunk the
+    /// window.
+    whole: [u64; 4],
     /// The amount of congestion, in parts of [`ALPHA_ONE`]. Valid from the first notification on.
     alpha: u64,
     notified: bool,
@@ -114,7 +116,7 @@ impl Window {
             max,
             recovered: 0,
             before: None,
-            whole: (0, 0, 0),
+            whole: [0; 4],
             alpha: ALPHA_ONE,
             notified: false,
             round: 0,
@@ -190,7 +192,8 @@ impl Window {
         {
             // Packets were late and not lost (the case that RFC 5682 detects), or a single packet
             // was lost before packets that the peer keeps.
-            (self.size, self.threshold, self.recovered) = (size.min(BUFFER), threshold, una);
+            let less = size.min(BUFFER).max(size - size * 3 / 10);
+            (self.size, self.threshold, self.recovered) = (less, threshold, una);
         }
         if self.notified && una >= self.round {
             if !self.round_marked {
@@ -258,11 +261,11 @@ impl Window {
     /// A packet was lost and later packets arrived.
     pub(super) fn lost(&mut self, mtu: u64, una: u64, high: u64) {
         if una < self.recovered || self.is_open() {
-            self.whole = (0, 0, 0);
+            self.whole = [0; 4];
             return;
         }
         self.recovered = high;
-        self.whole = (self.size, self.threshold, self.wary);
+        self.whole = [self.size, self.threshold, self.wary, self.patience];
         self.doubt();
         let alone = self.evidence.carries() == Some(true) && self.size > BUFFER;
         let less = if alone { self.size * 3 / 10 } else { self.size / 2 };
@@ -278,11 +281,12 @@ impl Window {
         }
         self.wary = self.patience;
     }
-    /// The last packet taken for lost was only late.
+    /// The last packet taken for lost, or the answer that did not come, was only late.
     pub(super) fn was_late(&mut self, mtu: u64) {
-        let (size, threshold, wary) = core::mem::take(&mut self.whole);
+        let [size, threshold, wary, patience] = core::mem::take(&mut self.whole);
         if size > self.size {
-            (self.size, self.threshold, self.wary) = (size, threshold, wary);
+            (self.size, self.threshold) = (size, threshold);
+            (self.wary, self.patience, self.before) = (wary, patience, None);
             self.resized(mtu);
         }
     }
@@ -292,7 +296,10 @@ impl Window {
             return;
         }
         let small = (RESTART * (mtu + OVERHEAD)).min(self.max);
-        self.before.get_or_insert((self.size, self.threshold));
+        if self.before.is_none() {
+            self.before = Some((self.size, self.threshold));
+            self.whole = [self.size, self.threshold, self.wary, self.patience];
+        }
         self.doubt();
         if self.size > small {
             self.threshold = (self.size / 2).max(small);

@@ -122,3 +122,42 @@ fn bounds_hold() {
     line.window.release(0, 0, None);
     assert!(line.window.admits(0, 5000) && !line.window.admits(BUFFER, 5000));
 }
+
+/// What one acknowledgement may not release leaves later, without another acknowledgement.
+#[test]
+fn a_long_acknowledgement_is_released_in_pieces() {
+    let mut line = Line::new(2_000_000, 3 << 20);
+    assert!(line.rounds(40) >= 3 << 20);
+    let now = Time(line.now);
+    line.window.release(0, 2 << 20, Some(now));
+    let mut sent = BUFFER;
+    assert!(line.window.admits(sent - 5000, 5000) && !line.window.admits(sent, 5000));
+    let mut last = now;
+    while let Some(due) = line.window.more_due() {
+        assert!(due > last && !line.window.admits(sent, 5000));
+        line.window.release_more(sent, MTU, last);
+        assert_eq!(line.window.more_due(), Some(due), "too early");
+        line.window.release_more(sent, MTU, due);
+        assert!(line.window.admits(sent, 5000));
+        (sent, last) = ((sent + BUFFER).min(line.window.size), due);
+    }
+    assert!(sent + BUFFER >= line.window.size && last.since(now) <= Duration::from_millis(2));
+    // A sender with nothing to send needs no timer.
+    line.window.release(0, 2 << 20, Some(now));
+    line.window.release_more(0, MTU, now + Duration::from_millis(9));
+    assert_eq!(line.window.more_due(), None);
+}
+
+/// After a loss ACKs come more often until the window may grow again.
+#[test]
+fn a_loss_makes_bursts_short() {
+    let mut line = Line::new(2_000_000, 3 << 20);
+    line.rounds(40);
+    assert_eq!(line.window.ack_every(), ACK_REQ_EVERY as u32);
+    line.window.lost(MTU, line.una, line.una);
+    assert_eq!(line.window.ack_every(), AFTER_LOSS as u32);
+    while line.window.is_wary() {
+        line.round();
+    }
+    assert_eq!(line.window.ack_every(), ACK_REQ_EVERY as u32);
+}
