@@ -171,7 +171,7 @@ impl Requester {
         }
         let now = env.clock.now();
         let beyond = self.cur.psn < to;
-        if beyond && self.probe.is_too_early(self.recovers, now) {
+        if beyond && self.recovering.is_some() && self.probe.is_too_early(self.recovers, now) {
             // The acknowledgement is too early for an answer to the packets sent again.
             self.window.was_late(self.mtu);
         }

@@ -8,12 +8,14 @@
 //! The round trip of a small window is its shortest one. Under jitter a single round trip says
 //! little. There the typical round trip of a small window counts, and its variation is allowed. It
 //! may also grow with the number of packets on their way, because a packet waits for all earlier
-//! ones. So under jitter a window of twice the size that delivers clearly more is accepted, too, and
-//! larger ones are compared with it.
-use super::window::BUFFER;
+//! ones. So under jitter a window of twice the size that delivers clearly more is accepted, too,
+//! and larger ones are compared with it.
 use crate::time::Time;
 use core::time::Duration;
 
+/// The size that the default receive buffer of a Linux UDP socket (208 KiB) holds. At most so much
+/// leaves at once, from one acknowledgement to the next. A window of this size is small.
+pub(super) const BUFFER: u64 = 192 * 1024;
 /// So many round trips make the evidence. A single one may be long because the peer did not run.
 const FEWEST: u32 = 8;
 /// The typical round trip is the mean of about so many, and the recent one of so many.
@@ -120,7 +122,7 @@ impl Evidence {
             self.recent <= longer(self.accepted) + jitter
         } else {
             // The packets that one acknowledgement releases wait for each other.
-            self.shorter <= longer(self.shortest) + self.train_took
+            self.shorter <= longer(self.shortest) + self.train_took.min(self.shortest / 8)
         };
         (self.accepted > 0).then_some(carries)
     }

@@ -1,5 +1,6 @@
 //! The requester's pace when the network loses packets: early restarts, smaller READs, congestion
 //! notifications.
+use super::evidence::BUFFER;
 use super::state::{ReadReq, Requester};
 use super::window;
 use crate::attr::QpAttr;
@@ -29,7 +30,7 @@ impl Requester {
     /// No answer came: sends again from the oldest unacknowledged packet, few packets at first.
     pub(super) fn unheard(&mut self, now: Time) {
         self.window.silent(self.mtu, self.high);
-        (self.recovering, self.recovers) = (None, now);
+        self.recovering = None;
         self.go_back(self.una);
         self.probe.unheard(now, self.probe_within());
     }
@@ -55,10 +56,8 @@ impl Requester {
         let psn = self.cur.psn;
         let window = self.window.packets(self.mtu);
         if psn >= self.high {
-            let short = match self.window.is_wary() {
-                true => window::AFTER_LOSS,
-                false => window::BUFFER / 2 / (self.mtu + window::OVERHEAD),
-            };
+            let short = BUFFER / 2 / (self.mtu + window::OVERHEAD);
+            let short = if self.window.is_wary() { short / 2 } else { short };
             let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
             return part.clamp(1, self.read_part);
         }

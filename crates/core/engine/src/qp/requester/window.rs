@@ -11,16 +11,13 @@
 //! so much. A larger window needs [`Evidence`] that it delivers proportionally more. Otherwise the
 //! window stops or shrinks. So the window of a long line becomes the line's bandwidth times its
 //! round trip, and the window on one host stays small.
-use super::evidence::Evidence;
+use super::evidence::{BUFFER, Evidence};
 use crate::time::Time;
 use core::time::Duration;
 
 /// The cost of a packet in a socket buffer beside its payload: headers and the kernel's bookkeeping
 /// (about a `sk_buff`).
 pub(super) const OVERHEAD: u64 = 768;
-/// The size that the default receive buffer of a Linux UDP socket (208 KiB) holds. At most so much
-/// leaves at once, from one acknowledgement to the next.
-pub(super) const BUFFER: u64 = 192 * 1024;
 /// Initial size in bytes. Round trips of less in flight are no evidence.
 const INITIAL: u64 = 64 * 1024;
 /// Size in packets after a silence (`RESTART`), and least size after a loss (`LEAST`). Both are
@@ -32,7 +29,7 @@ const LEAST: u64 = 4;
 /// two ACK requests. After a loss (`AFTER_LOSS`) the packets that one ACK releases fit into a small
 /// router.
 const ACK_REQ_EVERY: u64 = 16;
-pub(super) const AFTER_LOSS: u64 = 4;
+const AFTER_LOSS: u64 = 4;
 /// The value of `alpha` when every round trip has a notification.
 const ALPHA_ONE: u64 = 1024;
 /// `alpha` moves by this part of its distance in each round trip.
@@ -40,8 +37,8 @@ const ALPHA_GAIN: u64 = 16;
 /// Above [`BUFFER`] and before the first queue, the window doubles in each round trip up to half of
 /// the window that fills the line, and grows by half up to all of it. Beyond, it grows by this part
 /// of the acknowledged cost (`BEYOND`). Where the rate of the line is not known, it grows by a
-/// greater part (`SEARCH`). A full line is noticed a round trip late, and the packets sent meanwhile
-/// have to fit into a router.
+/// greater part (`SEARCH`). A full line is noticed a round trip late, and the packets sent
+/// meanwhile have to fit into a router.
 const BEYOND: u64 = 8;
 const SEARCH: u64 = 3;
 /// After the first queue the window grows by so many bytes in each round trip without a queue. The
@@ -64,7 +61,7 @@ pub(super) struct Window {
     recovered: u64,
     /// Size and threshold before a silence, until the cause of the silence is known.
     before: Option<(u64, u64)>,
-    /// Size, threshold, `wary` and `patience` before the last loss or silence, if it has shrunk the
+    /// Size, threshold, `wary` and `patience` before the last loss, if that loss has shrunk the
     /// window.
     whole: [u64; 4],
     /// The amount of congestion, in parts of [`ALPHA_ONE`]. Valid from the first notification on.
@@ -281,12 +278,12 @@ impl Window {
         }
         self.wary = self.patience;
     }
-    /// The last packet taken for lost, or the answer that did not come, was only late.
+    /// The last packet taken for lost was only late.
     pub(super) fn was_late(&mut self, mtu: u64) {
         let [size, threshold, wary, patience] = core::mem::take(&mut self.whole);
         if size > self.size {
             (self.size, self.threshold) = (size, threshold);
-            (self.wary, self.patience, self.before) = (wary, patience, None);
+            (self.wary, self.patience) = (wary, patience);
             self.resized(mtu);
         }
     }
@@ -296,10 +293,7 @@ impl Window {
             return;
         }
         let small = (RESTART * (mtu + OVERHEAD)).min(self.max);
-        if self.before.is_none() {
-            self.before = Some((self.size, self.threshold));
-            self.whole = [self.size, self.threshold, self.wary, self.patience];
-        }
+        self.before.get_or_insert((self.size, self.threshold));
         self.doubt();
         if self.size > small {
             self.threshold = (self.size / 2).max(small);
@@ -331,7 +325,8 @@ impl Window {
         // Few ACK requests keep GSO runs long. In a small window the loss of a single ACK request
         // would leave silence.
         let every = if self.size < INITIAL { self.packets(mtu) / 2 } else { ACK_REQ_EVERY };
-        let most = if self.is_wary() { AFTER_LOSS } else { ACK_REQ_EVERY };
+        // Where routers notify, they see to bursts.
+        let most = if self.is_wary() && !self.notified { AFTER_LOSS } else { ACK_REQ_EVERY };
         self.ack_every = every.clamp(1, most) as u32;
     }
     /// One of so many packets of a long message asks for an ACK.
