@@ -26,6 +26,9 @@ const LONGER: u64 = 8;
 const EQUAL: u64 = 16;
 /// A variation below this part of the round trip counts as none.
 const STEADY: u64 = 16;
+/// Shorter round trips, in nanoseconds, vary with the two hosts and not with the path: on one host
+/// they are the time of a receiver's socket buffer.
+const HOSTS: u64 = 200_000;
 /// The evidence is taken anew if for this time the typical round trip was longer.
 const STALE: Duration = Duration::from_secs(1);
 /// The rate of the line is measured over packets of this cost.
@@ -122,7 +125,8 @@ impl Evidence {
             self.recent <= longer(self.accepted) + jitter
         } else {
             // The packets that one acknowledgement releases wait for each other.
-            self.shorter <= longer(self.shortest) + self.train_took.min(self.shortest / 8)
+            let burst = if self.shortest > HOSTS { self.train_took.min(self.shortest / 8) } else { 0 };
+            self.shorter <= longer(self.shortest) + burst
         };
         (self.accepted > 0).then_some(carries)
     }
@@ -132,6 +136,7 @@ impl Evidence {
     fn jitters(&self) -> bool {
         self.accepted > self.shortest + self.shortest / LONGER
             && self.accepted_variation > self.accepted / STEADY
+            && self.accepted > HOSTS
     }
 
     /// The window that fills the line at the rate at which short trains of packets arrive. `None`

@@ -191,6 +191,7 @@ impl Window {
             // was lost before packets that the peer keeps.
             let less = size.min(BUFFER).max(size - size * 3 / 10);
             (self.size, self.threshold, self.recovered) = (less, threshold, una);
+            self.wary = self.wary.min(PATIENCE);
         }
         if self.notified && una >= self.round {
             if !self.round_marked {
@@ -294,7 +295,7 @@ impl Window {
         }
         let small = (RESTART * (mtu + OVERHEAD)).min(self.max);
         self.before.get_or_insert((self.size, self.threshold));
-        self.doubt();
+        self.wary = self.patience;
         if self.size > small {
             self.threshold = (self.size / 2).max(small);
         }
