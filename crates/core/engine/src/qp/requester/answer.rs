@@ -131,10 +131,9 @@ impl Requester {
         let psn = self.unwrapped(headers.bth.psn);
         if psn >= self.high {
             // The response belongs to a request acknowledged long ago, or to no request.
-            if headers.bth.opcode.operation() != Operation::Acknowledge {
-                if self.reorder.repeated(headers.bth.psn) {
-                    self.window.was_late(self.mtu);
-                }
+            let answers = headers.bth.opcode.operation() != Operation::Acknowledge;
+            if answers && self.reorder.repeated(headers.bth.psn) {
+                self.window.was_late(self.mtu);
             }
             env.counters.drop(DropReason::GhostResponse);
             return;
