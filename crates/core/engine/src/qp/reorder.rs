@@ -286,11 +286,11 @@ impl Reorder {
         self.expired(now)
     }
 
-    /// A packet came a second time.
-    pub(super) fn repeated(&mut self, psn: Psn) {
-        if let Some((_, late)) = self.doubt.take_if(|(at, _)| *at == psn) {
-            self.learn(late.min(2 * self.late + STEP));
-        }
+    /// A packet came a second time. Answers `true` if the packet was reported missing and was late.
+    pub(super) fn repeated(&mut self, psn: Psn) -> bool {
+        let Some((_, late)) = self.doubt.take_if(|(at, _)| *at == psn) else { return false };
+        self.learn(late.min(2 * self.late + STEP));
+        true
     }
 
     /// The buffered packet with the nearest PSN.

@@ -131,8 +131,9 @@ impl Requester {
         let psn = self.unwrapped(headers.bth.psn);
         if psn >= self.high {
             // The response belongs to a request acknowledged long ago, or to no request.
-            if headers.bth.opcode.operation() != Operation::Acknowledge {
-                self.reorder.repeated(headers.bth.psn);
+            let answers = headers.bth.opcode.operation() != Operation::Acknowledge;
+            if answers && self.reorder.repeated(headers.bth.psn) {
+                self.window.was_late(self.mtu);
             }
             env.counters.drop(DropReason::GhostResponse);
             return;
@@ -188,15 +189,16 @@ impl Requester {
             self.pos_next
         };
         let acked = self.pos_una - before;
-        let p = Progress { acked, in_flight, mtu: self.mtu, una: to, high: self.high, beyond };
+        let p = Progress { acked, in_flight, mtu: self.mtu, una: to, high: self.high, now, beyond };
         if let Some(took) = self.probe.progress(to, now, self.probe_within(), to < self.high) {
-            self.window.measured(took, now, &p);
+            self.window.measured(took, &p);
         }
         self.window.progress(&p);
         if beyond {
             self.seek(to);
         }
-        self.window.release(self.flying(), if beyond { 0 } else { 2 * acked });
+        let more = (self.cur.idx < self.sq.posted).then_some(now);
+        self.window.release(self.flying(), if beyond { 0 } else { 2 * acked }, more);
         self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| now + t) };
         true
     }

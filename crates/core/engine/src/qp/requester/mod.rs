@@ -6,6 +6,7 @@
 mod answer;
 mod direct;
 mod ends;
+mod evidence;
 mod pace;
 mod probe;
 mod restart;

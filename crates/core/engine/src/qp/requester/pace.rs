@@ -1,5 +1,6 @@
 //! The requester's pace when the network loses packets: early restarts, smaller READs, congestion
 //! notifications.
+use super::evidence::BUFFER;
 use super::state::{ReadReq, Requester};
 use super::window;
 use crate::attr::QpAttr;
@@ -62,7 +63,8 @@ impl Requester {
         let psn = self.cur.psn;
         let window = self.window.packets(self.mtu);
         if psn >= self.high {
-            let short = window::BUFFER / 2 / (self.mtu + window::OVERHEAD);
+            let short = BUFFER / 2 / (self.mtu + window::OVERHEAD);
+            let short = if self.window.is_wary() { short / 2 } else { short };
             let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
             return whole_runs(part.clamp(1, self.read_part), self.mtu);
         }

@@ -17,6 +17,7 @@ impl Requester {
             self.rnr_until = None;
         }
         self.early_due(now, counters);
+        self.window.release_more(self.flying(), self.mtu, now);
         if self.ack_deadline.is_none_or(|t| t > now) {
             return self.probe_if_due(now, counters);
         }
@@ -52,7 +53,7 @@ impl Requester {
         self.since_ack_req = 0;
         self.reorder.told();
         self.seek(psn);
-        self.window.release(self.flying(), 0);
+        self.window.release(self.flying(), 0, None);
     }
 
     /// Moves the cursor to an unwrapped PSN at or after the PSN of the head.

@@ -310,6 +310,7 @@ impl Requester {
             return self.gone.filter(|_| self.has_requests());
         }
         let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
+        let due = Time::earliest(due, self.window.more_due());
         if self.reorder.is_idle() { due } else { Time::earliest(due, self.reorder.due()) }
     }
 

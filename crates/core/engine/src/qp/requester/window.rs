@@ -8,20 +8,16 @@
 //! notification.
 //!
 //! Up to [`BUFFER`] the window grows without a reason, because every receiver's socket buffer holds
-//! so much. A larger window needs evidence that the path carries it: the round trip does not get
-//! longer with the window. Then the packets are on the line and not in a queue. A longer round trip
-//! means a queue, in a router or in the peer's socket buffer, and the window stops or shrinks. So
-//! the window of a long line becomes the line's bandwidth times its round trip, and the window on
-//! one host stays small.
+//! so much. A larger window needs [`Evidence`] that it delivers proportionally more. Otherwise the
+//! window stops or shrinks. So the window of a long line becomes the line's bandwidth times its
+//! round trip, and the window on one host stays small.
+use super::evidence::{BUFFER, Evidence};
 use crate::time::Time;
 use core::time::Duration;
 
 /// The cost of a packet in a socket buffer beside its payload: headers and the kernel's bookkeeping
 /// (about a `sk_buff`).
 pub(super) const OVERHEAD: u64 = 768;
-/// The size that the default receive buffer of a Linux UDP socket (208 KiB) holds. At most so much
-/// leaves at once, from one acknowledgement to the next.
-pub(super) const BUFFER: u64 = 192 * 1024;
 /// Initial size in bytes. Round trips of less in flight are no evidence.
 const INITIAL: u64 = 64 * 1024;
 /// Size in packets after a silence (`RESTART`), and least size after a loss (`LEAST`). Both are
@@ -30,15 +26,20 @@ const INITIAL: u64 = 64 * 1024;
 const RESTART: u64 = 2;
 const LEAST: u64 = 4;
 /// Most packets of a long message from one ACK request to the next. Each window contains at least
-/// two ACK requests.
+/// two ACK requests. After a loss (`AFTER_LOSS`) the packets that one ACK releases fit into a small
+/// router.
 const ACK_REQ_EVERY: u64 = 16;
+const AFTER_LOSS: u64 = 4;
 /// The value of `alpha` when every round trip has a notification.
 const ALPHA_ONE: u64 = 1024;
 /// `alpha` moves by this part of its distance in each round trip.
 const ALPHA_GAIN: u64 = 16;
-/// Above [`BUFFER`] and before the first queue, the window grows by this part of the acknowledged
-/// cost. A full line is noticed a round trip late, and the packets sent meanwhile have to fit into
-/// a router.
+/// Above [`BUFFER`] and before the first queue, the window doubles in each round trip up to half of
+/// the window that fills the line, and grows by half up to all of it. Beyond, it grows by this part
+/// of the acknowledged cost (`BEYOND`). Where the rate of the line is not known, it grows by a
+/// greater part (`SEARCH`). A full line is noticed a round trip late, and the packets sent
+/// meanwhile have to fit into a router.
+const BEYOND: u64 = 8;
 const SEARCH: u64 = 3;
 /// After the first queue the window grows by so many bytes in each round trip without a queue. The
 /// constant makes the windows of several senders alike.
@@ -50,23 +51,6 @@ const STEP: u64 = BUFFER / 8;
 const PATIENCE: u64 = 4 << 20;
 const MOST_PATIENCE: u64 = 256 << 20;
 const SOON: u64 = 2 << 20;
-/// The window does not exceed [`BUFFER`] before so many round trips were measured. A single one may
-/// be long because the peer did not run.
-const SAMPLES: u32 = 16;
-/// The shortest round trip is measured anew, with a small window, if for this time no round trip
-/// was as short.
-const STALE: Duration = Duration::from_secs(1);
-
-/// What the last round trips say about queues on the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queue {
-    Unknown,
-    /// A round trip at most an eighth longer than the shortest.
-    None,
-    /// A longer round trip.
-    Long,
-}
-
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
@@ -77,8 +61,9 @@ pub(super) struct Window {
     recovered: u64,
     /// Size and threshold before a silence, until the cause of the silence is known.
     before: Option<(u64, u64)>,
-    /// Size, threshold and `wary` before the last loss, if that loss has shrunk the window.
-    whole: (u64, u64, u64),
+    /// Size, threshold, `wary` and `patience` before the last loss, if that loss has shrunk the
+    /// window.
+    whole: [u64; 4],
     /// The amount of congestion, in parts of [`ALPHA_ONE`]. Valid from the first notification on.
     alpha: u64,
     notified: bool,
@@ -89,24 +74,19 @@ pub(super) struct Window {
     /// The cost in flight at the last acknowledgement, and the most before the next.
     released: u64,
     burst: u64,
-    /// The shortest round trip with much in flight, in nanoseconds (0: unknown), and when a round
-    /// trip last was as short.
-    base: u64,
-    based: Time,
-    /// The last round trip.
-    last: u64,
-    queue: Queue,
-    /// PSN at which the current round trip ends, and its shortest measured time.
-    eased: u64,
-    least: u64,
+    /// When more may leave, if the last acknowledgement released less than fits the window.
+    more_at: Option<Time>,
+    evidence: Evidence,
+    /// Packets before this PSN are no evidence: they left before the evidence was taken anew.
+    anew: u64,
+    /// PSN at which the current round trip ends, while a queue is seen.
+    queue: Option<u64>,
     /// Cost to be acknowledged before the window may exceed [`BUFFER`] again.
     wary: u64,
     /// That cost after the next loss, and the cost acknowledged since the window exceeded
     /// [`BUFFER`].
     patience: u64,
     above: u64,
-    /// Number of measured round trips behind `base`, up to [`SAMPLES`].
-    samples: u32,
 }
 
 /// An acknowledgement, as the window sees it.
@@ -119,6 +99,7 @@ pub(super) struct Progress {
     pub(super) mtu: u64,
     pub(super) una: u64,
     pub(super) high: u64,
+    pub(super) now: Time,
     /// The acknowledgement covers packets that were due to be sent again and were not yet.
     pub(super) beyond: bool,
 }
@@ -132,7 +113,7 @@ impl Window {
             max,
             recovered: 0,
             before: None,
-            whole: (0, 0, 0),
+            whole: [0; 4],
             alpha: ALPHA_ONE,
             notified: false,
             round: 0,
@@ -140,16 +121,13 @@ impl Window {
             ack_every: ACK_REQ_EVERY as u32,
             released: 0,
             burst: BUFFER,
-            base: 0,
-            based: Time::ZERO,
-            last: 0,
-            queue: Queue::Unknown,
-            eased: 0,
-            least: u64::MAX,
+            more_at: None,
+            evidence: Evidence::default(),
+            anew: 0,
+            queue: None,
             wary: 0,
             patience: PATIENCE,
             above: 0,
-            samples: 0,
         }
     }
     /// A window without bounds.
@@ -171,25 +149,49 @@ impl Window {
         in_flight == 0 || burst && in_flight + cost <= self.size
     }
     /// An acknowledgement has come, or the requester goes back. `in_flight` is the cost that is
-    /// still on its way.
+    /// still on its way. At most `most` more may leave now. If that is less than fits the window,
+    /// and `now` is given, the rest leaves later, at twice the window's rate.
     #[inline]
-    pub(super) fn release(&mut self, in_flight: u64, most: u64) {
-        if !self.is_open() {
-            self.released = in_flight;
-            self.burst = in_flight + if self.size > BUFFER { most.clamp(INITIAL, BUFFER) } else { BUFFER };
+    pub(super) fn release(&mut self, in_flight: u64, most: u64, now: Option<Time>) {
+        if self.is_open() {
+            return;
+        }
+        let most = if self.size > BUFFER { most.clamp(INITIAL, BUFFER) } else { BUFFER };
+        (self.released, self.burst) = (in_flight, in_flight + most);
+        self.more_at = now.filter(|_| self.burst < self.size).map(|now| {
+            let wait = self.evidence.recent() * most / self.size / 2;
+            now + Duration::from_nanos(wait)
+        });
+    }
+    /// When [`Window::release_more`] has to be called.
+    #[inline]
+    pub(super) fn more_due(&self) -> Option<Time> {
+        self.more_at
+    }
+    /// Time has passed: more may leave without an acknowledgement.
+    pub(super) fn release_more(&mut self, in_flight: u64, mtu: u64, now: Time) {
+        if self.more_at.is_some_and(|at| at <= now) {
+            let used = in_flight + mtu + OVERHEAD > self.burst;
+            self.release(in_flight, BUFFER, used.then_some(now));
         }
     }
     /// Packets were acknowledged.
     pub(super) fn progress(&mut self, p: &Progress) {
         let Progress { mtu, una, .. } = *p;
-        self.wary = self.wary.saturating_sub(p.acked);
+        if self.wary > 0 {
+            self.wary = self.wary.saturating_sub(p.acked);
+            self.resized(mtu);
+        }
+        self.evidence.delivered(p.acked, p.now);
         self.above = if self.size > BUFFER { self.above + p.acked } else { 0 };
         if let Some((size, threshold)) = self.before.take()
             && p.beyond
         {
             // Packets were late and not lost (the case that RFC 5682 detects), or a single packet
             // was lost before packets that the peer keeps.
-            (self.size, self.threshold, self.recovered) = (size.min(BUFFER), threshold, una);
+            let less = size.min(BUFFER).max(size - size * 3 / 10);
+            (self.size, self.threshold, self.recovered) = (less, threshold, una);
+            self.wary = self.wary.min(PATIENCE);
         }
         if self.notified && una >= self.round {
             if !self.round_marked {
@@ -210,69 +212,60 @@ impl Window {
         let part = |all: u64| (all * p.acked / self.size.max(1)).max(1);
         match (self.size < BUFFER, self.size < self.threshold) {
             (true, true) => p.acked.min(BUFFER - self.size),
-            (true, false) => part(p.mtu + OVERHEAD),
+            (true, false) => part(p.mtu + OVERHEAD).min(BUFFER - self.size),
             (false, _) if !self.may_exceed(p) => 0,
-            (false, true) => p.acked / SEARCH,
+            (false, true) => match self.evidence.line() {
+                None => p.acked / SEARCH,
+                Some(line) if self.size < line / 2 => p.acked,
+                Some(line) if self.size < line => p.acked / 2,
+                Some(_) => p.acked / BEYOND,
+            },
             (false, false) => part(STEP),
         }
     }
     /// May the window grow above [`BUFFER`]? A window that is not used says nothing.
     fn may_exceed(&self, p: &Progress) -> bool {
-        self.queue == Queue::None && self.samples == SAMPLES && self.wary == 0 && p.in_flight >= self.size / 2
+        self.evidence.carries() == Some(true) && self.wary == 0 && p.in_flight >= self.size / 2
     }
     /// A round trip took `took` nanoseconds while `in_flight` was on its way.
-    pub(super) fn measured(&mut self, took: u64, now: Time, p: &Progress) {
-        if self.is_open() || p.in_flight < BUFFER.min(self.max) / 2 {
+    pub(super) fn measured(&mut self, took: u64, p: &Progress) {
+        if self.is_open() || p.in_flight < BUFFER.min(self.max) / 2 || p.una < self.anew {
             return;
         }
-        let recent = if self.last == 0 { took } else { took.min(self.last) };
-        self.last = took;
-        if self.base > 0 && now.since(self.based) > STALE {
-            (self.base, self.samples, self.queue) = (0, 0, Queue::Unknown);
+        if self.evidence.is_stale(p.now) {
+            (self.evidence, self.anew) = (Evidence::default(), p.high);
             if self.size > BUFFER {
                 (self.threshold, self.size) = (self.size, BUFFER);
                 self.resized(p.mtu);
             }
-            self.eased = p.high;
-        }
-        if self.base == 0 && p.una < self.eased {
-            // The packet left before the window was small.
             return;
         }
-        self.samples += u32::from(self.samples < SAMPLES);
-        if self.base == 0 || took <= self.base + self.base / 16 {
-            self.based = now;
-            self.base = if self.base == 0 { took } else { took.min(self.base) };
+        self.evidence.round_trip(took, p.now, self.size);
+        if self.evidence.carries() != Some(false) || self.size <= BUFFER {
+            self.queue = None;
+            return;
         }
-        let long = self.base + self.base / 8;
-        self.queue = if recent <= long { Queue::None } else { Queue::Long };
-        if self.queue == Queue::Long && self.size > BUFFER {
-            // The line may be full.
+        if self.queue.is_some_and(|end| p.una < end) {
+            return;
+        }
+        if self.queue.replace(p.high).is_some() {
+            // The queue lasted for a round trip.
+            self.size = (self.size - self.size / 8).max(BUFFER);
             self.threshold = self.threshold.min(self.size);
-        }
-        self.least = self.least.min(took);
-        if p.una >= self.eased {
-            self.eased = p.high;
-            if self.least > long && self.size > BUFFER {
-                // A whole round trip of packets met a queue.
-                self.size = (self.size - self.size / 8).max(BUFFER);
-                self.threshold = self.threshold.min(self.size);
-                self.wary = 0;
-                self.resized(p.mtu);
-            }
-            self.least = u64::MAX;
+            self.wary = 0;
+            self.resized(p.mtu);
         }
     }
     /// A packet was lost and later packets arrived.
     pub(super) fn lost(&mut self, mtu: u64, una: u64, high: u64) {
         if una < self.recovered || self.is_open() {
-            self.whole = (0, 0, 0);
+            self.whole = [0; 4];
             return;
         }
         self.recovered = high;
-        self.whole = (self.size, self.threshold, self.wary);
+        self.whole = [self.size, self.threshold, self.wary, self.patience];
         self.doubt();
-        let alone = self.queue == Queue::None && self.size > BUFFER;
+        let alone = self.evidence.carries() == Some(true) && self.size > BUFFER;
         let less = if alone { self.size * 3 / 10 } else { self.size / 2 };
         self.size = (self.size - less).max(LEAST * (mtu + OVERHEAD)).min(self.max);
         self.threshold = self.size;
@@ -288,9 +281,10 @@ impl Window {
     }
     /// The last packet taken for lost was only late.
     pub(super) fn was_late(&mut self, mtu: u64) {
-        let (size, threshold, wary) = core::mem::take(&mut self.whole);
+        let [size, threshold, wary, patience] = core::mem::take(&mut self.whole);
         if size > self.size {
-            (self.size, self.threshold, self.wary) = (size, threshold, wary);
+            (self.size, self.threshold) = (size, threshold);
+            (self.wary, self.patience) = (wary, patience);
             self.resized(mtu);
         }
     }
@@ -301,7 +295,7 @@ impl Window {
         }
         let small = (RESTART * (mtu + OVERHEAD)).min(self.max);
         self.before.get_or_insert((self.size, self.threshold));
-        self.doubt();
+        self.wary = self.patience;
         if self.size > small {
             self.threshold = (self.size / 2).max(small);
         }
@@ -332,11 +326,17 @@ impl Window {
         // Few ACK requests keep GSO runs long. In a small window the loss of a single ACK request
         // would leave silence.
         let every = if self.size < INITIAL { self.packets(mtu) / 2 } else { ACK_REQ_EVERY };
-        self.ack_every = every.clamp(1, ACK_REQ_EVERY) as u32;
+        // Where routers notify, they see to bursts.
+        let most = if self.is_wary() && !self.notified { AFTER_LOSS } else { ACK_REQ_EVERY };
+        self.ack_every = every.clamp(1, most) as u32;
     }
     /// One of so many packets of a long message asks for an ACK.
     pub(super) fn ack_every(&self) -> u32 {
         self.ack_every
+    }
+    /// A loss or a notification came not long ago: bursts have to be short.
+    pub(super) fn is_wary(&self) -> bool {
+        self.wary > 0
     }
     /// How many packets of `mtu` bytes fit.
     pub(super) fn packets(&self, mtu: u64) -> u64 {

@@ -28,9 +28,10 @@ impl Line {
         for n in 0..packets {
             self.una += 1;
             self.now += took / packets;
-            let p = Progress { acked, in_flight, mtu: MTU, una: self.una, high: end, beyond: false };
+            let now = Time(self.now);
+            let p = Progress { acked, in_flight, mtu: MTU, una: self.una, high: end, now, beyond: false };
             if n % packets.div_ceil(16) == 0 {
-                self.window.measured(took, Time(self.now), &p);
+                self.window.measured(took, &p);
             }
             self.window.progress(&p);
         }
@@ -68,9 +69,10 @@ fn a_queue_is_no_evidence() {
 fn one_slow_answer_is_no_evidence() {
     let mut line = Line::new(10_000, 20_000);
     line.rounds(3);
-    let p = Progress { acked: 0, in_flight: BUFFER, mtu: MTU, una: line.una, high: line.una, beyond: false };
+    let (una, now) = (line.una, Time(line.now));
+    let p = Progress { acked: 0, in_flight: BUFFER, mtu: MTU, una, high: una, now, beyond: false };
     line.window = Window { size: BUFFER, ..Window::new(MAX) };
-    line.window.measured(5_000_000, Time(line.now), &p);
+    line.window.measured(5_000_000, &p);
     assert!(line.rounds(500) <= BUFFER + BUFFER / 2, "{}", line.window.size);
 }
 
@@ -81,9 +83,9 @@ fn an_idle_window_does_not_grow() {
     line.window.size = BUFFER;
     for _ in 0..1000 {
         line.una += 1;
-        let p =
-            Progress { acked: 5000, in_flight: 5000, mtu: MTU, una: line.una, high: line.una, beyond: false };
-        line.window.measured(2_000_000, Time(line.now), &p);
+        let (una, now) = (line.una, Time(line.now));
+        let p = Progress { acked: 5000, in_flight: 5000, mtu: MTU, una, high: una, now, beyond: false };
+        line.window.measured(2_000_000, &p);
         line.window.progress(&p);
     }
     assert_eq!(line.window.size, BUFFER);
@@ -117,6 +119,45 @@ fn bounds_hold() {
         line.round();
         assert!(line.window.size <= u64::from(MAX));
     }
-    line.window.release(0, 0);
+    line.window.release(0, 0, None);
     assert!(line.window.admits(0, 5000) && !line.window.admits(BUFFER, 5000));
+}
+
+/// What one acknowledgement may not release leaves later, without another acknowledgement.
+#[test]
+fn a_long_acknowledgement_is_released_in_pieces() {
+    let mut line = Line::new(2_000_000, 3 << 20);
+    assert!(line.rounds(40) >= 3 << 20);
+    let now = Time(line.now);
+    line.window.release(0, 2 << 20, Some(now));
+    let mut sent = BUFFER;
+    assert!(line.window.admits(sent - 5000, 5000) && !line.window.admits(sent, 5000));
+    let mut last = now;
+    while let Some(due) = line.window.more_due() {
+        assert!(due > last && !line.window.admits(sent, 5000));
+        line.window.release_more(sent, MTU, last);
+        assert_eq!(line.window.more_due(), Some(due), "too early");
+        line.window.release_more(sent, MTU, due);
+        assert!(line.window.admits(sent, 5000));
+        (sent, last) = ((sent + BUFFER).min(line.window.size), due);
+    }
+    assert!(sent + BUFFER >= line.window.size && last.since(now) <= Duration::from_millis(2));
+    // A sender with nothing to send needs no timer.
+    line.window.release(0, 2 << 20, Some(now));
+    line.window.release_more(0, MTU, now + Duration::from_millis(9));
+    assert_eq!(line.window.more_due(), None);
+}
+
+/// After a loss ACKs come more often until the window may grow again.
+#[test]
+fn a_loss_makes_bursts_short() {
+    let mut line = Line::new(2_000_000, 3 << 20);
+    line.rounds(40);
+    assert_eq!(line.window.ack_every(), ACK_REQ_EVERY as u32);
+    line.window.lost(MTU, line.una, line.una);
+    assert_eq!(line.window.ack_every(), AFTER_LOSS as u32);
+    while line.window.is_wary() {
+        line.round();
+    }
+    assert_eq!(line.window.ack_every(), ACK_REQ_EVERY as u32);
 }
