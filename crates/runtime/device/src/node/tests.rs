@@ -1,10 +1,11 @@
 //! Queue pairs of one process, with effects that only the node sees.
 use crate::node::carriers::Relay;
-use crate::node::timers::Timed;
+use crate::node::timers::{NEVER, Timed};
 use crate::node::{AnyQp, exit};
 use crate::{Context, Cq, Pd, Qp, QpInit, device};
 use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 fn queue_pair(qp_type: QpType, context: &Arc<Context>, cq: &Arc<Cq>, pd: &Arc<Pd>) -> Arc<Qp> {
@@ -114,6 +115,35 @@ fn the_end_of_the_process_waits_for_no_lock_without_end() {
     let keys = node.keys.write();
     exit::send_at_last(node);
     drop((keys, interrupted));
+    a.destroy().unwrap();
+    b.destroy().unwrap();
+}
+
+/// No thread waits for the lock of a queue pair that sends, and the deadline is served later.
+#[test]
+fn a_deadline_outlasts_a_taken_lock() {
+    let Pair { context, a, b, .. } = pair();
+    let sends = a.inner.lock();
+    let at = context.node().now();
+    a.timer_at.store(at.0, Ordering::Relaxed);
+    context.node().enter_timer(at, Timed::Qp(a.number()), NEVER);
+    let (done, is_done) = mpsc::channel();
+    let other = context.clone();
+    std::thread::spawn(move || {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(20) {
+            other.node().run_timers();
+        }
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(20)).expect("the thread waits for the lock");
+    assert_ne!(a.timer_at.load(Ordering::Relaxed), NEVER, "served under the lock");
+    drop(sends);
+    let begun = Instant::now();
+    while a.timer_at.load(Ordering::Relaxed) != NEVER {
+        context.node().run_timers();
+        assert!(begun.elapsed() < Duration::from_secs(20), "the deadline is lost");
+    }
     a.destroy().unwrap();
     b.destroy().unwrap();
 }

@@ -276,7 +276,7 @@ fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
     assert!(!policy.thread_sleeps());
 }
 
-/// A program that copies long payloads makes few calls.
+/// A program that receives much, as in long copies, makes few calls.
 #[test]
 fn a_program_in_the_middle_of_long_copies_has_the_rings_to_itself() {
     let mut world = World::new();
