@@ -248,7 +248,7 @@ fn elements_lie_in_their_regions() {
     post(&mut l, &[with(piece(0x1fc0, 0x41))]);
     let all = l.reports();
     assert_eq!(all[0].places, [("posted", SEND), ("registered", 50)]);
-    assert!(all[0].text.contains("leaves the region"), "{}", all[0].text);
+    assert!(all[0].text.contains("exceeds the region"), "{}", all[0].text);
     post(&mut l, &[with(Piece { addr: 0, length: 0, lkey: 0xdead })]);
     assert_eq!(codes(&mut l), [Code::ZeroLengthElement]);
 }

@@ -59,7 +59,9 @@ pub const REPORTS: &[Entry] = &[
         name: "DeregistrationWaits",
         meaning: "ibv_dereg_mr, or a call that ends a queue pair, waits for a peer in the middle of a copy.",
         values: &["the peer's process", "the state of a stopped process"],
-        look: &["Is the peer's process stopped by a debugger or a signal? The call continues when the process continues."],
+        look: &[
+            "Is the peer's process stopped by a debugger or a signal? The call continues when the process continues.",
+        ],
         marks: &["the end of a region or queue pair waits for process "],
     },
     Entry {
