@@ -337,11 +337,11 @@ impl Ledger {
         let places = [("fork", place), ("registered", registered)];
         self.reporter.say(Code::RegisteredMemoryForked, &places, || {
             format!(
-                "the process forks while {} of registered memory {} shared with the child: the \
+                "the process forks while {} {} shared with the child: the \
                  first process that writes gets a new page, and a NIC keeps the old page; call \
                  ibv_fork_init before the first registration, or keep the memory out of the child \
                  by madvise(MADV_DONTFORK)",
-                count(regions, "region"),
+                count(regions, "registered region"),
                 if regions == 1 { "is" } else { "are" }
             )
         });

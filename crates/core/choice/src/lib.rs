@@ -302,7 +302,7 @@ impl FromStr for Entry {
         let site: Site = site.parse()?;
         let choices = site.call.choices();
         let choice = choices.iter().copied().find(|c| c.name() == choice);
-        let choice = choice.ok_or_else(|| Bad::new(text, "no choice has this name there"))?;
+        let choice = choice.ok_or_else(|| Bad::new(text, "no such choice at this call"))?;
         Ok(Entry { site, object: object.parse()?, count: count.parse()?, choice })
     }
 }

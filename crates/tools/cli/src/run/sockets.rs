@@ -187,7 +187,7 @@ mod tests {
             assert_eq!(release(&name), Some(number));
             let said = defect(&name);
             assert_eq!(said.is_some(), named, "{number}");
-            assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number},"))));
+            assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number};"))));
             fs::remove_file(&name).unwrap();
         }
         // A file name without a release gives no warning.
