@@ -65,7 +65,7 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
             || {
                 format!(
                     "the drop-in library {name} is missing: not in {} and not in {}; `cargo build \
-                 --release` builds it, `make install` installs it",
+                     --release` builds it, `make install` installs it",
                     beside.parent().unwrap_or(beside).join("lib/adverb").display(),
                     beside.join("deps").display()
                 )
