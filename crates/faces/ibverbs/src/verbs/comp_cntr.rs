@@ -67,7 +67,7 @@ unsafe fn create(
     let counter_type = match attr.type_ {
         IBV_COMP_CNTR_TYPE_WRS => CounterType::Requests,
         IBV_COMP_CNTR_TYPE_BYTES => CounterType::Bytes,
-        other => return Err(Error::invalid(format!("type is {other}"), "it is not known")),
+        other => return Err(Error::invalid(format!("type is {other}"), "unknown value")),
     };
     let place = reserve()?;
     let counter = CompCounter::new(&obj.context, counter_type)?;
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         let attr = unsafe { &*attr };
         if attr.comp_mask != 0 {
             let what = format!("comp_mask is {:#x}", attr.comp_mask);
-            return Err(Error::invalid(what, "no bit of it is defined"));
+            return Err(Error::invalid(what, "no bits are defined"));
         }
         tell(Event::Counted(&obj.qp));
         obj.qp.attach_counter(&counter.counter, attr.op_mask)

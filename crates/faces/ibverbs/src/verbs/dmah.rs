@@ -33,7 +33,7 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
         IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
     if attr.comp_mask & !known != 0 {
         let what = format!("comp_mask is {:#x}", attr.comp_mask);
-        return Err(Error::invalid(what, "it has bits that are not known"));
+        return Err(Error::invalid(what, "unknown bits are set"));
     }
     if has(IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attr.cpu_id as usize) {
         let text = format!("cpu_id is {}: this thread does not run there", attr.cpu_id);
@@ -41,7 +41,7 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
     }
     let mem_type = u32::from(attr.tph_mem_type);
     if has(IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && mem_type > IBV_TPH_MEM_TYPE_PM {
-        return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "it is not known"));
+        return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "unknown value"));
     }
     // A handle needs a processing hint (PCI Express 6.2). The processor and the type of memory are
     // optional.

@@ -182,7 +182,7 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
         IBV_QPT_DRIVER => {
             return Err(Error::unsupported("driver queue pairs are not offered"));
         }
-        other => return Err(Error::invalid(format!("qp_type is {other}"), "it is not a type")),
+        other => return Err(Error::invalid(format!("qp_type is {other}"), "no such type")),
     })
 }
 
@@ -221,9 +221,8 @@ fn cap_out(c: &QpCap) -> ibv_qp_cap {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     let modify = || {
         let obj = live(qp)?;
-        let mask = AttrMask::from_bits(attr_mask as u32).ok_or_else(|| {
-            Error::invalid(format!("attr_mask is {attr_mask:#x}"), "it has bits that are not known")
-        })?;
+        let mask = AttrMask::from_bits(attr_mask as u32)
+            .ok_or_else(|| Error::invalid(format!("attr_mask is {attr_mask:#x}"), "unknown bits are set"))?;
         // SAFETY: the program's attributes.
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;
@@ -243,8 +242,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     let mut out = QpAttr::default();
     let state = |what: &str, value: u32| {
-        QpState::from_code(value)
-            .ok_or_else(|| Error::invalid(format!("{what} is {value}"), "it is not a state"))
+        QpState::from_code(value).ok_or_else(|| Error::invalid(format!("{what} is {value}"), "no such state"))
     };
     if mask.contains(AttrMask::STATE) {
         out.state = state("qp_state", a.qp_state)?;

@@ -35,7 +35,7 @@ impl Pd {
             match e {
                 FdError::Descriptor(e) => Error::new(e, format!("{name}: {}", e.desc())),
                 FdError::NoMemory(Errno::ENOMEM) => {
-                    Error::new(Errno::ENOMEM, format!("{name}: {len} bytes of it cannot be mapped"))
+                    Error::new(Errno::ENOMEM, format!("{name}: {len} bytes cannot be mapped"))
                 }
                 FdError::NoMemory(e) => Error::invalid(
                     name,
@@ -43,7 +43,7 @@ impl Pd {
                 ),
                 FdError::Short(size) => Error::invalid(
                     format!("{len} bytes at offset {offset} of {name}"),
-                    format!("it has {size} bytes"),
+                    format!("the descriptor has {size} bytes"),
                 ),
             }
         })?;
