@@ -33,7 +33,7 @@ all: build
 
 ### First
 
-.PHONY: build cross demo test unit lint foreign sim loom fuzz interop programs bench book install packages packages-test uninstall help
+.PHONY: build cross demo test unit lint foreign sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(SHIPPED)
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
@@ -41,6 +41,7 @@ build: ## the command and the drop-in libraries, optimised
 
 CROSS = aarch64-unknown-linux-gnu
 CROSS_GCC = aarch64-linux-gnu-gcc
+HAS_CROSS = $(wildcard $(shell rustc --print target-libdir --target $(CROSS) 2>/dev/null))
 cross: ## aarch64 on x86-64: build, and the demo under qemu-user; needs rustup target add aarch64-unknown-linux-gnu
 	scripts/test-deps gcc-aarch64-linux-gnu libc6-dev-arm64-cross lld qemu-user
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(CROSS_GCC) CC_aarch64_unknown_linux_gnu=$(CROSS_GCC) \
@@ -93,9 +94,13 @@ install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
 packages: build ## tarball, Debian package, wheel and OCI image into target/dist
 	BUILD="$(BUILD)" scripts/package
 
-packages-test: build ## the demo from each of them, in a bare Debian tree; needs root
+# With those for aarch64 where its Rust is installed.
+packages-test: build $(if $(and $(HAS_CROSS),$(filter-out aarch64,$(shell uname -m))),cross) ## the demo from each of them, in a bare Debian tree; needs root
 	scripts/test-deps mmdebstrap skopeo binutils python3-venv
-	BUILD="$(BUILD)" scripts/test-packages
+	BUILD="$(BUILD)" CROSS="$(if $(HAS_CROSS),$(TARGET_DIR)/$(CROSS)/release)" scripts/test-packages
+
+crates: ## packs all public crates as a registry takes them, and builds each of the packed ones
+	scripts/crates
 
 uninstall: ## removes what install put there
 	scripts/install uninstall "$(DESTDIR)$(PREFIX)"

@@ -4,7 +4,6 @@
 //! makes itself. Which symbol belongs to which node is said by the `.symver` lines of
 //! `src/exports/`.
 
-#[path = "../preload/linker.rs"]
 mod linker;
 
 use std::fmt::Write;

@@ -13,6 +13,9 @@
 //! The linker sees a C library with only the functions in `src/needs.txt`, and empty versions of
 //! the other libraries that rustc names. So in every profile the link fails if the object needs
 //! more, and the linker names the function.
+//!
+//! A package of this crate has the profile of the program that builds the package. In most profiles
+//! the object needs more, so a build of a package links with the libraries of the machine.
 
 mod linker;
 
@@ -37,9 +40,16 @@ fn main() {
     arg(&format!("-Wl,--version-script={}", path.display()));
     arg("-Wl,-z,nodelete");
     arg("-Wl,-z,defs");
-    arg(&format!("-L{}", libraries(&out).display()));
-    arg("-Wl,--defsym=rust_eh_personality=adverb_preload_no_unwinding");
+    if !is_package() {
+        arg(&format!("-L{}", libraries(&out).display()));
+        arg("-Wl,--defsym=rust_eh_personality=adverb_preload_no_unwinding");
+    }
     linker::lld();
+}
+
+/// Was this source packed for a registry? `cargo package` adds this file.
+fn is_package() -> bool {
+    Path::new("Cargo.toml.orig").is_file()
 }
 
 /// Makes a directory with a C library of only [`NEEDS`], and empty versions of the other libraries

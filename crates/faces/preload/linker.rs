@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Makes `lld` link this crate's shared object.
 pub fn lld() {
-    println!("cargo:rerun-if-changed=../preload/linker.rs");
+    println!("cargo:rerun-if-changed=linker.rs");
     let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
     if let Some(directory) = brought_along() {
         arg(&format!("-B{}", directory.display()));

@@ -8,7 +8,6 @@
 //! cannot link with the `cdylib` of another crate. So this script builds a library of the same name
 //! and nodes with empty functions, and at run time the loader finds the real library.
 
-#[path = "../preload/linker.rs"]
 mod linker;
 
 use std::fmt::Write;

@@ -1,7 +1,6 @@
 //! Gives the functions their names in the shared object only. A program that links the rlib must
 //! use the C library's functions.
 
-#[path = "../preload/linker.rs"]
 mod linker;
 
 use std::path::PathBuf;

@@ -12,6 +12,7 @@ mod explain;
 mod hunt;
 mod logger;
 mod out;
+mod pages;
 mod results;
 mod run;
 
@@ -47,6 +48,8 @@ enum Command {
     Doctor(doctor::Args),
     Demo(demo::Args),
     Explain(explain::Args),
+    Completions(pages::CompletionsArgs),
+    Man(pages::ManArgs),
     /// The second process of the demonstration; speaks with the first by its standard input and
     /// output.
     #[command(name = demo::SECOND, hide = true)]
@@ -66,6 +69,8 @@ fn main() -> ExitCode {
         Command::Devices(args) => ("devices", devices::main(args)),
         Command::Demo(args) => ("demo", demo::main(args)),
         Command::Explain(args) => ("explain", explain::main(args)),
+        Command::Completions(args) => ("completions", pages::completions(args)),
+        Command::Man(args) => ("man", pages::man(args)),
         Command::DemoSecond(args) => return demo::second_main(args),
     };
     match result {

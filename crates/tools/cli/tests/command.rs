@@ -509,3 +509,52 @@ fn a_program_built_with_musl_runs() {
     );
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+/// The commands that the help lists.
+fn commands() -> Vec<String> {
+    let help = text(&adverb(&["--help"]).stdout);
+    let list = help.split("Commands:\n").nth(1).expect("a list of commands");
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let all: Vec<_> = lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
+    assert!(all.contains(&"run".to_owned()), "{help}");
+    all
+}
+
+#[test]
+fn completions_know_each_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = adverb(&["completions", shell]);
+        let script = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        for name in commands() {
+            assert!(script.contains(&name), "{shell}: {name}");
+        }
+        assert!(script.contains("no-preload"), "{shell}: options of `adverb run`");
+    }
+}
+
+#[test]
+fn each_command_has_a_manual_page() {
+    let main = adverb(&["man"]);
+    let page = text(&main.stdout);
+    assert!(main.status.success() && page.contains(".TH adverb 1"), "{page}");
+    let dir = std::env::temp_dir().join(format!("adverb-pages-{}", std::process::id()));
+    assert_eq!(adverb(&["man", "--into", dir.to_str().unwrap()]).status.code(), Some(1), "no such directory");
+    std::fs::create_dir(&dir).unwrap();
+    assert!(adverb(&["man", "--into", dir.to_str().unwrap()]).status.success());
+    assert_eq!(std::fs::read_to_string(dir.join("adverb.1")).unwrap(), page);
+    let mut pages: Vec<_> =
+        std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut expected: Vec<_> = commands()
+        .iter()
+        .filter(|name| *name != "help")
+        .map(|name| format!("adverb-{name}.1"))
+        .chain(["adverb.1".into()])
+        .collect();
+    pages.sort();
+    expected.sort();
+    assert_eq!(pages, expected);
+    let run = std::fs::read_to_string(dir.join("adverb-run.1")).unwrap();
+    assert!(run.contains("check\\-suppress"), "{run}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

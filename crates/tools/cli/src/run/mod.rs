@@ -57,7 +57,12 @@ pub struct Args {
     /// The program, searched in PATH, and its arguments
     // Options before the program's name belong to `adverb run`, options after the name to the
     // program.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM",
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
     program: Vec<OsString>,
 }
 

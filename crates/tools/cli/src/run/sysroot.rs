@@ -52,10 +52,7 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
         let net = format!("sys/devices/virtual/adverb/{interface}/net/{interface}");
         link(format!("{net}/device"), format!("../../../{interface}"));
     }
-    all.push((
-        SUPPRESSIONS.into(),
-        Entry::File(include_str!("../../../../faces/preload/src/tsan.supp").into()),
-    ));
+    all.push((SUPPRESSIONS.into(), Entry::File(include_str!("tsan.supp").into())));
     all
 }
 
