@@ -2,8 +2,8 @@
 use crate::*;
 
 const QP: u32 = 0x40;
-const SEND: Place = 1;
-const POLL: Place = 2;
+const SEND: CodeAddress = 1;
+const POLL: CodeAddress = 2;
 
 fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();

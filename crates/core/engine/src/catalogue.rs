@@ -6,7 +6,7 @@ use crate::cause::Cause;
 
 /// The explanation of one kind of cause or report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The number, which never changes. `vendor_err` carries the number of a cause.
     pub code: u32,
     /// The name, one word.
@@ -22,7 +22,7 @@ pub struct Entry {
     pub marks: &'static [&'static str],
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Is a line of the log of this kind?
     #[must_use]
     pub fn is_in(&self, line: &str) -> bool {
@@ -40,15 +40,15 @@ impl Entry {
 macro_rules! catalogue {
     ($($cause:ident $code:literal $meaning:literal [$($value:literal),*] [$($look:literal),*] [$($mark:literal),*];)*) => {
         /// Every cause, in the order of the codes.
-        pub const CAUSES: &[Entry] = &[$(catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*])),*];
+        pub const CAUSES: &[CatalogueEntry] = &[$(catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*])),*];
 
         impl Cause {
             /// The explanation of this kind of cause.
             #[must_use]
-            pub fn entry(&self) -> &'static Entry {
+            pub fn entry(&self) -> &'static CatalogueEntry {
                 match self {
                     $(Cause::$cause { .. } => {
-                        const ENTRY: Entry =
+                        const ENTRY: CatalogueEntry =
                             catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*]);
                         &ENTRY
                     })*
@@ -57,7 +57,7 @@ macro_rules! catalogue {
         }
     };
     (@entry $cause:ident $code:literal $meaning:literal [$($value:literal),*] [$($look:literal),*] [$($mark:literal),*]) => {
-        Entry {
+        CatalogueEntry {
             code: $code,
             name: stringify!($cause),
             meaning: $meaning,

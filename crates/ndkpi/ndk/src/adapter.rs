@@ -5,7 +5,7 @@ use crate::flags::ObjectType;
 use crate::info::AdapterInfo;
 use crate::lam::{Lam, Lams};
 use crate::mdl::Mdl;
-use crate::object::{Hold, Life, Outcome};
+use crate::object::{Hold, Life, RequestOutcome};
 use crate::status::NtStatus;
 use crate::version::Version;
 use adverb_device::{Context, Device};
@@ -79,7 +79,7 @@ impl Adapter {
         mdl: &Mdl,
         length: u64,
         completion: impl FnOnce(Result<Lam, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Lam>, NtStatus> {
+    ) -> Result<RequestOutcome<Lam>, NtStatus> {
         let hold = self.hold()?;
         let lam = self.0.lams.build(mdl, length);
         hold.complete(lam, completion)

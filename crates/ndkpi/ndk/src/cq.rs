@@ -2,7 +2,7 @@
 use crate::adapter::Adapter;
 use crate::dispatch::Notified;
 use crate::flags::{NotifyType, ObjectType, OperationType};
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Life, RequestOutcome, complete_creation};
 use crate::requests::Requests;
 use crate::results::{NdkResult, NdkResultEx, status_of_completion};
 use crate::status::{NtStatus, status_of};
@@ -85,7 +85,7 @@ impl Adapter {
         depth: u32,
         notification: impl Fn(NtStatus) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Cq>, NtStatus> {
+    ) -> Result<RequestOutcome<Cq>, NtStatus> {
         // Hold the adapter first. A queue that was made and then refused would keep the adapter
         // from closing.
         let hold = self.hold()?;
@@ -164,7 +164,7 @@ impl Cq {
         &self,
         depth: u32,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         hold.complete(self.0.resize(depth), completion)
     }
@@ -193,7 +193,7 @@ impl Cq {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.life.close(move || me.0.teardown(), completion)
     }

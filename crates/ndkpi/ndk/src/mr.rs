@@ -1,7 +1,7 @@
 //! Memory regions.
 use crate::flags::{MrFlags, ObjectType, OpFlags};
 use crate::mdl::Mdl;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Life, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::status::{NtStatus, status_of};
 use adverb_device::engine::{Access, Key};
@@ -47,7 +47,7 @@ impl Pd {
         &self,
         fast_register: bool,
         completion: impl FnOnce(Result<Mr, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Mr>, NtStatus> {
+    ) -> Result<RequestOutcome<Mr>, NtStatus> {
         complete_creation(self.hold()?, Mr::create(self, fast_register), Mr::life, completion)
     }
 }
@@ -76,7 +76,7 @@ impl Mr {
         length: u64,
         flags: MrFlags,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         hold.complete(self.0.register(mdl, length, flags), completion)
     }
@@ -89,7 +89,7 @@ impl Mr {
     pub fn deregister(
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         hold.complete(self.0.deregister(), completion)
     }
@@ -106,7 +106,7 @@ impl Mr {
         adapter_page_count: u32,
         remote_access: bool,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         hold.complete(self.0.initialize_fast(adapter_page_count, remote_access), completion)
     }
@@ -130,7 +130,7 @@ impl Mr {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.life.close(move || me.0.teardown(), completion)
     }

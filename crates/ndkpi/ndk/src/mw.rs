@@ -1,6 +1,6 @@
 //! Memory windows.
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Life, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::status::{NtStatus, status_of};
 use adverb_device::Mw as DeviceMw;
@@ -26,7 +26,7 @@ impl Pd {
     pub fn create_mw(
         &self,
         completion: impl FnOnce(Result<Mw, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Mw>, NtStatus> {
+    ) -> Result<RequestOutcome<Mw>, NtStatus> {
         complete_creation(self.hold()?, Mw::create(self), Mw::life, completion)
     }
 }
@@ -51,7 +51,7 @@ impl Mw {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let device = self.0.device.clone();
         let teardown = move || {
             if let Err(e) = device.dealloc() {

@@ -28,20 +28,20 @@ use std::sync::Arc;
 
 /// The outcome of a request that may complete later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<T = ()> {
+pub enum RequestOutcome<T = ()> {
     /// The request is done. The completion is not called.
     Done(T),
     /// The completion will be called once (`STATUS_PENDING`).
     Pending,
 }
 
-impl<T> Outcome<T> {
+impl<T> RequestOutcome<T> {
     /// The value, if the request was done in line.
     #[must_use]
     pub fn done(self) -> Option<T> {
         match self {
-            Outcome::Done(value) => Some(value),
-            Outcome::Pending => None,
+            RequestOutcome::Done(value) => Some(value),
+            RequestOutcome::Pending => None,
         }
     }
 }
@@ -154,7 +154,7 @@ impl Life {
         self: &Arc<Self>,
         teardown: impl FnOnce() + Send + 'static,
         completion: impl FnOnce() + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Open) {
             log::warn!("a {:?} object is closed twice", self.kind);
@@ -164,18 +164,18 @@ impl Life {
         if state.holds > 0 {
             let close = Close { teardown: Box::new(teardown), completion: Box::new(completion) };
             state.phase = Phase::Closing(Some(close));
-            return Ok(Outcome::Pending);
+            return Ok(RequestOutcome::Pending);
         }
         state.phase = Phase::Closing(None);
         drop(state);
         if pend {
             let close = Close { teardown: Box::new(teardown), completion: Box::new(completion) };
             self.finish_later(close);
-            return Ok(Outcome::Pending);
+            return Ok(RequestOutcome::Pending);
         }
         teardown();
         drop(self.end());
-        Ok(Outcome::Done(()))
+        Ok(RequestOutcome::Done(()))
     }
 
     /// Begins the close of an adapter and waits until no hold is left.
@@ -274,13 +274,13 @@ impl Hold {
         self,
         result: Result<T, NtStatus>,
         completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<T>, NtStatus> {
+    ) -> Result<RequestOutcome<T>, NtStatus> {
         let dispatcher = self.0.dispatcher.clone();
         if !dispatcher.pends() {
-            return result.map(Outcome::Done);
+            return result.map(RequestOutcome::Done);
         }
         self.complete_later(result, completion);
-        Ok(Outcome::Pending)
+        Ok(RequestOutcome::Pending)
     }
 
     /// Calls `completion` on a thread of the adapter. The object stays held until `completion` has
@@ -309,7 +309,7 @@ pub(crate) fn complete_creation<T: Send + 'static>(
     made: Result<T, NtStatus>,
     life: impl FnOnce(&T) -> &Arc<Life>,
     completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
-) -> Result<Outcome<T>, NtStatus> {
+) -> Result<RequestOutcome<T>, NtStatus> {
     match made {
         Ok(object) => {
             let hold = life(&object).hold()?;

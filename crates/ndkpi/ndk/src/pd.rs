@@ -1,7 +1,7 @@
 //! Protection domains.
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
-use crate::object::{Hold, Life, Outcome, complete_creation};
+use crate::object::{Hold, Life, RequestOutcome, complete_creation};
 use crate::status::{NtStatus, status_of};
 use adverb_device::{Mr as DeviceMr, Pd as DevicePd};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Adapter {
     pub fn create_pd(
         &self,
         completion: impl FnOnce(Result<Pd, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Pd>, NtStatus> {
+    ) -> Result<RequestOutcome<Pd>, NtStatus> {
         complete_creation(self.hold()?, Pd::create(self), Pd::life, completion)
     }
 }
@@ -56,7 +56,7 @@ impl Pd {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.life.close(move || me.0.teardown(), completion)
     }

@@ -3,7 +3,7 @@ use crate::adapter::AdapterInner;
 use crate::cq::{Completing, Cq};
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Life, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::requests::Requests;
 use crate::srq::Srq;
@@ -88,7 +88,7 @@ impl Pd {
         qp_context: u64,
         sizes: QpSizes,
         completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Qp>, NtStatus> {
+    ) -> Result<RequestOutcome<Qp>, NtStatus> {
         let hold = self.hold()?;
         let made = Qp::create(self, receive_cq, initiator_cq, None, qp_context, sizes);
         complete_creation(hold, made, Qp::life, completion)
@@ -106,7 +106,7 @@ impl Pd {
         qp_context: u64,
         sizes: QpSizes,
         completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Qp>, NtStatus> {
+    ) -> Result<RequestOutcome<Qp>, NtStatus> {
         let hold = self.hold()?;
         let made = Qp::create(self, receive_cq, initiator_cq, Some(srq), qp_context, sizes);
         complete_creation(hold, made, Qp::life, completion)
@@ -194,7 +194,7 @@ impl Qp {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         if !self.0.life.is_closing() {
             self.0.end_link();
         }

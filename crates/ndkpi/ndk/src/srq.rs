@@ -2,7 +2,7 @@
 use crate::adapter::Adapter;
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Life, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::sge::{SgList, Sge};
 use crate::status::{NtStatus, status_of};
@@ -48,7 +48,7 @@ impl Pd {
         notify_threshold: u32,
         notification: Option<SrqNotification>,
         completion: impl FnOnce(Result<Srq, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Srq>, NtStatus> {
+    ) -> Result<RequestOutcome<Srq>, NtStatus> {
         let hold = self.hold()?;
         let made = Srq::create(self, depth, max_receive_request_sge, notify_threshold, notification);
         complete_creation(hold, made, Srq::life, completion)
@@ -100,7 +100,7 @@ impl Srq {
         depth: u32,
         notify_threshold: u32,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         hold.complete(self.0.modify(depth, notify_threshold), completion)
     }
@@ -123,7 +123,7 @@ impl Srq {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.life.close(move || me.0.teardown(), completion)
     }

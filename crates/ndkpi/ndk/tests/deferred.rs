@@ -2,14 +2,14 @@
 //! count the whole process.
 mod common;
 use adverb_ndk::{Invalidated, NtStatus, OpFlags, OperationType};
-use common::{End, closed, pair, short};
+use common::{QpEnd, closed, pair, short};
 
 const DEFER: OpFlags = OpFlags::DEFER;
 const SILENT: OpFlags = OpFlags::SILENT_SUCCESS;
 const OK: NtStatus = NtStatus::SUCCESS;
 
 /// Posts a deferred request of each type. Returns the types in order.
-fn post_every_type(a: &End, b: &End) -> Vec<OperationType> {
+fn post_every_type(a: &QpEnd, b: &QpEnd) -> Vec<OperationType> {
     let (mr, lam) = a.fast(4);
     let mw = a.window();
     let (remote, token) = b.remote(8192);
@@ -97,7 +97,7 @@ fn def_3_a_full_queue_refuses_and_completes_what_it_took() {
     a.assert_no_more();
 }
 
-type Post = fn(&End, &End) -> Result<(), NtStatus>;
+type Post = fn(&QpEnd, &QpEnd) -> Result<(), NtStatus>;
 
 #[test]
 fn def_4_before_a_failure_returns_all_deferred_before_it_is_handed_over() {

@@ -5,12 +5,12 @@
 //! let found = adverb_device::catalogue::in_line(line).next().expect("it is known");
 //! assert_eq!((found.code, found.name), (0x01, "UnknownKey"));
 //! ```
-pub use adverb_engine::catalogue::{CAUSES, Entry};
+pub use adverb_engine::catalogue::{CAUSES, CatalogueEntry};
 
 /// Reports that are no cause of a completion and so never stand in `vendor_err`. Their codes start
 /// at 0x101.
-pub const REPORTS: &[Entry] = &[
-    Entry {
+pub const REPORTS: &[CatalogueEntry] = &[
+    CatalogueEntry {
         code: 0x101,
         name: "LostWakeUp",
         meaning: "A thread sleeps on a completion channel beside completions that no event will tell of, since they came before \
@@ -30,7 +30,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["lost wake-up: "],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x102,
         name: "UnacknowledgedEvents",
         meaning: "An object is destroyed while events of it were read and not acknowledged; the call waits until they are.",
@@ -41,7 +41,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["destroying ", "that were read and not acknowledged"],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x103,
         name: "AttributeRefused",
         meaning: "ibv_modify_qp refused the transition: an attribute is missing, not allowed in this transition, or out of range.",
@@ -52,7 +52,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["ibv_modify_qp fails: "],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x104,
         name: "DeregistrationWaits",
         meaning: "ibv_dereg_mr, or a call that ends a queue pair, waits for a peer that is in the middle of a copy.",
@@ -60,7 +60,7 @@ pub const REPORTS: &[Entry] = &[
         look: &["Is that process stopped, by a debugger or a signal? It goes on when that process does."],
         marks: &["the end of a region or queue pair waits for process "],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x105,
         name: "ForgedSource",
         meaning: "A packet claims an address of this machine and does not come from a port that this user holds.",
@@ -71,18 +71,18 @@ pub const REPORTS: &[Entry] = &[
 ];
 
 /// Causes and reports, in the order of the codes.
-pub fn all() -> impl Iterator<Item = &'static Entry> {
+pub fn all() -> impl Iterator<Item = &'static CatalogueEntry> {
     CAUSES.iter().chain(REPORTS)
 }
 
 /// The entry with this code.
 #[must_use]
-pub fn by_code(code: u32) -> Option<&'static Entry> {
+pub fn by_code(code: u32) -> Option<&'static CatalogueEntry> {
     all().find(|e| e.code == code)
 }
 
 /// The entries for a line of the log. For a flush this includes the first failure named in the
 /// line.
-pub fn in_line(line: &str) -> impl Iterator<Item = &'static Entry> {
+pub fn in_line(line: &str) -> impl Iterator<Item = &'static CatalogueEntry> {
     all().filter(move |e| !e.marks.is_empty() && e.is_in(line))
 }

@@ -17,7 +17,7 @@ adverb_sync::ranks! {
 
     /// The slot for the process's connection manager (`adverb_ucma`): held while the connection
     /// manager is made, which makes the node.
-    UcmaPlace = "the process's connection manager";
+    UcmaInstance = "the process's connection manager";
     /// The ids, connections and files of the connection manager: held through each command and each
     /// MAD. Commands and MADs send MADs and open addresses.
     UcmaWorld = "the connection manager's ids";
@@ -25,7 +25,7 @@ adverb_sync::ranks! {
     UcmaFiles = "the connection manager's files";
     /// The slot for the process's node: held while the node is made, and at the end of the process,
     /// when the node sends its waiting packets.
-    NodePlace = "the process's node";
+    NodeInstance = "the process's node";
     /// Whether a claim of a service listens: held while the service is listed.
     MadClaim = "a claim of a service";
     /// The services that this process listens for. Nothing more.

@@ -4,7 +4,7 @@ use adverb_device::capture;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_wire::{Headers, Operation};
-use common::{End, child, loopback, pair, pattern};
+use common::{QpEnd, child, loopback, pair, pattern};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -158,7 +158,7 @@ fn inner_operations() {
     }
 }
 
-fn exchange(a: &End, b: &End, op: SendOp, size: usize) {
+fn exchange(a: &QpEnd, b: &QpEnd, op: SendOp, size: usize) {
     let receives = matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..));
     if receives {
         b.recv(1, &[b.sge(1 << 20, 5000)]);

@@ -5,7 +5,7 @@ use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_local::message::MAX_MESSAGE;
 use adverb_local::{Hello, Local, MAX_SLOT, MIN_SLOT, SLOT_SHIFT, Slot};
 use adverb_shm::{Consumer, Published};
-use common::End;
+use common::QpEnd;
 use common::party::{Party, introduce, listen, parse, tell};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::eventfd::EventFd;
@@ -41,7 +41,7 @@ fn descriptors() -> usize {
 #[test]
 fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
     let _alone = alone();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let before = descriptors();
     let mut bad = Party::start("the_many", &[]);
     bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
@@ -58,7 +58,7 @@ fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
 #[test]
 fn a_bell_is_what_it_should_be() {
     let _alone = alone();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     for wrong in ["pipe", "tables", "eventfd", "tcp"] {
         let mut bad = Party::start("the_many", &[("ADVERB_WRONG", wrong)]);
         bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
@@ -82,7 +82,7 @@ fn pages() -> OwnedFd {
 #[test]
 fn tru_3_slots_are_whose_the_kernel_says() {
     let _alone = alone();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let mut bad = Party::start("the_many", &[("ADVERB_WRONG", "slots")]);
     bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
     assert_ne!(bad.hear(), "0");
@@ -104,7 +104,7 @@ fn tru_3_slots_are_whose_the_kernel_says() {
 #[test]
 #[ignore = "a process of tru_3_slots_are_whose_the_kernel_says"]
 fn the_honest() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu1024);
@@ -119,13 +119,13 @@ fn the_honest() {
 #[test]
 fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
     let _alone = alone();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let mut bad = Party::start("the_ringer", &[]);
     bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
     let slot: u32 = bad.hear().parse().unwrap();
     let mut good = Party::start("the_honest", &[]);
     let (qpn, _) = parse(&good.hear());
-    let steady = End::new(QpType::Rc);
+    let steady = QpEnd::new(QpType::Rc);
     good.say(&introduce(&steady));
     steady.connect_to(qpn, PathMtu::Mtu1024);
     assert_eq!(good.hear(), "ready");

@@ -1,11 +1,11 @@
 //! The view of a hunted program: completions come later than necessary, and all other behaviour
 //! follows the rules.
 mod common;
-use adverb_choice::{Call, Choice, Entry, Schedule, Site, Which};
+use adverb_choice::{Call, Choice, ChoiceEntry, Schedule, Site, Which};
 use adverb_device::cq::hunt;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr};
-use common::{End, pair};
+use common::{QpEnd, pair};
 use std::time::{Duration, Instant};
 
 /// These numbers stand for addresses in the program's code.
@@ -15,10 +15,10 @@ const WAITS: usize = 0x30;
 const FULL: usize = 0x40;
 const AGAIN: usize = 0x50;
 
-fn hunted() -> (End, End) {
+fn hunted() -> (QpEnd, QpEnd) {
     let entry = |call, address: usize, choice| {
         let site = Site { call, place: format!("{address:#x}") };
-        Entry { site, object: Which::Any, count: Which::Any, choice }
+        ChoiceEntry { site, object: Which::Any, count: Which::Any, choice }
     };
     // A process has one schedule. The first test sets the schedule, and all tests use the same
     // entries.
@@ -34,7 +34,7 @@ fn hunted() -> (End, End) {
 }
 
 /// Polls up to `max` completions, as the code at `address` would.
-fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
+fn poll(end: &QpEnd, address: usize, max: usize) -> Vec<u64> {
     let mut ids = Vec::new();
     let found = end.cq.poll(max, |c| ids.push(c.wr_id)).unwrap();
     end.cq.hunt_found(address, found);
@@ -42,7 +42,7 @@ fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
 }
 
 /// Polls until `n` completions have arrived.
-fn take(end: &End, n: usize) -> Vec<u64> {
+fn take(end: &QpEnd, n: usize) -> Vec<u64> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut got = Vec::new();
     while got.len() < n {
@@ -52,7 +52,7 @@ fn take(end: &End, n: usize) -> Vec<u64> {
     got
 }
 
-fn send(a: &End, b: &End, n: u64) {
+fn send(a: &QpEnd, b: &QpEnd, n: u64) {
     for i in 0..n {
         b.recv(i, &[b.sge(i as usize * 64, 64)]);
     }
@@ -148,7 +148,7 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
 }
 
 /// Posts a SEND as the code at `address` would, and returns the errno.
-fn post(end: &End, address: usize, i: usize) -> i32 {
+fn post(end: &QpEnd, address: usize, i: usize) -> i32 {
     end.qp.hunt_post(address, || {
         let sges = [end.sge(0, 64)];
         let wr = SendWr {

@@ -12,7 +12,7 @@ use adverb_device::node::Node;
 use adverb_link::{Route, TxBatch};
 use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, Transport};
 use common::party::{Party, listen, tell};
-use common::{End, child};
+use common::{QpEnd, child};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -154,7 +154,7 @@ fn a_connection_by_wire() {
 #[test]
 #[ignore = "run by another test"]
 fn bystander() {
-    let _end = End::datagrams();
+    let _end = QpEnd::datagrams();
     tell("ready");
     listen();
 }

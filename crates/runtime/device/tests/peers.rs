@@ -8,7 +8,7 @@ use adverb_device::engine::{
 use adverb_device::node::Node;
 use adverb_device::{Cq, Qp, QpInit};
 use common::party::{Party, introduce, listen, parse, tell};
-use common::{End, QKEY, pattern};
+use common::{QKEY, QpEnd, pattern};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -33,7 +33,7 @@ fn to_error(qp: &Qp) {
 #[test]
 fn an_abandoned_payload_is_not_delivered() {
     let mut party = Party::start("the_stopped", &[]);
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let (qpn, _) = parse(&party.hear());
     party.say(&introduce(&end));
     end.connect_to(qpn, PathMtu::Mtu4096);
@@ -59,7 +59,7 @@ fn an_abandoned_payload_is_not_delivered() {
 #[test]
 #[ignore = "a process of an_abandoned_payload_is_not_delivered"]
 fn the_stopped() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu4096);
@@ -83,7 +83,7 @@ fn the_stopped() {
 }
 
 /// Sends a datagram of `len` bytes. Returns whether the send queue had room.
-fn datagram(end: &End, qpn: u32, len: usize) -> bool {
+fn datagram(end: &QpEnd, qpn: u32, len: usize) -> bool {
     let wr = SendWr {
         wr_id: u64::from(qpn),
         flags: SendFlags::SIGNALED,
@@ -100,7 +100,7 @@ fn datagram(end: &End, qpn: u32, len: usize) -> bool {
 
 /// Receives datagrams, with room for the 40-byte GRH, until a datagram of 77 bytes arrives.
 fn take_datagrams(name: &str) {
-    let end = End::datagrams();
+    let end = QpEnd::datagrams();
     (0..64).for_each(|i| end.recv(i, &[end.sge(0, 4096)]));
     tell(&introduce(&end));
     let mut heard = false;
@@ -127,14 +127,14 @@ struct Standing {
     deaf_qpn: u32,
     other: Party,
     other_qpn: u32,
-    end: End,
+    end: QpEnd,
     pid: Pid,
 }
 
 impl Standing {
     fn new() -> Standing {
         let (mut deaf, mut other) = (Party::start("the_deaf", &[]), Party::start("the_other", &[]));
-        let end = End::datagrams();
+        let end = QpEnd::datagrams();
         let (deaf_qpn, _) = parse(&deaf.hear());
         let (other_qpn, _) = parse(&other.hear());
         let pid = Pid::from_raw(deaf.pid());
@@ -249,7 +249,7 @@ fn what_a_destroyed_queue_pair_sent_arrives() {
     all.end.qp.destroy().unwrap();
     kill(all.pid, Signal::SIGCONT).unwrap();
     assert_eq!(all.deaf.hear(), "the deaf");
-    all.end = End::datagrams();
+    all.end = QpEnd::datagrams();
     all.send(all.other_qpn);
     all.deaf.finish();
     all.other.finish();
@@ -268,7 +268,7 @@ fn the_other() {
 }
 
 /// Exchanges a message in each direction over a lane.
-fn both_ways(end: &End, tag: u64) {
+fn both_ways(end: &QpEnd, tag: u64) {
     let before = lane_packets();
     assert!(end.pages.write_at(0, &pattern(5000, tag as u8)));
     end.recv(1, &[end.sge(10_000, 5000)]);
@@ -281,7 +281,7 @@ fn both_ways(end: &End, tag: u64) {
     assert!(lane_packets() > before, "over the network");
 }
 
-fn echo(end: &End) {
+fn echo(end: &QpEnd) {
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
     end.send(1, SendOp::Send, &[end.sge(0, 5000)]);
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
@@ -293,7 +293,7 @@ fn echo(end: &End) {
 fn a_second_slot_is_of_the_same_process() {
     let mut party = Party::start("the_crowded", &[]);
     for tag in 0..3 {
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, _) = parse(&party.hear());
         party.say(&introduce(&end));
         end.connect_to(qpn, PathMtu::Mtu1024);
@@ -309,7 +309,7 @@ fn the_crowded() {
     let mut slots = Vec::new();
     let mut all = Vec::new();
     for tag in 0..3 {
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         slots.push(end.qp.number() as usize / SLOT);
         tell(&introduce(&end));
         let (qpn, _) = parse(&listen().unwrap());
@@ -327,7 +327,7 @@ fn the_crowded() {
 }
 
 /// Takes all remaining queue pair numbers of the slot.
-fn fill(end: &End) -> Vec<std::sync::Arc<Qp>> {
+fn fill(end: &QpEnd) -> Vec<std::sync::Arc<Qp>> {
     let cq = Cq::new(&end.context, 1, None, 0).unwrap();
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = QpInit {

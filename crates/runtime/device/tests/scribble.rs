@@ -13,7 +13,7 @@ use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, PathMtu, QpState, QpType, SendOp, WcStatus};
 use common::party::{Party, introduce, listen, parse, tell};
-use common::{End, pattern};
+use common::{QpEnd, pattern};
 use nix::unistd::{Whence, gettid, lseek};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -55,7 +55,7 @@ impl Dice {
 }
 
 /// Exchanges a message in each direction, then performs a WRITE and a READ, and checks every byte.
-fn exchange(end: &End, far: Remote, round: u64) {
+fn exchange(end: &QpEnd, far: Remote, round: u64) {
     let data = pattern(SIZE, round as u8);
     assert!(end.pages.write_at(OUT, &data));
     end.recv(1, &[end.sge(BACK, SIZE)]);
@@ -74,8 +74,8 @@ fn exchange(end: &End, far: Remote, round: u64) {
 
 /// Connects this process to a well-behaved process. Returns also the address and key of the other
 /// process's memory.
-fn with_a_steady_one() -> (End, Party, Remote) {
-    let steady = End::new(QpType::Rc);
+fn with_a_steady_one() -> (QpEnd, Party, Remote) {
+    let steady = QpEnd::new(QpType::Rc);
     let mut good = Party::start("the_steady", &[]);
     let (qpn, far) = parse(&good.hear());
     good.say(&introduce(&steady));
@@ -93,7 +93,7 @@ fn others_are_not_harmed() {
     for i in 0..count {
         let dice = (seed * 1000 + i).to_string();
         let mut bad = Party::start("the_scribbler", &[("ADVERB_SEED", &dice)]);
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
         bad.say(&introduce(&end));
         bad.say(&steady.qp.number().to_string());
@@ -165,7 +165,7 @@ fn what_points_nowhere_harms_nobody() {
     let mut round = 0;
     for pattern in ["references", "messages", "keys", "marks"] {
         let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
         bad.say(&introduce(&end));
         end.connect_to(qpn, PathMtu::Mtu1024);
@@ -230,7 +230,7 @@ fn what_points_nowhere_harms_nobody() {
 #[test]
 fn tru_3_holes_are_read_and_not_filled() {
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     assert!(end.pages.write_at(0, &[7; 4096]));
     let (qpn, _) = parse(&bad.hear());
     bad.say(&introduce(&end));
@@ -257,7 +257,7 @@ fn tru_3_holes_are_read_and_not_filled() {
 /// peer, although the program does not poll.
 #[test]
 fn a_ring_without_end_keeps_nobody() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "without end")]);
     let (qpn, _) = parse(&bad.hear());
     bad.say(&introduce(&end));
@@ -279,7 +279,7 @@ fn a_ring_without_end_keeps_nobody() {
 #[test]
 #[ignore = "a process of others_are_not_harmed"]
 fn the_steady() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu1024);
@@ -350,7 +350,7 @@ fn record(dice: &mut Dice, targets: &[u32]) -> [u8; 64] {
 #[ignore = "a process of others_are_not_harmed"]
 fn the_scribbler() {
     let mut dice = Dice(number("ADVERB_SEED", 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     let victim: u32 = listen().unwrap().parse().unwrap();
@@ -574,7 +574,7 @@ impl Hand {
 #[ignore = "a process of what_points_nowhere_harms_nobody"]
 fn the_forger() {
     let pattern = std::env::var("ADVERB_PATTERN").unwrap();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let introduced = introduce(&end);
     tell(&introduced);
     let (_, own) = parse(&introduced);

@@ -140,7 +140,7 @@ struct Ward {
 }
 
 /// How the child ended.
-struct End {
+struct ChildEnd {
     /// `None`: the front ended first.
     status: Option<ExitStatus>,
     /// A signal has asked for the end of the command.
@@ -149,7 +149,7 @@ struct End {
 
 impl Ward {
     /// Reaps every child and forwards signals, until the child or the front has ended.
-    fn wait(&self) -> End {
+    fn wait(&self) -> ChildEnd {
         let mut signals: SigSet = HANDED_ON.into_iter().collect();
         signals.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -159,18 +159,18 @@ impl Ward {
         let mut asked = false;
         let Ok(opened) = opened else {
             let status = waitpid(self.child, None).ok().and_then(status_of);
-            return End { status, asked };
+            return ChildEnd { status, asked };
         };
         loop {
             if let Some(status) = reap(self.child) {
-                return End { status: Some(status), asked };
+                return ChildEnd { status: Some(status), asked };
             }
             let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
             fds.extend(self.gone.iter().map(|gone| PollFd::new(gone.as_fd(), PollFlags::POLLIN)));
             let _ = poll(&mut fds, PollTimeout::NONE);
             // No process writes to the pipe, so an event means the end of the front.
             if fds.get(1).and_then(PollFd::any) == Some(true) {
-                return End { status: None, asked };
+                return ChildEnd { status: None, asked };
             }
             while let Ok(Some(got)) = opened.read_signal() {
                 let Ok(signal) = Signal::try_from(got.ssi_signo.cast_signed()) else { continue };

@@ -47,7 +47,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             return Err(Errno::EINVAL);
         }
         let id = self.id(file, number)?;
-        if id.place.is_none() {
+        if id.binding.is_none() {
             return Err(Errno::EINVAL);
         }
         let (conn, datagram) = (id.conn.map(|(conn, _)| conn), id.is_datagram());
@@ -96,12 +96,12 @@ fn init(id: &CmId, out: &mut QpAttr) -> u32 {
 
 /// The address handle of an id's path.
 pub fn address(id: &CmId) -> Option<Ah> {
-    let (place, route) = (id.place.as_ref()?, id.route?);
+    let (binding, route) = (id.binding.as_ref()?, id.route?);
     let remote = id.conn.map(|(_, path)| path.remote).or_else(|| id.destination?.ip())?;
     Some(Ah {
         dgid: gid(remote),
         flow_label: route.flow_label,
-        sgid_index: place.sgid_index,
+        sgid_index: binding.sgid_index,
         hop_limit: route.hop_limit,
         traffic_class: route.traffic_class,
         dlid: 0,

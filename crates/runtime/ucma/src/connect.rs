@@ -65,9 +65,9 @@ impl<D: Door, T: Tokens> World<D, T> {
         if id.standing != Standing::RouteResolved {
             return Err(Errno::EINVAL);
         }
-        let (Some(route), Some(place)) = (id.route, &id.place) else { return Err(Errno::EINVAL) };
+        let (Some(route), Some(binding)) = (id.route, &id.binding) else { return Err(Errno::EINVAL) };
         let to = id.destination.ok_or(Errno::EINVAL)?;
-        let path = Path { local: place.address, remote: to.ip().ok_or(Errno::EINVAL)? };
+        let path = Path { local: binding.address, remote: to.ip().ok_or(Errno::EINVAL)? };
         let service_id = service_id(id.port_space, to.port());
         let timing = Timing { packet_lifetime: route.packet_lifetime, ..Timing::LINUX };
         let conn = if id.is_datagram() {
@@ -144,7 +144,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let accept = Accept {
             qpn: param.qpn,
             psn: id.psn,
-            ca_guid: id.place.as_ref().map_or(0, |place| place.guid),
+            ca_guid: id.binding.as_ref().map_or(0, |binding| binding.guid),
             srq: param.srq,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
@@ -246,7 +246,7 @@ fn request(
     Ok(ConnectRequest {
         path,
         service_id,
-        ca_guid: id.place.as_ref().map_or(0, |place| place.guid),
+        ca_guid: id.binding.as_ref().map_or(0, |binding| binding.guid),
         qpn: param.qpn,
         psn: id.psn,
         kind: transport(id.qp_type),

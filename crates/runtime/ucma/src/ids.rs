@@ -94,14 +94,14 @@ pub enum Event {
     /// A message to the peer cannot leave this machine. The log says why.
     NotSent(Errno),
     /// The connection has ended. The data is the private data of the peer's DREQ or DREP.
-    Disconnected(End, Vec<u8>),
+    Disconnected(DisconnectReason, Vec<u8>),
     /// The address or device of the id is gone.
     Gone,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum DisconnectReason {
     /// The peer disconnected.
     Peer,
     /// The peer confirmed [`Id::disconnect`].
@@ -310,13 +310,13 @@ impl Id {
     /// Name of the device of this id's queue pairs; `None` until the device is known.
     #[must_use]
     pub fn device(&self) -> Option<String> {
-        self.read(|id| Some(id.place.as_ref()?.name.clone()))
+        self.read(|id| Some(id.binding.as_ref()?.name.clone()))
     }
 
     /// The local address of outgoing packets, and the index of this address in the GID table.
     #[must_use]
-    pub fn place(&self) -> Option<(IpAddr, u8)> {
-        self.read(|id| id.place.as_ref().map(|place| (place.address, place.sgid_index)))
+    pub fn binding(&self) -> Option<(IpAddr, u8)> {
+        self.read(|id| id.binding.as_ref().map(|binding| (binding.address, binding.sgid_index)))
     }
 
     /// Transport of the connection.
@@ -338,11 +338,11 @@ impl Id {
         self.read(|id| {
             let (_, path) = id.conn?;
             let agreed = &id.agreed;
-            let (place, route) = (id.place.as_ref()?, id.route?);
+            let (binding, route) = (id.binding.as_ref()?, id.route?);
             Some(Link {
                 path,
-                sgid_index: place.sgid_index,
-                mtu: route.mtu.min(place.mtu),
+                sgid_index: binding.sgid_index,
+                mtu: route.mtu.min(binding.mtu),
                 remote_qpn: agreed.remote_qpn,
                 rq_psn: id.psn,
                 sq_psn: agreed.sq_psn,
@@ -450,10 +450,10 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
         EventKind::Disconnected => {
             // The length of the private data identifies the message.
             let end = match param.private_data.len() {
-                _ if status != 0 => End::Unanswered,
-                DREQ_DATA => End::Peer,
-                DREP_DATA => End::Confirmed,
-                _ => End::Lost,
+                _ if status != 0 => DisconnectReason::Unanswered,
+                DREQ_DATA => DisconnectReason::Peer,
+                DREP_DATA => DisconnectReason::Confirmed,
+                _ => DisconnectReason::Lost,
             };
             Event::Disconnected(end, param.private_data)
         }

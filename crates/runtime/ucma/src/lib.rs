@@ -49,7 +49,7 @@ mod tests;
 pub use address::Address;
 pub use adverb_cm::Ece;
 pub use channel::Channel;
-pub use door::{Claim, Door, Group, Place, Presence, Signal, Tokens};
+pub use door::{Binding, Claim, Door, Group, Presence, Signal, Tokens};
 pub use event::{Ah, Event, EventKind, PORT, Param};
 pub use id::{PKEY, Route};
 pub use param::ConnParam;

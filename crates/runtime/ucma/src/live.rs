@@ -1,5 +1,5 @@
 //! The rdma_cm of this process over the device's interface for MADs.
-use crate::door::{self, Door, Group, NotSent, Place, Presence, Signal};
+use crate::door::{self, Binding, Door, Group, NotSent, Presence, Signal};
 use crate::request::FileId;
 use crate::world::World;
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
@@ -64,21 +64,21 @@ pub struct Live {
 
 /// One slot per process in a chain of forks. A child therefore never meets a lock held by a thread
 /// of the parent at the fork.
-static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaPlace>; 64] = [const { Ranked::new(None) }; 64];
+static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaInstance>; 64] = [const { Ranked::new(None) }; 64];
 
 impl Live {
     /// The existing instance of this process.
     pub fn existing() -> Option<Arc<Live>> {
-        let place = LIVES[Life::current().number() as usize % LIVES.len()].lock();
-        place.as_ref().filter(|live| !live.door.is_stale()).cloned()
+        let instance = LIVES[Life::current().number() as usize % LIVES.len()].lock();
+        instance.as_ref().filter(|live| !live.door.is_stale()).cloned()
     }
 
     /// The instance of this process. The first use creates the instance; the first use in a child
     /// of `fork` creates a new instance.
     pub fn get() -> Result<Arc<Live>, Error> {
         let life = Life::current();
-        let mut place = LIVES[life.number() as usize % LIVES.len()].lock();
-        if let Some(live) = place.as_ref().filter(|live| !live.door.is_stale()) {
+        let mut instance = LIVES[life.number() as usize % LIVES.len()].lock();
+        if let Some(live) = instance.as_ref().filter(|live| !live.door.is_stale()) {
             return Ok(live.clone());
         }
         let handler = Arc::new(Handler(OnceLock::new()));
@@ -91,7 +91,7 @@ impl Live {
         static AT_EXIT: OnceLock<()> = OnceLock::new();
         AT_EXIT.get_or_init(|| adverb_memory::at_exit(leave));
         // The parent's instance is not dropped here, because the descriptors belong to the parent.
-        if let Some(old) = place.replace(live.clone()) {
+        if let Some(old) = instance.replace(live.clone()) {
             std::mem::forget(old);
         }
         Ok(live)
@@ -169,9 +169,9 @@ fn errno(e: &Error) -> Errno {
     Errno::from_raw(e.errno())
 }
 
-fn place(found: mad::Place) -> Place {
+fn binding(found: mad::Binding) -> Binding {
     let device = &found.device;
-    Place {
+    Binding {
         guid: device.guid(),
         name: device.name().to_owned(),
         index: found.index,
@@ -184,9 +184,9 @@ fn place(found: mad::Place) -> Place {
 
 /// Are the address and its interface still present? If `getifaddrs` fails, the answer is `There`.
 /// An interface that is down, or has no carrier, keeps its addresses and its device.
-fn presence(place: &Place) -> Presence {
+fn presence(binding: &Binding) -> Presence {
     let Ok(all) = getifaddrs() else { return Presence::There };
-    let interface = place.name.trim_start_matches("adverb_");
+    let interface = binding.name.trim_start_matches("adverb_");
     let mut left = Presence::DeviceGone;
     for entry in all {
         let address = entry.address.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
@@ -194,7 +194,7 @@ fn presence(place: &Place) -> Presence {
             (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
             _ => None,
         });
-        if address == Some(place.address) {
+        if address == Some(binding.address) {
             return Presence::There;
         }
         // An IPv4 address may carry a label: "eth0:1".
@@ -240,26 +240,26 @@ impl Door for LiveDoor {
     fn hold_qpn(&mut self, qpn: u32) -> mad::QpnHold {
         self.0.hold_qpn(qpn)
     }
-    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno> {
-        mad::place_of(address, scope_id).map(place).map_err(|e| errno(&e))
+    fn binding_of(&self, address: IpAddr, scope_id: u32) -> Result<Binding, Errno> {
+        mad::binding_of(address, scope_id).map(binding).map_err(|e| errno(&e))
     }
     fn hears_of_interfaces(&self) -> bool {
         self.0.hears_of_interfaces()
     }
-    fn presence(&self, place: &Place) -> Presence {
-        presence(place)
+    fn presence(&self, binding: &Binding) -> Presence {
+        presence(binding)
     }
-    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno> {
-        mad::place_toward(source, destination).map(place).map_err(|e| errno(&e))
+    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno> {
+        mad::binding_toward(source, destination).map(binding).map_err(|e| errno(&e))
     }
     fn knows_neighbour(&self, destination: SocketAddr) -> bool {
         mad::neighbour_is_known(destination)
     }
-    fn ask_neighbour(&mut self, place: &Place, destination: SocketAddr) {
-        mad::ask_neighbour(place.address, destination);
+    fn ask_neighbour(&mut self, binding: &Binding, destination: SocketAddr) {
+        mad::ask_neighbour(binding.address, destination);
     }
-    fn join(&mut self, at: &Place, group: IpAddr) -> Result<Group<LiveMembership>, Errno> {
-        let found = mad::place_of(at.address, at.scope_id).map_err(|e| errno(&e))?;
+    fn join(&mut self, at: &Binding, group: IpAddr) -> Result<Group<LiveMembership>, Errno> {
+        let found = mad::binding_of(at.address, at.scope_id).map_err(|e| errno(&e))?;
         let context = found.device.open().map_err(|e| errno(&e))?;
         let joined = multicast::join(&context, at.address, group).map_err(|e| errno(&e))?;
         Ok(Group {

@@ -158,7 +158,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             Ok((number, listener)) => {
                 self.watch(conn);
                 if let Some(id) = self.ids.get_mut(&number) {
-                    id.route = id.place.as_ref().map(|place| id.route_over(place));
+                    id.route = id.binding.as_ref().map(|binding| id.route_over(binding));
                 }
                 let param = Param::Datagram { qpn: 0, qkey: 0, ah: None, private_data };
                 let event = Event { param, ..Event::new(EventKind::ConnectRequest, 0) };
@@ -219,7 +219,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             );
             return Err(nobody);
         };
-        let place = self.door.place_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
+        let binding = self.door.binding_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
         let psn = self.door.random();
         let listening = self.ids.get_mut(&number).ok_or(nobody)?;
         if listening.is_datagram() != (kind == qp_type::UD) {
@@ -242,7 +242,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.standing = Standing::Connect;
         id.source = Some(to);
         id.destination = Some(scoped(header.source.ip(), header.source.port()));
-        id.place = Some(place);
+        id.binding = Some(binding);
         id.conn = Some((conn, path));
         let child = self.add(id);
         self.by_conn.insert(conn, child);
@@ -305,14 +305,14 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     fn on_silence(&mut self, number: u32, message: MadKind, sent: u32, waited: Duration) {
         if let Some((path, service_id)) = self.asked(number) {
-            let device = self.ids.get(&number).and_then(|id| id.place.as_ref());
+            let device = self.ids.get(&number).and_then(|id| id.binding.as_ref());
             let silence = explain::Silence {
                 message,
                 sent,
                 waited,
                 path,
                 service_id,
-                device: device.map_or_else(String::new, |place| place.name.clone()),
+                device: device.map_or_else(String::new, |binding| binding.name.clone()),
                 local: self.door.is_local(path.remote),
                 mads: self.mads,
                 from_peer: self.mads_from.get(&path.remote).copied().unwrap_or(0),

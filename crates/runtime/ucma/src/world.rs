@@ -1,5 +1,5 @@
 //! All ids, files and groups of a process, over one connection manager: values in, values out.
-use crate::door::{Door, Group, Place, Presence, Tokens};
+use crate::door::{Binding, Door, Group, Presence, Tokens};
 use crate::event::{Event, EventKind, Queued};
 use crate::id::{ClaimKey, CmId, Standing};
 use crate::limited::Limited;
@@ -213,7 +213,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// When [`World::timeout`] is to be called next.
     pub fn next_timeout(&self) -> Option<Time> {
-        let looks = !self.door.hears_of_interfaces() && self.ids.values().any(|id| id.place.is_some());
+        let looks = !self.door.hears_of_interfaces() && self.ids.values().any(|id| id.binding.is_some());
         let look = looks.then_some(self.look_at);
         look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
     }
@@ -234,29 +234,29 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// Reports lost devices and addresses to the affected ids.
     fn look_at_addresses(&mut self) {
-        let placed = |id: &CmId| id.place.clone().filter(|_| !id.told);
-        let mut places: Vec<Place> = self.ids.values().filter_map(placed).collect();
-        places.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
-        places.dedup();
-        let presence = |place| (self.door.presence(&place), place);
-        let lost = places.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
-        let at = |place: &Place| {
-            let there = |id: &CmId| !id.told && id.place.as_ref() == Some(place);
+        let placed = |id: &CmId| id.binding.clone().filter(|_| !id.told);
+        let mut bindings: Vec<Binding> = self.ids.values().filter_map(placed).collect();
+        bindings.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        bindings.dedup();
+        let presence = |binding| (self.door.presence(&binding), binding);
+        let lost = bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
+        let at = |binding: &Binding| {
+            let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
             self.ids.iter().filter(|(_, id)| there(id)).map(|(&n, _)| n).collect::<Vec<u32>>()
         };
-        let gone: Vec<(Presence, Place, Vec<u32>)> =
-            lost.map(|(presence, place)| (presence, place.clone(), at(&place))).collect();
+        let gone: Vec<(Presence, Binding, Vec<u32>)> =
+            lost.map(|(presence, binding)| (presence, binding.clone(), at(&binding))).collect();
         let each =
-            gone.iter().flat_map(|(presence, place, ids)| ids.iter().map(move |&n| (presence, place, n)));
-        for (presence, place, number) in each {
+            gone.iter().flat_map(|(presence, binding, ids)| ids.iter().map(move |&n| (presence, binding, n)));
+        for (presence, binding, number) in each {
             let Some(id) = self.ids.get_mut(&number) else { continue };
             id.told = true;
             if *presence == Presence::AddressGone {
-                log::warn!("rdma_cm: {} is no address of {} any more", place.address, place.name);
+                log::warn!("rdma_cm: {} is no address of {} any more", binding.address, binding.name);
                 self.event(number, Event::new(EventKind::AddrChange, 0));
                 continue;
             }
-            log::warn!("rdma_cm: the device {} is gone", place.name);
+            log::warn!("rdma_cm: the device {} is gone", binding.name);
             id.standing = Standing::DeviceRemoval;
             self.event(number, Event::new(EventKind::DeviceRemoval, 0));
             if let Some((conn, _)) = self.ids.get_mut(&number).and_then(|id| id.conn.take()) {

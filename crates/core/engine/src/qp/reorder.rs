@@ -137,7 +137,7 @@ pub(super) enum Tell {
 
 /// The result of buffering a packet.
 #[derive(PartialEq, Eq)]
-enum Place {
+enum BufferOutcome {
     New,
     /// The packet is buffered already, or was and made room for a nearer packet.
     Again,
@@ -207,7 +207,7 @@ impl Reorder {
         let kept = self.keep(missing, packet, now, counters);
         let wait = self.wait();
         let Some(gap) = &mut self.gap else {
-            let due = (!wait.is_zero() && kept != Place::NoRoom).then(|| now + wait);
+            let due = (!wait.is_zero() && kept != BufferOutcome::NoRoom).then(|| now + wait);
             self.gap = Some(Gap { since: now, due, told: due.is_none(), early: psn });
             return if due.is_none() { Tell::Gap } else { Tell::Nothing };
         };
@@ -215,13 +215,13 @@ impl Reorder {
         let tell = if gap.told { Tell::Again } else { Tell::Gap };
         if gap.told && gap.due.is_none() {
             // On an ordered path, a packet that does not follow the previous packet was sent again.
-            let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == Place::Again };
+            let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == BufferOutcome::Again };
             if !anew {
                 return Tell::Nothing;
             }
             gap.due = Some(now + wait);
         }
-        if kept == Place::NoRoom && !gap.told || gap.due.is_some_and(|due| due <= now) {
+        if kept == BufferOutcome::NoRoom && !gap.told || gap.due.is_some_and(|due| due <= now) {
             (gap.told, gap.due) = (true, None);
             return tell;
         }
@@ -324,12 +324,18 @@ impl Reorder {
         }
     }
 
-    fn keep(&mut self, missing: Psn, packet: &Packet<'_>, now: Time, counters: &mut Counters) -> Place {
+    fn keep(
+        &mut self,
+        missing: Psn,
+        packet: &Packet<'_>,
+        now: Time,
+        counters: &mut Counters,
+    ) -> BufferOutcome {
         let (psn, cost) = (packet.headers.bth.psn, cost(packet.payload.len()));
         let at = self.held.partition_point(|h| h.psn().precedes(psn));
         if self.held.get(at).is_some_and(|h| h.psn() == psn) {
             counters.drop(DropReason::Sequence);
-            return Place::Again;
+            return BufferOutcome::Again;
         }
         while self.held.len() > at && (self.held.len() >= MOST || self.bytes + cost > MOST_BYTES) {
             self.held.pop_back().inspect(|h| self.bytes -= self::cost(h.payload.len()));
@@ -339,7 +345,7 @@ impl Reorder {
         let room = near && self.held.len() < MOST && self.bytes + cost <= MOST_BYTES;
         if !room || self.memory.as_ref().is_some_and(|memory| !memory.take(cost)) {
             counters.drop(DropReason::Sequence);
-            return Place::NoRoom;
+            return BufferOutcome::NoRoom;
         }
         counters.held = counters.held.wrapping_add(1);
         self.bytes += cost;
@@ -353,7 +359,7 @@ impl Reorder {
             memory: self.memory.clone(),
         };
         self.held.insert(at, Box::new(held));
-        Place::New
+        BufferOutcome::New
     }
 
     /// Number of buffered packets.

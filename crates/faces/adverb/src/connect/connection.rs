@@ -159,7 +159,7 @@ pub(super) fn take_place(qp: &Qp, id: &Id) -> Result<()> {
     if own.name() != needed {
         return Err(ConnectError::Device { own: own.name().to_owned(), needed }.into());
     }
-    match id.place() {
+    match id.binding() {
         Some((_, index)) => qp.set_gid_index(index),
         None => Ok(()),
     }

@@ -2,7 +2,7 @@
 use super::{Cq, CqInner};
 use crate::device::Context;
 use crate::error::{Error, Result};
-use crate::handle::{End, Handle, WeakHandle};
+use crate::handle::{DeviceObject, Handle, WeakHandle};
 use crate::sites;
 use crate::wakers::Wakers;
 use adverb_sync::Mutex;
@@ -43,7 +43,7 @@ pub struct ChannelInner {
     cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
 }
 
-impl End for ChannelInner {
+impl DeviceObject for ChannelInner {
     const WHAT: &'static str = "the completion channel";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.channel.destroy()

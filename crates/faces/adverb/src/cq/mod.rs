@@ -2,7 +2,7 @@
 use crate::completion::Completion;
 use crate::device::Context;
 use crate::error::{Error, Result};
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use crate::sites;
 use crate::wakers::Wakers;
 use adverb_device::ArmSite;
@@ -56,7 +56,7 @@ pub struct CqInner {
     user_data: u64,
 }
 
-impl End for CqInner {
+impl DeviceObject for CqInner {
     const WHAT: &'static str = "the completion queue";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         if let Some(channel) = &self.channel {

@@ -10,7 +10,7 @@ use super::{ConnectionData, DisconnectEvent};
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
 use crate::info::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
-use crate::object::{Completion, Hold, Life, Outcome, complete_creation};
+use crate::object::{Completion, Hold, Life, RequestOutcome, complete_creation};
 use crate::qp::Qp;
 use crate::status::NtStatus;
 use adverb_device::engine::QpState;
@@ -52,7 +52,7 @@ impl Adapter {
     pub fn create_connector(
         &self,
         completion: impl FnOnce(Result<Connector, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Connector>, NtStatus> {
+    ) -> Result<RequestOutcome<Connector>, NtStatus> {
         let made = self.hold().map(|hold| {
             let handshake = Handshake::new(ReadLimits::default());
             Connector::new(self, vec![hold], Link::new(handshake))
@@ -122,7 +122,7 @@ impl Connector {
         reads: ReadLimits,
         private_data: &[u8],
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         begin(hold, Box::new(completion), |asked| {
             self.0.check_call(qp, source, destination, private_data)?;
@@ -149,7 +149,7 @@ impl Connector {
         reads: ReadLimits,
         private_data: &[u8],
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         begin(hold, Box::new(completion), |asked| {
             let (shared, endpoint) = endpoint.share(&self.0.adapter)?;
@@ -172,7 +172,7 @@ impl Connector {
         &self,
         on_disconnect: Option<DisconnectEvent>,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         self.0.drive(|link, out| {
             let result = link.establish(out);
@@ -207,7 +207,7 @@ impl Connector {
         private_data: &[u8],
         on_disconnect: Option<DisconnectEvent>,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         begin(hold, Box::new(completion), |asked| {
             check_data(private_data, MAX_CALLEE_DATA)?;
@@ -285,7 +285,7 @@ impl Connector {
     pub fn disconnect(
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         let mut asked: Asked = Some((hold, Box::new(completion)));
         let done = self.0.drive(|link, out| {
@@ -298,7 +298,7 @@ impl Connector {
         });
         match asked {
             Some((hold, completion)) => hold.complete(done.map(|_| ()), completion),
-            None => Ok(Outcome::Pending),
+            None => Ok(RequestOutcome::Pending),
         }
     }
 
@@ -308,7 +308,7 @@ impl Connector {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         let outcome = self.0.life.close(move || me.0.teardown(), completion)?;
         self.0.abort();
@@ -363,12 +363,12 @@ fn begin(
     hold: Hold,
     completion: Completion<()>,
     start: impl FnOnce(&mut Asked) -> Result<(), NtStatus>,
-) -> Result<Outcome, NtStatus> {
+) -> Result<RequestOutcome, NtStatus> {
     let mut asked: Asked = Some((hold, completion));
     let started = start(&mut asked);
     match asked {
         Some((hold, completion)) => hold.complete(started, completion),
-        None => Ok(Outcome::Pending),
+        None => Ok(RequestOutcome::Pending),
     }
 }
 

@@ -6,7 +6,7 @@ use super::message::Reason;
 use super::worker::{Source, Worker};
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Life, RequestOutcome, complete_creation};
 use crate::status::NtStatus;
 use adverb_sync::Mutex;
 use adverb_ucma::Signal;
@@ -58,7 +58,7 @@ impl Adapter {
         &self,
         on_connect: impl Fn(Connector) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Listener, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Listener>, NtStatus> {
+    ) -> Result<RequestOutcome<Listener>, NtStatus> {
         // Hold the adapter first. Otherwise the new listener could hold an adapter that is already
         // closing.
         let creation = self.hold()?;
@@ -93,7 +93,7 @@ impl Listener {
         &self,
         address: SocketAddr,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let hold = self.0.life.hold()?;
         hold.complete(self.0.listen(address), completion)
     }
@@ -119,7 +119,7 @@ impl Listener {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.0.clone();
         let outcome = self.0.life.close(
             move || {

@@ -2,7 +2,7 @@
 use super::endpoint::Endpoint;
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
-use crate::object::{Hold, Life, Outcome, complete_creation};
+use crate::object::{Hold, Life, RequestOutcome, complete_creation};
 use crate::status::NtStatus;
 use adverb_sync::Mutex;
 use adverb_ucma::ids::Id;
@@ -44,7 +44,7 @@ impl Adapter {
         &self,
         address: SocketAddr,
         completion: impl FnOnce(Result<SharedEndpoint, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<SharedEndpoint>, NtStatus> {
+    ) -> Result<RequestOutcome<SharedEndpoint>, NtStatus> {
         complete_creation(
             self.hold()?,
             SharedEndpoint::create(self, address),
@@ -78,7 +78,7 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.0.clone();
         self.0.life.close(move || drop(me.claim.lock().take()), completion)
     }

@@ -2,7 +2,7 @@
 use crate::async_event::AsyncEvent;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::WcStatus;
-use adverb_link::faults::{DelayQp, DropPsn, PacketFaults, Rate, Target};
+use adverb_link::faults::{DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 use nix::errno::Errno;
 use std::fmt;
 use std::time::Duration;
@@ -277,8 +277,8 @@ impl fmt::Display for Spec {
         for DropPsn { psn, at } in &packets.drop_psn {
             let at = match at {
                 None => String::new(),
-                Some(Target::Qpn(number)) => format!("@{number:#x}"),
-                Some(Target::Nth(nth)) => format!("@#{nth}"),
+                Some(FaultTarget::Qpn(number)) => format!("@{number:#x}"),
+                Some(FaultTarget::Nth(nth)) => format!("@#{nth}"),
             };
             items.push(format!("drop-psn={psn}{at}"));
         }

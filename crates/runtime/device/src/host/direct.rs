@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     qp: Option<(QpEntry, QpSeen)>,
-    key: Option<Target>,
+    key: Option<RemoteRegion>,
     shortcut: Option<Shortcut>,
 }
 
@@ -66,7 +66,7 @@ struct Shortcut {
 }
 
 #[derive(Debug)]
-struct Target {
+struct RemoteRegion {
     entry: KeyEntry,
     seen: KeySeen,
     reach: Reach,
@@ -82,7 +82,7 @@ enum Reach {
 
 /// A region open to an access, and the offset of the access in the region.
 struct Found<'a> {
-    target: &'a Target,
+    target: &'a RemoteRegion,
     off: u64,
 }
 
@@ -214,7 +214,7 @@ impl Lanes {
         }
         let (pd, qp) = self.open(peer, seen, ends, Access::empty())?;
         let allowed = seen.qp.as_ref()?.0.access;
-        let Target { entry, seen: key, reach } = find_key(peer, &mut seen.key, rkey)?;
+        let RemoteRegion { entry, seen: key, reach } = find_key(peer, &mut seen.key, rkey)?;
         let Reach::Window(window, start) = reach else { return None };
         if !is_for(entry, pd, ends) {
             return None;
@@ -372,7 +372,7 @@ fn is_for(entry: &KeyEntry, pd: PdId, ends: Ends) -> bool {
 
 /// The entry of a key, and the way to the key's memory.
 #[inline]
-fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option<&'a Target> {
+fn find_key<'a>(peer: &Peer, known: &'a mut Option<RemoteRegion>, rkey: Key) -> Option<&'a RemoteRegion> {
     let current = known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
     if !current {
         *known = look_up(peer, rkey);
@@ -381,7 +381,7 @@ fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option
 }
 
 #[cold]
-fn look_up(peer: &Peer, rkey: Key) -> Option<Target> {
+fn look_up(peer: &Peer, rkey: Key) -> Option<RemoteRegion> {
     let (entry, seen) = peer.tables.key(rkey)?;
     let reach = match entry.how {
         SHARED => {
@@ -391,7 +391,7 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<Target> {
         PRIVATE => Reach::Cma(peer.cma()?),
         _ => return None,
     };
-    Some(Target { entry, seen, reach })
+    Some(RemoteRegion { entry, seen, reach })
 }
 
 fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &Direct<'_>) -> bool {

@@ -33,7 +33,7 @@ pub(crate) use handshake::{Given, HandshakeFds};
 pub(crate) use parts::{Lane, Referred};
 pub(crate) use peer::{NO_REFERENCES, Peer};
 use regions::Reached;
-pub(crate) use regions::{Listed, Place};
+pub(crate) use regions::{Listed, MemoryRoute};
 pub(crate) use waiting::{Withdrawn, let_fetch};
 
 /// `KeyEntry::how`: pages of the owner's shared file. The entry's address is an offset in the file.

@@ -38,7 +38,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A place for each process of a chain of forks. So a child never meets a lock that another thread
 /// of its parent held at the fork.
-static NODES: [Ranked<Option<Arc<Node>>, ranks::NodePlace>; 64] = [const { Ranked::new(None) }; 64];
+static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] = [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;

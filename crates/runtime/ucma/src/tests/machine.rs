@@ -1,5 +1,5 @@
 //! The simulated machines and the network between them.
-use crate::door::{self, Door, Group, NotSent, Place, Presence};
+use crate::door::{self, Binding, Door, Group, NotSent, Presence};
 use crate::id::HOP_LIMIT;
 use adverb_cm::{MAD_LEN, Path, Route, Time, Transmit, answer_for_nobody, route};
 use nix::errno::Errno;
@@ -236,27 +236,27 @@ impl Door for Machine {
             held.remove(n);
         })))
     }
-    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno> {
+    fn binding_of(&self, address: IpAddr, scope_id: u32) -> Result<Binding, Errno> {
         let n = self.addresses.iter().position(|a| *a == address).ok_or(Errno::EADDRNOTAVAIL)?;
         if self.network.lost.borrow().0.contains(&address) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let name = format!("adverb_sim{}", self.process);
         let guid = u64::from(self.process) + 0x1000;
-        Ok(Place { guid, name, index: 3, address, sgid_index: n as u8, scope_id, mtu: 3 })
+        Ok(Binding { guid, name, index: 3, address, sgid_index: n as u8, scope_id, mtu: 3 })
     }
     fn hears_of_interfaces(&self) -> bool {
         self.network.tells.get()
     }
-    fn presence(&self, place: &Place) -> Presence {
+    fn presence(&self, binding: &Binding) -> Presence {
         let (addresses, devices) = &*self.network.lost.borrow();
-        match (addresses.contains(&place.address), devices.contains(&place.name)) {
+        match (addresses.contains(&binding.address), devices.contains(&binding.name)) {
             (_, true) => Presence::DeviceGone,
             (true, false) => Presence::AddressGone,
             (false, false) => Presence::There,
         }
     }
-    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno> {
+    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno> {
         if destination.ip().to_string().starts_with("192.") {
             return Err(Errno::ENETUNREACH);
         }
@@ -269,17 +269,17 @@ impl Door for Machine {
             a.is_ipv4() == destination.is_ipv4() && a.to_string().starts_with("fe80") == link_local
         };
         let source = source.map(|s| s.ip()).or_else(|| self.addresses.iter().find(fits).copied());
-        self.place_of(source.ok_or(Errno::ENETUNREACH)?, scope)
+        self.binding_of(source.ok_or(Errno::ENETUNREACH)?, scope)
     }
     fn knows_neighbour(&self, destination: SocketAddr) -> bool {
         !self.network.silent.borrow().contains_key(&destination.ip())
     }
-    fn ask_neighbour(&mut self, _place: &Place, destination: SocketAddr) {
+    fn ask_neighbour(&mut self, _place: &Binding, destination: SocketAddr) {
         if let Some(asked) = self.network.silent.borrow_mut().get_mut(&destination.ip()) {
             *asked += 1;
         }
     }
-    fn join(&mut self, _place: &Place, group: IpAddr) -> Result<Group<Kept>, Errno> {
+    fn join(&mut self, _place: &Binding, group: IpAddr) -> Result<Group<Kept>, Errno> {
         if !group.is_multicast() {
             return Err(Errno::EINVAL);
         }

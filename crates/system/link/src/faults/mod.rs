@@ -36,7 +36,7 @@ use crate::packet::{OwnedPacket, RxPacket};
 pub(crate) use dice::flipped;
 use dice::{Dice, Kind};
 use queue::Queue;
-pub use rules::{Delay, DelayQp, DropPsn, PacketFaults, Rate, Target};
+pub use rules::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 
 /// How long an overtaken packet waits if no later packet follows.
 const OVERTAKEN: Duration = Duration::from_millis(2);

@@ -159,10 +159,10 @@ fn a_psn_is_dropped_once_for_each_rule_and_queue_pair() {
     let rules = PacketFaults {
         drop_psn: vec![
             rule(3, None),
-            rule(3, Some(Target::Nth(1))),
-            rule(5, Some(Target::Qpn(QPN))),
-            rule(6, Some(Target::Nth(2))),
-            rule(7, Some(Target::Qpn(QPN + 1))),
+            rule(3, Some(FaultTarget::Nth(1))),
+            rule(5, Some(FaultTarget::Qpn(QPN))),
+            rule(6, Some(FaultTarget::Nth(2))),
+            rule(7, Some(FaultTarget::Qpn(QPN + 1))),
         ],
         ..PacketFaults::default()
     };

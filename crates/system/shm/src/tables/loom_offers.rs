@@ -2,7 +2,7 @@
 //!
 //! Each test names changes of the code with which the test fails. Each of these changes was made
 //! and seen to fail. Run by `make loom`.
-use super::entry::Entry;
+use super::entry::TableEntry;
 use super::marks::{Mark, Set, Use};
 use super::offers::Offers;
 use crate::sync::AtomicU64;
@@ -26,7 +26,7 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn loom_a_message_is_taken_before_the_end() {
     model(|| {
-        let entry = Entry::<1>::new();
+        let entry = TableEntry::<1>::new();
         entry.write(&[1]);
         let (_, seen) = entry.read().expect("nobody writes yet");
         let world = Arc::new((entry, [Mark::new()], AtomicU64::new(1), AtomicU64::new(0)));

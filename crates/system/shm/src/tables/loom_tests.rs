@@ -3,7 +3,7 @@
 //! Each test names changes of the code that make the test fail. Each of these changes was made and
 //! seen to fail. Run by `make loom`. Loom supports SeqCst fences and no SeqCst accesses, so the
 //! tests use the variant of `enter_barrier` with a fence.
-use super::entry::Entry;
+use super::entry::TableEntry;
 use super::marks::{Mark, Set, Use};
 use crate::sync::{AtomicU64, full_barrier};
 use loom::cell::UnsafeCell;
@@ -23,7 +23,7 @@ const OTHER: Use = Use { key: 4, ..OURS };
 
 /// A process's published entry, and the mark of a peer using the entry.
 struct World {
-    entry: Entry<1>,
+    entry: TableEntry<1>,
     used: AtomicU64,
     marks: [Mark; 1],
     /// The memory behind the entry. Loom fails a test if it is written during a read.
@@ -33,7 +33,7 @@ struct World {
 impl World {
     fn new(used: u64) -> Arc<World> {
         let world = World {
-            entry: Entry::new(),
+            entry: TableEntry::new(),
             used: AtomicU64::new(used),
             marks: [Mark::new()],
             memory: UnsafeCell::new(7),
@@ -171,7 +171,7 @@ fn loom_marks_name_what_is_used() {
 #[test]
 fn loom_entries_are_read_whole() {
     model(3, || {
-        let entry = Arc::new(Entry::<2>::new());
+        let entry = Arc::new(TableEntry::<2>::new());
         let writer = thread::spawn({
             let entry = entry.clone();
             move || {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use adverb_os::sys::{Fd, FdTable};
 
-use super::entry::Entry;
+use super::entry::TableEntry;
 use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
 use super::offers::Offers;
@@ -21,9 +21,9 @@ const GRANULE: usize = 4096;
 /// Bytes before the entries.
 const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
-const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
+const PER_GRANULE: usize = GRANULE / size_of::<TableEntry>();
 /// Offset of the queue pairs' offers.
-const OFFERS: usize = FIXED + SLOTS * size_of::<Entry>();
+const OFFERS: usize = FIXED + SLOTS * size_of::<TableEntry>();
 /// Bytes from the offers of one queue pair to the offers of the next. No offers cross a granule
 /// boundary.
 const STRIDE: usize = 1024;
@@ -31,7 +31,8 @@ const LEN: usize = OFFERS + QPS * STRIDE;
 /// No huge page size divides the length, so a file on hugetlbfs cannot have this length. Huge pages
 /// can run out, and then an access raises SIGBUS.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
-const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
+const _: () =
+    assert!(size_of::<Fixed>() <= FIXED && size_of::<TableEntry>() == 64 && SLOTS.is_multiple_of(64));
 const _: () = assert!(
     size_of::<Offers>() <= STRIDE && GRANULE.is_multiple_of(STRIDE) && OFFERS.is_multiple_of(GRANULE)
 );
@@ -174,11 +175,11 @@ impl Memory {
     /// An entry. The caller knows that its page is allocated
     /// ([`is_allocated`](Self::is_allocated)).
     #[inline]
-    pub(super) fn entry(&self, slot: usize) -> &Entry {
+    pub(super) fn entry(&self, slot: usize) -> &TableEntry {
         assert!(slot < SLOTS);
         // SAFETY: within the mapping and aligned, because the mapping and `FIXED` are aligned. All
         // fields are atomics.
-        unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
+        unsafe { &*self.map.as_ptr().add(FIXED).cast::<TableEntry>().add(slot) }
     }
 
     /// The offers at a place; places count from 1. `None` if there is no such place, or no memory
@@ -228,7 +229,7 @@ impl Memory {
 
     /// The index of the first word of an entry.
     pub(super) const fn word_of_entry(slot: usize) -> usize {
-        (FIXED + slot * size_of::<Entry>()) / 8
+        (FIXED + slot * size_of::<TableEntry>()) / 8
     }
 
     /// For a peer: removes the mapping of the owner's segment. From then on every word reads as

@@ -1,5 +1,5 @@
 //! The end of requests: success when acknowledged or sent, failure, flush.
-use super::state::{Cursor, Failure, Place, Requester};
+use super::state::{Cursor, Failure, Requester, SgePosition};
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
@@ -137,7 +137,7 @@ impl Requester {
         self.probe.disarm();
         self.rnr_until = None;
         self.key_op = None;
-        self.sink = (u64::MAX, 0, Place::default());
+        self.sink = (u64::MAX, 0, SgePosition::default());
     }
 
     /// Completes, from the head, the requests that are acknowledged or (UC, UD) sent.

@@ -40,12 +40,12 @@ pub(super) struct Cursor {
     /// Bytes of the message before this packet, and the position of byte `at` in the scatter/gather
     /// list.
     pub(super) at: u64,
-    pub(super) place: Place,
+    pub(super) place: SgePosition,
 }
 
 /// A position in a scatter/gather list.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct SgePosition {
     pub(super) sge: usize,
     pub(super) off: u32,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Requester {
     pub(super) reorder: Reorder,
     pub(super) reads: VecDeque<ReadReq>,
     /// The position for the next READ response: of request `.0`, at byte `.1`.
-    pub(super) sink: (u64, u64, Place),
+    pub(super) sink: (u64, u64, SgePosition),
     /// Packets sent since the last packet with an ACK request.
     pub(super) since_ack_req: u32,
     /// PSN of the last restart, until there is progress. Further hints to restart at this PSN are
@@ -175,7 +175,7 @@ impl Requester {
             probe: Probe::default(),
             reorder: Reorder::default(),
             reads: VecDeque::new(),
-            sink: (0, 0, Place::default()),
+            sink: (0, 0, SgePosition::default()),
             since_ack_req: 0,
             recovering: None,
             recovers: Time::ZERO,

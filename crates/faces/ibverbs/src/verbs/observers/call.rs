@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
 }
 
 /// The outcome of a call.
-pub struct Outcome {
+pub struct CallOutcome {
     /// The result, as in a register.
     pub result: u64,
     /// `errno` after the plain call.
@@ -87,25 +87,25 @@ pub enum Taken {
     Async(AsyncEvent, Element),
 }
 
-impl Outcome {
+impl CallOutcome {
     /// An outcome with a word as result and the current `errno`.
-    pub fn word(result: u64) -> Outcome {
-        Outcome { result, errno: errno::last(), refused: 0, taken: Taken::Nothing }
+    pub fn word(result: u64) -> CallOutcome {
+        CallOutcome { result, errno: errno::last(), refused: 0, taken: Taken::Nothing }
     }
 
     /// An outcome with a number as result.
-    pub fn number(result: c_int) -> Outcome {
-        Outcome::word(u64::from(result.cast_unsigned()))
+    pub fn number(result: c_int) -> CallOutcome {
+        CallOutcome::word(u64::from(result.cast_unsigned()))
     }
 
     /// The outcome of a post, with the first request that was not accepted if the post failed.
-    pub fn post<T>(result: c_int, refused: *mut T) -> Outcome {
-        Outcome { refused: refused as usize, ..Outcome::number(result) }
+    pub fn post<T>(result: c_int, refused: *mut T) -> CallOutcome {
+        CallOutcome { refused: refused as usize, ..CallOutcome::number(result) }
     }
 
     /// The outcome of a call that took an event: 0.
-    pub fn event(taken: Taken) -> Outcome {
-        Outcome { taken, ..Outcome::number(0) }
+    pub fn event(taken: Taken) -> CallOutcome {
+        CallOutcome { taken, ..CallOutcome::number(0) }
     }
 
     /// The result as a number.

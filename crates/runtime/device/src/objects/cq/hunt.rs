@@ -13,7 +13,8 @@
 mod process;
 
 pub use process::{
-    AlreadyHunted, Chosen, Hunt, LOG, Part, SCHEDULE, hunt, join_part, part, part_so_far, set, set_namers,
+    AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, hunt, join_part, part, part_so_far, set,
+    set_namers,
 };
 
 use super::{CompChannel, Cq};
@@ -51,7 +52,7 @@ pub(super) struct Hunted {
 
 #[derive(Debug, Default)]
 struct Held {
-    way: Way,
+    way: Visibility,
     list: VecDeque<Completion>,
     /// When the first held completion came.
     since: Option<Instant>,
@@ -67,7 +68,7 @@ struct Held {
 
 /// How completions become visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum Visibility {
     #[default]
     AtOnce,
     Together,
@@ -94,7 +95,7 @@ impl Hunted {
     }
 
     /// Holds completions from now on.
-    fn holds(&self, way: Way) {
+    fn holds(&self, way: Visibility) {
         let nth = self.hunt.holds.fetch_add(1, Ordering::Relaxed);
         if nth < HOLDS {
             let mut held = self.held.lock();
@@ -129,7 +130,7 @@ impl Cq {
         let Some(h) = &self.hunted else { return Some(completion) };
         h.hunt.beat();
         let mut held = h.held.lock();
-        if held.way == Way::AtOnce && held.list.is_empty() {
+        if held.way == Visibility::AtOnce && held.list.is_empty() {
             return Some(completion);
         }
         if held.list.is_empty() {
@@ -155,10 +156,10 @@ impl Cq {
         let n = match (why, held.way) {
             (Why::Now, _) => all,
             (Why::Time, _) if since => all,
-            (Why::Time, Way::OneByOne) if slept => 1,
+            (Why::Time, Visibility::OneByOne) if slept => 1,
             (Why::Time, _) if slept => all,
-            (Why::Poll, Way::OneByOne) if self.core.waiting() == 0 => 1,
-            (Why::Poll, Way::Shortly) if held.polls > LAST_POLL => all,
+            (Why::Poll, Visibility::OneByOne) if self.core.waiting() == 0 => 1,
+            (Why::Poll, Visibility::Shortly) if held.polls > LAST_POLL => all,
             _ => 0,
         };
         // Under the lock, so that completions stay in order.
@@ -166,7 +167,7 @@ impl Cq {
             let _ = self.add(completion, || self.context.node().now());
         }
         if n > 0 && held.list.is_empty() {
-            (held.way, held.since, held.armed, held.polls) = (Way::AtOnce, None, None, 0);
+            (held.way, held.since, held.armed, held.polls) = (Visibility::AtOnce, None, None, 0);
         }
     }
 
@@ -243,8 +244,8 @@ impl Cq {
         drop(held);
         match h.hunt.at(Call::Poll, address, self.number.into()) {
             Some(Choice::After) => h.hunt.wait(|| self.context.node().progress()),
-            Some(Choice::Hold) => h.holds(Way::Together),
-            Some(Choice::Drip) => h.holds(Way::OneByOne),
+            Some(Choice::Hold) => h.holds(Visibility::Together),
+            Some(Choice::Drip) => h.holds(Visibility::OneByOne),
             _ => {}
         }
     }
@@ -316,8 +317,8 @@ impl Ledger {
 impl Cq {
     /// Holds completions from now on, so that a send queue may fill.
     fn hold_shortly(&self) {
-        if let Some(h) = self.hunted.as_ref().filter(|h| h.held.lock().way == Way::AtOnce) {
-            h.holds(Way::Shortly);
+        if let Some(h) = self.hunted.as_ref().filter(|h| h.held.lock().way == Visibility::AtOnce) {
+            h.holds(Visibility::Shortly);
         }
     }
 }

@@ -11,13 +11,13 @@
 //! communication id of this process. The upper [`PREFIX_BITS`] bits of the id name the process. A
 //! request names a service id, which a process claims ([`MadDoor::claim`]). A process hands a MAD
 //! for another process on. If a MAD is for no process, the receiving process answers it.
-mod place;
+mod binding;
 mod wait;
 
 pub use crate::node::{Arrival, MAD_LEN, MadHandler};
 pub use adverb_cm::Path;
 pub use adverb_os::{ask_neighbour, neighbour_is_known};
-pub use place::{Place, place_of, place_toward};
+pub use binding::{Binding, binding_of, binding_toward};
 pub use wait::Wait;
 
 use crate::error::Error;

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::faults::Call;
 use crate::host::Peer;
 use crate::interfaces::ip_of;
-use crate::node::carriers::End;
+use crate::node::carriers::DisconnectReason;
 use crate::node::carriers::ring::{self, Handshake, Rings};
 use crate::node::{QpInner, scope_of};
 use crate::objects::cuts;
@@ -60,7 +60,7 @@ impl Qp {
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
                 // Packets of the old connection that still wait do not leave in the new connection.
-                node.disconnect(&mut inner, End::Reset);
+                node.disconnect(&mut inner, DisconnectReason::Reset);
                 inner.rendezvous.clear();
             }
             if let Some(peer) = peer {
@@ -194,7 +194,7 @@ impl Qp {
             inner.rendezvous.clear();
             inner.attached = None;
             ring::publish(node, self, &mut inner);
-            node.disconnect(&mut inner, End::Destroyed);
+            node.disconnect(&mut inner, DisconnectReason::Destroyed);
         });
         ring::settle(node, self);
         clean();

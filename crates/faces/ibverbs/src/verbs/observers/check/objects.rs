@@ -4,7 +4,7 @@ use super::report::{place, way};
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
-use adverb_check::{Kind, Made, Place, QueuePair, Region, Source};
+use adverb_check::{CodeAddress, Kind, Made, QueuePair, Region, Source};
 use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp};
@@ -141,7 +141,7 @@ impl Check {
     }
 
     /// A completion event was taken at `at`.
-    pub(super) fn event_taken(&self, cq: &Cq, at: Place) {
+    pub(super) fn event_taken(&self, cq: &Cq, at: CodeAddress) {
         self.tell(|ledger| ledger.event_taken(Source::Completion(cq.number()), at));
     }
 

@@ -2,7 +2,7 @@
 use super::backlog::Backlog;
 use super::state::takes_receive;
 use crate::node::batch::{Ask, Receiver, packet_of};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::road::Room;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -47,12 +47,12 @@ impl Carrier for Relay<'_> {
         !inner.carried.relay.stash.is_empty()
     }
 
-    fn disconnect(&self, inner: &mut QpInner, end: End) {
+    fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason) {
         let waiting = &mut inner.carried.relay;
         waiting.stash.clear();
         match end {
-            End::Reset => waiting.backlog.clear(),
-            End::Destroyed => self.keep_leaving(std::mem::take(&mut waiting.backlog)),
+            DisconnectReason::Reset => waiting.backlog.clear(),
+            DisconnectReason::Destroyed => self.keep_leaving(std::mem::take(&mut waiting.backlog)),
         }
     }
 }

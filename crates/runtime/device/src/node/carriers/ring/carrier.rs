@@ -5,7 +5,7 @@ use super::state::{Connected, Sent};
 use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::decorate::{Captured, Hold, Tape, Taps};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
@@ -167,7 +167,7 @@ impl Carrier for Rings<'_> {
 
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
     /// peer's tables may use the same numbers.
-    fn disconnect(&self, inner: &mut QpInner, _: End) {
+    fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
         let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
         *hold = Hold::default();

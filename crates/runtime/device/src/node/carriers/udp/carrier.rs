@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
 use crate::node::batch::{Ask, BUDGET, Receiver};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::relay::{Backlog, Relay};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::carriers::udp::state::KnownRoute;
@@ -157,7 +157,7 @@ impl Carrier for Udp<'_> {
         self.0.receiver.is_locked()
     }
 
-    fn disconnect(&self, _: &mut QpInner, _: End) {}
+    fn disconnect(&self, _: &mut QpInner, _: DisconnectReason) {}
 }
 
 impl Udp<'_> {
