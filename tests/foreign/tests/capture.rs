@@ -257,7 +257,7 @@ fn same_path() -> Verdict {
                 let counts = (counter(with, name), counter(without, name));
                 require!(counts.0 == counts.1, "{program}: {name} is {counts:?}\n{}", with.describe());
             }
-            let lane = |end: &Finished| counter(end, "lane_sent") > 0;
+            let lane = |end: &Finished| counter(end, "ring_sent") > 0;
             require!(lane(with) == lane(without), "{program}: another path\n{}", with.describe());
         }
     }

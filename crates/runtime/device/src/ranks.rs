@@ -44,15 +44,15 @@ adverb_sync::ranks! {
 
     // Arriving packets.
 
-    /// The turn to greet a process: held until the process answers. The answer is received
+    /// The turn for a handshake: held until the other process answers. The answer is received
     /// meanwhile.
-    Greeting = "the turn to greet a process";
+    Handshaking = "the turn for a handshake";
     /// The state of receiving (`Node::rx`): the buffers of sockets and the rings of peers. All
     /// consequences of a packet happen under this lock.
     Receiver = "the receiver";
-    /// Resources given to processes that have not answered a greeting: held while a peer is
-    /// entered.
-    Greeted = "the processes that were greeted";
+    /// Resources given to processes that have not answered a handshake message: held while a peer
+    /// is entered.
+    Unanswered = "the processes that have not answered a handshake";
 
     // A queue pair, and the locks that its engine needs.
 
@@ -66,7 +66,7 @@ adverb_sync::ranks! {
     /// The ring to a peer. A queue pair only tries this lock and never waits, so the lock may be
     /// tried while the keys are held. Only replacing or searching a ring waits for the lock. A
     /// record that binds a key writes the key table under it.
-    Lane = "the ring to a peer";
+    TxRing = "the ring to a peer";
     /// The key table. Readers copy payloads under this lock, so that a deregistration waits for
     /// them. Short one-sided requests copy behind a mark instead (`host::direct`).
     Keys = "the keys";
@@ -105,8 +105,8 @@ adverb_sync::ranks! {
     // Peers on this host. No lock of this section is held while a ring is locked or a packet
     // handled.
 
-    /// How many threads sleep until a bell rings: held while the bells are looked at.
-    Sleepers = "the threads that wait for a bell";
+    /// How many threads sleep until a doorbell rings: held while the doorbells are looked at.
+    Sleepers = "the threads that wait for a doorbell";
     /// Peers that were left although their processes live on. An ended peer is removed under this
     /// lock.
     Departed = "the peers that were left";
@@ -117,8 +117,8 @@ adverb_sync::ranks! {
     PeersBySlot = "the peers by slot";
     /// The rings of a peer that the receiver still has to take over. Nothing more.
     PeerRings = "the rings that a peer writes to";
-    /// The bells of a peer. Nothing more.
-    PeerLinks = "a peer's bells";
+    /// The doorbells of a peer. Nothing more.
+    PeerLinks = "a peer's doorbells";
     /// The end (descriptor) of a peer that was left. Nothing more.
     PeerEnd = "a peer's end";
     /// Memory of a peer that is mapped here. Nothing more.
@@ -130,7 +130,7 @@ adverb_sync::ranks! {
 
     /// Registered memory in the process's file.
     Reached = "the memory that peers may map";
-    /// Processes that this process does not greet for a while.
+    /// Processes that get no handshake message of this process for a while.
     Refused = "the processes that did not answer";
     /// The queue pairs by number.
     Numbers = "the queue pairs by number";

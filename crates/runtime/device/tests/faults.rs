@@ -46,7 +46,7 @@ fn reliable_connections_survive_every_fault_of_packets() {
             assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
         }
         assert!(text.contains(&format!("faults are injected: {spec}")), "{text}");
-        assert_eq!(counter(&text, "lane_sent"), 0, "{text}");
+        assert_eq!(counter(&text, "ring_sent"), 0, "{text}");
     }
 }
 
@@ -60,7 +60,7 @@ fn flt_5_faults_leave_the_path_as_it_is() {
         ("delay=1ms".into(), &["fault_delay"]),
     ] {
         let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec)]);
-        for name in wanted.iter().chain(&["lane_sent", "qp_direct"]) {
+        for name in wanted.iter().chain(&["ring_sent", "qp_direct"]) {
             assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
         }
         assert_eq!(counter(&text, "tx_packets"), 0, "{text}");
@@ -101,7 +101,7 @@ fn inner_one_sided_lost() {
 fn flt_5_one_sided_requests_are_late() {
     let text = child::run("inner_one_sided_late", &[]);
     assert!(counter(&text, "fault_delay") > 0, "{text}");
-    assert_eq!((counter(&text, "lane_sent"), counter(&text, "qp_direct")), (0, 41), "{text}");
+    assert_eq!((counter(&text, "ring_sent"), counter(&text, "qp_direct")), (0, 41), "{text}");
 }
 
 #[test]

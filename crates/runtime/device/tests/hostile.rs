@@ -33,7 +33,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of this file in a process without lanes, so all queue pairs use the network.
+/// Runs a test of this file in a process without host connections, so all queue pairs use the
+/// network.
 fn by_wire(name: &str) {
     let _alone = alone();
     child::run(name, &[("ADVERB_PATH", "wire")]);
@@ -412,16 +413,16 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
 /// A queue pair that shares a ring in each direction with its peer accepts no packet from the
 /// network, even from port 4791 (TRU-2).
 #[test]
-fn tru_2_a_queue_pair_with_lanes_takes_nothing_from_the_network() {
+fn tru_2_a_queue_pair_with_rings_takes_nothing_from_the_network() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     let filled = fill(&b);
     let forger = Forger::new([127, 0, 0, 1]);
     let good = forger.packet(&write(&b, Transport::Rc, PSN), &[0xee; 8]);
-    flood_some(&b, &forger, &good, "rx_drop_not_from_lane", 100);
+    flood_some(&b, &forger, &good, "rx_drop_not_from_ring", 100);
     let mut h = write(&b, Transport::Rc, PSN);
     h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
-    flood_some(&b, &forger, &forger.packet(&h, &[0xee; 8]), "rx_drop_not_from_lane", 100);
+    flood_some(&b, &forger, &forger.packet(&h, &[0xee; 8]), "rx_drop_not_from_ring", 100);
     check(&b, &filled);
     for end in [&a, &b] {
         assert_eq!(end.qp.query().state, QpState::Rts);

@@ -19,9 +19,9 @@ const LONG: usize = 64 << 10;
 /// Number of queue pair numbers in a slot.
 const SLOT: usize = 1 << 14;
 
-fn lane_packets() -> u64 {
+fn ring_packets() -> u64 {
     let stats = Node::get().unwrap().stats();
-    stats.lane_sent + stats.lane_received
+    stats.ring_sent + stats.ring_received
 }
 
 fn to_error(qp: &Qp) {
@@ -43,9 +43,9 @@ fn an_abandoned_payload_is_not_delivered() {
     let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
     assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
     assert!(end.pages.write_at(0, &pattern(LONG, 1)));
-    let before = lane_packets();
+    let before = ring_packets();
     end.send(1, SendOp::Send, &[end.sge(0, LONG)]);
-    assert!(lane_packets() > before, "it went into the ring");
+    assert!(ring_packets() > before, "it went into the ring");
     to_error(&end.qp);
     assert_eq!(end.wait(1)[0].status, WcStatus::WrFlushErr);
     assert!(end.pages.write_at(0, &pattern(LONG, 2)));
@@ -267,9 +267,9 @@ fn the_other() {
     take_datagrams("the other");
 }
 
-/// Exchanges a message in each direction over a lane.
+/// Exchanges a message in each direction over a host connection.
 fn both_ways(end: &QpEnd, tag: u64) {
-    let before = lane_packets();
+    let before = ring_packets();
     assert!(end.pages.write_at(0, &pattern(5000, tag as u8)));
     end.recv(1, &[end.sge(10_000, 5000)]);
     end.send(2, SendOp::Send, &[end.sge(0, 5000)]);
@@ -278,7 +278,7 @@ fn both_ways(end: &QpEnd, tag: u64) {
     let mut back = vec![0; 5000];
     assert!(end.pages.read_at(10_000, &mut back));
     assert!(back == pattern(5000, tag as u8));
-    assert!(lane_packets() > before, "over the network");
+    assert!(ring_packets() > before, "over the network");
 }
 
 fn echo(end: &QpEnd) {

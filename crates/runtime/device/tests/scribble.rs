@@ -403,7 +403,7 @@ fn write(
 }
 
 /// The record of the `n`-th SEND, a SEND Only packet. The payload is not in the record but at
-/// `addr`. The MTU of the lane bounds the payload of one packet.
+/// `addr`. The MTU of the host connection bounds the payload of one packet.
 fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
     let mut cell = [0; 64];
     cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 29).to_le_bytes());

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 
 use adverb_link::{Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
-use adverb_local::{DELIVERY, Delivery, Hello, Local, Slot, SlotClaim, add_packet};
+use adverb_local::{DELIVERY, Delivery, HandshakeMessage, Local, Slot, SlotClaim, add_packet};
 use common::*;
 use nix::sys::socket::SockType;
 use other::{Other, ROLE, asked, say};
@@ -94,14 +94,15 @@ fn connects(name: &str) {
         let line = Line::to(name).unwrap();
         // The owner may have refused the connection already.
         let _ = line.send(b"Adverb\0\x01rubbish");
-        let _ = line.send_fds(&greeting(), &[null.as_raw_fd(); 5]);
+        let _ = line.send_fds(&handshake(), &[null.as_raw_fd(); 5]);
     }
     say("connected");
     while asked().is_some() {}
 }
 
-/// A greeting as on the wire: magic, kind, version, an answer is wanted, MTU, nonce, one slot.
-fn greeting() -> Vec<u8> {
+/// A handshake message as on the wire: magic, kind, version, an answer is wanted, MTU, nonce, one
+/// slot.
+fn handshake() -> Vec<u8> {
     let mut bytes = b"Adverb\0\x01\x04\x02\x01\0".to_vec();
     bytes.extend_from_slice(&4096u32.to_le_bytes());
     bytes.extend_from_slice(&77u64.to_le_bytes());
@@ -140,8 +141,8 @@ fn packets(slot: Slot, len: usize) -> Vec<u8> {
     out
 }
 
-fn hello(link: &UdpLink) -> Hello {
-    Hello { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
+fn message(link: &UdpLink) -> HandshakeMessage {
+    HandshakeMessage { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
 }
 
 /// A sending link, with a route to its own address, and four descriptors to give away.
@@ -168,8 +169,10 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!(stranger.hear(), "listens");
     for _ in 0..3 {
         assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-        let error =
-            link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+        let error = link
+            .local()
+            .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+            .unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
         // A packet over the network for this slot is not forwarded either.
@@ -200,7 +203,7 @@ fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "listens");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert_eq!(stranger.ask("what have you got?"), "2 0");
     drop(stranger);
     // If a process of this user has the name again, messages arrive.
@@ -227,7 +230,8 @@ fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
     let owner = open(config(port()));
     let slot = owner.local().slots()[0];
-    let first = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let first =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
         link.recv(RxFrom::HandOver, &mut buffers, 8, &mut |p| panic!("{p:?}"));
@@ -244,13 +248,15 @@ fn connections_to_processes_that_ended_are_closed() {
     assert_eq!(seen, [first]);
     // The next owner of the slot is another process.
     let next = line_at(&slot_name(slot));
-    let second = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let second =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert!(ended().is_empty());
-    // Greeting a third process detects this end. The report names the second connection, not the
-    // slot.
+    // A handshake message to a third process detects this end. The report names the second
+    // connection, not the slot.
     drop(next);
     let _third = line_at(&slot_name(slot));
-    let third = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let third =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert_ne!(second, third);
     assert_eq!(ended(), [second]);
 }
@@ -263,7 +269,8 @@ fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
     let mut stranger = Other::start(STRANGER, &format!("hold {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "held");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    let error = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    let error =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert!(error.to_string().contains("user 65533"), "{error}");
 }
 
@@ -276,7 +283,7 @@ fn tru_2_connections_of_strangers_are_ended_unread() {
     assert!(wait(|| node.link.stats().local.handover_drop_other_user == 20), "{:?}", node.link.stats());
     let stats = node.link.stats();
     assert_eq!((stats.local.handover_drop_malformed, stats.handed_on_in), (0, 0));
-    assert!(node.link.local().greetings().is_empty());
+    assert!(node.link.local().handshakes().is_empty());
 }
 
 /// Names held by a stranger cost nothing while free names are left. Afterwards the error names the
@@ -357,7 +364,7 @@ fn tru_3_noisy_peers_are_borne() {
             0 => {}
             1 => drop(line.send(&[n as u8; 300])),
             2 => drop(line.send_fds(b"Adverb\0\x01\x05\x04", &[null.as_raw_fd(); 200])),
-            _ => drop(line.send_fds(&greeting()[..20], &[null.as_raw_fd(); 5])),
+            _ => drop(line.send_fds(&handshake()[..20], &[null.as_raw_fd(); 5])),
         }
         // Half of the connections end, half of them stay.
         kept.extend(Some(line).filter(|_| n % 8 < 4));
@@ -368,7 +375,7 @@ fn tru_3_noisy_peers_are_borne() {
     assert!(wait(|| node.link.stats().local.handover_drop_malformed >= 300), "{:?}", node.link.stats());
     // Both ends of the connections: no received descriptor is left.
     assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
-    assert!(node.link.local().greetings().is_empty());
+    assert!(node.link.local().handshakes().is_empty());
     let say = |n| {
         assert_eq!(honest.deliver(node.slot(), &route, &packets(node.slot(), n)), Delivery::Done);
         assert_eq!(node.take(1)[0].bytes.len(), 12 + n);

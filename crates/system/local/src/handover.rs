@@ -24,7 +24,7 @@ use crate::connection::{
 };
 use crate::frame_queue::RawFrame;
 use crate::local::Local;
-use crate::message::{self, Greeting, Message};
+use crate::message::{self, Message, ReceivedHandshake};
 use crate::packet::{Arrived, Taker};
 use crate::slot::{self, Slot};
 use crate::stats::add;
@@ -287,16 +287,16 @@ impl Local {
         Some(self.take_message(received(buffer, local.len), sender, take))
     }
 
-    /// Handles a message. Packets go to `take`; greetings and frames are kept.
+    /// Handles a message. Packets go to `take`; handshake messages and frames are kept.
     pub(crate) fn take_message(&self, bytes: &[u8], sender: Sender, take: Taker<'_>) -> usize {
         match message::parse(bytes) {
             Some(Message::Packets { envelope, direct, packets }) => {
                 return take(Arrived::Packets { envelope, direct, packets });
             }
             Some(Message::Refresh { ip }) => return take(Arrived::Refresh { ip }),
-            Some(Message::Hello(hello)) => {
+            Some(Message::Handshake(message)) => {
                 let Sender { pid, fds, transit } = sender;
-                self.keep_greeting(Greeting { hello, pid, fds, transit });
+                self.keep_handshake(ReceivedHandshake { message, pid, fds, transit });
             }
             Some(Message::Frame { interface, bytes }) => {
                 add(&self.counters.frames_in, 1);

@@ -2,7 +2,8 @@
 //! packets for them.
 //!
 //! The types of the fields are in files without a dependency on this file: [`crate::message`],
-//! [`crate::connection`] and others. Other files add methods: to connect, to greet, to serve.
+//! [`crate::connection`] and others. Other files add methods: to connect, to send handshake
+//! messages, to serve.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use adverb_sync::{Mutex, RwLock};
 use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LocalError;
 use crate::frame_queue::Frames;
-use crate::message::{self, Greeting};
+use crate::message::{self, ReceivedHandshake};
 use crate::packet::{Delivery, Envelope};
 use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LocalStats, add};
@@ -47,8 +48,8 @@ pub struct Local {
     claimed: AtomicUsize,
     /// One bit for each slot; set for own slots.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
-    pub(crate) greetings: Mutex<Vec<Greeting>>,
-    pub(crate) greeted: AtomicBool,
+    pub(crate) handshakes: Mutex<Vec<ReceivedHandshake>>,
+    pub(crate) has_handshakes: AtomicBool,
     /// Outgoing connections that have ended.
     pub(crate) ended: Mutex<Vec<ConnectionId>>,
     made: Instant,
@@ -85,8 +86,8 @@ impl Local {
             claims: RwLock::default(),
             claimed: AtomicUsize::new(0),
             own: [const { AtomicU64::new(0) }; (1 << SLOT_BITS) / 64],
-            greetings: Mutex::default(),
-            greeted: AtomicBool::new(false),
+            handshakes: Mutex::default(),
+            has_handshakes: AtomicBool::new(false),
             ended: Mutex::default(),
             made: Instant::now(),
             hand_on_pause: AtomicU64::new(0),

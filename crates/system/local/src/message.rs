@@ -1,5 +1,5 @@
 //! The messages between the processes of a user on one host: their kinds, and how each is written
-//! and parsed. A greeting also carries descriptors.
+//! and parsed. A handshake message also carries descriptors.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -20,12 +20,12 @@ const FRAME_HEADER: usize = 16;
 const KIND_PACKETS: u8 = 1;
 const KIND_REFRESH: u8 = 2;
 const KIND_ANSWER: u8 = 3;
-const KIND_HELLO: u8 = 4;
+const KIND_HANDSHAKE: u8 = 4;
 const KIND_DIRECT: u8 = 5;
 const KIND_FRAME: u8 = 6;
 /// The version of the shared memory layouts, on which both sides must agree in addition to the
 /// message format.
-const HELLO_VERSION: u8 = 3;
+const HANDSHAKE_VERSION: u8 = 3;
 
 /// The largest message: the size of one `recv` buffer.
 pub const MAX_MESSAGE: usize = sys::DATAGRAM;
@@ -51,7 +51,7 @@ pub enum Message<'a> {
         ip: IpAddr,
     },
     /// A process identifies itself.
-    Hello(Hello),
+    Handshake(HandshakeMessage),
     /// An Ethernet frame of a raw packet queue pair.
     Frame {
         /// The index of the interface.
@@ -72,7 +72,7 @@ pub enum Message<'a> {
 
 /// The identity and the properties of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct HandshakeMessage {
     /// A number different for all processes that ever had these slots.
     pub nonce: u64,
     /// The sender wants an answer.
@@ -84,23 +84,23 @@ pub struct Hello {
     pub slots: Vec<Slot>,
 }
 
-/// A received greeting.
+/// A received handshake message.
 #[derive(Debug)]
-pub struct Greeting {
+pub struct ReceivedHandshake {
     /// The content.
-    pub hello: Hello,
+    pub message: HandshakeMessage,
     /// The sender's process id in the PID namespace of this process; 0 from another PID namespace.
     pub pid: i32,
-    /// The descriptors sent with the greeting.
+    /// The descriptors sent with the handshake message.
     pub fds: Vec<OwnedFd>,
     /// Must be kept as long as the descriptors.
     pub transit: Transit,
 }
 
-impl Hello {
+impl HandshakeMessage {
     pub(crate) fn emit(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&[KIND_HELLO, HELLO_VERSION, u8::from(self.wants_answer), 0]);
+        out.extend_from_slice(&[KIND_HANDSHAKE, HANDSHAKE_VERSION, u8::from(self.wants_answer), 0]);
         out.extend_from_slice(&self.mtu.to_le_bytes());
         out.extend_from_slice(&self.nonce.to_le_bytes());
         self.slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
@@ -108,9 +108,9 @@ impl Hello {
     }
 
     /// Parses a whole message after a check of its magic and kind.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<HandshakeMessage> {
         let [_, version, answer, _] = array::<4>(bytes, 8)?;
-        if version != HELLO_VERSION {
+        if version != HANDSHAKE_VERSION {
             return None;
         }
         let mtu = u32::from_le_bytes(array(bytes, 12)?);
@@ -124,7 +124,7 @@ impl Hello {
         let possible = !slots.is_empty()
             && slots.len() <= usize::from(MAX_SLOT)
             && slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot));
-        possible.then_some(Hello { nonce, wants_answer: answer != 0, mtu, slots })
+        possible.then_some(HandshakeMessage { nonce, wants_answer: answer != 0, mtu, slots })
     }
 }
 
@@ -211,8 +211,8 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     if kind == KIND_FRAME {
         return parse_frame(bytes).map(|(interface, bytes)| Message::Frame { interface, bytes });
     }
-    if kind == KIND_HELLO {
-        return Hello::parse(bytes).map(Message::Hello);
+    if kind == KIND_HANDSHAKE {
+        return HandshakeMessage::parse(bytes).map(Message::Handshake);
     }
     let v6 = match *bytes.get(9)? {
         4 => false,

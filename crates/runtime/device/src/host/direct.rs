@@ -17,11 +17,11 @@
 //!
 //! The mark also protects the memory on the initiator's own side. A queue pair caches the memory of
 //! a local key, and the number of keys taken back by this process at that time. After setting the
-//! mark, the thread compares the number with [`Lanes::own_keys`]. A thread that takes a key back
-//! raises the number, and then waits for the marks of all threads of the process
-//! ([`Lanes::settle_own`]). So such a request needs no lock of the key table.
+//! mark, the thread compares the number with [`HostConnections::own_keys`]. A thread that takes a
+//! key back raises the number, and then waits for the marks of all threads of the process
+//! ([`HostConnections::settle_own`]). So such a request needs no lock of the key table.
 use super::waiting::NO_KEY;
-use super::{Lanes, PRIVATE, Peer, SHARED};
+use super::{HostConnections, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Direct;
@@ -116,9 +116,9 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
     })
 }
 
-/// Writes the old value of an atomic to its place. [`Lanes::perform`] has checked the memory. If
-/// the program unmaps the memory in between, the value is lost. A NIC would lose the value as well:
-/// it writes to pages that the program no longer sees.
+/// Writes the old value of an atomic to its place. [`HostConnections::perform`] has checked the
+/// memory. If the program unmaps the memory in between, the value is lost. A NIC would lose the
+/// value as well: it writes to pages that the program no longer sees.
 fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
     let bytes = old.to_ne_bytes();
@@ -130,7 +130,7 @@ fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     }
 }
 
-impl Lanes {
+impl HostConnections {
     /// Performs a request. `false`: nothing has happened, and the request has to go as a packet.
     pub(crate) fn perform(
         &self,

@@ -1,5 +1,5 @@
 //! Which registered memory peers reach by themselves, and how.
-use super::{Lanes, PRIVATE, SHARED};
+use super::{HostConnections, PRIVATE, SHARED};
 use crate::ranks;
 use adverb_engine::keys::Region;
 use adverb_engine::{Access, Key};
@@ -69,7 +69,7 @@ impl Drop for Listed {
     }
 }
 
-impl Lanes {
+impl HostConnections {
     /// Lists a region of memory in the file.
     pub(crate) fn list(&self, region: &Region, place: MemoryRoute) -> Option<Listed> {
         match place {
@@ -105,7 +105,7 @@ impl Lanes {
     }
 
     /// Takes a key back. `false`: the key was not published. A peer in the middle of a use goes on:
-    /// see [`Lanes::settle`].
+    /// see [`HostConnections::settle`].
     pub(crate) fn remove_key(&self, key: Key) -> bool {
         let _turn = self.publishing.lock();
         self.published.remove_key(key)

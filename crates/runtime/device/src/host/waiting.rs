@@ -15,7 +15,7 @@
 //! Until then the owner waits, without a time limit. A thread starved of processor time stays in
 //! the middle of a copy, however long the starvation lasts.
 use super::threads::{BOUNDS, Doing, Thread};
-use super::{Lanes, Peer};
+use super::{HostConnections, Peer};
 use adverb_engine::{Key, Qpn};
 use adverb_shm::{Inside, Use};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Wait<'_> {
     }
 }
 
-impl Lanes {
+impl HostConnections {
     fn others(&self) -> Vec<Arc<Peer>> {
         if !self.any() {
             return Vec::new();
@@ -183,7 +183,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
         }
         if looks == 0 {
             // The peer may sleep, because the doorbell for the rest of a batch is still to be rung.
-            peer.ring_bell();
+            peer.ring_doorbell();
             patience = patience.min(SETTLE);
         }
         if looks < SPINS.into() {
@@ -199,7 +199,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
     false
 }
 
-impl Lanes {
+impl HostConnections {
     /// The queue pairs with payloads in a memory range still to be fetched by peers.
     pub(crate) fn referring(&self, addr: u64, len: u64) -> Vec<Qpn> {
         let of = |peer: Arc<Peer>| peer.unfetched(|to| to.overlaps(addr, len));

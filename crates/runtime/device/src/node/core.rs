@@ -19,7 +19,7 @@ use super::wake::Wake;
 use crate::asleep::process::own_id;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
-use crate::host::Lanes;
+use crate::host::HostConnections;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{KeyTable, Time};
@@ -67,7 +67,7 @@ pub struct Node {
     pub(super) any_delayed: AtomicBool,
     pub(crate) counters: Counted,
     /// Peers on this host. `None`: all packets go over the network.
-    pub(crate) lanes: Option<Lanes>,
+    pub(crate) host: Option<HostConnections>,
     /// Captures and faults of packets other than UDP packets, if any.
     pub(super) taps: Option<Taps>,
     /// Faults on request, other than faults of packets.

@@ -20,7 +20,7 @@ pub struct Counted {
     pub handed_over: AtomicU64,
     /// Packets dropped because they came over the network, although the peer reaches the queue pair
     /// through a ring.
-    pub not_from_lane: AtomicU64,
+    pub not_from_ring: AtomicU64,
     /// Dropped packets for queue pair 1: packets other than MADs of a connection manager, and
     /// packets without room.
     pub mad_refused: AtomicU64,
@@ -29,9 +29,9 @@ pub struct Counted {
     /// Frames that no flow of this process takes.
     pub frame_for_nobody: AtomicU64,
     /// Packets written to rings of peers on this host.
-    pub lane_sent: AtomicU64,
+    pub ring_sent: AtomicU64,
     /// Packets taken from rings of peers on this host.
-    pub lane_received: AtomicU64,
+    pub ring_received: AtomicU64,
     /// Registrations of memory that peers reach by system calls, by the reason.
     pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
     /// The counters of ended queue pairs.
@@ -42,9 +42,9 @@ impl Counted {
     /// A record was taken from a ring. Only the thread that holds the receiver's lock calls this,
     /// so a load and a store do not lose a count of another thread.
     #[inline]
-    pub(super) fn lane_received(&self) {
-        let count = self.lane_received.load(Ordering::Relaxed);
-        self.lane_received.store(count.wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn ring_received(&self) {
+        let count = self.ring_received.load(Ordering::Relaxed);
+        self.ring_received.store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// A queue pair ends: what it counted stays.
@@ -78,7 +78,7 @@ pub struct Stats {
     /// Packets dropped, damaged, doubled or delayed by a fault on request.
     pub packets_harmed: u64,
     /// Packets written to rings of processes on this host.
-    pub lane_sent: u64,
+    pub ring_sent: u64,
     /// Packets taken from rings of processes on this host.
-    pub lane_received: u64,
+    pub ring_received: u64,
 }

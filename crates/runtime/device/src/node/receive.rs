@@ -127,7 +127,7 @@ impl Node {
         }
         self.answer(&mut rx.batch);
         self.keep_held_timer();
-        Handshake(self).take_greetings() | Ethernet(self).receive(rx, &ask) | any
+        Handshake(self).answer_handshakes() | Ethernet(self).receive(rx, &ask) | any
     }
 
     /// Sends held ACKs and requests that wait for the next poll. Receives nothing new.
@@ -189,9 +189,9 @@ impl Node {
             return;
         }
         let mut inner = qp.inner.lock();
-        if p.proof != Proof::Process && Rings::of(self).is_some_and(|rings| rings.has_both_lanes(&qp, &inner))
+        if p.proof != Proof::Process && Rings::of(self).is_some_and(|rings| rings.has_both_rings(&qp, &inner))
         {
-            self.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
+            self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
             log::debug!(
                 "dropped a packet from {} for queue pair {qpn:#08x}: its peer is on this host",
                 p.src

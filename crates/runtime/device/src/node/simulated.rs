@@ -58,7 +58,7 @@ impl SimulatedNode {
             life: Life::current(),
             clocks: Clocks::Virtual(AtomicU64::new(0)),
             link: Wire::Simulated(wire),
-            lanes: None,
+            host: None,
             taps: None,
             faults: None,
             news: None,

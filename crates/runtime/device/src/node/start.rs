@@ -20,7 +20,7 @@ use super::wake::Wake;
 use super::{exit, thread};
 use crate::error::Error;
 use crate::faults::Injector;
-use crate::host::{Lanes, PathChoice};
+use crate::host::{HostConnections, PathChoice};
 use crate::interfaces::Interface;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
@@ -62,8 +62,8 @@ extern "C" fn in_child_after_fork() {
     let all = CHILD_CLOSES.iter().flatten();
     for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
-        if let Some(lanes) = &node.lanes {
-            lanes.close_after_fork();
+        if let Some(host) = &node.host {
+            host.close_after_fork();
         }
     }
     adverb_os::drop_transit_after_fork();
@@ -85,7 +85,7 @@ pub(super) struct Parts {
     pub(super) life: Life,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
-    pub(super) lanes: Option<Lanes>,
+    pub(super) host: Option<HostConnections>,
     pub(super) taps: Option<Taps>,
     pub(super) faults: Option<Injector>,
     pub(super) news: Option<InterfaceNews>,
@@ -156,12 +156,12 @@ impl Node {
         // A user that cannot be told from other users shares no memory. The link logs this.
         let shares = shares && adverb_os::users_can_be_told_apart();
         let local = Local::new(random_u64()).map_err(from_local)?;
-        let lanes = shares.then(|| Lanes::new(local.errors().clone())).transpose();
-        let lanes = lanes.unwrap_or_else(|e| {
+        let host = shares.then(|| HostConnections::new(local.errors().clone())).transpose();
+        let host = host.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
         });
-        let taps = lanes.as_ref().and_then(|_| Taps::new(capture, &packets));
+        let taps = host.as_ref().and_then(|_| Taps::new(capture, &packets));
         let link = Wire::Udp { link: UdpLink::new(config, local.clone()), local };
         let news = InterfaceNews::new()
             .inspect_err(|e| {
@@ -169,7 +169,7 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts { life, clocks, link, lanes, taps, faults, news, seed: random_u64() })?;
+        let node = Node::of(Parts { life, clocks, link, host, taps, faults, news, seed: random_u64() })?;
         node.watch()?;
         thread::spawn(&node)?;
         Ok(node)
@@ -177,7 +177,7 @@ impl Node {
 
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
-        let Parts { life, clocks, link, lanes, taps, faults, news, seed } = parts;
+        let Parts { life, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
         Ok(Arc::new(Node {
             life,
@@ -198,7 +198,7 @@ impl Node {
             any_delayed: AtomicBool::new(false),
             policy,
             counters: Counted::default(),
-            lanes,
+            host,
             taps,
             faults,
             held_at: AtomicU64::new(u64::MAX),

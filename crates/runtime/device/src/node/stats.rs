@@ -45,11 +45,11 @@ impl Node {
         let own = [
             ("malformed", &self.counters.malformed),
             ("no_such_qp", &self.counters.no_such_qp),
-            ("rx_drop_not_from_lane", &self.counters.not_from_lane),
+            ("rx_drop_not_from_ring", &self.counters.not_from_ring),
             ("mad_refused", &self.counters.mad_refused),
             ("mad_for_nobody", &self.counters.mad_for_nobody),
-            ("lane_sent", &self.counters.lane_sent),
-            ("lane_received", &self.counters.lane_received),
+            ("ring_sent", &self.counters.ring_sent),
+            ("ring_received", &self.counters.ring_received),
         ];
         let (handovers, handed_over) = self.handovers();
         let injected = self.faults.iter().flat_map(|faults| {
@@ -77,10 +77,10 @@ impl Node {
         for (name, value) in self.named_counters().into_iter().filter(|(_, value)| *value != 0) {
             text += &format!(" {name}={value}");
         }
-        if let Some(lanes) = &self.lanes {
+        if let Some(host) = &self.host {
             // Memory that peers may map, in bytes, and the reasons for access by system calls to
             // other regions.
-            let usage = lanes.file.usage();
+            let usage = host.file.usage();
             text += &format!(" shared_bytes={} shared_resident={}", usage.own + usage.blocks, usage.resident);
             for (why, times) in &*self.counters.private.lock() {
                 text += &format!(" private_{why}={times}");
@@ -107,8 +107,8 @@ impl Node {
                 + link.fault_reorder
                 + link.fault_delay
                 + link.fault_ecn,
-            lane_sent: self.counters.lane_sent.load(Ordering::Relaxed),
-            lane_received: self.counters.lane_received.load(Ordering::Relaxed),
+            ring_sent: self.counters.ring_sent.load(Ordering::Relaxed),
+            ring_received: self.counters.ring_received.load(Ordering::Relaxed),
         }
     }
 }

@@ -61,8 +61,8 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
     match spawned {
         Ok(_) => {
-            if let (Ok(thread), Some(lanes)) = (is_up.recv(), &node.lanes) {
-                lanes.published.set_thread(thread.as_raw().unsigned_abs());
+            if let (Ok(thread), Some(host)) = (is_up.recv(), &node.host) {
+                host.published.set_thread(thread.as_raw().unsigned_abs());
             }
             Ok(())
         }

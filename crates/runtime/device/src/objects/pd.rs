@@ -202,8 +202,8 @@ impl Pd {
         let locked = self.lock_pages(&region, &backing)?;
         let placement = Placement::of(node, region, &backing);
         let key = node.keys.write().register(placement.region, random_u32())?;
-        if let Some(lanes) = &node.lanes {
-            lanes.publish_key(key, &placement.region, placement.place);
+        if let Some(host) = &node.host {
+            host.publish_key(key, &placement.region, placement.place);
         }
         if keeps_domain(&region) {
             self.uses.add();
@@ -355,7 +355,7 @@ impl Placement {
                 }
             }
         }
-        let listed = node.lanes.as_ref().and_then(|lanes| lanes.list(&region, place));
+        let listed = node.host.as_ref().and_then(|host| host.list(&region, place));
         Placement { region, place, listed, hold }
     }
 }
@@ -416,8 +416,8 @@ impl Mr {
         node.keys.write().reregister(self.key, placement.region)?;
         ring::void_payloads(node, &inner.placement.region);
         ring::withdraw_key(node, self.key);
-        if let Some(lanes) = &node.lanes {
-            lanes.publish_key(self.key, &placement.region, placement.place);
+        if let Some(host) = &node.host {
+            host.publish_key(self.key, &placement.region, placement.place);
         }
         inner.region = region;
         inner.placement = placement;

@@ -332,7 +332,7 @@ impl Mads {
         headers.deth = Some(Deth { qkey: QKEY, src_qpn: MAD_QPN });
         let mut out = [0; MAX_HEADER_LEN];
         let len = headers.emit(&mut out);
-        if node.lanes.is_some() && node.is_own_address(path.remote) {
+        if node.host.is_some() && node.is_own_address(path.remote) {
             let bytes = [&out[..len], mad].concat();
             if let Some(packet) = node.link.packet_by(&route, &bytes) {
                 self.send_here(node, path, &packet, mad);

@@ -98,7 +98,7 @@ impl Qp {
     fn commit(&self, inner: &mut QpInner) {
         let node = self.own.context.node();
         if node.is_stale() {
-            // A child of `fork` has neither socket nor lane.
+            // A child of `fork` has neither socket nor host connection.
             return;
         }
         node.with_tx(|tx| {

@@ -2,7 +2,7 @@
 use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
 use super::rings::Rings;
 use super::state::{Connected, Sent};
-use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
+use crate::host::{PRIVATE, Peer, Referred, SHARED, Seen, TxRing};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
 use crate::node::carriers::carrier::{Carrier, DisconnectReason};
@@ -32,7 +32,7 @@ struct Ring<'a> {
     rings: Rings<'a>,
     peer: &'a Peer,
     /// The locked ring, from the first packet on.
-    lane: Option<Lane<'a>>,
+    tx_ring: Option<TxRing<'a>>,
     /// [`LONG`] or 0.
     long: u32,
     /// The peer may fetch payloads by reference.
@@ -52,13 +52,13 @@ impl Road for Ring<'_> {
 
     #[inline]
     fn room(&mut self) -> Room {
-        if self.lane.is_none() {
+        if self.tx_ring.is_none() {
             // The holder of the ring may have lost the processor. No thread waits for the ring,
             // least of all the thread that receives for the whole process.
-            self.lane = self.peer.lane();
+            self.tx_ring = self.peer.tx_ring();
         }
-        let Some(lane) = &mut self.lane else { return Room::Later };
-        match lane.has_room(LONGEST) {
+        let Some(tx_ring) = &mut self.tx_ring else { return Room::Later };
+        match tx_ring.has_room(LONGEST) {
             Ok(true) => Room::Yes,
             Ok(false) => Room::Later,
             Err(Broken) => Room::Broken,
@@ -67,7 +67,7 @@ impl Road for Ring<'_> {
 
     #[inline]
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
-        let Some(lane) = &mut self.lane else { return Err(Unsent::Broken) };
+        let Some(tx_ring) = &mut self.tx_ring else { return Err(Unsent::Broken) };
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
@@ -77,16 +77,18 @@ impl Road for Ring<'_> {
         let by_reference = self.by_reference && t.headers.bth.opcode.is_request();
         let reference = if by_reference { self.rings.reference(self.peer, t.payload) } else { None };
         let pushed = match reference {
-            Some((range, how)) => lane.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
-                out[..head_len].copy_from_slice(head);
-                let at = &mut out[head_len..];
-                at[..8].copy_from_slice(&range.addr.to_le_bytes());
-                at[8..12].copy_from_slice(&range.len.to_le_bytes());
-                at[12..16].copy_from_slice(&self.epoch.to_le_bytes());
-                at[16] = how;
-                true
-            }),
-            None => lane.push(PACKET | self.long, head_len + t.payload.len(), |out| {
+            Some((range, how)) => {
+                tx_ring.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
+                    out[..head_len].copy_from_slice(head);
+                    let at = &mut out[head_len..];
+                    at[..8].copy_from_slice(&range.addr.to_le_bytes());
+                    at[8..12].copy_from_slice(&range.len.to_le_bytes());
+                    at[12..16].copy_from_slice(&self.epoch.to_le_bytes());
+                    at[16] = how;
+                    true
+                })
+            }
+            None => tx_ring.push(PACKET | self.long, head_len + t.payload.len(), |out| {
                 let (first, rest) = out.split_at_mut(head_len);
                 first.copy_from_slice(head);
                 fault = copy_payload(t.payload, keys, rest).err();
@@ -98,12 +100,12 @@ impl Road for Ring<'_> {
                 if reference.is_some()
                     && let Data::Gather(&[memory]) = t.payload
                 {
-                    let position = lane.position();
-                    self.peer.refers(lane, Referred { position, qpn: self.qpn, memory });
+                    let position = tx_ring.position();
+                    self.peer.refers(tx_ring, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
                 self.requests |= t.headers.bth.opcode.is_request();
-                self.rings.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
+                self.rings.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             (_, Some(fault)) => Err(Unsent::Fault(fault)),
@@ -115,9 +117,9 @@ impl Road for Ring<'_> {
 
     #[inline]
     fn flush(&mut self) -> Room {
-        self.lane = None;
+        self.tx_ring = None;
         if self.pushed {
-            self.peer.ring_bell();
+            self.peer.ring_doorbell();
         }
         Room::Yes
     }
@@ -137,7 +139,7 @@ impl Carrier for Rings<'_> {
     #[inline]
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
         let Receiver { batch, rings, .. } = rx;
-        self.lanes.refresh(rings);
+        self.host.refresh(rings);
         let released = self.node.taps.as_ref().is_some_and(|taps| taps.release(self.node, batch));
         if released {
             self.node.answer(batch);
@@ -146,16 +148,16 @@ impl Carrier for Rings<'_> {
     }
 
     fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.lanes.control_fd().into_iter().for_each(each);
+        self.host.control_fd().into_iter().for_each(each);
     }
 
     fn before_sleep(&self) -> bool {
-        self.lanes.sleeps();
-        self.lanes.any() && self.hold()
+        self.host.sleeps();
+        self.host.any() && self.hold()
     }
 
     fn after_sleep(&self) {
-        self.lanes.awake();
+        self.host.awake();
     }
 
     /// Either process has unread records of the other.
@@ -206,7 +208,7 @@ impl<'a> Rings<'a> {
         let mut road = Ring {
             rings: *self,
             peer,
-            lane: None,
+            tx_ring: None,
             long: if state.long { LONG } else { 0 },
             by_reference: state.shown.is_some() && !state.copies,
             pushed: false,
@@ -271,7 +273,7 @@ impl<'a> Rings<'a> {
         }
         if mapped
             && !peer.no_windows.load(Ordering::Relaxed)
-            && let Some(offset) = self.lanes.reached.offset_of(range.addr, u64::from(range.len))
+            && let Some(offset) = self.host.reached.offset_of(range.addr, u64::from(range.len))
         {
             return Some((Range { addr: offset, ..range }, SHARED));
         }

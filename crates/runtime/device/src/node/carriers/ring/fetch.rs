@@ -60,7 +60,7 @@ impl Rings<'_> {
         // else. So a payload counts only if the queue pair was still connected after the copy. A
         // rewritten entry opens the memory again, so the copy is repeated.
         for _ in 0..FETCHES {
-            let Some(guard) = self.lanes.connected(peer, &mut seen, ends, epoch) else { break };
+            let Some(guard) = self.host.connected(peer, &mut seen, ends, epoch) else { break };
             if let Some(cma) = self.straight(inner, &fetch) {
                 reached = self.place(batch, inner, &mut fetch, &guard, cma);
             } else {
@@ -93,14 +93,14 @@ impl Rings<'_> {
                 &Arrival { qp, peer, packet: &packet, near: None },
             );
         }
-        if !reached && let Some(mut lane) = peer.lane() {
+        if !reached && let Some(mut tx_ring) = peer.tx_ring() {
             // The packet was dropped. The sender sends the packet again in another way.
-            let _ = lane.push(NO_REFERENCES, 1, |body| {
+            let _ = tx_ring.push(NO_REFERENCES, 1, |body| {
                 body[0] = how;
                 true
             });
-            drop(lane);
-            peer.ring_bell();
+            drop(tx_ring);
+            peer.ring_doorbell();
         }
     }
 

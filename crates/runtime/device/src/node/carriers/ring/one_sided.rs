@@ -131,7 +131,7 @@ impl<'a> Rings<'a> {
                     Passed::Later => return (keys, Room::Later),
                     passed => passed == Passed::Done,
                 },
-                None => sent.is_placed(peer) && self.lanes.perform(peer, seen, ends, &keys, &request),
+                None => sent.is_placed(peer) && self.host.perform(peer, seen, ends, &keys, &request),
             };
             if !performed {
                 break;
@@ -171,7 +171,7 @@ impl<'a> Rings<'a> {
                 return may;
             }
             let write = Direct { op: SendOp::Write(remote), ..*request };
-            if !self.lanes.perform(peer, seen, ends, keys, &write) {
+            if !self.host.perform(peer, seen, ends, keys, &write) {
                 return Passed::ByPackets;
             }
         }
@@ -185,7 +185,7 @@ impl<'a> Rings<'a> {
         &self,
         qp: &'a AnyQp,
     ) -> (Option<Busy<'a>>, Option<RankedGuard<'a, QpInner, ranks::QueuePair>>) {
-        let (busy, inner) = self.lanes.published.enter_by(|| qp.inner.try_lock());
+        let (busy, inner) = self.host.published.enter_by(|| qp.inner.try_lock());
         (busy.filter(|_| inner.is_some()), inner)
     }
 
@@ -231,7 +231,7 @@ impl<'a> Rings<'a> {
                     return false;
                 }
                 let at = (remote, needed, bytes.len() as u64);
-                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                let Some((window, off, guard)) = self.host.reach(peer, seen, ends, at, busy) else {
                     return false;
                 };
                 if window.write(&guard, off, bytes).is_ok() {
@@ -247,12 +247,12 @@ impl<'a> Rings<'a> {
                 let Some(addr) = engine.direct_post(known, read, &entry) else { return false };
                 let range = Range { addr, len: entry.length, kind: RangeKind::Mapped };
                 let at = (remote, needed, u64::from(entry.length));
-                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                let Some((window, off, guard)) = self.host.reach(peer, seen, ends, at, busy) else {
                     return false;
                 };
                 // The local memory stays registered while the mark is set, if the key was still in
                 // the table after the mark was set.
-                let copied = local.keys == self.lanes.own_keys()
+                let copied = local.keys == self.host.own_keys()
                     && if read {
                         window.read_to(&guard, off, range).is_ok()
                     } else {
@@ -271,7 +271,7 @@ impl<'a> Rings<'a> {
     /// answer stays true until the mark is cleared.
     #[inline]
     fn knows(&self, local: &Local, lkey: Key) -> bool {
-        local.keys == self.lanes.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
+        local.keys == self.host.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
     }
 
     /// Looks up the region of a local key.
@@ -279,7 +279,7 @@ impl<'a> Rings<'a> {
     #[inline(never)]
     fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key, keys: &KeyTable) {
         // A key is removed from the table before `own_keys` changes.
-        *local = Local { keys: self.lanes.own_keys(), known: engine.mapped_region(keys, lkey) };
+        *local = Local { keys: self.host.own_keys(), known: engine.mapped_region(keys, lkey) };
     }
 
     /// [`Rings::perform_post`] for a SEND.

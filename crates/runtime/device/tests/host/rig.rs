@@ -379,7 +379,7 @@ impl Rig {
     pub fn ways(&self) -> [u64; 4] {
         let stats = self.context.node().stats();
         let direct = self.qps.iter().map(|(qp, _)| qp.counters().direct).sum();
-        [direct, stats.lane_sent, stats.lane_received, stats.packets_sent]
+        [direct, stats.ring_sent, stats.ring_received, stats.packets_sent]
     }
 
     /// Number of packets and requests with an injected fault.

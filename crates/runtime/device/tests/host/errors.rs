@@ -169,7 +169,7 @@ fn messages_and_receives(p: &mut Pair) {
         p.note("a bad receive", &done);
         assert!(p.b.ask("wait 1").starts_with("LocProtErr/"));
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn no_bytes_need_no_key(p: &mut Pair) {

@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The environment variable for the role of a process.
-pub const ROLE: &str = "ADVERB_LANES_ROLE";
-pub const CASE: &str = "ADVERB_LANES_CASE";
+pub const ROLE: &str = "ADVERB_HOST_ROLE";
+pub const CASE: &str = "ADVERB_HOST_CASE";
 
 /// The work of the process at the other end.
 pub fn obey() {
@@ -123,7 +123,7 @@ pub struct Pair {
 #[derive(Clone, Copy, Default)]
 pub struct Wants {
     pub direct: bool,
-    pub lane: bool,
+    pub tx_ring: bool,
     /// `true`: packets must cross the network. `false`: no packet may cross the network.
     pub network: bool,
 }
@@ -189,7 +189,7 @@ impl Pair {
             let crossed = network + theirs[3];
             assert_eq!(crossed > 0, self.wants.network, "{crossed} packets crossed the network");
             assert!(!self.wants.direct || direct > 0, "nothing was performed directly");
-            assert!(!self.wants.lane || (sent > 0 && theirs[2] > 0), "nothing went through the lane");
+            assert!(!self.wants.tx_ring || (sent > 0 && theirs[2] > 0), "nothing went through the ring");
         }
         self.seen
     }

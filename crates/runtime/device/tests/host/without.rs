@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// If set, the process forbids other processes to read its memory.
-const HIDE: &str = "ADVERB_LANES_HIDE";
+const HIDE: &str = "ADVERB_HOST_HIDE";
 
 /// Number of log messages about unreachable memory (`FORBIDDEN`) and about processes that do not
 /// answer (`SILENT`).
@@ -111,7 +111,7 @@ fn forbidden(p: &mut Pair) {
         }
     }
     assert_eq!(FORBIDDEN.load(Ordering::SeqCst), 1, "said once");
-    (p.wants.direct, p.wants.lane) = (true, true);
+    (p.wants.direct, p.wants.tx_ring) = (true, true);
 }
 
 /// A hanging process: the process listens at its name and never answers.
@@ -169,7 +169,7 @@ fn full(p: &mut Pair) {
         assert!(p.b.same(to, 0, COUNT * LEN, 5), "{kind:?}");
         assert!(p.a.regions[back].get(0, LEN) == p.a.regions[from].get((COUNT - 1) * LEN, LEN));
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// The call that takes back memory or a queue pair must wait until the peer has fetched the
@@ -206,7 +206,7 @@ fn taken_back(p: &mut Pair) {
         }
     }
     p.a.cq.poll(64, |_| ()).unwrap();
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// A program may end without polling its completions, even if the rings are full.

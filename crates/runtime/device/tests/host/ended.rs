@@ -9,7 +9,7 @@ use std::io::BufRead;
 pub const CASES: &[Case] = &[
     local("a_peer_that_is_killed", killed),
     local("a_peer_that_executes_another_program", executes),
-    local("two_that_greet_each_other_at_once", many_meet),
+    local("both_start_the_handshake_at_once", many_meet),
 ];
 
 /// Posts requests that wait for the peer on one queue pair (`busy`), and receives alone on another
@@ -108,7 +108,7 @@ const THREADS: usize = 4;
 
 /// Number of rounds. In each round two new processes connect to each other.
 fn rounds() -> usize {
-    std::env::var("ADVERB_LANES_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
+    std::env::var("ADVERB_HOST_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
 }
 
 /// The work of each of the two processes. The process prints its queue pair numbers and reads those
