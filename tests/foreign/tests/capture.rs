@@ -253,7 +253,7 @@ fn same_path() -> Verdict {
         let (with, without) = (with?, without?);
         for (with, without) in [(&with.server, &without.server), (&with.client, &without.client)] {
             // The posted requests, and how each was carried out.
-            for name in ["handed_over", "qp_direct", "tx_packets"] {
+            for name in ["committed", "qp_direct", "tx_packets"] {
                 let counts = (counter(with, name), counter(without, name));
                 require!(counts.0 == counts.1, "{program}: {name} is {counts:?}\n{}", with.describe());
             }

@@ -311,15 +311,15 @@ fn ext_4_completions_that_no_event_speaks_of_are_reported() {
     let (a, b) = pair_with_receives(2);
     a.qp.send(()).post().unwrap();
     arrived(&b.cq, 1);
-    let report = b.channel.overlooked();
+    let report = b.channel.lost_wakeups();
     assert_eq!(report.len(), 1);
     assert!(report[0].cq == b.cq && report[0].waiting == 1 && !report[0].armed);
     b.cq.notify(Notify::Next).unwrap();
-    let report = b.channel.overlooked();
+    let report = b.channel.lost_wakeups();
     assert!(report[0].armed, "armed behind the completion");
     assert!(report[0].report.contains("events.rs"), "it says where: {}", report[0].report);
     b.completion().unwrap();
-    assert!(b.channel.overlooked().is_empty(), "arm, then poll until empty, leaves nothing");
+    assert!(b.channel.lost_wakeups().is_empty(), "arm, then poll until empty, leaves nothing");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Memory regions.
 use crate::flags::{MrFlags, ObjectType, OpFlags};
 use crate::mdl::Mdl;
-use crate::object::{Life, RequestOutcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::status::{NtStatus, status_of};
 use adverb_device::engine::{Access, Key};
@@ -15,7 +15,7 @@ pub struct Mr(Arc<MrInner>);
 
 #[derive(Debug)]
 struct MrInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     pd: Pd,
     fast_register: bool,
     state: Mutex<State>,
@@ -48,16 +48,16 @@ impl Pd {
         fast_register: bool,
         completion: impl FnOnce(Result<Mr, NtStatus>) + Send + 'static,
     ) -> Result<RequestOutcome<Mr>, NtStatus> {
-        complete_creation(self.hold()?, Mr::create(self, fast_register), Mr::life, completion)
+        complete_creation(self.hold()?, Mr::create(self, fast_register), Mr::lifecycle, completion)
     }
 }
 
 impl Mr {
     pub(crate) fn create(pd: &Pd, fast_register: bool) -> Result<Mr, NtStatus> {
-        let life = pd.adapter().new_life(ObjectType::Mr, vec![pd.hold()?]);
+        let lifecycle = pd.adapter().new_lifecycle(ObjectType::Mr, vec![pd.hold()?]);
         let inner =
-            Arc::new(MrInner { life, pd: pd.clone(), fast_register, state: Mutex::new(State::Empty) });
-        inner.life.keep(inner.clone());
+            Arc::new(MrInner { lifecycle, pd: pd.clone(), fast_register, state: Mutex::new(State::Empty) });
+        inner.lifecycle.keep(inner.clone());
         Ok(Mr(inner))
     }
 
@@ -77,7 +77,7 @@ impl Mr {
         flags: MrFlags,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
     ) -> Result<RequestOutcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.register(mdl, length, flags), completion)
     }
 
@@ -90,7 +90,7 @@ impl Mr {
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
     ) -> Result<RequestOutcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.deregister(), completion)
     }
 
@@ -107,7 +107,7 @@ impl Mr {
         remote_access: bool,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
     ) -> Result<RequestOutcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.initialize_fast(adapter_page_count, remote_access), completion)
     }
 
@@ -132,11 +132,11 @@ impl Mr {
     /// `DELETE_PENDING` for a second close.
     pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
-        self.0.life.close(move || me.0.teardown(), completion)
+        self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
 
     /// The region that fast registrations change. Fails if `flags` allow more than the region was

@@ -53,7 +53,7 @@ pub type Completion<T> = Box<dyn FnOnce(Result<T, NtStatus>) + Send>;
 type Action = Box<dyn FnOnce() + Send>;
 
 /// The life cycle of an object.
-pub(crate) struct Life {
+pub(crate) struct Lifecycle {
     kind: ObjectType,
     dispatcher: Arc<Dispatcher>,
     state: Mutex<State>,
@@ -88,10 +88,14 @@ struct Close {
     completion: Action,
 }
 
-impl Life {
+impl Lifecycle {
     /// A new object that holds its antecedents.
-    pub(crate) fn new(kind: ObjectType, dispatcher: &Arc<Dispatcher>, antecedents: Vec<Hold>) -> Arc<Life> {
-        Arc::new(Life {
+    pub(crate) fn new(
+        kind: ObjectType,
+        dispatcher: &Arc<Dispatcher>,
+        antecedents: Vec<Hold>,
+    ) -> Arc<Lifecycle> {
+        Arc::new(Lifecycle {
             kind,
             dispatcher: dispatcher.clone(),
             state: Mutex::new(State {
@@ -140,7 +144,7 @@ impl Life {
     }
 
     /// Adds an antecedent, which the object holds until the object is closed.
-    pub(crate) fn adopt(&self, antecedent: Hold) {
+    pub(crate) fn take_over(&self, antecedent: Hold) {
         self.state.lock().kept.antecedents.push(antecedent);
     }
 
@@ -230,7 +234,7 @@ impl Life {
     }
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for Lifecycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         let phase = match state.phase {
@@ -243,7 +247,7 @@ impl fmt::Debug for Life {
 }
 
 /// A hold on an object. The object's close cannot complete before the hold is dropped.
-pub(crate) struct Hold(Arc<Life>);
+pub(crate) struct Hold(Arc<Lifecycle>);
 
 impl Clone for Hold {
     fn clone(&self) -> Self {
@@ -307,12 +311,12 @@ impl Hold {
 pub(crate) fn complete_creation<T: Send + 'static>(
     antecedent: Hold,
     made: Result<T, NtStatus>,
-    life: impl FnOnce(&T) -> &Arc<Life>,
+    lifecycle: impl FnOnce(&T) -> &Arc<Lifecycle>,
     completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
 ) -> Result<RequestOutcome<T>, NtStatus> {
     match made {
         Ok(object) => {
-            let hold = life(&object).hold()?;
+            let hold = lifecycle(&object).hold()?;
             hold.complete(Ok(object), completion)
         }
         Err(status) => antecedent.complete(Err(status), completion),

@@ -258,7 +258,7 @@ fn ndk_7_a_disconnect_tells_the_peer_once_and_flushes_its_own_side() {
 }
 
 #[test]
-fn def_5_a_disconnect_hands_over_what_was_deferred() {
+fn def_5_a_disconnect_commits_what_was_deferred() {
     let (a, b) = ends();
     let connection = connect(&a, &b);
     let (remote, token) = b.remote(0);

@@ -98,7 +98,7 @@ fn exchange(a: &QpEnd) {
         a.qp.write(i, &[a.sge(offset, PIECE)], remote + offset, token, flags).unwrap();
     }
     let after = node.stats();
-    assert_eq!((after.handovers - before.handovers, after.handed_over - before.handed_over), (1, PIECES));
+    assert_eq!((after.commits - before.commits, after.committed - before.committed), (1, PIECES));
     let done: Vec<_> = (0..PIECES).map(|i| (i, NtStatus::SUCCESS)).collect();
     assert_eq!(short(&a.results(PIECES as usize)), done);
     // Each request fits a packet. Every other packet took at most one call.

@@ -1,4 +1,4 @@
-//! Deferred requests (DEF-1 … DEF-7). The test of DEF-8 is in `handover.rs`, because its counters
+//! Deferred requests (DEF-1 … DEF-7). The test of DEF-8 is in `commit.rs`, because its counters
 //! count the whole process.
 mod common;
 use adverb_ndk::{Invalidated, NtStatus, OpFlags, OperationType};
@@ -100,7 +100,7 @@ fn def_3_a_full_queue_refuses_and_completes_what_it_took() {
 type Post = fn(&QpEnd, &QpEnd) -> Result<(), NtStatus>;
 
 #[test]
-fn def_4_before_a_failure_returns_all_deferred_before_it_is_handed_over() {
+fn def_4_before_a_failure_returns_all_deferred_before_it_is_committed() {
     let failures: [Post; 6] = [
         |a, b| a.qp.write(9, &[a.sge(0, 8); 5], b.remote(0).0, 0, DEFER),
         |a, _| a.qp.send(9, &[adverb_ndk::Sge::Bytes(&[0; 129])], DEFER | OpFlags::INLINE),

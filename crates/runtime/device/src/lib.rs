@@ -34,7 +34,7 @@ pub use adverb_engine as engine;
 pub use async_event::AsyncEvent;
 pub use comp_counter::{CompCounter, CounterType};
 pub use context::Context;
-pub use cq::{ArmSite, CompChannel, Cq, Notify, Overlooked, Sink};
+pub use cq::{ArmSite, CompChannel, Cq, LostWakeup, Notify, Sink};
 pub use descriptor::Descriptor;
 pub use device::Device;
 pub use error::{Error, Why};

@@ -137,7 +137,7 @@ adverb_sync::ranks! {
     /// Queue pairs to pump at the next poll.
     Pending = "the queue pairs that wait for a poll";
     /// Queue pairs with packets that wait for a receive.
-    Stashed = "the queue pairs whose packets wait for a receive";
+    PendingReceives = "the queue pairs whose packets wait for a receive";
     /// The multicast groups of the process, with the queue pairs attached.
     Groups = "the multicast groups";
     /// The interfaces with raw packet queue pairs: held while one is opened.

@@ -355,7 +355,7 @@ fn ext_4_a_program_that_stops_polling_early_is_told() {
     burst(&a, &b, 10);
     b.cq.req_notify(ArmKind::Next).unwrap();
     b.wait(2);
-    let now = b.channel.overlooked();
+    let now = b.channel.lost_wakeups();
     assert_eq!((now.len(), now[0].waiting, now[0].armed), (1, 8, true));
     // The program waits in its own `poll`, as another program does in `epoll`.
     let mut fds = [PollFd::new(b.channel.as_fd(), PollFlags::POLLIN)];
@@ -395,7 +395,7 @@ fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
         burst(&a, &b, 10);
         // An unread event is waiting, so no wake-up is lost, even after a long time.
         std::thread::sleep(Duration::from_millis(150));
-        assert!(b.channel.overlooked().is_empty());
+        assert!(b.channel.lost_wakeups().is_empty());
         b.channel.next_event(None).unwrap().ack_events(1);
         b.cq.req_notify(ArmKind::Next).unwrap();
         // The program works on a message for a while.

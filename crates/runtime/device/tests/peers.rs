@@ -123,8 +123,8 @@ fn take_datagrams(name: &str) {
 /// A stopped process that takes datagrams, a running process that takes datagrams, and an end that
 /// sends to both.
 struct Standing {
-    deaf: Party,
-    deaf_qpn: u32,
+    idle: Party,
+    idle_qpn: u32,
     other: Party,
     other_qpn: u32,
     end: QpEnd,
@@ -133,14 +133,14 @@ struct Standing {
 
 impl Standing {
     fn new() -> Standing {
-        let (mut deaf, mut other) = (Party::start("the_deaf", &[]), Party::start("the_other", &[]));
+        let (mut idle, mut other) = (Party::start("the_idle", &[]), Party::start("the_other", &[]));
         let end = QpEnd::datagrams();
-        let (deaf_qpn, _) = parse(&deaf.hear());
+        let (idle_qpn, _) = parse(&idle.hear());
         let (other_qpn, _) = parse(&other.hear());
-        let pid = Pid::from_raw(deaf.pid());
+        let pid = Pid::from_raw(idle.pid());
         kill(pid, Signal::SIGSTOP).unwrap();
         waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-        Standing { deaf, deaf_qpn, other, other_qpn, end, pid }
+        Standing { idle, idle_qpn, other, other_qpn, end, pid }
     }
     fn poll(&self) {
         self.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
@@ -158,11 +158,11 @@ impl Standing {
     fn goes_on(self) {
         kill(self.pid, Signal::SIGCONT).unwrap();
         let until = Instant::now() + HANG_LIMIT;
-        while self.deaf.has_said().is_none() {
-            self.send(self.deaf_qpn);
+        while self.idle.has_said().is_none() {
+            self.send(self.idle_qpn);
             assert!(Instant::now() < until, "it hears nothing any more");
         }
-        self.deaf.finish();
+        self.idle.finish();
         self.other.finish();
     }
 }
@@ -179,25 +179,25 @@ fn counter(wanted: &str) -> u64 {
 #[test]
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
-    let before = counter("deliver_drop_deaf");
+    let before = counter("deliver_drop_not_receiving");
     let begun = Instant::now();
     let (until, mut kept) = (begun + HANG_LIMIT, begun);
     // Fill the socket of the stopped process and the send queue.
     while kept.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < until, "a process that stands still takes everything");
-        if datagram(&all.end, all.deaf_qpn, 1024) {
+        if datagram(&all.end, all.idle_qpn, 1024) {
             kept = Instant::now();
         }
         all.poll();
     }
     // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
     // here.
-    let dropped = counter("deliver_drop_deaf");
+    let dropped = counter("deliver_drop_not_receiving");
     let late = begun.elapsed() >= Duration::from_secs(2);
     assert!(late || dropped == before, "not at once");
     all.send(all.other_qpn);
     assert_eq!(all.other.hear(), "the other");
-    assert!(counter("deliver_drop_deaf") > before);
+    assert!(counter("deliver_drop_not_receiving") > before);
     all.goes_on();
 }
 
@@ -206,13 +206,13 @@ fn datagrams_reach_others_while_one_process_stands_still() {
 #[test]
 fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     let mut all = Standing::new();
-    let before = counter("deliver_drop_deaf");
+    let before = counter("deliver_drop_not_receiving");
     let begun = Instant::now();
     let until = begun + HANG_LIMIT;
     let mut waits = 0;
     while waits < 10 {
         let delivered = counter("delivered");
-        assert!(datagram(&all.end, all.deaf_qpn, 1024), "the send queue is full");
+        assert!(datagram(&all.end, all.idle_qpn, 1024), "the send queue is full");
         all.poll();
         waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
         assert!(Instant::now() < until, "a process that stands still takes everything");
@@ -222,7 +222,7 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
     // here.
     let late = begun.elapsed() >= Duration::from_secs(2);
-    assert!(late || counter("deliver_drop_deaf") == before, "it waited until others were dropped");
+    assert!(late || counter("deliver_drop_not_receiving") == before, "it waited until others were dropped");
     all.goes_on();
 }
 
@@ -235,12 +235,12 @@ fn what_a_destroyed_queue_pair_sent_arrives() {
     let mut waits = 0;
     while waits < 10 {
         let delivered = counter("delivered");
-        assert!(datagram(&all.end, all.deaf_qpn, 1024), "the send queue is full");
+        assert!(datagram(&all.end, all.idle_qpn, 1024), "the send queue is full");
         all.poll();
         waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
         assert!(Instant::now() < until, "a process that stands still takes everything");
     }
-    assert!(datagram(&all.end, all.deaf_qpn, 77));
+    assert!(datagram(&all.end, all.idle_qpn, 77));
     let mut done = 0;
     while done == 0 {
         done = all.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
@@ -248,17 +248,17 @@ fn what_a_destroyed_queue_pair_sent_arrives() {
     }
     all.end.qp.destroy().unwrap();
     kill(all.pid, Signal::SIGCONT).unwrap();
-    assert_eq!(all.deaf.hear(), "the deaf");
+    assert_eq!(all.idle.hear(), "the idle");
     all.end = QpEnd::datagrams();
     all.send(all.other_qpn);
-    all.deaf.finish();
+    all.idle.finish();
     all.other.finish();
 }
 
 #[test]
 #[ignore = "a process of datagrams_reach_others_while_one_process_stands_still"]
-fn the_deaf() {
-    take_datagrams("the deaf");
+fn the_idle() {
+    take_datagrams("the idle");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn inner_given() {
     assert_eq!(end.wait(1)[0].status, WcStatus::RetryExcErr);
     assert_eq!(stranger.ask("what have you got?"), "0 bytes");
     let counters = Node::get().unwrap().named_counters();
-    let refused = counters.iter().find(|(name, _)| *name == "handover_refused_other_user").unwrap().1;
+    let refused = counters.iter().find(|(name, _)| *name == "local_refused_other_user").unwrap().1;
     assert!(refused > 0, "nobody was asked");
 }
 

@@ -1,7 +1,7 @@
 //! INIT_QP_ATTR: the attributes that bring an id's queue pair to a state, as the kernel's `ib_cm`
 //! and `cma` give them.
-use crate::door::{Door, Tokens};
 use crate::event::{Ah, PORT};
+use crate::host::{Host, Tokens};
 use crate::id::CmId;
 use crate::param::qp_type;
 use crate::request::QpAttr;
@@ -41,7 +41,7 @@ const REMOTE_WRITE: u32 = 1 << 1;
 const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn init_qp_attr(&mut self, file: u64, number: u32, state: u32) -> Result<QpAttr, Errno> {
         if state > ERR {
             return Err(Errno::EINVAL);

@@ -1,7 +1,7 @@
 //! Addresses, routes and listeners of ids.
 use crate::address::Address;
-use crate::door::{Binding, Claim, Door, Tokens};
 use crate::event::{Event, EventKind};
+use crate::host::{Binding, Claim, Host, Tokens};
 use crate::id::{CmId, Standing};
 use crate::ports::{EPHEMERAL, Holder};
 use crate::world::{MAX_BACKLOG, World};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// BIND, BIND_IP.
     pub(crate) fn bind(&mut self, file: u64, number: u32, address: Address) -> Result<(), Errno> {
         let id = self.id(file, number)?;
@@ -60,7 +60,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
         match address.ip() {
             _ if address.is_any() => Ok(None),
-            Some(ip) => self.door.binding_of(ip, address.scope()).map(Some),
+            Some(ip) => self.host.binding_of(ip, address.scope()).map(Some),
             // A GID of another machine.
             None => Err(Errno::ENODEV),
         }
@@ -69,7 +69,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Takes a free port, for ids with port 0.
     fn take_any_port(&mut self, number: u32, space: u16, holder: Holder, claim: bool) -> Result<u16, Errno> {
         let (first, count) = (*EPHEMERAL.start(), EPHEMERAL.len() as u32);
-        let start = self.door.random() % count;
+        let start = self.host.random() % count;
         for n in 0..count {
             let port = first + ((start + n) % count) as u16;
             if !self.ports.is_free(space, port) {
@@ -114,7 +114,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         match self.claims.get_mut(&key) {
             Some((count, _)) => *count += 1,
             None => {
-                let claim = self.door.claim(key.0, key.1, id.reuse)?;
+                let claim = self.host.claim(key.0, key.1, id.reuse)?;
                 self.claims.insert(key, (1, claim));
             }
         }
@@ -163,7 +163,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let found = match (source, destination) {
             (Address::Ip(source), Address::Ip(destination)) => {
                 let from = Some(source).filter(|a| !a.ip().is_unspecified());
-                self.door.binding_toward(from, destination)
+                self.host.binding_toward(from, destination)
             }
             _ => Err(Errno::ENODEV),
         };

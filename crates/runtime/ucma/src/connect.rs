@@ -1,6 +1,6 @@
 //! Connecting, accepting, refusing and ending.
 use crate::address::Address;
-use crate::door::{Door, Tokens};
+use crate::host::{Host, Tokens};
 use crate::id::{Agreed, CmId, PKEY, Route, Standing};
 use crate::param::{ConnParam, qp_type};
 use crate::world::{World, errno};
@@ -49,7 +49,7 @@ fn with_header<const N: usize>(id: &CmId, own: &[u8]) -> Result<Data<N>, Errno> 
     })
 }
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// CONNECT: asks for a connection, or for a datagram service's queue pair.
     pub(crate) fn connect(
         &mut self,
@@ -73,7 +73,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let conn = if id.is_datagram() {
             let private_data = with_header(id, param.private_data)?;
             let request = SidrRequest { path, service_id, pkey: PKEY, timing, private_data };
-            let now = self.door.now();
+            let now = self.host.now();
             self.cm.sidr_request(now, &request).map_err(errno)?
         } else {
             let request = request(id, param, ece, path, service_id, timing, route)?;
@@ -85,9 +85,9 @@ impl<D: Door, T: Tokens> World<D, T> {
                 timeout: ack_timeout(ACK_DELAY, route.packet_lifetime),
                 ..Agreed::default()
             };
-            let now = self.door.now();
+            let now = self.host.now();
             let conn = self.cm.connect(now, &request).map_err(errno)?;
-            let hold = self.door.hold_qpn(param.qpn);
+            let hold = self.host.hold_qpn(param.qpn);
             self.holds.insert(conn, hold);
             conn
         };
@@ -154,14 +154,14 @@ impl<D: Door, T: Tokens> World<D, T> {
             private_data: Data::new(param.private_data).map_err(|e| errno(e.into()))?,
             ece,
         };
-        let now = self.door.now();
+        let now = self.host.now();
         self.cm.accept(now, conn, &accept).map_err(errno)?;
         id.qpn = param.qpn;
         id.srq = param.srq;
         id.ece = ece;
         id.agreed.responder_resources = param.responder_resources;
         id.agreed.initiator_depth = param.initiator_depth;
-        let hold = self.door.hold_qpn(param.qpn);
+        let hold = self.host.hold_qpn(param.qpn);
         self.holds.insert(conn, hold);
         Ok(())
     }
@@ -214,7 +214,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// DISCONNECT. Succeeds without effect if the connection is over or not established yet.
     pub(crate) fn disconnect(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let (conn, _) = self.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
-        let now = self.door.now();
+        let now = self.host.now();
         if let Err(e) = self.cm.disconnect(now, conn, &[]) {
             log::debug!("rdma_disconnect: {e}");
         }

@@ -1,6 +1,6 @@
 //! One rdma_cm id.
 use crate::address::Address;
-use crate::door::Binding;
+use crate::host::Binding;
 use crate::param::qp_type;
 use adverb_cm::ip::{PS_IPOIB, PS_UDP};
 use adverb_cm::{Ece, Path, Time};

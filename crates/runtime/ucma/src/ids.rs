@@ -4,10 +4,10 @@
 //! results are [`Event`]s, and each event gives a token to the [`Signal`] from creation. Peers
 //! cannot tell such an id from an id of librdmacm.
 use crate::address::Address;
-use crate::door::{Door, Signal};
 use crate::event::{EventKind, Param};
+use crate::host::{Host, Signal};
 use crate::id::CmId;
-use crate::live::{Live, LiveDoor};
+use crate::live::{Live, LiveHost};
 use crate::param::{ConnParam, qp_type};
 use crate::request::FileId;
 use crate::world::World;
@@ -127,7 +127,7 @@ pub struct Id {
     number: u32,
 }
 
-type LiveWorld = World<LiveDoor, Signal>;
+type LiveWorld = World<LiveHost, Signal>;
 
 impl Id {
     /// Creates an id for connections of this transport. Each event gives a token to `signal`.
@@ -143,14 +143,14 @@ impl Id {
         };
         let mut world = live.world.lock();
         let file = world.open(signal);
-        let psn = world.door.random();
+        let psn = world.host.random();
         let number = world.add(CmId::new(file.0, 1, PS_TCP, kind, psn));
         drop(world);
         Ok(Id { live, file, number })
     }
 
     fn with<R>(&self, call: impl FnOnce(&mut LiveWorld, u64, u32) -> Result<R, Errno>) -> Result<R, Errno> {
-        if self.live.door.is_stale() {
+        if self.live.mads.is_stale() {
             return Err(Errno::EIO);
         }
         let mut world = self.live.world.lock();
@@ -259,7 +259,7 @@ impl Id {
     pub fn disconnect(&self, private_data: &[u8]) -> Result<(), Errno> {
         self.with(|world, file, number| {
             let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
-            let now = world.door.now();
+            let now = world.host.now();
             world.cm.disconnect(now, conn, private_data).map_err(crate::world::errno)
         })
     }
@@ -284,7 +284,7 @@ impl Id {
         let file = self.with(|world, file, _| {
             world.id(file, request.number)?;
             let own = world.open(signal);
-            world.adopt(request.number, own);
+            world.take_over(request.number, own);
             Ok(own)
         })?;
         Ok(Id { live: self.live.clone(), file, number: request.number })
@@ -358,7 +358,7 @@ impl Id {
 /// Ends the id: rejects unanswered requests, and disconnects a connection.
 impl Drop for Id {
     fn drop(&mut self) {
-        if self.live.door.is_stale() {
+        if self.live.mads.is_stale() {
             return;
         }
         let mut world = self.live.world.lock();
@@ -381,7 +381,7 @@ impl fmt::Debug for Id {
 
 impl LiveWorld {
     /// Marks a request as read and moves the request's id to the file `file`.
-    fn adopt(&mut self, number: u32, file: FileId) {
+    fn take_over(&mut self, number: u32, file: FileId) {
         let Some(id) = self.ids.get_mut(&number) else { return };
         (id.file, id.uid) = (file.0, 1);
         let state = id.conn.and_then(|(conn, _)| self.cm.state(conn));

@@ -1,13 +1,13 @@
 //! The rdma_cm of this process over the device's interface for MADs.
-use crate::door::{self, Binding, Door, Group, NotSent, Presence, Signal};
+use crate::host::{self, Binding, Group, Host, NotSent, Presence, Signal};
 use crate::request::FileId;
 use crate::world::World;
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
-use adverb_device::mad::{Arrival, MadDoor, MadHandler};
+use adverb_device::mad::{Arrival, MadHandler, MadInterface};
 use adverb_device::ranks;
 use adverb_device::{Context, Descriptor, Error};
 use adverb_device::{mad, multicast};
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_survivor::{Record, Survivor};
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -37,7 +37,7 @@ impl Token {
     }
 }
 
-impl door::Tokens for Token {
+impl host::Tokens for Token {
     fn give(&self) {
         self.events.fetch_add(1, Ordering::Release);
         adverb_device::Tokens::give(&self.descriptor);
@@ -56,8 +56,8 @@ pub struct Opened {
 
 /// The rdma_cm of a process.
 pub struct Live {
-    pub world: Ranked<World<LiveDoor, Signal>, ranks::UcmaWorld>,
-    pub door: Arc<MadDoor>,
+    pub world: Ranked<World<LiveHost, Signal>, ranks::UcmaWorld>,
+    pub mads: Arc<MadInterface>,
     /// Open files by the program's descriptor.
     pub files: RankedRw<BTreeMap<i32, Arc<Opened>>, ranks::UcmaFiles>,
 }
@@ -69,22 +69,22 @@ static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaInstance>; 64] = [const { Ra
 impl Live {
     /// The existing instance of this process.
     pub fn existing() -> Option<Arc<Live>> {
-        let instance = LIVES[Life::current().number() as usize % LIVES.len()].lock();
-        instance.as_ref().filter(|live| !live.door.is_stale()).cloned()
+        let instance = LIVES[ProcessIdentity::current().number() as usize % LIVES.len()].lock();
+        instance.as_ref().filter(|live| !live.mads.is_stale()).cloned()
     }
 
     /// The instance of this process. The first use creates the instance; the first use in a child
     /// of `fork` creates a new instance.
     pub fn get() -> Result<Arc<Live>, Error> {
-        let life = Life::current();
-        let mut instance = LIVES[life.number() as usize % LIVES.len()].lock();
-        if let Some(live) = instance.as_ref().filter(|live| !live.door.is_stale()) {
+        let process = ProcessIdentity::current();
+        let mut instance = LIVES[process.number() as usize % LIVES.len()].lock();
+        if let Some(live) = instance.as_ref().filter(|live| !live.mads.is_stale()) {
             return Ok(live.clone());
         }
         let handler = Arc::new(Handler(OnceLock::new()));
-        let door = Arc::new(MadDoor::open(handler.clone())?);
-        let world = World::new(LiveDoor(door.clone(), Survivor::of_this_run()), door.config());
-        let live = Arc::new(Live { world: Ranked::new(world), door, files: RankedRw::default() });
+        let mads = Arc::new(MadInterface::open(handler.clone())?);
+        let world = World::new(LiveHost(mads.clone(), Survivor::of_this_run()), mads.config());
+        let live = Arc::new(Live { world: Ranked::new(world), mads, files: RankedRw::default() });
         let _ = handler.0.set(Arc::downgrade(&live));
         // Exit handlers run in reverse order. This handler is registered after the node's handler,
         // so `leave` runs first and the last MADs still leave.
@@ -100,7 +100,7 @@ impl Live {
     /// Arms the timer after a command, so that the device calls the world at time `at`.
     pub fn rearm(&self, at: Option<Time>) {
         if let Some(at) = at {
-            self.door.wake_at(at);
+            self.mads.wake_at(at);
         }
     }
 }
@@ -123,7 +123,7 @@ extern "C" fn leave() {
 struct Handler(OnceLock<Weak<Live>>);
 
 impl Handler {
-    fn with<R>(&self, call: impl FnOnce(&mut World<LiveDoor, Signal>) -> Option<R>) -> Option<R> {
+    fn with<R>(&self, call: impl FnOnce(&mut World<LiveHost, Signal>) -> Option<R>) -> Option<R> {
         let live = self.0.get()?.upgrade()?;
         let mut world = live.world.lock();
         call(&mut world)
@@ -147,12 +147,12 @@ impl MadHandler for Handler {
 
 /// The device's interface for MADs, and the survivor, which ends the connections if this process is
 /// killed.
-pub struct LiveDoor(Arc<MadDoor>, Survivor);
+pub struct LiveHost(Arc<MadInterface>, Survivor);
 
-/// A claim made through [`MadDoor`].
+/// A claim made through [`MadInterface`].
 pub struct LiveClaim(mad::Claim);
 
-impl door::Claim for LiveClaim {
+impl host::Claim for LiveClaim {
     fn listen(&self) -> Result<(), Errno> {
         self.0.listen().map_err(|e| errno(&e))
     }
@@ -205,7 +205,7 @@ fn presence(binding: &Binding) -> Presence {
     left
 }
 
-impl Door for LiveDoor {
+impl Host for LiveHost {
     type Claim = LiveClaim;
     type Hold = mad::QpnHold;
     type Membership = LiveMembership;

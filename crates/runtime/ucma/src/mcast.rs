@@ -1,7 +1,7 @@
 //! Multicast groups.
 use crate::address::Address;
-use crate::door::{Door, Tokens};
 use crate::event::{Ah, Event, EventKind, Param, Queued};
+use crate::host::{Host, Tokens};
 use crate::id::Standing;
 use crate::request::{Caller, Reply};
 use crate::world::{Joined, World};
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 /// Queue pair number of a group.
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// JOIN_MCAST, JOIN_IP_MCAST. An event reports the result.
     pub(crate) fn join(
         &mut self,
@@ -33,7 +33,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             self.group_numbers.give_back(group);
             return Err(e);
         }
-        let (event, joined) = match self.door.join(&binding, group_ip) {
+        let (event, joined) = match self.host.join(&binding, group_ip) {
             Ok(joined) => {
                 let ah = Ah {
                     dgid: joined.mgid,

@@ -2,8 +2,8 @@
 //! Linux, the address is resolved when the neighbour has answered. The address is an error if the
 //! neighbour does not answer within the program's time limit.
 use crate::address::Address;
-use crate::door::{Binding, Door, Tokens};
 use crate::event::{Event, EventKind};
+use crate::host::{Binding, Host, Tokens};
 use crate::id::{Asking, Standing};
 use crate::world::World;
 use adverb_cm::Time;
@@ -19,7 +19,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(50);
 /// start again.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// `true`: the id waits for the neighbour. `false`: the neighbour is known, or there is no
     /// neighbour to ask.
     pub(crate) fn ask_neighbour(
@@ -30,11 +30,11 @@ impl<D: Door, T: Tokens> World<D, T> {
         patience: Duration,
     ) -> bool {
         let Some(to) = on_link(destination, binding) else { return false };
-        if self.door.is_local(to.ip()) || self.door.knows_neighbour(to) {
+        if self.host.is_local(to.ip()) || self.host.knows_neighbour(to) {
             return false;
         }
-        self.door.ask_neighbour(binding, to);
-        let now = self.door.now();
+        self.host.ask_neighbour(binding, to);
+        let now = self.host.now();
         let Some(id) = self.ids.get_mut(&number) else { return false };
         id.standing = Standing::AddrQuery;
         id.asking = Some(Asking {
@@ -65,7 +65,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         for number in due {
             let Some(asking) = self.ids.get_mut(&number).and_then(|id| id.asking.take()) else { continue };
             let to = on_link(asking.destination, &asking.binding);
-            if to.is_none_or(|to| self.door.knows_neighbour(to)) {
+            if to.is_none_or(|to| self.host.knows_neighbour(to)) {
                 self.resolved(number, asking.binding, asking.destination);
                 self.event(number, Event::new(EventKind::AddrResolved, 0));
             } else if now >= asking.until {
@@ -80,7 +80,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         if let Some(to) = on_link(asking.destination, &asking.binding)
             && now >= asking.ask_at
         {
-            self.door.ask_neighbour(&asking.binding, to);
+            self.host.ask_neighbour(&asking.binding, to);
             asking.ask_at = now + ASK_EVERY;
         }
         asking.look_at = asking.until.min(now + asking.look_after);

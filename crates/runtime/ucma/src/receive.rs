@@ -2,9 +2,9 @@
 use crate::address::Address;
 use crate::attr;
 use crate::connect::ack_timeout;
-use crate::door::{Door, NotSent, Tokens};
 use crate::event::{Event, EventKind, Param, Queued};
 use crate::explain;
+use crate::host::{Host, NotSent, Tokens};
 use crate::id::{Agreed, CmId, Route, Standing};
 use crate::param::{ConnParam, qp_type};
 use crate::world::World;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Status of an event that reports "the peer did not answer".
 const TIMED_OUT: i32 = -(Errno::ETIMEDOUT as i32);
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn on_event(&mut self, conn: Id, event: adverb_cm::Event) {
         use adverb_cm::Event as Cm;
         match event {
@@ -64,31 +64,31 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// for its end. For a peer on another host, the farewell is entrusted to the survivor, which
     /// sends it if this process is killed.
     pub(crate) fn watch(&mut self, conn: Id) {
-        let remote = self.cm.remote(conn).filter(|remote| self.door.is_local(remote.path.remote));
+        let remote = self.cm.remote(conn).filter(|remote| self.host.is_local(remote.path.remote));
         if let Some(remote) = remote {
-            return self.door.watch_peer(remote.remote_id);
+            return self.host.watch_peer(remote.remote_id);
         }
         match self.cm.farewell(conn) {
             None => self.withdraw(conn),
             // The peer is on this host, so its process watches this process for its end.
-            Some(farewell) if self.door.is_local(farewell.path.remote) => {}
+            Some(farewell) if self.host.is_local(farewell.path.remote) => {}
             Some(farewell) => {
                 if self.entrusted.insert(conn, farewell.mad) != Some(farewell.mad) {
-                    self.door.entrust(conn, &farewell);
+                    self.host.entrust(conn, &farewell);
                 }
             }
         }
     }
 
     fn on_request(&mut self, conn: Id, listener: Listener, path: Path, req: &Req) {
-        if let Some(reason) = self.door.refuses() {
+        if let Some(reason) = self.host.refuses() {
             return self.refuse(conn, reason);
         }
         let (header, private_data) = match IpHeader::parse(&req.private_data.0) {
             Ok(parsed) => parsed,
             Err(e) => {
                 let line = || format!("rdma_cm: a request from {} is refused: {e}", path.remote);
-                self.limited.warn(self.door.now(), line);
+                self.limited.warn(self.host.now(), line);
                 return self.refuse(conn, RejectReason::UNSUPPORTED_REQUEST);
             }
         };
@@ -107,7 +107,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         // host, send an MRA at once: the MRA names this process, so the peer can watch it for its
         // end.
         self.watch(conn);
-        if self.door.is_local(path.remote) {
+        if self.host.is_local(path.remote) {
             let _ = self.cm.delay(conn);
         }
         let Some(id) = self.ids.get_mut(&number) else { return };
@@ -150,7 +150,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let Ok((header, private_data)) = IpHeader::parse(&req.private_data.0) else {
             let line =
                 || format!("rdma_cm: a datagram request from {} without addresses is refused", path.remote);
-            self.limited.warn(self.door.now(), line);
+            self.limited.warn(self.host.now(), line);
             return self.drop_conn(conn);
         };
         let private_data = private_data.to_vec();
@@ -183,7 +183,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Releases a connection without an id. If the request was not answered, this rejects the
     /// request.
     fn drop_conn(&mut self, conn: Id) {
-        let now = self.door.now();
+        let now = self.host.now();
         let _ = self.cm.release(now, conn);
     }
 
@@ -219,14 +219,14 @@ impl<D: Door, T: Tokens> World<D, T> {
             );
             return Err(nobody);
         };
-        let binding = self.door.binding_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
-        let psn = self.door.random();
+        let binding = self.host.binding_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
+        let psn = self.host.random();
         let listening = self.ids.get_mut(&number).ok_or(nobody)?;
         if listening.is_datagram() != (kind == qp_type::UD) {
             return Err(Some(RejectReason::INVALID_TRANSPORT));
         }
         if listening.backlog == 0 {
-            self.limited.warn(self.door.now(), || {
+            self.limited.warn(self.host.now(), || {
                 format!(
                     "rdma_cm: a request of {} for {} is left alone: as many as the backlog allows wait to be read",
                     path.remote,
@@ -313,7 +313,7 @@ impl<D: Door, T: Tokens> World<D, T> {
                 path,
                 service_id,
                 device: device.map_or_else(String::new, |binding| binding.name.clone()),
-                local: self.door.is_local(path.remote),
+                local: self.host.is_local(path.remote),
                 mads: self.mads,
                 from_peer: self.mads_from.get(&path.remote).copied().unwrap_or(0),
             };
@@ -325,7 +325,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// A MAD cannot leave this machine. A connection that waits for an answer to the MAD ends at
     /// once. Linux does the same for a failed send (`cm_process_send_error`).
     pub(crate) fn on_not_sent(&mut self, transmit: &Transmit, e: &NotSent) {
-        let (now, to) = (self.door.now(), transmit.path.remote);
+        let (now, to) = (self.host.now(), transmit.path.remote);
         let ended = transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));
         let Some((conn, message)) = ended else {
             return log::debug!("rdma_cm: a MAD to {to} did not leave: {}", e.why);

@@ -1,6 +1,6 @@
 //! All ids, files and groups of a process, over one connection manager: values in, values out.
-use crate::door::{Binding, Door, Group, Presence, Tokens};
 use crate::event::{Event, EventKind, Queued};
+use crate::host::{Binding, Group, Host, Presence, Tokens};
 use crate::id::{ClaimKey, CmId, Standing};
 use crate::limited::Limited;
 use crate::ports::Ports;
@@ -70,8 +70,8 @@ impl Numbers {
 
 /// The rdma_cm of a process. The owner calls [`World::perform`] for the program, and
 /// [`World::mad`], [`World::timeout`] and [`World::peer_gone`] for the machine.
-pub struct World<D: Door, T: Tokens> {
-    pub(crate) door: D,
+pub struct World<D: Host, T: Tokens> {
+    pub(crate) host: D,
     pub(crate) cm: Endpoint,
     pub(crate) ids: BTreeMap<u32, CmId>,
     pub(crate) numbers: Numbers,
@@ -102,12 +102,12 @@ pub struct World<D: Door, T: Tokens> {
     pub(crate) limited: Limited,
 }
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// Creates a world without ids. `config` configures the connection manager.
-    pub fn new(door: D, config: Config) -> World<D, T> {
-        let look_at = door.now() + LOOK_EVERY;
+    pub fn new(host: D, config: Config) -> World<D, T> {
+        let look_at = host.now() + LOOK_EVERY;
         World {
-            door,
+            host,
             cm: Endpoint::new(config),
             ids: BTreeMap::new(),
             numbers: Numbers::default(),
@@ -197,8 +197,8 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Handles the end of a process of this host. `prefix` is the prefix of the process in
     /// communication ids.
     pub fn peer_gone(&mut self, now: Time, prefix: u32) -> Option<Time> {
-        let door = &self.door;
-        self.cm.peer_gone(now, prefix, |path| door.is_local(path.remote));
+        let host = &self.host;
+        self.cm.peer_gone(now, prefix, |path| host.is_local(path.remote));
         self.pump();
         self.next_timeout()
     }
@@ -213,7 +213,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// When [`World::timeout`] is to be called next.
     pub fn next_timeout(&self) -> Option<Time> {
-        let looks = !self.door.hears_of_interfaces() && self.ids.values().any(|id| id.binding.is_some());
+        let looks = !self.host.hears_of_interfaces() && self.ids.values().any(|id| id.binding.is_some());
         let look = looks.then_some(self.look_at);
         look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
     }
@@ -222,7 +222,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     pub(crate) fn pump(&mut self) {
         loop {
             while let Some(transmit) = self.cm.poll_transmit() {
-                if let Err(e) = self.door.send(&transmit.path, &transmit.mad) {
+                if let Err(e) = self.host.send(&transmit.path, &transmit.mad) {
                     self.on_not_sent(&transmit, &e);
                 }
             }
@@ -238,7 +238,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let mut bindings: Vec<Binding> = self.ids.values().filter_map(placed).collect();
         bindings.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
         bindings.dedup();
-        let presence = |binding| (self.door.presence(&binding), binding);
+        let presence = |binding| (self.host.presence(&binding), binding);
         let lost = bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
         let at = |binding: &Binding| {
             let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
@@ -278,7 +278,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Takes the farewell of a connection back from the survivor, because the connection is over.
     pub(crate) fn withdraw(&mut self, conn: adverb_cm::Id) {
         if self.entrusted.remove(&conn).is_some() {
-            self.door.withdraw(conn);
+            self.host.withdraw(conn);
         }
     }
 
@@ -290,7 +290,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         } else {
             self.withdraw(conn);
         }
-        let now = self.door.now();
+        let now = self.host.now();
         // This cannot fail: only this function releases a connection, so the connection manager
         // knows `conn`.
         let _ = self.cm.release(now, conn);
@@ -399,7 +399,7 @@ pub(crate) fn errno(e: CommandError) -> Errno {
 }
 
 #[cfg(test)]
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn waiting_events(&self) -> usize {
         self.files.values().map(|queue| queue.events.len()).sum()
     }

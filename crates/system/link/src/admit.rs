@@ -170,6 +170,6 @@ impl Tap {
 }
 
 fn comment(packet: &RxPacket<'_>, fault: Option<&Fault>) -> String {
-    let way = if packet.proof.is_handed_on() { "received from a process of this host" } else { "received" };
+    let way = if packet.proof.is_forwarded() { "received from a process of this host" } else { "received" };
     fault.map_or_else(|| way.to_owned(), |fault| format!("{way}; {fault}"))
 }

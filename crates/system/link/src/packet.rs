@@ -55,7 +55,7 @@ impl Proof {
     /// Whether another process of this user gave the packet to this process: its sender, or a
     /// receiver that forwarded it.
     #[must_use]
-    pub fn is_handed_on(self) -> bool {
+    pub fn is_forwarded(self) -> bool {
         matches!(self, Proof::Relayed | Proof::RelayedUnproven | Proof::Process)
     }
 

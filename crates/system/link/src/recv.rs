@@ -64,7 +64,7 @@ impl UdpLink {
                 Some(socket) => self.recv_address(&sockets, socket, buffers, budget, sink),
                 None => 0,
             },
-            RxFrom::HandOver => self.recv_handover(&sockets, buffers, budget, sink),
+            RxFrom::Processes => self.recv_processes(&sockets, buffers, budget, sink),
         };
         if let Some(capture) = &self.tap.capture {
             capture.flush();
@@ -108,7 +108,7 @@ impl UdpLink {
                 got += n;
             }
         }
-        got + self.recv_handover(sockets, buffers, budget, sink)
+        got + self.recv_processes(sockets, buffers, budget, sink)
     }
 
     /// Receives from one UDP socket.
@@ -238,7 +238,7 @@ impl UdpLink {
                     if owner.is_some_and(|of| of != slot)
                         || misdirected.len() + packet.len() > MAX_MESSAGE - 128
                     {
-                        self.hand_on_run(socket, owner, &head, misdirected);
+                        self.forward_run(socket, owner, &head, misdirected);
                     }
                     owner = Some(slot);
                     misdirected.extend_from_slice(&(head.bytes.len() as u16).to_le_bytes());
@@ -251,13 +251,13 @@ impl UdpLink {
                 }
             }
         }
-        self.hand_on_run(socket, owner, &head, misdirected);
+        self.forward_run(socket, owner, &head, misdirected);
         add(&self.counters.rx_packets, packets as u64);
         add(&self.counters.rx_bytes, volume as u64);
         packets
     }
 
-    fn hand_on_run(
+    fn forward_run(
         &self,
         socket: &AddressSocket,
         owner: Option<Slot>,
@@ -267,7 +267,7 @@ impl UdpLink {
         if let Some(slot) = owner
             && !misdirected.is_empty()
         {
-            if self.local.hand_on(slot, &head.envelope(), misdirected) {
+            if self.local.forward(slot, &head.envelope(), misdirected) {
                 // The owner lives, so the kernel's steering was wrong. A dead owner would be no
                 // reason to measure.
                 self.want_steering(socket);
@@ -279,7 +279,7 @@ impl UdpLink {
     }
 
     /// Receives messages of this user's other processes.
-    fn recv_handover(
+    fn recv_processes(
         &self,
         sockets: &Sockets,
         buffers: &mut RxBuffers,
@@ -316,7 +316,7 @@ impl UdpLink {
             self.drop_local(envelope.src, message::packets(packets).count() as u64);
             return 0;
         }
-        let (mut done, mut handed_on) = (0, 0);
+        let (mut done, mut forwarded) = (0, 0);
         for packet in message::packets(packets) {
             let Some(bytes) = packet
                 .ok()
@@ -331,7 +331,7 @@ impl UdpLink {
                 self.local.note_malformed();
                 continue;
             };
-            handed_on += 1;
+            forwarded += 1;
             let packet = RxPacket {
                 src: envelope.src,
                 dst: envelope.dst,
@@ -346,7 +346,7 @@ impl UdpLink {
             add(&self.counters.rx_bytes, (given * bytes.len()) as u64);
         }
         add(&self.counters.rx_packets, done as u64);
-        add(&self.counters.handed_on_in, handed_on);
+        add(&self.counters.forwarded_in, forwarded);
         done
     }
 

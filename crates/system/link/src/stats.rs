@@ -86,7 +86,7 @@ counters! {
     /// Packets dropped: too many arrived during the setup of a link without a running receiver.
     rx_drop_pending,
     /// Packets received from other processes.
-    handed_on_in,
+    forwarded_in,
     /// Steering probes answered.
     probes_answered,
     /// Measurements of the steering table.

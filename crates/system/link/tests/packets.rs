@@ -33,7 +33,7 @@ fn every_size_arrives(ip: std::net::IpAddr) {
     for (psn, (got, &len)) in got.iter().zip(&sizes).enumerate() {
         assert_eq!(got.bytes, expected(to, psn as u32, len), "{len} bytes");
         assert_eq!(got.src, SocketAddr::new(a.link.address(route.local).unwrap(), a.link.port()));
-        assert_eq!((got.dst, got.handed_on), (ip, false));
+        assert_eq!((got.dst, got.forwarded), (ip, false));
     }
     assert_eq!(b.link.stats().rx_drop_icrc, 0);
 }
@@ -170,7 +170,7 @@ fn every_flipped_bit_is_found() {
     // The intact packet's slot has no owner, or belongs to this link or to another test's link,
     // which has taken the slot. In all cases the ICRC is valid.
     sender.send_to(&packet[..len], (V6, to)).unwrap();
-    let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.local.handed_on_out == 1;
+    let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.local.forwarded_out == 1;
     assert!(wait(|| passed(&d.link.stats())), "{:?}", d.link.stats());
     let mut damaged = 0;
     for bit in (0..len * 8).filter(|bit| bit / 8 != 4) {

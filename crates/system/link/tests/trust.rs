@@ -125,7 +125,7 @@ fn steered(port: u16) {
             node.got.lock().unwrap().clear();
             push(&mut batch, &sender, &route, qpn(node.slot(), 1), 0, 8);
             batch.flush(&sender);
-            wait(|| node.count() >= 1) && !node.got.lock().unwrap()[0].handed_on
+            wait(|| node.count() >= 1) && !node.got.lock().unwrap()[0].forwarded
         })
     });
     say(format_args!("{settled} {}", WARNINGS.lock().unwrap().join("; ")));
@@ -188,7 +188,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     }
     let heard = stranger.ask("what have you got?");
     assert_eq!(heard, "9 0", "connections and bytes");
-    assert_eq!((link.stats().local.handover_refused_other_user, link.stats().local.delivered), (9, 0));
+    assert_eq!((link.stats().local.local_refused_other_user, link.stats().local.delivered), (9, 0));
 }
 
 /// A connection does not change hands. If the owner of a slot is gone and a stranger has its name,
@@ -234,7 +234,7 @@ fn connections_to_processes_that_ended_are_closed() {
         link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
-        link.recv(RxFrom::HandOver, &mut buffers, 8, &mut |p| panic!("{p:?}"));
+        link.recv(RxFrom::Processes, &mut buffers, 8, &mut |p| panic!("{p:?}"));
         link.local().ended()
     };
     assert!(ended().is_empty());
@@ -280,9 +280,9 @@ fn tru_2_connections_of_strangers_are_ended_unread() {
     let (node, _) = Member::at(config(port()), V4);
     let mut stranger = Other::start(STRANGER, &format!("connect {}", slot_name(node.slot())));
     assert_eq!(stranger.hear(), "connected");
-    assert!(wait(|| node.link.stats().local.handover_drop_other_user == 20), "{:?}", node.link.stats());
+    assert!(wait(|| node.link.stats().local.local_drop_other_user == 20), "{:?}", node.link.stats());
     let stats = node.link.stats();
-    assert_eq!((stats.local.handover_drop_malformed, stats.handed_on_in), (0, 0));
+    assert_eq!((stats.local.local_drop_malformed, stats.forwarded_in), (0, 0));
     assert!(node.link.local().handshakes().is_empty());
 }
 
@@ -372,7 +372,7 @@ fn tru_3_noisy_peers_are_borne() {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
-    assert!(wait(|| node.link.stats().local.handover_drop_malformed >= 300), "{:?}", node.link.stats());
+    assert!(wait(|| node.link.stats().local.local_drop_malformed >= 300), "{:?}", node.link.stats());
     // Both ends of the connections: no received descriptor is left.
     assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
     assert!(node.link.local().handshakes().is_empty());
@@ -403,14 +403,14 @@ fn tru_3_noisy_peers_are_borne() {
 fn tru_3_who_never_reads_holds_up_itself() {
     let (link, route, _) = giver();
     let slot = free_slot();
-    let _deaf = line_at(&slot_name(slot));
+    let _silent = line_at(&slot_name(slot));
     let (other, _) = Member::at(config(port()), V4);
     let message = packets(slot, 4000);
     let full = (0..10_000).find(|_| link.deliver(slot, &route, &message) == Delivery::Full);
     assert!(full.is_some_and(|n| n * message.len() < 4 << 20), "{full:?}");
     assert!(message.len() <= DELIVERY);
     assert_eq!(link.deliver(other.slot(), &route, &packets(other.slot(), 64)), Delivery::Done);
-    assert!(other.take(1)[0].handed_on);
+    assert!(other.take(1)[0].forwarded);
 }
 
 /// A peer that never stops sending does not block other peers.
@@ -425,12 +425,12 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     let mut heard = false;
     let deliver = |link: &UdpLink, route: &Route, message: &[u8]| link.deliver(slot, route, message);
     while deliver(&busy, &busy_route, &long) == Delivery::Done {}
-    node.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| {});
+    node.recv(RxFrom::Processes, &mut buffers, 64, &mut |_| {});
     assert_eq!(deliver(&quiet, &quiet_route, &packets(slot, 16)), Delivery::Done);
     for _ in 0..200 {
         // Its buffer is never empty.
         while deliver(&busy, &busy_route, &long) == Delivery::Done {}
-        node.recv(RxFrom::HandOver, &mut buffers, 64, &mut |p| heard |= p.bytes.len() == 28);
+        node.recv(RxFrom::Processes, &mut buffers, 64, &mut |p| heard |= p.bytes.len() == 28);
     }
     assert!(heard, "{:?} {route:?}", node.stats());
 }
@@ -474,8 +474,8 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         node.link.add_address(there, 0).unwrap();
         send(2);
         assert_eq!(node.take(1)[0].bytes, expected(qpn(node.slot(), 1), 2, 64));
-        let handed_on = second.link.stats().local.handed_on_out + node.link.stats().local.handed_on_out;
-        assert!(handed_on <= 2, "{handed_on}");
+        let forwarded = second.link.stats().local.forwarded_out + node.link.stats().local.forwarded_out;
+        assert!(forwarded <= 2, "{forwarded}");
     }
 }
 

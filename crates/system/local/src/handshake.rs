@@ -2,7 +2,7 @@
 //! descriptors, once.
 //!
 //! Handshake messages travel over connections with a proved user at the other end
-//! ([`crate::handover`]): nothing is sent before the proof. Only the caller knows the meaning of
+//! ([`crate::delivery`]): nothing is sent before the proof. Only the caller knows the meaning of
 //! the descriptors.
 
 use std::io;

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod delivery;
 mod doorbell;
 mod error;
 mod follow;
@@ -22,7 +23,6 @@ mod frame_queue;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
-mod handover;
 mod handshake;
 mod local;
 pub mod message;

@@ -2,7 +2,7 @@
 //!
 //! A process claims a slot by listening at an abstract `AF_UNIX` name. The name is exclusive while
 //! the process lives, and vanishes at any kind of death, so nothing needs cleaning up. Holding the
-//! name proves nothing: see [`crate::handover`].
+//! name proves nothing: see [`crate::delivery`].
 
 use std::sync::Arc;
 

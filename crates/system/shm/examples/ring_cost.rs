@@ -54,7 +54,7 @@ fn of_process(pid: u32, fd: u32) -> OwnedFd {
     OpenOptions::new().read(true).write(true).open(path).expect("the other's descriptor").into()
 }
 
-/// Two words in cache lines of their own, mapped for the life of the process.
+/// Two words in cache lines of their own, mapped for the lifetime of the process.
 fn words(file: &File) -> [&'static AtomicU64; 2] {
     // SAFETY: a new shared mapping of a file with one page; aligned, never unmapped, and accessed
     // only by atomics.

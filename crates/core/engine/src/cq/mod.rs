@@ -201,7 +201,7 @@ impl Cq {
     /// completions without a pending arm (EXT-4). An event that is made and not read may still
     /// announce them. Only the host knows about such events.
     #[must_use]
-    pub fn overlooked(&self) -> usize {
+    pub fn unannounced(&self) -> usize {
         match (self.armed(), self.armed_at) {
             (Some(_), Some(at)) => {
                 // The newest completion in the ring has the number `added`. Numbers have no gaps
@@ -213,12 +213,12 @@ impl Cq {
         }
     }
 
-    /// Should an event have come for one of the overlooked completions? An arm for solicited
+    /// Should an event have come for one of the unannounced completions? An arm for solicited
     /// completions says that all other completions may wait.
     #[must_use]
     pub fn has_missed(&self) -> bool {
-        let mut overlooked = self.ring.iter().take(self.overlooked());
-        overlooked.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
+        let mut unannounced = self.ring.iter().take(self.unannounced());
+        unannounced.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
     }
 
     /// Was the queue ever armed?

@@ -334,26 +334,26 @@ fn ext_4_what_no_event_will_speak_of() {
     let add = |cq: &mut Cq, n: u64| {
         (0..n).for_each(|i| _ = cq.push(success(i, WcOpcode::Recv, false), T0).unwrap())
     };
-    assert_eq!((cq.overlooked(), cq.was_armed()), (0, false));
+    assert_eq!((cq.unannounced(), cq.was_armed()), (0, false));
     add(&mut cq, 2);
-    assert_eq!(cq.overlooked(), 2, "never armed");
+    assert_eq!(cq.unannounced(), 2, "never armed");
     add(&mut cq, 8);
     cq.arm(ArmKind::Solicited);
-    assert_eq!((cq.overlooked(), cq.was_armed()), (10, true));
+    assert_eq!((cq.unannounced(), cq.was_armed()), (10, true));
     assert!(!cq.has_missed(), "an arm for solicited ones leaves the others for later");
     // Two completions are polled, as by a program that returns early.
     cq.pop();
     cq.pop();
-    assert_eq!(cq.overlooked(), 8);
+    assert_eq!(cq.unannounced(), 8);
     // A completion after the arm without a match is no lost wake-up, because the arm excludes it.
     add(&mut cq, 3);
-    assert_eq!(cq.overlooked(), 8);
+    assert_eq!(cq.unannounced(), 8);
     (0..9).for_each(|_| _ = cq.pop());
-    assert_eq!((cq.overlooked(), cq.len()), (0, 2));
+    assert_eq!((cq.unannounced(), cq.len()), (0, 2));
     // The arm fired, its event was read, and the program did not arm again.
     cq.arm(ArmKind::Next);
     add(&mut cq, 1);
-    assert_eq!((cq.armed(), cq.overlooked()), (None, 3));
+    assert_eq!((cq.armed(), cq.unannounced()), (None, 3));
     assert!(cq.has_missed());
 }
 
@@ -449,7 +449,7 @@ impl Model {
         }
         fires
     }
-    fn overlooked(&self) -> usize {
+    fn unannounced(&self) -> usize {
         self.facts.iter().filter(|f| self.arms.is_empty() || f.2).count()
     }
 }
@@ -530,7 +530,7 @@ proptest! {
             prop_assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), model.ring.clone());
             prop_assert_eq!(cq.armed().is_some(), !model.arms.is_empty());
             prop_assert_eq!(cq.is_persistent(), model.persistent);
-            prop_assert_eq!(cq.overlooked(), model.overlooked());
+            prop_assert_eq!(cq.unannounced(), model.unannounced());
         }
     }
 }

@@ -58,7 +58,8 @@ reasons! {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a queue pair. They wrap, and are never reset in the life of the queue pair.
+        /// Counters of a queue pair. They wrap, and are never reset in the lifetime of the queue
+        /// pair.
         ///
         /// Each packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as
         /// executed, as an answer, as a duplicate, with the NAK that refuses the packet, or with

@@ -114,7 +114,7 @@ impl Qp {
     pub fn stage_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.requester.queue_mut().stage(&self.config, self.attr.state, wr)
     }
-    /// Hands over all staged requests and answers their number.
+    /// Commits all staged requests and answers their number.
     pub fn commit_sends(&mut self, effects: &mut Effects) -> usize {
         let n = self.requester.commit();
         if matches!(self.attr.state, QpState::Err | QpState::Sqe) {
@@ -134,7 +134,7 @@ impl Qp {
         let queue = self.requester.queue();
         (self.config.cap.max_send_wr as usize).saturating_sub((queue.staged - queue.head) as usize)
     }
-    /// Send requests that are staged and not handed over.
+    /// Send requests that are staged and not committed.
     #[must_use]
     pub fn staged_sends(&self) -> usize {
         let queue = self.requester.queue();

@@ -53,7 +53,7 @@ impl DeviceObject for ChannelInner {
 /// A queue with completions that no event will report. The completions came before the pending
 /// arm, or the queue is not armed.
 #[derive(Clone, Debug)]
-pub struct Overlooked {
+pub struct LostWakeup {
     /// The queue.
     pub cq: Cq,
     /// The number of completions that no event will report.
@@ -158,12 +158,12 @@ impl CompChannel {
     /// that sleeps on the channel would not wake for these completions. The list is empty for a
     /// program that arms, polls until empty, and only then waits.
     #[must_use]
-    pub fn overlooked(&self) -> Vec<Overlooked> {
-        let ours = |o: adverb_device::Overlooked| {
+    pub fn lost_wakeups(&self) -> Vec<LostWakeup> {
+        let ours = |o: adverb_device::LostWakeup| {
             let cq = self.find(&o.cq)?;
-            Some(Overlooked { cq, waiting: o.waiting, armed: o.armed, report: o.to_string() })
+            Some(LostWakeup { cq, waiting: o.waiting, armed: o.armed, report: o.to_string() })
         };
-        self.0.channel.overlooked().into_iter().filter_map(ours).collect()
+        self.0.channel.lost_wakeups().into_iter().filter_map(ours).collect()
     }
 
     /// Sets or clears `O_NONBLOCK` of the descriptor. With `O_NONBLOCK`,

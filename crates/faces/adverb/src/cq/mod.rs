@@ -16,7 +16,7 @@ mod channel;
 mod stream;
 
 pub use builder::CqBuilder;
-pub use channel::{CompChannel, CqEvent, NextEvent, Overlooked};
+pub use channel::{CompChannel, CqEvent, LostWakeup, NextEvent};
 pub use stream::Completions;
 
 /// Which completions a completion queue notifies of.

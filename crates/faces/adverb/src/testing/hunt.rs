@@ -307,10 +307,10 @@ fn failure_of(result: std::thread::Result<Result<(), Error>>) -> Option<String> 
 
 /// Why a test hangs, in words.
 fn hang(channels: &[CompChannel], silent: Duration) -> String {
-    let overlooked: Vec<_> = channels.iter().flat_map(CompChannel::overlooked).map(|o| o.report).collect();
-    match overlooked.is_empty() {
+    let lost: Vec<_> = channels.iter().flat_map(CompChannel::lost_wakeups).map(|o| o.report).collect();
+    match lost.is_empty() {
         true => format!("the test hangs: nothing was posted or completed for {silent:.1?}"),
-        false => format!("the test hangs: {}", overlooked.join("; ")),
+        false => format!("the test hangs: {}", lost.join("; ")),
     }
 }
 

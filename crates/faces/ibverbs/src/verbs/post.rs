@@ -27,7 +27,7 @@ const _: () = {
 };
 
 /// Slot `post_send`: hands the chain over at once (DEF-2). On a failure the requests before the bad
-/// request are handed over.
+/// request are committed.
 pub unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn post_send(
     };
     super::order::posted();
     // Requests that another thread has staged between `wr_start` and `wr_complete` must not be
-    // handed over with these.
+    // committed with these.
     let _alone = Alone::on(&obj);
     let mut chain = match obj.qp.send_chain() {
         Ok(chain) => chain,
@@ -82,7 +82,7 @@ unsafe fn post_rest(
         let stage = |wr: &SendWr<'_>| {
             chain.stage(wr)?;
             if let SendOp::BindMw(bind) = wr.op {
-                // SAFETY: set for this opcode. The key is shown before the handover, because a
+                // SAFETY: set for this opcode. The key is shown before the commit, because a
                 // thread that polls may read the key.
                 mw::show_key_of(unsafe { (*next).op.bind_mw.mw }, bind.bound_key());
             }

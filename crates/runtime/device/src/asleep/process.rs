@@ -1,7 +1,7 @@
 //! The activity of the threads of a process, read from `/proc`.
 use super::call::{Call, Limit, Line, On, Wait, Watched, parse, polled, selected};
 use super::judge::{Doing, PAUSE, Thread};
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::{getpid, gettid};
@@ -32,13 +32,13 @@ pub fn schedstat(thread: i32) -> Option<[Duration; 2]> {
 
 /// The number of the calling thread (`gettid`). Costs a system call once.
 pub fn own_id() -> i32 {
-    let life = Life::current().number();
+    let process = ProcessIdentity::current().number();
     // A thread about to end may have destroyed its thread-local variables already.
-    let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == life && *id != 0);
+    let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == process && *id != 0);
     known.map_or_else(
         || {
             let id = gettid().as_raw();
-            let _ = OWN.try_with(|own| own.set((life, id)));
+            let _ = OWN.try_with(|own| own.set((process, id)));
             id
         },
         |(_, id)| id,

@@ -169,7 +169,7 @@ fn ext_4_a_thread_about_to_poll_counts() {
 
 /// A thread waits for events and wakes another thread, which polls.
 #[test]
-fn ext_4_work_that_is_handed_over() {
+fn ext_4_work_given_to_another_thread() {
     let handed = |doing: &[Doing]| {
         let mut scene = scene(doing);
         scene.hands.taker = Some(2);

@@ -181,7 +181,7 @@ pub struct Refuse {
 pub struct KillQp {
     /// Number of the queue pair in the process's order of creation, from 1.
     pub nth: u32,
-    /// Messages carried before: requests handed over, and requests of the peer that began to
+    /// Messages carried before: requests committed, and requests of the peer that began to
     /// arrive.
     pub after: u64,
     /// Status of the oldest send request under way. Without a status this request is flushed like

@@ -23,7 +23,7 @@ use crate::host::HostConnections;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{KeyTable, Time};
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_os::InterfaceNews;
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// The node of a process.
 pub struct Node {
     /// The process that made the node.
-    pub(super) life: Life,
+    pub(super) process: ProcessIdentity,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
     pub(super) epoll: Epoll,
@@ -94,7 +94,7 @@ impl Node {
     #[must_use]
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.life.is_over()
+        self.process.is_over()
     }
 
     /// Can something be opened here? Not in a child, and not after the program has closed all
@@ -274,7 +274,7 @@ impl Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
     }
 }
 

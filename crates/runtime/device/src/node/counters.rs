@@ -15,9 +15,9 @@ pub struct Counted {
     /// Packets for a queue pair number of this process without a queue pair.
     pub no_such_qp: AtomicU64,
     /// Chains of send requests committed by ended queue pairs (DEF-8).
-    pub handovers: AtomicU64,
+    pub commits: AtomicU64,
     /// Requests in these chains.
-    pub handed_over: AtomicU64,
+    pub committed: AtomicU64,
     /// Packets dropped because they came over the network, although the peer reaches the queue pair
     /// through a ring.
     pub not_from_ring: AtomicU64,
@@ -50,8 +50,8 @@ impl Counted {
     /// A queue pair ends: what it counted stays.
     pub(crate) fn keep(&self, inner: &QpInner) {
         self.gone.lock().add(inner.engine.counters());
-        self.handovers.fetch_add(inner.handovers.0, Ordering::Relaxed);
-        self.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
+        self.commits.fetch_add(inner.commits.0, Ordering::Relaxed);
+        self.committed.fetch_add(inner.commits.1, Ordering::Relaxed);
     }
 
     /// Counts a registration of memory that peers cannot map.
@@ -64,9 +64,9 @@ impl Counted {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Chains of send requests committed (DEF-8).
-    pub handovers: u64,
+    pub commits: u64,
     /// Requests in these chains.
-    pub handed_over: u64,
+    pub committed: u64,
     /// System calls that sent packets.
     pub send_calls: u64,
     /// System calls that received packets, or looked for packets.

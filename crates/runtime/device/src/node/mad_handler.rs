@@ -19,9 +19,9 @@ pub struct Arrival<'a> {
 /// The calls of the device to a connection manager.
 ///
 /// The calls come on the node's background thread, and on threads of the program in
-/// `MadDoor::wait`. No lock of the device is held. A handler may take its own locks and call every
-/// function of the device, but must not wait for work of the calling thread. A call never comes
-/// from within another call of the program. MADs come one at a time, in their order. News of
+/// `MadInterface::wait`. No lock of the device is held. A handler may take its own locks and call
+/// every function of the device, but must not wait for work of the calling thread. A call never
+/// comes from within another call of the program. MADs come one at a time, in their order. News of
 /// interfaces may come concurrently. Each call returns the time of the next call of
 /// [`MadHandler::timeout`]. `None`: the time is unchanged.
 pub trait MadHandler: Send + Sync {

@@ -183,7 +183,7 @@ impl Node {
             log::debug!("dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair", p.src);
             return;
         };
-        if p.proof.is_handed_on() && p.local.is_none() {
+        if p.proof.is_forwarded() && p.local.is_none() {
             // The packet is for an address that no queue pair of this process uses.
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
@@ -198,10 +198,10 @@ impl Node {
             );
             return;
         }
-        if Relay(self).stash(&qp, &mut inner, p, headers.bth.opcode) {
+        if Relay(self).pending(&qp, &mut inner, p, headers.bth.opcode) {
             return;
         }
-        inner.carried.relay.was_asked(p.proof.is_handed_on());
+        inner.carried.relay.was_asked(p.proof.is_forwarded());
         self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload), None);
         drop(inner);
         batch.touch(qp);

@@ -27,7 +27,7 @@ use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable};
 use adverb_link::{Config, UdpLink};
 use adverb_local::Local;
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_os::{InterfaceNews, Transit};
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -47,8 +47,8 @@ const MOST_LOST: usize = 16;
 static CHILD_CLOSES: [[OnceLock<Arc<Node>>; MOST_LOST]; 64] =
     [const { [const { OnceLock::new() }; MOST_LOST] }; 64];
 
-fn place_of(life: Life) -> usize {
-    life.number() as usize % NODES.len()
+fn instance_index(process: ProcessIdentity) -> usize {
+    process.number() as usize % NODES.len()
 }
 
 extern "C" fn before_fork() {
@@ -71,7 +71,7 @@ extern "C" fn in_child_after_fork() {
 
 /// Sends everything held for a later packet before the process ends.
 extern "C" fn at_exit() {
-    if let Some(place) = NODES[place_of(Life::current())].try_lock()
+    if let Some(place) = NODES[instance_index(ProcessIdentity::current())].try_lock()
         && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
     {
         exit::send_at_last(node);
@@ -82,7 +82,7 @@ extern "C" fn at_exit() {
 
 /// The parts of a node.
 pub(super) struct Parts {
-    pub(super) life: Life,
+    pub(super) process: ProcessIdentity,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
     pub(super) host: Option<HostConnections>,
@@ -104,19 +104,20 @@ impl Node {
             adverb_memory::at_fork(before_fork, in_child_after_fork);
             adverb_memory::at_exit(at_exit);
         });
-        let life = Life::current();
-        let mut place = NODES[place_of(life)].lock();
+        let process = ProcessIdentity::current();
+        let mut place = NODES[instance_index(process)].lock();
         if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
             return Ok(node.clone());
         }
-        let mut closes = CHILD_CLOSES[place_of(life)].iter();
-        let free = closes.find(|place| place.get().is_none_or(|node| node.life.number() != life.number()));
+        let mut closes = CHILD_CLOSES[instance_index(process)].iter();
+        let free =
+            closes.find(|place| place.get().is_none_or(|node| node.process.number() != process.number()));
         let Some(free) = free else {
             let text = "the program has closed the device's descriptors too often while nothing was open";
             return Err(Error::new(Errno::EMFILE, text));
         };
-        let node = Node::start(life)?;
-        crate::started::set_started(life);
+        let node = Node::start(process)?;
+        crate::started::set_started(process);
         // A node is never dropped. In a child of a child, its descriptors would belong to other
         // files by then.
         if let Some(old) = place.replace(node.clone()) {
@@ -128,7 +129,7 @@ impl Node {
 
     /// The node of this process, if there is one.
     pub(crate) fn existing() -> Option<Arc<Node>> {
-        let place = NODES[place_of(Life::current())].lock();
+        let place = NODES[instance_index(ProcessIdentity::current())].lock();
         place.as_ref().filter(|node| node.is_of_use()).cloned()
     }
 
@@ -146,7 +147,7 @@ impl Node {
         self.news.is_some()
     }
 
-    fn start(life: Life) -> Result<Arc<Node>, Error> {
+    fn start(process: ProcessIdentity) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
         let config = Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
@@ -169,7 +170,7 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts { life, clocks, link, host, taps, faults, news, seed: random_u64() })?;
+        let node = Node::of(Parts { process, clocks, link, host, taps, faults, news, seed: random_u64() })?;
         node.watch()?;
         thread::spawn(&node)?;
         Ok(node)
@@ -177,10 +178,10 @@ impl Node {
 
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
-        let Parts { life, clocks, link, host, taps, faults, news, seed } = parts;
+        let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
         Ok(Arc::new(Node {
-            life,
+            process,
             clocks,
             link,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,

@@ -10,16 +10,14 @@ use std::time::Duration;
 const COUNT_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {
-    /// Chains handed over and their requests, of all queue pairs as in [`Node::qp_counters`].
-    fn handovers(&self) -> (u64, u64) {
-        let mut sum = (
-            self.counters.handovers.load(Ordering::Relaxed),
-            self.counters.handed_over.load(Ordering::Relaxed),
-        );
+    /// Chains committed and their requests, of all queue pairs as in [`Node::qp_counters`].
+    fn commits(&self) -> (u64, u64) {
+        let mut sum =
+            (self.counters.commits.load(Ordering::Relaxed), self.counters.committed.load(Ordering::Relaxed));
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
-                sum.0 += inner.handovers.0;
-                sum.1 += inner.handovers.1;
+                sum.0 += inner.commits.0;
+                sum.1 += inner.commits.1;
             }
         });
         sum
@@ -51,7 +49,7 @@ impl Node {
             ("ring_sent", &self.counters.ring_sent),
             ("ring_received", &self.counters.ring_received),
         ];
-        let (handovers, handed_over) = self.handovers();
+        let (commits, committed) = self.commits();
         let injected = self.faults.iter().flat_map(|faults| {
             let counters = &faults.counters;
             [
@@ -64,7 +62,7 @@ impl Node {
             ]
         });
         let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
-        let own = own.chain([("handovers", handovers), ("handed_over", handed_over)]);
+        let own = own.chain([("commits", commits), ("committed", committed)]);
         self.link.stats().named().into_iter().chain(own).chain(self.qp_counters().named()).collect()
     }
 
@@ -93,10 +91,10 @@ impl Node {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let link = self.link.stats();
-        let (handovers, handed_over) = self.handovers();
+        let (commits, committed) = self.commits();
         Stats {
-            handovers,
-            handed_over,
+            commits,
+            committed,
             send_calls: link.tx_syscalls,
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,

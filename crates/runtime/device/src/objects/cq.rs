@@ -27,7 +27,7 @@ mod watch;
 
 pub use channel::CompChannel;
 pub use notify::ArmSite;
-pub use watch::{Overlooked, set_code_namer};
+pub use watch::{LostWakeup, set_code_namer};
 
 /// The destination of a completion queue's events.
 #[derive(Clone, Debug)]

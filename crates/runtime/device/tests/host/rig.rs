@@ -564,7 +564,7 @@ impl Rig {
 
 /// Whether the device is told not to share memory of the program.
 fn stays() -> bool {
-    std::env::var("ADVERB_ADOPT").is_ok_and(|adopt| adopt == "off")
+    std::env::var("ADVERB_ADOPT").is_ok_and(|share| share == "off")
 }
 
 /// A request with data in registered memory.

@@ -1,5 +1,5 @@
 //! The simulated machines and the network between them.
-use crate::door::{self, Binding, Door, Group, NotSent, Presence};
+use crate::host::{self, Binding, Group, Host, NotSent, Presence};
 use crate::id::HOP_LIMIT;
 use adverb_cm::{MAD_LEN, Path, Route, Time, Transmit, answer_for_nobody, route};
 use nix::errno::Errno;
@@ -145,7 +145,7 @@ pub struct Claim {
     key: (u64, Option<IpAddr>, u32, bool),
 }
 
-impl door::Claim for Claim {
+impl host::Claim for Claim {
     fn listen(&self) -> Result<(), Errno> {
         self.network.listening.borrow_mut().entry(self.key.0).or_default().insert(self.key.2);
         Ok(())
@@ -185,7 +185,7 @@ impl Drop for Kept {
     }
 }
 
-impl Door for Machine {
+impl Host for Machine {
     type Claim = Claim;
     type Hold = Kept;
     type Membership = Kept;

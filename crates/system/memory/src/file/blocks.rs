@@ -324,7 +324,7 @@ impl SharedFile {
     /// A child made without our handlers has no pages of its parent's blocks, and its allocator
     /// must not access them.
     pub(crate) fn is_missing(&self, start: u64) -> bool {
-        self.life.is_child() && !sys::is_mapped(start)
+        self.process.is_child() && !sys::is_mapped(start)
     }
 
     /// Called before the memory at `start` is freed; `usable` is the allocator's size of the

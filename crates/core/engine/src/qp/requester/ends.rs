@@ -95,7 +95,7 @@ impl Requester {
         Some(failure.cause)
     }
 
-    /// Completes all requests that were handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA
+    /// Completes all requests that were committed with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA
     /// 10.3.1.7). Staged requests stay for the commit.
     pub(crate) fn flush(
         &mut self,

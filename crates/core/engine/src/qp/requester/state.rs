@@ -1,4 +1,4 @@
-//! The state of the requester and its life: creation, RESET, RTS, new attributes, hand-over.
+//! The state of the requester and its changes: creation, RESET, RTS, new attributes, commit.
 use super::probe::Probe;
 use super::window::Window;
 use crate::attr::QpAttr;
@@ -283,14 +283,14 @@ impl Requester {
         self.reads.reserve(wanted.saturating_sub(self.reads.len()));
     }
 
-    /// Hands over the staged requests.
+    /// Commits the staged requests.
     pub(crate) fn commit(&mut self) -> usize {
         let n = self.sq.staged - self.sq.posted;
         self.sq.posted = self.sq.staged;
         n as usize
     }
 
-    /// Is a request handed over and not completed?
+    /// Is a request committed and not completed?
     pub(crate) fn has_requests(&self) -> bool {
         self.sq.head < self.sq.posted
     }

@@ -36,8 +36,8 @@ impl Came {
     }
 
     /// Did another process of this user forward the MAD to this process?
-    pub(in crate::node) fn is_handed_on(&self) -> bool {
-        self.proof.is_handed_on()
+    pub(in crate::node) fn is_forwarded(&self) -> bool {
+        self.proof.is_forwarded()
     }
 
     pub(in crate::node) fn packet(&self) -> RxPacket<'_> {

@@ -261,12 +261,12 @@ impl Mads {
         let told = match whose {
             Whose::Ours => self.give(node, came, mad),
             // Never forwarded twice: a MAD must not travel in circles.
-            Whose::Slot(_) | Whose::Service(_) if came.is_handed_on() => Delivery::NoOwner,
+            Whose::Slot(_) | Whose::Service(_) if came.is_forwarded() => Delivery::NoOwner,
             Whose::Slot(slot) => node.link.tell_owner(slot, &packet),
             Whose::Service(service) => node.link.tell_service(service, came.dst, &packet),
             Whose::Anybody => {
                 self.give(node, came, mad);
-                if !came.is_handed_on() && self.may_spread(node) {
+                if !came.is_forwarded() && self.may_spread(node) {
                     node.link.tell_everybody(&packet);
                 }
                 Delivery::Done
@@ -274,7 +274,7 @@ impl Mads {
             Whose::Nobody => Delivery::Done,
         };
         if told == Delivery::NoOwner {
-            if matches!(whose, Whose::Service(_)) && !came.is_handed_on() {
+            if matches!(whose, Whose::Service(_)) && !came.is_forwarded() {
                 return Routed::Early;
             }
             self.answer_for_nobody(node, &came.path(), mad);

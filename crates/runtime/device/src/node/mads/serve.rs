@@ -75,7 +75,7 @@ impl Node {
         }
         let mads = &self.mads;
         mads.looking.fetch_add(1, Ordering::SeqCst);
-        let from = if self.host.is_some() { RxFrom::HandOver } else { RxFrom::All };
+        let from = if self.host.is_some() { RxFrom::Processes } else { RxFrom::All };
         let received = self.drive_sockets(from);
         let worked = mads.run(self);
         mads.looking.fetch_sub(1, Ordering::SeqCst);

@@ -431,7 +431,7 @@ impl Cq {
         }
     }
 
-    /// The staged requests were handed over.
+    /// The staged requests were committed.
     pub(crate) fn hunt_committed(&self, qpn: u32) {
         if let Some(h) = &self.hunted
             && let Some(ledger) = h.hunt.ledgers.lock().get_mut(&qpn)

@@ -52,7 +52,7 @@ pub enum ArmSite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Completions for which no event will come, unless an event is made and not yet read.
-    pub overlooked: usize,
+    pub unannounced: usize,
     /// An arm is pending.
     pub armed: bool,
     /// Arms so far.
@@ -61,7 +61,7 @@ pub struct Look {
     pub site: ArmSite,
     /// Number of polls that looked into the queue.
     pub polls: u64,
-    /// An event should have come for one of the overlooked completions.
+    /// An event should have come for one of the unannounced completions.
     pub missed: bool,
 }
 
@@ -259,7 +259,7 @@ impl NotifyCore {
     pub fn look(&self) -> Look {
         let inner = self.inner.lock();
         Look {
-            overlooked: if inner.closed { 0 } else { inner.cq.overlooked() },
+            unannounced: if inner.closed { 0 } else { inner.cq.unannounced() },
             armed: inner.cq.armed().is_some(),
             arms: inner.arms,
             site: inner.site,

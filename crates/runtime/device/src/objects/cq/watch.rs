@@ -104,7 +104,7 @@ impl Touches {
 
 /// A queue with completions for which no event will come (EXT-4).
 #[derive(Clone, Debug)]
-pub struct Overlooked {
+pub struct LostWakeup {
     /// The queue.
     pub cq: Arc<Cq>,
     /// Completions in the queue that came before its pending arm; all completions without a pending
@@ -139,7 +139,7 @@ impl fmt::Display for ArmSite {
     }
 }
 
-impl fmt::Display for Overlooked {
+impl fmt::Display for LostWakeup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (number, n) = (self.cq.number, self.waiting);
         let s = if n == 1 { "" } else { "s" };
@@ -162,17 +162,17 @@ impl fmt::Display for Overlooked {
 impl Cq {
     /// The completions in the queue for which no event will come.
     #[must_use]
-    pub fn overlooked(self: &Arc<Self>) -> Option<Overlooked> {
-        self.overlooked_in(&self.core.look())
+    pub fn lost_wakeup(self: &Arc<Self>) -> Option<LostWakeup> {
+        self.lost_wakeup_in(&self.core.look())
     }
 
-    fn overlooked_in(self: &Arc<Self>, look: &Look) -> Option<Overlooked> {
+    fn lost_wakeup_in(self: &Arc<Self>, look: &Look) -> Option<LostWakeup> {
         // An unread event announces them.
-        if look.overlooked == 0 || self.unread.load(Ordering::Relaxed) > 0 {
+        if look.unannounced == 0 || self.unread.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let Look { overlooked: waiting, armed, arms, site, .. } = *look;
-        Some(Overlooked { cq: self.clone(), waiting, armed, arms, site })
+        let Look { unannounced: waiting, armed, arms, site, .. } = *look;
+        Some(LostWakeup { cq: self.clone(), waiting, armed, arms, site })
     }
 
     /// A thread polls.
@@ -210,7 +210,7 @@ impl Cq {
         }
     }
 
-    /// Completions may be overlooked: the background thread will look after a while.
+    /// Completions may be unannounced: the background thread will look after a while.
     #[cold]
     fn watch(self: &Arc<Self>) {
         let Sink::Channel(channel) = &self.sink else { return };
@@ -254,7 +254,7 @@ impl Cq {
         let look = self.core.look();
         let touches = self.watch.seen.count(&look);
         let reported = self.watch.reported.load(Ordering::Relaxed) == look.arms + 1;
-        let Some(overlooked) = self.overlooked_in(&look).filter(|_| look.missed && !reported) else {
+        let Some(lost) = self.lost_wakeup_in(&look).filter(|_| look.missed && !reported) else {
             return;
         };
         let mut silent = Duration::ZERO;
@@ -264,10 +264,10 @@ impl Cq {
             let after = self.core.look();
             // The threads were looked at one after the other. If the queue is unchanged, the
             // threads' actions in between did not concern the queue.
-            let same = self.watch.seen.count(&after) == touches && self.overlooked_in(&after).is_some();
+            let same = self.watch.seen.count(&after) == touches && self.lost_wakeup_in(&after).is_some();
             if let Some(evidence) = evidence.filter(|_| same) {
                 self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
-                log::warn!("lost wake-up: {overlooked}; {evidence}");
+                log::warn!("lost wake-up: {lost}; {evidence}");
                 return;
             }
         } else {
@@ -329,8 +329,8 @@ impl CompChannel {
     /// The queues of this channel with completions for which no event will come (EXT-4). A thread
     /// that sleeps on the channel does not learn of these completions.
     #[must_use]
-    pub fn overlooked(&self) -> Vec<Overlooked> {
-        self.living().iter().filter_map(Cq::overlooked).collect()
+    pub fn lost_wakeups(&self) -> Vec<LostWakeup> {
+        self.living().iter().filter_map(Cq::lost_wakeup).collect()
     }
 
     /// Does a queue of this channel contain completions?

@@ -3,14 +3,14 @@
 //!
 //! The connection manager is `adverb_cm`, which has no clock, socket or thread. This module gives
 //! it a clock, a transport and a thread. A [`MadHandler`] is called with arriving MADs, and
-//! [`MadDoor::send`] takes departing MADs. MADs travel as unreliable datagrams on UDP port 4791, as
-//! with Linux and NICs. A MAD to a process of this host crosses no network if other packets to this
-//! process cross none.
+//! [`MadInterface::send`] takes departing MADs. MADs travel as unreliable datagrams on UDP port
+//! 4791, as with Linux and NICs. A MAD to a process of this host crosses no network if other
+//! packets to this process cross none.
 //!
 //! Several processes of a user share the port. The answer to a MAD of this process brings back the
 //! communication id of this process. The upper [`PREFIX_BITS`] bits of the id name the process. A
-//! request names a service id, which a process claims ([`MadDoor::claim`]). A process hands a MAD
-//! for another process on. If a MAD is for no process, the receiving process answers it.
+//! request names a service id, which a process claims ([`MadInterface::claim`]). A process hands a
+//! MAD for another process on. If a MAD is for no process, the receiving process answers it.
 mod binding;
 mod wait;
 
@@ -34,19 +34,19 @@ pub const PREFIX_BITS: u8 = adverb_local::SLOT_BITS as u8;
 /// The MAD interface of this process. After the drop no new call of the handler begins; calls under
 /// way end.
 #[derive(Debug)]
-pub struct MadDoor {
+pub struct MadInterface {
     node: Arc<Node>,
 }
 
-impl MadDoor {
+impl MadInterface {
     /// Opens the interface.
     ///
     /// # Errors
     /// EBUSY if the process has the interface open; errors of the kernel for sockets and threads.
-    pub fn open(handler: Arc<dyn MadHandler>) -> Result<MadDoor, Error> {
+    pub fn open(handler: Arc<dyn MadHandler>) -> Result<MadInterface, Error> {
         let node = Node::get()?;
         node.mads.set_handler(&node, handler)?;
-        Ok(MadDoor { node })
+        Ok(MadInterface { node })
     }
 
     /// Was the interface opened in the parent before a `fork`? The child opens its own.
@@ -155,7 +155,7 @@ impl MadDoor {
     }
 }
 
-impl Drop for MadDoor {
+impl Drop for MadInterface {
     fn drop(&mut self) {
         if !self.is_stale() {
             self.node.mads.unset_handler();

@@ -1,6 +1,6 @@
 //! A thread of the program that waits for an event of the connection manager serves queue pair 1
 //! meanwhile.
-use super::MadDoor;
+use super::MadInterface;
 use crate::descriptor::Descriptor;
 use nix::errno::Errno;
 use std::time::Instant;
@@ -8,16 +8,16 @@ use std::time::Instant;
 /// A wait, from the first look for an event to the event.
 #[derive(Debug)]
 pub struct Wait<'a> {
-    door: &'a MadDoor,
+    mads: &'a MadInterface,
     began: Instant,
     slept: bool,
 }
 
-impl MadDoor {
+impl MadInterface {
     /// A thread begins to wait for an event that MADs cause. The thread holds no lock.
     #[must_use]
     pub fn wait(&self) -> Wait<'_> {
-        Wait { door: self, began: Instant::now(), slept: false }
+        Wait { mads: self, began: Instant::now(), slept: false }
     }
 }
 
@@ -30,7 +30,7 @@ impl Wait<'_> {
     /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler
     /// restarts system calls. ENOMEM.
     pub fn step(&mut self, event: &Descriptor, came: impl Fn() -> bool) -> Result<(), Errno> {
-        let node = &self.door.node;
+        let node = &self.mads.node;
         let until = Instant::now() + node.mads.spin.length();
         loop {
             node.look_for_mads();
@@ -59,6 +59,6 @@ impl Wait<'_> {
 
     /// The event has come.
     pub fn over(self) {
-        self.door.node.mads.spin.learn(self.began.elapsed(), self.slept);
+        self.mads.node.mads.spin.learn(self.began.elapsed(), self.slept);
     }
 }

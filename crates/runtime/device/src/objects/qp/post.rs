@@ -1,4 +1,4 @@
-//! Posting: requests are staged and then handed over as one (DEF-1 to DEF-8).
+//! Posting: requests are staged and then committed as one (DEF-1 to DEF-8).
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
@@ -23,7 +23,7 @@ const MARKED: u32 = 4 << 10;
 const BURST: Duration = Duration::from_micros(10);
 
 impl Qp {
-    /// Starts a chain of send requests that are handed over together (DEF-2).
+    /// Starts a chain of send requests that are committed together (DEF-2).
     ///
     /// # Errors
     /// EIO in a child of `fork`: the queue pair belongs to the parent.
@@ -58,7 +58,7 @@ impl Qp {
         self.inner.lock().engine.free_sends()
     }
 
-    /// Hands over all staged requests.
+    /// Commits all staged requests.
     pub fn commit_sends(&self) {
         if self.own.context.node().is_stale() {
             return;
@@ -66,8 +66,8 @@ impl Qp {
         self.commit(&mut self.inner.lock());
     }
 
-    /// Queues all requests or none, and hands over all staged requests unless `more` will follow
-    /// (DEF-2). After a refusal the requests staged before are handed over first (DEF-4). Unlike in
+    /// Queues all requests or none, and commits all staged requests unless `more` will follow
+    /// (DEF-2). After a refusal the requests staged before are committed first (DEF-4). Unlike in
     /// verbs, a queue pair in ERR takes no request.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Qp {
         self.inner.lock().engine.abort_sends();
     }
 
-    /// Hands over the staged requests. They leave at once, unless the program is in the middle of a
+    /// Commits the staged requests. They leave at once, unless the program is in the middle of a
     /// burst. In a burst the program polls, and packets of this queue pair are already on their
     /// way. The program, or the background thread within a millisecond, will come again. So the
     /// requests wait for the next poll or for [`BATCH`] requests, and leave in one run.
@@ -104,8 +104,8 @@ impl Qp {
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
             self.hunt_committed();
-            inner.handovers.0 += u64::from(n > 0);
-            inner.handovers.1 += n as u64;
+            inner.commits.0 += u64::from(n > 0);
+            inner.commits.1 += n as u64;
             inner.waiting.0 += n;
             if inner.faults.is_some() {
                 inject::messages(node, self, inner, n as u64, &mut tx.effects);
@@ -188,7 +188,7 @@ impl Qp {
     }
 
     /// Stages all requests or none. An abort drops all staged requests. So with more than one
-    /// request the requests staged before are handed over first.
+    /// request the requests staged before are committed first.
     fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
         let state = inner.engine.state();
         if state == QpState::Err {
@@ -236,7 +236,7 @@ impl SendChain<'_> {
     }
 
     /// Performs a WRITE, READ or SEND at once, if no request is ahead and the peer's memory is
-    /// within reach. The request cannot be taken back, because the handover of the chain has begun.
+    /// within reach. The request cannot be taken back, because the commit of the chain has begun.
     /// `false`: nothing has happened, and the caller stages the request.
     #[inline(always)]
     pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {
@@ -291,9 +291,9 @@ impl SendChain<'_> {
         self.busy = None;
         let Some(mut inner) = self.inner.take() else { return };
         if self.performed > 0 {
-            inner.handovers.1 += self.performed;
+            inner.commits.1 += self.performed;
             if inner.engine.staged_sends() == 0 {
-                inner.handovers.0 += 1;
+                inner.commits.0 += 1;
                 return;
             }
         }

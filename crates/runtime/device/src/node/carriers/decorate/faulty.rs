@@ -1,6 +1,6 @@
 //! The decorator that loses, delays, doubles and reorders packets.
 use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
-use super::state::{Held, Hold, Verdict, Weather};
+use super::state::{FaultProfile, Held, Hold, Verdict};
 use crate::host::Peer;
 use crate::node::batch::Batch;
 use crate::node::core::Node;
@@ -41,7 +41,7 @@ impl Held {
     }
 }
 
-impl Weather {
+impl FaultProfile {
     /// Decides on a one-sided request of a queue pair with `posted` requests. `psn` is the PSN of
     /// the next packet.
     pub(in crate::node) fn decide(
@@ -142,13 +142,13 @@ fn count(node: &Node, fault: &Fault, head: &Head) {
 /// Applies the rules of the process to each packet of an inlet.
 pub(in crate::node) struct Faulty<'a, C> {
     carrier: C,
-    weather: &'a Weather,
+    profile: &'a FaultProfile,
     node: &'a Node,
 }
 
 impl<'a, C> Faulty<'a, C> {
-    pub(super) fn new(carrier: C, weather: &'a Weather, node: &'a Node) -> Self {
-        Faulty { carrier, weather, node }
+    pub(super) fn new(carrier: C, profile: &'a FaultProfile, node: &'a Node) -> Self {
+        Faulty { carrier, profile, node }
     }
 }
 
@@ -157,7 +157,7 @@ impl<I: Inlet> Inlet for Faulty<'_, I> {
         let bth = &arrival.packet.headers.bth;
         let response = bth.opcode.is_response();
         let head = Head { qpn: arrival.qp.number(), psn: bth.psn.get(), response, may_be_marked: false };
-        let ruling = self.weather.rules.judge_as(&head, |_| Held::of(arrival));
+        let ruling = self.profile.rules.judge_as(&head, |_| Held::of(arrival));
         if !ruling.fault.is_none() {
             count(self.node, &ruling.fault, &head);
         }

@@ -173,9 +173,9 @@ impl Carrier for Rings<'_> {
         let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
         *hold = Hold::default();
-        if let Some(weather) = self.node.taps.as_ref().and_then(Taps::weather) {
+        if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
             inner.engine.hold_requests(false);
-            weather.forget(inner.engine.config().qpn);
+            profile.forget(inner.engine.config().qpn);
         }
     }
 }
@@ -192,9 +192,9 @@ impl<'a> Rings<'a> {
             return Room::Yes;
         }
         let taps = self.node.taps.as_ref();
-        let weather = taps.and_then(Taps::weather);
-        let (keys, next) = match weather {
-            Some(weather) if weather.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
+        let profile = taps.and_then(Taps::profile);
+        let (keys, next) = match profile {
+            Some(profile) if profile.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
             _ => self.perform(qp, inner, effects, peer),
         };
         if !inner.engine.wants_output() {
@@ -217,7 +217,7 @@ impl<'a> Rings<'a> {
             epoch: state.epoch,
         };
         // Where no packet is lost, deadlines need not be exact.
-        let clock = StepClock::new(&self.node.clocks, weather.is_none());
+        let clock = StepClock::new(&self.node.clocks, profile.is_none());
         let end = match taps.and_then(Taps::tape) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
             Some(tape) => {

@@ -164,7 +164,7 @@ impl<'a> Handshake<'a> {
         }
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         loop {
-            self.0.receive(RxFrom::HandOver, false);
+            self.0.receive(RxFrom::Processes, false);
             self.answer_handshakes();
             if let Some(peer) = host.known(slot).filter(|p| !p.is_gone()) {
                 host.unanswered.lock().remove(&slot);

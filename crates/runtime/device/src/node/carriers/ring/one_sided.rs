@@ -114,9 +114,9 @@ impl<'a> Rings<'a> {
             let Some(request) = engine.poll_direct(&keys) else { break };
             let len = request.len;
             if let Some((taps, initiator)) = &tapped
-                && let Some(weather) = taps.weather()
+                && let Some(profile) = taps.profile()
             {
-                match weather.decide(self.node, qp.number(), initiator.psn(), hold, posted.unwrap_or(0)) {
+                match profile.decide(self.node, qp.number(), initiator.psn(), hold, posted.unwrap_or(0)) {
                     Verdict::Perform => {}
                     Verdict::ByPackets => break,
                     Verdict::Wait => {

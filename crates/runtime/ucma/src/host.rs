@@ -67,7 +67,7 @@ pub struct Group<M> {
 }
 
 /// The machine.
-pub trait Door {
+pub trait Host {
     /// A bound service id.
     type Claim: Claim;
     /// Keeps a queue pair number from being given out again, until it is dropped.

@@ -6,8 +6,8 @@
 //! 3. The owner accepts the connection, and asks the kernel for the user of the other end before
 //!    reading anything.
 //!
-//! Both answers hold for the life of the connection. So a name gets nothing if the owner changes
-//! between two messages, or if another user holds the name (TRU-1).
+//! Both answers hold for the lifetime of the connection. So a name gets nothing if the owner
+//! changes between two messages, or if another user holds the name (TRU-1).
 
 use std::io;
 use std::net::IpAddr;
@@ -168,7 +168,7 @@ impl Local {
                 self.changed_user().map_or(Ok((fd, pid)), |changed| Err(Untold::Changed(changed)))
             }
             Proof::OtherUser(uid) => {
-                add(&self.counters.handover_refused_other_user, 1);
+                add(&self.counters.local_refused_other_user, 1);
                 Err(Untold::OtherUser(uid))
             }
         }
@@ -215,7 +215,7 @@ impl Local {
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.errors.note("wait for the hand-over connections", &error);
+                    self.errors.note("wait for the connections of other processes", &error);
                     break;
                 }
             };
@@ -280,7 +280,7 @@ impl Local {
         taking.clock += 1;
         (connection.used, taking.clock) = (taking.clock, taking.clock);
         if local.cut {
-            add(&self.counters.handover_drop_malformed, 1);
+            add(&self.counters.local_drop_malformed, 1);
             return Some(0);
         }
         let sender = Sender { pid: connection.pid, fds: local.fds, transit: local.transit };
@@ -330,7 +330,7 @@ impl Local {
         if matches!(owner::prove(&fd, self.uid()), Ok(Proof::Own(_))) {
             return Ok(Some(fd));
         }
-        add(&self.counters.handover_drop_other_user, 1);
+        add(&self.counters.local_drop_other_user, 1);
         Ok(None)
     }
 
@@ -361,7 +361,7 @@ impl Local {
                 if let (Some(Proof::OtherUser(uid)), Ok((_, pid))) = (proof, sys::peer(&fd)) {
                     self.remember_sent_away(pid, uid);
                 }
-                let before = self.counters.handover_drop_other_user.fetch_add(1, Relaxed);
+                let before = self.counters.local_drop_other_user.fetch_add(1, Relaxed);
                 if let (Some(Proof::OtherUser(uid)), true) = (proof, before == 0) {
                     log::warn!(
                         "{} connected to {} of this process and was sent away",
