@@ -114,7 +114,7 @@ impl Edges {
         all.map(left).collect()
     }
 
-    pub(crate) fn gone(&mut self, d: Descriptor) {
+    pub(crate) fn closed(&mut self, d: Descriptor) {
         self.by_number.retain(|number, edge| *number != d.number || edge.file != d.file);
     }
 

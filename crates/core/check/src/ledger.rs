@@ -47,7 +47,7 @@ impl Ledger {
     }
 
     /// A CQ was destroyed.
-    pub fn cq_gone(&mut self, number: u32) {
+    pub fn cq_destroyed(&mut self, number: u32) {
         self.cqs.remove(&number);
         self.events.forget(Source::Completion(number));
         self.events.forget(Source::Cq(number));
@@ -72,20 +72,21 @@ impl Ledger {
         }
     }
 
-    /// A queue pair was reset. Its posted requests, and its completions in the CQs, are gone.
+    /// A queue pair was reset. Its posted requests, and its completions in the CQs, no longer
+    /// exist.
     pub fn queue_pair_reset(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
         *qp = Qp { of, ..Qp::default() };
-        for (cq, gone) in [(of.send_cq, sends), (of.recv_cq, receives)] {
+        for (cq, outstanding) in [(of.send_cq, sends), (of.recv_cq, receives)] {
             if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-                cq.expected = cq.expected.saturating_sub(gone);
+                cq.expected = cq.expected.saturating_sub(outstanding);
             }
         }
     }
 
     /// A queue pair was destroyed.
-    pub fn queue_pair_gone(&mut self, number: u32) {
+    pub fn queue_pair_destroyed(&mut self, number: u32) {
         self.queue_pair_reset(number);
         self.qps.remove(&number);
         self.events.forget(Source::QueuePair(number));
@@ -162,16 +163,16 @@ impl Ledger {
         if !done.ok {
             self.failed = place;
         }
-        let (freed, came) = if done.receive {
+        let (freed, arrived) = if done.receive {
             let own = qp.receives.iter().position(|r| r.wr_id == done.wr_id);
             (Vec::new(), usize::from(own.and_then(|own| qp.receives.remove(own)).is_some()))
         } else {
             let freed = qp.sends.polled(done.wr_id, done.ok);
-            let came = freed.iter().filter(|r| r.signaled).count();
-            (freed, came)
+            let arrived = freed.iter().filter(|r| r.signaled).count();
+            (freed, arrived)
         };
         if let Some(cq) = self.cqs.get_mut(&cq) {
-            cq.expected = cq.expected.saturating_sub(came);
+            cq.expected = cq.expected.saturating_sub(arrived);
         }
         freed
     }
@@ -249,8 +250,8 @@ impl Ledger {
     }
 
     /// A descriptor was closed.
-    pub fn descriptor_gone(&mut self, of: Descriptor) {
-        self.edges.gone(of);
+    pub fn descriptor_closed(&mut self, of: Descriptor) {
+        self.edges.closed(of);
     }
 
     /// The thread `left.thread` has been asleep for long in an `epoll` for new events only.
@@ -277,7 +278,7 @@ impl Ledger {
     }
 
     /// A shared receive queue was destroyed.
-    pub fn srq_gone(&mut self, number: u32) {
+    pub fn srq_destroyed(&mut self, number: u32) {
         self.events.forget(Source::Srq(number));
     }
 

@@ -201,7 +201,7 @@ catalogue! {
         ["Does it hold the send and receive depths of all queue pairs on it together?",
          "Is it polled while the program waits for something else?"]
         ["completion queue of", "entries overflowed"];
-    PeerGone 0x86
+    PeerEnded 0x86
         "The process at the other end has ended."
         ["the peer's queue pair and GID"]
         ["How did it end: exit, signal, killed for memory?"]
@@ -258,7 +258,7 @@ mod tests {
                 attempts: 8,
                 last_ack_age: Duration::from_secs(1),
             },
-            Cause::PeerGone { peer, dest_qpn: 7 },
+            Cause::PeerEnded { peer, dest_qpn: 7 },
             Cause::RnrRetryExceeded { peer, dest_qpn: 7, psn: 1, attempts: 1 },
             Cause::RemoteNak { code: "remote access error", psn: 1, dest_qpn: 7 },
             Cause::ProtocolViolation { what: "length", psn: 1 },

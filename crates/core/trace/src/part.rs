@@ -173,7 +173,7 @@ mod tests {
     use crate::{Record, read};
 
     fn line(n: u64) -> Vec<u8> {
-        let mut line = serde_json::to_vec(&Record::CqGone { t: n, cq: 7 }).unwrap();
+        let mut line = serde_json::to_vec(&Record::CqDestroyed { t: n, cq: 7 }).unwrap();
         line.push(b'\n');
         line
     }

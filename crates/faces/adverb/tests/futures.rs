@@ -124,7 +124,7 @@ fn a_dropped_stream_keeps_nothing() -> Result<()> {
     drop(stream);
     assert_eq!(block_on(cq.completion())?.wr_id(), 1);
     assert_eq!(cq.wait(HANG_LIMIT)?.wr_id(), 2);
-    // The waker of the task is gone, too.
+    // The waker of the task no longer exists, too.
     let task = Arc::new(Orphan(Mutex::new(None)));
     let waker = Waker::from(task.clone());
     let mut waiting = Box::pin(cq.completion());

@@ -296,7 +296,8 @@ fn a_dropped_buffer_is_out_of_reach() {
     drop(theirs);
     a.qp.write(b"x", remote).post().unwrap();
     assert_eq!(failed(&a).status, WcStatus::RemAccessErr);
-    // If its buffer is gone, a receive fails. The device does not write to memory with another use.
+    // If its buffer no longer exists, a receive fails. The device does not write to memory with
+    // another use.
     let (a, b) = pair().unwrap();
     let into = b.buffer(8).unwrap();
     b.qp.recv(&into).post().unwrap();

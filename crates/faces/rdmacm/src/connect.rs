@@ -203,7 +203,7 @@ pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 /// `rdma_accept`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
 ///
 /// # Safety
-/// `id` came with a request. `param` is null, or points to parameters with their private data.
+/// `id` arrived with a request. `param` is null, or points to parameters with their private data.
 pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| accept(id, param.as_ref())) })
@@ -225,7 +225,7 @@ pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_reject`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// `id` came with a request. `data` is null, or points to `len` bytes.
+/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, 0)) })
@@ -235,7 +235,7 @@ pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_
 /// with `errno` set.
 ///
 /// # Safety
-/// `id` came with a request. `data` is null, or points to `len` bytes.
+/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, REJECT_VENDOR_OPTION)) })

@@ -86,7 +86,7 @@ pub fn drop_of(id: &Id) {
 /// Destroys an id after all its events have been acknowledged.
 ///
 /// # Safety
-/// `public` was made by [`create`](crate::id::create) or came with an event, and is not used any
+/// `public` was made by [`create`](crate::id::create) or arrived with an event, and is not used any
 /// more.
 pub unsafe fn destroy(public: *mut rdma_cm_id) -> ErrnoResult {
     // SAFETY: the caller's word.

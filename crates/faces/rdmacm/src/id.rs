@@ -308,7 +308,7 @@ pub fn destroy_handle(fd: c_int, handle: u32) -> ErrnoResult<u32> {
 /// its events have been read.
 ///
 /// # Safety
-/// `public` was made by [`create`] or came with an event, and is not used any more.
+/// `public` was made by [`create`] or arrived with an event, and is not used any more.
 pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> ErrnoResult<(&'a Id, u32)> {
     // SAFETY: the caller's word.
     let id = unsafe { Id::of(public) }?;

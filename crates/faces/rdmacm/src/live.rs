@@ -56,7 +56,7 @@ impl<T> Live<T> {
     /// Keeps a claimed object in memory for a while, then frees it.
     ///
     /// # Safety
-    /// The pointer came from [`Live::enter`] and was claimed. It is passed here once.
+    /// The pointer is from [`Live::enter`] and was claimed. It is passed here once.
     pub unsafe fn rest(&self, at: *mut T) {
         let mut known = self.known.lock();
         known.resting.push_back(at.expose_provenance());

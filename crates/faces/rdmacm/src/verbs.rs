@@ -99,7 +99,7 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> ErrnoResult<T>) -> ErrnoR
     });
     let listed: Vec<_> = listed.collect();
     let outcome = if listed.is_empty() { Err(Errno(libc::ENODEV)) } else { look(&listed) };
-    // SAFETY: the list came from `ibv_get_device_list`, and none of its devices is used after this.
+    // SAFETY: the list is from `ibv_get_device_list`, and none of its devices is used after this.
     unsafe { ibv_free_device_list(list) };
     outcome
 }

@@ -30,9 +30,9 @@ adverb_sync::ranks! {
     MadClaim = "a claim of a service";
     /// The services that this process listens for. Nothing more.
     MadServices = "the services that are listened for";
-    /// Requests that came before the process listened. If there is no room for a request, the
+    /// Requests that arrived before the process listened. If there is no room for a request, the
     /// request is answered under the lock, which may open an address.
-    MadEarly = "requests that came early";
+    MadEarly = "requests that arrived early";
     /// The state of a work queue: held while its queue pair is modified.
     WorkQueue = "a work queue";
     /// The multicast groups of a queue pair: held while the queue pair joins or leaves a group,
@@ -68,7 +68,7 @@ adverb_sync::ranks! {
     /// record that binds a key writes the key table under it.
     TxRing = "the ring to a peer";
     /// The key table. Readers copy payloads under this lock, so that a deregistration waits for
-    /// them. Short one-sided requests copy behind a mark instead (`host::direct`).
+    /// them. Short one-sided requests copy behind a hazard instead (`host::direct`).
     Keys = "the keys";
     /// Payloads of records in a peer's ring that point at memory. Nothing more.
     Referred = "the payloads that a peer has to fetch";
@@ -87,7 +87,7 @@ adverb_sync::ranks! {
     /// lock, and logs the reason of the wait.
     Acknowledgements = "the acknowledgements of an object's events";
     /// Completions that a hunt holds back: held while they are added to their queue.
-    HuntHeld = "the completions that a hunt holds";
+    HuntWithheld = "the completions that a hunt holds";
     /// A completion queue. Under this lock the event is queued and the timer is entered. Wakers are
     /// called, which only note their task. The function that takes completions out (`Cq::poll`)
     /// calls no code of the device, and drops no object of the device.
@@ -157,9 +157,9 @@ adverb_sync::ranks! {
     /// Contexts to inform of changes of ports. They are called after the lock is released.
     Followers = "the followers of ports";
     /// MADs that wait for the background thread.
-    MadInbox = "the MADs that came";
+    MadInbox = "the MADs that arrived";
     /// Processes that ended, for the handler of MADs.
-    MadGone = "the processes that ended";
+    MadEnded = "the processes that ended";
     /// When a MAD was last given to all processes.
     MadSpread = "the pace of MADs to all";
     /// Completion queues with timers, by number.
@@ -169,7 +169,7 @@ adverb_sync::ranks! {
     /// Deadlines.
     Timers = "the timers";
     /// Counters of ended queue pairs.
-    Gone = "the counters of ended queue pairs";
+    EndedCounters = "the counters of ended queue pairs";
     /// How often peers were not reached through shared memory, by reason.
     Private = "the counters of private memory";
 

@@ -142,7 +142,7 @@ fn tru_3_what_a_peer_does_to_doorbells_is_its_own_loss() {
     bad.say("break");
     assert_eq!(bad.hear(), "broken");
     let ends = end.wait(50);
-    assert!(format!("{:?}", ends[0].cause).contains("PeerGone"), "{:?}", ends[0]);
+    assert!(format!("{:?}", ends[0].cause).contains("PeerEnded"), "{:?}", ends[0]);
     steady.send(1, SendOp::Send, &[steady.sge(0, 64)]);
     assert_eq!(steady.wait(1)[0].status, WcStatus::Success);
     assert_eq!(good.hear(), "Success");

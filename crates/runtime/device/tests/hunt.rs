@@ -132,11 +132,11 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     for _ in 0..50 {
         send(&a, &b, 3);
         b.cq.hunt_arm(WAITS, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
-        let (came, event) = (b.cq.len(), b.channel.try_event());
+        let (arrived, event) = (b.cq.len(), b.channel.try_event());
         a.wait(3);
         assert_eq!(take(&b, 3), [0, 1, 2]);
         event.iter().for_each(|cq| cq.ack_events(1));
-        if came == 3 {
+        if arrived == 3 {
             assert!(event.is_none(), "an event for what was there before the arm");
             return;
         }

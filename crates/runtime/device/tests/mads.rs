@@ -87,8 +87,9 @@ impl MadHandler for Manager {
     fn timeout(&self, _: Time) -> Option<Time> {
         self.with(Endpoint::handle_timeout).1
     }
-    fn peer_gone(&self, _: Time, prefix: u32) -> Option<Time> {
-        self.with(|endpoint, now| endpoint.peer_gone(now, prefix, |path| self.mads().is_local(path.remote))).1
+    fn peer_ended(&self, _: Time, prefix: u32) -> Option<Time> {
+        self.with(|endpoint, now| endpoint.peer_ended(now, prefix, |path| self.mads().is_local(path.remote)))
+            .1
     }
 }
 
@@ -215,7 +216,7 @@ fn connection() {
     for _ in &ids {
         let (id, event) = manager.next_event();
         assert!(ids.contains(&id));
-        assert_eq!(event, Event::Disconnected(Ending::PeerGone));
+        assert_eq!(event, Event::Disconnected(Ending::PeerEnded));
     }
     // No process has the service any more. A process that receives the MAD rejects the request.
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();

@@ -130,7 +130,7 @@ fn others_are_not_harmed() {
 /// Length in bytes of the forger's messages with a record that points at existing memory.
 const FORGED: usize = 100;
 
-/// The log lines about peers with false marks.
+/// The log lines about peers with false hazards.
 struct Lies(Mutex<Vec<String>>);
 
 static LIES: Lies = Lies(Mutex::new(Vec::new()));
@@ -148,14 +148,14 @@ impl log::Log for Lies {
     fn flush(&self) {}
 }
 
-/// The shortest time until a peer with a false mark is judged. The judgement takes twenty
+/// The shortest time until a peer with a false hazard is judged. The judgement takes twenty
 /// observations of a sleeping thread, at intervals of a second.
 const JUDGED: Duration = Duration::from_secs(19);
 
 /// TRU-3: the forger writes valid records and entries with false contents:
 /// - payload addresses without memory,
 /// - keys of memory beyond the end of the file,
-/// - permanent marks,
+/// - permanent hazards,
 /// - alternating announcements of sleep.
 #[test]
 fn what_points_nowhere_harms_nobody() {
@@ -163,7 +163,7 @@ fn what_points_nowhere_harms_nobody() {
     log::set_max_level(log::LevelFilter::Info);
     let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
-    for pattern in ["references", "messages", "keys", "marks"] {
+    for pattern in ["references", "messages", "keys", "hazards"] {
         let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
         let end = QpEnd::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
@@ -200,13 +200,13 @@ fn what_points_nowhere_harms_nobody() {
         };
         assert_eq!(said, "done");
         assert!(!matches!(pattern, "references" | "messages") || forged > 0, "{pattern}: none was taken");
-        // A deregistration ends although the forger is alive and some of its marks name the region
-        // and the queue pair.
-        if pattern == "marks" {
+        // A deregistration ends although the forger is alive and some of its hazards name the
+        // region and the queue pair.
+        if pattern == "hazards" {
             let start = Instant::now();
             end.pages.mr().dereg().unwrap();
-            // Some marks name sleeping threads and say that these threads do not restart their
-            // copy. Only the judgement ends the wait for such a mark, and the judgement takes at
+            // Some hazards name sleeping threads and say that these threads do not restart their
+            // copy. Only the judgement ends the wait for such a hazard, and the judgement takes at
             // least `JUDGED`.
             assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
             // The device leaves the lying peer and logs the process number of the peer. The
@@ -549,16 +549,16 @@ impl Hand {
         self.put(entry, self.word(entry).wrapping_add(2) & !1);
     }
 
-    /// Marks all threads as permanently at work in memory of peers, with more marks than a process
-    /// can have. The sleep announcement is random. The marks name the region and queue pair that
-    /// the peer is about to take back. Some of the named threads exist, others do not.
-    fn marks(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
+    /// Sets hazards that show all threads as permanently at work in memory of peers, more than a
+    /// process can have. The sleep announcement is random. The hazards name the region and queue
+    /// pair that the peer is about to take back. Some of the named threads exist, others do not.
+    fn hazards(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
         let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
         self.put(tables + 128, used);
-        for mark in 0..256 {
+        for hazard in 0..256 {
             let value = self.dice.next() | 1;
-            let at = tables + 256 + mark * 64;
+            let at = tables + 256 + hazard * 64;
             self.put(at, value);
             let owner = self.pick(owners);
             self.put(at + 8, owner);
@@ -619,7 +619,7 @@ fn the_forger() {
                 }
             }
             "keys" => hand.forge_key(entry, own),
-            "marks" => hand.marks(tables, &owners, qpn, theirs.rkey),
+            "hazards" => hand.hazards(tables, &owners, qpn, theirs.rkey),
             other => panic!("no pattern {other}"),
         }
         end.cq.poll(8, |_| ()).unwrap();

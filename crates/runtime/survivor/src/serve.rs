@@ -57,7 +57,7 @@ impl MadHandler for IgnoreMads {
     fn timeout(&self, _: Time) -> Option<Time> {
         None
     }
-    fn peer_gone(&self, _: Time, _: u32) -> Option<Time> {
+    fn peer_ended(&self, _: Time, _: u32) -> Option<Time> {
         None
     }
 }

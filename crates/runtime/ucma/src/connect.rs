@@ -87,8 +87,8 @@ impl<D: Host, T: Tokens> World<D, T> {
             };
             let now = self.host.now();
             let conn = self.cm.connect(now, &request).map_err(errno)?;
-            let hold = self.host.hold_qpn(param.qpn);
-            self.holds.insert(conn, hold);
+            let reservation = self.host.reserve_qpn(param.qpn);
+            self.reservations.insert(conn, reservation);
             conn
         };
         self.by_conn.insert(conn, number);
@@ -161,8 +161,8 @@ impl<D: Host, T: Tokens> World<D, T> {
         id.ece = ece;
         id.agreed.responder_resources = param.responder_resources;
         id.agreed.initiator_depth = param.initiator_depth;
-        let hold = self.host.hold_qpn(param.qpn);
-        self.holds.insert(conn, hold);
+        let reservation = self.host.reserve_qpn(param.qpn);
+        self.reservations.insert(conn, reservation);
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl<D: Host, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    /// NOTIFY: data came before the RTU.
+    /// NOTIFY: data arrived before the RTU.
     pub(crate) fn notify(&mut self, file: u64, number: u32, event: u32) -> Result<(), Errno> {
         let (conn, _) = self.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
         match self.cm.state(conn) {

@@ -30,9 +30,9 @@ pub enum Presence {
     /// Device and address are both present.
     There,
     /// The device no longer has the address.
-    AddressGone,
+    AddressRemoved,
     /// The device no longer exists.
-    DeviceGone,
+    DeviceRemoved,
 }
 
 /// Why a MAD cannot leave.
@@ -71,7 +71,7 @@ pub trait Host {
     /// A bound service id.
     type Claim: Claim;
     /// Keeps a queue pair number from being given out again, until it is dropped.
-    type Hold;
+    type Reservation;
     /// Membership of a multicast group.
     type Membership;
 
@@ -104,7 +104,7 @@ pub trait Host {
         None
     }
     /// Keeps a queue pair number from being given out again.
-    fn hold_qpn(&mut self, qpn: u32) -> Self::Hold;
+    fn reserve_qpn(&mut self, qpn: u32) -> Self::Reservation;
     /// The device of a local address.
     ///
     /// # Errors

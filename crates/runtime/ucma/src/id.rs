@@ -19,7 +19,7 @@ pub enum Standing {
     Connect,
     Disconnect,
     Listen,
-    /// The device of the id is gone.
+    /// The device of the id was removed.
     DeviceRemoval,
 }
 

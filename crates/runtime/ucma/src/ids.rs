@@ -95,8 +95,8 @@ pub enum Event {
     NotSent(Errno),
     /// The connection has ended. The data is the private data of the peer's DREQ or DREP.
     Disconnected(DisconnectReason, Vec<u8>),
-    /// The address or device of the id is gone.
-    Gone,
+    /// The address or device of the id was removed.
+    DeviceRemoved,
 }
 
 /// How a connection ended.
@@ -389,8 +389,8 @@ impl LiveWorld {
             return;
         }
         // The peer gave up while the request waited to be read.
-        let gone = RejectReason::TIMEOUT.0.into();
-        self.event(number, crate::event::Event::conn(EventKind::Rejected, gone, &[]));
+        let removed = RejectReason::TIMEOUT.0.into();
+        self.event(number, crate::event::Event::conn(EventKind::Rejected, removed, &[]));
     }
 }
 
@@ -457,7 +457,7 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
             };
             Event::Disconnected(end, param.private_data)
         }
-        EventKind::DeviceRemoval => Event::Gone,
+        EventKind::DeviceRemoval => Event::DeviceRemoved,
         _ => return None,
     })
 }

@@ -137,8 +137,8 @@ impl MadHandler for Handler {
     fn timeout(&self, now: Time) -> Option<Time> {
         self.with(|world| world.timeout(now))
     }
-    fn peer_gone(&self, now: Time, prefix: u32) -> Option<Time> {
-        self.with(|world| world.peer_gone(now, prefix))
+    fn peer_ended(&self, now: Time, prefix: u32) -> Option<Time> {
+        self.with(|world| world.peer_ended(now, prefix))
     }
     fn interfaces_changed(&self, now: Time) -> Option<Time> {
         self.with(|world| world.interfaces_changed(now))
@@ -187,7 +187,7 @@ fn binding(found: mad::Binding) -> Binding {
 fn presence(binding: &Binding) -> Presence {
     let Ok(all) = getifaddrs() else { return Presence::There };
     let interface = binding.name.trim_start_matches("adverb_");
-    let mut left = Presence::DeviceGone;
+    let mut left = Presence::DeviceRemoved;
     for entry in all {
         let address = entry.address.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
             (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
@@ -199,7 +199,7 @@ fn presence(binding: &Binding) -> Presence {
         }
         // An IPv4 address may carry a label: "eth0:1".
         if entry.interface_name.split(':').next() == Some(interface) {
-            left = Presence::AddressGone;
+            left = Presence::AddressRemoved;
         }
     }
     left
@@ -207,7 +207,7 @@ fn presence(binding: &Binding) -> Presence {
 
 impl Host for LiveHost {
     type Claim = LiveClaim;
-    type Hold = mad::QpnHold;
+    type Reservation = mad::QpnReservation;
     type Membership = LiveMembership;
 
     fn now(&self) -> Time {
@@ -237,8 +237,8 @@ impl Host for LiveHost {
     fn refuses(&self) -> Option<adverb_cm::RejectReason> {
         self.0.refuses()
     }
-    fn hold_qpn(&mut self, qpn: u32) -> mad::QpnHold {
-        self.0.hold_qpn(qpn)
+    fn reserve_qpn(&mut self, qpn: u32) -> mad::QpnReservation {
+        self.0.reserve_qpn(qpn)
     }
     fn binding_of(&self, address: IpAddr, scope_id: u32) -> Result<Binding, Errno> {
         mad::binding_of(address, scope_id).map(binding).map_err(|e| errno(&e))

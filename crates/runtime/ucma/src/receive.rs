@@ -43,18 +43,18 @@ impl<D: Host, T: Tokens> World<D, T> {
                 // A reject of a stale connection leads to a time-wait, and the queue pair number
                 // stays held.
                 if self.cm.state(conn) == Some(State::Idle) {
-                    self.holds.remove(&conn);
+                    self.reservations.remove(&conn);
                 }
                 self.on_rejected(number, &rejection);
             }
             Cm::Unanswered { message, sent, waited } => {
-                self.holds.remove(&conn);
+                self.reservations.remove(&conn);
                 self.on_silence(number, message, sent, waited);
             }
             Cm::Disconnected(ending) => self.on_ending(number, ending),
             Cm::SidrReply(rep) => self.on_lookup_answer(number, &rep),
             Cm::TimewaitExit => {
-                self.holds.remove(&conn);
+                self.reservations.remove(&conn);
                 self.event(number, Event::conn(EventKind::TimewaitExit, 0, &[]));
             }
         }
@@ -342,7 +342,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             return;
         }
         self.withdraw(conn);
-        self.holds.remove(&conn);
+        self.reservations.remove(&conn);
         if let Some(&number) = self.by_conn.get(&conn) {
             let status = -(e.errno as i32);
             self.event(number, self.of_kind(number, EventKind::Unreachable, status));
@@ -377,7 +377,7 @@ impl<D: Host, T: Tokens> World<D, T> {
                 );
                 Event::conn(EventKind::Disconnected, TIMED_OUT, &[])
             }
-            Ending::PeerGone => {
+            Ending::PeerEnded => {
                 log::info!("rdma_cm: the process at the other end of a connection has ended");
                 Event::conn(EventKind::Disconnected, 0, &[])
             }

@@ -69,7 +69,7 @@ impl Numbers {
 }
 
 /// The rdma_cm of a process. The owner calls [`World::perform`] for the program, and
-/// [`World::mad`], [`World::timeout`] and [`World::peer_gone`] for the machine.
+/// [`World::mad`], [`World::timeout`] and [`World::peer_ended`] for the machine.
 pub struct World<D: Host, T: Tokens> {
     pub(crate) host: D,
     pub(crate) cm: Endpoint,
@@ -86,12 +86,12 @@ pub struct World<D: Host, T: Tokens> {
     pub(crate) services: BTreeMap<Listener, u64>,
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
     /// Held queue pair numbers, for connections that are not over.
-    pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
+    pub(crate) reservations: BTreeMap<adverb_cm::Id, D::Reservation>,
     /// Farewells entrusted to the survivor, by connection to another machine. The survivor sends a
     /// farewell if this process is killed.
     pub(crate) entrusted: BTreeMap<adverb_cm::Id, [u8; MAD_LEN]>,
-    /// Connections in `holds` without an id, because the program has destroyed the id. No event
-    /// reports the end of such a connection.
+    /// Connections in `reservations` without an id, because the program has destroyed the id. No
+    /// event reports the end of such a connection.
     lingering: BTreeSet<adverb_cm::Id>,
     /// The interface on which the current MAD arrived, if its addresses are link-local.
     pub(crate) scope: u32,
@@ -120,7 +120,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             listening: BTreeMap::new(),
             services: BTreeMap::new(),
             by_conn: BTreeMap::new(),
-            holds: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             entrusted: BTreeMap::new(),
             lingering: BTreeSet::new(),
             scope: 0,
@@ -196,9 +196,9 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     /// Handles the end of a process of this host. `prefix` is the prefix of the process in
     /// communication ids.
-    pub fn peer_gone(&mut self, now: Time, prefix: u32) -> Option<Time> {
+    pub fn peer_ended(&mut self, now: Time, prefix: u32) -> Option<Time> {
         let host = &self.host;
-        self.cm.peer_gone(now, prefix, |path| host.is_local(path.remote));
+        self.cm.peer_ended(now, prefix, |path| host.is_local(path.remote));
         self.pump();
         self.next_timeout()
     }
@@ -244,14 +244,15 @@ impl<D: Host, T: Tokens> World<D, T> {
             let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
             self.ids.iter().filter(|(_, id)| there(id)).map(|(&n, _)| n).collect::<Vec<u32>>()
         };
-        let gone: Vec<(Presence, Binding, Vec<u32>)> =
+        let removed: Vec<(Presence, Binding, Vec<u32>)> =
             lost.map(|(presence, binding)| (presence, binding.clone(), at(&binding))).collect();
-        let each =
-            gone.iter().flat_map(|(presence, binding, ids)| ids.iter().map(move |&n| (presence, binding, n)));
+        let each = removed
+            .iter()
+            .flat_map(|(presence, binding, ids)| ids.iter().map(move |&n| (presence, binding, n)));
         for (presence, binding, number) in each {
             let Some(id) = self.ids.get_mut(&number) else { continue };
             id.told = true;
-            if *presence == Presence::AddressGone {
+            if *presence == Presence::AddressRemoved {
                 log::warn!("rdma_cm: {} is no address of {} any more", binding.address, binding.name);
                 self.event(number, Event::new(EventKind::AddrChange, 0));
                 continue;
@@ -269,7 +270,7 @@ impl<D: Host, T: Tokens> World<D, T> {
     fn let_go_of_numbers(&mut self) {
         while let Some(conn) = self.cm.poll_forgotten() {
             if self.lingering.remove(&conn) {
-                self.holds.remove(&conn);
+                self.reservations.remove(&conn);
                 self.withdraw(conn);
             }
         }
@@ -285,7 +286,7 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// Releases a connection. The connection manager tells the peer.
     fn release(&mut self, conn: adverb_cm::Id) {
         self.by_conn.remove(&conn);
-        if self.holds.contains_key(&conn) {
+        if self.reservations.contains_key(&conn) {
             self.lingering.insert(conn);
         } else {
             self.withdraw(conn);
@@ -381,7 +382,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             self.claims.len(),
             self.listening.len() + self.services.len(),
             self.by_conn.len(),
-            self.holds.len(),
+            self.reservations.len(),
             self.entrusted.len(),
             self.cm.len(),
         ]

@@ -66,7 +66,7 @@ impl Fed {
             Received { src, len, stride: stride.max(1), truncated: false, traffic_class: 0, hop_limit: 64 };
         let (solver, misdirected) = buffers.parts();
         self.link.take_datagram(socket, &meta, Origin::Good, bytes, solver, misdirected, sink)
-            + self.link.tap.release_held(sink)
+            + self.link.tap.release_delayed(sink)
     }
 
     /// Handles a message from another process of the user.

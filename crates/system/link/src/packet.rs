@@ -35,12 +35,13 @@ pub struct RxPacket<'a> {
 /// The proof of a packet's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The packet came over UDP. Its source is another host; or it is the link's port at an address
-    /// of this machine where this process has a socket, so only this user can have sent the packet.
+    /// The packet arrived over UDP. Its source is another host; or it is the link's port at an
+    /// address of this machine where this process has a socket, so only this user can have sent the
+    /// packet.
     Wire,
-    /// The packet came over UDP. Its source is an address of this machine without a socket of this
-    /// process: any user may have sent the packet. Only packets for queue pair 1 are given to the
-    /// sink, for a process with the needed socket.
+    /// The packet arrived over UDP. Its source is an address of this machine without a socket of
+    /// this process: any user may have sent the packet. Only packets for queue pair 1 are given to
+    /// the sink, for a process with the needed socket.
     Unproven,
     /// Another process of this user received and forwarded the packet.
     Relayed,

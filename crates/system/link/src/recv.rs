@@ -55,7 +55,7 @@ impl UdpLink {
         budget: usize,
         sink: &mut dyn FnMut(RxPacket<'_>),
     ) -> usize {
-        let early = self.pending.drain(sink) + self.tap.release_held(sink);
+        let early = self.pending.drain(sink) + self.tap.release_delayed(sink);
         let sockets = self.sockets();
         let got = match from {
             RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink),
@@ -351,7 +351,7 @@ impl UdpLink {
     }
 
     /// Answers a steering probe of another process of this user on this host. Returns `false` if
-    /// the packet is no such probe, or if the prober is gone.
+    /// the packet is no such probe, or if the prober has ended.
     fn answer_probe(&self, packet: &RxPacket<'_>) -> bool {
         let probe = crate::steer::Probe::parse(packet.bytes)
             .filter(|probe| probe.uid == self.local.uid() && same_host(&packet.src, &packet.dst));

@@ -295,7 +295,8 @@ fn steer_lock(
             holds = match local.prove_owner(&name) {
                 Ok(holder) => Some(holder),
                 Err(Untold::Full) => None,
-                // The holder is between its two calls, or is gone by now, or only blocks the name.
+                // The holder is between its two calls, or has ended by now, or only blocks the
+                // name.
                 Err(error) => {
                     if let Some(uid) = holder(&error, &name, local.uid())
                         && !warned.swap(true, Relaxed)
@@ -325,8 +326,8 @@ fn take_answers(local: &Local, answers: &Fd, nonce: u64, found: &mut Vec<Respond
     // because another user may connect faster than its connections are refused.
     for member in (0..MAX_ANSWERS).map_while(|_| local.accept_proved(answers).ok()) {
         let Some(member) = member else { continue };
-        let Some(came) = recv_soon(&member, &mut buffer) else { continue };
-        let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..came.len]) else {
+        let Some(arrived) = recv_soon(&member, &mut buffer) else { continue };
+        let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..arrived.len]) else {
             continue;
         };
         if of != nonce || slots.is_empty() {

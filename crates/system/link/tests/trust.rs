@@ -44,7 +44,7 @@ fn the_other() {
     match words[..] {
         ["listen", name] => listens(name),
         ["hold", name] => {
-            // The last owner may not be quite gone, as in `line_at`.
+            // The last owner may not have quite ended, as in `line_at`.
             let mut held = None;
             assert!(wait(|| {
                 held = Line::holding(name, SockType::SeqPacket).ok();
@@ -191,8 +191,8 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!((link.stats().local.local_refused_other_user, link.stats().local.delivered), (9, 0));
 }
 
-/// A connection does not change hands. If the owner of a slot is gone and a stranger has its name,
-/// the next message is not sent.
+/// A connection does not change hands. If the owner of a slot has ended and a stranger has its
+/// name, the next message is not sent.
 #[test]
 fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let (link, route, fds) = giver();

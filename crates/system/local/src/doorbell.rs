@@ -2,9 +2,9 @@
 //!
 //! For each other process, a process makes a pair of sockets, keeps one end and gives the other end
 //! away. A byte through the socket wakes the process. End of file on the socket says that the giver
-//! is gone: the process has ended, or `exec`, which closes the socket, has replaced the program. A
-//! pair has one holder, so no process can break another process's doorbell. A call on a socket can
-//! ask not to wait. On a shared `eventfd` only the flag `O_NONBLOCK` of the file says so, and a
+//! has ended: its process has ended, or `exec`, which closes the socket, has replaced the program.
+//! A pair has one holder, so no process can break another process's doorbell. A call on a socket
+//! can ask not to wait. On a shared `eventfd` only the flag `O_NONBLOCK` of the file says so, and a
 //! peer can change this flag. A full `eventfd` would then block its writer for ever (TRU-3).
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};

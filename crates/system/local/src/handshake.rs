@@ -27,7 +27,7 @@ const TRIES: u32 = 50;
 
 impl Local {
     /// Sends a handshake message to the owner of a slot, and returns the id of the connection.
-    /// [`Local::ended`] reports this id when the other end is gone.
+    /// [`Local::ended`] reports this id when the other end has ended.
     ///
     /// # Errors
     /// `ConnectionRefused` if the slot has no owner, `PermissionDenied` naming the user if another

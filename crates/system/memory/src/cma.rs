@@ -14,8 +14,8 @@ pub enum CmaError {
     #[error("the kernel forbids access to the peer's memory")]
     Forbidden,
     /// The process does not exist any more.
-    #[error("the peer's process is gone")]
-    Gone,
+    #[error("the peer's process has ended")]
+    ProcessEnded,
     /// Memory at one end is not mapped, or not with the access needed. Bytes before the fault may
     /// have been copied.
     #[error("memory at either end is not mapped with the access needed")]
@@ -35,7 +35,7 @@ impl From<Errno> for CmaError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::EPERM | Errno::EACCES | Errno::ENOSYS => CmaError::Forbidden,
-            Errno::ESRCH => CmaError::Gone,
+            Errno::ESRCH => CmaError::ProcessEnded,
             Errno::EFAULT => CmaError::Fault,
             other => CmaError::Kernel(other),
         }
@@ -210,7 +210,7 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
 
     /// Advances by `n` bytes.
     fn advance(&mut self, mut n: u64) {
-        let mut gone = 0;
+        let mut copied = 0;
         for piece in &mut self.pieces {
             let step = n.min(piece.iov_len as u64);
             piece.iov_base = piece.iov_base.wrapping_byte_add(step as usize);
@@ -219,8 +219,8 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
             if piece.iov_len > 0 {
                 break;
             }
-            gone += 1;
+            copied += 1;
         }
-        self.pieces.drain(..gone);
+        self.pieces.drain(..copied);
     }
 }

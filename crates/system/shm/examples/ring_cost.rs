@@ -21,7 +21,7 @@ const TURNS: u64 = 50_000;
 const STREAM: u64 = 500_000;
 const LARGE: [usize; 3] = [512, 4096, 65536];
 const BYTES: u64 = 64 << 20;
-/// Seconds after which either process gives up, in case the other process is gone.
+/// Seconds after which either process gives up, in case the other process has ended.
 const LIMIT: u32 = 300;
 
 fn main() {

@@ -244,7 +244,7 @@ fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
 }
 
 #[test]
-fn disarming_forgets_what_moderation_held() {
+fn disarming_forgets_moderated_completions() {
     let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(2, Duration::from_micros(5));
     cq.arm(ArmKind::Next);
@@ -393,30 +393,30 @@ struct Model {
     ring: Vec<u64>,
     /// Arms since the last event, and matching completions by time.
     arms: Vec<ArmKind>,
-    held: Vec<u64>,
+    moderated: Vec<u64>,
     count: u32,
     period: u64,
     persistent: bool,
     ndk: bool,
     /// For each completion in the ring: its time, and whether the last callback and the last arm
-    /// came after it.
+    /// arrived after it.
     facts: Vec<(u64, bool, bool)>,
 }
 
 impl Model {
     fn due(&self, now: u64) -> bool {
-        let Some(first) = self.held.first() else { return false };
+        let Some(first) = self.moderated.first() else { return false };
         match (self.count, self.period) {
             (0, 0) => true,
-            (n, 0) => self.held.len() >= n as usize,
+            (n, 0) => self.moderated.len() >= n as usize,
             (0, p) => now >= first + p,
-            (n, p) => self.held.len() >= n as usize || now >= first + p,
+            (n, p) => self.moderated.len() >= n as usize || now >= first + p,
         }
     }
     fn fire(&mut self, now: u64) -> bool {
         let due = self.due(now);
         if due {
-            self.held.clear();
+            self.moderated.clear();
             if !self.persistent {
                 self.disarm();
             }
@@ -425,7 +425,7 @@ impl Model {
     }
     fn disarm(&mut self) {
         self.arms.clear();
-        self.held.clear();
+        self.moderated.clear();
         (self.persistent, self.ndk) = (false, false);
     }
     fn arm(&mut self, kind: ArmKind) {
@@ -437,8 +437,8 @@ impl Model {
         self.arm(kind);
         self.ndk = true;
         let fresh: Vec<u64> = self.facts.iter().filter(|f| !f.1).map(|f| f.0).collect();
-        if fresh.len() > self.held.len() {
-            self.held = fresh;
+        if fresh.len() > self.moderated.len() {
+            self.moderated = fresh;
         }
         self.fire(now) || (broken && self.overrun())
     }
@@ -497,7 +497,7 @@ proptest! {
                         model.facts.push((now, false, false));
                         let matches = model.arms.iter().any(|a| fires(*a, class));
                         if matches {
-                            model.held.push(now);
+                            model.moderated.push(now);
                         }
                         prop_assert_eq!(fired, matches && model.fire(now));
                     }

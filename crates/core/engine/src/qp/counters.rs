@@ -23,7 +23,8 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The queue pair's state does not receive (RESET, INIT, ERR), or a response came before RTS.
+    /// The queue pair's state does not receive (RESET, INIT, ERR), or a response arrived before
+    /// RTS.
     State: "qp_drop_state",
     /// The opcode belongs to another transport.
     Transport: "qp_drop_transport",
@@ -118,8 +119,8 @@ counters! {
     naks_sent,
     /// Sequence-error NAKs sent because packets are missing.
     gap_naks,
-    /// Packets buffered because they came before earlier packets.
-    held,
+    /// Packets buffered because they arrived before earlier packets.
+    buffered,
     /// Packets taken out of the buffer, in their turn or dropped.
     released,
     /// Congestion notifications sent.
@@ -152,7 +153,7 @@ impl Counters {
     #[must_use]
     pub fn handled(&self) -> u64 {
         let refused = self.naks_sent.wrapping_sub(self.gap_naks);
-        let kept = self.held.wrapping_sub(self.released);
+        let kept = self.buffered.wrapping_sub(self.released);
         let taken = [self.executed, self.answers, self.duplicates, refused, kept, self.cnps];
         taken.into_iter().fold(self.dropped_total(), u64::wrapping_add)
     }

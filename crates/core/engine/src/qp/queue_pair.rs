@@ -42,7 +42,7 @@ pub struct Qp {
     pub(super) established: bool,
     pub(super) notifier: Notifier,
     /// Requests are held back; answers leave.
-    pub(super) held: bool,
+    pub(super) paused: bool,
 }
 
 impl Qp {
@@ -62,7 +62,7 @@ impl Qp {
             last_packet: Half::Requester,
             established: false,
             notifier: Notifier::default(),
-            held: false,
+            paused: false,
             config,
         })
     }
@@ -171,9 +171,9 @@ impl Qp {
     /// The host knows that the peer's process has ended. Unfinished and later requests fail with
     /// `IBV_WC_RETRY_EXC_ERR` within 100 ms instead of after all retries. Receives stay posted, as
     /// with a peer that is merely silent. This lasts until RESET.
-    pub fn peer_gone(&mut self, now: Time, effects: &mut Effects) {
+    pub fn peer_ended(&mut self, now: Time, effects: &mut Effects) {
         if self.config.qp_type.is_reliable() {
-            self.requester.peer_gone(&ctx!(self), now);
+            self.requester.peer_ended(&ctx!(self), now);
             if matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
                 self.settle(effects);
             }
@@ -186,9 +186,9 @@ impl Qp {
             self.requester.send_again();
         }
     }
-    /// With `held`, no request leaves from now on. Answers still leave.
-    pub fn hold_requests(&mut self, held: bool) {
-        self.held = held;
+    /// With `paused`, no request leaves from now on. Answers still leave.
+    pub fn pause_requests(&mut self, paused: bool) {
+        self.paused = paused;
     }
     /// The PSN of the next packet that is sent for the first time.
     #[must_use]

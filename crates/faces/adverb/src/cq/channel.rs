@@ -50,7 +50,7 @@ impl DeviceObject for ChannelInner {
     }
 }
 
-/// A queue with completions that no event will report. The completions came before the pending
+/// A queue with completions that no event will report. The completions arrived before the pending
 /// arm, or the queue is not armed.
 #[derive(Clone, Debug)]
 pub struct LostWakeup {
@@ -104,8 +104,8 @@ impl CompChannel {
         self.wait(None, Location::caller())
     }
 
-    /// Waits for an event, for at most `timeout`; `None` if no event came. With a timeout of zero
-    /// the call is [`CompChannel::try_event`].
+    /// Waits for an event, for at most `timeout`; `None` if no event arrived. With a timeout of
+    /// zero the call is [`CompChannel::try_event`].
     ///
     /// # Errors
     /// [`Error::Interrupted`]; [`Error::WouldBlock`] if the descriptor is non-blocking.

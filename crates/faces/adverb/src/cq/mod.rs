@@ -178,7 +178,7 @@ impl Cq {
     /// in order.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] (completions that came before are lost then); [`Error::CqOverflow`].
+    /// [`Error::TimedOut`] (completions that arrived before are lost then); [`Error::CqOverflow`].
     #[track_caller]
     pub fn wait_all(&self, n: usize, timeout: Duration) -> Result<Vec<Completion>> {
         let (start, at) = (Instant::now(), Location::caller());

@@ -159,8 +159,8 @@ impl<K: Kind> Slot<K> {
     fn try_end(&'static self) {
         let SlotState { word, bias, .. } = &self.state;
         let now = word.load(Ordering::Acquire);
-        // If there is an owner, this thread came here after `kill` has passed its barrier, because
-        // the destroying thread has a pin until then. Or this thread is the owner.
+        // If there is an owner, this thread reached this line after `kill` has passed its barrier,
+        // because the destroying thread has a pin until then. Or this thread is the owner.
         let free = now & (LIVE | ENDED | PINS) == 0 && !bias.is_inside();
         if free && word.compare_exchange(now, now | ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             // SAFETY: the object is dead, so no pin is added any more, and there is no pin. Only

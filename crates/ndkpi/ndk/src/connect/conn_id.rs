@@ -134,7 +134,7 @@ impl ConnId {
             | Event::Unanswered
             | Event::NotSent(_)
             | Event::Disconnected(..)
-            | Event::Gone => lost(),
+            | Event::DeviceRemoved => lost(),
         })
     }
 }

@@ -108,7 +108,7 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
         },
         // ESRCH: the thread is just ending.
         Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => return None,
-        Err(e) if e.kind() == ErrorKind::NotFound && is_gone(id) => return None,
+        Err(e) if e.kind() == ErrorKind::NotFound && has_ended(id) => return None,
         Err(_) => (Doing::Hidden, String::new()),
     };
     let (doing, call) = match doing {
@@ -121,7 +121,7 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
 }
 
 /// The kernel lists threads, and not this thread.
-fn is_gone(id: i32) -> bool {
+fn has_ended(id: i32) -> bool {
     let exists = |path: String| std::fs::exists(path).unwrap_or(false);
     exists(format!("/proc/self/task/{}/syscall", getpid())) && !exists(format!("/proc/self/task/{id}"))
 }
@@ -136,7 +136,7 @@ fn blocked(call: Call, channel: &Channel, others: &[i32]) -> (Doing, String) {
     }
     match waits_for(wait.on, channel) {
         Ok(Some(fd)) => waits(wait, format!("{}({fd})", wait.name)),
-        // The call's memory is gone, so the thread has left the call.
+        // The call's memory no longer exists, so the thread has left the call.
         Err(Errno::EFAULT) => (Doing::Works, String::new()),
         Err(_) => (Doing::Hidden, wait.name.to_owned()),
         Ok(None) if wait.limit != Limit::Endless => (Doing::Works, wait.name.to_owned()),

@@ -162,9 +162,9 @@ fn ext_4_a_thread_about_to_poll_counts() {
     let mut pool = scene(&[WAITS, WAITS]);
     pool.hands.taker = Some(2);
     assert_eq!(after(&pool), Some(PATIENCE));
-    let mut gone = scene(&[WAITS]);
-    gone.hands.armer = Some(9);
-    assert_eq!(after(&gone), Some(PATIENCE), "a thread that has ended polls no more");
+    let mut ended = scene(&[WAITS]);
+    ended.hands.armer = Some(9);
+    assert_eq!(after(&ended), Some(PATIENCE), "a thread that has ended polls no more");
 }
 
 /// A thread waits for events and wakes another thread, which polls.

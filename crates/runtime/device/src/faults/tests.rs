@@ -241,9 +241,9 @@ fn events_come_after_their_messages_once() {
         injector.events(qp)
     };
     assert!((0..9).all(|_| carried(&mut first).is_empty()));
-    let came: Vec<_> = (0..9).map(|_| carried(&mut second)).collect();
-    assert_eq!((&came[0], &came[2]), (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr]));
-    assert_eq!(came.concat().len(), 2);
+    let arrived: Vec<_> = (0..9).map(|_| carried(&mut second)).collect();
+    assert_eq!((&arrived[0], &arrived[2]), (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr]));
+    assert_eq!(arrived.concat().len(), 2);
     assert_eq!(injector.counters.event.load(Ordering::Relaxed), 2);
 }
 

@@ -6,19 +6,19 @@
 //! initiator itself reports no errors.
 //!
 //! 1. The initiator finds the entries of the queue pair and the key, and how the memory is reached.
-//! 2. The initiator sets the thread's mark, with the names of both entries
+//! 2. The initiator sets the thread's hazard, with the names of both entries
 //!    ([`Published::enter`](adverb_shm::Published::enter)).
 //! 3. Each access to the memory reads both entries in a restartable sequence with the access itself
 //!    ([`Guard`]). If an entry was taken back, the copy ends and the request goes as a packet.
-//! 4. The initiator clears the mark.
+//! 4. The initiator clears the hazard.
 //!
-//! A target that takes back a key or a queue pair waits for all initiators with a mark of this key
-//! or queue pair (`waiting`).
+//! A target that takes back a key or a queue pair waits for all initiators with a hazard of this
+//! key or queue pair (`waiting`).
 //!
-//! The mark also protects the memory on the initiator's own side. A queue pair caches the memory of
-//! a local key, and the number of keys taken back by this process at that time. After setting the
-//! mark, the thread compares the number with [`HostConnections::own_keys`]. A thread that takes a
-//! key back raises the number, and then waits for the marks of all threads of the process
+//! The hazard also protects the memory on the initiator's own side. A queue pair caches the memory
+//! of a local key, and the number of keys taken back by this process at that time. After setting
+//! the hazard, the thread compares the number with [`HostConnections::own_keys`]. A thread that
+//! takes a key back raises the number, and then waits for the hazards of all threads of the process
 //! ([`HostConnections::settle_own`]). So such a request needs no lock of the key table.
 use super::waiting::NO_KEY;
 use super::{HostConnections, PRIVATE, Peer, SHARED};
@@ -181,7 +181,7 @@ impl HostConnections {
 
     /// Steps 1 and 2 of a WRITE or READ, if the peer's memory is mapped. Returns the window, the
     /// offset in the window, and the guard of the access. `None`: the request has to be queued.
-    /// `busy`: the mark set by the thread for a similar request. On return, the mark of this
+    /// `busy`: the hazard set by the thread for a similar request. On return, the hazard of this
     /// request.
     #[inline(always)]
     pub(crate) fn reach<'a, 'b>(
@@ -202,7 +202,7 @@ impl HostConnections {
             return None;
         }
         let guard = Guard::new(peer.tables.qp_word(&found.qp), peer.tables.key_word(&found.key));
-        self.mark(peer, ends, remote.rkey, &guard, busy)?;
+        self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
         Some((&found.window, found.start + off, guard))
     }
 
@@ -245,13 +245,13 @@ impl HostConnections {
     ) -> Option<(Found<'b>, Guard<'b>)> {
         let (found, qp) = self.find(peer, seen, ends, (remote, needed), len)?;
         let guard = Guard::new(peer.tables.qp_word(&qp), peer.tables.key_word(&found.target.seen));
-        self.mark(peer, ends, remote.rkey, &guard, busy)?;
+        self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
         Some((found, guard))
     }
 
-    /// Step 2. A mark already set for the same use stays set.
+    /// Step 2. A hazard already set for the same use stays set.
     #[inline(always)]
-    fn mark<'a>(
+    fn set_hazard<'a>(
         &'a self,
         peer: &Peer,
         ends: Ends,
@@ -261,15 +261,15 @@ impl HostConnections {
     ) -> Option<()> {
         let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key, restarts: guard.restarts() };
         if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
-            // A thread has a single mark, so the earlier use ends first.
+            // A thread has a single hazard, so the earlier use ends first.
             *busy = None;
             *busy = Some(self.published.enter(&at)?);
         }
         Some(())
     }
 
-    /// Number of keys of this process taken back so far. Only meaningful while the thread's mark is
-    /// set.
+    /// Number of keys of this process taken back so far. Only meaningful while the thread's hazard
+    /// is set.
     #[inline]
     pub(crate) fn own_keys(&self) -> u64 {
         self.taken_back.load(Ordering::Relaxed)
@@ -313,8 +313,8 @@ impl HostConnections {
         Some(Guard::new(word, word))
     }
 
-    /// The receives offered by the peer's queue pair to ours, and the mark of a message to the
-    /// queue pair. As long as the mark is set, the peer takes no offer back.
+    /// The receives offered by the peer's queue pair to ours, and the hazard of a message to the
+    /// queue pair. As long as the hazard is set, the peer takes no offer back.
     #[inline]
     pub(crate) fn offers<'a>(
         &'a self,
@@ -326,8 +326,8 @@ impl HostConnections {
         let (_, at) = *seen.qp.as_ref()?;
         let at_work = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key: NO_KEY, restarts: false };
         let busy = self.published.enter(&at_work)?;
-        // The entry is read again after the mark is set. So this thread sees whatever the peer took
-        // back before the mark.
+        // The entry is read again after the hazard is set. So this thread sees whatever the peer
+        // took back before the hazard.
         peer.tables.qp_unchanged(&at).then_some((offers, busy))
     }
 

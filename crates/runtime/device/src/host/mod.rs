@@ -91,8 +91,8 @@ pub(crate) struct HostConnections {
     /// Every peer once. `version` changes with the list.
     pub(crate) all: RankedRw<Vec<Arc<Peer>>, ranks::Peers>,
     /// Peers that this process has left, while their processes live on. A thread of such a peer may
-    /// be in the middle of a copy, so [`HostConnections::settle`] reads the marks of these peers as
-    /// well.
+    /// be in the middle of a copy, so [`HostConnections::settle`] reads the hazards of these peers
+    /// as well.
     departed: Ranked<Vec<Arc<Peer>>, ranks::Departed>,
     version: AtomicU32,
     any: AtomicBool,
@@ -224,7 +224,7 @@ impl HostConnections {
     /// Enters a peer, which holds the slots according to the kernel.
     pub(crate) fn enter(&self, slots: &[Slot], peer: &Arc<Peer>) {
         let mut all = self.all.write();
-        if peer.is_gone() {
+        if peer.was_left() {
             return;
         }
         {

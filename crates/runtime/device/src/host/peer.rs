@@ -68,7 +68,7 @@ pub(crate) struct Peer {
     cma: Option<Result<Cma, CmaError>>,
     /// The peer broke the doorbell of this process.
     broken: AtomicBool,
-    gone: AtomicBool,
+    left: AtomicBool,
     /// After [`Peer::let_go`]: readable when the peer's process has ended.
     end: Ranked<Option<Arc<PeerFd>>, ranks::PeerEnd>,
     lied: AtomicBool,
@@ -125,7 +125,7 @@ impl Peer {
             filled: Filled::default(),
             cma: Some(cma),
             broken: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             end: Ranked::default(),
             lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
@@ -157,7 +157,7 @@ impl Peer {
             filled: Filled::default(),
             cma: None,
             broken: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             end: Ranked::default(),
             lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
@@ -196,7 +196,7 @@ impl Peer {
 
     /// Ends all objects shared by the peer, each as soon as no thread uses the object. The peer
     /// sees a broken doorbell. The caller has taken the records written by the peer, has set
-    /// `gone`, and pumps the connected queue pairs afterwards.
+    /// `left`, and pumps the connected queue pairs afterwards.
     ///
     /// `true`: the process lives on, and may be in the middle of a copy. Tables and end stay until
     /// [`Peer::bury`]. If the process has ended, the caller calls [`Peer::bury`] at once.
@@ -238,7 +238,7 @@ impl Peer {
         self.pid == other.pid && self.nonce == other.nonce
     }
 
-    /// The peer was caught in a lie, so the peer's marks prove nothing.
+    /// The peer was caught in a lie, so the peer's hazards prove nothing.
     pub(crate) fn lies(&self) {
         self.lied.store(true, Ordering::Relaxed);
     }
@@ -261,15 +261,15 @@ impl Peer {
     /// Adds a ring from the peer.
     pub(crate) fn give_ring(&self, ring: Consumer) {
         let mut rx = self.rx.lock();
-        if !self.is_gone() {
+        if !self.was_left() {
             rx.push(ring);
         }
     }
 
     /// Has this process left the peer, because the peer has ended or cannot be trusted?
     #[inline]
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+    pub(crate) fn was_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Has the peer ended or left?
@@ -295,7 +295,7 @@ impl Peer {
 
     /// Is nothing more to be expected of the peer?
     pub(crate) fn has_left(&self) -> bool {
-        self.is_gone() || self.has_ended()
+        self.was_left() || self.has_ended()
     }
 
     /// A mapping of the peer's shared memory, and the offset in the mapping for the offset `addr`
@@ -439,7 +439,7 @@ impl Peer {
 
     /// Ends the use of the peer. `true` for the first call.
     pub(crate) fn leave(&self) -> bool {
-        !self.gone.swap(true, Ordering::SeqCst)
+        !self.left.swap(true, Ordering::SeqCst)
     }
 
     /// Wakes a sleeping peer, once for each announcement of a sleep. The caller has written to the
@@ -472,7 +472,7 @@ fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
     let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
     if !is_its {
         log::debug!("process {pid} names no thread of its own: its private memory is not reached directly");
-        return Err(CmaError::Gone);
+        return Err(CmaError::ProcessEnded);
     }
     let cma = Cma::new(thread);
     // Nothing is mapped at address 0, but the kernel checks the permission first.

@@ -69,7 +69,7 @@ pub(super) struct Batch {
     /// Payloads copied ahead of the next packets of the current ring.
     pub(super) ahead: Option<Ahead>,
     /// Arrival time of the current packets, for a capture. `None`: not read yet.
-    pub(super) came: Option<u64>,
+    pub(super) arrived_at: Option<u64>,
     /// Queue pairs with a held plain ACK, which leaves with the program's next packet.
     delayed: Vec<Arc<AnyQp>>,
     /// May ACKs be delayed now?
@@ -137,7 +137,7 @@ impl Receiver {
                 scratch: Vec::new(),
                 stand_in: Vec::new(),
                 ahead: None,
-                came: None,
+                arrived_at: None,
                 delayed: Vec::new(),
                 delay: false,
             },

@@ -73,7 +73,7 @@ pub struct Node {
     /// Faults on request, other than faults of packets.
     pub(crate) faults: Option<Injector>,
     /// Time of the timer entry for packets delayed by a fault. `u64::MAX` without an entry.
-    pub(super) held_at: AtomicU64,
+    pub(super) delayed_until: AtomicU64,
     /// Queue pair 1.
     pub(crate) mads: Mads,
     pub(crate) groups: Groups,

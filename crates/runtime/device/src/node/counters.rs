@@ -18,8 +18,8 @@ pub struct Counted {
     pub commits: AtomicU64,
     /// Requests in these chains.
     pub committed: AtomicU64,
-    /// Packets dropped because they came over the network, although the peer reaches the queue pair
-    /// through a ring.
+    /// Packets dropped because they arrived over the network, although the peer reaches the queue
+    /// pair through a ring.
     pub not_from_ring: AtomicU64,
     /// Dropped packets for queue pair 1: packets other than MADs of a connection manager, and
     /// packets without room.
@@ -35,7 +35,7 @@ pub struct Counted {
     /// Registrations of memory that peers reach by system calls, by the reason.
     pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
     /// The counters of ended queue pairs.
-    pub(super) gone: Ranked<Counters, ranks::Gone>,
+    pub(super) ended: Ranked<Counters, ranks::EndedCounters>,
 }
 
 impl Counted {
@@ -49,7 +49,7 @@ impl Counted {
 
     /// A queue pair ends: what it counted stays.
     pub(crate) fn keep(&self, inner: &QpInner) {
-        self.gone.lock().add(inner.engine.counters());
+        self.ended.lock().add(inner.engine.counters());
         self.commits.fetch_add(inner.commits.0, Ordering::Relaxed);
         self.committed.fetch_add(inner.commits.1, Ordering::Relaxed);
     }

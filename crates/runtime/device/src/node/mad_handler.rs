@@ -31,7 +31,7 @@ pub trait MadHandler: Send + Sync {
     /// nothing to do.
     fn timeout(&self, now: Time) -> Option<Time>;
     /// The process of this host with this prefix in its communication ids has ended.
-    fn peer_gone(&self, now: Time, prefix: u32) -> Option<Time>;
+    fn peer_ended(&self, now: Time, prefix: u32) -> Option<Time>;
     /// Interfaces of this machine, or their addresses, have changed.
     fn interfaces_changed(&self, now: Time) -> Option<Time> {
         let _ = now;

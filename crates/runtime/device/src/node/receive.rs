@@ -126,7 +126,7 @@ impl Node {
             any = true;
         }
         self.answer(&mut rx.batch);
-        self.keep_held_timer();
+        self.keep_delay_timer();
         Handshake(self).answer_handshakes() | Ethernet(self).receive(rx, &ask) | any
     }
 
@@ -207,8 +207,8 @@ impl Node {
         batch.touch(qp);
     }
 
-    /// Gives a packet to a queue pair. `near`: the packet came from a ring. Then only the wait for
-    /// a receiver that is not ready needs an exact clock.
+    /// Gives a packet to a queue pair. `near`: the packet arrived from a ring. Then only the wait
+    /// for a receiver that is not ready needs an exact clock.
     pub(super) fn handle(
         &self,
         tx: &mut Tx,
@@ -250,7 +250,7 @@ impl Node {
         inner.engine.handle_packet(&mut env, packet);
     }
 
-    /// Gives a queue pair the packets that came early, when their turn has come.
+    /// Gives a queue pair the packets that arrived early, when their turn has come.
     #[cold]
     fn handle_kept(&self, tx: &mut Tx, qp: &AnyQp, inner: &mut QpInner) {
         let now = self.now();

@@ -202,7 +202,7 @@ impl Node {
             host,
             taps,
             faults,
-            held_at: AtomicU64::new(u64::MAX),
+            delayed_until: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
             groups: Groups::default(),
             ports: Ports::default(),

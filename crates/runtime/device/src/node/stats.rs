@@ -27,7 +27,7 @@ impl Node {
     /// pairs. A queue pair is left out if its lock is held for long.
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
-        let mut sum = *self.counters.gone.lock();
+        let mut sum = *self.counters.ended.lock();
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
                 sum.add(inner.engine.counters());

@@ -81,7 +81,7 @@ impl Scene {
         self.n.forget(process);
         if dead.world.host.addresses == live.world.host.addresses {
             assert!(farewells.is_empty(), "on one host nobody needs to speak for others");
-            live.world.peer_gone(self.n.now.get(), process);
+            live.world.peer_ended(self.n.now.get(), process);
         } else {
             assert_eq!(farewells.len(), 1, "one connection is one farewell");
             // The survivor sends each farewell more than once.

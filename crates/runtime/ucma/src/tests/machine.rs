@@ -38,7 +38,7 @@ pub struct Network {
     /// Farewells for the case that a process is killed, by process and communication id.
     pub entrusted: RefCell<BTreeMap<(u32, u32), Transmit>>,
     /// Queue pair numbers held.
-    pub held: RefCell<Vec<u32>>,
+    pub reserved: RefCell<Vec<u32>>,
     pub groups: Cell<usize>,
     /// Processes that have ended.
     pub dead: RefCell<BTreeSet<u32>>,
@@ -61,7 +61,7 @@ impl Network {
             claimed: RefCell::default(),
             listening: RefCell::default(),
             entrusted: RefCell::default(),
-            held: RefCell::default(),
+            reserved: RefCell::default(),
             groups: Cell::new(0),
             dead: RefCell::default(),
             lost: RefCell::default(),
@@ -128,7 +128,7 @@ impl Network {
         assert!(self.claimed.borrow().is_empty(), "claims: {:?}", self.claimed.borrow());
         assert!(self.listening.borrow().is_empty(), "listeners: {:?}", self.listening.borrow());
         assert!(self.entrusted.borrow().is_empty(), "entrusted: {:?}", self.entrusted.borrow());
-        assert!(self.held.borrow().is_empty(), "held: {:?}", self.held.borrow());
+        assert!(self.reserved.borrow().is_empty(), "held: {:?}", self.reserved.borrow());
         assert_eq!(self.groups.get(), 0);
     }
 }
@@ -187,7 +187,7 @@ impl Drop for Kept {
 
 impl Host for Machine {
     type Claim = Claim;
-    type Hold = Kept;
+    type Reservation = Kept;
     type Membership = Kept;
 
     fn now(&self) -> Time {
@@ -227,11 +227,11 @@ impl Host for Machine {
     fn is_local(&self, ip: IpAddr) -> bool {
         self.addresses.contains(&ip)
     }
-    fn hold_qpn(&mut self, qpn: u32) -> Kept {
-        self.network.held.borrow_mut().push(qpn);
+    fn reserve_qpn(&mut self, qpn: u32) -> Kept {
+        self.network.reserved.borrow_mut().push(qpn);
         let network = self.network.clone();
         Kept(Some(Box::new(move || {
-            let mut held = network.held.borrow_mut();
+            let mut held = network.reserved.borrow_mut();
             let n = held.iter().position(|&q| q == qpn).expect("held");
             held.remove(n);
         })))
@@ -251,8 +251,8 @@ impl Host for Machine {
     fn presence(&self, binding: &Binding) -> Presence {
         let (addresses, devices) = &*self.network.lost.borrow();
         match (addresses.contains(&binding.address), devices.contains(&binding.name)) {
-            (_, true) => Presence::DeviceGone,
-            (true, false) => Presence::AddressGone,
+            (_, true) => Presence::DeviceRemoved,
+            (true, false) => Presence::AddressRemoved,
             (false, false) => Presence::There,
         }
     }

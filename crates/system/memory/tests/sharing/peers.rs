@@ -274,11 +274,11 @@ fn registered_memory_straight_to_a_peer() {
         }
         window.write_from(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
         window.read_to(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
-        let gone = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
-        assert!(matches!(window.write_from(&Guard::always(), 0, gone), Err(WindowFault::Local(_))));
-        assert!(matches!(window.read_to(&Guard::always(), 0, gone), Err(WindowFault::Local(_))));
+        let ended = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
+        assert!(matches!(window.write_from(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
+        assert!(matches!(window.read_to(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
         assert!(matches!(
-            window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..gone }),
+            window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..ended }),
             Err(WindowFault::Local(_))
         ));
         assert_eq!(
@@ -365,7 +365,7 @@ fn with_sleeper(work: impl FnOnce(u32)) {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(child as u32)));
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
-        assert_eq!(Cma::new(child as u32).allowed(4096), Err(CmaError::Gone));
+        assert_eq!(Cma::new(child as u32).allowed(4096), Err(CmaError::ProcessEnded));
         done.unwrap();
     }
 }

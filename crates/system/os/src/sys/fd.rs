@@ -210,8 +210,8 @@ impl Drop for Fd {
 }
 
 /// A descriptor of this library with its identity at creation. A program may close all descriptors
-/// and get the number for its own file. Then this descriptor is gone, and the library neither uses
-/// nor closes the file.
+/// and get the number for its own file. Then this descriptor no longer exists, and the library
+/// neither uses nor closes the file.
 ///
 /// Descriptors of anonymous inodes (`eventfd`, `epoll`, `signalfd`) all look alike. The library
 /// only writes to pipes, sockets and files, and each of these has its own inode.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use adverb_os::sys::{Fd, FdTable};
 
 use super::entry::TableEntry;
-use super::layout::{Identity, KEYS, MARKS, QPS};
-use super::marks::Mark;
+use super::hazards::Hazard;
+use super::layout::{HAZARDS, Identity, KEYS, QPS};
 use super::offers::Offers;
 use crate::ShmError;
 use crate::segment::{self, Access, Mapping};
@@ -47,13 +47,13 @@ struct Fixed {
     sleeping: Line<AtomicU32>,
     used: Line<AtomicU64>,
     generation: Line<AtomicU64>,
-    marks: [Mark; MARKS],
+    hazards: [Hazard; HAZARDS],
 }
 
 /// Indexes of the words outside of the entries, to be overwritten by fuzzing and tests.
 pub(super) const SLEEPING_WORD: usize = std::mem::offset_of!(Fixed, sleeping) / 8;
 pub(super) const USED_WORD: usize = std::mem::offset_of!(Fixed, used) / 8;
-pub(super) const MARK_WORDS: usize = std::mem::offset_of!(Fixed, marks) / 8;
+pub(super) const HAZARD_WORDS: usize = std::mem::offset_of!(Fixed, hazards) / 8;
 
 #[repr(C)]
 struct Head {
@@ -199,11 +199,11 @@ impl Memory {
     }
 
     #[inline]
-    pub(super) fn marks(&self) -> &[Mark; MARKS] {
-        &self.fixed().marks
+    pub(super) fn hazards(&self) -> &[Hazard; HAZARDS] {
+        &self.fixed().hazards
     }
 
-    /// The number of marks ever used.
+    /// The number of hazards ever used.
     #[inline]
     pub(super) fn used(&self) -> &AtomicU64 {
         &self.fixed().used.0

@@ -250,7 +250,7 @@ impl Endpoint {
         self.cq.req_notify(kind).map_err(words("asking for a notification"))
     }
 
-    /// Waits for an event of the channel and acknowledges it. `false` if no event came in time.
+    /// Waits for an event of the channel and acknowledges it. `false` if no event arrived in time.
     pub fn event(&self, time: Duration) -> Result<bool, String> {
         match self.channel.next_event(Some(Instant::now() + time)) {
             Ok(cq) if Arc::ptr_eq(&cq, &self.cq) => {

@@ -45,7 +45,7 @@ impl Requester {
             && self.cur.idx == head
             && self.una == self.high
             && self.failure.is_none()
-            && self.gone.is_none()
+            && self.peer_end.is_none()
             && self.rnr_until.is_none()
             && self.key_op.is_none()
     }

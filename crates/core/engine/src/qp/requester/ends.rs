@@ -30,12 +30,12 @@ impl Requester {
 
     /// The peer's process has ended. Nothing more is sent to the peer, and unanswered requests fail
     /// after [`FAREWELL`].
-    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>, now: Time) {
+    pub(crate) fn peer_ended(&mut self, ctx: &QpCtx<'_>, now: Time) {
         let attempts = u32::from(ctx.attr.retry_cnt) + 1;
         let patience = self.timeout.map_or(FAREWELL, |timeout| FAREWELL.min(timeout * attempts));
-        let until = *self.gone.get_or_insert(now + patience);
+        let until = *self.peer_end.get_or_insert(now + patience);
         if now >= until && self.has_requests() {
-            let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
+            let cause = Cause::PeerEnded { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
             self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
         }
     }

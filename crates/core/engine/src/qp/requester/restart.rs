@@ -10,8 +10,8 @@ use adverb_wire::Psn;
 impl Requester {
     /// A deadline has come.
     pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
-        if self.gone.is_some() {
-            return self.peer_gone(ctx, now);
+        if self.peer_end.is_some() {
+            return self.peer_ended(ctx, now);
         }
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;

@@ -81,7 +81,7 @@ impl Requester {
             self.pos_una = self.pos_next;
             self.retire(ctx.config, effects);
         }
-        if self.gone.is_some() || self.rnr_until.is_some() || self.key_op.is_some() {
+        if self.peer_end.is_some() || self.rnr_until.is_some() || self.key_op.is_some() {
             return Step::Idle;
         }
         loop {

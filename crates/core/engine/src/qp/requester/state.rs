@@ -128,7 +128,7 @@ pub(crate) struct Requester {
     pub(super) prepared_idx: u64,
     pub(super) ranges: Vec<Range>,
     /// The peer's process has ended. From this time on unanswered requests fail.
-    pub(super) gone: Option<Time>,
+    pub(super) peer_end: Option<Time>,
     /// Size of the pieces of a message, if not the path MTU.
     pub(super) own_mtu: Option<u32>,
     /// Longest frame of a raw packet queue pair.
@@ -190,7 +190,7 @@ impl Requester {
             prepared: Prepared::Gather,
             prepared_idx: 0,
             ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
-            gone: None,
+            peer_end: None,
             own_mtu: None,
             frame: 0,
             mtu: config.port_mtu.bytes() as u64,
@@ -227,7 +227,7 @@ impl Requester {
     pub(crate) fn wants_output(&self) -> bool {
         // A UC or UD message is done when its last packet has left. The next poll finds this out.
         let left = !self.reliable && self.una != self.high;
-        let more = self.cur.idx < self.sq.posted && self.gone.is_none();
+        let more = self.cur.idx < self.sq.posted && self.peer_end.is_none();
         more || self.failure.is_some() || left
     }
 
@@ -253,7 +253,7 @@ impl Requester {
         self.cur = Cursor::default();
         self.next_start = 0;
         self.own_mtu = None;
-        self.gone = None;
+        self.peer_end = None;
         self.window = Window::new(config.max_inflight);
         self.probe = Probe::default();
         self.reorder.reset(counters);
@@ -306,8 +306,8 @@ impl Requester {
 
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        if self.gone.is_some() {
-            return self.gone.filter(|_| self.has_requests());
+        if self.peer_end.is_some() {
+            return self.peer_end.filter(|_| self.has_requests());
         }
         let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
         let due = Time::earliest(due, self.window.more_due());

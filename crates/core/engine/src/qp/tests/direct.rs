@@ -472,25 +472,25 @@ fn the_queue_drains_and_holds_as_many_as_it_says() {
 const AFTER_FAREWELL: Duration = Duration::from_millis(101);
 
 /// The host reports the end of the peer, as at each later pump.
-fn gone(p: &mut Pair) {
+fn peer_ends(p: &mut Pair) {
     let s = &mut p.sides[0];
-    s.qp.peer_gone(p.now, &mut s.effects);
+    s.qp.peer_ended(p.now, &mut s.effects);
     s.settle();
 }
 
 #[test]
-fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
+fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
     let mut p = rc();
     let to = p.sides[1].remote(0);
     p.recv(0, 30, 0, 100);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.post(0, 2, SendOp::Write(to), 0, 10);
     p.pump(0);
-    gone(&mut p);
+    peer_ends(&mut p);
     // The program first polls earlier completions, and may still post.
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
     p.post(0, 3, SendOp::Send, 0, 10);
-    gone(&mut p);
+    peer_ends(&mut p);
     assert_eq!(p.pump(0), 0, "nothing is sent to a process that has ended");
     assert!(p.sides[0].completions.is_empty());
     assert!(p.sides[0].qp.poll_timeout().is_some_and(|at| at <= p.now + AFTER_FAREWELL));
@@ -499,7 +499,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     let flushed = WcStatus::WrFlushErr;
     assert_eq!(statuses(&done), [(1, WcStatus::RetryExcErr), (2, flushed), (3, flushed)]);
     assert!(
-        matches!(done[0].cause.as_deref(), Some(Cause::PeerGone { dest_qpn, .. }) if *dest_qpn == QPN[1])
+        matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { dest_qpn, .. }) if *dest_qpn == QPN[1])
     );
     assert_eq!(p.sides[0].qp.state(), QpState::Err);
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
@@ -508,7 +508,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     // Nothing is outstanding: receives stay, and the first request fails.
     let mut p = rc();
     p.recv(0, 30, 0, 100);
-    gone(&mut p);
+    peer_ends(&mut p);
     p.advance(AFTER_FAREWELL);
     assert!(p.sides[0].qp.poll_timeout().is_none());
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
@@ -517,7 +517,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     assert!(!is_offered(&mut p, 0), "memory of a process that has ended is nobody's");
     p.post(0, 2, SendOp::Send, 0, 10);
     assert_eq!(p.pump(0), 0);
-    gone(&mut p);
+    peer_ends(&mut p);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
 
@@ -552,13 +552,13 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
 }
 
 #[test]
-fn a_peer_that_is_gone_in_other_states() {
+fn a_peer_that_has_ended_in_other_states() {
     // Before RTS: the first sends fail.
     let mut p = Pair::in_reset(Setup::new(QpType::Rc));
     p.step_to(0, QpState::Init);
     p.step_to(0, QpState::Rtr);
     p.recv(0, 30, 0, 100);
-    gone(&mut p);
+    peer_ends(&mut p);
     assert_eq!(p.sides[0].qp.state(), QpState::Rtr);
     p.step_to(0, QpState::Rts);
     p.post(0, 1, SendOp::Send, 0, 10);
@@ -570,13 +570,13 @@ fn a_peer_that_is_gone_in_other_states() {
     p.post(0, 1, SendOp::Send, 0, 10);
     p.pump(0);
     p.step_to(0, QpState::Sqd);
-    gone(&mut p);
+    peer_ends(&mut p);
     p.advance(AFTER_FAREWELL);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
     // Transports without acknowledgements do not care.
     let mut p = Pair::new(Setup::new(QpType::Uc));
     p.recv(1, 1, 0, 100);
-    gone(&mut p);
+    peer_ends(&mut p);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.run();
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success)]);

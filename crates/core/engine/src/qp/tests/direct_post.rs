@@ -130,7 +130,7 @@ fn states_and_transports_that_have_none() {
 
     let mut p = rc();
     let side = &mut p.sides[0];
-    side.qp.peer_gone(Time::ZERO, &mut side.effects);
+    side.qp.peer_ended(Time::ZERO, &mut side.effects);
     assert!(!is_offered(&p), "the peer is gone");
 
     let mut p = rc();

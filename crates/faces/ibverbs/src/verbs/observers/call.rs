@@ -142,14 +142,14 @@ pub enum Numbered {
 pub enum Event<'a> {
     /// An object was made. The number is the program's address of the object.
     Made(Kind, usize),
-    /// An object is gone.
+    /// An object was destroyed.
     Ended(Kind, usize),
     /// A CQ was made, or resized.
     Cq { cq: &'a Cq, ignores_overrun: bool },
-    /// A CQ is gone.
-    CqGone(u32),
-    /// A shared receive queue is gone.
-    SrqGone(&'a Srq),
+    /// A CQ was destroyed.
+    CqDestroyed(u32),
+    /// A shared receive queue was destroyed.
+    SrqDestroyed(&'a Srq),
     /// A queue pair with these queues was made.
     QueuePair { qp: &'a Qp, send_cq: *mut ibv_cq, recv_cq: *mut ibv_cq, srq: *mut ibv_srq },
     /// A queue pair was modified.
@@ -157,8 +157,8 @@ pub enum Event<'a> {
     /// A completion counter was attached to a queue pair. Some completions may then never be
     /// polled.
     Counted(&'a Qp),
-    /// A queue pair is gone.
-    QueuePairGone(u32),
+    /// A queue pair was destroyed.
+    QueuePairDestroyed(u32),
     /// Values of a call lost their high bits.
     Cut(&'a [Cut]),
     /// A region was registered. `memory` has address and length, if the region is the program's
@@ -166,7 +166,7 @@ pub enum Event<'a> {
     Registered { mr: &'a Mr, memory: Option<(u64, u64)>, iova: u64, access: Access },
     /// A region is about to be deregistered.
     Deregistering(&'a Mr),
-    /// A region is gone.
+    /// A region was deregistered.
     Deregistered(&'a Mr),
     /// Completion events are acknowledged.
     EventsAcknowledged(&'a Cq, u32),

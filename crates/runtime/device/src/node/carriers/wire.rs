@@ -196,9 +196,9 @@ impl Wire {
         }
     }
 
-    /// See [`adverb_link::Tap::held_for`].
-    pub(crate) fn held_for(&self) -> Option<Duration> {
-        self.udp()?.tap().held_for()
+    /// See [`adverb_link::Tap::delayed_for`].
+    pub(crate) fn delayed_for(&self) -> Option<Duration> {
+        self.udp()?.tap().delayed_for()
     }
 
     /// See [`Local::tell_owner`].

@@ -107,8 +107,8 @@ impl Touches {
 pub struct LostWakeup {
     /// The queue.
     pub cq: Arc<Cq>,
-    /// Completions in the queue that came before its pending arm; all completions without a pending
-    /// arm.
+    /// Completions in the queue that arrived before its pending arm; all completions without a
+    /// pending arm.
     pub waiting: usize,
     /// Is an arm pending? Only later completions can satisfy the arm.
     pub armed: bool,
@@ -201,7 +201,7 @@ impl Cq {
         }
     }
 
-    /// A completion came without a pending arm.
+    /// A completion arrived without a pending arm.
     #[inline]
     pub(super) fn note_unarmed(self: &Arc<Self>) {
         let is_watched = self.watch.at.load(Ordering::Relaxed) != NEVER;

@@ -133,7 +133,7 @@ impl MadInterface {
         Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 
-    /// Asks for a call of [`MadHandler::peer_gone`] when the process of this host that made this
+    /// Asks for a call of [`MadHandler::peer_ended`] when the process of this host that made this
     /// communication id ends. `false`: no process of this user has the id.
     #[must_use]
     pub fn watch_peer(&self, remote_id: u32) -> bool {
@@ -149,9 +149,9 @@ impl MadInterface {
     /// Reserves the number of a queue pair until the hold is dropped, so that no new queue pair
     /// gets the number. Packets of the old connection may still be on their way.
     #[must_use]
-    pub fn hold_qpn(&self, qpn: u32) -> QpnHold {
+    pub fn reserve_qpn(&self, qpn: u32) -> QpnReservation {
         self.node.registry.reserve_qpn(qpn);
-        QpnHold { node: self.node.clone(), qpn }
+        QpnReservation { node: self.node.clone(), qpn }
     }
 }
 
@@ -210,12 +210,12 @@ impl Drop for Claim {
 
 /// Reserves a queue pair number.
 #[derive(Debug)]
-pub struct QpnHold {
+pub struct QpnReservation {
     node: Arc<Node>,
     qpn: u32,
 }
 
-impl QpnHold {
+impl QpnReservation {
     /// The number.
     #[must_use]
     pub fn qpn(&self) -> u32 {
@@ -223,7 +223,7 @@ impl QpnHold {
     }
 }
 
-impl Drop for QpnHold {
+impl Drop for QpnReservation {
     fn drop(&mut self) {
         if !self.node.is_stale() {
             self.node.registry.release_qpn(self.qpn);

@@ -22,19 +22,19 @@ impl MadInterface {
 }
 
 impl Wait<'_> {
-    /// Looks for MADs for a while, until `came`. Then sleeps until a MAD comes from a process of
-    /// this host, or `event` is readable. This is a cancellation point. `came` may be wrong: the
+    /// Looks for MADs for a while, until `arrived`. Then sleeps until a MAD comes from a process of
+    /// this host, or `event` is readable. This is a cancellation point. `arrived` may be wrong: the
     /// caller looks for its event, and calls again if there is none.
     ///
     /// # Errors
     /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler
     /// restarts system calls. ENOMEM.
-    pub fn step(&mut self, event: &Descriptor, came: impl Fn() -> bool) -> Result<(), Errno> {
+    pub fn step(&mut self, event: &Descriptor, arrived: impl Fn() -> bool) -> Result<(), Errno> {
         let node = &self.mads.node;
         let until = Instant::now() + node.mads.spin.length();
         loop {
             node.look_for_mads();
-            if came() {
+            if arrived() {
                 return Ok(());
             }
             // The peer is busy, so this thread has time.

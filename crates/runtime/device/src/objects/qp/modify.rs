@@ -47,7 +47,7 @@ impl Qp {
         let peer = self.choose_path(attr, mask)?;
         let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if ends {
-            self.take_what_came();
+            self.take_arrived();
             self.part_in_peace();
         }
         let limits = self.own.context.limits_now();
@@ -99,7 +99,7 @@ impl Qp {
 
     /// Before an end: takes all records from the rings. They were sent to a living queue pair; a
     /// NIC would have received and reported them by now.
-    fn take_what_came(&self) {
+    fn take_arrived(&self) {
         if let Some(rings) = Rings::of(self.own.context.node()) {
             rings.take_offers_back(self);
         }
@@ -170,7 +170,7 @@ impl Qp {
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
         }
         self.detach_all();
-        self.take_what_came();
+        self.take_arrived();
         self.part_in_peace();
         node.remove_qp(self.number());
         node.with_tx(|tx| {

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// A chain is sent at once when this many requests or bytes wait.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 16 << 10;
-/// After a longer request the thread's mark is not kept for the next request. So an owner that
+/// After a longer request the thread's hazard is not kept for the next request. So an owner that
 /// takes memory or a queue pair back waits for one such copy at most.
-const MARKED: u32 = 4 << 10;
+const KEPT_HAZARD: u32 = 4 << 10;
 /// A datagram queue pair that posts again within this time posts in a burst.
 const BURST: Duration = Duration::from_micros(10);
 
@@ -35,7 +35,7 @@ impl Qp {
         if self.posts_one_sided.load(Ordering::Relaxed)
             && let Some(rings) = Rings::of(node)
         {
-            (busy, inner) = rings.lock_marked(self);
+            (busy, inner) = rings.lock_with_hazard(self);
         }
         let inner = inner.unwrap_or_else(|| self.inner.lock());
         Ok(SendChain { qp: self, inner: Some(inner), busy, performed: 0 })
@@ -214,8 +214,8 @@ impl Qp {
 pub struct SendChain<'a> {
     qp: &'a Qp,
     inner: Option<RankedGuard<'a, QpInner, ranks::QueuePair>>,
-    /// The thread's mark. Similar one-sided requests are performed behind this mark, one after the
-    /// other.
+    /// The thread's hazard. Similar one-sided requests are performed behind this hazard, one after
+    /// the other.
     busy: Option<Busy<'a>>,
     /// Requests already performed.
     performed: u64,
@@ -262,7 +262,7 @@ impl SendChain<'_> {
             return false;
         }
         let len = request.len();
-        if len > MARKED {
+        if len > KEPT_HAZARD {
             self.busy = None;
         }
         if !matches!(request.op, PlainOp::Send(_)) {

@@ -170,9 +170,9 @@ impl Observer for Tracing {
             Event::Cq { cq, .. } => {
                 record(&Record::Cq { t: now(), cq: cq.number(), entries: cq.capacity() });
             }
-            Event::CqGone(cq) => record(&Record::CqGone { t: now(), cq }),
+            Event::CqDestroyed(cq) => record(&Record::CqDestroyed { t: now(), cq }),
             Event::QueuePair { qp, send_cq, recv_cq, srq } => queue_pair(qp, send_cq, recv_cq, srq),
-            Event::QueuePairGone(qp) => record(&Record::QueuePairGone { t: now(), qp }),
+            Event::QueuePairDestroyed(qp) => record(&Record::QueuePairDestroyed { t: now(), qp }),
             Event::Modified { qp, attr, mask } => modified(qp, attr, mask),
             Event::Fork(Fork::Child) => after_fork_child(),
             Event::Exit(_) => adverb_trace::finish(),

@@ -104,7 +104,7 @@ impl Tape {
 
 /// The fault rules of a process, for packets other than UDP packets and for one-sided requests.
 pub(in crate::node) struct FaultProfile {
-    pub(super) rules: Faults<Held>,
+    pub(super) rules: Faults<Delayed>,
     /// Queue pairs with delayed one-sided requests, each with its time.
     pub(super) waiting: Ranked<BTreeSet<(u64, Qpn)>, ranks::Delayed>,
     /// The first of these times, [`NEVER`] without delayed requests.
@@ -112,7 +112,7 @@ pub(in crate::node) struct FaultProfile {
 }
 
 /// A delayed packet, with its payload.
-pub(super) struct Held {
+pub(super) struct Delayed {
     pub(super) peer: Arc<Peer>,
     pub(super) qpn: Qpn,
     pub(super) ends: (Gid, Gid),
@@ -136,7 +136,7 @@ impl FaultProfile {
 
     /// Drops delayed packets of a queue pair when its connection ends.
     pub(in crate::node) fn forget(&self, qpn: Qpn) {
-        self.rules.release_if(|held| held.qpn == qpn);
+        self.rules.release_if(|delayed| delayed.qpn == qpn);
     }
 
     pub(super) fn due(&self, now: Time) -> Option<Time> {

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 impl Taps {
     /// Handles an arrived packet. If packets may be delayed ([`Taps::is_lossy`]), the packet
-    /// contains its payload. `came`: [`Batch::came`].
+    /// contains its payload. `arrived_at`: [`Batch::arrived_at`].
     #[cold]
     #[inline(never)]
     pub(in crate::node) fn arrive(
         &self,
         node: &Node,
-        (tx, came): (&mut Tx, &mut Option<u64>),
+        (tx, arrived_at): (&mut Tx, &mut Option<u64>),
         inner: &mut QpInner,
         arrival: &Arrival<'_>,
     ) {
@@ -26,10 +26,10 @@ impl Taps {
         let fate = Fate::default();
         match (&self.profile, &self.tape) {
             (None, None) => { to }.take(inner, arrival, &fate),
-            (None, Some(tape)) => Captured::new(to, tape, node, came).take(inner, arrival, &fate),
+            (None, Some(tape)) => Captured::new(to, tape, node, arrived_at).take(inner, arrival, &fate),
             (Some(profile), None) => Faulty::new(to, profile, node).take(inner, arrival, &fate),
             (Some(profile), Some(tape)) => {
-                let inlet = Captured::new(to, tape, node, came);
+                let inlet = Captured::new(to, tape, node, arrived_at);
                 Faulty::new(inlet, profile, node).take(inner, arrival, &fate);
             }
         }

@@ -13,12 +13,12 @@ pub(crate) struct Waiting {
     pub(in crate::node::carriers) backlog: Backlog,
     /// Packets of other processes that arrived before their receive, each with its time (UC, UD).
     pub(in crate::node) pending: VecDeque<(Time, OwnedPacket)>,
-    /// The last request came from its process directly, so the answer goes the same way.
+    /// The last request arrived from its process directly, so the answer goes the same way.
     pub(in crate::node::carriers) answers_directly: bool,
 }
 
 impl Waiting {
-    /// Notes whether the last request came directly.
+    /// Notes whether the last request arrived directly.
     pub(crate) fn was_asked(&mut self, directly: bool) {
         self.answers_directly = directly;
     }

@@ -164,7 +164,7 @@ impl Carrier for Rings<'_> {
     fn is_behind(&self, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
-        !peer.is_gone() && (peer.is_behind() || !read())
+        !peer.was_left() && (peer.is_behind() || !read())
     }
 
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
@@ -174,7 +174,7 @@ impl Carrier for Rings<'_> {
         (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
         *hold = Hold::default();
         if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
-            inner.engine.hold_requests(false);
+            inner.engine.pause_requests(false);
             profile.forget(inner.engine.config().qpn);
         }
     }
@@ -184,7 +184,7 @@ impl<'a> Rings<'a> {
     #[inline]
     fn pump_to(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let effects = &mut tx.effects;
-        if peer.is_gone() {
+        if peer.was_left() {
             self.part(qp, inner, effects);
             return Room::Yes;
         }
@@ -202,7 +202,7 @@ impl<'a> Rings<'a> {
         }
         if next == Room::Later {
             // Responses and acknowledgements leave all the same.
-            inner.engine.hold_requests(true);
+            inner.engine.pause_requests(true);
         }
         let state = &inner.carried.ring;
         let mut road = Ring {
@@ -221,8 +221,9 @@ impl<'a> Rings<'a> {
         let end = match taps.and_then(Taps::tape) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
             Some(tape) => {
-                let (end, gone) = self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys);
-                road = gone;
+                let (end, left_road) =
+                    self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys);
+                road = left_road;
                 end
             }
         };
@@ -230,7 +231,7 @@ impl<'a> Rings<'a> {
             inner.carried.ring.sent.receive = None;
         }
         if next == Room::Later {
-            inner.engine.hold_requests(false);
+            inner.engine.pause_requests(false);
         }
         if end == Room::Yes { next } else { end }
     }
@@ -260,8 +261,8 @@ impl<'a> Rings<'a> {
         // Includes windows on the peer's memory. Their last user unmaps them.
         inner.carried.ring.seen = Seen::default();
         inner.carried.ring.hold = Hold::default();
-        inner.engine.hold_requests(false);
-        inner.engine.peer_gone(self.node.now(), effects);
+        inner.engine.pause_requests(false);
+        inner.engine.peer_ended(self.node.now(), effects);
     }
 
     /// The memory of a payload for the peer to fetch itself, and how the peer reaches the memory.

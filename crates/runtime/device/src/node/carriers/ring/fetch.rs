@@ -64,7 +64,7 @@ impl Rings<'_> {
             if let Some(cma) = self.straight(inner, &fetch) {
                 reached = self.place(batch, inner, &mut fetch, &guard, cma);
             } else {
-                let Batch { tx, scratch, came, .. } = batch;
+                let Batch { tx, scratch, arrived_at, .. } = batch;
                 reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
                     if lossy {
                         payload.clear();
@@ -74,7 +74,7 @@ impl Rings<'_> {
                     let packet: Packet<'_> = *packet;
                     let packet = Packet { payload: bytes, ..packet };
                     let near = Some(Near::Fetched(&guard));
-                    self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near });
+                    self.give((tx, arrived_at), inner, &Arrival { qp, peer, packet: &packet, near });
                 });
             }
             if guard.holds() {
@@ -88,7 +88,7 @@ impl Rings<'_> {
             let packet: Packet<'_> = *packet;
             let packet = Packet { payload: &payload, ..packet };
             self.give(
-                (&mut batch.tx, &mut batch.came),
+                (&mut batch.tx, &mut batch.arrived_at),
                 inner,
                 &Arrival { qp, peer, packet: &packet, near: None },
             );
@@ -128,8 +128,8 @@ impl Rings<'_> {
         let ahead = fetch.ahead.take();
         let Fetch { qp, peer, reference, .. } = *fetch;
         let packet: Packet<'_> = *fetch.packet;
-        let held = ahead.filter(|ahead| ahead.holds(qp.number(), &packet.headers, reference));
-        let mut ahead = held.or_else(|| self.copy_ahead(inner, fetch, guard, cma));
+        let delayed = ahead.filter(|ahead| ahead.holds(qp.number(), &packet.headers, reference));
+        let mut ahead = delayed.or_else(|| self.copy_ahead(inner, fetch, guard, cma));
         let placed = ahead.as_mut().and_then(Ahead::take);
         batch.stand_in.resize(MTU as usize, 0);
         let stand_in = &batch.stand_in[..reference.len as usize];
@@ -137,7 +137,7 @@ impl Rings<'_> {
         let away = Away { guard, cma, addr: reference.addr, stand_in, placed, astray, unreached };
         let packet = Packet { payload: stand_in, ..packet };
         let arrival = Arrival { qp, peer, packet: &packet, near: Some(Near::Away(&away)) };
-        self.give((&mut batch.tx, &mut batch.came), inner, &arrival);
+        self.give((&mut batch.tx, &mut batch.arrived_at), inner, &arrival);
         batch.ahead = ahead.filter(|ahead| !ahead.is_empty() && !away.astray.get());
         !away.unreached.get()
     }

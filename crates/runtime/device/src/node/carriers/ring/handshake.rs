@@ -72,7 +72,7 @@ impl<'a> Handshake<'a> {
     }
 
     fn known_peer(&self, host: &'a HostConnections, slot: Slot) -> Option<Arc<Peer>> {
-        let peer = host.known(slot).filter(|p| !p.is_gone())?;
+        let peer = host.known(slot).filter(|p| !p.was_left())?;
         if peer.has_ended() {
             // Another process may own the slot by now, before the background thread has seen the
             // end of the peer.
@@ -89,7 +89,7 @@ impl<'a> Handshake<'a> {
             return None;
         }
         let _one = host.handshaking.lock();
-        if let Some(peer) = host.known(slot).filter(|p| !p.is_gone()) {
+        if let Some(peer) = host.known(slot).filter(|p| !p.was_left()) {
             return Some(peer);
         }
         self.offer(host, slot)
@@ -138,7 +138,7 @@ impl<'a> Handshake<'a> {
             // Locked until the ring is in the map: the answer, or the peer's own handshake message,
             // may arrive before.
             let mut unanswered = host.unanswered.lock();
-            if let Some(peer) = host.known(slot).filter(|p| !p.is_gone()) {
+            if let Some(peer) = host.known(slot).filter(|p| !p.was_left()) {
                 return Some(peer);
             }
             let doorbell =
@@ -166,14 +166,14 @@ impl<'a> Handshake<'a> {
         loop {
             self.0.receive(RxFrom::Processes, false);
             self.answer_handshakes();
-            if let Some(peer) = host.known(slot).filter(|p| !p.is_gone()) {
+            if let Some(peer) = host.known(slot).filter(|p| !p.was_left()) {
                 host.unanswered.lock().remove(&slot);
                 return Some(peer);
             }
             if !host.unanswered.lock().contains_key(&slot) {
                 // Either the process has ended, and the next owner of the slot needs a handshake;
                 // or another thread took the answer.
-                return host.known(slot).filter(|p| !p.is_gone());
+                return host.known(slot).filter(|p| !p.was_left());
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || host.refuses(slot) || self.0.link.changed_owner(slot).is_some() {
@@ -209,7 +209,7 @@ impl<'a> Handshake<'a> {
         let handshakes = self.0.link.handshakes();
         let any = !handshakes.is_empty();
         for ReceivedHandshake { mut message, pid, fds, transit: _transit } in handshakes {
-            message.slots = self.held_slots(&message.slots, pid);
+            message.slots = self.confirmed_slots(&message.slots, pid);
             let Some(&first) = message.slots.first() else {
                 log::debug!("a handshake message of process {pid} names no slot of its own");
                 continue;
@@ -227,10 +227,10 @@ impl<'a> Handshake<'a> {
     }
 
     /// The slots held by the process, as confirmed by the kernel.
-    fn held_slots(&self, slots: &[Slot], pid: i32) -> Vec<Slot> {
+    fn confirmed_slots(&self, slots: &[Slot], pid: i32) -> Vec<Slot> {
         let host = self.0.host.as_ref();
         let mut left = ASKED;
-        let is_held = |slot: &Slot| {
+        let is_confirmed = |slot: &Slot| {
             // A slot of this process belongs to no other process.
             if self.0.link.owns(*slot) {
                 return false;
@@ -247,9 +247,9 @@ impl<'a> Handshake<'a> {
             }
             self.0.link.is_held_by(*slot, pid)
         };
-        let mut held = slots.to_vec();
-        held.retain(is_held);
-        held
+        let mut confirmed = slots.to_vec();
+        confirmed.retain(is_confirmed);
+        confirmed
     }
 
     /// Tells the process of a slot that this process shares no memory with it.

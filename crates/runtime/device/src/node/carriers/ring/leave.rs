@@ -25,7 +25,7 @@ impl Rings<'_> {
         // Offers end here, and messages already sent to offered receives are placed.
         self.host.published.begin_generation();
         self.settle(Withdrawn::Offers);
-        self.take_what_came();
+        self.take_arrived();
         for qp in self.host.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
         {
             {
@@ -65,7 +65,7 @@ impl Rings<'_> {
         };
         self.settle_qp(qp);
         self.host.published.give_place_back(place);
-        self.take_what_came();
+        self.take_arrived();
     }
 
     /// Ends a call of [`Rings::take_offers_back`], whether the caller's operation has succeeded or

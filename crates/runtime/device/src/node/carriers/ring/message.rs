@@ -198,11 +198,12 @@ impl Rings<'_> {
             payload: Data::Bytes(if written.is_some() { &[] } else { payload }),
         };
         if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
-            let time = *batch.came.get_or_insert_with(Tape::now);
+            let time = *batch.arrived_at.get_or_insert_with(Tape::now);
             let Message { immediate, solicited, payload, .. } = message;
             let receive = receive.into();
-            let came = Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
-            tape.message(self.node, &Initiator::of(&inner.engine), &came, &self.node.keys.read());
+            let arrived_at =
+                Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
+            tape.message(self.node, &Initiator::of(&inner.engine), &arrived_at, &self.node.keys.read());
         }
         if inner.faults.is_some()
             || inner.attached.is_some()

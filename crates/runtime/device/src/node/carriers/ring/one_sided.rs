@@ -120,7 +120,7 @@ impl<'a> Rings<'a> {
                     Verdict::Perform => {}
                     Verdict::ByPackets => break,
                     Verdict::Wait => {
-                        engine.hold_requests(true);
+                        engine.pause_requests(true);
                         break;
                     }
                 }
@@ -178,10 +178,11 @@ impl<'a> Rings<'a> {
         self.send_message(peer, (seen, sent), ends, near, Some(keys), message)
     }
 
-    /// Locks a queue pair and sets the thread's mark for the use named last. A single atomic change
-    /// does both. `None` for the lock: another thread holds the lock, and the mark is not set.
+    /// Locks a queue pair and sets the thread's hazard for the use named last. A single atomic
+    /// change does both. `None` for the lock: another thread holds the lock, and the hazard is not
+    /// set.
     #[inline(always)]
-    pub(crate) fn lock_marked(
+    pub(crate) fn lock_with_hazard(
         &self,
         qp: &'a AnyQp,
     ) -> (Option<Busy<'a>>, Option<RankedGuard<'a, QpInner, ranks::QueuePair>>) {
@@ -191,7 +192,7 @@ impl<'a> Rings<'a> {
 
     /// Performs a WRITE, READ or SEND that is being posted, if the request need not wait and both
     /// memories are mapped. The effect is the same as [`Rings::perform`], without the send queue.
-    /// `false`: nothing has happened. `busy`: the thread's mark, which stays set between similar
+    /// `false`: nothing has happened. `busy`: the thread's hazard, which stays set between similar
     /// requests.
     #[inline(always)]
     pub(crate) fn perform_post(
@@ -213,13 +214,13 @@ impl<'a> Rings<'a> {
             }
         };
         if self.node.taps.is_some() {
-            // A capture reads memory by the key table, so the thread clears its mark.
+            // A capture reads memory by the key table, so the thread clears its hazard.
             *busy = None;
             return false;
         }
         let QpInner { engine, carried, .. } = inner;
         let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
-        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.was_left()) else { return false };
         if !sent.is_placed(peer) {
             return false;
         }
@@ -250,8 +251,8 @@ impl<'a> Rings<'a> {
                 let Some((window, off, guard)) = self.host.reach(peer, seen, ends, at, busy) else {
                     return false;
                 };
-                // The local memory stays registered while the mark is set, if the key was still in
-                // the table after the mark was set.
+                // The local memory stays registered while the hazard is set, if the key was still
+                // in the table after the hazard was set.
                 let copied = local.keys == self.host.own_keys()
                     && if read {
                         window.read_to(&guard, off, range).is_ok()
@@ -267,8 +268,8 @@ impl<'a> Rings<'a> {
         false
     }
 
-    /// Is `local` up to date, with the region of `lkey`? After the thread has set a mark, the
-    /// answer stays true until the mark is cleared.
+    /// Is `local` up to date, with the region of `lkey`? After the thread has set a hazard, the
+    /// answer stays true until the hazard is cleared.
     #[inline]
     fn knows(&self, local: &Local, lkey: Key) -> bool {
         local.keys == self.host.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
@@ -293,7 +294,7 @@ impl<'a> Rings<'a> {
     ) -> bool {
         let QpInner { engine, carried, .. } = inner;
         let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
-        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.was_left()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
         let range;
         let mut keys = None;
@@ -308,7 +309,7 @@ impl<'a> Rings<'a> {
             PlainData::Entry(entry) => {
                 // The local memory stays registered while the key table is locked.
                 let keys = keys.insert(self.node.keys.read());
-                // What was found earlier counts behind a mark alone: see [`Rings::knows`].
+                // What was found earlier counts behind a hazard alone: see [`Rings::knows`].
                 let Some(known) = engine.mapped_region(keys, entry.lkey) else { return false };
                 let Some(addr) = engine.direct_post(&known, false, &entry) else { return false };
                 range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];

@@ -12,7 +12,7 @@ impl Rings<'_> {
         let peer = inner.carried.ring.peer.as_ref().filter(|peer| {
             matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
                 && qp.qp_type().is_reliable()
-                && !peer.is_gone()
+                && !peer.was_left()
         });
         let Some(peer) = peer else {
             inner.carried.ring.closing = 0;

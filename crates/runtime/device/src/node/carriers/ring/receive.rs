@@ -31,7 +31,7 @@ impl Rings<'_> {
         let mut any = false;
         for (peer, ring) in rings {
             let mut broken = false;
-            (batch.came, batch.ahead) = (None, None);
+            (batch.arrived_at, batch.ahead) = (None, None);
             {
                 if ring.is_empty() {
                     // The ring is idle, so the peer may use all room.
@@ -117,7 +117,7 @@ impl Rings<'_> {
             self.node.handle(&mut batch.tx, &qp, &mut inner, &packet, Some(Near::Copied));
         } else if tag & BY_REFERENCE == 0 {
             let arrival = Arrival { qp: &qp, peer, packet: &packet, near: self.near(Near::Copied) };
-            self.give((&mut batch.tx, &mut batch.came), &mut inner, &arrival);
+            self.give((&mut batch.tx, &mut batch.arrived_at), &mut inner, &arrival);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -137,18 +137,18 @@ impl Rings<'_> {
         Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
     }
 
-    /// Gives a packet to its queue pair, through the decorators of the carrier. `came`:
-    /// [`Batch::came`].
+    /// Gives a packet to its queue pair, through the decorators of the carrier. `arrived_at`:
+    /// [`Batch::arrived_at`].
     #[inline]
     pub(super) fn give(
         &self,
-        (tx, came): (&mut Tx, &mut Option<u64>),
+        (tx, arrived_at): (&mut Tx, &mut Option<u64>),
         inner: &mut QpInner,
         arrival: &Arrival<'_>,
     ) {
         match &self.node.taps {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
-            Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
+            Some(taps) => taps.arrive(self.node, (tx, arrived_at), inner, arrival),
         }
         self.offer(arrival.qp, inner);
     }
@@ -222,7 +222,7 @@ impl Rings<'_> {
 
     /// Takes all packets and records from peers on this host so far, up to a bound. Waits for a
     /// receiving thread.
-    pub(crate) fn take_what_came(&self) {
+    pub(crate) fn take_arrived(&self) {
         if self.host.any() {
             self.take_records();
             (0..ROUNDS).take_while(|_| self.node.receive(RxFrom::All, false)).for_each(drop);

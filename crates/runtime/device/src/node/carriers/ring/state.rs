@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct Connected {
     /// The process of the queue pair's peer, if a ring leads there.
     pub(in crate::node) peer: Option<Arc<Peer>>,
-    /// A packet of the peer came through a ring.
+    /// A packet of the peer arrived through a ring.
     pub(in crate::node) heard: bool,
     /// Messages are cut by the MTU of the ring.
     pub(in crate::node) long: bool,

@@ -36,7 +36,7 @@ pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
     }
 }
 
-/// Takes back a key already gone from the key table. Waits until no peer and no thread of this
+/// Takes back a key already removed from the key table. Waits until no peer and no thread of this
 /// process uses the key.
 pub(crate) fn withdraw_key(node: &Node, key: Key) {
     if let Some(rings) = Rings::of(node) {

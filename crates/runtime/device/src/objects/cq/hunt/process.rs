@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_micros(1500);
 const LONGEST_CALL: Duration = Duration::from_millis(12);
 /// All calls of a process together wait no longer than this: a correct program always goes on.
 const ALL_CALLS: Duration = Duration::from_secs(1);
-/// Period of the thread that releases held completions, and how many periods lie between two
+/// Period of the thread that releases withheld completions, and how many periods lie between two
 /// progress lines in the log.
 const TICK: Duration = Duration::from_micros(500);
 const TICKS_A_BEAT: u32 = 100;
@@ -57,7 +57,7 @@ pub struct Hunt {
     pub(super) beats: AtomicU64,
     /// Nanoseconds that calls have waited in total.
     pub(super) waited: AtomicU64,
-    /// How often completions were held.
+    /// How often completions were withheld.
     pub(super) holds: AtomicU64,
     pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::HuntQueues>,
     pub(super) ledgers: Ranked<HashMap<u32, Ledger>, ranks::HuntLedgers>,
@@ -276,8 +276,8 @@ impl Hunt {
         self.waited.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Makes sure that the thread which releases held completions runs. The child of a fork gets
-    /// its own thread.
+    /// Makes sure that the thread which releases withheld completions runs. The child of a fork
+    /// gets its own thread.
     pub(super) fn see_to_thread(&'static self) {
         let mut of = self.thread_of.lock();
         if *of == std::process::id() {
