@@ -1,7 +1,7 @@
 //! Input from the sockets: datagrams from the wire, and messages from processes of this host.
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
-use adverb_link::fuzzing::{Fed, probe_again};
+use adverb_link::fuzzing::{Fed, steering_test_again};
 use adverb_link::{AddrIndex, Config, LinkStats, RxBuffers};
 use adverb_local::fuzzing::message_again;
 use adverb_local::{MAD_QPN, MULTICAST_QPN, SLOT_SHIFT, slot_of_qpn};
@@ -68,12 +68,12 @@ fn accounted(s: &LinkStats) -> u64 {
     s.rx_packets
         + s.local.forwarded_out
         + s.local.forwarded_drop_full
-        + s.probes_answered
+        + s.steering_tests_answered
         + s.rx_drop_icrc
         + s.rx_drop_runt
         + s.rx_drop_oversize
         + s.rx_drop_no_owner
-        + s.rx_drop_probe
+        + s.rx_drop_steering_test
         + s.rx_drop_not_multicast
 }
 
@@ -161,8 +161,8 @@ pub fn hand_over(data: &[u8]) {
         assert!(written.len() <= bytes.len().max(56), "{} of {}", written.len(), bytes.len());
         assert_eq!(message_again(&written).as_ref(), Some(&written));
     }
-    if let Some(written) = probe_again(&bytes) {
-        assert_eq!(probe_again(&written), Some(written));
+    if let Some(written) = steering_test_again(&bytes) {
+        assert_eq!(steering_test_again(&written), Some(written));
     }
     let end = if flags & 1 == 0 { plain() } else { faulty() };
     let link = end.fed.link();

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code, reason = "it registers memory of its own")]
-    fn foreign_memory_is_a_buffer_like_any_other() {
+    fn memory_of_the_program_is_a_buffer_like_any_other() {
         let (a, b) = pair().unwrap();
         let memory = Box::into_raw(vec![0u8; 4096].into_boxed_slice());
         // SAFETY: the memory is leaked above and taken back after the buffer has ended. Nothing

@@ -68,7 +68,7 @@ adverb_sync::ranks! {
     /// record that binds a key writes the key table under it.
     TxRing = "the ring to a peer";
     /// The key table. Readers copy payloads under this lock, so that a deregistration waits for
-    /// them. Short one-sided requests copy behind a hazard instead (`host::direct`).
+    /// them. Short one-sided requests copy behind a hazard instead (`host::one_sided`).
     Keys = "the keys";
     /// Payloads of records in a peer's ring that point at memory. Nothing more.
     Referred = "the payloads that a peer has to fetch";

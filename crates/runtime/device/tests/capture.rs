@@ -94,7 +94,7 @@ fn cap_2_a_capture_leaves_the_path_as_it_is() {
     let text = child::run("inner_operations", &[(FILE, path.to_str().unwrap()), ("ADVERB_PATH", "local")]);
     let counters = text.lines().find(|l| l.contains("counters:")).unwrap();
     // Two WRITEs, two READs and two atomics.
-    assert!(counters.contains(" qp_direct=6 ") && counters.contains(" ring_sent="), "{counters}");
+    assert!(counters.contains(" qp_one_sided=6 ") && counters.contains(" ring_sent="), "{counters}");
     assert!(!counters.contains(" tx_packets="), "{counters}");
     let all = packets(&std::fs::read(&path).unwrap());
     std::fs::remove_file(path).unwrap();

@@ -60,7 +60,7 @@ fn flt_5_faults_leave_the_path_as_it_is() {
         ("delay=1ms".into(), &["fault_delay"]),
     ] {
         let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec)]);
-        for name in wanted.iter().chain(&["ring_sent", "qp_direct"]) {
+        for name in wanted.iter().chain(&["ring_sent", "qp_one_sided"]) {
             assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
         }
         assert_eq!(counter(&text, "tx_packets"), 0, "{text}");
@@ -85,12 +85,12 @@ fn inner_one_sided_lost() {
     a.send(1, SendOp::Send, &[a.sge(0, 64)]);
     check(&a.wait(1)[0], WcOpcode::Send, 1);
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    for (direct, seed) in [(0, 3), (1, 4)] {
+    for (one_sided, seed) in [(0, 3), (1, 4)] {
         assert!(a.pages.write_at(0, &pattern(100, seed)));
         a.send(2, SendOp::Write(remote), &[a.sge(0, 100)]);
         check(&a.wait(1)[0], WcOpcode::RdmaWrite, 2);
         assert!(bytes_at(&b, 0, 100) == pattern(100, seed));
-        assert_eq!(a.qp.counters().direct, direct);
+        assert_eq!(a.qp.counters().one_sided, one_sided);
     }
     assert!(a.qp.counters().retransmitted >= 1, "{:?}", a.qp.counters());
 }
@@ -101,7 +101,7 @@ fn inner_one_sided_lost() {
 fn flt_5_one_sided_requests_are_late() {
     let text = child::run("inner_one_sided_late", &[]);
     assert!(counter(&text, "fault_delay") > 0, "{text}");
-    assert_eq!((counter(&text, "ring_sent"), counter(&text, "qp_direct")), (0, 41), "{text}");
+    assert_eq!((counter(&text, "ring_sent"), counter(&text, "qp_one_sided")), (0, 41), "{text}");
 }
 
 #[test]

@@ -61,17 +61,17 @@ fn send(a: &QpEnd, b: &QpEnd, n: u64) {
     }
 }
 
-/// HUN-5, CQN-3, CQN-7: a held completion is added after the arm and makes an event. After the
-/// program has read the event, the program can poll the held completions in order.
+/// HUN-5, CQN-3, CQN-7: a withheld completion is added after the arm and makes an event. After the
+/// program has read the event, the program can poll the withheld completions in order.
 #[test]
-fn held_completions_come_after_the_arm_with_their_event() {
+fn withheld_completions_come_after_the_arm_with_their_event() {
     let (a, b) = hunted();
     // Repeat, because a slow machine sometimes lets the hold end before the arm.
     for _ in 0..50 {
         assert!(poll(&b, HOLDS, 8).is_empty());
         send(&a, &b, 3);
         a.wait(3);
-        let was_held = b.cq.is_empty();
+        let was_withheld = b.cq.is_empty();
         b.cq.hunt_arm(0, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
         let soon = Instant::now() + Duration::from_millis(500);
         let event = b.channel.next_event(Some(soon));
@@ -79,7 +79,7 @@ fn held_completions_come_after_the_arm_with_their_event() {
         if let Ok(cq) = event {
             cq.ack_events(1);
             assert!(b.channel.try_event().is_none(), "one arm, one event");
-            if was_held {
+            if was_withheld {
                 return;
             }
         }
@@ -87,9 +87,9 @@ fn held_completions_come_after_the_arm_with_their_event() {
     panic!("no completion was held until after an arm");
 }
 
-/// HUN-5: held completions arrive even without an arm, so a correct program makes progress.
+/// HUN-5: withheld completions arrive even without an arm, so a correct program makes progress.
 #[test]
-fn held_completions_come_in_the_end() {
+fn withheld_completions_come_in_the_end() {
     let (a, b) = hunted();
     assert!(poll(&b, HOLDS, 8).is_empty());
     send(&a, &b, 4);

@@ -258,7 +258,7 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
         assert!(pages.read_at(0, &mut now));
         let late = now.iter().filter(|byte| **byte != OWN).count();
         assert_eq!(late, 0, "bytes came late in round {round}");
-        // The peer's resources are still held, because the peer has not ended.
+        // The peer's resources are still open, because the peer has not ended.
         assert!(held(inode, party.pid()) > 0);
         signal(party.pid(), Signal::SIGKILL);
         let limit = Instant::now() + LIMIT;

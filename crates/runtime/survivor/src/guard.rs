@@ -43,7 +43,7 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// Pause between two searches for remaining processes.
 const LOOK: Duration = Duration::from_millis(2);
 /// Signals forwarded to the program.
-const HANDED_ON: [Signal; 7] = [
+const FORWARDED: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -150,7 +150,7 @@ struct ChildEnd {
 impl Ward {
     /// Reaps every child and forwards signals, until the child or the front has ended.
     fn wait(&self) -> ChildEnd {
-        let mut signals: SigSet = HANDED_ON.into_iter().collect();
+        let mut signals: SigSet = FORWARDED.into_iter().collect();
         signals.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         // From here on, signals are queued for this reader. An earlier signal would have ended this

@@ -41,7 +41,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             }
             Cm::Rejected(rejection) => {
                 // A reject of a stale connection leads to a time-wait, and the queue pair number
-                // stays held.
+                // stays reserved.
                 if self.cm.state(conn) == Some(State::Idle) {
                     self.reservations.remove(&conn);
                 }

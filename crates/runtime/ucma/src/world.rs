@@ -85,7 +85,7 @@ pub struct World<D: Host, T: Tokens> {
     pub(crate) listening: BTreeMap<u64, (Listener, BTreeSet<u32>)>,
     pub(crate) services: BTreeMap<Listener, u64>,
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
-    /// Held queue pair numbers, for connections that are not over.
+    /// Reserved queue pair numbers, for connections that are not over.
     pub(crate) reservations: BTreeMap<adverb_cm::Id, D::Reservation>,
     /// Farewells entrusted to the survivor, by connection to another machine. The survivor sends a
     /// farewell if this process is killed.

@@ -71,8 +71,8 @@ impl<'a> RxPacket<'a> {
     /// The packet in the form for other processes of this host.
     #[must_use]
     pub fn as_local(&self) -> LocalPacket<'a> {
-        let direct = self.proof == Proof::Process;
-        LocalPacket { envelope: self.envelope(), direct, bytes: self.bytes }
+        let from_sender = self.proof == Proof::Process;
+        LocalPacket { envelope: self.envelope(), from_sender, bytes: self.bytes }
     }
 
     /// BTH.DestQP. Every packet given to a sink is long enough to have this field.

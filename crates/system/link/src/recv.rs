@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use adverb_local::message::{self, MAX_MESSAGE};
-use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
+use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, STEERING_QPN, Slot, slot_of_qpn};
 use adverb_os::sys::{self, Received};
 use adverb_wire::icrc::Solver;
 
@@ -229,9 +229,9 @@ impl UdpLink {
                     self.drop_local(meta.src, 1)
                 }
                 None if origin == Origin::Unproven && qpn != MAD_QPN => self.drop_local(meta.src, 1),
-                None if qpn == PROBE_QPN => {
-                    if !self.answer_probe(&head) {
-                        add(&self.counters.rx_drop_probe, 1);
+                None if qpn == STEERING_QPN => {
+                    if !self.answer_steering_test(&head) {
+                        add(&self.counters.rx_drop_steering_test, 1);
                     }
                 }
                 Some(slot) if !self.local.owns(slot) => {
@@ -291,8 +291,8 @@ impl UdpLink {
     }
 
     pub(crate) fn take_arrived(&self, sockets: &Sockets, arrived: Arrived<'_>, sink: Sink<'_>) -> usize {
-        let (envelope, direct, packets) = match arrived {
-            Arrived::Packets { envelope, direct, packets } => (envelope, direct, packets),
+        let (envelope, from_sender, packets) = match arrived {
+            Arrived::Packets { envelope, from_sender, packets } => (envelope, from_sender, packets),
             Arrived::Refresh { ip } => {
                 sockets
                     .addresses
@@ -305,7 +305,7 @@ impl UdpLink {
         };
         let local =
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
-        let proof = match direct {
+        let proof = match from_sender {
             true => Proof::Process,
             false if self.origin_of(sockets, envelope.src) == Origin::Good => Proof::Relayed,
             false => Proof::RelayedUnproven,
@@ -323,7 +323,7 @@ impl UdpLink {
                 .filter(|bytes| (BTH_LEN..=MAX_PACKET).contains(&bytes.len()))
                 .filter(|bytes| match dest_qpn(bytes) {
                     MAD_QPN => true,
-                    MULTICAST_QPN => direct && envelope.dst.is_multicast(),
+                    MULTICAST_QPN => from_sender && envelope.dst.is_multicast(),
                     qpn => slot_of_qpn(qpn).is_some_and(|slot| self.local.owns(slot)),
                 })
             else {
@@ -350,21 +350,21 @@ impl UdpLink {
         done
     }
 
-    /// Answers a steering probe of another process of this user on this host. Returns `false` if
-    /// the packet is no such probe, or if the prober has ended.
-    fn answer_probe(&self, packet: &RxPacket<'_>) -> bool {
-        let probe = crate::steer::Probe::parse(packet.bytes)
-            .filter(|probe| probe.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
-        let Some(probe) = probe else { return false };
-        let told = self.local.answer_probe(&probe.reply_name(), probe.nonce, probe.index);
+    /// Answers a steering test of another process of this user on this host. Returns `false` if
+    /// the packet is no such steering test, or if the testing process has ended.
+    fn answer_steering_test(&self, packet: &RxPacket<'_>) -> bool {
+        let test = crate::steer::SteeringTest::parse(packet.bytes)
+            .filter(|test| test.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
+        let Some(test) = test else { return false };
+        let told = self.local.answer_steering_test(&test.reply_name(), test.nonce, test.index);
         if told {
-            add(&self.counters.probes_answered, 1);
+            add(&self.counters.steering_tests_answered, 1);
         }
         told
     }
 }
 
-/// A probe's source address is its destination address.
+/// A steering test's source address is its destination address.
 fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
     src.ip() == *dst
 }

@@ -1,5 +1,5 @@
-//! Attacks of another user of the machine: packets with foreign source addresses, descriptors with
-//! a blocking close, names. Run as root, because the strangers are other users.
+//! Attacks of another user of the machine: packets with source addresses of other hosts,
+//! descriptors with a blocking close, names. Run as root, because the strangers are other users.
 
 mod common;
 mod other;

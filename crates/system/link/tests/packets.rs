@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use adverb_link::{Config, LinkError, LinkStats, Route, RxBuffers, RxFrom, TxBatch};
-use adverb_local::PROBE_QPN;
+use adverb_local::STEERING_QPN;
 use common::*;
 use nix::sys::socket::MsgFlags;
 
@@ -136,17 +136,17 @@ fn damaged_packets_never_reach_the_sink() {
 }
 
 #[test]
-fn packets_longer_than_any_and_probes_of_nobody_are_dropped() {
+fn packets_longer_than_any_and_steering_tests_of_no_process_are_dropped() {
     let (a, b, route) = pair(V4);
     let to = qpn(b.slot(), 5);
     let mut batch = TxBatch::new();
     push(&mut batch, &a.link, &route, to, 0, 9000);
-    push(&mut batch, &a.link, &route, PROBE_QPN, 1, 24);
+    push(&mut batch, &a.link, &route, STEERING_QPN, 1, 24);
     push(&mut batch, &a.link, &route, to, 2, 4096);
     batch.flush(&a.link);
     assert_eq!(b.take(1)[0].bytes, expected(to, 2, 4096));
     let stats = b.link.stats();
-    assert_eq!((stats.rx_drop_oversize, stats.rx_drop_probe, stats.rx_packets), (1, 1, 1));
+    assert_eq!((stats.rx_drop_oversize, stats.rx_drop_steering_test, stats.rx_packets), (1, 1, 1));
 }
 
 #[test]

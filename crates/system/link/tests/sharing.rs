@@ -63,7 +63,7 @@ fn packets_are_forwarded_without_steering() {
     for node in &nodes {
         sender.send(node.slot(), 50);
     }
-    let mut direct = 0;
+    let mut from_sender = 0;
     for node in &nodes {
         let got = node.take(50);
         assert_eq!(got.len(), 50);
@@ -82,10 +82,10 @@ fn packets_are_forwarded_without_steering() {
                     })
                     .unwrap()
         }));
-        direct += usize::from(!got[0].forwarded);
+        from_sender += usize::from(!got[0].forwarded);
     }
     // One sender has one 4-tuple: the hash gives all its packets to one member.
-    assert_eq!(direct, 1);
+    assert_eq!(from_sender, 1);
     // Counted after the send, when the packet may have arrived already.
     let out = || nodes.iter().map(|node| node.link.stats().local.forwarded_out).sum::<u64>();
     assert!(wait(|| out() == 100), "{}", out());
@@ -341,8 +341,8 @@ fn members_send_to_each_other_at_one_address() {
             batch.flush(&from.link);
         }
         assert!(wait(|| nodes.iter().all(|(node, _)| node.count() >= 12)));
-        let direct = |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.forwarded).count();
-        nodes.iter().all(|(node, _)| direct(node) == 12)
+        let from_sender = |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.forwarded).count();
+        nodes.iter().all(|(node, _)| from_sender(node) == 12)
     });
     let stats: Vec<_> = nodes.iter().map(|(node, _)| node.link.stats()).collect();
     assert!(settled, "{stats:#?}");
@@ -355,7 +355,7 @@ fn without_a_thread_nothing_is_lost() {
     let (a, b) = (open(config(port)), open(config(port)));
     a.add_address(V4, 0).unwrap();
     let mut sender = Sender::new(port);
-    // Arrives at `a` while `b` joins, and `b` alone answers probes.
+    // Arrives at `a` while `b` joins, and `b` alone answers steering tests.
     sender.send(a.local().slots()[0], 5);
     let start = std::time::Instant::now();
     b.add_address(V4, 0).unwrap();

@@ -290,8 +290,8 @@ impl Local {
     /// Handles a message. Packets go to `take`; handshake messages and frames are kept.
     pub(crate) fn take_message(&self, bytes: &[u8], sender: Sender, take: Taker<'_>) -> usize {
         match message::parse(bytes) {
-            Some(Message::Packets { envelope, direct, packets }) => {
-                return take(Arrived::Packets { envelope, direct, packets });
+            Some(Message::Packets { envelope, from_sender, packets }) => {
+                return take(Arrived::Packets { envelope, from_sender, packets });
             }
             Some(Message::Refresh { ip }) => return take(Arrived::Refresh { ip }),
             Some(Message::Handshake(message)) => {
@@ -313,11 +313,11 @@ impl Local {
         self.tell(slot, &[&message::refresh(ip)], &[]).is_ok()
     }
 
-    /// Answers a steering probe of this user's process listening at a name, with the slots of this
+    /// Answers a steering test of this user's process listening at a name, with the slots of this
     /// process. Returns `false` if the answer was not sent.
-    pub fn answer_probe(&self, name: &str, nonce: u64, index: u32) -> bool {
+    pub fn answer_steering_test(&self, name: &str, nonce: u64, index: u32) -> bool {
         let answer = message::answer(nonce, index, &self.slots());
-        self.prove_owner(name).is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok())
+        self.prove_owner(name).is_ok_and(|tester| sys::send_local(&tester, &[&answer], &[]).is_ok())
     }
 
     /// Accepts a connection at a listener of this process. `None`: the connection was another

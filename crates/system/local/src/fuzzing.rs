@@ -27,8 +27,8 @@ pub fn message(local: &Local, bytes: &[u8], take: Taker<'_>) -> usize {
 #[must_use]
 pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(match message::parse(bytes)? {
-        Message::Packets { envelope, direct, packets } => {
-            let mut out = message::packets_header(&envelope, direct);
+        Message::Packets { envelope, from_sender, packets } => {
+            let mut out = message::packets_header(&envelope, from_sender);
             out.extend_from_slice(packets);
             out
         }

@@ -21,7 +21,7 @@ const KIND_PACKETS: u8 = 1;
 const KIND_REFRESH: u8 = 2;
 const KIND_ANSWER: u8 = 3;
 const KIND_HANDSHAKE: u8 = 4;
-const KIND_DIRECT: u8 = 5;
+const KIND_FROM_SENDER: u8 = 5;
 const KIND_FRAME: u8 = 6;
 /// The version of the shared memory layouts, on which both sides must agree in addition to the
 /// message format.
@@ -35,13 +35,13 @@ pub const MAX_FRAME: usize = MAX_MESSAGE - FRAME_HEADER;
 /// A message between processes of one user on one host.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Packets of one flow, each preceded by its length (16 bits). If `direct`, they come from
+    /// Packets of one flow, each preceded by its length (16 bits). If `from_sender`, they come from
     /// their sender, otherwise from a process that received them over UDP.
     Packets {
         /// Source and destination.
         envelope: Envelope,
         /// The packets come from their sender.
-        direct: bool,
+        from_sender: bool,
         /// The packets.
         packets: &'a [u8],
     },
@@ -59,13 +59,13 @@ pub enum Message<'a> {
         /// The frame, beginning with the destination address.
         bytes: &'a [u8],
     },
-    /// The answer to a steering probe.
+    /// The answer to a steering test.
     Answer {
-        /// The round of probes.
+        /// The round of steering tests.
         nonce: u64,
-        /// The index of the probe.
+        /// The index of the steering test.
         index: u32,
-        /// The slots of the process that received the probe.
+        /// The slots of the process that received the steering test.
         slots: Vec<Slot>,
     },
 }
@@ -136,7 +136,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
 }
 
 /// The header of a message with packets.
-pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
+pub(crate) fn packets_header(envelope: &Envelope, from_sender: bool) -> Vec<u8> {
     let scope = match envelope.src {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
@@ -144,7 +144,7 @@ pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER);
     out.extend_from_slice(&MAGIC);
     let family = if envelope.dst.is_ipv6() { 6 } else { 4 };
-    let kind = if direct { KIND_DIRECT } else { KIND_PACKETS };
+    let kind = if from_sender { KIND_FROM_SENDER } else { KIND_PACKETS };
     out.extend_from_slice(&[kind, family, envelope.traffic_class, envelope.hop_limit]);
     out.extend_from_slice(&scope.to_le_bytes());
     out.extend_from_slice(&envelope.src.port().to_le_bytes());
@@ -162,7 +162,7 @@ pub(crate) fn refresh(ip: IpAddr) -> Vec<u8> {
     out
 }
 
-/// A complete answer to a probe.
+/// A complete answer to a steering test.
 pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.push(KIND_ANSWER);
@@ -222,7 +222,7 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     let dst = ip_at(bytes, 40, v6)?;
     match kind {
         KIND_REFRESH => Some(Message::Refresh { ip: dst }),
-        KIND_PACKETS | KIND_DIRECT => {
+        KIND_PACKETS | KIND_FROM_SENDER => {
             let scope = u32::from_le_bytes(array(bytes, 12)?);
             let port = u16::from_le_bytes(array(bytes, 16)?);
             let src = match ip_at(bytes, 24, v6)? {
@@ -231,7 +231,7 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
             };
             let envelope = Envelope { src, dst, traffic_class: bytes[10], hop_limit: bytes[11] };
             let packets = bytes.get(HEADER..)?;
-            Some(Message::Packets { envelope, direct: kind == KIND_DIRECT, packets })
+            Some(Message::Packets { envelope, from_sender: kind == KIND_FROM_SENDER, packets })
         }
         _ => None,
     }

@@ -315,7 +315,7 @@ impl Local {
 }
 
 fn message_of(packet: &LocalPacket<'_>) -> (Vec<u8>, Vec<u8>) {
-    let header = message::packets_header(&packet.envelope, packet.direct);
+    let header = message::packets_header(&packet.envelope, packet.from_sender);
     let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
     message.extend_from_slice(packet.bytes);
     (header, message)

@@ -14,7 +14,7 @@ use crate::error::LocalError;
 pub(crate) mod number;
 
 pub use number::{
-    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, slot_of_qpn,
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot, slot_of_qpn,
 };
 
 const SLOTS: u64 = (MAX_SLOT - MIN_SLOT + 1) as u64;

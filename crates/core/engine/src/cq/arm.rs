@@ -22,7 +22,7 @@
 //!     │ disarm               │  └──── arm: the kinds combine                           │ one-shot: IDLE
 //!     ├──────────────────────┤                                                         │ persistent: ARMED
 //!     │                      ▼ a completion matches, moderation holds it back          │
-//!     └─────────────── HELD(kind, n, since) ───────────────────────────────────────────┘
+//!     └─────────────── MODERATED(kind, n, since) ────────────────────────────────────┘
 //!                                            the n-th completion, or its time has come
 //! ```
 //!
@@ -92,7 +92,7 @@ impl Class {
     }
 }
 
-/// How long an event is held back. With both parts zero (the default) no event is held back. With
+/// How long an event is moderated. With both parts zero (the default) no event is moderated. With
 /// one part zero only the other part counts. With both parts the first to be reached counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
@@ -111,7 +111,7 @@ pub struct Arming {
     /// The pending arm fires on an overrun of the queue (NDKPI).
     overrun_fires: bool,
     moderation: Moderation,
-    /// Completions that matched the pending arm and are held back; 0 without a pending arm.
+    /// Completions that matched the pending arm and are moderated; 0 without a pending arm.
     moderated: u32,
     /// When the first of these completions was added.
     moderated_since: Time,
@@ -201,7 +201,7 @@ impl Arming {
         self.moderation
     }
 
-    /// When [`Arming::expired`] has to be called; only while completions are held back.
+    /// When [`Arming::expired`] has to be called; only while completions are moderated.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let period = self.moderation.period;

@@ -240,14 +240,14 @@ impl Cq {
         self.arming.set_moderation(Moderation { count, period });
     }
 
-    /// When [`Cq::handle_timeout`] has to be called; `None` while no event is held back. Only
+    /// When [`Cq::handle_timeout`] has to be called; `None` while no event is moderated. Only
     /// [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] change the value.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.arming.deadline()
     }
 
-    /// A deadline has come. `true`: an event held back by moderation is due.
+    /// A deadline has come. `true`: a moderated event is due.
     #[must_use]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let fire = self.arming.expired(now);

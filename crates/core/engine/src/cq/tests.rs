@@ -128,7 +128,7 @@ fn cqn_8_which_completion_made_the_event() {
     .collect();
     assert_eq!(made, [false, false, true, false]);
     assert!(!cq.next_made_the_event());
-    // An event held back by moderation belongs to the newest completion.
+    // A moderated event belongs to the newest completion.
     cq.set_moderation(0, Duration::from_micros(1));
     cq.arm(ArmKind::Next);
     assert!(!add(&mut cq, false) && !add(&mut cq, false));
@@ -181,7 +181,7 @@ fn ext_2_count_or_period() {
     let one = || success(1, WcOpcode::Send, false);
     let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(3, Duration::from_micros(50));
-    // Not armed: nothing is held.
+    // Not armed: nothing is moderated.
     cq.push(one(), at(0)).unwrap();
     assert_eq!(cq.poll_timeout(), None);
     // By count.
@@ -211,7 +211,7 @@ fn ext_2_count_or_period() {
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(one(), at(1_000)), Ok(false));
     assert_eq!(cq.poll_timeout(), Some(at(1_005)));
-    // Moderation is switched off while an event is held back: the event is due at once.
+    // Moderation is switched off while an event is moderated: the event is due at once.
     cq.set_moderation(0, Duration::ZERO);
     assert!(cq.poll_timeout() <= Some(at(1_000)));
     assert!(cq.handle_timeout(at(1_001)));

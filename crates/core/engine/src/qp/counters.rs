@@ -64,7 +64,7 @@ macro_rules! counters {
         ///
         /// Each packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as
         /// executed, as an answer, as a duplicate, with the NAK that refuses the packet, or with
-        /// the reason of its drop. A packet in the reorder buffer counts as held.
+        /// the reason of its drop. A packet in the reorder buffer counts as buffered.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             drops: [u64; DropReason::COUNT],
@@ -111,7 +111,7 @@ counters! {
     /// Duplicate requests that the responder answered again.
     duplicates,
     /// Requests performed by the host in the peer's memory.
-    direct,
+    one_sided,
     /// SENDs written by the host into the peer's ring as a whole, without a packet.
     messages,
     /// NAKs of all kinds sent by the responder, including `gap_naks`. Each NAK that is no gap NAK

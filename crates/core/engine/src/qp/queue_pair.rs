@@ -2,7 +2,7 @@
 use super::ack::{AckDelay, AckOrder};
 use super::context::ctx;
 use super::ecn::Notifier;
-use super::requester::{Direct, MAX_MSG, Requester};
+use super::requester::{HostRequest, MAX_MSG, Requester};
 use super::responder::Responder;
 use super::{Counters, QpConfig, ReorderMemory};
 use crate::attr::QpAttr;
@@ -41,7 +41,7 @@ pub struct Qp {
     /// COMM_EST was raised.
     pub(super) established: bool,
     pub(super) notifier: Notifier,
-    /// Requests are held back; answers leave.
+    /// Requests are paused; answers leave.
     pub(super) paused: bool,
 }
 
@@ -197,65 +197,65 @@ impl Qp {
     }
     /// The oldest send request, if the host may perform it in the peer's memory. The request is
     /// one-sided or a SEND, no earlier request is on its way, and the local side is correct. The
-    /// host reports a performed request with [`Qp::direct_done`]. Any other request goes through
-    /// [`Qp::poll_output`], which finds out what is wrong.
-    pub fn poll_direct(&mut self, keys: &KeyTable) -> Option<Direct<'_>> {
-        self.requester.direct(&ctx!(self), keys)
+    /// host reports a performed request with [`Qp::host_request_done`]. Any other request goes
+    /// through [`Qp::poll_output`], which finds out what is wrong.
+    pub fn poll_host_request(&mut self, keys: &KeyTable) -> Option<HostRequest<'_>> {
+        self.requester.host_request(&ctx!(self), keys)
     }
-    /// The host performed the request of the last [`Qp::poll_direct`].
-    pub fn direct_done(&mut self, effects: &mut Effects) {
-        let opcode = self.requester.direct_done(&self.config, effects);
-        self.count_direct(opcode);
+    /// The host performed the request of the last [`Qp::poll_host_request`].
+    pub fn host_request_done(&mut self, effects: &mut Effects) {
+        let opcode = self.requester.host_request_done(&self.config, effects);
+        self.count_host_request(opcode);
     }
     /// Asks whether the host may perform a WRITE, READ or SEND of one entry before the request is
     /// queued. Answers the host's address of the entry's bytes.
     ///
     /// The send queue must be empty, with nothing on its way and nothing to send. The entry must
     /// lie in `known`, which the entry's key opens ([`Qp::mapped_region`]). The host reports a
-    /// performed request with [`Qp::direct_posted`]. Any other request is staged as usual, and
+    /// performed request with [`Qp::host_posted`]. Any other request is staged as usual, and
     /// errors show there.
     #[inline(always)]
     #[must_use]
-    pub fn direct_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
+    pub fn host_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
         let needed = if read { Access::LOCAL_WRITE } else { Access::empty() };
-        let takes = self.takes_direct_post(read) && self.config.cap.max_send_sge > 0;
+        let takes = self.takes_host_post(read) && self.config.cap.max_send_sge > 0;
         if !takes || u64::from(entry.length) > MAX_MSG {
             return None;
         }
         known.place(entry.lkey, needed, entry.addr, entry.length)
     }
-    /// What a key opens for [`Qp::direct_post`]. Valid as long as the key exists.
+    /// What a key opens for [`Qp::host_post`]. Valid as long as the key exists.
     #[must_use]
     pub fn mapped_region(&self, keys: &KeyTable, key: Key) -> Option<MappedRegion> {
         keys.mapped_region(self.config.pd, key)
     }
-    /// As [`Qp::direct_post`], for a WRITE of `len` inline bytes.
+    /// As [`Qp::host_post`], for a WRITE of `len` inline bytes.
     #[inline(always)]
     #[must_use]
-    pub fn direct_post_inline(&self, len: usize) -> bool {
-        self.takes_direct_post(false) && len <= self.config.cap.max_inline_data as usize
+    pub fn host_post_inline(&self, len: usize) -> bool {
+        self.takes_host_post(false) && len <= self.config.cap.max_inline_data as usize
     }
     #[inline(always)]
-    fn takes_direct_post(&self, read: bool) -> bool {
-        !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
+    fn takes_host_post(&self, read: bool) -> bool {
+        !self.config.counted && !self.wants_output() && self.requester.takes_host_post(&ctx!(self), read)
     }
-    /// The host performed a request of [`Qp::direct_post`]. `opcode` is the opcode of its
+    /// The host performed a request of [`Qp::host_post`]. `opcode` is the opcode of its
     /// completion, `read` the bytes of a READ. Answers the completion for the send CQ, if the
     /// request asks for a completion.
     #[inline(always)]
-    pub fn direct_posted(
+    pub fn host_posted(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
         opcode: WcOpcode,
         read: u32,
     ) -> Option<Completion> {
-        self.count_direct(opcode);
-        self.requester.direct_posted(&self.config, wr_id, flags, opcode, read)
+        self.count_host_request(opcode);
+        self.requester.host_posted(&self.config, wr_id, flags, opcode, read)
     }
-    fn count_direct(&mut self, opcode: WcOpcode) {
+    fn count_host_request(&mut self, opcode: WcOpcode) {
         let counter =
-            if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.direct };
+            if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.one_sided };
         *counter += 1;
     }
     /// Is the queue pair sending again after a timeout?

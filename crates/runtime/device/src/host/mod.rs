@@ -4,7 +4,7 @@
 //! Two processes perform one handshake ([`adverb_local::HandshakeMessage`]). Each gives the other a
 //! ring to write to, the published tables, the shared file, and a doorbell ([`handshake`]).
 //! Afterwards packets between their queue pairs go through the rings, carried by [`crate::node`].
-//! The initiator performs one-sided requests itself in the peer's memory ([`direct`]). A process
+//! The initiator performs one-sided requests itself in the peer's memory ([`one_sided`]). A process
 //! without an answer, or without permission to share memory, is reached over the network like any
 //! other host.
 use crate::ranks;
@@ -19,17 +19,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-mod direct;
 mod filled;
 mod handshake;
+mod one_sided;
 mod parts;
 mod peer;
 mod regions;
 mod threads;
 mod waiting;
 
-pub(crate) use direct::{Ends, Seen};
 pub(crate) use handshake::{Given, HandshakeFds};
+pub(crate) use one_sided::{Ends, Seen};
 pub(crate) use parts::{Referred, TxRing};
 pub(crate) use peer::{NO_REFERENCES, Peer};
 use regions::Reached;
@@ -104,7 +104,7 @@ pub(crate) struct HostConnections {
     /// Number of threads asleep until a doorbell is rung. Locked while the published announcement
     /// changes, so that no thread clears the announcement of another thread.
     sleepers: Ranked<usize, ranks::Sleepers>,
-    /// Number of keys taken back by this process: see [`direct`].
+    /// Number of keys taken back by this process: see [`one_sided`].
     taken_back: AtomicU64,
     /// Held by the thread that changes the published tables.
     pub(crate) publishing: Ranked<(), ranks::Publishing>,

@@ -177,7 +177,7 @@ mod tests {
     /// TRU-3: a thread asleep in a system call at each check lies. A thread with another
     /// observation in between does not lie yet.
     #[test]
-    fn tru_3_a_mark_of_a_sleeper_is_a_lie() {
+    fn tru_3_a_hazard_of_a_sleeper_is_a_lie() {
         for asleep in [Doing::Calls, Doing::Hidden('S')] {
             let mut thread = Thread::new(own_pid(), 0);
             assert!(!thread.lies(asleep, SMALL) && !thread.lies(asleep, SMALL));
@@ -207,7 +207,7 @@ mod tests {
 
     /// TRU-3: a thread lies after using more processor time than a piece takes.
     #[test]
-    fn tru_3_a_mark_of_a_spinner_is_a_lie() {
+    fn tru_3_a_hazard_of_a_spinner_is_a_lie() {
         let number = gettid().as_raw().cast_unsigned();
         let mut thread = Thread::new(own_pid(), number);
         let limit = std::time::Instant::now() + Duration::from_secs(60);

@@ -63,7 +63,7 @@ pub struct Node {
     pub(super) pending: Ranked<Vec<Arc<AnyQp>>, ranks::Pending>,
     pub(super) any_pending: AtomicBool,
     pub(super) relay: Kept,
-    /// ACKs are held for the program's next poll.
+    /// ACKs are deferred to the program's next poll.
     pub(super) any_delayed: AtomicBool,
     pub(crate) counters: Counted,
     /// Peers on this host. `None`: all packets go over the network.
@@ -144,7 +144,7 @@ impl Node {
         self.registry.qps.get(qpn)
     }
 
-    /// The program asked for an event, so it is about to sleep. Packets held for the next poll
+    /// The program asked for an event, so it is about to sleep. Packets deferred to the next poll
     /// leave now. A program that sleeps on the descriptor by itself (`epoll`), and not in a
     /// get-event call, needs the background thread at the sockets. `idly`: see `Policy::arms`.
     pub(crate) fn about_to_sleep(&self, idly: bool) {

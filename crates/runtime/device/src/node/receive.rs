@@ -34,7 +34,7 @@ impl Node {
         self.drive(RxFrom::Every, false)
     }
 
-    /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are held
+    /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are deferred
     /// until the program posts or polls again. So an ACK leaves in one run with the program's
     /// answer, behind the answer. If the program does not come back, the background thread sends
     /// the ACK within a millisecond.
@@ -130,7 +130,7 @@ impl Node {
         Handshake(self).answer_handshakes() | Ethernet(self).receive(rx, &ask) | any
     }
 
-    /// Sends held ACKs and requests that wait for the next poll. Receives nothing new.
+    /// Sends deferred ACKs and requests that wait for the next poll. Receives nothing new.
     pub(super) fn send_what_waits(&self, patience: std::time::Duration) {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
@@ -148,7 +148,7 @@ impl Node {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
             inner.engine.delay_ack(batch.holds());
-            // A queue pair with nothing but a held ACK is done.
+            // A queue pair with nothing but a deferred ACK is done.
             if !inner.engine.delays_ack() || inner.engine.wants_output() {
                 self.pump(&qp, &mut inner, &mut batch.tx);
             }

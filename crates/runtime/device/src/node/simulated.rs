@@ -22,7 +22,7 @@ pub enum Work {
     Requests,
     /// Packets that wait for a receive, or for their destination process.
     Packets,
-    /// ACKs held for the program's next poll.
+    /// ACKs deferred to the program's next poll.
     Answers,
 }
 

@@ -69,7 +69,7 @@ extern "C" fn in_child_after_fork() {
     adverb_os::drop_transit_after_fork();
 }
 
-/// Sends everything held for a later packet before the process ends.
+/// Sends everything deferred for a later packet before the process ends.
 extern "C" fn at_exit() {
     if let Some(place) = NODES[instance_index(ProcessIdentity::current())].try_lock()
         && let Some(node) = place.as_ref().filter(|node| node.is_of_use())

@@ -108,7 +108,7 @@ pub fn random_chains(p: &mut Pair) {
             }
         }
     }
-    (p.wants.direct, p.wants.tx_ring) = (true, true);
+    (p.wants.one_sided, p.wants.tx_ring) = (true, true);
 }
 
 fn brings(op: &SendOp) -> bool {

@@ -150,8 +150,8 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
     let done = p.a.wait(1).remove(0);
     p.note("a key that is none", &done);
     assert_eq!(done.status, WcStatus::RemAccessErr);
-    let direct = p.a.qps[qp].0.counters().direct;
-    assert!(on_wire() || direct > 100, "{direct} went without packets");
+    let one_sided = p.a.qps[qp].0.counters().one_sided;
+    assert!(on_wire() || one_sided > 100, "{one_sided} went without packets");
     p.wants.tx_ring = true;
 }
 
@@ -230,7 +230,7 @@ pub fn gathered_and_inline(p: &mut Pair) {
             assert!(p.b.same(to, 0, len, len as u64), "{len} inline by {op:?}");
         }
     }
-    (p.wants.tx_ring, p.wants.direct) = (true, true);
+    (p.wants.tx_ring, p.wants.one_sided) = (true, true);
 }
 
 fn a_shared_receive_queue_and_xrc(p: &mut Pair) {

@@ -37,7 +37,7 @@ pub struct Network {
     listening: RefCell<BTreeMap<u64, BTreeSet<u32>>>,
     /// Farewells for the case that a process is killed, by process and communication id.
     pub entrusted: RefCell<BTreeMap<(u32, u32), Transmit>>,
-    /// Queue pair numbers held.
+    /// Queue pair numbers reserved.
     pub reserved: RefCell<Vec<u32>>,
     pub groups: Cell<usize>,
     /// Processes that have ended.
@@ -123,7 +123,7 @@ impl Network {
         self.listening.borrow_mut().retain(|_, all| !all.is_empty());
     }
 
-    /// Checks that no process has a claim, a held number or a group.
+    /// Checks that no process has a claim, a reserved number or a group.
     pub fn assert_clean(&self) {
         assert!(self.claimed.borrow().is_empty(), "claims: {:?}", self.claimed.borrow());
         assert!(self.listening.borrow().is_empty(), "listeners: {:?}", self.listening.borrow());

@@ -12,7 +12,7 @@ fn packets_message_comes_apart_as_it_was_put_together() {
             bytes.extend_from_slice(&(packet.len() as u16).to_le_bytes());
             bytes.extend_from_slice(packet);
         }
-        let Some(Message::Packets { envelope: got, direct: true, packets: rest }) = parse(&bytes) else {
+        let Some(Message::Packets { envelope: got, from_sender: true, packets: rest }) = parse(&bytes) else {
             panic!("{envelope:?}")
         };
         assert_eq!(got, envelope);

@@ -490,7 +490,7 @@ fn mem_4_vanished_memory_is_an_error() {
 
 /// The preload's own definition of the hooks has the same layout.
 #[test]
-fn both_sides_of_the_door_agree() {
+fn both_sides_of_the_hooks_agree() {
     use std::mem::offset_of;
     macro_rules! same {
         ($($field:ident),*) => {

@@ -36,11 +36,11 @@ const LONGEST: Duration = Duration::from_millis(20);
 /// not slowed down for seconds.
 const LONG_HOLDS: u64 = 20;
 const SHORT: Duration = Duration::from_millis(3);
-/// Completions held to fill a send queue come after this many polls at the latest.
+/// Completions withheld to fill a send queue come after this many polls at the latest.
 const LAST_POLL: u32 = 64;
 /// This long after an arm the program counts as asleep.
 const ASLEEP: Duration = Duration::from_micros(500);
-/// This many times completions of a process are held.
+/// This many times completions of a process are withheld.
 const HOLDS: u64 = 100;
 
 /// The hunt's part of a completion queue.

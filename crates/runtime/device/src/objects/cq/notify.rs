@@ -295,7 +295,7 @@ impl NotifyCore {
         Ok(())
     }
 
-    /// A deadline has come: makes an event held back by moderation, if due. `after` is called in
+    /// A deadline has come: makes a moderated event, if due. `after` is called in
     /// any case.
     pub fn expired(
         &self,

@@ -274,7 +274,7 @@ impl SendChain<'_> {
         self.performed += 1;
         let read = if matches!(request.op, PlainOp::Read(_)) { len } else { 0 };
         let opcode = request.op.wc_opcode();
-        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read) {
+        if let Some(completion) = inner.engine.host_posted(request.wr_id, request.flags, opcode, read) {
             // An owner that takes something back does not wait for the consequences of a
             // completion.
             self.busy = None;

@@ -9,7 +9,7 @@ use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::qp::Direct;
+use adverb_engine::qp::HostRequest;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, Effects, Key, KeyTable, Qp, Qpn, Range, SendFlags, Sge, WcOpcode};
 use adverb_shm::Busy;
@@ -78,7 +78,7 @@ fn posted(engine: &Qp) -> usize {
 
 /// The request as a message, if the request is a SEND or a WRITE with immediate data.
 #[inline]
-fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
+fn message_of<'a>(request: &HostRequest<'a>) -> Option<Message<'a>> {
     let (immediate, written, payload) = match request.op {
         SendOp::Send => (None, None, request.local),
         SendOp::SendImm(immediate) => (Some(immediate), None, request.local),
@@ -111,7 +111,7 @@ impl<'a> Rings<'a> {
             if posted == Some(0) {
                 hold.settle();
             }
-            let Some(request) = engine.poll_direct(&keys) else { break };
+            let Some(request) = engine.poll_host_request(&keys) else { break };
             let len = request.len;
             if let Some((taps, initiator)) = &tapped
                 && let Some(profile) = taps.profile()
@@ -141,7 +141,7 @@ impl<'a> Rings<'a> {
             {
                 tape.performed(self.node, initiator, &request.op, (request.local, len), &keys);
             }
-            engine.direct_done(effects);
+            engine.host_request_done(effects);
             if len > u64::from(MTU) {
                 // A thread that changes a key waits for this lock, and other threads wait behind
                 // the first. The bump lets these threads in between two requests of a long queue.
@@ -160,7 +160,7 @@ impl<'a> Rings<'a> {
         ends: Ends,
         near: Option<&Initiator>,
         keys: &KeyTable,
-        request: &Direct<'_>,
+        request: &HostRequest<'_>,
         message: &Message<'_>,
     ) -> Passed {
         if let SendOp::WriteImm(remote, _) = request.op
@@ -170,7 +170,7 @@ impl<'a> Rings<'a> {
             if may != Passed::Done {
                 return may;
             }
-            let write = Direct { op: SendOp::Write(remote), ..*request };
+            let write = HostRequest { op: SendOp::Write(remote), ..*request };
             if !self.host.perform(peer, seen, ends, keys, &write) {
                 return Passed::ByPackets;
             }
@@ -228,7 +228,7 @@ impl<'a> Rings<'a> {
         let needed = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         match data {
             PlainData::Inline(bytes) => {
-                if read || !engine.direct_post_inline(bytes.len()) {
+                if read || !engine.host_post_inline(bytes.len()) {
                     return false;
                 }
                 let at = (remote, needed, bytes.len() as u64);
@@ -245,7 +245,7 @@ impl<'a> Rings<'a> {
                     self.learn(engine, local, entry.lkey, &self.node.keys.read());
                 }
                 let Some(known) = &local.known else { return false };
-                let Some(addr) = engine.direct_post(known, read, &entry) else { return false };
+                let Some(addr) = engine.host_post(known, read, &entry) else { return false };
                 let range = Range { addr, len: entry.length, kind: RangeKind::Mapped };
                 let at = (remote, needed, u64::from(entry.length));
                 let Some((window, off, guard)) = self.host.reach(peer, seen, ends, at, busy) else {
@@ -299,7 +299,7 @@ impl<'a> Rings<'a> {
         let range;
         let mut keys = None;
         let payload = match request.data {
-            PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => {
+            PlainData::Inline(bytes) if engine.host_post_inline(bytes.len()) => {
                 if self.node.taps.is_some() {
                     keys = Some(self.node.keys.read());
                 }
@@ -311,7 +311,7 @@ impl<'a> Rings<'a> {
                 let keys = keys.insert(self.node.keys.read());
                 // What was found earlier counts behind a hazard alone: see [`Rings::knows`].
                 let Some(known) = engine.mapped_region(keys, entry.lkey) else { return false };
-                let Some(addr) = engine.direct_post(&known, false, &entry) else { return false };
+                let Some(addr) = engine.host_post(&known, false, &entry) else { return false };
                 range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
                 Data::Gather(&range)
             }

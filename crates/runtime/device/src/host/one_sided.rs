@@ -24,7 +24,7 @@ use super::waiting::NO_KEY;
 use super::{HostConnections, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::qp::Direct;
+use adverb_engine::qp::HostRequest;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
@@ -138,7 +138,7 @@ impl HostConnections {
         seen: &mut Seen,
         ends: Ends,
         keys: &KeyTable,
-        request: &Direct<'_>,
+        request: &HostRequest<'_>,
     ) -> bool {
         let Some((remote, needed)) = target_of(&request.op) else { return false };
         // A request without bytes has no key to check, and goes as a packet.
@@ -394,7 +394,7 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<RemoteRegion> {
     Some(RemoteRegion { entry, seen, reach })
 }
 
-fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &Direct<'_>) -> bool {
+fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &HostRequest<'_>) -> bool {
     if matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_)) {
         let Some(op) = atomic_of(&request.op, request.local) else { return false };
         return window.atomic(guard, off, op).is_ok_and(|old| {
@@ -420,7 +420,7 @@ fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &Direct<'_>)
     }
 }
 
-fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &Direct<'_>) -> bool {
+fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &HostRequest<'_>) -> bool {
     match (&request.op, request.local) {
         (SendOp::Write(_), Data::Bytes(bytes)) => {
             let here =
@@ -441,7 +441,7 @@ fn within(
     ends: Ends,
     remote: Remote,
     needed: Access,
-    request: &Direct<'_>,
+    request: &HostRequest<'_>,
 ) -> bool {
     let Ok(target) = keys.check_remote(pd, ends.dest_qpn, remote.rkey, needed, remote.va, request.len as u32)
     else {
