@@ -205,7 +205,7 @@ fn a_woken_task_is_not_dropped_under_the_lock_of_its_queue() {
 }
 
 #[test]
-fn a_sink_of_the_faces_own_is_told_once_an_arm() {
+fn a_sink_of_a_front_end_is_told_once_an_arm() {
     let context = common::loopback().open().unwrap();
     let told = Arc::new(Counting::default());
     let cq = Cq::with_sink(&context, 16, Sink::Custom(told.clone()), 0).unwrap();

@@ -109,7 +109,7 @@ impl Qp {
         self.first_error.as_ref()
     }
 
-    /// Queues a send request without handing it over (DEF-2); [`Qp::commit_sends`] hands it over.
+    /// Queues a send request without committing it (DEF-2); [`Qp::commit_sends`] commits it.
     /// In SQE and ERR the request is accepted, and the commit flushes it.
     pub fn stage_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.requester.queue_mut().stage(&self.config, self.attr.state, wr)

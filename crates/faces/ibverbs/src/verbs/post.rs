@@ -26,7 +26,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(ibv_sge, lkey));
 };
 
-/// Slot `post_send`: hands the chain over at once (DEF-2). On a failure the requests before the bad
+/// Slot `post_send`: commits the chain at once (DEF-2). On a failure the requests before the bad
 /// request are committed.
 pub unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn post_send(
     0
 }
 
-/// Stages the requests from `next` on and hands the chain over. A failure names the request.
+/// Stages the requests from `next` on and commits the chain. A failure names the request.
 ///
 /// # Safety
 /// `next` is a valid list.

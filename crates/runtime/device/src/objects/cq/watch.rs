@@ -8,7 +8,7 @@
 //! program's threads then decides ([`Scene::judge`]). A lost wake-up is reported once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::asleep::judge::{Evidence, Hands, PATIENCE, Scene, next_look};
+use crate::asleep::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
 use crate::asleep::process;
 use crate::node::NEVER;
 use adverb_engine::Time;
@@ -90,10 +90,10 @@ impl Touches {
         look.polls + look.arms + self.events.load(Ordering::Relaxed)
     }
 
-    fn hands(&self) -> Hands {
+    fn queue_threads(&self) -> QueueThreads {
         let id = |of: &AtomicI32| Some(of.load(Ordering::Relaxed)).filter(|id| *id != 0);
         let since = |of: &AtomicI32, flag: &AtomicBool| id(of).filter(|_| flag.load(Ordering::Relaxed));
-        Hands {
+        QueueThreads {
             poller: id(&self.poller),
             armer: since(&self.armer, &self.armed),
             taker: since(&self.taker, &self.taken),
@@ -298,7 +298,7 @@ impl Cq {
     /// The known facts about the queue and the program's threads.
     fn scene(&self, look: &Look, silent: Duration) -> Option<Scene> {
         let Sink::Channel(channel) = &self.sink else { return None };
-        let hands = self.watch.seen.hands();
+        let queue_threads = self.watch.seen.queue_threads();
         let pipe = channel.pipe()?;
         let others: Vec<_> = channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
         let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().armed;
@@ -306,14 +306,15 @@ impl Cq {
         let hidden = listed.is_none();
         // Without a list, only threads that have touched the queue or the channel are known.
         let ids = listed.unwrap_or_else(|| {
-            let known = [hands.poller, hands.armer, hands.taker].into_iter().flatten();
+            let known =
+                [queue_threads.poller, queue_threads.armer, queue_threads.taker].into_iter().flatten();
             let mut ids: Vec<i32> = known.chain(pipe.getting.iter().copied()).collect();
             ids.sort_unstable();
             ids.dedup();
             ids
         });
         Some(Scene {
-            hands,
+            queue_threads,
             threads: ids.iter().filter_map(|id| process::look(*id, &pipe, &ids)).collect(),
             hidden,
             task: self.watch.seen.task.load(Ordering::Relaxed) == self.watch.seen.count(look) + 1,

@@ -41,7 +41,7 @@ impl Qp {
         Ok(SendChain { qp: self, inner: Some(inner), busy, performed: 0 })
     }
 
-    /// Queues a send request without handing it over. [`Qp::commit_sends`] hands the request over,
+    /// Queues a send request without committing it. [`Qp::commit_sends`] commits the request,
     /// and [`Qp::abort_sends`] forgets the request.
     ///
     /// # Errors
@@ -285,7 +285,7 @@ impl SendChain<'_> {
         true
     }
 
-    /// Hands the chain over.
+    /// Commits the chain.
     #[inline(always)]
     pub fn commit(mut self) {
         self.busy = None;
