@@ -253,11 +253,11 @@ fn same_path() -> Verdict {
         let (with, without) = (with?, without?);
         for (with, without) in [(&with.server, &without.server), (&with.client, &without.client)] {
             // The posted requests, and how each was carried out.
-            for name in ["handed_over", "qp_direct", "tx_packets"] {
+            for name in ["committed", "qp_one_sided", "tx_packets"] {
                 let counts = (counter(with, name), counter(without, name));
                 require!(counts.0 == counts.1, "{program}: {name} is {counts:?}\n{}", with.describe());
             }
-            let lane = |end: &Finished| counter(end, "lane_sent") > 0;
+            let lane = |end: &Finished| counter(end, "ring_sent") > 0;
             require!(lane(with) == lane(without), "{program}: another path\n{}", with.describe());
         }
     }
@@ -282,7 +282,7 @@ fn one_sided() -> Verdict {
                     && p.comment.starts_with("performed by the initiator")
             };
             let count = reading.packets.iter().filter(of_kind).count();
-            let direct = counter(&outcome.client, "qp_direct");
+            let direct = counter(&outcome.client, "qp_one_sided");
             require!(count as u64 == direct && direct >= 50, "{program}: {count} of {direct} {kind:?}");
         }
     }

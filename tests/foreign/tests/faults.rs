@@ -183,11 +183,11 @@ fn perftests(cases: &mut Vec<Trial>) {
 /// Packets of reliable queue pairs took the same path as without faults.
 fn stays_on(path: &str, outcome: &Outcome) -> Verdict {
     for end in [&outcome.server, &outcome.client] {
-        let near = counter(end, "lane_sent") + counter(end, "qp_direct");
+        let near = counter(end, "ring_sent") + counter(end, "qp_one_sided");
         let good = if path == "local" { counter(end, "tx_packets") == 0 } else { near == 0 };
         require!(good, "not on the path {path:?}:\n{}", outcome.describe());
     }
-    let near = counter(&outcome.client, "lane_sent") + counter(&outcome.client, "qp_direct");
+    let near = counter(&outcome.client, "ring_sent") + counter(&outcome.client, "qp_one_sided");
     require!(path == "wire" || near > 0, "nothing went within the host:\n{}", outcome.describe());
     Ok(())
 }

@@ -273,7 +273,7 @@ pub fn run(data: &[u8]) {
             }
             5 if input.flag() => {
                 let prefix = u32::from(input.u8());
-                program.endpoint.peer_gone(program.now, prefix, |path| path.remote == address(2));
+                program.endpoint.peer_ended(program.now, prefix, |path| path.remote == address(2));
                 program.settle(0);
             }
             _ => {

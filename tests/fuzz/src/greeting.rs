@@ -1,8 +1,8 @@
 //! Greetings of other processes of this user, as bytes (TRU-3).
 use crate::input::Input;
 use crate::link::plain;
-use adverb_local::fuzzing::{greeting, message_again, parse_greeting};
-use adverb_local::{Hello, MAX_SLOT, MIN_SLOT, Slot};
+use adverb_local::fuzzing::{handshake, message_again, parse_handshake};
+use adverb_local::{HandshakeMessage, MAX_SLOT, MIN_SLOT, Slot};
 
 /// Limit of a greeting's bytes.
 const LONGEST: usize = 1 << 16;
@@ -16,8 +16,9 @@ fn made(input: &mut Input<'_>) -> Vec<u8> {
     let count = input.pick(&[0, 1, 1, 1, 2, 9, 1022, 1023, 40_000]);
     let first = input.u16();
     let slots: Vec<Slot> = (0..count).map(|n: u32| first.wrapping_add(n as u16)).collect();
-    let hello = Hello { nonce: input.u64(), wants_answer: input.flag(), mtu: input.u32(), slots };
-    let mut bytes = greeting(&hello);
+    let message =
+        HandshakeMessage { nonce: input.u64(), wants_answer: input.flag(), mtu: input.u32(), slots };
+    let mut bytes = handshake(&message);
     // Some bytes are changed, and the end may be cut.
     for _ in 0..input.below(4) {
         let at = usize::from(input.u16()) % bytes.len();
@@ -29,10 +30,10 @@ fn made(input: &mut Input<'_>) -> Vec<u8> {
     bytes
 }
 
-fn holds(hello: &Hello, len: usize) {
-    assert!(!hello.slots.is_empty() && hello.slots.len() <= usize::from(MAX_SLOT), "{hello:?}");
-    assert!(hello.slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot)), "{hello:?}");
-    assert!(hello.slots.len() * 2 + FIXED <= len, "{hello:?} of {len} bytes");
+fn holds(message: &HandshakeMessage, len: usize) {
+    assert!(!message.slots.is_empty() && message.slots.len() <= usize::from(MAX_SLOT), "{message:?}");
+    assert!(message.slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot)), "{message:?}");
+    assert!(message.slots.len() * 2 + FIXED <= len, "{message:?} of {len} bytes");
 }
 
 /// Parses a greeting and gives it to a link.
@@ -43,9 +44,9 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();
     let bytes = if flags & 1 == 0 { made(&mut input) } else { input.take(LONGEST).to_vec() };
-    if let Some(hello) = parse_greeting(&bytes) {
-        holds(&hello, bytes.len());
-        assert_eq!(parse_greeting(&greeting(&hello)), Some(hello));
+    if let Some(message) = parse_handshake(&bytes) {
+        holds(&message, bytes.len());
+        assert_eq!(parse_handshake(&handshake(&message)), Some(message));
     }
     let _ = message_again(&bytes);
     let end = plain();
@@ -55,8 +56,8 @@ pub fn run(data: &[u8]) {
         let got = end.fed.message(&bytes, &mut |packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
         assert!(got <= bytes.len() / 14);
     }
-    let kept = link.local().greetings();
+    let kept = link.local().handshakes();
     assert!(kept.len() <= times.min(KEPT));
-    kept.iter().for_each(|greeting| holds(&greeting.hello, bytes.len()));
-    assert!(link.local().greetings().is_empty());
+    kept.iter().for_each(|handshake| holds(&handshake.message, bytes.len()));
+    assert!(link.local().handshakes().is_empty());
 }

@@ -1,7 +1,7 @@
 //! Input from the sockets: datagrams from the wire, and messages from processes of this host.
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
-use adverb_link::fuzzing::{Fed, probe_again};
+use adverb_link::fuzzing::{Fed, steering_test_again};
 use adverb_link::{AddrIndex, Config, LinkStats, RxBuffers};
 use adverb_local::fuzzing::message_again;
 use adverb_local::{MAD_QPN, MULTICAST_QPN, SLOT_SHIFT, slot_of_qpn};
@@ -66,14 +66,14 @@ fn faulty() -> MutexGuard<'static, End> {
 /// Every packet is counted once: delivered, handed on, answered, or dropped for a reason.
 fn accounted(s: &LinkStats) -> u64 {
     s.rx_packets
-        + s.local.handed_on_out
-        + s.local.handed_on_drop_full
-        + s.probes_answered
+        + s.local.forwarded_out
+        + s.local.forwarded_drop_full
+        + s.steering_tests_answered
         + s.rx_drop_icrc
         + s.rx_drop_runt
         + s.rx_drop_oversize
         + s.rx_drop_no_owner
-        + s.rx_drop_probe
+        + s.rx_drop_steering_test
         + s.rx_drop_not_multicast
 }
 
@@ -137,7 +137,7 @@ pub fn datagram(data: &[u8]) {
         let slot = slot_of_qpn(packet.dest_qpn());
         assert!(slot.is_none_or(|slot| link.local().owns(slot)), "{packet:?}");
         // A delayed packet may have been sent to the other address.
-        assert!(packet.dst == dst && !packet.proof.is_handed_on() || flags & 1 != 0, "{packet:?}");
+        assert!(packet.dst == dst && !packet.proof.is_forwarded() || flags & 1 != 0, "{packet:?}");
     });
     assert_eq!(given, got);
     if flags & 1 == 0 {
@@ -161,8 +161,8 @@ pub fn hand_over(data: &[u8]) {
         assert!(written.len() <= bytes.len().max(56), "{} of {}", written.len(), bytes.len());
         assert_eq!(message_again(&written).as_ref(), Some(&written));
     }
-    if let Some(written) = probe_again(&bytes) {
-        assert_eq!(probe_again(&written), Some(written));
+    if let Some(written) = steering_test_again(&bytes) {
+        assert_eq!(steering_test_again(&written), Some(written));
     }
     let end = if flags & 1 == 0 { plain() } else { faulty() };
     let link = end.fed.link();
@@ -173,7 +173,7 @@ pub fn hand_over(data: &[u8]) {
     let mut given = 0;
     let got = end.fed.message(&bytes, &mut |packet| {
         given += 1;
-        assert!(packet.bytes.len() >= 12 && packet.proof.is_handed_on(), "{packet:?}");
+        assert!(packet.bytes.len() >= 12 && packet.proof.is_forwarded(), "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
         let shared = match packet.dest_qpn() {
             MAD_QPN => true,
@@ -184,9 +184,9 @@ pub fn hand_over(data: &[u8]) {
     });
     assert_eq!(given, got);
     let after = link.stats();
-    assert!((after.handed_on_in - before.handed_on_in) as usize <= bytes.len() / 14);
+    assert!((after.forwarded_in - before.forwarded_in) as usize <= bytes.len() / 14);
     if flags & 1 == 0 {
-        assert_eq!(after.handed_on_in - before.handed_on_in, given as u64);
+        assert_eq!(after.forwarded_in - before.forwarded_in, given as u64);
     }
 }
 

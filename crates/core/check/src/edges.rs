@@ -1,6 +1,6 @@
 //! Events left in a descriptor while an edge-triggered `epoll` reports only new events.
 use crate::report::Reporter;
-use crate::{Code, Place};
+use crate::{Code, CodeAddress};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -58,7 +58,7 @@ struct Edge {
     /// The program polls until there is no event, or the descriptor was reported.
     settled: bool,
     /// The call stack that took the last event.
-    way: Vec<Place>,
+    way: Vec<CodeAddress>,
 }
 
 /// State of all descriptors, by number.
@@ -94,7 +94,7 @@ impl Edges {
         left && !edge.settled
     }
 
-    pub(crate) fn taken_by(&mut self, d: Descriptor, way: Vec<Place>) {
+    pub(crate) fn taken_by(&mut self, d: Descriptor, way: Vec<CodeAddress>) {
         if let Some(edge) = self.by_number.get_mut(&d.number).filter(|edge| edge.file == d.file) {
             edge.way = way;
         }
@@ -114,7 +114,7 @@ impl Edges {
         all.map(left).collect()
     }
 
-    pub(crate) fn gone(&mut self, d: Descriptor) {
+    pub(crate) fn closed(&mut self, d: Descriptor) {
         self.by_number.retain(|number, edge| *number != d.number || edge.file != d.file);
     }
 

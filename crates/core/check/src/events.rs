@@ -1,5 +1,5 @@
 //! Taken and acknowledged events.
-use crate::Place;
+use crate::CodeAddress;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -40,7 +40,7 @@ impl Source {
 pub(crate) struct Taken {
     pub(crate) waiting: u64,
     /// The call that took the last event.
-    pub(crate) place: Place,
+    pub(crate) place: CodeAddress,
 }
 
 /// Counts for all sources.
@@ -50,7 +50,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn take(&mut self, source: Source, place: Place) {
+    pub(crate) fn take(&mut self, source: Source, place: CodeAddress) {
         let taken = self.by_source.entry(source).or_default();
         taken.waiting += 1;
         taken.place = place;

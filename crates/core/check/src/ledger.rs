@@ -6,7 +6,7 @@ use crate::queues::{Qp, Request};
 use crate::regions::{Region, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
-use crate::{Code, Kind, Made, Place, Report, Source};
+use crate::{Code, CodeAddress, Kind, Made, Report, Source};
 use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(crate) struct Cq {
     pub(crate) entries: usize,
     /// Completions in the queue, and possible further completions.
     pub(crate) expected: usize,
-    pub(crate) made: Place,
-    pub(crate) polled: Place,
+    pub(crate) made: CodeAddress,
+    pub(crate) polled: CodeAddress,
 }
 
 /// The calls of a process.
@@ -29,7 +29,7 @@ pub struct Ledger {
     edges: Edges,
     objects: Objects,
     /// Place of the last poll of a failed completion.
-    failed: Place,
+    failed: CodeAddress,
     /// Memory ever given to the device for writing, by first address.
     written: BTreeMap<u64, u64>,
 }
@@ -41,13 +41,13 @@ impl Ledger {
     }
 
     /// A CQ was created or resized.
-    pub fn cq(&mut self, number: u32, entries: usize, made: Place) {
+    pub fn cq(&mut self, number: u32, entries: usize, made: CodeAddress) {
         let cq = self.cqs.entry(number).or_insert(Cq { entries, expected: 0, made, polled: 0 });
         cq.entries = entries;
     }
 
     /// A CQ was destroyed.
-    pub fn cq_gone(&mut self, number: u32) {
+    pub fn cq_destroyed(&mut self, number: u32) {
         self.cqs.remove(&number);
         self.events.forget(Source::Completion(number));
         self.events.forget(Source::Cq(number));
@@ -72,34 +72,35 @@ impl Ledger {
         }
     }
 
-    /// A queue pair was reset. Its posted requests, and its completions in the CQs, are gone.
+    /// A queue pair was reset. Its posted requests, and its completions in the CQs, no longer
+    /// exist.
     pub fn queue_pair_reset(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
         *qp = Qp { of, ..Qp::default() };
-        for (cq, gone) in [(of.send_cq, sends), (of.recv_cq, receives)] {
+        for (cq, outstanding) in [(of.send_cq, sends), (of.recv_cq, receives)] {
             if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-                cq.expected = cq.expected.saturating_sub(gone);
+                cq.expected = cq.expected.saturating_sub(outstanding);
             }
         }
     }
 
     /// A queue pair was destroyed.
-    pub fn queue_pair_gone(&mut self, number: u32) {
+    pub fn queue_pair_destroyed(&mut self, number: u32) {
         self.queue_pair_reset(number);
         self.qps.remove(&number);
         self.events.forget(Source::QueuePair(number));
     }
 
     /// A queue pair got an RNR timer; code 0 is the longest.
-    pub fn rnr_timer(&mut self, number: u32, code: u8, place: Place) {
+    pub fn rnr_timer(&mut self, number: u32, code: u8, place: CodeAddress) {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.longest_timer = (code == 0).then_some(place);
         }
     }
 
     /// A call truncated values. `words` names the fields and the values.
-    pub fn value_cut(&mut self, words: &str, place: Place) {
+    pub fn value_cut(&mut self, words: &str, place: CodeAddress) {
         self.reporter.say(Code::ValueCut, &[("set", place)], || {
             format!("{words}, as on NICs; devices that do not cut values use the whole value")
         });
@@ -154,7 +155,7 @@ impl Ledger {
     }
 
     /// A completion was polled. Returns the freed requests.
-    pub fn polled(&mut self, cq: u32, done: Completed, place: Place) -> Vec<Request> {
+    pub fn polled(&mut self, cq: u32, done: Completed, place: CodeAddress) -> Vec<Request> {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.polled = place;
         }
@@ -163,22 +164,22 @@ impl Ledger {
         if !done.ok {
             self.failed = place;
         }
-        let (freed, came) = if done.receive {
+        let (freed, arrived) = if done.receive {
             let own = qp.receives.iter().position(|r| r.wr_id == done.wr_id);
             (Vec::new(), usize::from(own.and_then(|own| qp.receives.remove(own)).is_some()))
         } else {
             let freed = qp.sends.polled(done.wr_id, done.ok);
-            let came = freed.iter().filter(|r| r.signaled).count();
-            (freed, came)
+            let arrived = freed.iter().filter(|r| r.signaled).count();
+            (freed, arrived)
         };
         if let Some(cq) = self.cqs.get_mut(&cq) {
-            cq.expected = cq.expected.saturating_sub(came);
+            cq.expected = cq.expected.saturating_sub(arrived);
         }
         freed
     }
 
     /// The bytes of a request have changed since its post.
-    pub fn changed(&mut self, number: u32, request: &Request, place: Place) {
+    pub fn changed(&mut self, number: u32, request: &Request, place: CodeAddress) {
         self.reporter.say(Code::BufferChanged, &[("posted", request.place), ("polled", place)], || {
             format!(
                 "the buffer of the request with wr_id {:#x} on queue pair {number:#x} changed \
@@ -191,12 +192,12 @@ impl Ledger {
     }
 
     /// The program took an event.
-    pub fn event_taken(&mut self, source: Source, place: Place) {
+    pub fn event_taken(&mut self, source: Source, place: CodeAddress) {
         self.events.take(source, place);
     }
 
     /// The program acknowledged events.
-    pub fn events_acknowledged(&mut self, source: Source, n: u64, place: Place) {
+    pub fn events_acknowledged(&mut self, source: Source, n: u64, place: CodeAddress) {
         let too_many = self.events.acknowledge(source, n);
         if too_many == 0 {
             return;
@@ -235,7 +236,7 @@ impl Ledger {
     }
 
     /// The call stack that took the last event of a descriptor, innermost call first.
-    pub fn taken_by(&mut self, of: Descriptor, way: Vec<Place>) {
+    pub fn taken_by(&mut self, of: Descriptor, way: Vec<CodeAddress>) {
         self.edges.taken_by(of, way);
     }
 
@@ -252,8 +253,8 @@ impl Ledger {
     }
 
     /// A descriptor was closed.
-    pub fn descriptor_gone(&mut self, of: Descriptor) {
-        self.edges.gone(of);
+    pub fn descriptor_closed(&mut self, of: Descriptor) {
+        self.edges.closed(of);
     }
 
     /// The thread `left.thread` has been asleep for long in an `epoll` for new events only.
@@ -262,7 +263,7 @@ impl Ledger {
     }
 
     /// An object is being destroyed while events of it are not acknowledged.
-    pub fn not_acknowledged(&mut self, source: Source, place: Place) {
+    pub fn not_acknowledged(&mut self, source: Source, place: CodeAddress) {
         let taken = self.events.of(source);
         if taken.waiting == 0 {
             return;
@@ -280,7 +281,7 @@ impl Ledger {
     }
 
     /// A shared receive queue was destroyed.
-    pub fn srq_gone(&mut self, number: u32) {
+    pub fn srq_destroyed(&mut self, number: u32) {
         self.events.forget(Source::Srq(number));
     }
 
@@ -290,7 +291,7 @@ impl Ledger {
     }
 
     /// A region is about to be deregistered.
-    pub fn deregistering(&mut self, lkey: u32, place: Place) {
+    pub fn deregistering(&mut self, lkey: u32, place: CodeAddress) {
         let Some(region) = self.regions.get(lkey) else { return };
         // A queue pair in the error state no longer uses the region, even if the program has not
         // polled.
@@ -332,7 +333,7 @@ impl Ledger {
     }
 
     /// The process forked at `place`, and the child shares these regions.
-    pub fn forked(&mut self, shared: Shared, place: Place) {
+    pub fn forked(&mut self, shared: Shared, place: CodeAddress) {
         let Shared { regions, first: Some((_, registered)), .. } = shared else { return };
         let places = [("fork", place), ("registered", registered)];
         self.reporter.say(Code::RegisteredMemoryForked, &places, || {

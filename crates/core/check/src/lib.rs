@@ -30,7 +30,7 @@ pub use ledger::Ledger;
 pub use objects::{Kind, Made};
 pub use queues::Request;
 pub use regions::{Region, Shared};
-pub use report::{Place, Report};
+pub use report::{CodeAddress, Report};
 pub use suppress::{Bad, Suppressions};
 pub use told::Told;
 pub use values::{Completed, Piece, QueuePair, Refused};

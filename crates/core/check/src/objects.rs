@@ -1,5 +1,5 @@
 //! Created and destroyed objects.
-use crate::Place;
+use crate::CodeAddress;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
     /// The call.
-    pub place: Place,
+    pub place: CodeAddress,
     /// Hash of the call stack. Objects with the same call stack are treated alike.
     pub way: u64,
 }
@@ -60,7 +60,7 @@ struct Live {
 
 /// Counts for a kind and call stack.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct ObjectCounts {
     made: u64,
 
     /// Ordinal number of the latest destroyed object.
@@ -71,7 +71,7 @@ struct Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) kind: Kind,
-    pub(crate) place: Place,
+    pub(crate) place: CodeAddress,
     pub(crate) left: u64,
     pub(crate) made: u64,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Left {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     live: HashMap<(Kind, usize), Live>,
-    ways: HashMap<(Kind, u64), Way>,
+    ways: HashMap<(Kind, u64), ObjectCounts>,
 }
 
 impl Objects {

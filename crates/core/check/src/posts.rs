@@ -3,14 +3,14 @@ use crate::ledger::Ledger;
 use crate::queues::{Full, Request};
 use crate::report::count;
 use crate::values::Refused;
-use crate::{Code, Place};
+use crate::{Code, CodeAddress};
 
 /// Limit of remembered `wr_id` values per queue pair.
 const NUMBERS: usize = 4096;
 
 impl Ledger {
     /// Requests are about to be posted to a send queue.
-    pub fn posting(&mut self, number: u32, requests: &[Request], in_error: bool, place: Place) {
+    pub fn posting(&mut self, number: u32, requests: &[Request], in_error: bool, place: CodeAddress) {
         requests.iter().for_each(|r| self.look_at(number, r));
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let taken = std::mem::take(&mut qp.taken);
@@ -48,7 +48,7 @@ impl Ledger {
 
     /// Handles a full send queue. A full queue is not a mistake if the program posts again later.
     /// If no completion can free a place, the mistake is certain at once.
-    fn full(&mut self, number: u32, place: Place) {
+    fn full(&mut self, number: u32, place: CodeAddress) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if qp.of.max_send == 0 || qp.sends.posted.len() < qp.of.max_send {
             return;
@@ -93,7 +93,13 @@ impl Ledger {
     }
 
     /// The result of the post announced by [`Self::posting`].
-    pub fn posted(&mut self, number: u32, requests: &[Request], refused: Option<&Refused>, place: Place) {
+    pub fn posted(
+        &mut self,
+        number: u32,
+        requests: &[Request],
+        refused: Option<&Refused>,
+        place: CodeAddress,
+    ) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let taken = refused.map_or(requests.len(), |r| r.taken.min(requests.len()));
         let left = qp.sends.posted.len().saturating_sub(requests.len() - taken);
@@ -123,7 +129,7 @@ impl Ledger {
         }
     }
 
-    fn refused(&mut self, call: &str, number: u32, why: &str, place: Place) {
+    fn refused(&mut self, call: &str, number: u32, why: &str, place: CodeAddress) {
         self.reporter.say(Code::PostRefused, &[("posted", place)], || {
             format!("{call} on queue pair {number:#x} is refused: {why}")
         });
@@ -153,7 +159,7 @@ impl Ledger {
     }
 
     /// Receives are about to be posted to a queue pair.
-    pub fn receiving(&mut self, number: u32, requests: &[Request], in_error: bool, place: Place) {
+    pub fn receiving(&mut self, number: u32, requests: &[Request], in_error: bool, place: CodeAddress) {
         requests.iter().for_each(|r| self.look_at(number, r));
         self.in_error(number, requests.len(), in_error, place);
         let Some(qp) = self.qps.get_mut(&number) else { return };
@@ -163,7 +169,7 @@ impl Ledger {
     }
 
     /// The result of the post announced by [`Self::receiving`].
-    pub fn received(&mut self, number: u32, posted: usize, refused: Option<&Refused>, place: Place) {
+    pub fn received(&mut self, number: u32, posted: usize, refused: Option<&Refused>, place: CodeAddress) {
         let Some(refused) = refused else { return };
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let back = posted.saturating_sub(refused.taken);
@@ -181,7 +187,7 @@ impl Ledger {
         requests.iter().for_each(|r| self.look_at(0, r));
     }
 
-    fn in_error(&mut self, number: u32, posts: usize, in_error: bool, place: Place) {
+    fn in_error(&mut self, number: u32, posts: usize, in_error: bool, place: CodeAddress) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if !in_error {
             (qp.told, qp.in_error) = (false, 0);
@@ -201,7 +207,7 @@ impl Ledger {
     }
 
     /// Counts possible further completions.
-    fn expect(&mut self, number: Option<u32>, more: usize, place: Place) {
+    fn expect(&mut self, number: Option<u32>, more: usize, place: CodeAddress) {
         let Some(number) = number else { return };
         let Some(cq) = self.cqs.get_mut(&number) else { return };
         cq.expected += more;

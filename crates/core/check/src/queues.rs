@@ -1,6 +1,6 @@
 //! The queues of a queue pair, from the program's view: a place is free after the program has
 //! polled the completion for this place.
-use crate::report::Place;
+use crate::report::CodeAddress;
 use crate::values::{Piece, QueuePair};
 use std::collections::{HashSet, VecDeque};
 
@@ -20,7 +20,7 @@ pub struct Request {
     /// Checksum of the bytes at the post, if computed.
     pub sum: Option<u64>,
     /// The call that posts the request.
-    pub place: Place,
+    pub place: CodeAddress,
 }
 
 /// A queue pair and its posted requests.
@@ -36,7 +36,7 @@ pub(crate) struct Qp {
     /// The `wr_id` values used before.
     pub(crate) numbers: HashSet<u64>,
     /// The call that set the longest RNR timer.
-    pub(crate) longest_timer: Option<Place>,
+    pub(crate) longest_timer: Option<CodeAddress>,
     /// The send queue was full, and nothing has been posted since.
     pub(crate) full: Option<Full>,
     /// The program moved the queue pair to the error state.
@@ -50,9 +50,9 @@ pub(crate) struct Qp {
 /// The state of a full send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
-    pub(crate) place: Place,
+    pub(crate) place: CodeAddress,
     /// The call that posted the last signaled request.
-    pub(crate) signaled: Place,
+    pub(crate) signaled: CodeAddress,
     pub(crate) cq: Option<u32>,
     /// Number of places freed by the next completion.
     pub(crate) frees: usize,

@@ -1,5 +1,5 @@
 //! Registered memory.
-use crate::report::Place;
+use crate::report::CodeAddress;
 use crate::values::Piece;
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub struct Region {
     /// First address in the program's memory; `None` if the region is not in the program's memory.
     pub memory: Option<u64>,
     /// The call that registered the region.
-    pub place: Place,
+    pub place: CodeAddress,
 }
 
 impl Region {
@@ -31,7 +31,7 @@ impl Region {
 pub struct Shared {
     pub(crate) regions: usize,
     /// The lowest local key, and the call that registered its region.
-    pub(crate) first: Option<(u32, Place)>,
+    pub(crate) first: Option<(u32, CodeAddress)>,
     /// The end of the last mapping.
     pub(crate) end: u64,
 }

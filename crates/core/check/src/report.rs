@@ -3,7 +3,7 @@ use crate::Code;
 use std::collections::HashSet;
 
 /// An address in the program's code; 0 means unknown.
-pub type Place = usize;
+pub type CodeAddress = usize;
 
 /// A mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,13 +13,13 @@ pub struct Report {
     /// A sentence that describes the mistake.
     pub text: String,
     /// Events and their places in the program. The first place is the call with the mistake.
-    pub places: Vec<(&'static str, Place)>,
+    pub places: Vec<(&'static str, CodeAddress)>,
 }
 
 /// Reports not returned yet, and a record of all earlier reports.
 #[derive(Debug, Default)]
 pub(crate) struct Reporter {
-    told: HashSet<(Code, Place)>,
+    told: HashSet<(Code, CodeAddress)>,
     waiting: Vec<Report>,
 }
 
@@ -28,7 +28,7 @@ impl Reporter {
     pub(crate) fn say(
         &mut self,
         code: Code,
-        places: &[(&'static str, Place)],
+        places: &[(&'static str, CodeAddress)],
         text: impl FnOnce() -> String,
     ) {
         let first = places.first().map_or(0, |(_, place)| *place);

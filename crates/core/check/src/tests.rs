@@ -2,8 +2,8 @@
 use crate::*;
 
 const QP: u32 = 0x40;
-const SEND: Place = 1;
-const POLL: Place = 2;
+const SEND: CodeAddress = 1;
+const POLL: CodeAddress = 2;
 
 fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();
@@ -229,12 +229,12 @@ fn events_left_at_an_edge_are_reported_once() {
     let last = Descriptor { file: 72, ..of };
     assert!(l.taken_from(last, Reads::Asynchronous, true, 9));
     let left = l.left()[0];
-    l.descriptor_gone(next);
+    l.descriptor_closed(next);
     assert_eq!(l.left(), [left]);
     l.found_empty(last, Reads::Asynchronous);
     l.overslept(left, 4);
     assert_eq!(codes(&mut l), []);
-    l.descriptor_gone(last);
+    l.descriptor_closed(last);
     assert!(l.taken_from(last, Reads::Asynchronous, true, 9), "it begins anew");
 }
 

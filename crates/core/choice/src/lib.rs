@@ -3,9 +3,9 @@
 //! A device decides when a completion becomes visible, and the standards give it much freedom. A
 //! [`Point`] is a moment at which the device may use this freedom: the n-th time a place in the
 //! program's code makes a kind of call on an object. A [`Schedule`] defines the choice at each
-//! point. It has explicit [`Entry`]s and a random draw. The draw is a hash of seed, object, place
-//! and count, so it does not depend on a clock or on threads. Schedules are text, which can be
-//! stored in a file and replayed.
+//! point. It has explicit [`ChoiceEntry`]s and a random draw. The draw is a hash of seed, object,
+//! place and count, so it does not depend on a clock or on threads. Schedules are text, which can
+//! be stored in a file and replayed.
 #![forbid(unsafe_code)]
 
 mod plan;
@@ -136,7 +136,7 @@ impl Choice {
             (Call::Post, Choice::Full) => {
                 "places in the send queue were free only when completions were polled, and these came late"
             }
-            (Call::Post, _) => "the request and all its effects were done before this call returned",
+            (Call::Post, _) => "the request, and what it led to, was done before this call returned",
             (Call::Event, Choice::Before) => "several events were queued before this call read the first",
             (Call::Event, _) => "everything on its way came just after this event was read",
             (Call::Receive, _) => "everything on its way came before this receive was posted",
@@ -193,7 +193,7 @@ impl Which {
 
 /// A choice for some points.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Entry {
+pub struct ChoiceEntry {
     /// The place and kind of call.
     pub site: Site,
     /// The objects.
@@ -204,12 +204,12 @@ pub struct Entry {
     pub choice: Choice,
 }
 
-impl Entry {
+impl ChoiceEntry {
     /// An entry for a single point.
     #[must_use]
     pub fn at(point: Point, choice: Choice) -> Self {
         let Point { site, object, count } = point;
-        Entry { site, object: Which::Nth(object), count: Which::Nth(count), choice }
+        ChoiceEntry { site, object: Which::Nth(object), count: Which::Nth(count), choice }
     }
 
     fn has(&self, point: &Point) -> bool {
@@ -286,13 +286,13 @@ impl FromStr for Site {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for ChoiceEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} object {} count {} {}", self.site, self.object, self.count, self.choice.name())
     }
 }
 
-impl FromStr for Entry {
+impl FromStr for ChoiceEntry {
     type Err = Bad;
     fn from_str(text: &str) -> Result<Self, Bad> {
         let words: Vec<_> = text.split_whitespace().collect();
@@ -303,6 +303,6 @@ impl FromStr for Entry {
         let choices = site.call.choices();
         let choice = choices.iter().copied().find(|c| c.name() == choice);
         let choice = choice.ok_or_else(|| Bad::new(text, "no such choice at this call"))?;
-        Ok(Entry { site, object: object.parse()?, count: count.parse()?, choice })
+        Ok(ChoiceEntry { site, object: object.parse()?, count: count.parse()?, choice })
     }
 }

@@ -1,5 +1,5 @@
 //! The order in which schedules are tried: single choices, then pairs, then seeds.
-use crate::{Call, Choice, Entry, Schedule, Site, Which, mix};
+use crate::{Call, Choice, ChoiceEntry, Schedule, Site, Which, mix};
 
 /// Choices, in the order of how many mistakes they find.
 const ORDER: [(Call, Choice); 15] = [
@@ -46,7 +46,8 @@ impl Plan {
             let mut all = Vec::new();
             for (call, choice) in ORDER {
                 for site in sites.iter().copied().filter(|s| s.call == call) {
-                    let entry = |object| Entry { site: site.clone(), object, count: Which::Any, choice };
+                    let entry =
+                        |object| ChoiceEntry { site: site.clone(), object, count: Which::Any, choice };
                     all.extend(which(site).into_iter().map(entry));
                 }
             }
@@ -79,7 +80,7 @@ impl Plan {
 }
 
 /// Pairs of choices at different places, in an order given by the seed.
-fn pairs(singles: &[Entry], seed: u64) -> Vec<Vec<Entry>> {
+fn pairs(singles: &[ChoiceEntry], seed: u64) -> Vec<Vec<ChoiceEntry>> {
     let mut all = Vec::new();
     for (i, a) in singles.iter().enumerate() {
         for b in singles[i + 1..].iter().filter(|b| b.site != a.site) {

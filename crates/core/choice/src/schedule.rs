@@ -1,5 +1,5 @@
 //! Schedules: the choices of a run, and their text form.
-use crate::{Choice, Entry, Point, draw};
+use crate::{Choice, ChoiceEntry, Point, draw};
 use std::fmt;
 use std::str::FromStr;
 
@@ -16,7 +16,7 @@ pub struct Schedule {
     /// The draw makes a choice at this many of ten thousand points.
     pub rate: u16,
     /// Explicit choices; the first matching entry applies.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ChoiceEntry>,
 }
 
 impl Schedule {
@@ -30,7 +30,7 @@ impl Schedule {
 
     /// These choices only.
     #[must_use]
-    pub fn of(entries: Vec<Entry>) -> Self {
+    pub fn of(entries: Vec<ChoiceEntry>) -> Self {
         Schedule { entries, ..Schedule::default() }
     }
 

@@ -12,9 +12,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn entry()(site in site(), object in which(), count in which(), choice in any::<prop::sample::Index>()) -> Entry {
+    fn entry()(site in site(), object in which(), count in which(), choice in any::<prop::sample::Index>()) -> ChoiceEntry {
         let choice = *choice.get(site.call.choices());
-        Entry { site, object, count, choice }
+        ChoiceEntry { site, object, count, choice }
     }
 }
 
@@ -50,7 +50,7 @@ proptest! {
         }
         for &choice in point.site.call.choices() {
             let mut with = schedule.clone();
-            with.entries.insert(0, Entry::at(point.clone(), choice));
+            with.entries.insert(0, ChoiceEntry::at(point.clone(), choice));
             prop_assert_eq!(with.choice(&point), Some(choice));
             let next = Point { count: count + 1, ..point.clone() };
             prop_assert_eq!(with.choice(&next), schedule.choice(&next));

@@ -116,7 +116,7 @@ pub(crate) struct Conn {
     /// after a reject.
     pub sending: Option<Sending>,
     /// When the message arrived on which the program decides: the REQ, later the REP.
-    pub came: Time,
+    pub arrived: Time,
     /// When the timer of the state expires. Only the table sets this field.
     pub deadline: Option<Time>,
     pub events: VecDeque<Event>,
@@ -141,7 +141,7 @@ impl Conn {
             alternate: false,
             pace,
             sending: None,
-            came: Time::ZERO,
+            arrived: Time::ZERO,
             deadline: None,
             events: VecDeque::new(),
         }
@@ -151,7 +151,7 @@ impl Conn {
     /// longer, cannot have sent it again? Then the network made the copy, and the peer asks
     /// nothing.
     pub fn is_echo(&self, now: Time) -> bool {
-        now.since(self.came) < self.pace.timeout / 2
+        now.since(self.arrived) < self.pace.timeout / 2
     }
 
     /// The key under which a repeated REQ finds this connection.

@@ -95,7 +95,7 @@
 //! Queue pair 1 belongs to the host and not to a process. Each endpoint has a prefix in its
 //! communication ids ([`Config::prefix`]). [`route()`] reads the destination process from a MAD:
 //! from the prefix of the destination's communication id, or from the service id.
-//! [`answer_for_nobody`] answers for processes that have ended. [`Endpoint::peer_gone`] ends
+//! [`answer_for_nobody`] answers for processes that have ended. [`Endpoint::peer_ended`] ends
 //! connections to a process of this host that has ended. [`Endpoint::farewell`] is the MAD that
 //! another process may send to the peer after this process was killed.
 #![no_std]

@@ -113,7 +113,7 @@ impl Endpoint {
         conn.remote_qpn = req.qpn;
         conn.service_id = req.service_id;
         conn.alternate = req.alternate_local_lid != 0;
-        conn.came = now;
+        conn.arrived = now;
         let Ok(id) = self.insert(conn) else {
             self.refuse_req(path, transaction, req, RejectReason::NO_RESOURCES);
             return Some(());
@@ -215,7 +215,7 @@ impl Endpoint {
         conn.remote_id = Some(rep.local_id);
         conn.remote_guid = rep.ca_guid;
         conn.remote_qpn = rep.queue_pair(conn.kind);
-        conn.came = now;
+        conn.arrived = now;
         conn.sending = None;
         let (qp_key, transaction, path) = (conn.qp_key(), conn.transaction, conn.path);
         self.set_timer(id, None);

@@ -131,7 +131,7 @@ impl Endpoint {
     /// Is there a connection of this local queue pair that may be established, or is in time-wait?
     /// If so, the number must not be used again yet.
     #[must_use]
-    pub fn holds_qpn(&self, qpn: u32) -> bool {
+    pub fn reserves_qpn(&self, qpn: u32) -> bool {
         let held = |conn: &Conn| conn.local_qpn == qpn && (conn.stands() || conn.state == State::Timewait);
         self.conns.values().any(held)
     }

@@ -73,12 +73,12 @@ impl Endpoint {
     /// Ends the connections to a process that has ended: all connections to ids with this prefix
     /// for which `here` returns `true`. `here` says whether a path leads to the host of that
     /// process. Call this if the transport sees processes of its own host end.
-    pub fn peer_gone(&mut self, now: Time, prefix: u32, here: impl Fn(&Path) -> bool) {
+    pub fn peer_ended(&mut self, now: Time, prefix: u32, here: impl Fn(&Path) -> bool) {
         let shift = 32 - u32::from(self.config.prefix_bits);
         let of_prefix = |id: u32| u64::from(id) >> shift == u64::from(prefix);
-        let gone = |conn: &crate::conn::Conn| conn.remote_id.is_some_and(of_prefix) && here(&conn.path);
+        let ended = |conn: &crate::conn::Conn| conn.remote_id.is_some_and(of_prefix) && here(&conn.path);
         let ids: alloc::vec::Vec<u32> =
-            self.conns.iter().filter(|(_, conn)| gone(conn)).map(|(&id, _)| id).collect();
+            self.conns.iter().filter(|(_, conn)| ended(conn)).map(|(&id, _)| id).collect();
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             match conn.state {
@@ -96,7 +96,7 @@ impl Endpoint {
                     self.ended(now, id, Ending::Rejected(refused));
                 }
                 State::Established | State::DreqSent => {
-                    self.ended(now, id, Ending::PeerGone);
+                    self.ended(now, id, Ending::PeerEnded);
                 }
                 State::SidrReqReceived => self.go_idle(id),
                 _ => {}

@@ -266,8 +266,8 @@ pub enum Ending {
         /// How often the DREQ was sent.
         sent: u32,
     },
-    /// The process of the other end has ended ([`crate::Endpoint::peer_gone`]).
-    PeerGone,
+    /// The process of the other end has ended ([`crate::Endpoint::peer_ended`]).
+    PeerEnded,
     /// The other end requested a new connection with the same queue pair, so it has forgotten this
     /// connection.
     Stale,

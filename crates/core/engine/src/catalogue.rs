@@ -6,7 +6,7 @@ use crate::cause::Cause;
 
 /// The explanation of one kind of cause or report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The number, which never changes. `vendor_err` carries the number of a cause.
     pub code: u32,
     /// The name, one word.
@@ -22,7 +22,7 @@ pub struct Entry {
     pub marks: &'static [&'static str],
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Is a line of the log of this kind?
     #[must_use]
     pub fn is_in(&self, line: &str) -> bool {
@@ -40,15 +40,15 @@ impl Entry {
 macro_rules! catalogue {
     ($($cause:ident $code:literal $meaning:literal [$($value:literal),*] [$($look:literal),*] [$($mark:literal),*];)*) => {
         /// Every cause, in the order of the codes.
-        pub const CAUSES: &[Entry] = &[$(catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*])),*];
+        pub const CAUSES: &[CatalogueEntry] = &[$(catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*])),*];
 
         impl Cause {
             /// The explanation of this kind of cause.
             #[must_use]
-            pub fn entry(&self) -> &'static Entry {
+            pub fn entry(&self) -> &'static CatalogueEntry {
                 match self {
                     $(Cause::$cause { .. } => {
-                        const ENTRY: Entry =
+                        const ENTRY: CatalogueEntry =
                             catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*]);
                         &ENTRY
                     })*
@@ -57,7 +57,7 @@ macro_rules! catalogue {
         }
     };
     (@entry $cause:ident $code:literal $meaning:literal [$($value:literal),*] [$($look:literal),*] [$($mark:literal),*]) => {
-        Entry {
+        CatalogueEntry {
             code: $code,
             name: stringify!($cause),
             meaning: $meaning,
@@ -201,7 +201,7 @@ catalogue! {
         ["Does the CQ have as many entries as all send and receive queues of its queue pairs together?",
          "Does the program poll the CQ while waiting for something else?"]
         ["completion queue of", "entries overflowed"];
-    PeerGone 0x86
+    PeerEnded 0x86
         "The process at the other end has ended."
         ["the peer's queue pair and GID"]
         ["How did the process end: exit, signal, or the kernel's out-of-memory killer?"]
@@ -258,7 +258,7 @@ mod tests {
                 attempts: 8,
                 last_ack_age: Duration::from_secs(1),
             },
-            Cause::PeerGone { peer, dest_qpn: 7 },
+            Cause::PeerEnded { peer, dest_qpn: 7 },
             Cause::RnrRetryExceeded { peer, dest_qpn: 7, psn: 1, attempts: 1 },
             Cause::RemoteNak { code: "remote access error", psn: 1, dest_qpn: 7 },
             Cause::ProtocolViolation { what: "length", psn: 1 },

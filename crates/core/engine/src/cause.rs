@@ -48,7 +48,7 @@ pub enum Cause {
     /// The peer never answered.
     RetryExceeded { peer: Gid, dest_qpn: Qpn, psn: u32, attempts: u32, last_ack_age: Duration },
     /// The peer's process has ended.
-    PeerGone { peer: Gid, dest_qpn: Qpn },
+    PeerEnded { peer: Gid, dest_qpn: Qpn },
     /// The peer had no receive posted, as often as `rnr_retry` allows.
     RnrRetryExceeded { peer: Gid, dest_qpn: Qpn, psn: u32, attempts: u32 },
     /// The peer answered with a NAK.
@@ -124,7 +124,7 @@ impl fmt::Display for Cause {
                 "no answer from QP {dest_qpn:#08x} at {peer} to PSN {psn} after {attempts} transmissions, last \
                  heard {last_ack_age:?} ago"
             ),
-            Cause::PeerGone { peer, dest_qpn } => {
+            Cause::PeerEnded { peer, dest_qpn } => {
                 write!(f, "the process of QP {dest_qpn:#08x} at {peer} has ended")
             }
             Cause::RnrRetryExceeded { peer, dest_qpn, psn, attempts } => write!(

@@ -60,7 +60,7 @@ pub struct ListDone {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TagEntry {
     handle: u32,
     tag: u64,
     mask: u64,
@@ -73,7 +73,7 @@ struct Entry {
 /// The matching list.
 #[derive(Debug)]
 pub(crate) struct TagList {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TagEntry>,
     max: u32,
     next: u32,
     /// Number of unexpected messages, and the number known to the program. The counts have 16 bits,
@@ -115,7 +115,7 @@ impl TagList {
             ListOp::Add(buffer) => {
                 let handle = self.next;
                 self.next = self.next.wrapping_add(1);
-                self.entries.push_back(Entry {
+                self.entries.push_back(TagEntry {
                     handle,
                     tag: buffer.tag,
                     mask: buffer.mask,

@@ -16,7 +16,7 @@ pub enum Heard {
     Leaving,
 }
 
-struct Entry<T> {
+struct RuleEntry<T> {
     id: RuleId,
     rule: Rule,
     target: T,
@@ -25,7 +25,7 @@ struct Entry<T> {
 /// Rules with their targets.
 pub struct Table<T> {
     /// In the order of priority, and by age within a priority.
-    entries: Vec<Entry<T>>,
+    entries: Vec<RuleEntry<T>>,
     next: u64,
 }
 
@@ -53,7 +53,7 @@ impl<T> Table<T> {
         let id = RuleId(self.next);
         self.next += 1;
         let at = self.entries.partition_point(|e| e.rule.priority <= rule.priority);
-        self.entries.insert(at, Entry { id, rule, target });
+        self.entries.insert(at, RuleEntry { id, rule, target });
         id
     }
 
@@ -79,9 +79,9 @@ impl<T> Table<T> {
     /// matching rule traps the frame, the default rules get it as well. A dropping rule removes all
     /// targets of its own and later priorities, except sniffers.
     pub fn choose<'a>(&'a self, frame: &Frame, heard: Heard) -> impl Iterator<Item = &'a T> + use<'a, T> {
-        let mut chosen: Vec<&'a Entry<T>> = Vec::new();
+        let mut chosen: Vec<&'a RuleEntry<T>> = Vec::new();
         let mut of = |kinds: &[Kind], until: Option<u16>| {
-            let takes = |e: &&Entry<T>| {
+            let takes = |e: &&RuleEntry<T>| {
                 kinds.contains(&e.rule.kind)
                     && until.is_none_or(|until| e.rule.priority <= until)
                     && e.rule.takes(frame)
@@ -92,7 +92,8 @@ impl<T> Table<T> {
         };
         of(&[Kind::Sniffer], None);
         if heard == Heard::Arrived {
-            let traps = |e: &&Entry<T>| e.rule.kind == Kind::Normal && e.rule.traps && e.rule.takes(frame);
+            let traps =
+                |e: &&RuleEntry<T>| e.rule.kind == Kind::Normal && e.rule.traps && e.rule.takes(frame);
             let trap = self.entries.iter().find(traps).map(|e| e.rule.priority);
             of(&[Kind::Normal], trap);
             if trap.is_none() {

@@ -28,7 +28,7 @@ mod tests;
 
 pub use clock::now;
 pub use packets::{packet, packet_at, packet_of};
-pub use read::{Part, read};
+pub use read::{ProcessRecords, read};
 pub use record::{Done, Record, Request};
 pub use recorder::{ON, begin, finish, forked, on, record, thread};
 pub use story::{Kind, Node, Story, Track};

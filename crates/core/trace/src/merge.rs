@@ -1,7 +1,7 @@
 //! Merges the parts of all processes in the order of their times.
 use crate::queues::Process;
 use crate::story::{Arguments, Told, Value};
-use crate::{Part, Record, Story, Track, calls};
+use crate::{ProcessRecords, Record, Story, Track, calls};
 
 /// The time at which a record takes effect: for calls that take something, the time of their
 /// return.
@@ -15,7 +15,7 @@ fn known(record: &Record) -> u64 {
 impl Story {
     /// Merges the parts to a story.
     #[must_use]
-    pub fn of(parts: &[Part]) -> Story {
+    pub fn of(parts: &[ProcessRecords]) -> Story {
         let mut story = Story::default();
         let mut all = Vec::new();
         for (process, part) in parts.iter().enumerate() {

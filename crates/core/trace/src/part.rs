@@ -173,7 +173,7 @@ mod tests {
     use crate::{Record, read};
 
     fn line(n: u64) -> Vec<u8> {
-        let mut line = serde_json::to_vec(&Record::CqGone { t: n, cq: 7 }).unwrap();
+        let mut line = serde_json::to_vec(&Record::CqDestroyed { t: n, cq: 7 }).unwrap();
         line.push(b'\n');
         line
     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn zeros_between_lines_are_no_line() {
         let text = [&[0; 30][..], &line(1), b"{\"k\":\"cq", &[0; 9], &line(2)].concat();
-        let part = crate::Part::of(&text[..]).unwrap();
+        let part = crate::ProcessRecords::of(&text[..]).unwrap();
         assert_eq!((part.records.len(), part.cut), (2, 1));
     }
 }

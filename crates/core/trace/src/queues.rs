@@ -128,13 +128,13 @@ impl Process {
                 let name = arguments.0.unwrap_or_else(|| "modified".into());
                 self.state(story, process, *t, *qp, &name, arguments.1);
             }
-            Record::QueuePairGone { t, qp } => {
+            Record::QueuePairDestroyed { t, qp } => {
                 self.state(story, process, *t, *qp, "destroyed", Vec::new());
                 self.queue_pairs.remove(qp);
             }
             Record::Cq { cq, .. } => drop(self.cqs.entry(*cq).or_default()),
-            Record::CqGone { t, cq } => {
-                if let Some(slice) = self.cqs.remove(cq).and_then(|gone| gone.armed) {
+            Record::CqDestroyed { t, cq } => {
+                if let Some(slice) = self.cqs.remove(cq).and_then(|ended| ended.armed) {
                     end(story, slice, *t);
                 }
             }

@@ -92,7 +92,7 @@ pub enum Record {
         cq: u32,
         entries: u32,
     },
-    CqGone {
+    CqDestroyed {
         t: u64,
         cq: u32,
     },
@@ -104,7 +104,7 @@ pub enum Record {
         recv_cq: Option<u32>,
         srq: Option<u32>,
     },
-    QueuePairGone {
+    QueuePairDestroyed {
         t: u64,
         qp: u32,
     },
@@ -201,9 +201,9 @@ impl Record {
             | Record::Arm { t, .. }
             | Record::Taken { t, .. }
             | Record::Cq { t, .. }
-            | Record::CqGone { t, .. }
+            | Record::CqDestroyed { t, .. }
             | Record::QueuePair { t, .. }
-            | Record::QueuePairGone { t, .. }
+            | Record::QueuePairDestroyed { t, .. }
             | Record::Modified { t, .. }
             | Record::Completion { t, .. }
             | Record::Event { t, .. }

@@ -1,5 +1,5 @@
 //! Stories built from hand-made records, and the files written from them.
-use crate::{Done, Kind, Part, Record, Request, Story, Track, calls, lines, perfetto};
+use crate::{Done, Kind, ProcessRecords, Record, Request, Story, Track, calls, lines, perfetto};
 use std::collections::HashMap;
 
 const SENDER: u32 = 0x11;
@@ -61,7 +61,7 @@ fn done(qp: u32, wr_id: u64, opcode: u32) -> Done {
 }
 
 /// A message of two packets to another process, which sleeps; and the answer.
-fn message() -> Vec<Part> {
+fn message() -> Vec<ProcessRecords> {
     let process = |pid| Record::Process { t: 0, pid, name: "p".into(), command: vec!["p".into()], wall: 5 };
     let mut sender = vec![process(7)];
     sender.extend(made(SENDER, RECEIVER, 0xff_ffff));
@@ -147,12 +147,12 @@ fn message() -> Vec<Part> {
             result: 0,
         },
     ]);
-    [sender, receiver].map(|records| Part { records, cut: 0 }).to_vec()
+    [sender, receiver].map(|records| ProcessRecords { records, cut: 0 }).to_vec()
 }
 
 /// The sender's part of messages through shared memory: a WRITE performed by the initiator, a SEND
 /// of 1500 bytes in one packet, and a WRITE carried by a packet.
-fn near() -> Part {
+fn near() -> ProcessRecords {
     let mut records = vec![Record::Process { t: 0, pid: 7, name: "p".into(), command: Vec::new(), wall: 5 }];
     records.extend(made(SENDER, RECEIVER, 7));
     let post = |t, wr_id, opcode, bytes| Record::Post {
@@ -188,7 +188,7 @@ fn near() -> Part {
         through_memory(packet(133, false, 0x11, SENDER, 8)),
         ended(134, 4, 1),
     ]);
-    Part { records, cut: 0 }
+    ProcessRecords { records, cut: 0 }
 }
 
 /// TRC-3: within the host a packet holds more bytes, and requests without a packet take no PSN.
@@ -292,7 +292,8 @@ fn a_cut_part_is_read() {
             line
         })
         .collect();
-    let (part, cut) = (Part::of(&whole[..]).unwrap(), Part::of(&whole[..whole.len() - 7]).unwrap());
+    let (part, cut) =
+        (ProcessRecords::of(&whole[..]).unwrap(), ProcessRecords::of(&whole[..whole.len() - 7]).unwrap());
     assert_eq!((part.records.len(), part.cut), (message()[1].records.len(), 0));
     assert_eq!((cut.records.len(), cut.cut), (part.records.len() - 1, 1));
     let story = Story::of(&[message()[0].clone(), cut]);

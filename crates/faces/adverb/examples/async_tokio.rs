@@ -1,7 +1,7 @@
 //! On tokio: connect, and wait for events of a channel whose descriptor tokio's reactor watches.
 //! Feature `tokio`.
 use adverb::connect::Options;
-use adverb::testing::End;
+use adverb::testing::Endpoint;
 use adverb::tokio::{Channel, Listener, connect};
 use adverb::{Notify, Result};
 
@@ -16,7 +16,7 @@ async fn run() -> Result<()> {
     let address = listener.local_addr()?;
     let server = tokio::spawn(serve(listener));
 
-    let end = End::new(|qp| qp)?;
+    let end = Endpoint::new(|qp| qp)?;
     let channel = Channel::new(end.channel.clone())?;
     let inbox = end.pd.alloc(64)?;
     end.qp.recv(&inbox).post()?;
@@ -31,7 +31,7 @@ async fn run() -> Result<()> {
 
 /// Sends back one message.
 async fn serve(listener: Listener) -> Result<()> {
-    let end = End::new(|qp| qp)?;
+    let end = Endpoint::new(|qp| qp)?;
     let inbox = end.pd.alloc(64)?;
     end.qp.recv(&inbox).post()?;
     end.cq.notify(Notify::Next)?;

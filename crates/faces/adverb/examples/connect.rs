@@ -1,7 +1,7 @@
 //! Connection setup by address and port, as in rdma_cm programs. Two threads stand for two
 //! processes.
 use adverb::connect::{Listener, Options, connect_with};
-use adverb::testing::End;
+use adverb::testing::Endpoint;
 use adverb::{RemoteBuf, Result};
 
 /// Runs the example.
@@ -10,7 +10,7 @@ pub fn main() -> Result<()> {
     let address = listener.local_addr()?;
 
     let server = std::thread::spawn(move || -> Result<()> {
-        let end = End::new(|qp| qp)?;
+        let end = Endpoint::new(|qp| qp)?;
         let board = end.pd.create_buffer(64).remote_write().build()?;
         end.qp.recv(()).post()?;
         // The private data tells the peer where to write.
@@ -22,7 +22,7 @@ pub fn main() -> Result<()> {
         Ok(())
     });
 
-    let end = End::new(|qp| qp)?;
+    let end = Endpoint::new(|qp| qp)?;
     let connection = connect_with(address, &end.qp, &Options::private(*b"I would like to write"))?;
     let board = RemoteBuf::from_bytes(&connection.peer().private_prefix());
     end.qp.write_imm("hello", board, 0).post()?;

@@ -1,12 +1,12 @@
 //! A shared receive queue: several connections take receives from one pool. An event comes when few
 //! receives are left.
-use adverb::testing::End;
+use adverb::testing::Endpoint;
 use adverb::{AsyncEventKind, Result};
 use std::time::Duration;
 
 /// Runs the example.
 pub fn main() -> Result<()> {
-    let end = End::new(|qp| qp)?;
+    let end = Endpoint::new(|qp| qp)?;
     let pool = end.pd.create_srq().max_wr(64).limit(3).build()?;
     let inbox = end.pd.alloc(4 * 16)?;
     for i in 0..4 {

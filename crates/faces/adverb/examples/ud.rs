@@ -1,15 +1,15 @@
 //! Datagrams: one queue pair sends to any other, without a connection.
-use adverb::testing::End;
+use adverb::testing::Endpoint;
 use adverb::{GRH_LEN, Result};
 
 /// Runs the example.
 pub fn main() -> Result<()> {
-    let hub = End::new(|qp| qp.ud().qkey(0x1234))?;
+    let hub = Endpoint::new(|qp| qp.ud().qkey(0x1234))?;
     // The first 40 bytes of each receive are the GRH.
     let inbox = hub.pd.alloc(GRH_LEN + 256)?;
     let address = hub.qp.info()?;
     for i in 0..3 {
-        let spoke = End::new(|qp| qp.ud().qkey(0x1234))?;
+        let spoke = Endpoint::new(|qp| qp.ud().qkey(0x1234))?;
         let to_hub = spoke.pd.create_ah(address.gid)?;
         hub.qp.recv(&inbox).post()?;
         let text = format!("datagram {i}");

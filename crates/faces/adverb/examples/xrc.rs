@@ -1,12 +1,12 @@
 //! Extended reliable connections: one connection to a process reaches each shared receive queue of
 //! the process.
 use adverb::Result;
-use adverb::testing::End;
+use adverb::testing::Endpoint;
 
 /// Runs the example.
 pub fn main() -> Result<()> {
-    let sender = End::new(|qp| qp.xrc_send())?;
-    let receiver = End::new(|qp| qp)?;
+    let sender = Endpoint::new(|qp| qp.xrc_send())?;
+    let receiver = Endpoint::new(|qp| qp)?;
     let domain = receiver.context.open_xrcd()?;
     let target = domain.create_qp().build()?;
     sender.qp.connect_to(&target.info()?)?;

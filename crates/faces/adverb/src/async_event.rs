@@ -66,8 +66,8 @@ impl Context {
     /// # fn ready(
     /// #     pd: &adverb::Pd,
     /// #     srq: &adverb::Srq,
-    /// # ) -> adverb::Result<(adverb::testing::End, adverb::Qp)> {
-    /// #     let a = adverb::testing::End::new(|qp| qp)?;
+    /// # ) -> adverb::Result<(adverb::testing::Endpoint, adverb::Qp)> {
+    /// #     let a = adverb::testing::Endpoint::new(|qp| qp)?;
     /// #     let qp = pd.create_qp().srq(srq).build()?;
     /// #     qp.connect_to(&a.qp.info()?)?;
     /// #     a.qp.connect_to(&qp.info()?)?;

@@ -1,6 +1,6 @@
 //! Registered memory, and pieces of it.
 use crate::error::{Error, Result};
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use crate::pd::Pd;
 use adverb_device::engine::{Access, AtomicOp, Key, Sge, wr};
 use adverb_device::{Mapping, Mr};
@@ -141,7 +141,7 @@ pub struct BufferInner {
     pd: Pd,
 }
 
-impl End for BufferInner {
+impl DeviceObject for BufferInner {
     const WHAT: &'static str = "the buffer";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.mr.dereg()

@@ -80,7 +80,7 @@ pub enum Error {
         /// The capacity of the queue.
         depth: u32,
     },
-    /// No event or completion came in time.
+    /// No event or completion arrived in time.
     TimedOut,
     /// No event waits, and the descriptor is non-blocking.
     WouldBlock,

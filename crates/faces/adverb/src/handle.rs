@@ -3,7 +3,7 @@ use crate::error::Error;
 use std::sync::Arc;
 
 /// An object of the device that must be ended.
-pub trait End {
+pub trait DeviceObject {
     /// The name of the object, for errors.
     const WHAT: &'static str;
     /// Ends the object. Called once, before the fields are dropped, so parents still exist.
@@ -12,12 +12,12 @@ pub trait End {
 
 /// An object, and whether it was ended.
 #[derive(Debug)]
-pub struct Owned<T: End> {
+pub struct Owned<T: DeviceObject> {
     object: T,
     ended: bool,
 }
 
-impl<T: End> Drop for Owned<T> {
+impl<T: DeviceObject> Drop for Owned<T> {
     fn drop(&mut self) {
         if !self.ended
             && let Err(e) = self.object.end()
@@ -30,12 +30,12 @@ impl<T: End> Drop for Owned<T> {
 /// A handle on a shared object. The object ends with its last handle. Children hold handles on
 /// their parents, so handles may be dropped in any order.
 #[derive(Debug)]
-pub struct Handle<T: End>(Arc<Owned<T>>);
+pub struct Handle<T: DeviceObject>(Arc<Owned<T>>);
 
 /// A reference that does not keep the object alive.
 pub type WeakHandle<T> = std::sync::Weak<Owned<T>>;
 
-impl<T: End> Handle<T> {
+impl<T: DeviceObject> Handle<T> {
     pub fn new(object: T) -> Self {
         Handle(Arc::new(Owned { object, ended: false }))
     }
@@ -62,13 +62,13 @@ impl<T: End> Handle<T> {
     }
 }
 
-impl<T: End> Clone for Handle<T> {
+impl<T: DeviceObject> Clone for Handle<T> {
     fn clone(&self) -> Self {
         Handle(self.0.clone())
     }
 }
 
-impl<T: End> std::ops::Deref for Handle<T> {
+impl<T: DeviceObject> std::ops::Deref for Handle<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0.object

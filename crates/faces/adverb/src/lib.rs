@@ -122,7 +122,7 @@ pub use ah::{Ah, GRH_LEN};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
 pub use buffer::{BufSlice, Buffer, BufferBuilder, LentSlice, RemoteBuf, Rights};
 pub use completion::Completion;
-pub use cq::{CompChannel, Completions, Cq, CqBuilder, CqEvent, Drain, NextEvent, Notify, Overlooked};
+pub use cq::{CompChannel, Completions, Cq, CqBuilder, CqEvent, Drain, LostWakeup, NextEvent, Notify};
 pub use data::{Data, Slices};
 pub use device::{Context, Device, Stats};
 pub use error::{Error, Failure, Result};

@@ -1,7 +1,7 @@
 //! Memory windows.
 use crate::buffer::{BufSlice, Buffer, RemoteBuf};
 use crate::error::Result;
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use crate::pd::Pd;
 use adverb_device::engine::wr::MwBind;
 use adverb_device::engine::{Access, Key};
@@ -29,7 +29,7 @@ pub struct MwInner {
     _pd: Pd,
 }
 
-impl End for MwInner {
+impl DeviceObject for MwInner {
     const WHAT: &'static str = "the memory window";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.mw.dealloc()

@@ -1,7 +1,7 @@
 //! Protection domains.
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use std::sync::Arc;
 
 /// A protection domain. A key of one domain gives no access to memory of another domain (IBTA
@@ -16,7 +16,7 @@ pub struct PdInner {
     pd: Arc<adverb_device::Pd>,
 }
 
-impl End for PdInner {
+impl DeviceObject for PdInner {
     const WHAT: &'static str = "the protection domain";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.pd.dealloc()

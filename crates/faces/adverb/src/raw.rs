@@ -16,7 +16,7 @@ impl Pd {
     /// # Safety
     /// The device reads the bytes and, as the rights allow, writes them. It does so from other
     /// threads at any time, for requests and for peers. So until the last clone of the buffer and
-    /// the last memory window bound to it are gone:
+    /// the last memory window bound to it no longer exist:
     ///
     /// - the bytes stay mapped, readable and writable;
     /// - the program uses no Rust reference to the bytes while the device may access them.
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code, reason = "it registers memory of its own")]
-    fn foreign_memory_is_a_buffer_like_any_other() {
+    fn memory_of_the_program_is_a_buffer_like_any_other() {
         let (a, b) = pair().unwrap();
         let memory = Box::into_raw(vec![0u8; 4096].into_boxed_slice());
         // SAFETY: the memory is leaked above and taken back after the buffer has ended. Nothing
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(buffer.to_vec(100..110).unwrap(), b"into a box");
         let remote = buffer.remote();
         buffer.destroy().unwrap();
-        // SAFETY: the pointer came from a box, and the registration has ended.
+        // SAFETY: the pointer is from a box, and the registration has ended.
         let memory = unsafe { Box::from_raw(memory) };
         a.qp.write("too late", remote).post().unwrap();
         assert!(a.completion().is_err());

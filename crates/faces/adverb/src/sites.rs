@@ -11,12 +11,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-type Place = &'static Location<'static>;
+type CallSite = &'static Location<'static>;
 
 /// Whether a hunt has begun in this process. If not, each function here only reads this flag.
 static ON: AtomicBool = AtomicBool::new(false);
 /// The places by their address.
-static PLACES: Mutex<BTreeMap<usize, Place>> = Mutex::new(BTreeMap::new());
+static PLACES: Mutex<BTreeMap<usize, CallSite>> = Mutex::new(BTreeMap::new());
 
 /// Notes places from now on.
 pub fn begin() {
@@ -28,7 +28,7 @@ fn name(address: usize) -> String {
     PLACES.lock().get(&address).map_or_else(|| format!("{address:#x}"), ToString::to_string)
 }
 
-fn address_of(at: Place) -> usize {
+fn address_of(at: CallSite) -> usize {
     let address = std::ptr::from_ref(at).addr();
     PLACES.lock().insert(address, at);
     address
@@ -39,14 +39,14 @@ fn is_hunted(cq: &Cq) -> bool {
 }
 
 /// A poll has found `found` completions.
-pub fn polled(cq: &Arc<Cq>, found: usize, at: Place) {
+pub fn polled(cq: &Arc<Cq>, found: usize, at: CallSite) {
     if is_hunted(cq) {
         cq.hunt_found(address_of(at), found);
     }
 }
 
 /// Runs an arm.
-pub fn armed(cq: &Arc<Cq>, at: Place, arm: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn armed(cq: &Arc<Cq>, at: CallSite, arm: impl FnOnce() -> Result<()>) -> Result<()> {
     if !is_hunted(cq) {
         return arm();
     }
@@ -63,7 +63,7 @@ pub fn armed(cq: &Arc<Cq>, at: Place, arm: impl FnOnce() -> Result<()>) -> Resul
 pub fn posted<E>(
     qp: &Qp,
     cq: Option<&Arc<Cq>>,
-    at: Place,
+    at: CallSite,
     post: impl FnOnce() -> Result<(), E>,
     errno_of: impl Fn(&E) -> i32,
     refused: impl FnOnce(Error) -> E,
@@ -83,7 +83,7 @@ pub fn posted<E>(
 }
 
 /// Runs a post of a receive.
-pub fn received(cq: Option<&Arc<Cq>>, at: Place, post: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn received(cq: Option<&Arc<Cq>>, at: CallSite, post: impl FnOnce() -> Result<()>) -> Result<()> {
     match cq.filter(|cq| is_hunted(cq)) {
         Some(cq) => cq.hunt_call(Call::Receive, address_of(at), post),
         None => post(),
@@ -91,7 +91,7 @@ pub fn received(cq: Option<&Arc<Cq>>, at: Place, post: impl FnOnce() -> Result<(
 }
 
 /// Runs a call that takes an event of a channel.
-pub fn event<R>(channel: &CompChannel, at: Place, get: impl FnOnce() -> R) -> R {
+pub fn event<R>(channel: &CompChannel, at: CallSite, get: impl FnOnce() -> R) -> R {
     match ON.load(Ordering::Relaxed) {
         true => channel.hunt_event(address_of(at), get),
         false => get(),

@@ -24,12 +24,12 @@ mod hunt;
 
 pub use hunt::{Found, Hunt, Survived, World, hunt};
 
-/// How long an [`End`] waits for a completion.
+/// How long an [`Endpoint`] waits for a completion.
 pub const HANG_LIMIT: Duration = Duration::from_secs(20);
 
 /// One end: a queue pair and all objects that it needs. Each end has its own objects.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct Endpoint {
     /// The loopback device, opened.
     pub context: Context,
     /// The protection domain.
@@ -42,7 +42,7 @@ pub struct End {
     pub qp: Qp,
 }
 
-impl End {
+impl Endpoint {
     /// An end with an unconnected queue pair. `build` sets up the queue pair.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl End {
         let channel = context.create_channel()?;
         let cq = context.create_cq().entries(1024).channel(&channel).build()?;
         let qp = build(pd.create_qp().cq(&cq)).build()?;
-        Ok(End { context, pd, channel, cq, qp })
+        Ok(Endpoint { context, pd, channel, cq, qp })
     }
 
     /// A zeroed buffer of `len` bytes with all rights.
@@ -80,7 +80,7 @@ impl End {
 /// # Errors
 /// The errors of the device: for example, there is no loopback interface, or a process of another
 /// user has UDP port 4791.
-pub fn pair() -> Result<(End, End)> {
+pub fn pair() -> Result<(Endpoint, Endpoint)> {
     pair_with(|qp| qp)
 }
 
@@ -94,8 +94,8 @@ pub fn pair() -> Result<(End, End)> {
 ///
 /// # Errors
 /// The errors of the device.
-pub fn pair_with(build: impl Fn(QpBuilder<'_>) -> QpBuilder<'_>) -> Result<(End, End)> {
-    let (a, b) = (End::new(&build)?, End::new(&build)?);
+pub fn pair_with(build: impl Fn(QpBuilder<'_>) -> QpBuilder<'_>) -> Result<(Endpoint, Endpoint)> {
+    let (a, b) = (Endpoint::new(&build)?, Endpoint::new(&build)?);
     if a.qp.qp_type() != crate::QpType::Ud {
         a.qp.connect_to(&b.qp.info()?)?;
         b.qp.connect_to(&a.qp.info()?)?;

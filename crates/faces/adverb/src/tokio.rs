@@ -160,7 +160,7 @@ impl Listener {
     /// The address and port of the listener.
     ///
     /// # Errors
-    /// ENOTCONN if the device is gone.
+    /// ENOTCONN if the device was removed.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.0.local_addr()
     }
@@ -168,12 +168,12 @@ impl Listener {
     /// Waits for a connection request.
     ///
     /// # Errors
-    /// [`Error::Connect`] if the device with the listener's address is gone.
+    /// [`Error::Connect`] if the device with the listener's address was removed.
     pub async fn accept(&self) -> Result<Incoming> {
         Ok(Incoming(self.0.incoming().await?))
     }
 
-    /// Waits for a connection request, for at most `timeout`; `None` if no request came.
+    /// Waits for a connection request, for at most `timeout`; `None` if no request arrived.
     ///
     /// # Errors
     /// As [`Listener::accept`].

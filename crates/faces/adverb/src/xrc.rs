@@ -2,7 +2,7 @@
 //! receive queues of the process.
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use std::sync::Arc;
 
 /// An XRC domain. A connection reaches the shared receive queues of its own domain
@@ -16,7 +16,7 @@ pub struct XrcdInner {
     xrcd: Arc<adverb_device::Xrcd>,
 }
 
-impl End for XrcdInner {
+impl DeviceObject for XrcdInner {
     const WHAT: &'static str = "the XRC domain";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.xrcd.close()

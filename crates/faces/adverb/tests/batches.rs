@@ -6,7 +6,7 @@ use adverb::testing::{HANG_LIMIT, pair_with};
 use adverb::{Error, MwType, WcOpcode, WindowRights};
 
 #[test]
-fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
+fn def_2_def_3_def_6_def_8_a_batch_is_one_commit_or_none() {
     let (a, b) = pair_with(|qp| qp.max_send_wr(16)).unwrap();
     let (ours, theirs) = (a.buffer(64).unwrap(), b.buffer(64).unwrap());
     theirs.store_u64(8, 5).unwrap();
@@ -21,11 +21,11 @@ fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
     batch.read(ours.slice(8..16), theirs.slice(8..16).remote()).id(4).fence().post().unwrap();
     batch.send("last").id(5).post().unwrap();
     assert_eq!(batch.len(), 5);
-    assert_eq!(a.context.stats().handed_over, before.handed_over, "nothing before submit");
+    assert_eq!(a.context.stats().committed, before.committed, "nothing before submit");
     batch.submit().unwrap();
     let after = a.context.stats();
-    assert_eq!(after.handovers - before.handovers, 1);
-    assert_eq!(after.handed_over - before.handed_over, 5);
+    assert_eq!(after.commits - before.commits, 1);
+    assert_eq!(after.committed - before.committed, 5);
 
     let done = a.cq.wait_all(4, HANG_LIMIT).unwrap();
     assert!(done.iter().all(adverb::Completion::is_ok), "{done:?}");
@@ -36,7 +36,7 @@ fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
     assert_eq!(b.completion().unwrap().byte_len(), 4);
 
     // A batch that is dropped before `submit` posts nothing.
-    let counted = a.context.stats().handed_over;
+    let counted = a.context.stats().committed;
     let mut batch = a.qp.batch();
     batch.write(b"xyz", theirs.slice(..8).remote()).post().unwrap();
     drop(batch);
@@ -59,7 +59,7 @@ fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
     assert_eq!(e.index, 16);
     assert!(matches!(e.error, Error::QueueFull { .. }), "{e}");
     a.qp.batch().submit().unwrap();
-    assert_eq!(a.context.stats().handed_over, counted);
+    assert_eq!(a.context.stats().committed, counted);
     assert_eq!(theirs.to_vec(..3).unwrap(), b"abc");
     assert!(a.cq.poll_one().unwrap().is_none(), "DEF-3: no completion of what was not posted");
 }

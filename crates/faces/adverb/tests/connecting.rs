@@ -1,16 +1,16 @@
 //! Setting up connections through the connection manager: blocking, as futures, and on tokio.
 use adverb::connect::{self, ConnectError, Connector, Listener, MAX_PRIVATE, Options, RejectReason};
-use adverb::testing::{End, HANG_LIMIT};
+use adverb::testing::{Endpoint, HANG_LIMIT};
 use adverb::{Error, QpState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-fn end() -> End {
-    End::new(|qp| qp).unwrap()
+fn end() -> Endpoint {
+    Endpoint::new(|qp| qp).unwrap()
 }
 
 /// Sends a message each way.
-fn talk(a: &End, b: &End) {
+fn talk(a: &Endpoint, b: &Endpoint) {
     for (from, to) in [(a, b), (b, a)] {
         let into = to.buffer(8).unwrap();
         to.qp.recv(&into).post().unwrap();
@@ -101,7 +101,7 @@ fn the_accepting_side_may_look_first_and_say_no() {
 
 #[test]
 fn types_that_do_not_match_fail_at_both_ends() {
-    let (a, b) = (end(), End::new(|qp| qp.uc()).unwrap());
+    let (a, b) = (end(), Endpoint::new(|qp| qp.uc()).unwrap());
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
@@ -114,7 +114,7 @@ fn types_that_do_not_match_fail_at_both_ends() {
 }
 
 /// Two connected ends with their connections.
-fn connected() -> [(End, connect::Connection); 2] {
+fn connected() -> [(Endpoint, connect::Connection); 2] {
     let (a, b) = (end(), end());
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -127,8 +127,8 @@ fn connected() -> [(End, connect::Connection); 2] {
 
 #[test]
 fn what_queue_pairs_are_made_with_is_agreed_on() {
-    let a = End::new(|qp| qp.read_depth(3, 9).rnr_retry(2)).unwrap();
-    let b = End::new(|qp| qp.read_depth(5, 7).rnr_retry(4).path_mtu(adverb::PathMtu::Mtu1024)).unwrap();
+    let a = Endpoint::new(|qp| qp.read_depth(3, 9).rnr_retry(2)).unwrap();
+    let b = Endpoint::new(|qp| qp.read_depth(5, 7).rnr_retry(4).path_mtu(adverb::PathMtu::Mtu1024)).unwrap();
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let _both = std::thread::scope(|scope| {
@@ -223,7 +223,7 @@ fn wrong_calls_are_named() {
     assert!(matches!(why(&e), ConnectError::PrivateTooLong { len } if *len == MAX_PRIVATE + 1), "{e}");
     let e = Listener::bind("192.0.2.1:0").unwrap_err();
     assert_eq!(e.errno(), 99, "{e}");
-    let ud = End::new(|qp| qp.ud()).unwrap();
+    let ud = Endpoint::new(|qp| qp.ud()).unwrap();
     let e = connect::connect(addr, &ud.qp).unwrap_err();
     assert!(matches!(why(&e), ConnectError::Type { .. }), "{e}");
     assert_eq!(a.qp.state(), QpState::Init);

@@ -1,5 +1,5 @@
 //! Arming and events through the native API.
-use adverb::testing::{End, HANG_LIMIT, pair};
+use adverb::testing::{Endpoint, HANG_LIMIT, pair};
 use adverb::{Cq, CqEvent, Error, Notify, WcStatus};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_millis(30);
 
 /// Both ends, with `n` receives posted at the second.
-fn pair_with_receives(n: u64) -> (End, End) {
+fn pair_with_receives(n: u64) -> (Endpoint, Endpoint) {
     let (a, b) = pair().unwrap();
     for wr_id in 0..n {
         b.qp.recv(()).id(wr_id).post().unwrap();
@@ -17,11 +17,11 @@ fn pair_with_receives(n: u64) -> (End, End) {
     (a, b)
 }
 
-fn event(end: &End) -> CqEvent {
+fn event(end: &Endpoint) -> CqEvent {
     end.channel.next_event_timeout(HANG_LIMIT).unwrap().expect("an event")
 }
 
-fn no_event(end: &End) {
+fn no_event(end: &Endpoint) {
     let event = end.channel.next_event_timeout(QUIET).unwrap();
     assert!(event.is_none(), "an event that nobody asked for");
 }
@@ -35,7 +35,7 @@ fn arrived(cq: &Cq, n: usize) {
     }
 }
 
-fn readable(end: &End) -> bool {
+fn readable(end: &Endpoint) -> bool {
     let mut fds = [PollFd::new(end.channel.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, 0u8).unwrap() == 1
 }
@@ -130,7 +130,7 @@ fn cqn_11_a_queue_without_a_channel_can_be_armed() {
 
 #[test]
 fn chn_1_the_event_names_its_queue() {
-    let end = End::new(|qp| qp).unwrap();
+    let end = Endpoint::new(|qp| qp).unwrap();
     let cqs = [3, 4].map(|data| {
         end.context.create_cq().channel(&end.channel).user_data(data).entries(16).build().unwrap()
     });
@@ -164,7 +164,7 @@ fn chn_2_the_descriptor_is_readable_while_an_event_waits() {
 
 #[test]
 fn chn_3_events_come_in_order_and_each_once() {
-    let end = End::new(|qp| qp).unwrap();
+    let end = Endpoint::new(|qp| qp).unwrap();
     let make = || {
         let cq = end.context.create_cq().channel(&end.channel).entries(16).build().unwrap();
         (end.pd.create_qp().cq(&cq).build().unwrap(), cq)
@@ -204,7 +204,7 @@ fn chn_4_an_event_keeps_its_queue_until_it_is_dropped() {
     b.cq.notify(Notify::Next).unwrap();
     a.qp.send(()).post().unwrap();
     let event = event(&b);
-    let End { cq, qp, channel, .. } = b;
+    let Endpoint { cq, qp, channel, .. } = b;
     qp.destroy().unwrap();
     let number = cq.number();
     assert!(matches!(cq.destroy(), Err(Error::Busy { users: 1, .. })), "the event is not acknowledged");
@@ -221,7 +221,7 @@ fn chn_5_unread_events_go_with_their_queue() {
     b.cq.notify(Notify::Next).unwrap();
     a.qp.send(()).post().unwrap();
     arrived(&b.cq, 1);
-    let End { cq, qp, channel, .. } = b;
+    let Endpoint { cq, qp, channel, .. } = b;
     qp.destroy().unwrap();
     cq.destroy().unwrap();
     assert!(channel.next_event_timeout(QUIET).unwrap().is_none());
@@ -229,14 +229,14 @@ fn chn_5_unread_events_go_with_their_queue() {
 
 #[test]
 fn chn_6_a_channel_with_queues_is_busy() {
-    let end = End::new(|qp| qp).unwrap();
+    let end = Endpoint::new(|qp| qp).unwrap();
     let e = end.channel.clone().destroy().unwrap_err();
     assert!(matches!(e, Error::Busy { .. }) && e.errno() == 16, "{e}");
 }
 
 #[test]
 fn chn_7_a_wait_can_be_interrupted() {
-    let end = End::new(|qp| qp).unwrap();
+    let end = Endpoint::new(|qp| qp).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| end.channel.next_event());
         std::thread::sleep(QUIET);
@@ -311,20 +311,20 @@ fn ext_4_completions_that_no_event_speaks_of_are_reported() {
     let (a, b) = pair_with_receives(2);
     a.qp.send(()).post().unwrap();
     arrived(&b.cq, 1);
-    let report = b.channel.overlooked();
+    let report = b.channel.lost_wakeups();
     assert_eq!(report.len(), 1);
     assert!(report[0].cq == b.cq && report[0].waiting == 1 && !report[0].armed);
     b.cq.notify(Notify::Next).unwrap();
-    let report = b.channel.overlooked();
+    let report = b.channel.lost_wakeups();
     assert!(report[0].armed, "armed behind the completion");
     assert!(report[0].report.contains("events.rs"), "it says where: {}", report[0].report);
     b.completion().unwrap();
-    assert!(b.channel.overlooked().is_empty(), "arm, then poll until empty, leaves nothing");
+    assert!(b.channel.lost_wakeups().is_empty(), "arm, then poll until empty, leaves nothing");
 }
 
 #[test]
 fn chn_4_chn_5_queues_may_go_while_threads_wait() {
-    let end = End::new(|qp| qp).unwrap();
+    let end = Endpoint::new(|qp| qp).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let waiter = || {
@@ -355,7 +355,7 @@ fn chn_4_chn_5_queues_may_go_while_threads_wait() {
         assert!(start.elapsed() < HANG_LIMIT);
     });
     // With the end's own queue, the last queue of the channel ends.
-    let End { channel, cq, qp, .. } = end;
+    let Endpoint { channel, cq, qp, .. } = end;
     qp.destroy().unwrap();
     cq.destroy().unwrap();
     channel.destroy().unwrap();

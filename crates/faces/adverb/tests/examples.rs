@@ -37,7 +37,7 @@ examples! {
     inline "../examples/inline.rs"
     moderation "../examples/moderation.rs"
     mw "../examples/mw.rs"
-    overlooked "../examples/overlooked.rs"
+    lost_wakeup "../examples/lost_wakeup.rs"
     peek "../examples/peek.rs"
     persistent "../examples/persistent.rs"
     read "../examples/read.rs"

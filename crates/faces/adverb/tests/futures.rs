@@ -1,6 +1,6 @@
 //! Futures and streams, on an executor of twenty lines.
 mod common;
-use adverb::testing::{End, HANG_LIMIT, pair};
+use adverb::testing::{Endpoint, HANG_LIMIT, pair};
 use adverb::{Cq, Error, Notify, Qp, Result};
 use common::{block_on, poll_once};
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// A queue pair with a completion queue that has no channel.
-fn streaming() -> Result<(End, Cq, Qp)> {
-    let end = End::new(|qp| qp)?;
+fn streaming() -> Result<(Endpoint, Cq, Qp)> {
+    let end = Endpoint::new(|qp| qp)?;
     let cq = end.context.create_cq().build()?;
     let qp = end.pd.create_qp().cq(&cq).build()?;
     Ok((end, cq, qp))
 }
 
 /// Two of these queue pairs, connected.
-fn streaming_pair() -> Result<[(End, Cq, Qp); 2]> {
+fn streaming_pair() -> Result<[(Endpoint, Cq, Qp); 2]> {
     let (a, b) = (streaming()?, streaming()?);
     a.2.connect_to(&b.2.info()?)?;
     b.2.connect_to(&a.2.info()?)?;
@@ -124,7 +124,7 @@ fn a_dropped_stream_keeps_nothing() -> Result<()> {
     drop(stream);
     assert_eq!(block_on(cq.completion())?.wr_id(), 1);
     assert_eq!(cq.wait(HANG_LIMIT)?.wr_id(), 2);
-    // The waker of the task is gone, too.
+    // The waker of the task no longer exists, too.
     let task = Arc::new(Orphan(Mutex::new(None)));
     let waker = Waker::from(task.clone());
     let mut waiting = Box::pin(cq.completion());
@@ -137,7 +137,7 @@ fn a_dropped_stream_keeps_nothing() -> Result<()> {
 
 #[test]
 fn a_queue_with_a_channel_has_no_stream() -> Result<()> {
-    let end = End::new(|qp| qp)?;
+    let end = Endpoint::new(|qp| qp)?;
     assert!(matches!(end.cq.completions(), Err(Error::HasChannel)));
     assert!(matches!(block_on(end.cq.completion()), Err(Error::HasChannel)));
     Ok(())
@@ -146,7 +146,7 @@ fn a_queue_with_a_channel_has_no_stream() -> Result<()> {
 #[test]
 fn a_stream_ends_after_an_overflow() -> Result<()> {
     use futures_core::Stream;
-    let (a, b) = (End::new(|qp| qp)?, End::new(|qp| qp)?);
+    let (a, b) = (Endpoint::new(|qp| qp)?, Endpoint::new(|qp| qp)?);
     let cq = b.context.create_cq().entries(1).build()?;
     let qp = b.pd.create_qp().cq(&cq).build()?;
     a.qp.connect_to(&qp.info()?)?;

@@ -1,5 +1,5 @@
 //! All operations through the native API, and all misuses with their errors.
-use adverb::testing::{End, HANG_LIMIT, pair, pair_with};
+use adverb::testing::{Endpoint, HANG_LIMIT, pair, pair_with};
 use adverb::{
     Cause, Completion, Error, MwType, PathMtu, Placement, QpState, Rights, WcOpcode, WcStatus, WindowRights,
 };
@@ -26,10 +26,10 @@ const _: () = {
     is_send_sync::<adverb::Xrcd>();
     is_send_sync::<adverb::Error>();
     is_send_sync::<adverb::connect::Listener>();
-    is_send_sync::<adverb::testing::End>();
+    is_send_sync::<adverb::testing::Endpoint>();
 };
 
-fn failed(end: &End) -> adverb::Failure {
+fn failed(end: &Endpoint) -> adverb::Failure {
     match end.cq.wait(HANG_LIMIT).unwrap().ok() {
         Err(Error::Failed(failure)) => *failure,
         other => panic!("a failure was expected: {other:?}"),
@@ -225,7 +225,7 @@ fn local_invalidate_closes_a_window() {
 
 #[test]
 fn misuse_is_told_apart() {
-    let end = End::new(|qp| qp.max_send_wr(2)).unwrap();
+    let end = Endpoint::new(|qp| qp.max_send_wr(2)).unwrap();
     let buf = end.buffer(10).unwrap();
     let e = end.qp.send(&buf).post().unwrap_err();
     assert!(matches!(e, Error::NotConnected { state: QpState::Init, .. }), "{e}");
@@ -296,7 +296,8 @@ fn a_dropped_buffer_is_out_of_reach() {
     drop(theirs);
     a.qp.write(b"x", remote).post().unwrap();
     assert_eq!(failed(&a).status, WcStatus::RemAccessErr);
-    // If its buffer is gone, a receive fails. The device does not write to memory with another use.
+    // If its buffer no longer exists, a receive fails. The device does not write to memory with
+    // another use.
     let (a, b) = pair().unwrap();
     let into = b.buffer(8).unwrap();
     b.qp.recv(&into).post().unwrap();
@@ -308,7 +309,7 @@ fn a_dropped_buffer_is_out_of_reach() {
 #[test]
 fn handles_may_go_in_any_order() {
     let (a, b) = pair().unwrap();
-    let End { context, pd, channel, cq, qp } = a.clone();
+    let Endpoint { context, pd, channel, cq, qp } = a.clone();
     drop(a);
     let into = pd.alloc(8).unwrap();
     let e = pd.destroy().unwrap_err();
@@ -348,8 +349,8 @@ fn disconnect_flushes_and_reset_begins_anew() {
 
 #[test]
 fn both_sides_agree_on_mtu_and_read_depth() {
-    let a = End::new(|qp| qp.path_mtu(PathMtu::Mtu512).read_depth(4, 20)).unwrap();
-    let b = End::new(|qp| qp.read_depth(9, 3)).unwrap();
+    let a = Endpoint::new(|qp| qp.path_mtu(PathMtu::Mtu512).read_depth(4, 20)).unwrap();
+    let b = Endpoint::new(|qp| qp.read_depth(9, 3)).unwrap();
     a.qp.connect_to(&b.qp.info().unwrap()).unwrap();
     b.qp.connect_to(&a.qp.info().unwrap()).unwrap();
     let (a, b) = (a.qp.attributes(), b.qp.attributes());
@@ -360,7 +361,7 @@ fn both_sides_agree_on_mtu_and_read_depth() {
 
 #[test]
 fn queue_pairs_of_other_types_do_not_connect() {
-    let (a, b) = (End::new(|qp| qp).unwrap(), End::new(|qp| qp.uc()).unwrap());
+    let (a, b) = (Endpoint::new(|qp| qp).unwrap(), Endpoint::new(|qp| qp.uc()).unwrap());
     let e = a.qp.connect_to(&b.qp.info().unwrap()).unwrap_err();
     assert!(
         matches!(&e, Error::Connect(c) if matches!(**c, adverb::connect::ConnectError::Type { .. })),

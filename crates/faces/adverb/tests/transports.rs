@@ -1,5 +1,5 @@
 //! Datagrams, unreliable connections, shared receive queues, XRC.
-use adverb::testing::{End, HANG_LIMIT, pair_with};
+use adverb::testing::{Endpoint, HANG_LIMIT, pair_with};
 use adverb::{AsyncElement, AsyncEventKind, Error, GRH_LEN, QpState, QpType, WcOpcode};
 
 #[test]
@@ -39,7 +39,7 @@ fn unreliable_connections_send_and_write() {
 
 #[test]
 fn a_shared_receive_queue_serves_many_and_says_when_it_runs_low() {
-    let end = End::new(|qp| qp).unwrap();
+    let end = Endpoint::new(|qp| qp).unwrap();
     let srq = end.pd.create_srq().max_wr(8).limit(2).build().unwrap();
     let into = end.buffer(64).unwrap();
     for i in 0..3 {
@@ -71,7 +71,7 @@ fn a_shared_receive_queue_serves_many_and_says_when_it_runs_low() {
 
 #[test]
 fn xrc_reaches_each_queue_over_one_connection() {
-    let (a, b) = (End::new(|qp| qp.xrc_send()).unwrap(), End::new(|qp| qp).unwrap());
+    let (a, b) = (Endpoint::new(|qp| qp.xrc_send()).unwrap(), Endpoint::new(|qp| qp).unwrap());
     let xrcd = b.context.open_xrcd().unwrap();
     let target = xrcd.create_qp().build().unwrap();
     assert_eq!((a.qp.qp_type(), target.qp_type()), (QpType::XrcSend, QpType::XrcRecv));

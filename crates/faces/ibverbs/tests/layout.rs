@@ -146,8 +146,8 @@ fn the_mirrors_are_what_the_header_says() {
         let expected = versions.get(version.as_str()).expect("a version of versions.txt, or 65");
         let list =
             |set: BTreeSet<&String>| set.into_iter().map(|d| format!("\n{version} {d}")).collect::<String>();
-        let (new, gone) = (found.difference(expected).collect(), expected.difference(&found).collect());
-        assert!(found == *expected, "unexpected:{}\nexpected but not found:{}", list(new), list(gone));
+        let (new, ended) = (found.difference(expected).collect(), expected.difference(&found).collect());
+        assert!(found == *expected, "unexpected:{}\nexpected but not found:{}", list(new), list(ended));
         return;
     }
     if versions.values().any(|expected| *expected == found) {

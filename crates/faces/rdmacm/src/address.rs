@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_storage};
 
 use crate::abi::cma::*;
-use crate::error::{Outcome, zero_or_minus_one};
+use crate::error::{ErrnoResult, zero_or_minus_one};
 use crate::id::{Id, address};
 use crate::query::{IB_ADDRESS, copy_address, query_address, query_address_only, query_gids};
 use crate::{command, event};
@@ -31,7 +31,7 @@ fn is_loopback(address: &sockaddr_storage) -> bool {
 ///
 /// # Safety
 /// `to` is null, or points to an address with the length of its family.
-pub unsafe fn bind(id: &Id, to: *const sockaddr) -> Outcome {
+pub unsafe fn bind(id: &Id, to: *const sockaddr) -> ErrnoResult {
     // SAFETY: the caller's word.
     unsafe { bind_address(id, to) }?;
     query_address(id)?;
@@ -40,7 +40,7 @@ pub unsafe fn bind(id: &Id, to: *const sockaddr) -> Outcome {
 
 /// # Safety
 /// As for [`bind`].
-unsafe fn bind_address(id: &Id, to: *const sockaddr) -> Outcome {
+unsafe fn bind_address(id: &Id, to: *const sockaddr) -> ErrnoResult {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(to) }?;
     let bind = rdma_ucm_bind { id: id.handle.get(), addr_size: len as u16, reserved: 0, addr };
@@ -51,7 +51,7 @@ unsafe fn bind_address(id: &Id, to: *const sockaddr) -> Outcome {
 ///
 /// # Safety
 /// Both addresses have the length of their family. The source may be null.
-pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeout: c_int) -> Outcome {
+pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeout: c_int) -> ErrnoResult {
     // SAFETY: the caller's word; all zeros are a valid address.
     let ((dst_addr, dst_len), (src_addr, src_len)) = unsafe {
         let none = (core::mem::zeroed::<sockaddr_storage>(), 0);
@@ -72,7 +72,7 @@ pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeo
 }
 
 /// Resolves the path to the destination address.
-pub fn resolve_route(id: &Id, timeout: c_int) -> Outcome {
+pub fn resolve_route(id: &Id, timeout: c_int) -> ErrnoResult {
     let resolve = rdma_ucm_resolve_route { id: id.handle.get(), timeout_ms: timeout as u32 };
     command::perform(id.fd(), Request::ResolveRoute(resolve))?;
     event::complete(id)
@@ -111,7 +111,7 @@ pub unsafe extern "C-unwind" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut s
 
 /// # Safety
 /// `to` is null, or points to an address with the length of its family.
-unsafe fn bind_as_asked(id: &Id, to: *const sockaddr) -> Outcome {
+unsafe fn bind_as_asked(id: &Id, to: *const sockaddr) -> ErrnoResult {
     // SAFETY: the caller's word.
     unsafe {
         if !id.with(|state| state.sync) || !address(to).is_ok_and(|(to, _)| is_loopback(&to)) {

@@ -10,7 +10,7 @@ use libc::{addrinfo, sockaddr, socklen_t};
 
 use crate::abi::cma::*;
 use crate::device;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use adverb_abi::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
 
 /// The hints for the C library's `getaddrinfo`.
@@ -44,7 +44,7 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
 ///
 /// # Safety
 /// `from` points to an address of `len` bytes.
-unsafe fn copied(from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockaddr, socklen_t)> {
+unsafe fn copied(from: *const sockaddr, len: socklen_t) -> ErrnoResult<(*mut sockaddr, socklen_t)> {
     // SAFETY: the caller's word; the copy has room for `len` bytes.
     unsafe {
         let to = libc::malloc(len as usize);
@@ -60,7 +60,11 @@ unsafe fn copied(from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockadd
 ///
 /// # Safety
 /// `from` points to an address of `len` bytes.
-unsafe fn as_gid(ps: c_int, from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockaddr, socklen_t)> {
+unsafe fn as_gid(
+    ps: c_int,
+    from: *const sockaddr,
+    len: socklen_t,
+) -> ErrnoResult<(*mut sockaddr, socklen_t)> {
     if (len as usize) < size_of::<libc::sockaddr_in6>() {
         return Err(Errno(libc::EINVAL));
     }
@@ -85,7 +89,7 @@ unsafe fn as_gid(ps: c_int, from: *const sockaddr, len: socklen_t) -> Outcome<(*
 ///
 /// # Safety
 /// `found` is a result of `getaddrinfo`.
-unsafe fn convert(to: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &addrinfo) -> Outcome {
+unsafe fn convert(to: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &addrinfo) -> ErrnoResult {
     to.ai_qp_type = match (hints.ai_qp_type, found.ai_socktype) {
         (0, libc::SOCK_STREAM) => IBV_QPT_RC as c_int,
         (0, libc::SOCK_DGRAM) => IBV_QPT_UD as c_int,

@@ -5,14 +5,14 @@ use core::ffi::c_int;
 use crate::abi::cma::rdma_event_channel;
 use crate::command;
 use crate::device;
-use crate::error::{Outcome, or_null};
+use crate::error::{ErrnoResult, or_null};
 use crate::live::Live;
 
 /// All existing channels.
 static CHANNELS: Live<rdma_event_channel> = Live::new();
 
 /// Creates a channel.
-pub fn create() -> Outcome<*mut rdma_event_channel> {
+pub fn create() -> ErrnoResult<*mut rdma_event_channel> {
     device::require()?;
     crate::error::ready()?;
     let fd = command::open()?;
@@ -20,7 +20,7 @@ pub fn create() -> Outcome<*mut rdma_event_channel> {
 }
 
 /// The descriptor of a channel; EINVAL if the channel does not exist.
-pub(crate) fn fd(channel: *mut rdma_event_channel) -> Outcome<c_int> {
+pub(crate) fn fd(channel: *mut rdma_event_channel) -> ErrnoResult<c_int> {
     CHANNELS.check(channel)?;
     // SAFETY: the channel exists, and its memory stays valid for a while after its end.
     Ok(unsafe { (*channel).fd })

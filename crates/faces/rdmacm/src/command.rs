@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use crate::error::{Errno, Outcome};
+use crate::error::{Errno, ErrnoResult};
 use adverb_abi::rdma_user_cm::{Answer, Reply, Request, rdma_ucm_query};
 
 // Each function returns a negative errno value on failure. A thread in `adverb_ucma_perform` may be
@@ -30,7 +30,7 @@ pub fn at_place<R>(place: usize, read: impl FnOnce() -> R) -> R {
 }
 
 /// Opens a channel and returns its descriptor.
-pub fn open() -> Outcome<c_int> {
+pub fn open() -> ErrnoResult<c_int> {
     // SAFETY: the argument is a set of flags of open(2).
     let fd = unsafe { adverb_ucma_open(libc::O_RDWR | libc::O_CLOEXEC) };
     if fd < 0 { Err(Errno(-fd)) } else { Ok(fd) }
@@ -43,20 +43,20 @@ pub fn close(fd: c_int) {
 }
 
 /// Performs a request without an answer.
-pub fn perform(fd: c_int, request: Request) -> Outcome {
+pub fn perform(fd: c_int, request: Request) -> ErrnoResult {
     // SAFETY: the request sets no option, so no value can be missing.
     unsafe { perform_with_value(fd, &request) }.map(drop)
 }
 
 /// Performs a request and returns its answer.
-pub fn ask<A: Answer>(fd: c_int, request: Request) -> Outcome<A> {
+pub fn ask<A: Answer>(fd: c_int, request: Request) -> ErrnoResult<A> {
     // SAFETY: the request sets no option, so no value can be missing.
     let reply = unsafe { perform_with_value(fd, &request) }?;
     A::of(reply).ok_or(Errno(libc::EIO))
 }
 
 /// Performs a query.
-pub fn query<A: Answer>(fd: c_int, id: u32, option: u32) -> Outcome<A> {
+pub fn query<A: Answer>(fd: c_int, id: u32, option: u32) -> ErrnoResult<A> {
     ask(fd, Request::Query(rdma_ucm_query { response: 0, id, option }))
 }
 
@@ -64,7 +64,7 @@ pub fn query<A: Answer>(fd: c_int, id: u32, option: u32) -> Outcome<A> {
 ///
 /// # Safety
 /// If the request sets an option, its address is null or points to a value of its length.
-pub unsafe fn perform_with_value(fd: c_int, request: &Request) -> Outcome<Reply> {
+pub unsafe fn perform_with_value(fd: c_int, request: &Request) -> ErrnoResult<Reply> {
     let mut reply = Reply::None;
     // SAFETY: both pointers are valid until the call returns; the caller guarantees the value of an
     // option.

@@ -1,13 +1,13 @@
 //! Confirmation of a connection by the active side.
 
-use crate::error::{Errno, Outcome};
+use crate::error::{Errno, ErrnoResult};
 use crate::id::Id;
 use crate::{command, qp, verbs};
 use adverb_abi::rdma_user_cm::{Request, rdma_ucm_accept, rdma_ucm_ece};
 use adverb_abi::{Plain, ibv_ece};
 
 /// Confirms the peer's acceptance. The queue pair of the id, if any, is in RTS afterwards.
-pub fn confirm(id: &Id) -> Outcome {
+pub fn confirm(id: &Id) -> ErrnoResult {
     let sent = qp::to_receive(id, None).and_then(|()| qp::to_send(id, None)).and_then(|()| {
         // No parameters: the earlier parameters stay valid.
         let accept = rdma_ucm_accept { id: id.handle.get(), ..rdma_ucm_accept::zeroed() };
@@ -19,7 +19,7 @@ pub fn confirm(id: &Id) -> Outcome {
 }
 
 /// Confirms after telling the queue pair the peer's answer to our ECE offer.
-pub fn confirm_with_ece(id: &Id, from: rdma_ucm_ece) -> Outcome {
+pub fn confirm_with_ece(id: &Id, from: rdma_ucm_ece) -> ErrnoResult {
     let local = id.with(|state| state.local_ece);
     let agreed = match from.vendor_id {
         // The peer does not support ECE.

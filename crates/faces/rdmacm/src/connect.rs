@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
 use crate::confirm::confirm;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::query_address;
 use crate::{command, event, event_object, qp};
@@ -18,7 +18,7 @@ const REJECT_VENDOR_OPTION: u8 = 35;
 const RETRIES: u8 = 7;
 
 /// Checks the depths in the program's parameters against the limits of the device.
-fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
+fn check(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     if id.public.ps.get() != PS_TCP {
         return Ok(());
     }
@@ -42,7 +42,7 @@ fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 ///
 /// # Safety
 /// The private data has the length in the parameters.
-unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<rdma_ucm_conn_param> {
+unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult<rdma_ucm_conn_param> {
     let qp = id.public.qp.get();
     // SAFETY: the id's queue pair exists.
     let (own_qpn, own_srq) = match unsafe { qp.as_ref() } {
@@ -89,7 +89,7 @@ unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<rdma_ucm_
 
 /// # Safety
 /// The private data has the length in the parameters.
-unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
+unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     check(id, param)?;
     let limits = id.device(|device| Ok(device.limits))?;
     let ece = id.with(|state| {
@@ -113,7 +113,7 @@ unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 
 /// # Safety
 /// The private data has the length in the parameters.
-unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
+unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     check(id, param)?;
     if id.public.qp.get().is_null() && param.is_none() {
         return Err(Errno(libc::EINVAL));
@@ -157,7 +157,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 
 /// # Safety
 /// `data` is null, or points to `len` bytes.
-unsafe fn reject(id: &Id, data: *const c_void, len: u8, reason: u8) -> Outcome {
+unsafe fn reject(id: &Id, data: *const c_void, len: u8, reason: u8) -> ErrnoResult {
     let mut body = rdma_ucm_reject { id: id.handle.get(), reason, ..rdma_ucm_reject::zeroed() };
     if !data.is_null() && len > 0 {
         // SAFETY: the caller's word.
@@ -168,7 +168,7 @@ unsafe fn reject(id: &Id, data: *const c_void, len: u8, reason: u8) -> Outcome {
     command::perform(id.fd(), Request::Reject(body))
 }
 
-fn disconnect(id: &Id) -> Outcome {
+fn disconnect(id: &Id) -> ErrnoResult {
     if id.public.verbs.get().is_null() {
         return Err(Errno(libc::EINVAL));
     }
@@ -203,7 +203,7 @@ pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 /// `rdma_accept`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
 ///
 /// # Safety
-/// `id` came with a request. `param` is null, or points to parameters with their private data.
+/// `id` arrived with a request. `param` is null, or points to parameters with their private data.
 pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| accept(id, param.as_ref())) })
@@ -225,7 +225,7 @@ pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_reject`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// `id` came with a request. `data` is null, or points to `len` bytes.
+/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, 0)) })
@@ -235,7 +235,7 @@ pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_
 /// with `errno` set.
 ///
 /// # Safety
-/// `id` came with a request. `data` is null, or points to `len` bytes.
+/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, REJECT_VENDOR_OPTION)) })

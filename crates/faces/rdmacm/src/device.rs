@@ -4,7 +4,7 @@
 use adverb_sync::Mutex;
 use core::ptr::null_mut;
 
-use crate::error::{Errno, Outcome, or_null};
+use crate::error::{Errno, ErrnoResult, or_null};
 use crate::verbs::{self, Listed};
 use adverb_abi::*;
 
@@ -78,7 +78,7 @@ impl Devices {
 
     /// # Safety
     /// The device list with this device has not been freed.
-    unsafe fn open(&mut self, listed: Listed) -> Outcome<usize> {
+    unsafe fn open(&mut self, listed: Listed) -> ErrnoResult<usize> {
         // SAFETY: the caller's word.
         let context = unsafe { verbs::open(listed) }?;
         // SAFETY: the context was opened above and is never closed.
@@ -95,7 +95,7 @@ impl Devices {
     }
 
     /// Opens all devices that are not open yet. Skips a device if it cannot be opened.
-    fn open_all(&mut self) -> Outcome {
+    fn open_all(&mut self) -> ErrnoResult {
         verbs::with_devices(|listed| {
             for &one in listed {
                 if !self.open.iter().any(|d| d.guid == one.guid && d.index == one.index) {
@@ -108,7 +108,7 @@ impl Devices {
         })
     }
 
-    fn find(&mut self, guid: u64, index: u32) -> Outcome<usize> {
+    fn find(&mut self, guid: u64, index: u32) -> ErrnoResult<usize> {
         if let Some(at) = self.position(guid, index) {
             return Ok(at);
         }
@@ -124,7 +124,7 @@ impl Devices {
 
 impl Use {
     /// Uses the device with this GUID (as from `ibv_get_device_guid`) and index.
-    pub fn of(guid: u64, index: u32) -> Outcome<Self> {
+    pub fn of(guid: u64, index: u32) -> ErrnoResult<Self> {
         let mut devices = DEVICES.lock();
         devices.renew();
         let at = devices.find(guid, index)?;
@@ -139,7 +139,7 @@ impl Use {
     }
 
     /// The shared XRC domain of this device.
-    pub fn xrcd(&self) -> Outcome<*mut ibv_xrcd> {
+    pub fn xrcd(&self) -> ErrnoResult<*mut ibv_xrcd> {
         let mut devices = DEVICES.lock();
         let device =
             devices.open.iter_mut().find(|d| d.context == self.context).ok_or(Errno(libc::ENODEV))?;
@@ -179,7 +179,7 @@ impl Drop for Use {
 }
 
 /// Looks for devices once, so that the first call of a process without devices fails.
-pub fn require() -> Outcome {
+pub fn require() -> ErrnoResult {
     let mut devices = DEVICES.lock();
     devices.renew();
     if !devices.listed {

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::{self, Id};
 use crate::{address, event, event_object, options, qp, srq};
 use adverb_abi::{ibv_pd, ibv_qp_init_attr};
@@ -19,7 +19,7 @@ unsafe fn fill(
     from: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
-) -> Outcome {
+) -> ErrnoResult {
     if from.ai_flags & RAI_PASSIVE != 0 {
         // SAFETY: the caller's word.
         unsafe { address::bind(id, from.ai_src_addr) }?;
@@ -57,7 +57,7 @@ unsafe fn create(
     from: *mut rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
-) -> Outcome<*mut rdma_cm_id> {
+) -> ErrnoResult<*mut rdma_cm_id> {
     // SAFETY: the caller's word; on failure the new id is destroyed before any other code can use
     // it.
     unsafe {
@@ -71,7 +71,7 @@ unsafe fn create(
 
 /// Takes the next request of a synchronous listener. Creates a queue pair if the endpoint was
 /// created with queue pair attributes.
-fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
+fn request(listener: &Id) -> ErrnoResult<*mut rdma_cm_id> {
     let (sync, attr) = listener.with(|s| (s.sync, s.qp_init_attr));
     if !sync {
         return Err(Errno(libc::EINVAL));

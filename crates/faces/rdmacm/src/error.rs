@@ -8,7 +8,7 @@ use core::ffi::c_int;
 pub struct Errno(pub c_int);
 
 /// The result type of most functions.
-pub type Outcome<T = ()> = Result<T, Errno>;
+pub type ErrnoResult<T = ()> = Result<T, Errno>;
 
 impl Errno {
     /// The value of `errno` after a failed call of the C library or of verbs; never zero.
@@ -26,12 +26,12 @@ impl Errno {
 }
 
 /// ENOMEM if the process has no memory for a new object.
-pub fn ready() -> Outcome {
+pub fn ready() -> ErrnoResult {
     if adverb_reserve::is_ready() { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
 }
 
 /// The result of a verb that returns an error number.
-pub fn checked(code: c_int) -> Outcome {
+pub fn checked(code: c_int) -> ErrnoResult {
     match code {
         0 => Ok(()),
         // Some verbs return -1 and set errno.
@@ -41,7 +41,7 @@ pub fn checked(code: c_int) -> Outcome {
 }
 
 /// 0, or -1 with `errno` set.
-pub fn zero_or_minus_one(outcome: Outcome) -> c_int {
+pub fn zero_or_minus_one(outcome: ErrnoResult) -> c_int {
     match outcome {
         Ok(()) => 0,
         Err(why) => {
@@ -52,7 +52,7 @@ pub fn zero_or_minus_one(outcome: Outcome) -> c_int {
 }
 
 /// The pointer, or null with `errno` set.
-pub fn or_null<T>(outcome: Outcome<*mut T>) -> *mut T {
+pub fn or_null<T>(outcome: ErrnoResult<*mut T>) -> *mut T {
     outcome.unwrap_or_else(|why| {
         why.set();
         core::ptr::null_mut()

@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 
 use crate::abi::cma::*;
 use crate::confirm::confirm_with_ece;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::event_object::{Event, Public, destroy, drop_of};
 use crate::id::{Group, Id, destroy_handle};
 use crate::query::{query_address, query_gids, query_paths};
@@ -23,7 +23,7 @@ enum Given {
 }
 
 /// The next event of a channel. Waits for an event, unless the descriptor is non-blocking.
-pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
+pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
     loop {
         let mut from: rdma_ucm_event_resp =
             command::ask(fd, Request::GetEvent(rdma_ucm_get_event { response: 0 }))?;
@@ -69,7 +69,7 @@ pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
 
 /// Reads the next event of a synchronous id's channel and stores it in the id. Returns kind and
 /// status.
-pub fn next_of(id: &Id) -> Outcome<(EventType, c_int)> {
+pub fn next_of(id: &Id) -> ErrnoResult<(EventType, c_int)> {
     let event = next(id.fd())?;
     id.public.event.set(event);
     // SAFETY: the event was just created.
@@ -78,7 +78,7 @@ pub fn next_of(id: &Id) -> Outcome<(EventType, c_int)> {
 
 /// In synchronous mode, waits for the event of the current call and converts its status to an
 /// error.
-pub fn complete(id: &Id) -> Outcome {
+pub fn complete(id: &Id) -> ErrnoResult {
     if !id.with(|s| s.sync) {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::error::{Outcome, zero_or_minus_one};
+use crate::error::{ErrnoResult, zero_or_minus_one};
 use crate::id::{Group, Id, retire};
 use crate::live::Live;
 use adverb_abi::rdma_user_cm::RDMA_MAX_PRIVATE_DATA;
@@ -64,7 +64,7 @@ impl Event {
     }
 
     /// Changes the event to the error kind `kind` if `outcome` is an error.
-    pub fn fails_as(&self, kind: EventType, outcome: Outcome) {
+    pub fn fails_as(&self, kind: EventType, outcome: ErrnoResult) {
         if let Err(why) = outcome {
             self.update(|public| {
                 public.event = kind;
@@ -86,9 +86,9 @@ pub fn drop_of(id: &Id) {
 /// Destroys an id after all its events have been acknowledged.
 ///
 /// # Safety
-/// `public` was made by [`create`](crate::id::create) or came with an event, and is not used any
+/// `public` was made by [`create`](crate::id::create) or arrived with an event, and is not used any
 /// more.
-pub unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome {
+pub unsafe fn destroy(public: *mut rdma_cm_id) -> ErrnoResult {
     // SAFETY: the caller's word.
     let (id, reported) = unsafe { retire(public) }?;
     drop_of(id);

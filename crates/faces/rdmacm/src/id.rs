@@ -13,7 +13,7 @@ use libc::sockaddr_storage;
 
 use crate::abi::cma::*;
 use crate::device::Use;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::event_name::name_of;
 use crate::live::Live;
 use crate::{addrinfo, channel, command};
@@ -101,7 +101,7 @@ impl Id {
     /// # Safety
     /// The reference is used only during the current call. The memory of a destroyed id stays valid
     /// for a while.
-    pub unsafe fn of<'a>(public: *mut rdma_cm_id) -> Outcome<&'a Self> {
+    pub unsafe fn of<'a>(public: *mut rdma_cm_id) -> ErrnoResult<&'a Self> {
         let id = public.cast::<Self>();
         IDS.check(id)?;
         // SAFETY: the public part is the first field, and the id exists.
@@ -119,7 +119,7 @@ impl Id {
         context: *mut c_void,
         ps: u32,
         qp_type: u32,
-    ) -> Outcome<*mut Self> {
+    ) -> ErrnoResult<*mut Self> {
         let sync = on.is_null();
         let channel = if sync { channel::create()? } else { on };
         // SAFETY: all fields are integers and pointers, for which zeros are valid.
@@ -194,7 +194,7 @@ impl Id {
     }
 
     /// Sets the device of the id, once.
-    pub fn set_device(&self, guid: u64, index: u32, port: u8, pkey: u16) -> Outcome {
+    pub fn set_device(&self, guid: u64, index: u32, port: u8, pkey: u16) -> ErrnoResult {
         let device = self.device.take();
         if device.is_some() || guid == 0 {
             self.device.set(device);
@@ -210,7 +210,7 @@ impl Id {
     }
 
     /// Calls `f` with the device; EINVAL if the device is not known yet.
-    pub fn device<T>(&self, f: impl FnOnce(&Use) -> Outcome<T>) -> Outcome<T> {
+    pub fn device<T>(&self, f: impl FnOnce(&Use) -> ErrnoResult<T>) -> ErrnoResult<T> {
         let device = self.device.take();
         let outcome = device.as_ref().map_or(Err(Errno(libc::EINVAL)), f);
         self.device.set(device);
@@ -267,7 +267,7 @@ pub fn create(
     context: *mut c_void,
     ps: u32,
     qp_type: u32,
-) -> Outcome<*mut rdma_cm_id> {
+) -> ErrnoResult<*mut rdma_cm_id> {
     crate::device::require()?;
     crate::error::ready()?;
     if !on.is_null() {
@@ -298,7 +298,7 @@ pub fn create(
 }
 
 /// Destroys an id in the connection manager. Returns how many of its events have been read.
-pub fn destroy_handle(fd: c_int, handle: u32) -> Outcome<u32> {
+pub fn destroy_handle(fd: c_int, handle: u32) -> ErrnoResult<u32> {
     let body = rdma_ucm_destroy_id { response: 0, id: handle, reserved: 0 };
     let answer: rdma_ucm_destroy_id_resp = command::ask(fd, Request::DestroyId(body))?;
     Ok(answer.events_reported)
@@ -308,8 +308,8 @@ pub fn destroy_handle(fd: c_int, handle: u32) -> Outcome<u32> {
 /// its events have been read.
 ///
 /// # Safety
-/// `public` was made by [`create`] or came with an event, and is not used any more.
-pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> Outcome<(&'a Id, u32)> {
+/// `public` was made by [`create`] or arrived with an event, and is not used any more.
+pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> ErrnoResult<(&'a Id, u32)> {
     // SAFETY: the caller's word.
     let id = unsafe { Id::of(public) }?;
     IDS.claim(id)?;
@@ -331,7 +331,7 @@ pub fn address_len(family: c_int) -> usize {
 ///
 /// # Safety
 /// `from` is null, or points to an address with the length of its family.
-pub unsafe fn address(from: *const libc::sockaddr) -> Outcome<(sockaddr_storage, usize)> {
+pub unsafe fn address(from: *const libc::sockaddr) -> ErrnoResult<(sockaddr_storage, usize)> {
     // SAFETY: all fields are integers, for which zeros are valid. Every address begins with its
     // family, and has the length of its family.
     unsafe {

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use adverb_sync::Mutex;
 
-use crate::error::{Errno, Outcome};
+use crate::error::{Errno, ErrnoResult};
 
 /// Number of destroyed objects kept in memory.
 const RESTING: usize = 1024;
@@ -39,12 +39,12 @@ impl<T> Live<T> {
     }
 
     /// EINVAL if the object does not exist.
-    pub fn check(&self, at: *const T) -> Outcome {
+    pub fn check(&self, at: *const T) -> ErrnoResult {
         if self.known.lock().living.contains(&at.addr()) { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 
     /// Ends the object for all other callers; EINVAL if the object does not exist.
-    pub fn claim(&self, at: *const T) -> Outcome {
+    pub fn claim(&self, at: *const T) -> ErrnoResult {
         if self.known.lock().living.remove(&at.addr()) { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 
@@ -56,7 +56,7 @@ impl<T> Live<T> {
     /// Keeps a claimed object in memory for a while, then frees it.
     ///
     /// # Safety
-    /// The pointer came from [`Live::enter`] and was claimed. It is passed here once.
+    /// The pointer is from [`Live::enter`] and was claimed. It is passed here once.
     pub unsafe fn rest(&self, at: *mut T) {
         let mut known = self.known.lock();
         known.resting.push_back(at.expose_provenance());

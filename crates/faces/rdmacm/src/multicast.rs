@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use libc::{sockaddr, sockaddr_storage};
 
 use crate::abi::cma::*;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::{Group, Id, address};
 use crate::{command, event, verbs};
 use adverb_abi::ibv_gid;
@@ -20,7 +20,7 @@ fn bytes(addr: &sockaddr_storage, len: usize) -> Vec<u8> {
 
 /// # Safety
 /// `to` points to an address with the length of its family.
-unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -> Outcome {
+unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -> ErrnoResult {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(to) }?;
     let group = Box::into_raw(Box::new(Group {
@@ -61,7 +61,7 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
 
 /// # Safety
 /// `from` points to an address with the length of its family.
-unsafe fn leave(id: &Id, from: *const sockaddr) -> Outcome {
+unsafe fn leave(id: &Id, from: *const sockaddr) -> ErrnoResult {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(from) }?;
     let addr = bytes(&addr, len);

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::{channel, command, event_object};
 use adverb_abi::ibv_ece;
@@ -11,7 +11,7 @@ use adverb_abi::rdma_user_cm::{Request, rdma_ucm_destroy_id_resp, rdma_ucm_migra
 
 /// Migrates an id to a channel, or with null to a channel of its own. Waits until events read
 /// before have been acknowledged.
-pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
+pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> ErrnoResult {
     let (was_sync, sync) = (id.with(|s| s.sync), to.is_null());
     if was_sync && sync {
         return Err(Errno(libc::EINVAL));
@@ -19,7 +19,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
     let to = if sync { channel::create()? } else { to };
     let fd = channel::fd(to)?;
     let body = rdma_ucm_migrate_id { response: 0, id: id.handle.get(), fd: id.fd() as u32 };
-    let moved: Outcome<rdma_ucm_destroy_id_resp> = command::ask(fd, Request::MigrateId(body));
+    let moved: ErrnoResult<rdma_ucm_destroy_id_resp> = command::ask(fd, Request::MigrateId(body));
     let moved = moved.inspect_err(|_| {
         if sync {
             // SAFETY: the channel was created above, and no other code knows it.
@@ -41,7 +41,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
 ///
 /// # Safety
 /// `value` points to `len` bytes, or is null.
-pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: usize) -> Outcome {
+pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: usize) -> ErrnoResult {
     let body = rdma_ucm_set_option {
         optval: value.expose_provenance() as u64,
         id: id.handle.get(),

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::{Group, Id};
 use crate::query::set_bound_device;
 use crate::{command, verbs};
@@ -12,7 +12,7 @@ use adverb_abi::rdma_user_cm::{Request, rdma_ucm_init_qp_attr};
 use adverb_abi::*;
 
 /// The attributes and mask that move the id's queue pair to a state.
-pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
+pub fn attributes(id: &Id, state: u32) -> ErrnoResult<(ibv_qp_attr, c_int)> {
     let body = rdma_ucm_init_qp_attr { response: 0, id: id.handle.get(), qp_state: state };
     let mut found: ib_uverbs_qp_attr = command::ask(id.fd(), Request::InitQpAttr(body))?;
     Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
@@ -23,7 +23,7 @@ pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
 ///
 /// # Safety
 /// The queue pair exists.
-unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ibv_qp_attr)) -> Outcome {
+unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ibv_qp_attr)) -> ErrnoResult {
     let (mut attr, mask) = attributes(id, state)?;
     change(&mut attr);
     // SAFETY: the caller's word.
@@ -31,7 +31,7 @@ unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ib
 }
 
 /// Moves the id's queue pair, if any, to RTR. `resources` overrides the value of the connection.
-pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
+pub fn to_receive(id: &Id, resources: Option<u8>) -> ErrnoResult {
     let qp = id.public.qp.get();
     if qp.is_null() {
         return Ok(());
@@ -49,7 +49,7 @@ pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
 }
 
 /// Moves the id's queue pair, if any, to RTS. `depth` overrides the value of the connection.
-pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
+pub fn to_send(id: &Id, depth: Option<u8>) -> ErrnoResult {
     let qp = id.public.qp.get();
     if qp.is_null() {
         return Ok(());
@@ -65,7 +65,7 @@ pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
 }
 
 /// Moves the id's queue pair, if any, to the error state.
-pub fn to_error(id: &Id) -> Outcome {
+pub fn to_error(id: &Id) -> ErrnoResult {
     let qp = id.public.qp.get();
     if qp.is_null() {
         return Ok(());
@@ -80,7 +80,7 @@ pub fn to_error(id: &Id) -> Outcome {
 
 /// # Safety
 /// The queue pair exists.
-unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
+unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
     // SAFETY: the caller's word; all fields are integers, for which zeros are valid.
     unsafe {
         step(id, qp, IBV_QPS_INIT, |_| ())?;
@@ -97,7 +97,7 @@ unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
 }
 
 /// Handles a joined group: attaches the id's queue pair, unless the program joined only to send.
-pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
+pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> ErrnoResult {
     group.gid.set(gid);
     group.lid.set(lid);
     let qp = id.public.qp.get();
@@ -109,7 +109,7 @@ pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
 }
 
 /// Creates completion queues, each with its own channel. A length of zero creates none.
-pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
+pub fn create_cqs(id: &Id, send: u32, recv: u32) -> ErrnoResult {
     let public = &id.public;
     let context = public.verbs.get();
     let make = || {
@@ -161,7 +161,7 @@ pub fn destroy_cqs(id: &Id) {
 ///
 /// # Safety
 /// The queue pair exists.
-unsafe fn offer_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
+unsafe fn offer_ece(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
     // SAFETY: the caller's word.
     let mut ece = unsafe { verbs::query_ece(qp) }?;
     let remote = id.with(|state| {
@@ -181,7 +181,7 @@ unsafe fn offer_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
 ///
 /// # Safety
 /// The queue pair exists.
-unsafe fn note_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
+unsafe fn note_ece(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
     if id.with(|state| state.remote_ece.vendor_id) == 0 {
         return Ok(());
     }
@@ -195,7 +195,7 @@ unsafe fn note_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
 ///
 /// # Safety
 /// The fields selected by `comp_mask` are valid, and their objects exist.
-unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
+unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> ErrnoResult {
     set_bound_device(id)?;
     let public = &id.public;
     let differ = |a: *mut ibv_cq, b: *mut ibv_cq| !a.is_null() && !b.is_null() && a != b;
@@ -261,7 +261,7 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
 /// Creates the id's queue pair from the short attributes, and writes the result back to them.
 /// # Safety
 /// The objects in the attributes exist. The domain exists or is null.
-pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome {
+pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> ErrnoResult {
     set_bound_device(id)?;
     // SAFETY: the long attributes begin with the short attributes, and zeros are valid for the
     // rest.

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use libc::sockaddr_storage;
 
 use crate::command;
-use crate::error::{Errno, Outcome};
+use crate::error::{Errno, ErrnoResult};
 use crate::id::Id;
 use adverb_abi::rdma_user_cm::*;
 use adverb_abi::{ibv_gid, ibv_sa_path_rec};
@@ -14,13 +14,13 @@ use adverb_abi::{ibv_gid, ibv_sa_path_rec};
 pub const IB_ADDRESS: usize = 8;
 
 /// Fetches the addresses and, if known, the device.
-pub fn query_address(id: &Id) -> Outcome {
+pub fn query_address(id: &Id) -> ErrnoResult {
     let found = query_address_only(id)?;
     id.set_device(found.node_guid, found.ibdev_index, found.port_num, found.pkey)
 }
 
 /// Fetches the addresses. The caller sets the device.
-pub fn query_address_only(id: &Id) -> Outcome<rdma_ucm_query_addr_resp> {
+pub fn query_address_only(id: &Id) -> ErrnoResult<rdma_ucm_query_addr_resp> {
     let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_ADDR)?;
     copy_address(&id.public.route.addr.src, &found.src_addr, found.src_size);
     copy_address(&id.public.route.addr.dst, &found.dst_addr, found.dst_size);
@@ -29,7 +29,7 @@ pub fn query_address_only(id: &Id) -> Outcome<rdma_ucm_query_addr_resp> {
 
 /// Sets the device of an id bound without a device (`rdma_bind_addr`). Called before an object is
 /// created for the id.
-pub fn set_bound_device(id: &Id) -> Outcome {
+pub fn set_bound_device(id: &Id) -> ErrnoResult {
     let bound = id.public.route.addr.src.get().ss_family != 0;
     if bound && id.public.verbs.get().is_null() { query_address(id) } else { Ok(()) }
 }
@@ -45,7 +45,7 @@ pub fn copy_address(to: &core::cell::Cell<sockaddr_storage>, from: &sockaddr_sto
 }
 
 /// Fetches the GIDs.
-pub fn query_gids(id: &Id) -> Outcome {
+pub fn query_gids(id: &Id) -> ErrnoResult {
     let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_GID)?;
     id.public.route.addr.ibaddr.sgid.set(gid_of(&found.src_addr));
     id.public.route.addr.ibaddr.dgid.set(gid_of(&found.dst_addr));
@@ -59,7 +59,7 @@ fn gid_of(address: &sockaddr_storage) -> ibv_gid {
 }
 
 /// Fetches the paths.
-pub fn query_paths(id: &Id) -> Outcome {
+pub fn query_paths(id: &Id) -> ErrnoResult {
     let found: rdma_ucm_query_path_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_PATH)?;
     let paths = &found.path_data[..(found.num_paths as usize).min(found.path_data.len())];
     if paths.is_empty() {

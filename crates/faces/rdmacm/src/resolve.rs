@@ -6,14 +6,14 @@ use core::ptr::null_mut;
 
 use crate::abi::cma::*;
 use crate::addrinfo::{self, Why};
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::{command, event, services};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
 /// Writes an event to the id's channel.
-fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> Outcome {
+fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> ErrnoResult {
     let mut param = WrittenParam::zeroed();
     param.arg = arg;
     let body =
@@ -25,7 +25,7 @@ fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> Outcome {
 ///
 /// # Safety
 /// `service` is a string or null.
-unsafe fn by_service(id: &Id, service: *const c_char) -> Outcome {
+unsafe fn by_service(id: &Id, service: *const c_char) -> ErrnoResult {
     if service.is_null() {
         return Err(Errno(libc::EINVAL));
     }
@@ -69,7 +69,7 @@ unsafe fn start(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
-) -> Outcome {
+) -> ErrnoResult {
     let flags = hints.map_or(0, |h| h.ai_flags);
     if flags & RAI_SA != 0 {
         if flags & RAI_DNS != 0 || !node.is_null() {

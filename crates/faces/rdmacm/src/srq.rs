@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::rdma_cm_id;
-use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::set_bound_device;
 use crate::{qp, verbs};
@@ -12,7 +12,7 @@ use adverb_abi::*;
 
 /// # Safety
 /// The objects in the attributes exist.
-unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
+unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> ErrnoResult {
     set_bound_device(id)?;
     let public = &id.public;
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 
-use crate::error::{Errno, Outcome, checked};
+use crate::error::{Errno, ErrnoResult, checked};
 use adverb_abi::*;
 
 unsafe extern "C" {
@@ -52,7 +52,7 @@ macro_rules! slot {
 ///
 /// # Safety
 /// The context is open.
-unsafe fn table(context: Context, slot: usize) -> Outcome<*const c_void> {
+unsafe fn table(context: Context, slot: usize) -> ErrnoResult<*const c_void> {
     let at = context.cast::<u8>();
     // SAFETY: an open context of libibverbs has this field. If the field holds this mark, the words
     // below the context are valid.
@@ -68,7 +68,7 @@ unsafe fn table(context: Context, slot: usize) -> Outcome<*const c_void> {
     Ok(function)
 }
 
-fn made<T>(pointer: *mut T) -> Outcome<*mut T> {
+fn made<T>(pointer: *mut T) -> ErrnoResult<*mut T> {
     if pointer.is_null() { Err(Errno::last()) } else { Ok(pointer) }
 }
 
@@ -83,7 +83,7 @@ pub struct Listed {
 }
 
 /// Calls `look` with the current devices. An open device stays valid without the list.
-pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T> {
+pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> ErrnoResult<T>) -> ErrnoResult<T> {
     let mut count = 0;
     // SAFETY: `count` has room for the number.
     let list = unsafe { ibv_get_device_list(&raw mut count) };
@@ -99,7 +99,7 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T>
     });
     let listed: Vec<_> = listed.collect();
     let outcome = if listed.is_empty() { Err(Errno(libc::ENODEV)) } else { look(&listed) };
-    // SAFETY: the list came from `ibv_get_device_list`, and none of its devices is used after this.
+    // SAFETY: the list is from `ibv_get_device_list`, and none of its devices is used after this.
     unsafe { ibv_free_device_list(list) };
     outcome
 }
@@ -108,7 +108,7 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T>
 ///
 /// # Safety
 /// The device list with this device has not been freed.
-pub unsafe fn open(listed: Listed) -> Outcome<Context> {
+pub unsafe fn open(listed: Listed) -> ErrnoResult<Context> {
     // SAFETY: the caller's word.
     made(unsafe { ibv_open_device(listed.device) })
 }
@@ -117,7 +117,7 @@ pub unsafe fn open(listed: Listed) -> Outcome<Context> {
 ///
 /// # Safety
 /// The context is open.
-pub unsafe fn limits(context: Context) -> Outcome<ibv_device_attr> {
+pub unsafe fn limits(context: Context) -> ErrnoResult<ibv_device_attr> {
     // SAFETY: all fields are integers, for which zeros are valid.
     let mut attr: ibv_device_attr = unsafe { core::mem::zeroed() };
     // SAFETY: an open context and room of the right type.
@@ -127,14 +127,14 @@ pub unsafe fn limits(context: Context) -> Outcome<ibv_device_attr> {
 
 /// # Safety
 /// The context is open.
-pub unsafe fn alloc_pd(context: Context) -> Outcome<*mut ibv_pd> {
+pub unsafe fn alloc_pd(context: Context) -> ErrnoResult<*mut ibv_pd> {
     // SAFETY: the caller's word.
     made(unsafe { ibv_alloc_pd(context) })
 }
 
 /// # Safety
 /// The domain is not used any more.
-pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> Outcome {
+pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_dealloc_pd(pd) })
 }
@@ -143,7 +143,7 @@ pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> Outcome {
 ///
 /// # Safety
 /// The context is open.
-pub unsafe fn open_xrcd(context: Context) -> Outcome<*mut ibv_xrcd> {
+pub unsafe fn open_xrcd(context: Context) -> ErrnoResult<*mut ibv_xrcd> {
     type Open = unsafe extern "C" fn(Context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd;
     let mut attr = ibv_xrcd_init_attr {
         comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
@@ -159,7 +159,7 @@ pub unsafe fn open_xrcd(context: Context) -> Outcome<*mut ibv_xrcd> {
 
 /// # Safety
 /// The context is open. The domain belongs to the context and is not used any more.
-pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> Outcome {
+pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> ErrnoResult {
     type Close = unsafe extern "C" fn(*mut ibv_xrcd) -> c_int;
     // SAFETY: the slot holds a function of this type; the caller guarantees the domain.
     checked(unsafe {
@@ -170,14 +170,14 @@ pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> Outcome {
 
 /// # Safety
 /// The context is open.
-pub unsafe fn create_comp_channel(context: Context) -> Outcome<*mut ibv_comp_channel> {
+pub unsafe fn create_comp_channel(context: Context) -> ErrnoResult<*mut ibv_comp_channel> {
     // SAFETY: the caller's word.
     made(unsafe { ibv_create_comp_channel(context) })
 }
 
 /// # Safety
 /// The channel is not used any more.
-pub unsafe fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> Outcome {
+pub unsafe fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_destroy_comp_channel(channel) })
 }
@@ -189,7 +189,7 @@ pub unsafe fn create_cq(
     cqe: u32,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
-) -> Outcome<*mut ibv_cq> {
+) -> ErrnoResult<*mut ibv_cq> {
     let cqe = c_int::try_from(cqe).map_err(|_| Errno(libc::EINVAL))?;
     // SAFETY: the caller's word.
     made(unsafe { ibv_create_cq(context, cqe, cq_context, channel, 0) })
@@ -197,7 +197,7 @@ pub unsafe fn create_cq(
 
 /// # Safety
 /// The queue is not used any more.
-pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> Outcome {
+pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_destroy_cq(cq) })
 }
@@ -206,7 +206,7 @@ pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> Outcome {
 ///
 /// # Safety
 /// The context is open, and the objects in the attributes belong to it.
-pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> Outcome<*mut ibv_srq> {
+pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> ErrnoResult<*mut ibv_srq> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
     let plain = attr.comp_mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) == 0
         && attr.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0
@@ -226,7 +226,7 @@ pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> O
 
 /// # Safety
 /// The queue is not used any more.
-pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> Outcome {
+pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_destroy_srq(srq) })
 }
@@ -236,7 +236,7 @@ pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> Outcome {
 /// # Safety
 /// The context is open, and the objects in the attributes belong to it. The structure may be
 /// shorter than its type, as given by `comp_mask`.
-pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
+pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> ErrnoResult<*mut ibv_qp> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
     // SAFETY: the long attributes begin with the short attributes; the slot holds a function of
     // this type.
@@ -253,28 +253,28 @@ pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> Out
 
 /// # Safety
 /// The queue pair exists.
-pub unsafe fn modify_qp(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: c_int) -> Outcome {
+pub unsafe fn modify_qp(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: c_int) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_modify_qp(qp, attr, mask) })
 }
 
 /// # Safety
 /// The queue pair is not used any more.
-pub unsafe fn destroy_qp(qp: *mut ibv_qp) -> Outcome {
+pub unsafe fn destroy_qp(qp: *mut ibv_qp) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_destroy_qp(qp) })
 }
 
 /// # Safety
 /// The queue pair exists.
-pub unsafe fn attach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> Outcome {
+pub unsafe fn attach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_attach_mcast(qp, gid, lid) })
 }
 
 /// # Safety
 /// The queue pair exists.
-pub unsafe fn detach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> Outcome {
+pub unsafe fn detach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_detach_mcast(qp, gid, lid) })
 }
@@ -283,7 +283,7 @@ pub unsafe fn detach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> Outcome {
 ///
 /// # Safety
 /// The queue pair exists.
-pub unsafe fn query_ece(qp: *mut ibv_qp) -> Outcome<ibv_ece> {
+pub unsafe fn query_ece(qp: *mut ibv_qp) -> ErrnoResult<ibv_ece> {
     let mut ece = ibv_ece::default();
     // SAFETY: the caller's word.
     match checked(unsafe { ibv_query_ece(qp, &raw mut ece) }) {
@@ -296,7 +296,7 @@ pub unsafe fn query_ece(qp: *mut ibv_qp) -> Outcome<ibv_ece> {
 ///
 /// # Safety
 /// The queue pair exists.
-pub unsafe fn set_ece(qp: *mut ibv_qp, mut ece: ibv_ece) -> Outcome {
+pub unsafe fn set_ece(qp: *mut ibv_qp, mut ece: ibv_ece) -> ErrnoResult {
     // SAFETY: the caller's word.
     match checked(unsafe { ibv_set_ece(qp, &raw mut ece) }) {
         Err(Errno(libc::EOPNOTSUPP)) => Ok(()),

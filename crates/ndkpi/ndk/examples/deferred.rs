@@ -3,12 +3,12 @@
 //!
 //! `cargo run -p adverb-ndk --example deferred`
 use adverb_ndk::device::{self, Mapping};
-use adverb_ndk::{Adapter, Config, Mdl, NtStatus, OpFlags, Outcome, QpSizes, joined};
+use adverb_ndk::{Adapter, Config, Mdl, NtStatus, OpFlags, QpSizes, RequestOutcome, joined};
 use std::time::{Duration, Instant};
 
 /// Takes the result of a creation. Creations are done in line, because the adapter is opened in
 /// that mode.
-fn now<T>(outcome: Outcome<T>) -> Result<T, NtStatus> {
+fn now<T>(outcome: RequestOutcome<T>) -> Result<T, NtStatus> {
     outcome.done().ok_or(NtStatus::PENDING)
 }
 

@@ -5,7 +5,7 @@ use crate::flags::ObjectType;
 use crate::info::AdapterInfo;
 use crate::lam::{Lam, Lams};
 use crate::mdl::Mdl;
-use crate::object::{Hold, Life, Outcome};
+use crate::object::{Hold, Lifecycle, RequestOutcome};
 use crate::status::NtStatus;
 use crate::version::Version;
 use adverb_device::{Context, Device};
@@ -28,7 +28,7 @@ pub struct Adapter(pub(crate) Arc<AdapterInner>);
 pub(crate) struct AdapterInner {
     pub(crate) context: Arc<Context>,
     pub(crate) dispatcher: Arc<Dispatcher>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) lams: Lams,
     /// The worker for connections.
     pub(crate) network: Network,
@@ -46,11 +46,11 @@ impl Adapter {
             NtStatus::INSUFFICIENT_RESOURCES
         })?;
         let dispatcher = Dispatcher::start(&context, config.pending, config.version)?;
-        let life = Life::new(ObjectType::Adapter, &dispatcher, Vec::new());
+        let lifecycle = Lifecycle::new(ObjectType::Adapter, &dispatcher, Vec::new());
         Ok(Adapter(Arc::new(AdapterInner {
             context,
             dispatcher,
-            life,
+            lifecycle,
             lams: Lams::default(),
             network: Network::default(),
         })))
@@ -65,7 +65,7 @@ impl Adapter {
     /// Limits and properties (`NdkQueryAdapterInfo`).
     #[must_use]
     pub fn query_info(&self) -> AdapterInfo {
-        AdapterInfo::of(&self.0.context, self.life().version())
+        AdapterInfo::of(&self.0.context, self.lifecycle().version())
     }
 
     /// Maps the first `length` bytes of `mdl` for the adapter, and returns the logical addresses of
@@ -79,7 +79,7 @@ impl Adapter {
         mdl: &Mdl,
         length: u64,
         completion: impl FnOnce(Result<Lam, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Lam>, NtStatus> {
+    ) -> Result<RequestOutcome<Lam>, NtStatus> {
         let hold = self.hold()?;
         let lam = self.0.lams.build(mdl, length);
         hold.complete(lam, completion)
@@ -102,23 +102,23 @@ impl Adapter {
             log::error!("an adapter is closed from inside a callback, which it would wait for: refused");
             return Err(NtStatus::POSSIBLE_DEADLOCK);
         }
-        self.0.life.close_and_wait()?;
+        self.0.lifecycle.close_and_wait()?;
         self.0.network.stop();
         self.0.dispatcher.stop();
         self.0.lams.clear();
         Ok(())
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
 
     pub(crate) fn hold(&self) -> Result<Hold, NtStatus> {
-        self.0.life.hold()
+        self.0.lifecycle.hold()
     }
 
-    pub(crate) fn new_life(&self, kind: ObjectType, antecedents: Vec<Hold>) -> Arc<Life> {
-        Life::new(kind, &self.0.dispatcher, antecedents)
+    pub(crate) fn new_lifecycle(&self, kind: ObjectType, antecedents: Vec<Hold>) -> Arc<Lifecycle> {
+        Lifecycle::new(kind, &self.0.dispatcher, antecedents)
     }
 }
 

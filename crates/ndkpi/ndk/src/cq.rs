@@ -2,7 +2,7 @@
 use crate::adapter::Adapter;
 use crate::dispatch::Notified;
 use crate::flags::{NotifyType, ObjectType, OperationType};
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::requests::Requests;
 use crate::results::{NdkResult, NdkResultEx, status_of_completion};
 use crate::status::{NtStatus, status_of};
@@ -27,7 +27,7 @@ pub(crate) type Notification = Box<dyn Fn(NtStatus) + Send + Sync>;
 pub struct Cq(Arc<CqInner>);
 
 struct CqInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     adapter: Adapter,
     device: Arc<DeviceCq>,
     notification: Notification,
@@ -85,12 +85,12 @@ impl Adapter {
         depth: u32,
         notification: impl Fn(NtStatus) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Cq>, NtStatus> {
+    ) -> Result<RequestOutcome<Cq>, NtStatus> {
         // Hold the adapter first. A queue that was made and then refused would keep the adapter
         // from closing.
         let hold = self.hold()?;
         let made = Cq::create(self, depth, Box::new(notification));
-        complete_creation(hold, made, Cq::life, completion)
+        complete_creation(hold, made, Cq::lifecycle, completion)
     }
 }
 
@@ -102,12 +102,12 @@ impl Cq {
         let vector = device::COMP_VECTORS - 1;
         let device =
             DeviceCq::with_sink(adapter.context(), depth, sink, vector).map_err(|e| status_of(&e))?;
-        let life = adapter.new_life(ObjectType::Cq, vec![hold]);
+        let lifecycle = adapter.new_lifecycle(ObjectType::Cq, vec![hold]);
         let inner = Arc::new_cyclic(|me: &Weak<CqInner>| {
             let cookie = dispatcher.register(me.clone());
             device.set_cookie(cookie);
             CqInner {
-                life,
+                lifecycle,
                 adapter: adapter.clone(),
                 device,
                 notification,
@@ -118,7 +118,7 @@ impl Cq {
                 has_closed: AtomicBool::new(false),
             }
         });
-        inner.life.keep(inner.clone());
+        inner.lifecycle.keep(inner.clone());
         Ok(Cq(inner))
     }
 
@@ -164,8 +164,8 @@ impl Cq {
         &self,
         depth: u32,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.resize(depth), completion)
     }
 
@@ -193,13 +193,13 @@ impl Cq {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
-        self.0.life.close(move || me.0.teardown(), completion)
+        self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
     pub(crate) fn device(&self) -> &Arc<DeviceCq> {
         &self.0.device
@@ -388,7 +388,7 @@ fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<N
 impl Notified for CqInner {
     fn cq_event(&self) {
         // No callback begins once a close has begun.
-        let Ok(running) = self.life.hold() else { return };
+        let Ok(running) = self.lifecycle.hold() else { return };
         self.device.mark_notified();
         let broken = self.device.is_broken();
         (self.notification)(if broken { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS });
@@ -398,6 +398,6 @@ impl Notified for CqInner {
 
 impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cq").field("life", &self.0.life).finish_non_exhaustive()
+        f.debug_struct("Cq").field("lifecycle", &self.0.lifecycle).finish_non_exhaustive()
     }
 }

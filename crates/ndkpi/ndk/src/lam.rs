@@ -73,8 +73,8 @@ impl Lams {
 
     pub(crate) fn release(&self, lam: &Lam) {
         let Some(LogicalAddress(base)) = lam.pages.first() else { return };
-        let gone = self.table.write().mapped.remove(base);
-        if let Some(mapped) = gone {
+        let removed = self.table.write().mapped.remove(base);
+        if let Some(mapped) = removed {
             mapped.end(|_| true);
         }
     }

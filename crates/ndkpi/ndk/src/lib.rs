@@ -5,10 +5,10 @@
 //! functions in snake case. An [`Adapter`] makes [`Cq`]s and [`Pd`]s. A PD makes [`Mr`]s, [`Mw`]s,
 //! [`Srq`]s and [`Qp`]s. Connectors and listeners are in [`connect`]. Handles are cheap to clone.
 //!
-//! * A request that may complete later returns [`Outcome::Done`] or [`Outcome::Pending`]. In the
-//!   second case, the completion is called. A failure is an [`NtStatus`], in line or through the
-//!   completion (NDK-7). [`Config::pending`] selects the way, so that a consumer can be tested with
-//!   both.
+//! * A request that may complete later returns [`RequestOutcome::Done`] or
+//!   [`RequestOutcome::Pending`]. In the second case, the completion is called. A failure is an
+//!   [`NtStatus`], in line or through the completion (NDK-7). [`Config::pending`] selects the way,
+//!   so that a consumer can be tested with both.
 //! * An object is ended by `close`, not by dropping its handles. [`object`] says what a close waits
 //!   for.
 //! * Callbacks run on two threads of the adapter, never under a lock. They must not block for long,
@@ -52,7 +52,7 @@ pub use lam::{Lam, LogicalAddress, PAGE_SIZE};
 pub use mdl::Mdl;
 pub use mr::Mr;
 pub use mw::Mw;
-pub use object::Outcome;
+pub use object::RequestOutcome;
 pub use pd::Pd;
 pub use qp::{Invalidated, Qp, QpSizes};
 pub use results::{NdkResult, NdkResultEx};

@@ -1,7 +1,7 @@
 //! Memory regions.
 use crate::flags::{MrFlags, ObjectType, OpFlags};
 use crate::mdl::Mdl;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::status::{NtStatus, status_of};
 use adverb_device::engine::{Access, Key};
@@ -15,7 +15,7 @@ pub struct Mr(Arc<MrInner>);
 
 #[derive(Debug)]
 struct MrInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     pd: Pd,
     fast_register: bool,
     state: Mutex<State>,
@@ -47,17 +47,17 @@ impl Pd {
         &self,
         fast_register: bool,
         completion: impl FnOnce(Result<Mr, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Mr>, NtStatus> {
-        complete_creation(self.hold()?, Mr::create(self, fast_register), Mr::life, completion)
+    ) -> Result<RequestOutcome<Mr>, NtStatus> {
+        complete_creation(self.hold()?, Mr::create(self, fast_register), Mr::lifecycle, completion)
     }
 }
 
 impl Mr {
     pub(crate) fn create(pd: &Pd, fast_register: bool) -> Result<Mr, NtStatus> {
-        let life = pd.adapter().new_life(ObjectType::Mr, vec![pd.hold()?]);
+        let lifecycle = pd.adapter().new_lifecycle(ObjectType::Mr, vec![pd.hold()?]);
         let inner =
-            Arc::new(MrInner { life, pd: pd.clone(), fast_register, state: Mutex::new(State::Empty) });
-        inner.life.keep(inner.clone());
+            Arc::new(MrInner { lifecycle, pd: pd.clone(), fast_register, state: Mutex::new(State::Empty) });
+        inner.lifecycle.keep(inner.clone());
         Ok(Mr(inner))
     }
 
@@ -76,8 +76,8 @@ impl Mr {
         length: u64,
         flags: MrFlags,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.register(mdl, length, flags), completion)
     }
 
@@ -89,8 +89,8 @@ impl Mr {
     pub fn deregister(
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.deregister(), completion)
     }
 
@@ -106,8 +106,8 @@ impl Mr {
         adapter_page_count: u32,
         remote_access: bool,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.initialize_fast(adapter_page_count, remote_access), completion)
     }
 
@@ -130,13 +130,13 @@ impl Mr {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
-        self.0.life.close(move || me.0.teardown(), completion)
+        self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
 
     /// The region that fast registrations change. Fails if `flags` allow more than the region was

@@ -1,6 +1,6 @@
 //! Memory windows.
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::status::{NtStatus, status_of};
 use adverb_device::Mw as DeviceMw;
@@ -14,7 +14,7 @@ pub struct Mw(Arc<MwInner>);
 
 #[derive(Debug)]
 struct MwInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     device: Arc<DeviceMw>,
 }
 
@@ -26,8 +26,8 @@ impl Pd {
     pub fn create_mw(
         &self,
         completion: impl FnOnce(Result<Mw, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Mw>, NtStatus> {
-        complete_creation(self.hold()?, Mw::create(self), Mw::life, completion)
+    ) -> Result<RequestOutcome<Mw>, NtStatus> {
+        complete_creation(self.hold()?, Mw::create(self), Mw::lifecycle, completion)
     }
 }
 
@@ -35,9 +35,9 @@ impl Mw {
     pub(crate) fn create(pd: &Pd) -> Result<Mw, NtStatus> {
         let hold = pd.hold()?;
         let device = pd.device().alloc_mw(MwType::Type2).map_err(|e| status_of(&e))?;
-        let life = pd.adapter().new_life(ObjectType::Mw, vec![hold]);
-        let inner = Arc::new(MwInner { life, device });
-        inner.life.keep(inner.clone());
+        let lifecycle = pd.adapter().new_lifecycle(ObjectType::Mw, vec![hold]);
+        let inner = Arc::new(MwInner { lifecycle, device });
+        inner.lifecycle.keep(inner.clone());
         Ok(Mw(inner))
     }
 
@@ -51,18 +51,18 @@ impl Mw {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let device = self.0.device.clone();
         let teardown = move || {
             if let Err(e) = device.dealloc() {
                 log::error!("a memory window does not end: {e}");
             }
         };
-        self.0.life.close(teardown, completion)
+        self.0.lifecycle.close(teardown, completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
     pub(crate) fn device(&self) -> &Arc<DeviceMw> {
         &self.0.device

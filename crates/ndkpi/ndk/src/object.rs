@@ -28,20 +28,20 @@ use std::sync::Arc;
 
 /// The outcome of a request that may complete later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<T = ()> {
+pub enum RequestOutcome<T = ()> {
     /// The request is done. The completion is not called.
     Done(T),
     /// The completion will be called once (`STATUS_PENDING`).
     Pending,
 }
 
-impl<T> Outcome<T> {
+impl<T> RequestOutcome<T> {
     /// The value, if the request was done in line.
     #[must_use]
     pub fn done(self) -> Option<T> {
         match self {
-            Outcome::Done(value) => Some(value),
-            Outcome::Pending => None,
+            RequestOutcome::Done(value) => Some(value),
+            RequestOutcome::Pending => None,
         }
     }
 }
@@ -53,7 +53,7 @@ pub type Completion<T> = Box<dyn FnOnce(Result<T, NtStatus>) + Send>;
 type Action = Box<dyn FnOnce() + Send>;
 
 /// The life cycle of an object.
-pub(crate) struct Life {
+pub(crate) struct Lifecycle {
     kind: ObjectType,
     dispatcher: Arc<Dispatcher>,
     state: Mutex<State>,
@@ -88,10 +88,14 @@ struct Close {
     completion: Action,
 }
 
-impl Life {
+impl Lifecycle {
     /// A new object that holds its antecedents.
-    pub(crate) fn new(kind: ObjectType, dispatcher: &Arc<Dispatcher>, antecedents: Vec<Hold>) -> Arc<Life> {
-        Arc::new(Life {
+    pub(crate) fn new(
+        kind: ObjectType,
+        dispatcher: &Arc<Dispatcher>,
+        antecedents: Vec<Hold>,
+    ) -> Arc<Lifecycle> {
+        Arc::new(Lifecycle {
             kind,
             dispatcher: dispatcher.clone(),
             state: Mutex::new(State {
@@ -140,7 +144,7 @@ impl Life {
     }
 
     /// Adds an antecedent, which the object holds until the object is closed.
-    pub(crate) fn adopt(&self, antecedent: Hold) {
+    pub(crate) fn take_over(&self, antecedent: Hold) {
         self.state.lock().kept.antecedents.push(antecedent);
     }
 
@@ -154,7 +158,7 @@ impl Life {
         self: &Arc<Self>,
         teardown: impl FnOnce() + Send + 'static,
         completion: impl FnOnce() + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
+    ) -> Result<RequestOutcome, NtStatus> {
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Open) {
             log::warn!("a {:?} object is closed twice", self.kind);
@@ -164,18 +168,18 @@ impl Life {
         if state.holds > 0 {
             let close = Close { teardown: Box::new(teardown), completion: Box::new(completion) };
             state.phase = Phase::Closing(Some(close));
-            return Ok(Outcome::Pending);
+            return Ok(RequestOutcome::Pending);
         }
         state.phase = Phase::Closing(None);
         drop(state);
         if pend {
             let close = Close { teardown: Box::new(teardown), completion: Box::new(completion) };
             self.finish_later(close);
-            return Ok(Outcome::Pending);
+            return Ok(RequestOutcome::Pending);
         }
         teardown();
         drop(self.end());
-        Ok(Outcome::Done(()))
+        Ok(RequestOutcome::Done(()))
     }
 
     /// Begins the close of an adapter and waits until no hold is left.
@@ -230,7 +234,7 @@ impl Life {
     }
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for Lifecycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         let phase = match state.phase {
@@ -243,7 +247,7 @@ impl fmt::Debug for Life {
 }
 
 /// A hold on an object. The object's close cannot complete before the hold is dropped.
-pub(crate) struct Hold(Arc<Life>);
+pub(crate) struct Hold(Arc<Lifecycle>);
 
 impl Clone for Hold {
     fn clone(&self) -> Self {
@@ -274,13 +278,13 @@ impl Hold {
         self,
         result: Result<T, NtStatus>,
         completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<T>, NtStatus> {
+    ) -> Result<RequestOutcome<T>, NtStatus> {
         let dispatcher = self.0.dispatcher.clone();
         if !dispatcher.pends() {
-            return result.map(Outcome::Done);
+            return result.map(RequestOutcome::Done);
         }
         self.complete_later(result, completion);
-        Ok(Outcome::Pending)
+        Ok(RequestOutcome::Pending)
     }
 
     /// Calls `completion` on a thread of the adapter. The object stays held until `completion` has
@@ -307,12 +311,12 @@ impl Hold {
 pub(crate) fn complete_creation<T: Send + 'static>(
     antecedent: Hold,
     made: Result<T, NtStatus>,
-    life: impl FnOnce(&T) -> &Arc<Life>,
+    lifecycle: impl FnOnce(&T) -> &Arc<Lifecycle>,
     completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
-) -> Result<Outcome<T>, NtStatus> {
+) -> Result<RequestOutcome<T>, NtStatus> {
     match made {
         Ok(object) => {
-            let hold = life(&object).hold()?;
+            let hold = lifecycle(&object).hold()?;
             hold.complete(Ok(object), completion)
         }
         Err(status) => antecedent.complete(Err(status), completion),

@@ -1,7 +1,7 @@
 //! Protection domains.
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
-use crate::object::{Hold, Life, Outcome, complete_creation};
+use crate::object::{Hold, Lifecycle, RequestOutcome, complete_creation};
 use crate::status::{NtStatus, status_of};
 use adverb_device::{Mr as DeviceMr, Pd as DevicePd};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub struct Pd(Arc<PdInner>);
 
 #[derive(Debug)]
 struct PdInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     adapter: Adapter,
     device: Arc<DevicePd>,
     /// A region that gives no access. Its key is the privileged token, because no other region can
@@ -28,8 +28,8 @@ impl Adapter {
     pub fn create_pd(
         &self,
         completion: impl FnOnce(Result<Pd, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Pd>, NtStatus> {
-        complete_creation(self.hold()?, Pd::create(self), Pd::life, completion)
+    ) -> Result<RequestOutcome<Pd>, NtStatus> {
+        complete_creation(self.hold()?, Pd::create(self), Pd::lifecycle, completion)
     }
 }
 
@@ -38,9 +38,9 @@ impl Pd {
         let hold = adapter.hold()?;
         let device = DevicePd::new(adapter.context()).map_err(|e| status_of(&e))?;
         let privileged = device.alloc_null_mr().map_err(|e| status_of(&e))?;
-        let life = adapter.new_life(ObjectType::Pd, vec![hold]);
-        let inner = Arc::new(PdInner { life, adapter: adapter.clone(), device, privileged });
-        inner.life.keep(inner.clone());
+        let lifecycle = adapter.new_lifecycle(ObjectType::Pd, vec![hold]);
+        let inner = Arc::new(PdInner { lifecycle, adapter: adapter.clone(), device, privileged });
+        inner.lifecycle.keep(inner.clone());
         Ok(Pd(inner))
     }
 
@@ -56,16 +56,16 @@ impl Pd {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
-        self.0.life.close(move || me.0.teardown(), completion)
+        self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
     pub(crate) fn hold(&self) -> Result<Hold, NtStatus> {
-        self.0.life.hold()
+        self.0.lifecycle.hold()
     }
     pub(crate) fn adapter(&self) -> &Adapter {
         &self.0.adapter

@@ -3,7 +3,7 @@ use crate::adapter::AdapterInner;
 use crate::cq::{Completing, Cq};
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::requests::Requests;
 use crate::srq::Srq;
@@ -50,7 +50,7 @@ pub struct QpSizes {
 pub struct Qp(pub(crate) Arc<QpInner>);
 
 pub(crate) struct QpInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     adapter: Arc<AdapterInner>,
     pd: Pd,
     device: Arc<DeviceQp>,
@@ -88,10 +88,10 @@ impl Pd {
         qp_context: u64,
         sizes: QpSizes,
         completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Qp>, NtStatus> {
+    ) -> Result<RequestOutcome<Qp>, NtStatus> {
         let hold = self.hold()?;
         let made = Qp::create(self, receive_cq, initiator_cq, None, qp_context, sizes);
-        complete_creation(hold, made, Qp::life, completion)
+        complete_creation(hold, made, Qp::lifecycle, completion)
     }
 
     /// Creates a queue pair that receives from `srq`. The receive sizes in `sizes` are ignored.
@@ -106,10 +106,10 @@ impl Pd {
         qp_context: u64,
         sizes: QpSizes,
         completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Qp>, NtStatus> {
+    ) -> Result<RequestOutcome<Qp>, NtStatus> {
         let hold = self.hold()?;
         let made = Qp::create(self, receive_cq, initiator_cq, Some(srq), qp_context, sizes);
-        complete_creation(hold, made, Qp::life, completion)
+        complete_creation(hold, made, Qp::lifecycle, completion)
     }
 }
 
@@ -133,9 +133,10 @@ impl Qp {
         if sizes.initiator_queue_depth > info.max_initiator_queue_depth {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let mut antecedents = vec![pd.hold()?, receive_cq.life().hold()?, initiator_cq.life().hold()?];
+        let mut antecedents =
+            vec![pd.hold()?, receive_cq.lifecycle().hold()?, initiator_cq.lifecycle().hold()?];
         if let Some(srq) = srq {
-            antecedents.push(srq.life().hold()?);
+            antecedents.push(srq.lifecycle().hold()?);
         }
         // A read that invalidates takes two entries of the device's queue.
         let device_depth = sizes.initiator_queue_depth * 2;
@@ -164,7 +165,7 @@ impl Qp {
                 cq.attach(device.number(), &requests, me.clone());
             }
             QpInner {
-                life: pd.adapter().new_life(ObjectType::Qp, antecedents),
+                lifecycle: pd.adapter().new_lifecycle(ObjectType::Qp, antecedents),
                 adapter: pd.adapter().0.clone(),
                 pd: pd.clone(),
                 device,
@@ -179,7 +180,7 @@ impl Qp {
                 cookie,
             }
         });
-        inner.life.keep(inner.clone());
+        inner.lifecycle.keep(inner.clone());
         Ok(Qp(inner))
     }
 
@@ -194,16 +195,16 @@ impl Qp {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
-        if !self.0.life.is_closing() {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+        if !self.0.lifecycle.is_closing() {
             self.0.end_link();
         }
         let me = self.clone();
-        self.0.life.close(move || me.0.teardown(), completion)
+        self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
     /// The device's queue pair, for connectors.
     pub(crate) fn device(&self) -> &Arc<DeviceQp> {
@@ -318,7 +319,7 @@ impl fmt::Debug for Qp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Qp")
             .field("number", &format_args!("{:#08x}", self.0.device.number()))
-            .field("life", &self.0.life)
+            .field("lifecycle", &self.0.lifecycle)
             .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 use crate::adapter::Adapter;
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::pd::Pd;
 use crate::sge::{SgList, Sge};
 use crate::status::{NtStatus, status_of};
@@ -20,7 +20,7 @@ pub type SrqNotification = Box<dyn Fn(NtStatus) + Send + Sync>;
 pub struct Srq(Arc<SrqInner>);
 
 struct SrqInner {
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     pd: Pd,
     device: Arc<DeviceSrq>,
     notification: Option<SrqNotification>,
@@ -48,10 +48,10 @@ impl Pd {
         notify_threshold: u32,
         notification: Option<SrqNotification>,
         completion: impl FnOnce(Result<Srq, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Srq>, NtStatus> {
+    ) -> Result<RequestOutcome<Srq>, NtStatus> {
         let hold = self.hold()?;
         let made = Srq::create(self, depth, max_receive_request_sge, notify_threshold, notification);
-        complete_creation(hold, made, Srq::life, completion)
+        complete_creation(hold, made, Srq::lifecycle, completion)
     }
 }
 
@@ -67,12 +67,12 @@ impl Srq {
         let device =
             DeviceSrq::new(pd.device(), depth, max_sge, threshold, None).map_err(|e| status_of(&e))?;
         let dispatcher = pd.adapter().0.dispatcher.clone();
-        let life = pd.adapter().new_life(ObjectType::Srq, vec![hold]);
+        let lifecycle = pd.adapter().new_lifecycle(ObjectType::Srq, vec![hold]);
         let inner = Arc::new_cyclic(|me: &Weak<SrqInner>| {
             let cookie = dispatcher.register(me.clone());
             device.set_cookie(cookie);
             SrqInner {
-                life,
+                lifecycle,
                 pd: pd.clone(),
                 device,
                 notification,
@@ -83,7 +83,7 @@ impl Srq {
                 me: me.clone(),
             }
         });
-        inner.life.keep(inner.clone());
+        inner.lifecycle.keep(inner.clone());
         Ok(Srq(inner))
     }
 
@@ -100,8 +100,8 @@ impl Srq {
         depth: u32,
         notify_threshold: u32,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.modify(depth, notify_threshold), completion)
     }
 
@@ -123,13 +123,13 @@ impl Srq {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
-        self.0.life.close(move || me.0.teardown(), completion)
+        self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
     pub(crate) fn device(&self) -> &Arc<DeviceSrq> {
         &self.0.device
@@ -164,10 +164,10 @@ impl SrqInner {
         if !self.armed.swap(false, Ordering::SeqCst) || self.notification.is_none() {
             return;
         }
-        let (Ok(hold), Some(me)) = (self.life.hold(), self.me.upgrade()) else { return };
+        let (Ok(hold), Some(me)) = (self.lifecycle.hold(), self.me.upgrade()) else { return };
         hold.complete_later(Ok(()), move |_| {
             if let Some(notification) = &me.notification
-                && !me.life.is_closing()
+                && !me.lifecycle.is_closing()
             {
                 notification(NtStatus::SUCCESS);
             }
@@ -194,6 +194,6 @@ impl Notified for SrqInner {
 
 impl fmt::Debug for Srq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Srq").field("life", &self.0.life).finish_non_exhaustive()
+        f.debug_struct("Srq").field("lifecycle", &self.0.lifecycle).finish_non_exhaustive()
     }
 }

@@ -108,7 +108,7 @@ statuses! {
     CONNECTION_ABORTED = 0xc000_0241,
     /// A limit of the adapter.
     IMPLEMENTATION_LIMIT = 0xc000_042b,
-    /// The device is gone.
+    /// The device was removed.
     DEVICE_REMOVED = 0xc000_02b6,
 }
 

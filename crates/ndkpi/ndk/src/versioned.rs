@@ -13,7 +13,7 @@ macro_rules! versioned {
     ($($object:ty),*) => { $(
         impl Versioned for $object {
             fn version(&self) -> Version {
-                self.life().version()
+                self.lifecycle().version()
             }
         }
     )* };

@@ -4,14 +4,14 @@ mod connect_common;
 use adverb_ndk::connect::DisconnectReason;
 use adverb_ndk::{NtStatus, OpFlags, OperationType, PendingMode, Sge};
 use adverb_ucma::ids::{Id, QpKind};
-use common::{End, NONE, closed, short, wait};
+use common::{NONE, QpEnd, closed, short, wait};
 use connect_common::*;
 use std::net::SocketAddr;
 
 const MODES: [PendingMode; 3] = [PendingMode::Never, PendingMode::Always, PendingMode::Alternate];
 
-fn ends() -> (End, End) {
-    (End::new(), End::new())
+fn ends() -> (QpEnd, QpEnd) {
+    (QpEnd::new(), QpEnd::new())
 }
 
 fn text(bytes: &[u8]) -> [Sge<'_>; 1] {
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> [Sge<'_>; 1] {
 #[test]
 fn ndk_7_a_connection_from_listen_to_close() {
     for mode in MODES {
-        let (a, b) = (End::with(mode, 64), End::with(mode, 64));
+        let (a, b) = (QpEnd::with(mode, 64), QpEnd::with(mode, 64));
         // Receives need no connection. Other requests do.
         a.receive(1);
         b.receive(2);
@@ -165,7 +165,7 @@ fn ndk_7_the_initiator_may_reject_what_was_accepted() {
 #[test]
 fn ndk_7_calls_that_reach_nobody() {
     for mode in MODES {
-        let a = End::with(mode, 64);
+        let a = QpEnd::with(mode, 64);
         // Claimed, but without a listener.
         let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
         assert_eq!(call_result(&a, endpoint.get_local_address()), Err(NtStatus::CONNECTION_REFUSED));
@@ -258,7 +258,7 @@ fn ndk_7_a_disconnect_tells_the_peer_once_and_flushes_its_own_side() {
 }
 
 #[test]
-fn def_5_a_disconnect_hands_over_what_was_deferred() {
+fn def_5_a_disconnect_commits_what_was_deferred() {
     let (a, b) = ends();
     let connection = connect(&a, &b);
     let (remote, token) = b.remote(0);
@@ -336,7 +336,7 @@ fn ndk_7_a_port_of_another_program_is_taken() {
         fn give(&self) {}
         fn take(&self) {}
     }
-    let a = End::new();
+    let a = QpEnd::new();
     let other = Id::new(QpKind::Rc, std::sync::Arc::new(Silent)).unwrap();
     other.bind(any()).unwrap();
     let taken = other.local_addr().unwrap();

@@ -2,16 +2,16 @@
 mod common;
 mod connect_common;
 use adverb_ndk::connect::{Connector, SharedEndpoint};
-use adverb_ndk::{NtStatus, Outcome, PendingMode};
-use common::{DEADLINE, End, closed, wait};
+use adverb_ndk::{NtStatus, PendingMode, RequestOutcome};
+use common::{DEADLINE, QpEnd, closed, wait};
 use connect_common::*;
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
 const MODES: [PendingMode; 3] = [PendingMode::Never, PendingMode::Always, PendingMode::Alternate];
 
-fn ends() -> (End, End) {
-    (End::new(), End::new())
+fn ends() -> (QpEnd, QpEnd) {
+    (QpEnd::new(), QpEnd::new())
 }
 
 /// Waits until a connector knows that its peer has given up. The test reads the debug output,
@@ -105,7 +105,7 @@ fn ndk_7_a_flushed_queue_pair_is_not_connected() {
 #[test]
 fn ndk_7_a_callback_may_close_its_connector() {
     for mode in MODES {
-        let a = End::with(mode, 64);
+        let a = QpEnd::with(mode, 64);
         let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
         let nobody = endpoint.get_local_address();
         let connector = connector(&a);
@@ -115,14 +115,14 @@ fn ndk_7_a_callback_may_close_its_connector() {
             let closes = tx.clone();
             let close = mine.close(move || closes.send("closed").unwrap());
             // The running callback keeps the close from completing.
-            assert_eq!((result, close), (Err(NtStatus::CONNECTION_REFUSED), Ok(Outcome::Pending)));
+            assert_eq!((result, close), (Err(NtStatus::CONNECTION_REFUSED), Ok(RequestOutcome::Pending)));
             tx.send("returns").unwrap();
         };
         // From another port of the same address, without a listener, so that the answer comes from
         // the network.
         let outcome = connector.connect(&a.qp, any(), nobody, reads(1, 1), b"", completion);
         match outcome {
-            Ok(Outcome::Pending) => {
+            Ok(RequestOutcome::Pending) => {
                 assert_eq!(rx.recv_timeout(DEADLINE), Ok("returns"));
                 assert_eq!(rx.recv_timeout(DEADLINE), Ok("closed"));
             }
@@ -144,9 +144,9 @@ fn ndk_7_a_listener_closes_behind_its_connectors() {
     let (active, called) = call(&a, address);
     let passive = listening.next();
     let (tx, rx) = channel();
-    assert_eq!(listening.listener.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    assert_eq!(listening.listener.close(move || tx.send(()).unwrap()), Ok(RequestOutcome::Pending));
     // From now on, no connection is accepted. But the address stays taken.
-    let other = End::new();
+    let other = QpEnd::new();
     assert_eq!(call_result(&other, address), Err(NtStatus::CONNECTION_REFUSED));
     let second = wait(|c| b.adapter.create_listener(|_| (), c)).unwrap();
     assert_eq!(wait(|c| second.listen(address, c)), Err(NtStatus::SHARING_VIOLATION));
@@ -164,7 +164,7 @@ fn ndk_7_a_listener_closes_behind_its_connectors() {
     closed(|c| second.close(c));
 }
 
-fn call_shared(a: &End, from: &SharedEndpoint, to: SocketAddr) -> Result<(), NtStatus> {
+fn call_shared(a: &QpEnd, from: &SharedEndpoint, to: SocketAddr) -> Result<(), NtStatus> {
     let connector = connector(a);
     let result = wait(|c| connector.connect_with_shared_endpoint(&a.qp, from, to, reads(1, 1), b"", c));
     closed(|c| connector.close(c));
@@ -174,7 +174,7 @@ fn call_shared(a: &End, from: &SharedEndpoint, to: SocketAddr) -> Result<(), NtS
 #[test]
 fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     let (a, b) = ends();
-    let (a2, b2) = (wait(|c| a.pd.create_qp(&a.cq, &a.cq, 8, common::sizes(), c)).unwrap(), End::new());
+    let (a2, b2) = (wait(|c| a.pd.create_qp(&a.cq, &a.cq, 8, common::sizes(), c)).unwrap(), QpEnd::new());
     let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
     let address = endpoint.get_local_address();
     assert_ne!(address.port(), 0);
@@ -221,7 +221,7 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     closed(|c| again.close(c));
     // The endpoint closes after its connectors.
     let (tx, rx) = channel();
-    assert_eq!(endpoint.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    assert_eq!(endpoint.close(move || tx.send(()).unwrap()), Ok(RequestOutcome::Pending));
     closed(|c| passive.close(c));
     let (active, passive) = &connectors[1];
     assert!(rx.try_recv().is_err(), "a connector is open");
@@ -242,7 +242,7 @@ fn ndk_7_a_queue_pair_closes_behind_its_connector() {
     let (a, b) = ends();
     let connection = connect(&a, &b);
     let (tx, rx) = channel();
-    assert_eq!(a.qp.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    assert_eq!(a.qp.close(move || tx.send(()).unwrap()), Ok(RequestOutcome::Pending));
     assert!(rx.try_recv().is_err(), "its connector is open");
     connection.close();
     rx.recv_timeout(DEADLINE).expect("the close completes");
@@ -269,11 +269,11 @@ fn ndk_7_closes_complete_from_the_connector_down() {
     };
     let to = listening.address;
     let called = connector.connect_with_shared_endpoint(&qp, &endpoint, to, reads(1, 1), b"", completion);
-    assert_eq!(called, Ok(Outcome::Pending));
+    assert_eq!(called, Ok(RequestOutcome::Pending));
     let passive = listening.next();
-    assert_eq!(endpoint.close(note("endpoint")), Ok(Outcome::Pending));
-    assert_eq!(qp.close(note("queue pair")), Ok(Outcome::Pending));
-    assert_eq!(connector.close(note("connector")), Ok(Outcome::Pending));
+    assert_eq!(endpoint.close(note("endpoint")), Ok(RequestOutcome::Pending));
+    assert_eq!(qp.close(note("queue pair")), Ok(RequestOutcome::Pending));
+    assert_eq!(connector.close(note("connector")), Ok(RequestOutcome::Pending));
     let mut order: Vec<_> = (0..4).map(|_| rx.recv_timeout(DEADLINE).expect("all complete")).collect();
     // The order of the endpoint and the queue pair is not defined.
     order[2..].sort_unstable();

@@ -3,7 +3,7 @@
 mod common;
 mod connect_common;
 use adverb_ndk::{NtStatus, OpFlags, Sge};
-use common::{End, NONE, closed, eventually, short, wait};
+use common::{NONE, QpEnd, closed, eventually, short, wait};
 use connect_common::*;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -59,7 +59,7 @@ impl Drop for Other {
 #[ignore = "run by the tests of this file"]
 fn the_other_process() {
     let (Ok(role), Ok(address)) = (std::env::var(ROLE), std::env::var(ADDRESS)) else { return };
-    let a = End::new();
+    let a = QpEnd::new();
     a.receive(1);
     let (active, called) = call(&a, address.parse().unwrap());
     if role == "refused" {
@@ -83,7 +83,7 @@ fn the_other_process() {
 
 /// Gets the address and token of the peer's memory from the peer's message. Writes a chain to this
 /// memory, reads the memory back, and reports that the exchange is done.
-fn exchange(a: &End) {
+fn exchange(a: &QpEnd) {
     assert_eq!(short(&a.results(1)), [(1, NtStatus::SUCCESS)]);
     let message = a.read(0, 12);
     let remote = u64::from_be_bytes(message[..8].try_into().unwrap());
@@ -98,7 +98,7 @@ fn exchange(a: &End) {
         a.qp.write(i, &[a.sge(offset, PIECE)], remote + offset, token, flags).unwrap();
     }
     let after = node.stats();
-    assert_eq!((after.handovers - before.handovers, after.handed_over - before.handed_over), (1, PIECES));
+    assert_eq!((after.commits - before.commits, after.committed - before.committed), (1, PIECES));
     let done: Vec<_> = (0..PIECES).map(|i| (i, NtStatus::SUCCESS)).collect();
     assert_eq!(short(&a.results(PIECES as usize)), done);
     // Each request fits a packet. Every other packet took at most one call.
@@ -119,7 +119,7 @@ fn pattern() -> Vec<u8> {
 /// Accepts the connect of the other process. Returns the connector, and the receiver of its
 /// disconnect event.
 fn accept(
-    b: &End,
+    b: &QpEnd,
     listening: &Listening,
 ) -> (adverb_ndk::connect::Connector, std::sync::mpsc::Receiver<adverb_ndk::connect::DisconnectReason>) {
     let passive = listening.next();
@@ -133,7 +133,7 @@ fn accept(
 
 #[test]
 fn def_8_ndk_7_processes_exchange_data() {
-    let b = End::new();
+    let b = QpEnd::new();
     let listening = Listening::new(&b);
     let mut other = Other::start("exchange", &listening);
     let at = 1 << 16;
@@ -156,7 +156,7 @@ fn def_8_ndk_7_processes_exchange_data() {
 
 #[test]
 fn ndk_7_a_killed_peer_is_a_disconnect() {
-    let b = End::new();
+    let b = QpEnd::new();
     let listening = Listening::new(&b);
     let mut other = Other::start("wait", &listening);
     b.receive(1);
@@ -171,7 +171,7 @@ fn ndk_7_a_killed_peer_is_a_disconnect() {
 
 #[test]
 fn ndk_7_a_peer_killed_while_it_is_asked_for_an_answer() {
-    let b = End::new();
+    let b = QpEnd::new();
     let listening = Listening::new(&b);
     let mut other = Other::start("wait", &listening);
     let passive = listening.next();
@@ -188,7 +188,7 @@ fn ndk_7_a_peer_killed_while_it_is_asked_for_an_answer() {
 
 #[test]
 fn ndk_7_a_process_is_rejected() {
-    let b = End::new();
+    let b = QpEnd::new();
     let listening = Listening::new(&b);
     let mut other = Other::start("refused", &listening);
     let passive = listening.next();
@@ -202,7 +202,7 @@ fn ndk_7_a_process_is_rejected() {
 /// the connector.
 #[test]
 fn ndk_7_an_address_in_another_process_is_taken() {
-    let b = End::new();
+    let b = QpEnd::new();
     let listening = Listening::new(&b);
     let mut other = Other::start("wait", &listening);
     let (passive, _left) = accept(&b, &listening);

@@ -1,15 +1,15 @@
-//! Deferred requests (DEF-1 … DEF-7). The test of DEF-8 is in `handover.rs`, because its counters
+//! Deferred requests (DEF-1 … DEF-7). The test of DEF-8 is in `commit.rs`, because its counters
 //! count the whole process.
 mod common;
 use adverb_ndk::{Invalidated, NtStatus, OpFlags, OperationType};
-use common::{End, closed, pair, short};
+use common::{QpEnd, closed, pair, short};
 
 const DEFER: OpFlags = OpFlags::DEFER;
 const SILENT: OpFlags = OpFlags::SILENT_SUCCESS;
 const OK: NtStatus = NtStatus::SUCCESS;
 
 /// Posts a deferred request of each type. Returns the types in order.
-fn post_every_type(a: &End, b: &End) -> Vec<OperationType> {
+fn post_every_type(a: &QpEnd, b: &QpEnd) -> Vec<OperationType> {
     let (mr, lam) = a.fast(4);
     let mw = a.window();
     let (remote, token) = b.remote(8192);
@@ -97,10 +97,10 @@ fn def_3_a_full_queue_refuses_and_completes_what_it_took() {
     a.assert_no_more();
 }
 
-type Post = fn(&End, &End) -> Result<(), NtStatus>;
+type Post = fn(&QpEnd, &QpEnd) -> Result<(), NtStatus>;
 
 #[test]
-fn def_4_before_a_failure_returns_all_deferred_before_it_is_handed_over() {
+fn def_4_before_a_failure_returns_all_deferred_before_it_is_committed() {
     let failures: [Post; 6] = [
         |a, b| a.qp.write(9, &[a.sge(0, 8); 5], b.remote(0).0, 0, DEFER),
         |a, _| a.qp.send(9, &[adverb_ndk::Sge::Bytes(&[0; 129])], DEFER | OpFlags::INLINE),

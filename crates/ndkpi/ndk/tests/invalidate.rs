@@ -1,12 +1,12 @@
 //! Tokens that are invalidated locally and by the peer (NDK-6).
 mod common;
 use adverb_ndk::{Invalidated, NdkResult, NtStatus, OpFlags, OperationType};
-use common::{End, NONE, eventually, pair, short};
+use common::{NONE, QpEnd, eventually, pair, short};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 
 /// Registers 4 KiB of `b`'s memory for the peer. Returns the region and its token.
-fn register(b: &End) -> (adverb_ndk::Mr, u32) {
+fn register(b: &QpEnd) -> (adverb_ndk::Mr, u32) {
     let (mr, lam) = b.fast(1);
     let flags = OpFlags::ALLOW_REMOTE_READ | OpFlags::ALLOW_REMOTE_WRITE;
     b.qp.fast_register(90, &mr, &lam.pages[..1], 0, 4096, 0x5000, flags).unwrap();

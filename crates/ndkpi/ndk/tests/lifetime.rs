@@ -1,7 +1,7 @@
 //! Objects are made, used and closed, in line or pending (NDK-7).
 mod common;
 use adverb_ndk::device::Mapping;
-use adverb_ndk::{Adapter, Mdl, MrFlags, NtStatus, Outcome, Pd, PendingMode};
+use adverb_ndk::{Adapter, Mdl, MrFlags, NtStatus, Pd, PendingMode, RequestOutcome};
 use common::{DEADLINE, GRACE, adapter, closed, sizes, wait};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,12 +21,12 @@ fn every_request(pending: PendingMode) -> (usize, usize) {
             let (tx, rx) = channel();
             let outcome = $request(Box::new(move |result| tx.send(result).unwrap())).unwrap();
             match outcome {
-                Outcome::Done(value) => {
+                RequestOutcome::Done(value) => {
                     in_line += 1;
                     assert!(rx.recv_timeout(DEADLINE).is_err(), "dropped without a call");
                     value
                 }
-                Outcome::Pending => {
+                RequestOutcome::Pending => {
                     called += 1;
                     let value = rx.recv_timeout(DEADLINE).expect("the completion is called").unwrap();
                     assert!(rx.recv_timeout(DEADLINE).is_err(), "called once");
@@ -83,7 +83,7 @@ fn ndk_7_a_failure_comes_in_line_or_through_the_callback() {
         match pending {
             PendingMode::Never => assert_eq!(asked.unwrap_err(), NtStatus::INVALID_PARAMETER),
             _ => {
-                assert!(matches!(asked, Ok(Outcome::Pending)));
+                assert!(matches!(asked, Ok(RequestOutcome::Pending)));
                 assert_eq!(rx.recv_timeout(DEADLINE).unwrap(), Err(NtStatus::INVALID_PARAMETER));
             }
         }
@@ -151,8 +151,8 @@ fn ndk_7_an_antecedent_closes_after_its_successors() {
         let cq = wait(|c| adapter.create_cq(64, |_| (), c)).unwrap();
         let qp = wait(|c| pd.create_qp(&cq, &cq, 0, sizes(), c)).unwrap();
         let log = Log::default();
-        assert_eq!(cq.close(noting(&log, "cq")), Ok(Outcome::Pending));
-        assert_eq!(pd.close(noting(&log, "pd")), Ok(Outcome::Pending));
+        assert_eq!(cq.close(noting(&log, "cq")), Ok(RequestOutcome::Pending));
+        assert_eq!(pd.close(noting(&log, "pd")), Ok(RequestOutcome::Pending));
         // The protection domain cannot be used any more.
         assert_eq!(wait(|c| pd.create_mw(c)).unwrap_err(), NtStatus::DELETE_PENDING);
         assert_eq!(pd.close(|| ()), Err(NtStatus::DELETE_PENDING));
@@ -165,7 +165,7 @@ fn ndk_7_an_antecedent_closes_after_its_successors() {
         };
         std::thread::sleep(GRACE);
         assert!(log.lock().unwrap().is_empty());
-        let in_line = qp.close(slow).unwrap() == Outcome::Done(());
+        let in_line = qp.close(slow).unwrap() == RequestOutcome::Done(());
         assert_eq!(in_line, pending == PendingMode::Never);
         adapter.close().unwrap();
         let mut log = log.lock().unwrap();
@@ -195,10 +195,13 @@ fn ndk_7_a_close_waits_for_the_completion_of_a_pending_request() {
     let mr = wait(|c| pd.create_mr(false, c)).unwrap();
     let memory = Mapping::alloc(4096).unwrap();
     let (completion, entered, go_on) = slow();
-    assert_eq!(mr.register(&Mdl::of(&memory), 4096, MrFlags::empty(), completion), Ok(Outcome::Pending));
+    assert_eq!(
+        mr.register(&Mdl::of(&memory), 4096, MrFlags::empty(), completion),
+        Ok(RequestOutcome::Pending)
+    );
     assert_eq!(entered.recv_timeout(DEADLINE).unwrap(), Ok(()));
     let (tx, rx) = channel();
-    assert_eq!(mr.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    assert_eq!(mr.close(move || tx.send(()).unwrap()), Ok(RequestOutcome::Pending));
     assert!(rx.recv_timeout(GRACE).is_err(), "the completion still runs");
     go_on.send(()).unwrap();
     rx.recv_timeout(DEADLINE).unwrap();
@@ -213,13 +216,17 @@ fn ndk_7_a_close_in_line_waits_for_the_completion_of_a_pending_request() {
     // Every second request pends. The next request, the close, would be done in line.
     let (entered, go_on) = loop {
         let (completion, entered, go_on) = slow();
-        if cq.resize(64, completion) == Ok(Outcome::Pending) {
+        if cq.resize(64, completion) == Ok(RequestOutcome::Pending) {
             break (entered, go_on);
         }
     };
     assert_eq!(entered.recv_timeout(DEADLINE).unwrap(), Ok(()));
     let (tx, rx) = channel();
-    assert_eq!(cq.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending), "the completion still runs");
+    assert_eq!(
+        cq.close(move || tx.send(()).unwrap()),
+        Ok(RequestOutcome::Pending),
+        "the completion still runs"
+    );
     go_on.send(()).unwrap();
     rx.recv_timeout(DEADLINE).unwrap();
     adapter.close().unwrap();
@@ -233,11 +240,15 @@ fn ndk_7_an_antecedent_is_held_until_the_close_completion_of_its_successor_has_r
     let srq = wait(|c| pd.create_srq(16, 1, 0, None, c)).unwrap();
     let qp = wait(|c| pd.create_qp_with_srq(&cq, &cq, &srq, 0, sizes(), c)).unwrap();
     let (completion, entered, go_on) = slow();
-    assert_eq!(srq.close(move || completion(())), Ok(Outcome::Pending), "the queue pair uses it");
-    assert_eq!(qp.close(|| ()), Ok(Outcome::Done(())));
+    assert_eq!(srq.close(move || completion(())), Ok(RequestOutcome::Pending), "the queue pair uses it");
+    assert_eq!(qp.close(|| ()), Ok(RequestOutcome::Done(())));
     entered.recv_timeout(DEADLINE).unwrap();
     let (tx, rx) = channel();
-    assert_eq!(pd.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending), "the completion still runs");
+    assert_eq!(
+        pd.close(move || tx.send(()).unwrap()),
+        Ok(RequestOutcome::Pending),
+        "the completion still runs"
+    );
     go_on.send(()).unwrap();
     rx.recv_timeout(DEADLINE).unwrap();
     closed(|c| cq.close(c));
@@ -253,11 +264,11 @@ fn ndk_7_an_object_may_be_closed_in_the_completion_that_brings_it() {
     let created = move |made: Result<Pd, NtStatus>| {
         let seen = flag.clone();
         let closing = made.unwrap().close(move || tx.send(seen.load(SeqCst)).unwrap());
-        assert_eq!(closing, Ok(Outcome::Pending));
+        assert_eq!(closing, Ok(RequestOutcome::Pending));
         std::thread::sleep(GRACE);
         flag.store(true, SeqCst);
     };
-    assert!(matches!(adapter.create_pd(created), Ok(Outcome::Pending)));
+    assert!(matches!(adapter.create_pd(created), Ok(RequestOutcome::Pending)));
     assert!(rx.recv_timeout(DEADLINE).unwrap(), "the callback that closed it had returned");
     adapter.close().unwrap();
 }
@@ -288,7 +299,7 @@ fn ndk_7_closing_the_adapter_waits_for_objects_and_callbacks() {
     assert_eq!(adapter.close(), Err(NtStatus::DELETE_PENDING));
     std::thread::sleep(GRACE);
     assert!(!done.load(SeqCst), "a PD is open");
-    assert_eq!(pd.close(move || completion(())), Ok(Outcome::Pending));
+    assert_eq!(pd.close(move || completion(())), Ok(RequestOutcome::Pending));
     entered.recv_timeout(DEADLINE).unwrap();
     std::thread::sleep(GRACE);
     assert!(!done.load(SeqCst), "its close completion runs");

@@ -2,14 +2,14 @@
 mod common;
 use adverb_ndk::device::Mapping;
 use adverb_ndk::{Invalidated, Lam, LogicalAddress, Mdl, MrFlags, NtStatus, OpFlags, Sge};
-use common::{End, MEMORY, NONE, closed, pair, short, wait};
+use common::{MEMORY, NONE, QpEnd, closed, pair, short, wait};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const READABLE: OpFlags = OpFlags::ALLOW_REMOTE_READ;
 
 #[test]
 fn a_region_is_registered_and_deregistered_by_its_states() {
-    let end = End::new();
+    let end = QpEnd::new();
     let memory = Mapping::alloc(3 * 4096).unwrap();
     let mr = wait(|c| end.pd.create_mr(false, c)).unwrap();
     let whole = Mdl::of(&memory);
@@ -48,7 +48,7 @@ fn a_region_gives_the_rights_of_its_flags() {
     ];
     for (flags, [local_write, remote_read, remote_write]) in rights {
         // A refusal ends the connection, so each right has its own pair.
-        let check = |may: bool, refused, request: fn(&End, &End, Sge<'static>, u32)| {
+        let check = |may: bool, refused, request: fn(&QpEnd, &QpEnd, Sge<'static>, u32)| {
             let (a, b) = pair();
             let mr = wait(|c| b.pd.create_mr(false, c)).unwrap();
             wait(|c| mr.register(&Mdl::of(&b.memory), MEMORY, flags, c)).unwrap();
@@ -158,7 +158,7 @@ fn closing_a_region_takes_it_from_its_windows() {
     // The window can be bound again, so nothing is left of the old binding.
     let mr = wait(|c| b.pd.create_mr(false, c)).unwrap();
     wait(|c| mr.register(&Mdl::of(&b.memory), 64, MrFlags::empty(), c)).unwrap();
-    let (c, qp) = (End::new(), wait(|c| b.pd.create_qp(&b.cq, &b.cq, 0, common::sizes(), c)).unwrap());
+    let (c, qp) = (QpEnd::new(), wait(|c| b.pd.create_qp(&b.cq, &b.cq, 0, common::sizes(), c)).unwrap());
     adverb_ndk::joined::join(&c.qp, &qp).unwrap();
     qp.bind(2, &mr, &mw, b.memory.addr(), 64, READABLE).unwrap();
     assert!(b.results(1).iter().all(|r| (r.request_context, r.status) == (2, OK)));
@@ -224,7 +224,7 @@ fn a_fast_registration_is_refused_in_line_for_what_can_be_seen_at_once() {
     closed(|c| local.close(c));
 }
 
-fn logical(end: &End, lam: &Lam, offset: u64, length: u32) -> Sge<'static> {
+fn logical(end: &QpEnd, lam: &Lam, offset: u64, length: u32) -> Sge<'static> {
     let address = LogicalAddress(lam.pages[0].0 + u64::from(lam.fbo) + offset);
     Sge::Logical { address, length, token: end.pd.get_privileged_memory_region_token() }
 }
@@ -285,7 +285,7 @@ fn the_privileged_token_opens_nothing_to_a_peer() {
 
 #[test]
 fn the_adapter_says_what_is_true() {
-    let end = End::new();
+    let end = QpEnd::new();
     let info = end.adapter.query_info();
     assert_eq!(info.version, (1, 2));
     assert_eq!(info.adapter_flags.bits(), 0x0001_0117);

@@ -1,7 +1,7 @@
 //! Arms and notification callbacks (NDK-1 … NDK-3).
 mod common;
 use adverb_ndk::{NotifyType, NtStatus, OpFlags, PendingMode, joined};
-use common::{End, GRACE, NONE, adapter, closed, eventually, pair, results, sizes, wait};
+use common::{GRACE, NONE, QpEnd, adapter, closed, eventually, pair, results, sizes, wait};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use NotifyType::{Any, Errors, Solicited};
 const OK: NtStatus = NtStatus::SUCCESS;
 
 /// Sends a message to `b`. Its receive has completed when this function returns.
-fn message(a: &End, b: &End, flags: OpFlags) {
+fn message(a: &QpEnd, b: &QpEnd, flags: OpFlags) {
     b.receive(1);
     a.qp.send(1, &[a.sge(0, 8)], flags).unwrap();
     a.results(1);
@@ -53,14 +53,14 @@ fn ndk_1_what_arms_wait_for_and_how_two_of_them_combine() {
 #[test]
 fn ndk_1_an_overrun_satisfies_an_arm_of_any_type_and_shows_its_status() {
     for arm in [Errors, Any, Solicited] {
-        let (a, b) = (End::new(), End::with(PendingMode::Never, 2));
+        let (a, b) = (QpEnd::new(), QpEnd::with(PendingMode::Never, 2));
         joined::join(&a.qp, &b.qp).unwrap();
         (0..4).for_each(|i| b.receive(i));
         (0..2).for_each(|i| a.qp.send(i, &[a.sge(0, 8)], NONE).unwrap());
         a.results(2);
         eventually("both are in the queue", || {
             let stats = b.adapter.context().node().stats();
-            stats.packets_received + stats.lane_received > 0
+            stats.packets_received + stats.ring_received > 0
         });
         // An existing completion satisfies the arm at once (NDK-2).
         b.cq.arm(arm);
@@ -110,7 +110,7 @@ fn ndk_2_a_completion_since_the_last_callback_satisfies_an_arm_at_once() {
 
 #[test]
 fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
-    let a = End::new();
+    let a = QpEnd::new();
     let adapter = adapter(PendingMode::Never);
     let (entered, has_entered) = channel();
     let (go_on, may_go_on) = channel::<()>();
@@ -149,7 +149,7 @@ fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
 fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
     // An odd number, so that two calls for each arm cannot add up to it.
     const ARMS: usize = 301;
-    let a = End::new();
+    let a = QpEnd::new();
     let adapter = adapter(PendingMode::Never);
     let cq = Arc::new(OnceLock::<adverb_ndk::Cq>::new());
     let (running, overlaps, calls) = (AtomicBool::new(false), Arc::new(AtomicUsize::new(0)), Arc::default());
@@ -192,7 +192,7 @@ fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
 
 #[test]
 fn ndk_3_a_close_waits_for_a_running_callback_and_none_comes_after() {
-    let a = End::new();
+    let a = QpEnd::new();
     let adapter = adapter(PendingMode::Never);
     let (entered, has_entered) = channel();
     let (go_on, may_go_on) = channel::<()>();
@@ -223,7 +223,7 @@ fn ndk_3_a_close_waits_for_a_running_callback_and_none_comes_after() {
     let (tx, rx) = channel();
     let seen = returned.clone();
     let pending = cq.close(move || tx.send(seen.load(SeqCst)).unwrap()).unwrap();
-    assert_eq!(pending, adverb_ndk::Outcome::Pending);
+    assert_eq!(pending, adverb_ndk::RequestOutcome::Pending);
     assert!(rx.recv_timeout(GRACE).is_err(), "the callback still runs");
     go_on.send(()).unwrap();
     assert!(rx.recv_timeout(common::DEADLINE).unwrap(), "the callback had returned");

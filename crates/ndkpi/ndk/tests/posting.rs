@@ -1,7 +1,7 @@
 //! Posting requests (NDK-4) and their flags (NDK-5).
 mod common;
 use adverb_ndk::{Invalidated, NotifyType, NtStatus, OpFlags, OperationType, Qp, Sge};
-use common::{End, NONE, pair, short};
+use common::{NONE, QpEnd, pair, short};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -9,7 +9,7 @@ const SILENT: OpFlags = OpFlags::SILENT_SUCCESS;
 
 #[test]
 fn requests_need_a_connection_and_receives_do_not() {
-    let (a, b) = (End::new(), End::new());
+    let (a, b) = (QpEnd::new(), QpEnd::new());
     let (mr, lam) = a.fast(2);
     let mw = a.window();
     let (remote, token) = b.remote(0);
@@ -212,7 +212,7 @@ fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
     let depth = common::DEPTH;
     // As deep as the number of requests. When cancelled, each request is two completions of the
     // device.
-    let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
+    let (a, b) = (QpEnd::with(adverb_ndk::PendingMode::Never, depth), QpEnd::new());
     adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     let (mr, lam) = a.fast(1);
     let (remote, token) = b.remote(0);
@@ -236,7 +236,7 @@ fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
 #[test]
 fn ndk_5_the_room_for_hidden_completions_goes_with_its_queue_pair() {
     let depth = common::DEPTH;
-    let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
+    let (a, b) = (QpEnd::with(adverb_ndk::PendingMode::Never, depth), QpEnd::new());
     adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     read_and_invalidate(&a, &b);
     common::closed(|c| a.qp.close(c));
@@ -257,7 +257,7 @@ fn ndk_5_a_completion_queue_of_the_largest_depth_takes_reads_with_local_invalida
     let adapter = common::adapter(adverb_ndk::PendingMode::Never);
     let depth = adapter.query_info().max_cq_depth;
     adapter.close().unwrap();
-    let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
+    let (a, b) = (QpEnd::with(adverb_ndk::PendingMode::Never, depth), QpEnd::new());
     adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     read_and_invalidate(&a, &b);
     // Although there is extra room, the largest depth is still allowed, and no larger depth.
@@ -267,7 +267,7 @@ fn ndk_5_a_completion_queue_of_the_largest_depth_takes_reads_with_local_invalida
 }
 
 /// Performs one read that invalidates, from `b`'s memory to a page of `a`'s.
-fn read_and_invalidate(a: &End, b: &End) {
+fn read_and_invalidate(a: &QpEnd, b: &QpEnd) {
     let (mr, lam) = a.fast(1);
     let (remote, token) = b.remote(0);
     let register = SILENT | OpFlags::ALLOW_LOCAL_WRITE;

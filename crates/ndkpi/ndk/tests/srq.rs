@@ -1,26 +1,26 @@
 //! Shared receive queues and their notification.
 mod common;
 use adverb_ndk::{NtStatus, PendingMode, Qp, Srq, SrqNotification, joined};
-use common::{DEADLINE, End, GRACE, NONE, closed, sizes, wait};
+use common::{DEADLINE, GRACE, NONE, QpEnd, closed, sizes, wait};
 use std::sync::mpsc::{Receiver, channel};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 
 /// A queue of `depth`, and the receiver of the statuses with which its callback is called.
-fn srq(end: &End, depth: u32, threshold: u32) -> (Srq, Receiver<NtStatus>) {
+fn srq(end: &QpEnd, depth: u32, threshold: u32) -> (Srq, Receiver<NtStatus>) {
     let (tx, rx) = channel();
     let notification: SrqNotification = Box::new(move |status| _ = tx.send(status));
     let srq = wait(|c| end.pd.create_srq(depth, 2, threshold, Some(notification), c)).unwrap();
     (srq, rx)
 }
 
-fn shared_qp(end: &End, srq: &Srq, context: u64) -> Qp {
+fn shared_qp(end: &QpEnd, srq: &Srq, context: u64) -> Qp {
     wait(|c| end.pd.create_qp_with_srq(&end.cq, &end.cq, srq, context, sizes(), c)).unwrap()
 }
 
 #[test]
 fn queue_pairs_share_receives_in_order() {
-    let (a, b, c) = (End::new(), End::new(), End::new());
+    let (a, b, c) = (QpEnd::new(), QpEnd::new(), QpEnd::new());
     let (srq, _calls) = srq(&b, 8, 0);
     let (first, second) = (shared_qp(&b, &srq, 1), shared_qp(&b, &srq, 2));
     joined::join(&a.qp, &first).unwrap();
@@ -40,7 +40,7 @@ fn queue_pairs_share_receives_in_order() {
     }
     // The queue pairs use the shared queue, so its close waits for their closes.
     let (tx, rx) = channel();
-    assert_eq!(srq.close(move || tx.send(()).unwrap()), Ok(adverb_ndk::Outcome::Pending));
+    assert_eq!(srq.close(move || tx.send(()).unwrap()), Ok(adverb_ndk::RequestOutcome::Pending));
     assert!(rx.recv_timeout(GRACE).is_err());
     closed(|c| first.close(c));
     closed(|c| second.close(c));
@@ -49,7 +49,7 @@ fn queue_pairs_share_receives_in_order() {
 
 #[test]
 fn the_callback_comes_once_when_receives_fall_below_the_threshold() {
-    let (a, b) = (End::new(), End::with(PendingMode::Alternate, 64));
+    let (a, b) = (QpEnd::new(), QpEnd::with(PendingMode::Alternate, 64));
     let (srq, calls) = srq(&b, 16, 3);
     let qp = shared_qp(&b, &srq, 0);
     joined::join(&a.qp, &qp).unwrap();
@@ -90,7 +90,7 @@ fn the_callback_comes_once_when_receives_fall_below_the_threshold() {
 
 #[test]
 fn ndk_7_a_close_waits_for_a_running_notification() {
-    let b = End::new();
+    let b = QpEnd::new();
     let (entered, has_entered) = channel();
     let (go_on, may_go_on) = channel::<()>();
     let may_go_on = std::sync::Mutex::new(may_go_on);
@@ -103,7 +103,7 @@ fn ndk_7_a_close_waits_for_a_running_notification() {
     wait(|c| srq.modify(0, 1, c)).unwrap();
     has_entered.recv_timeout(DEADLINE).unwrap();
     let (tx, rx) = channel();
-    assert_eq!(srq.close(move || tx.send(()).unwrap()), Ok(adverb_ndk::Outcome::Pending));
+    assert_eq!(srq.close(move || tx.send(()).unwrap()), Ok(adverb_ndk::RequestOutcome::Pending));
     assert!(rx.recv_timeout(GRACE).is_err(), "the callback still runs");
     go_on.send(()).unwrap();
     rx.recv_timeout(DEADLINE).unwrap();

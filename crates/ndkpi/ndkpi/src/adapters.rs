@@ -143,8 +143,8 @@ pub unsafe extern "C" fn AdverbNdkQueryCounters(
         let (open, out) = unsafe { (behind::<kinds::Adapter>(adapter)?, counters.as_mut()) };
         let stats = open.adapter.context().node().stats();
         *out.ok_or(NtStatus::INVALID_PARAMETER)? = ADVERB_NDK_COUNTERS {
-            HandOvers: stats.handovers,
-            HandedOver: stats.handed_over,
+            HandOvers: stats.commits,
+            HandedOver: stats.committed,
             SendCalls: stats.send_calls,
             PacketsSent: stats.packets_sent,
         };

@@ -5,12 +5,12 @@
 //! let found = adverb_device::catalogue::in_line(line).next().expect("it is known");
 //! assert_eq!((found.code, found.name), (0x01, "UnknownKey"));
 //! ```
-pub use adverb_engine::catalogue::{CAUSES, Entry};
+pub use adverb_engine::catalogue::{CAUSES, CatalogueEntry};
 
 /// Reports that are no cause of a completion and so never stand in `vendor_err`. Their codes start
 /// at 0x101.
-pub const REPORTS: &[Entry] = &[
-    Entry {
+pub const REPORTS: &[CatalogueEntry] = &[
+    CatalogueEntry {
         code: 0x101,
         name: "LostWakeUp",
         meaning: "A thread sleeps on a completion channel, but completions are in the CQ for which no event will come. The \
@@ -31,7 +31,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["lost wake-up: "],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x102,
         name: "UnacknowledgedEvents",
         meaning: "A call destroys an object with events which were read and not acknowledged. The call waits for the \
@@ -43,7 +43,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["destroying ", "that were read and not acknowledged"],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x103,
         name: "AttributeRefused",
         meaning: "ibv_modify_qp refused the transition: an attribute is missing, not allowed in this transition, or out of range.",
@@ -54,7 +54,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["ibv_modify_qp fails: "],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x104,
         name: "DeregistrationWaits",
         meaning: "ibv_dereg_mr, or a call that ends a queue pair, waits for a peer in the middle of a copy.",
@@ -64,7 +64,7 @@ pub const REPORTS: &[Entry] = &[
         ],
         marks: &["the end of a region or queue pair waits for process "],
     },
-    Entry {
+    CatalogueEntry {
         code: 0x105,
         name: "ForgedSource",
         meaning: "A packet has a source address of this machine, but does not come from this user's port.",
@@ -75,18 +75,18 @@ pub const REPORTS: &[Entry] = &[
 ];
 
 /// Causes and reports, in the order of the codes.
-pub fn all() -> impl Iterator<Item = &'static Entry> {
+pub fn all() -> impl Iterator<Item = &'static CatalogueEntry> {
     CAUSES.iter().chain(REPORTS)
 }
 
 /// The entry with this code.
 #[must_use]
-pub fn by_code(code: u32) -> Option<&'static Entry> {
+pub fn by_code(code: u32) -> Option<&'static CatalogueEntry> {
     all().find(|e| e.code == code)
 }
 
 /// The entries for a line of the log. For a flush this includes the first failure named in the
 /// line.
-pub fn in_line(line: &str) -> impl Iterator<Item = &'static Entry> {
+pub fn in_line(line: &str) -> impl Iterator<Item = &'static CatalogueEntry> {
     all().filter(move |e| !e.marks.is_empty() && e.is_in(line))
 }

@@ -2,8 +2,8 @@
 //!
 //! [`device::list`] finds a device for each usable network interface. A [`Context`] of a device
 //! makes the objects of verbs. All contexts of a process share a [`Node`](node::Node): the sockets,
-//! the queue pairs by number, the keys and the progress. The C faces (`libibverbs.so.1`) and the
-//! command use this crate.
+//! the queue pairs by number, the keys and the progress. The C front ends (`libibverbs.so.1`) and
+//! the command use this crate.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -34,7 +34,7 @@ pub use adverb_engine as engine;
 pub use async_event::AsyncEvent;
 pub use comp_counter::{CompCounter, CounterType};
 pub use context::Context;
-pub use cq::{ArmSite, CompChannel, Cq, Notify, Overlooked, Sink};
+pub use cq::{ArmSite, CompChannel, Cq, LostWakeup, Notify, Sink};
 pub use descriptor::Descriptor;
 pub use device::Device;
 pub use error::{Error, Why};

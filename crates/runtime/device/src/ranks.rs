@@ -17,7 +17,7 @@ adverb_sync::ranks! {
 
     /// The slot for the process's connection manager (`adverb_ucma`): held while the connection
     /// manager is made, which makes the node.
-    UcmaPlace = "the process's connection manager";
+    UcmaInstance = "the process's connection manager";
     /// The ids, connections and files of the connection manager: held through each command and each
     /// MAD. Commands and MADs send MADs and open addresses.
     UcmaWorld = "the connection manager's ids";
@@ -25,14 +25,14 @@ adverb_sync::ranks! {
     UcmaFiles = "the connection manager's files";
     /// The slot for the process's node: held while the node is made, and at the end of the process,
     /// when the node sends its waiting packets.
-    NodePlace = "the process's node";
+    NodeInstance = "the process's node";
     /// Whether a claim of a service listens: held while the service is listed.
     MadClaim = "a claim of a service";
     /// The services that this process listens for. Nothing more.
     MadServices = "the services that are listened for";
-    /// Requests that came before the process listened. If there is no room for a request, the
+    /// Requests that arrived before the process listened. If there is no room for a request, the
     /// request is answered under the lock, which may open an address.
-    MadEarly = "requests that came early";
+    MadEarly = "requests that arrived early";
     /// The state of a work queue: held while its queue pair is modified.
     WorkQueue = "a work queue";
     /// The multicast groups of a queue pair: held while the queue pair joins or leaves a group,
@@ -44,15 +44,15 @@ adverb_sync::ranks! {
 
     // Arriving packets.
 
-    /// The turn to greet a process: held until the process answers. The answer is received
+    /// The turn for a handshake: held until the other process answers. The answer is received
     /// meanwhile.
-    Greeting = "the turn to greet a process";
+    Handshaking = "the turn for a handshake";
     /// The state of receiving (`Node::rx`): the buffers of sockets and the rings of peers. All
     /// consequences of a packet happen under this lock.
     Receiver = "the receiver";
-    /// Resources given to processes that have not answered a greeting: held while a peer is
-    /// entered.
-    Greeted = "the processes that were greeted";
+    /// Resources given to processes that have not answered a handshake message: held while a peer
+    /// is entered.
+    Unanswered = "the processes that have not answered a handshake";
 
     // A queue pair, and the locks that its engine needs.
 
@@ -66,9 +66,9 @@ adverb_sync::ranks! {
     /// The ring to a peer. A queue pair only tries this lock and never waits, so the lock may be
     /// tried while the keys are held. Only replacing or searching a ring waits for the lock. A
     /// record that binds a key writes the key table under it.
-    Lane = "the ring to a peer";
+    TxRing = "the ring to a peer";
     /// The key table. Readers copy payloads under this lock, so that a deregistration waits for
-    /// them. Short one-sided requests copy behind a mark instead (`host::direct`).
+    /// them. Short one-sided requests copy behind a hazard instead (`host::one_sided`).
     Keys = "the keys";
     /// Payloads of records in a peer's ring that point at memory. Nothing more.
     Referred = "the payloads that a peer has to fetch";
@@ -87,7 +87,7 @@ adverb_sync::ranks! {
     /// lock, and logs the reason of the wait.
     Acknowledgements = "the acknowledgements of an object's events";
     /// Completions that a hunt holds back: held while they are added to their queue.
-    HuntHeld = "the completions that a hunt holds";
+    HuntWithheld = "the completions that a hunt holds";
     /// A completion queue. Under this lock the event is queued and the timer is entered. Wakers are
     /// called, which only note their task. The function that takes completions out (`Cq::poll`)
     /// calls no code of the device, and drops no object of the device.
@@ -105,8 +105,8 @@ adverb_sync::ranks! {
     // Peers on this host. No lock of this section is held while a ring is locked or a packet
     // handled.
 
-    /// How many threads sleep until a bell rings: held while the bells are looked at.
-    Sleepers = "the threads that wait for a bell";
+    /// How many threads sleep until a doorbell rings: held while the doorbells are looked at.
+    Sleepers = "the threads that wait for a doorbell";
     /// Peers that were left although their processes live on. An ended peer is removed under this
     /// lock.
     Departed = "the peers that were left";
@@ -117,8 +117,8 @@ adverb_sync::ranks! {
     PeersBySlot = "the peers by slot";
     /// The rings of a peer that the receiver still has to take over. Nothing more.
     PeerRings = "the rings that a peer writes to";
-    /// The bells of a peer. Nothing more.
-    PeerLinks = "a peer's bells";
+    /// The doorbells of a peer. Nothing more.
+    PeerLinks = "a peer's doorbells";
     /// The end (descriptor) of a peer that was left. Nothing more.
     PeerEnd = "a peer's end";
     /// Memory of a peer that is mapped here. Nothing more.
@@ -130,14 +130,14 @@ adverb_sync::ranks! {
 
     /// Registered memory in the process's file.
     Reached = "the memory that peers may map";
-    /// Processes that this process does not greet for a while.
+    /// Processes that get no handshake message of this process for a while.
     Refused = "the processes that did not answer";
     /// The queue pairs by number.
     Numbers = "the queue pairs by number";
     /// Queue pairs to pump at the next poll.
     Pending = "the queue pairs that wait for a poll";
     /// Queue pairs with packets that wait for a receive.
-    Stashed = "the queue pairs whose packets wait for a receive";
+    PendingReceives = "the queue pairs whose packets wait for a receive";
     /// The multicast groups of the process, with the queue pairs attached.
     Groups = "the multicast groups";
     /// The interfaces with raw packet queue pairs: held while one is opened.
@@ -157,9 +157,9 @@ adverb_sync::ranks! {
     /// Contexts to inform of changes of ports. They are called after the lock is released.
     Followers = "the followers of ports";
     /// MADs that wait for the background thread.
-    MadInbox = "the MADs that came";
+    MadInbox = "the MADs that arrived";
     /// Processes that ended, for the handler of MADs.
-    MadGone = "the processes that ended";
+    MadEnded = "the processes that ended";
     /// When a MAD was last given to all processes.
     MadSpread = "the pace of MADs to all";
     /// Completion queues with timers, by number.
@@ -169,7 +169,7 @@ adverb_sync::ranks! {
     /// Deadlines.
     Timers = "the timers";
     /// Counters of ended queue pairs.
-    Gone = "the counters of ended queue pairs";
+    EndedCounters = "the counters of ended queue pairs";
     /// How often peers were not reached through shared memory, by reason.
     Private = "the counters of private memory";
 

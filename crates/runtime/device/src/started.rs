@@ -1,21 +1,21 @@
 //! Does this process have a node? Process-wide choices have to be made before.
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The process with a node, plus one. The child of a fork has no node yet. No lock, because a child
 /// must not meet a locked lock.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
-fn mark_of(life: Life) -> u64 {
-    u64::from(life.number()) + 1
+fn number_of(process: ProcessIdentity) -> u64 {
+    u64::from(process.number()) + 1
 }
 
 /// This process has a node from now on.
-pub(crate) fn set_started(life: Life) {
-    STARTED.store(mark_of(life), Ordering::SeqCst);
+pub(crate) fn set_started(process: ProcessIdentity) {
+    STARTED.store(number_of(process), Ordering::SeqCst);
 }
 
 /// Does this process (not its parent) have a node?
 pub(crate) fn is_started() -> bool {
-    STARTED.load(Ordering::SeqCst) == mark_of(Life::current())
+    STARTED.load(Ordering::SeqCst) == number_of(ProcessIdentity::current())
 }

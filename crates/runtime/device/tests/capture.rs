@@ -4,7 +4,7 @@ use adverb_device::capture;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_wire::{Headers, Operation};
-use common::{End, child, loopback, pair, pattern};
+use common::{QpEnd, child, loopback, pair, pattern};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -94,15 +94,15 @@ fn cap_2_a_capture_leaves_the_path_as_it_is() {
     let text = child::run("inner_operations", &[(FILE, path.to_str().unwrap()), ("ADVERB_PATH", "local")]);
     let counters = text.lines().find(|l| l.contains("counters:")).unwrap();
     // Two WRITEs, two READs and two atomics.
-    assert!(counters.contains(" qp_direct=6 ") && counters.contains(" lane_sent="), "{counters}");
+    assert!(counters.contains(" qp_one_sided=6 ") && counters.contains(" ring_sent="), "{counters}");
     assert!(!counters.contains(" tx_packets="), "{counters}");
     let all = packets(&std::fs::read(&path).unwrap());
     std::fs::remove_file(path).unwrap();
     let (near, performed): (Vec<_>, Vec<_>) =
         all.iter().partition(|p| p.comment.ends_with("through shared memory"));
     let count = |sent| near.iter().filter(|p| p.sent == sent).count();
-    let lane = format!(" lane_sent={} lane_received={}", count(true), count(false));
-    assert!(counters.contains(&lane), "{lane}: {counters}");
+    let tx_ring = format!(" ring_sent={} ring_received={}", count(true), count(false));
+    assert!(counters.contains(&tx_ring), "{tx_ring}: {counters}");
     let mut balance: BTreeMap<&[u8], i32> = BTreeMap::new();
     for packet in &near {
         *balance.entry(&packet.bytes).or_default() += if packet.sent { 1 } else { -1 };
@@ -158,7 +158,7 @@ fn inner_operations() {
     }
 }
 
-fn exchange(a: &End, b: &End, op: SendOp, size: usize) {
+fn exchange(a: &QpEnd, b: &QpEnd, op: SendOp, size: usize) {
     let receives = matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..));
     if receives {
         b.recv(1, &[b.sge(1 << 20, 5000)]);

@@ -3,7 +3,7 @@ mod common;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, FastReg, PathMtu, QpType, SendOp, Sge, WcOpcode, WcStatus};
 use adverb_device::{Mapping, Page};
-use common::{End, pair, pattern};
+use common::{QpEnd, pair, pattern};
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
 
@@ -12,7 +12,7 @@ fn pages(mapping: &Mapping, order: &[u64]) -> Vec<Page> {
     order.iter().map(|n| Page { mapping: mapping.clone(), addr: mapping.addr() + n * 4096 }).collect()
 }
 
-fn register(end: &End, reg: FastReg) {
+fn register(end: &QpEnd, reg: FastReg) {
     end.send(100, SendOp::FastReg(reg), &[]);
     let got = end.wait(1).remove(0);
     assert_eq!((got.status, got.opcode), (WcStatus::Success, WcOpcode::FastReg), "{:?}", got.cause);
@@ -61,7 +61,7 @@ fn scattered_pages_are_one_region_to_both_sides() {
 
 #[test]
 fn what_cannot_be_registered_is_refused_with_a_reason() {
-    let a = End::new(QpType::Rc);
+    let a = QpEnd::new(QpType::Rc);
     let memory = Mapping::alloc(2 * 4096).unwrap();
     let mr = a.pd.alloc_fast_mr(2).unwrap();
     let p = pages(&memory, &[0, 1]);
@@ -107,7 +107,7 @@ fn memory_of_our_own_outlives_its_mapping_while_a_key_opens_it() {
 
 #[test]
 fn requests_that_were_not_posted_leave_nothing_behind() {
-    let a = End::new(QpType::Rc);
+    let a = QpEnd::new(QpType::Rc);
     let mr = a.pd.alloc_fast_mr(1).unwrap();
     for _ in 0..100 {
         let memory = Mapping::alloc(4096).unwrap();

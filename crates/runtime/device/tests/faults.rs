@@ -10,7 +10,7 @@ use adverb_device::engine::{
 };
 use adverb_device::faults::{self, Spec};
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Errno, Mapping, Page, Pd};
-use common::{End, child, loopback, pair, pattern};
+use common::{QpEnd, child, loopback, pair, pattern};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ fn reliable_connections_survive_every_fault_of_packets() {
             assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
         }
         assert!(text.contains(&format!("faults are injected: {spec}")), "{text}");
-        assert_eq!(counter(&text, "lane_sent"), 0, "{text}");
+        assert_eq!(counter(&text, "ring_sent"), 0, "{text}");
     }
 }
 
@@ -60,7 +60,7 @@ fn flt_5_faults_leave_the_path_as_it_is() {
         ("delay=1ms".into(), &["fault_delay"]),
     ] {
         let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec)]);
-        for name in wanted.iter().chain(&["lane_sent", "qp_direct"]) {
+        for name in wanted.iter().chain(&["ring_sent", "qp_one_sided"]) {
             assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
         }
         assert_eq!(counter(&text, "tx_packets"), 0, "{text}");
@@ -85,12 +85,12 @@ fn inner_one_sided_lost() {
     a.send(1, SendOp::Send, &[a.sge(0, 64)]);
     check(&a.wait(1)[0], WcOpcode::Send, 1);
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    for (direct, seed) in [(0, 3), (1, 4)] {
+    for (one_sided, seed) in [(0, 3), (1, 4)] {
         assert!(a.pages.write_at(0, &pattern(100, seed)));
         a.send(2, SendOp::Write(remote), &[a.sge(0, 100)]);
         check(&a.wait(1)[0], WcOpcode::RdmaWrite, 2);
         assert!(bytes_at(&b, 0, 100) == pattern(100, seed));
-        assert_eq!(a.qp.counters().direct, direct);
+        assert_eq!(a.qp.counters().one_sided, one_sided);
     }
     assert!(a.qp.counters().retransmitted >= 1, "{:?}", a.qp.counters());
 }
@@ -101,7 +101,7 @@ fn inner_one_sided_lost() {
 fn flt_5_one_sided_requests_are_late() {
     let text = child::run("inner_one_sided_late", &[]);
     assert!(counter(&text, "fault_delay") > 0, "{text}");
-    assert_eq!((counter(&text, "lane_sent"), counter(&text, "qp_direct")), (0, 41), "{text}");
+    assert_eq!((counter(&text, "ring_sent"), counter(&text, "qp_one_sided")), (0, 41), "{text}");
 }
 
 #[test]
@@ -161,13 +161,13 @@ fn check(c: &Completion, opcode: WcOpcode, wr_id: u64) {
     assert_eq!((c.status, c.opcode, c.wr_id), (WcStatus::Success, opcode, wr_id), "{:?}", c.cause);
 }
 
-fn bytes_at(end: &End, at: usize, size: usize) -> Vec<u8> {
+fn bytes_at(end: &QpEnd, at: usize, size: usize) -> Vec<u8> {
     let mut back = vec![0; size];
     assert!(end.pages.read_at(at, &mut back));
     back
 }
 
-fn sends(a: &End, b: &End) {
+fn sends(a: &QpEnd, b: &QpEnd) {
     for (i, size) in SIZES.into_iter().enumerate() {
         for imm in [None, Some(0x0102_0304)] {
             let data = pattern(size, i as u8 ^ imm.map_or(0, |_| 0x55));
@@ -183,7 +183,7 @@ fn sends(a: &End, b: &End) {
     }
 }
 
-fn writes_and_reads(a: &End, b: &End) {
+fn writes_and_reads(a: &QpEnd, b: &QpEnd) {
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
     for (i, size) in SIZES.into_iter().enumerate() {
         let data = pattern(size, 0x30 ^ i as u8);
@@ -203,7 +203,7 @@ fn writes_and_reads(a: &End, b: &End) {
 
 /// Each atomic is executed exactly once, even if the request or the answer is lost or duplicated
 /// many times.
-fn atomics(a: &End, b: &End) {
+fn atomics(a: &QpEnd, b: &QpEnd) {
     const ROUNDS: u64 = 96;
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
     assert!(b.pages.write_at(0, &0u64.to_ne_bytes()));
@@ -226,7 +226,7 @@ fn atomics(a: &End, b: &End) {
 
 /// Each SEND with Invalidate invalidates a region of the peer. Only after the invalidation can the
 /// peer register the region anew.
-fn invalidates_and_flushes(a: &End, b: &End) {
+fn invalidates_and_flushes(a: &QpEnd, b: &QpEnd) {
     const ALL: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_ATOMIC)
@@ -259,7 +259,7 @@ fn invalidates_and_flushes(a: &End, b: &End) {
     mr.dereg().unwrap();
 }
 
-fn many_sends(a: &End, b: &End) {
+fn many_sends(a: &QpEnd, b: &QpEnd) {
     const COUNT: usize = 100;
     for i in 0..COUNT {
         b.recv(i as u64, &[b.sge(i * 8192, 8192)]);
@@ -480,7 +480,7 @@ fn inner_data_path() {
     b.cq.req_notify(ArmKind::Next).unwrap();
     assert!(b.cq.poll(1, |_| panic!("it fails")).is_err());
     // A refused request is not queued. All other requests complete as usual.
-    let ids = |end: &End| end.wait(2).iter().map(|c| c.wr_id).collect::<Vec<_>>();
+    let ids = |end: &QpEnd| end.wait(2).iter().map(|c| c.wr_id).collect::<Vec<_>>();
     assert_eq!((ids(&a), ids(&b)), (vec![1, 3], vec![1, 3]));
 }
 

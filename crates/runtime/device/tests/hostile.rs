@@ -12,7 +12,7 @@ use adverb_wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn, ROCE_PORT, Reth,
     Syndrome, Transport,
 };
-use common::{End, QKEY, SIZE, child, pair, pattern};
+use common::{QKEY, QpEnd, SIZE, child, pair, pattern};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of this file in a process without lanes, so all queue pairs use the network.
+/// Runs a test of this file in a process without host connections, so all queue pairs use the
+/// network.
 fn by_wire(name: &str) {
     let _alone = alone();
     child::run(name, &[("ADVERB_PATH", "wire")]);
@@ -90,18 +91,18 @@ impl Forger {
     }
 }
 
-fn counters(end: &End) -> BTreeMap<&'static str, u64> {
+fn counters(end: &QpEnd) -> BTreeMap<&'static str, u64> {
     end.context.node().named_counters().into_iter().collect()
 }
 
 /// Sends a packet until the counter `reason` has grown by [`FLOOD`]. The counter is the queue
 /// pair's if the queue pair has a counter of this name. The test sends more packets than [`FLOOD`],
 /// because packets are lost while another process joins or leaves port 4791.
-fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
+fn flood(end: &QpEnd, forger: &Forger, bytes: &[u8], reason: &str) {
     flood_some(end, forger, bytes, reason, FLOOD);
 }
 
-fn flood_some(end: &End, forger: &Forger, bytes: &[u8], reason: &str, count: u64) {
+fn flood_some(end: &QpEnd, forger: &Forger, bytes: &[u8], reason: &str, count: u64) {
     let of_qp = || end.qp.counters().named().find(|(name, _)| *name == reason);
     let now = || of_qp().map_or_else(|| counters(end)[reason], |(_, value)| value);
     // Wait until the packets of an earlier flood are counted.
@@ -143,7 +144,7 @@ fn rc(qpn: u32, operation: Operation, psn: u32) -> Headers {
 
 /// A WRITE of eight bytes to the start of an end's pages. If the receiver executed the WRITE, the
 /// pages would change.
-fn write(end: &End, transport: Transport, psn: u32) -> Headers {
+fn write(end: &QpEnd, transport: Transport, psn: u32) -> Headers {
     let opcode = Opcode::new(transport, Operation::WriteOnly).unwrap();
     let mut h = Headers::new(Bth::new(opcode, end.qp.number(), Psn::new(psn)));
     h.reth = Some(Reth { va: end.pages.addr(), rkey: end.pages.key(), len: 8 });
@@ -207,13 +208,13 @@ fn resident() -> u64 {
 }
 
 /// Fills the pages of an end, so that [`check`] detects every write.
-fn fill(end: &End) -> Vec<u8> {
+fn fill(end: &QpEnd) -> Vec<u8> {
     let data = pattern(SIZE, 0x77);
     assert!(end.pages.write_at(0, &data));
     data
 }
 
-fn check(end: &End, data: &[u8]) {
+fn check(end: &QpEnd, data: &[u8]) {
     let mut back = vec![0; data.len()];
     assert!(end.pages.read_at(0, &mut back) && back == data, "memory was touched");
 }
@@ -231,14 +232,14 @@ fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     let (_c, uc) = pair(QpType::Uc, PathMtu::Mtu1024);
-    let (ud, idle) = (End::datagrams(), End::new(QpType::Rc));
+    let (ud, idle) = (QpEnd::datagrams(), QpEnd::new(QpType::Rc));
     let ends = [&a, &b, &uc, &ud, &idle];
     let filled = ends.map(fill);
     let (stranger, peer) = (Forger::new([127, 0, 0, 2]), Forger::new([127, 0, 0, 1]));
     let good = write(&b, Transport::Rc, PSN);
     let bytes = [0xee; 8];
 
-    let mut kinds: Vec<(&End, &str, &Forger, Vec<u8>)> = Vec::new();
+    let mut kinds: Vec<(&QpEnd, &str, &Forger, Vec<u8>)> = Vec::new();
     kinds.push((&b, "qp_drop_source", &stranger, stranger.packet(&good, &bytes)));
     let nobody = Bth { dest_qpn: b.qp.number() & !0x3fff | (b.qp.number() + 0x2000) & 0x3fff, ..good.bth };
     kinds.push((&b, "no_such_qp", &peer, peer.packet(&Headers { bth: nobody, ..good }, &bytes)));
@@ -337,7 +338,7 @@ fn a_peer_that_never_acknowledges_costs_its_own_connection() {
 #[ignore = "run by another test, over the network"]
 fn inner_a_peer_that_never_acknowledges_costs_its_own_connection() {
     let _alone = alone();
-    let (a, silent) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (a, silent) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     a.connect(&silent.qp, PathMtu::Mtu1024);
     beside_a_transfer(|| {
         let before = resident();
@@ -368,7 +369,7 @@ fn tru_2_packets_of_this_machine_from_another_port_touch_nothing() {
 fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    let ud = End::datagrams();
+    let ud = QpEnd::datagrams();
     let filled = [&a, &b, &ud].map(fill);
     b.recv(1, &[b.sge(0, 64)]);
     ud.recv(1, &[ud.sge(0, 64)]);
@@ -412,16 +413,16 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
 /// A queue pair that shares a ring in each direction with its peer accepts no packet from the
 /// network, even from port 4791 (TRU-2).
 #[test]
-fn tru_2_a_queue_pair_with_lanes_takes_nothing_from_the_network() {
+fn tru_2_a_queue_pair_with_rings_takes_nothing_from_the_network() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     let filled = fill(&b);
     let forger = Forger::new([127, 0, 0, 1]);
     let good = forger.packet(&write(&b, Transport::Rc, PSN), &[0xee; 8]);
-    flood_some(&b, &forger, &good, "rx_drop_not_from_lane", 100);
+    flood_some(&b, &forger, &good, "rx_drop_not_from_ring", 100);
     let mut h = write(&b, Transport::Rc, PSN);
     h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
-    flood_some(&b, &forger, &forger.packet(&h, &[0xee; 8]), "rx_drop_not_from_lane", 100);
+    flood_some(&b, &forger, &forger.packet(&h, &[0xee; 8]), "rx_drop_not_from_ring", 100);
     check(&b, &filled);
     for end in [&a, &b] {
         assert_eq!(end.qp.query().state, QpState::Rts);

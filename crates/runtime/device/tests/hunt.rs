@@ -1,11 +1,11 @@
 //! The view of a hunted program: completions come later than necessary, and all other behaviour
 //! follows the rules.
 mod common;
-use adverb_choice::{Call, Choice, Entry, Schedule, Site, Which};
+use adverb_choice::{Call, Choice, ChoiceEntry, Schedule, Site, Which};
 use adverb_device::cq::hunt;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr};
-use common::{End, pair};
+use common::{QpEnd, pair};
 use std::time::{Duration, Instant};
 
 /// These numbers stand for addresses in the program's code.
@@ -15,10 +15,10 @@ const WAITS: usize = 0x30;
 const FULL: usize = 0x40;
 const AGAIN: usize = 0x50;
 
-fn hunted() -> (End, End) {
+fn hunted() -> (QpEnd, QpEnd) {
     let entry = |call, address: usize, choice| {
         let site = Site { call, place: format!("{address:#x}") };
-        Entry { site, object: Which::Any, count: Which::Any, choice }
+        ChoiceEntry { site, object: Which::Any, count: Which::Any, choice }
     };
     // A process has one schedule. The first test sets the schedule, and all tests use the same
     // entries.
@@ -34,7 +34,7 @@ fn hunted() -> (End, End) {
 }
 
 /// Polls up to `max` completions, as the code at `address` would.
-fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
+fn poll(end: &QpEnd, address: usize, max: usize) -> Vec<u64> {
     let mut ids = Vec::new();
     let found = end.cq.poll(max, |c| ids.push(c.wr_id)).unwrap();
     end.cq.hunt_found(address, found);
@@ -42,7 +42,7 @@ fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
 }
 
 /// Polls until `n` completions have arrived.
-fn take(end: &End, n: usize) -> Vec<u64> {
+fn take(end: &QpEnd, n: usize) -> Vec<u64> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut got = Vec::new();
     while got.len() < n {
@@ -52,7 +52,7 @@ fn take(end: &End, n: usize) -> Vec<u64> {
     got
 }
 
-fn send(a: &End, b: &End, n: u64) {
+fn send(a: &QpEnd, b: &QpEnd, n: u64) {
     for i in 0..n {
         b.recv(i, &[b.sge(i as usize * 64, 64)]);
     }
@@ -61,17 +61,17 @@ fn send(a: &End, b: &End, n: u64) {
     }
 }
 
-/// HUN-5, CQN-3, CQN-7: a held completion is added after the arm and makes an event. After the
-/// program has read the event, the program can poll the held completions in order.
+/// HUN-5, CQN-3, CQN-7: a withheld completion is added after the arm and makes an event. After the
+/// program has read the event, the program can poll the withheld completions in order.
 #[test]
-fn held_completions_come_after_the_arm_with_their_event() {
+fn withheld_completions_come_after_the_arm_with_their_event() {
     let (a, b) = hunted();
     // Repeat, because a slow machine sometimes lets the hold end before the arm.
     for _ in 0..50 {
         assert!(poll(&b, HOLDS, 8).is_empty());
         send(&a, &b, 3);
         a.wait(3);
-        let was_held = b.cq.is_empty();
+        let was_withheld = b.cq.is_empty();
         b.cq.hunt_arm(0, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
         let soon = Instant::now() + Duration::from_millis(500);
         let event = b.channel.next_event(Some(soon));
@@ -79,7 +79,7 @@ fn held_completions_come_after_the_arm_with_their_event() {
         if let Ok(cq) = event {
             cq.ack_events(1);
             assert!(b.channel.try_event().is_none(), "one arm, one event");
-            if was_held {
+            if was_withheld {
                 return;
             }
         }
@@ -87,9 +87,9 @@ fn held_completions_come_after_the_arm_with_their_event() {
     panic!("no completion was held until after an arm");
 }
 
-/// HUN-5: held completions arrive even without an arm, so a correct program makes progress.
+/// HUN-5: withheld completions arrive even without an arm, so a correct program makes progress.
 #[test]
-fn held_completions_come_in_the_end() {
+fn withheld_completions_come_in_the_end() {
     let (a, b) = hunted();
     assert!(poll(&b, HOLDS, 8).is_empty());
     send(&a, &b, 4);
@@ -132,11 +132,11 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     for _ in 0..50 {
         send(&a, &b, 3);
         b.cq.hunt_arm(WAITS, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
-        let (came, event) = (b.cq.len(), b.channel.try_event());
+        let (arrived, event) = (b.cq.len(), b.channel.try_event());
         a.wait(3);
         assert_eq!(take(&b, 3), [0, 1, 2]);
         event.iter().for_each(|cq| cq.ack_events(1));
-        if came == 3 {
+        if arrived == 3 {
             assert!(event.is_none(), "an event for what was there before the arm");
             return;
         }
@@ -148,7 +148,7 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
 }
 
 /// Posts a SEND as the code at `address` would, and returns the errno.
-fn post(end: &End, address: usize, i: usize) -> i32 {
+fn post(end: &QpEnd, address: usize, i: usize) -> i32 {
     end.qp.hunt_post(address, || {
         let sges = [end.sge(0, 64)];
         let wr = SendWr {

@@ -7,12 +7,12 @@ use adverb_cm::{
 };
 use adverb_device::Errno;
 use adverb_device::engine::Time;
-use adverb_device::mad::{Arrival, MadDoor, MadHandler, Path};
+use adverb_device::mad::{Arrival, MadHandler, MadInterface, Path};
 use adverb_device::node::Node;
 use adverb_link::{Route, TxBatch};
 use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, Transport};
 use common::party::{Party, listen, tell};
-use common::{End, child};
+use common::{QpEnd, child};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ const PATH: Path = Path { local: HERE, remote: HERE };
 /// A connection manager as a program has.
 struct Manager {
     endpoint: Mutex<Endpoint>,
-    door: OnceLock<MadDoor>,
+    mads: OnceLock<MadInterface>,
     events: Mutex<Vec<(Id, Event)>>,
 }
 
@@ -32,25 +32,25 @@ impl Manager {
     fn start() -> Arc<Manager> {
         let manager = Arc::new(Manager {
             endpoint: Mutex::new(Endpoint::new(adverb_cm::Config::default())),
-            door: OnceLock::new(),
+            mads: OnceLock::new(),
             events: Mutex::default(),
         });
-        let door = MadDoor::open(manager.clone()).unwrap();
-        *manager.endpoint.lock().unwrap() = Endpoint::new(door.config());
-        assert!(manager.door.set(door).is_ok());
+        let mads = MadInterface::open(manager.clone()).unwrap();
+        *manager.endpoint.lock().unwrap() = Endpoint::new(mads.config());
+        assert!(manager.mads.set(mads).is_ok());
         manager
     }
 
-    fn door(&self) -> &MadDoor {
-        self.door.wait()
+    fn mads(&self) -> &MadInterface {
+        self.mads.wait()
     }
 
     /// Calls `f` with the endpoint, then sends the MADs and collects the events that result.
     fn with<R>(&self, f: impl FnOnce(&mut Endpoint, Time) -> R) -> (R, Option<Time>) {
         let mut endpoint = self.endpoint.lock().unwrap();
-        let result = f(&mut endpoint, self.door().now());
+        let result = f(&mut endpoint, self.mads().now());
         while let Some(transmit) = endpoint.poll_transmit() {
-            self.door().send(&transmit.path, &transmit.mad).unwrap();
+            self.mads().send(&transmit.path, &transmit.mad).unwrap();
         }
         while let Some(event) = endpoint.poll_event() {
             self.events.lock().unwrap().push(event);
@@ -61,7 +61,7 @@ impl Manager {
     fn command<R>(&self, f: impl FnOnce(&mut Endpoint, Time) -> R) -> R {
         let (result, next) = self.with(f);
         if let Some(next) = next {
-            self.door().wake_at(next);
+            self.mads().wake_at(next);
         }
         result
     }
@@ -87,8 +87,9 @@ impl MadHandler for Manager {
     fn timeout(&self, _: Time) -> Option<Time> {
         self.with(Endpoint::handle_timeout).1
     }
-    fn peer_gone(&self, _: Time, prefix: u32) -> Option<Time> {
-        self.with(|endpoint, now| endpoint.peer_gone(now, prefix, |path| self.door().is_local(path.remote))).1
+    fn peer_ended(&self, _: Time, prefix: u32) -> Option<Time> {
+        self.with(|endpoint, now| endpoint.peer_ended(now, prefix, |path| self.mads().is_local(path.remote)))
+            .1
     }
 }
 
@@ -154,7 +155,7 @@ fn a_connection_by_wire() {
 #[test]
 #[ignore = "run by another test"]
 fn bystander() {
-    let _end = End::datagrams();
+    let _end = QpEnd::datagrams();
     tell("ready");
     listen();
 }
@@ -166,7 +167,7 @@ fn server() {
     let service = std::env::var("SERVICE").unwrap().parse().unwrap();
     let manager = Manager::start();
     manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
-    let claim = manager.door().claim(service, None, false).unwrap();
+    let claim = manager.mads().claim(service, None, false).unwrap();
     claim.listen().unwrap();
     tell("ready");
     for qpn in 0..3 {
@@ -194,7 +195,7 @@ fn connect(manager: &Manager, service: u64) -> Id {
     assert!(matches!(event, Event::Reply(_)) && of == id, "{event:?}");
     manager.command(|endpoint, _| endpoint.established(id)).unwrap();
     let remote = manager.command(|endpoint, _| endpoint.remote(id)).unwrap();
-    assert!(manager.door().watch_peer(remote.remote_id));
+    assert!(manager.mads().watch_peer(remote.remote_id));
     id
 }
 
@@ -215,7 +216,7 @@ fn connection() {
     for _ in &ids {
         let (id, event) = manager.next_event();
         assert!(ids.contains(&id));
-        assert_eq!(event, Event::Disconnected(Ending::PeerGone));
+        assert_eq!(event, Event::Disconnected(Ending::PeerEnded));
     }
     // No process has the service any more. A process that receives the MAD rejects the request.
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
@@ -229,31 +230,31 @@ fn connection() {
 fn a_port_is_bound_by_one() {
     let _alone = alone();
     let manager = Manager::start();
-    let door = manager.door();
-    assert!(MadDoor::open(manager.clone()).is_err_and(|e| e.errno() == Errno::EBUSY as i32));
+    let mads = manager.mads();
+    assert!(MadInterface::open(manager.clone()).is_err_and(|e| e.errno() == Errno::EBUSY as i32));
     let taken = |service, at, shared| {
-        let e = door.claim(service, at, shared).map(|claim| format!("{claim:?}")).unwrap_err();
+        let e = mads.claim(service, at, shared).map(|claim| format!("{claim:?}")).unwrap_err();
         assert_eq!(e.errno(), Errno::EADDRINUSE as i32, "{e}");
     };
     let service = port(1);
-    let at_all = door.claim(service, None, false).unwrap();
+    let at_all = mads.claim(service, None, false).unwrap();
     taken(service, None, false);
     taken(service, Some(HERE), false);
     taken(service, Some(HERE), true);
-    door.claim(port(2), None, false).unwrap();
+    mads.claim(port(2), None, false).unwrap();
     drop(at_all);
-    let here = door.claim(service, Some(HERE), false).unwrap();
+    let here = mads.claim(service, Some(HERE), false).unwrap();
     taken(service, None, false);
     drop(here);
     // Shared claims on a port can coexist, but only a single claim can listen.
-    let (a, b) = (door.claim(service, None, true).unwrap(), door.claim(service, None, true).unwrap());
+    let (a, b) = (mads.claim(service, None, true).unwrap(), mads.claim(service, None, true).unwrap());
     taken(service, None, false);
     a.listen().unwrap();
     a.listen().unwrap();
     assert_eq!(b.listen().unwrap_err().errno(), Errno::EADDRINUSE as i32);
     drop(a);
     b.listen().unwrap();
-    let e = door.claim(service + 1, Some([203, 0, 113, 9].into()), false).unwrap_err();
+    let e = mads.claim(service + 1, Some([203, 0, 113, 9].into()), false).unwrap_err();
     assert_eq!(e.errno(), Errno::EADDRNOTAVAIL as i32, "{e}");
 }
 
@@ -275,7 +276,7 @@ fn with_itself() {
     let manager = Manager::start();
     let service = port(3);
     manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
-    let claim = manager.door().claim(service, Some(HERE), false).unwrap();
+    let claim = manager.mads().claim(service, Some(HERE), false).unwrap();
     claim.listen().unwrap();
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request(service))).unwrap();
     let (passive, event) = manager.next_event();
@@ -369,7 +370,7 @@ fn hostile() {
     let manager = Manager::start();
     let service = port(4);
     manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
-    let claim = manager.door().claim(service, None, false).unwrap();
+    let claim = manager.mads().claim(service, None, false).unwrap();
     claim.listen().unwrap();
     let mut sender = Sender::new();
     let req = {
@@ -414,7 +415,7 @@ fn hostile() {
         mad[17] = 0x10 + (x >> 8) as u8 % 12;
         // Do not count MADs for connections of this process, because the endpoint of this process
         // answers them.
-        let of_us = mad[28..30] == ((manager.door().config().prefix << 6) as u16).to_be_bytes();
+        let of_us = mad[28..30] == ((manager.mads().config().prefix << 6) as u16).to_be_bytes();
         owed += u64::from(answer_for_nobody(&mad).is_some() && !of_us);
         sender.send(Operation::SendOnly, 0xffff, GOOD, &mad);
         if owed % 16 == 0 {

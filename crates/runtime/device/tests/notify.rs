@@ -3,7 +3,7 @@ mod common;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{PathMtu, QpType, SendOp};
 use adverb_device::{Cq, Errno, Notify, Sink};
-use common::{End, child, pair};
+use common::{QpEnd, child, pair};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// Puts `n` messages from `a` into the completion queue of `b`.
-fn burst(a: &End, b: &End, n: usize) {
+fn burst(a: &QpEnd, b: &QpEnd, n: usize) {
     let before = b.cq.len();
     for i in 0..n {
         b.recv(i as u64, &[b.sge(i * 64, 64)]);
@@ -28,7 +28,7 @@ fn burst(a: &End, b: &End, n: usize) {
     }
 }
 
-fn rc() -> (End, End) {
+fn rc() -> (QpEnd, QpEnd) {
     pair(QpType::Rc, PathMtu::Mtu1024)
 }
 
@@ -78,7 +78,7 @@ fn ext_3_a_persistent_arm_notifies_of_every_completion_until_it_is_taken_back() 
 
 #[test]
 fn ext_3_events_that_nobody_reads_are_bounded_by_the_queue() {
-    let (a, b) = (End::new(QpType::Rc), End::with_cq(QpType::Rc, 8));
+    let (a, b) = (QpEnd::new(QpType::Rc), QpEnd::with_cq(QpType::Rc, 8));
     a.connect(&b.qp, PathMtu::Mtu1024);
     b.connect(&a.qp, PathMtu::Mtu1024);
     b.cq.notify_persistent(ArmKind::Next).unwrap();
@@ -205,11 +205,11 @@ fn a_woken_task_is_not_dropped_under_the_lock_of_its_queue() {
 }
 
 #[test]
-fn a_sink_of_the_faces_own_is_told_once_an_arm() {
+fn a_sink_of_a_front_end_is_told_once_an_arm() {
     let context = common::loopback().open().unwrap();
     let told = Arc::new(Counting::default());
     let cq = Cq::with_sink(&context, 16, Sink::Custom(told.clone()), 0).unwrap();
-    let (mut a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (mut a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     let init = adverb_device::QpInit {
         qp_type: QpType::Rc,
         cap: adverb_device::engine::QpCap {
@@ -268,7 +268,7 @@ fn chn_7_a_thread_that_waits_for_asynchronous_events_sleeps_until_there_is_one()
 #[ignore = "run by another test, in a process of its own"]
 fn inner_asynchronous() {
     use adverb_device::AsyncEvent;
-    let (a, mut b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (a, mut b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     let cap = adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() };
     let srq = adverb_device::Srq::new(&b.pd, 64, 1, 0, None).unwrap();
     let init = adverb_device::QpInit {
@@ -355,7 +355,7 @@ fn ext_4_a_program_that_stops_polling_early_is_told() {
     burst(&a, &b, 10);
     b.cq.req_notify(ArmKind::Next).unwrap();
     b.wait(2);
-    let now = b.channel.overlooked();
+    let now = b.channel.lost_wakeups();
     assert_eq!((now.len(), now[0].waiting, now[0].armed), (1, 8, true));
     // The program waits in its own `poll`, as another program does in `epoll`.
     let mut fds = [PollFd::new(b.channel.as_fd(), PollFlags::POLLIN)];
@@ -395,7 +395,7 @@ fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
         burst(&a, &b, 10);
         // An unread event is waiting, so no wake-up is lost, even after a long time.
         std::thread::sleep(Duration::from_millis(150));
-        assert!(b.channel.overlooked().is_empty());
+        assert!(b.channel.lost_wakeups().is_empty());
         b.channel.next_event(None).unwrap().ack_events(1);
         b.cq.req_notify(ArmKind::Next).unwrap();
         // The program works on a message for a while.
@@ -414,7 +414,7 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     let context = common::loopback().open().unwrap();
     let channel = adverb_device::CompChannel::new(&context).unwrap();
     let cq = Cq::new(&context, 16, Some(&channel), 0).unwrap();
-    let (mut a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (mut a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     let init = adverb_device::QpInit {
         qp_type: QpType::Rc,
         cap: adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() },

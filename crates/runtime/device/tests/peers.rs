@@ -8,7 +8,7 @@ use adverb_device::engine::{
 use adverb_device::node::Node;
 use adverb_device::{Cq, Qp, QpInit};
 use common::party::{Party, introduce, listen, parse, tell};
-use common::{End, QKEY, pattern};
+use common::{QKEY, QpEnd, pattern};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -19,9 +19,9 @@ const LONG: usize = 64 << 10;
 /// Number of queue pair numbers in a slot.
 const SLOT: usize = 1 << 14;
 
-fn lane_packets() -> u64 {
+fn ring_packets() -> u64 {
     let stats = Node::get().unwrap().stats();
-    stats.lane_sent + stats.lane_received
+    stats.ring_sent + stats.ring_received
 }
 
 fn to_error(qp: &Qp) {
@@ -33,7 +33,7 @@ fn to_error(qp: &Qp) {
 #[test]
 fn an_abandoned_payload_is_not_delivered() {
     let mut party = Party::start("the_stopped", &[]);
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let (qpn, _) = parse(&party.hear());
     party.say(&introduce(&end));
     end.connect_to(qpn, PathMtu::Mtu4096);
@@ -43,9 +43,9 @@ fn an_abandoned_payload_is_not_delivered() {
     let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
     assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
     assert!(end.pages.write_at(0, &pattern(LONG, 1)));
-    let before = lane_packets();
+    let before = ring_packets();
     end.send(1, SendOp::Send, &[end.sge(0, LONG)]);
-    assert!(lane_packets() > before, "it went into the ring");
+    assert!(ring_packets() > before, "it went into the ring");
     to_error(&end.qp);
     assert_eq!(end.wait(1)[0].status, WcStatus::WrFlushErr);
     assert!(end.pages.write_at(0, &pattern(LONG, 2)));
@@ -59,7 +59,7 @@ fn an_abandoned_payload_is_not_delivered() {
 #[test]
 #[ignore = "a process of an_abandoned_payload_is_not_delivered"]
 fn the_stopped() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu4096);
@@ -83,7 +83,7 @@ fn the_stopped() {
 }
 
 /// Sends a datagram of `len` bytes. Returns whether the send queue had room.
-fn datagram(end: &End, qpn: u32, len: usize) -> bool {
+fn datagram(end: &QpEnd, qpn: u32, len: usize) -> bool {
     let wr = SendWr {
         wr_id: u64::from(qpn),
         flags: SendFlags::SIGNALED,
@@ -100,7 +100,7 @@ fn datagram(end: &End, qpn: u32, len: usize) -> bool {
 
 /// Receives datagrams, with room for the 40-byte GRH, until a datagram of 77 bytes arrives.
 fn take_datagrams(name: &str) {
-    let end = End::datagrams();
+    let end = QpEnd::datagrams();
     (0..64).for_each(|i| end.recv(i, &[end.sge(0, 4096)]));
     tell(&introduce(&end));
     let mut heard = false;
@@ -123,24 +123,24 @@ fn take_datagrams(name: &str) {
 /// A stopped process that takes datagrams, a running process that takes datagrams, and an end that
 /// sends to both.
 struct Standing {
-    deaf: Party,
-    deaf_qpn: u32,
+    idle: Party,
+    idle_qpn: u32,
     other: Party,
     other_qpn: u32,
-    end: End,
+    end: QpEnd,
     pid: Pid,
 }
 
 impl Standing {
     fn new() -> Standing {
-        let (mut deaf, mut other) = (Party::start("the_deaf", &[]), Party::start("the_other", &[]));
-        let end = End::datagrams();
-        let (deaf_qpn, _) = parse(&deaf.hear());
+        let (mut idle, mut other) = (Party::start("the_idle", &[]), Party::start("the_other", &[]));
+        let end = QpEnd::datagrams();
+        let (idle_qpn, _) = parse(&idle.hear());
         let (other_qpn, _) = parse(&other.hear());
-        let pid = Pid::from_raw(deaf.pid());
+        let pid = Pid::from_raw(idle.pid());
         kill(pid, Signal::SIGSTOP).unwrap();
         waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-        Standing { deaf, deaf_qpn, other, other_qpn, end, pid }
+        Standing { idle, idle_qpn, other, other_qpn, end, pid }
     }
     fn poll(&self) {
         self.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
@@ -158,11 +158,11 @@ impl Standing {
     fn goes_on(self) {
         kill(self.pid, Signal::SIGCONT).unwrap();
         let until = Instant::now() + HANG_LIMIT;
-        while self.deaf.has_said().is_none() {
-            self.send(self.deaf_qpn);
+        while self.idle.has_said().is_none() {
+            self.send(self.idle_qpn);
             assert!(Instant::now() < until, "it hears nothing any more");
         }
-        self.deaf.finish();
+        self.idle.finish();
         self.other.finish();
     }
 }
@@ -179,25 +179,25 @@ fn counter(wanted: &str) -> u64 {
 #[test]
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
-    let before = counter("deliver_drop_deaf");
+    let before = counter("deliver_drop_not_receiving");
     let begun = Instant::now();
     let (until, mut kept) = (begun + HANG_LIMIT, begun);
     // Fill the socket of the stopped process and the send queue.
     while kept.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < until, "a process that stands still takes everything");
-        if datagram(&all.end, all.deaf_qpn, 1024) {
+        if datagram(&all.end, all.idle_qpn, 1024) {
             kept = Instant::now();
         }
         all.poll();
     }
     // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
     // here.
-    let dropped = counter("deliver_drop_deaf");
+    let dropped = counter("deliver_drop_not_receiving");
     let late = begun.elapsed() >= Duration::from_secs(2);
     assert!(late || dropped == before, "not at once");
     all.send(all.other_qpn);
     assert_eq!(all.other.hear(), "the other");
-    assert!(counter("deliver_drop_deaf") > before);
+    assert!(counter("deliver_drop_not_receiving") > before);
     all.goes_on();
 }
 
@@ -206,13 +206,13 @@ fn datagrams_reach_others_while_one_process_stands_still() {
 #[test]
 fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     let mut all = Standing::new();
-    let before = counter("deliver_drop_deaf");
+    let before = counter("deliver_drop_not_receiving");
     let begun = Instant::now();
     let until = begun + HANG_LIMIT;
     let mut waits = 0;
     while waits < 10 {
         let delivered = counter("delivered");
-        assert!(datagram(&all.end, all.deaf_qpn, 1024), "the send queue is full");
+        assert!(datagram(&all.end, all.idle_qpn, 1024), "the send queue is full");
         all.poll();
         waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
         assert!(Instant::now() < until, "a process that stands still takes everything");
@@ -222,7 +222,7 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
     // here.
     let late = begun.elapsed() >= Duration::from_secs(2);
-    assert!(late || counter("deliver_drop_deaf") == before, "it waited until others were dropped");
+    assert!(late || counter("deliver_drop_not_receiving") == before, "it waited until others were dropped");
     all.goes_on();
 }
 
@@ -235,12 +235,12 @@ fn what_a_destroyed_queue_pair_sent_arrives() {
     let mut waits = 0;
     while waits < 10 {
         let delivered = counter("delivered");
-        assert!(datagram(&all.end, all.deaf_qpn, 1024), "the send queue is full");
+        assert!(datagram(&all.end, all.idle_qpn, 1024), "the send queue is full");
         all.poll();
         waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
         assert!(Instant::now() < until, "a process that stands still takes everything");
     }
-    assert!(datagram(&all.end, all.deaf_qpn, 77));
+    assert!(datagram(&all.end, all.idle_qpn, 77));
     let mut done = 0;
     while done == 0 {
         done = all.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
@@ -248,17 +248,17 @@ fn what_a_destroyed_queue_pair_sent_arrives() {
     }
     all.end.qp.destroy().unwrap();
     kill(all.pid, Signal::SIGCONT).unwrap();
-    assert_eq!(all.deaf.hear(), "the deaf");
-    all.end = End::datagrams();
+    assert_eq!(all.idle.hear(), "the idle");
+    all.end = QpEnd::datagrams();
     all.send(all.other_qpn);
-    all.deaf.finish();
+    all.idle.finish();
     all.other.finish();
 }
 
 #[test]
 #[ignore = "a process of datagrams_reach_others_while_one_process_stands_still"]
-fn the_deaf() {
-    take_datagrams("the deaf");
+fn the_idle() {
+    take_datagrams("the idle");
 }
 
 #[test]
@@ -267,9 +267,9 @@ fn the_other() {
     take_datagrams("the other");
 }
 
-/// Exchanges a message in each direction over a lane.
-fn both_ways(end: &End, tag: u64) {
-    let before = lane_packets();
+/// Exchanges a message in each direction over a host connection.
+fn both_ways(end: &QpEnd, tag: u64) {
+    let before = ring_packets();
     assert!(end.pages.write_at(0, &pattern(5000, tag as u8)));
     end.recv(1, &[end.sge(10_000, 5000)]);
     end.send(2, SendOp::Send, &[end.sge(0, 5000)]);
@@ -278,10 +278,10 @@ fn both_ways(end: &End, tag: u64) {
     let mut back = vec![0; 5000];
     assert!(end.pages.read_at(10_000, &mut back));
     assert!(back == pattern(5000, tag as u8));
-    assert!(lane_packets() > before, "over the network");
+    assert!(ring_packets() > before, "over the network");
 }
 
-fn echo(end: &End) {
+fn echo(end: &QpEnd) {
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
     end.send(1, SendOp::Send, &[end.sge(0, 5000)]);
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
@@ -293,7 +293,7 @@ fn echo(end: &End) {
 fn a_second_slot_is_of_the_same_process() {
     let mut party = Party::start("the_crowded", &[]);
     for tag in 0..3 {
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, _) = parse(&party.hear());
         party.say(&introduce(&end));
         end.connect_to(qpn, PathMtu::Mtu1024);
@@ -309,7 +309,7 @@ fn the_crowded() {
     let mut slots = Vec::new();
     let mut all = Vec::new();
     for tag in 0..3 {
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         slots.push(end.qp.number() as usize / SLOT);
         tell(&introduce(&end));
         let (qpn, _) = parse(&listen().unwrap());
@@ -327,7 +327,7 @@ fn the_crowded() {
 }
 
 /// Takes all remaining queue pair numbers of the slot.
-fn fill(end: &End) -> Vec<std::sync::Arc<Qp>> {
+fn fill(end: &QpEnd) -> Vec<std::sync::Arc<Qp>> {
     let cq = Cq::new(&end.context, 1, None, 0).unwrap();
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = QpInit {

@@ -13,7 +13,7 @@ use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, PathMtu, QpState, QpType, SendOp, WcStatus};
 use common::party::{Party, introduce, listen, parse, tell};
-use common::{End, pattern};
+use common::{QpEnd, pattern};
 use nix::unistd::{Whence, gettid, lseek};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -55,7 +55,7 @@ impl Dice {
 }
 
 /// Exchanges a message in each direction, then performs a WRITE and a READ, and checks every byte.
-fn exchange(end: &End, far: Remote, round: u64) {
+fn exchange(end: &QpEnd, far: Remote, round: u64) {
     let data = pattern(SIZE, round as u8);
     assert!(end.pages.write_at(OUT, &data));
     end.recv(1, &[end.sge(BACK, SIZE)]);
@@ -74,8 +74,8 @@ fn exchange(end: &End, far: Remote, round: u64) {
 
 /// Connects this process to a well-behaved process. Returns also the address and key of the other
 /// process's memory.
-fn with_a_steady_one() -> (End, Party, Remote) {
-    let steady = End::new(QpType::Rc);
+fn with_a_steady_one() -> (QpEnd, Party, Remote) {
+    let steady = QpEnd::new(QpType::Rc);
     let mut good = Party::start("the_steady", &[]);
     let (qpn, far) = parse(&good.hear());
     good.say(&introduce(&steady));
@@ -93,7 +93,7 @@ fn others_are_not_harmed() {
     for i in 0..count {
         let dice = (seed * 1000 + i).to_string();
         let mut bad = Party::start("the_scribbler", &[("ADVERB_SEED", &dice)]);
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
         bad.say(&introduce(&end));
         bad.say(&steady.qp.number().to_string());
@@ -130,7 +130,7 @@ fn others_are_not_harmed() {
 /// Length in bytes of the forger's messages with a record that points at existing memory.
 const FORGED: usize = 100;
 
-/// The log lines about peers with false marks.
+/// The log lines about peers with false hazards.
 struct Lies(Mutex<Vec<String>>);
 
 static LIES: Lies = Lies(Mutex::new(Vec::new()));
@@ -148,14 +148,14 @@ impl log::Log for Lies {
     fn flush(&self) {}
 }
 
-/// The shortest time until a peer with a false mark is judged. The judgement takes twenty
+/// The shortest time until a peer with a false hazard is judged. The judgement takes twenty
 /// observations of a sleeping thread, at intervals of a second.
 const JUDGED: Duration = Duration::from_secs(19);
 
 /// TRU-3: the forger writes valid records and entries with false contents:
 /// - payload addresses without memory,
 /// - keys of memory beyond the end of the file,
-/// - permanent marks,
+/// - permanent hazards,
 /// - alternating announcements of sleep.
 #[test]
 fn what_points_nowhere_harms_nobody() {
@@ -163,9 +163,9 @@ fn what_points_nowhere_harms_nobody() {
     log::set_max_level(log::LevelFilter::Info);
     let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
-    for pattern in ["references", "messages", "keys", "marks"] {
+    for pattern in ["references", "messages", "keys", "hazards"] {
         let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
         bad.say(&introduce(&end));
         end.connect_to(qpn, PathMtu::Mtu1024);
@@ -200,13 +200,13 @@ fn what_points_nowhere_harms_nobody() {
         };
         assert_eq!(said, "done");
         assert!(!matches!(pattern, "references" | "messages") || forged > 0, "{pattern}: none was taken");
-        // A deregistration ends although the forger is alive and some of its marks name the region
-        // and the queue pair.
-        if pattern == "marks" {
+        // A deregistration ends although the forger is alive and some of its hazards name the
+        // region and the queue pair.
+        if pattern == "hazards" {
             let start = Instant::now();
             end.pages.mr().dereg().unwrap();
-            // Some marks name sleeping threads and say that these threads do not restart their
-            // copy. Only the judgement ends the wait for such a mark, and the judgement takes at
+            // Some hazards name sleeping threads and say that these threads do not restart their
+            // copy. Only the judgement ends the wait for such a hazard, and the judgement takes at
             // least `JUDGED`.
             assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
             // The device leaves the lying peer and logs the process number of the peer. The
@@ -230,7 +230,7 @@ fn what_points_nowhere_harms_nobody() {
 #[test]
 fn tru_3_holes_are_read_and_not_filled() {
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     assert!(end.pages.write_at(0, &[7; 4096]));
     let (qpn, _) = parse(&bad.hear());
     bad.say(&introduce(&end));
@@ -257,7 +257,7 @@ fn tru_3_holes_are_read_and_not_filled() {
 /// peer, although the program does not poll.
 #[test]
 fn a_ring_without_end_keeps_nobody() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "without end")]);
     let (qpn, _) = parse(&bad.hear());
     bad.say(&introduce(&end));
@@ -279,7 +279,7 @@ fn a_ring_without_end_keeps_nobody() {
 #[test]
 #[ignore = "a process of others_are_not_harmed"]
 fn the_steady() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu1024);
@@ -350,7 +350,7 @@ fn record(dice: &mut Dice, targets: &[u32]) -> [u8; 64] {
 #[ignore = "a process of others_are_not_harmed"]
 fn the_scribbler() {
     let mut dice = Dice(number("ADVERB_SEED", 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     let victim: u32 = listen().unwrap().parse().unwrap();
@@ -403,7 +403,7 @@ fn write(
 }
 
 /// The record of the `n`-th SEND, a SEND Only packet. The payload is not in the record but at
-/// `addr`. The MTU of the lane bounds the payload of one packet.
+/// `addr`. The MTU of the host connection bounds the payload of one packet.
 fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
     let mut cell = [0; 64];
     cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 29).to_le_bytes());
@@ -549,16 +549,16 @@ impl Hand {
         self.put(entry, self.word(entry).wrapping_add(2) & !1);
     }
 
-    /// Marks all threads as permanently at work in memory of peers, with more marks than a process
-    /// can have. The sleep announcement is random. The marks name the region and queue pair that
-    /// the peer is about to take back. Some of the named threads exist, others do not.
-    fn marks(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
+    /// Sets hazards that show all threads as permanently at work in memory of peers, more than a
+    /// process can have. The sleep announcement is random. The hazards name the region and queue
+    /// pair that the peer is about to take back. Some of the named threads exist, others do not.
+    fn hazards(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
         let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
         self.put(tables + 128, used);
-        for mark in 0..256 {
+        for hazard in 0..256 {
             let value = self.dice.next() | 1;
-            let at = tables + 256 + mark * 64;
+            let at = tables + 256 + hazard * 64;
             self.put(at, value);
             let owner = self.pick(owners);
             self.put(at + 8, owner);
@@ -574,7 +574,7 @@ impl Hand {
 #[ignore = "a process of what_points_nowhere_harms_nobody"]
 fn the_forger() {
     let pattern = std::env::var("ADVERB_PATTERN").unwrap();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let introduced = introduce(&end);
     tell(&introduced);
     let (_, own) = parse(&introduced);
@@ -619,7 +619,7 @@ fn the_forger() {
                 }
             }
             "keys" => hand.forge_key(entry, own),
-            "marks" => hand.marks(tables, &owners, qpn, theirs.rkey),
+            "hazards" => hand.hazards(tables, &owners, qpn, theirs.rkey),
             other => panic!("no pattern {other}"),
         }
         end.cq.poll(8, |_| ()).unwrap();

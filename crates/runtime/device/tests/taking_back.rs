@@ -11,7 +11,7 @@ use adverb_device::engine::{
 use adverb_device::mapping::Mapping;
 use adverb_device::qp::{PlainData, PlainOp, PlainPost, SendChain};
 use adverb_memory::{Pages, SharedFile};
-use common::End;
+use common::QpEnd;
 use common::party::{Party, introduce, listen, parse, tell};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -60,14 +60,14 @@ fn while_stopped<R>(pid: i32, what: &str, call: impl FnOnce() -> R) -> R {
     result
 }
 
-fn reset(end: &End) {
+fn reset(end: &QpEnd) {
     let attr = QpAttr { state: QpState::Reset, ..QpAttr::default() };
     end.qp.modify(&attr, AttrMask::STATE).unwrap();
 }
 
 /// An end that is connected to the initiator process.
-fn with_an_initiator() -> (End, Party, u32) {
-    let end = End::new(QpType::Rc);
+fn with_an_initiator() -> (QpEnd, Party, u32) {
+    let end = QpEnd::new(QpType::Rc);
     let mut party = Party::start("the_initiator", &[]);
     let (qpn, _) = parse(&party.hear());
     end.connect_to(qpn, PathMtu::Mtu1024);
@@ -143,7 +143,7 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
     }
     signal(party.pid(), Signal::SIGSTOP);
     while_stopped(party.pid(), "what a peer is not inside of", || {
-        let other = End::new(QpType::Rc);
+        let other = QpEnd::new(QpType::Rc);
         other.qp.destroy().unwrap();
         let (_, mapping) = memory(false);
         let local = end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), Access::LOCAL_WRITE).unwrap();
@@ -164,7 +164,7 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
 /// the initiator writes to the region. This holds although READs take no lock of the key table.
 #[test]
 fn mem_2_no_read_of_ones_own_comes_late() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     let mut party = Party::start("the_initiator", &[]);
     let (qpn, remote) = parse(&party.hear());
     end.connect_to(qpn, PathMtu::Mtu1024);
@@ -232,7 +232,7 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
     for round in 0..10 {
         let variables = [("GLIBC_TUNABLES", "glibc.pthread.rseq=0")];
         let mut party = Party::start("the_leaver", &variables[..usize::from(round % 5 != 0)]);
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let (qpn, _) = parse(&party.hear());
         end.connect_to(qpn, PathMtu::Mtu1024);
         party.say(&introduce(&end));
@@ -258,7 +258,7 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
         assert!(pages.read_at(0, &mut now));
         let late = now.iter().filter(|byte| **byte != OWN).count();
         assert_eq!(late, 0, "bytes came late in round {round}");
-        // The peer's resources are still held, because the peer has not ended.
+        // The peer's resources are still open, because the peer has not ended.
         assert!(held(inode, party.pid()) > 0);
         signal(party.pid(), Signal::SIGKILL);
         let limit = Instant::now() + LIMIT;
@@ -272,7 +272,7 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
 #[test]
 #[ignore = "a process of mem_2_a_peer_that_left_writes_nothing_late"]
 fn the_leaver() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu1024);
@@ -313,7 +313,7 @@ fn the_leaver() {
 #[test]
 #[ignore = "a process of the tests above"]
 fn the_initiator() {
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu1024);

@@ -4,7 +4,7 @@
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_sync::Mutex;
-use common::{End, pair, pattern};
+use common::{QpEnd, pair, pattern};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn duration() -> Duration {
 }
 
 /// Sends one message of `size` bytes from `a` to `b`. Only this thread polls.
-fn exchange(a: &End, b: &End, round: u64, size: usize) {
+fn exchange(a: &QpEnd, b: &QpEnd, round: u64, size: usize) {
     let data = pattern(size, round as u8);
     assert!(a.pages.write_at(0, &data));
     b.recv(round, &[b.sge(0, size)]);

@@ -6,7 +6,7 @@ use adverb_device::context::AhAttr;
 use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpState, QpType, SendOp, WcStatus};
 use adverb_device::node::Node;
 use common::party::{listen, tell};
-use common::{End, child};
+use common::{QpEnd, child};
 use nix::sys::socket::{AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, recv, socket};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -76,7 +76,7 @@ impl Drop for Stranger {
 
 /// Moves a queue pair to RTR and RTS, connected to `dest_qpn` at an IPv6 or IPv4 address of this
 /// device.
-fn connect(end: &End, dest_qpn: u32, v6: bool) -> Result<(), Error> {
+fn connect(end: &QpEnd, dest_qpn: u32, v6: bool) -> Result<(), Error> {
     let index = end.context.device().gids().iter().position(|g| g.ipv4().is_none() == v6).unwrap();
     let av = end.context.resolve(&AhAttr {
         dgid: end.context.gid(1, index)?,
@@ -107,7 +107,7 @@ fn connect(end: &End, dest_qpn: u32, v6: bool) -> Result<(), Error> {
     end.qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC)
 }
 
-fn works(a: &End, b: &End) -> bool {
+fn works(a: &QpEnd, b: &QpEnd) -> bool {
     b.recv(1, &[b.sge(0, 64)]);
     a.send(2, SendOp::Send, &[a.sge(0, 64)]);
     a.wait(1)[0].status == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
@@ -126,7 +126,7 @@ fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
 #[ignore = "run by another test, in a process of its own"]
 fn inner_given() {
     child::log();
-    let end = End::new(QpType::Rc);
+    let end = QpEnd::new(QpType::Rc);
     // The stranger holds the name of a slot without a living process, and reports the number of the
     // slot.
     let mut stranger = Stranger::start("the_listener", &nix::unistd::geteuid().to_string());
@@ -136,7 +136,7 @@ fn inner_given() {
     assert_eq!(end.wait(1)[0].status, WcStatus::RetryExcErr);
     assert_eq!(stranger.ask("what have you got?"), "0 bytes");
     let counters = Node::get().unwrap().named_counters();
-    let refused = counters.iter().find(|(name, _)| *name == "handover_refused_other_user").unwrap().1;
+    let refused = counters.iter().find(|(name, _)| *name == "local_refused_other_user").unwrap().1;
     assert!(refused > 0, "nobody was asked");
 }
 
@@ -179,7 +179,7 @@ fn tru_4_two_users_work_side_by_side_and_are_told_of_each_other() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_side_by_side() {
-    let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     connect(&a, b.qp.number(), false).unwrap();
     connect(&b, a.qp.number(), false).unwrap();
     let mut stranger = Stranger::start("the_neighbour", "");
@@ -188,7 +188,7 @@ fn inner_side_by_side() {
     // The stranger tries this user's address, and this user tries the stranger's address.
     let said = stranger.ask("and here?");
     assert!(said.contains("user 0"), "{said}");
-    let c = End::new(QpType::Rc);
+    let c = QpEnd::new(QpType::Rc);
     let error = connect(&c, 900 << 14, true).unwrap_err();
     assert_eq!(error.errno(), nix::errno::Errno::EADDRINUSE as i32);
     assert!(error.to_string().contains("user 65533"), "{error}");
@@ -198,14 +198,14 @@ fn inner_side_by_side() {
 #[test]
 #[ignore = "the process of another user, started by a test"]
 fn the_neighbour() {
-    let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     let connected = connect(&a, b.qp.number(), true).and_then(|()| connect(&b, a.qp.number(), true));
     match connected {
         Ok(()) => tell(if works(&a, &b) { "works" } else { "fails" }),
         Err(e) => tell(&e.to_string()),
     }
     if listen().is_some() {
-        let end = End::new(QpType::Rc);
+        let end = QpEnd::new(QpType::Rc);
         let refused = connect(&end, 900 << 14, false);
         tell(&refused.map_or_else(|e| e.to_string(), |()| "it may".to_owned()));
     }

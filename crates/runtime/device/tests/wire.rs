@@ -4,7 +4,7 @@ mod common;
 use adverb_device::AsyncEvent;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{AddressVector, PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
-use common::{End, child, pair, pattern};
+use common::{QpEnd, child, pair, pattern};
 use std::time::{Duration, Instant};
 
 const SIZES: [usize; 9] = [0, 1, 255, 256, 4096, 4097, 65_536, 1_000_003, 2 << 20];
@@ -110,7 +110,7 @@ fn an_event_follows_an_arm() {
 
 #[test]
 fn a_full_completion_queue_fails_its_queue_pair_and_says_so() {
-    let (a, b) = (End::with_cq(QpType::Rc, 4), End::new(QpType::Rc));
+    let (a, b) = (QpEnd::with_cq(QpType::Rc, 4), QpEnd::new(QpType::Rc));
     a.connect(&b.qp, PathMtu::Mtu1024);
     b.connect(&a.qp, PathMtu::Mtu1024);
     let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
@@ -170,7 +170,7 @@ fn marked_requests_draw_notifications() {
 #[ignore = "run by marked_requests_draw_notifications"]
 fn inner_marked_requests_draw_notifications() {
     const MESSAGES: u64 = 20;
-    let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let (a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     // The sender sets the ECN mark itself, in place of a switch.
     let marked = AddressVector { traffic_class: 3, ..a.own_path() };
     a.connect_by(marked, b.qp.number(), PathMtu::Mtu1024);

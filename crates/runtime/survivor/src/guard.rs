@@ -43,7 +43,7 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// Pause between two searches for remaining processes.
 const LOOK: Duration = Duration::from_millis(2);
 /// Signals forwarded to the program.
-const HANDED_ON: [Signal; 7] = [
+const FORWARDED: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -72,13 +72,13 @@ pub struct AtEnd {
 /// process has more than one thread, because then a copy is not safe.
 pub fn guard(at_end: AtEnd) -> io::Result<()> {
     one_thread()?;
-    let (gone, held) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (front_ended, held) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     if let Some(reaper) = copy()? {
-        drop(gone);
+        drop(front_ended);
         be_front(reaper, at_end, &held);
     }
     drop(held);
-    be_reaper(gone, at_end);
+    be_reaper(front_ended, at_end);
     Ok(())
 }
 
@@ -87,7 +87,7 @@ pub fn guard(at_end: AtEnd) -> io::Result<()> {
 fn be_front(reaper: Pid, at_end: AtEnd, _held: &OwnedFd) -> ! {
     // Orphans come to this process if the reaper is killed.
     let _ = set_child_subreaper(true);
-    let end = Ward { child: reaper, gone: None }.wait();
+    let end = Ward { child: reaper, front_ended: None }.wait();
     // The reaper has already done this, unless it was killed.
     if end.status.is_none_or(|status| status.code().is_none()) {
         end_all(getpgrp());
@@ -97,7 +97,7 @@ fn be_front(reaper: Pid, at_end: AtEnd, _held: &OwnedFd) -> ! {
 }
 
 /// The reaper, which starts the worker. Returns in the worker only.
-fn be_reaper(gone: OwnedFd, at_end: AtEnd) {
+fn be_reaper(front_ended: OwnedFd, at_end: AtEnd) {
     let (reaper, group) = (getpid(), getpgrp());
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     let _ = set_child_subreaper(true);
@@ -109,7 +109,7 @@ fn be_reaper(gone: OwnedFd, at_end: AtEnd) {
             std::process::exit(1);
         }
     };
-    let end = Ward { child: worker, gone: Some(gone) }.wait();
+    let end = Ward { child: worker, front_ended: Some(front_ended) }.wait();
     let by_itself = !end.asked && end.status.is_some_and(|status| status.code().is_some());
     if !(at_end.leave_running && by_itself) {
         end_all(group);
@@ -136,11 +136,11 @@ fn remove(at_end: AtEnd) {
 /// A child, and for the reaper the pipe that reports the end of the front.
 struct Ward {
     child: Pid,
-    gone: Option<OwnedFd>,
+    front_ended: Option<OwnedFd>,
 }
 
 /// How the child ended.
-struct End {
+struct ChildEnd {
     /// `None`: the front ended first.
     status: Option<ExitStatus>,
     /// A signal has asked for the end of the command.
@@ -149,8 +149,8 @@ struct End {
 
 impl Ward {
     /// Reaps every child and forwards signals, until the child or the front has ended.
-    fn wait(&self) -> End {
-        let mut signals: SigSet = HANDED_ON.into_iter().collect();
+    fn wait(&self) -> ChildEnd {
+        let mut signals: SigSet = FORWARDED.into_iter().collect();
         signals.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         // From here on, signals are queued for this reader. An earlier signal would have ended this
@@ -159,18 +159,22 @@ impl Ward {
         let mut asked = false;
         let Ok(opened) = opened else {
             let status = waitpid(self.child, None).ok().and_then(status_of);
-            return End { status, asked };
+            return ChildEnd { status, asked };
         };
         loop {
             if let Some(status) = reap(self.child) {
-                return End { status: Some(status), asked };
+                return ChildEnd { status: Some(status), asked };
             }
             let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
-            fds.extend(self.gone.iter().map(|gone| PollFd::new(gone.as_fd(), PollFlags::POLLIN)));
+            fds.extend(
+                self.front_ended
+                    .iter()
+                    .map(|front_ended| PollFd::new(front_ended.as_fd(), PollFlags::POLLIN)),
+            );
             let _ = poll(&mut fds, PollTimeout::NONE);
             // No process writes to the pipe, so an event means the end of the front.
             if fds.get(1).and_then(PollFd::any) == Some(true) {
-                return End { status: None, asked };
+                return ChildEnd { status: None, asked };
             }
             while let Ok(Some(got)) = opened.read_signal() {
                 let Ok(signal) = Signal::try_from(got.ssi_signo.cast_signed()) else { continue };
@@ -190,7 +194,7 @@ impl Ward {
 /// # Errors
 /// The child has already been waited for.
 pub fn wait(child: &Child) -> io::Result<ExitStatus> {
-    let end = Ward { child: Pid::from_raw(child.id().cast_signed()), gone: None }.wait();
+    let end = Ward { child: Pid::from_raw(child.id().cast_signed()), front_ended: None }.wait();
     end.status.ok_or_else(|| Errno::ECHILD.into())
 }
 

@@ -1,7 +1,7 @@
 //! The survivor: the table of processes and connections, and the farewells still to send.
 use crate::record::{LEN, Record, Said};
 use adverb_cm::{MAD_LEN, Path, Time};
-use adverb_device::mad::{Arrival, MadDoor, MadHandler};
+use adverb_device::mad::{Arrival, MadHandler, MadInterface};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -48,16 +48,16 @@ struct Farewell {
 }
 
 /// Ignores all answers, because the process with the connection has ended.
-struct Deaf;
+struct IgnoreMads;
 
-impl MadHandler for Deaf {
+impl MadHandler for IgnoreMads {
     fn mad(&self, _: Time, _: &Arrival<'_>) -> Option<Time> {
         None
     }
     fn timeout(&self, _: Time) -> Option<Time> {
         None
     }
-    fn peer_gone(&self, _: Time, _: u32) -> Option<Time> {
+    fn peer_ended(&self, _: Time, _: u32) -> Option<Time> {
         None
     }
 }
@@ -67,7 +67,7 @@ impl MadHandler for Deaf {
 pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
     let mut processes: BTreeMap<i32, Process> = BTreeMap::new();
     let mut farewells: Vec<Farewell> = Vec::new();
-    let mut door = None;
+    let mut mads = None;
     let mut program_runs = true;
     while program_runs || !processes.is_empty() || !farewells.is_empty() {
         let next = farewells.iter().map(|f| f.at).min();
@@ -86,8 +86,8 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
         });
         if !farewells.is_empty() {
             // The sockets and the thread are created only when a process has died.
-            let door = door.get_or_insert_with(|| MadDoor::open(Arc::new(Deaf)).ok());
-            send_due(door.as_ref(), &mut farewells);
+            let mads = mads.get_or_insert_with(|| MadInterface::open(Arc::new(IgnoreMads)).ok());
+            send_due(mads.as_ref(), &mut farewells);
         }
     }
 }
@@ -166,15 +166,15 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
 }
 
 /// Sends the farewells due now, and removes a farewell after the last transmission.
-fn send_due(door: Option<&MadDoor>, farewells: &mut Vec<Farewell>) {
+fn send_due(mads: Option<&MadInterface>, farewells: &mut Vec<Farewell>) {
     let now = Instant::now();
     for farewell in farewells.iter_mut().filter(|f| f.at <= now) {
-        if let Some(door) = door {
+        if let Some(mads) = mads {
             // An error counts as a loss; the farewell is sent again.
-            let _ = door.send(&farewell.path, &farewell.mad);
+            let _ = mads.send(&farewell.path, &farewell.mad);
         }
         farewell.left -= 1;
         farewell.at = now + APART;
     }
-    farewells.retain(|f| f.left > 0 && door.is_some());
+    farewells.retain(|f| f.left > 0 && mads.is_some());
 }

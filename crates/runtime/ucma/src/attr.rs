@@ -1,7 +1,7 @@
 //! INIT_QP_ATTR: the attributes that bring an id's queue pair to a state, as the kernel's `ib_cm`
 //! and `cma` give them.
-use crate::door::{Door, Tokens};
 use crate::event::{Ah, PORT};
+use crate::host::{Host, Tokens};
 use crate::id::CmId;
 use crate::param::qp_type;
 use crate::request::QpAttr;
@@ -41,13 +41,13 @@ const REMOTE_WRITE: u32 = 1 << 1;
 const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn init_qp_attr(&mut self, file: u64, number: u32, state: u32) -> Result<QpAttr, Errno> {
         if state > ERR {
             return Err(Errno::EINVAL);
         }
         let id = self.id(file, number)?;
-        if id.place.is_none() {
+        if id.binding.is_none() {
             return Err(Errno::EINVAL);
         }
         let (conn, datagram) = (id.conn.map(|(conn, _)| conn), id.is_datagram());
@@ -96,12 +96,12 @@ fn init(id: &CmId, out: &mut QpAttr) -> u32 {
 
 /// The address handle of an id's path.
 pub fn address(id: &CmId) -> Option<Ah> {
-    let (place, route) = (id.place.as_ref()?, id.route?);
+    let (binding, route) = (id.binding.as_ref()?, id.route?);
     let remote = id.conn.map(|(_, path)| path.remote).or_else(|| id.destination?.ip())?;
     Some(Ah {
         dgid: gid(remote),
         flow_label: route.flow_label,
-        sgid_index: place.sgid_index,
+        sgid_index: binding.sgid_index,
         hop_limit: route.hop_limit,
         traffic_class: route.traffic_class,
         dlid: 0,

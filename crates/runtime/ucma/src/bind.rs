@@ -1,7 +1,7 @@
 //! Addresses, routes and listeners of ids.
 use crate::address::Address;
-use crate::door::{Claim, Door, Place, Tokens};
 use crate::event::{Event, EventKind};
+use crate::host::{Binding, Claim, Host, Tokens};
 use crate::id::{CmId, Standing};
 use crate::ports::{EPHEMERAL, Holder};
 use crate::world::{MAX_BACKLOG, World};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// BIND, BIND_IP.
     pub(crate) fn bind(&mut self, file: u64, number: u32, address: Address) -> Result<(), Errno> {
         let id = self.id(file, number)?;
@@ -23,7 +23,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// `claim`: claim the port among all processes as well, not only among the ids of this process.
     fn bind_idle(&mut self, number: u32, address: Address, claim: bool) -> Result<(), Errno> {
-        let place = self.place_of_source(address)?;
+        let binding = self.binding_of_source(address)?;
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
         id.source = Some(address);
         let only = id.family_only.unwrap_or(matches!(address, Address::Ip(SocketAddr::V4(_))));
@@ -39,7 +39,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             Ok(port) => {
                 id.source = Some(address.with_port(port));
                 id.family_only = Some(only);
-                id.place = place;
+                id.binding = binding;
                 id.standing = Standing::AddrBound;
                 Ok(())
             }
@@ -54,13 +54,13 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// to the loopback device. This differs from Linux, which has no loopback device and treats a
     /// loopback address as a wildcard. Programs tested on one host expect a device after binding a
     /// loopback address.
-    fn place_of_source(&self, address: Address) -> Result<Option<Place>, Errno> {
+    fn binding_of_source(&self, address: Address) -> Result<Option<Binding>, Errno> {
         if address.is_link_local() && address.scope() == 0 {
             return Err(Errno::EINVAL);
         }
         match address.ip() {
             _ if address.is_any() => Ok(None),
-            Some(ip) => self.door.place_of(ip, address.scope()).map(Some),
+            Some(ip) => self.host.binding_of(ip, address.scope()).map(Some),
             // A GID of another machine.
             None => Err(Errno::ENODEV),
         }
@@ -69,7 +69,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Takes a free port, for ids with port 0.
     fn take_any_port(&mut self, number: u32, space: u16, holder: Holder, claim: bool) -> Result<u16, Errno> {
         let (first, count) = (*EPHEMERAL.start(), EPHEMERAL.len() as u32);
-        let start = self.door.random() % count;
+        let start = self.host.random() % count;
         for n in 0..count {
             let port = first + ((start + n) % count) as u16;
             if !self.ports.is_free(space, port) {
@@ -114,7 +114,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         match self.claims.get_mut(&key) {
             Some((count, _)) => *count += 1,
             None => {
-                let claim = self.door.claim(key.0, key.1, id.reuse)?;
+                let claim = self.host.claim(key.0, key.1, id.reuse)?;
                 self.claims.insert(key, (1, claim));
             }
         }
@@ -163,18 +163,18 @@ impl<D: Door, T: Tokens> World<D, T> {
         let found = match (source, destination) {
             (Address::Ip(source), Address::Ip(destination)) => {
                 let from = Some(source).filter(|a| !a.ip().is_unspecified());
-                self.door.place_toward(from, destination)
+                self.host.binding_toward(from, destination)
             }
             _ => Err(Errno::ENODEV),
         };
         let event = match found {
-            Ok(place) => {
+            Ok(binding) => {
                 if let Some(patience) = patience
-                    && self.ask_neighbour(number, &place, destination, patience)
+                    && self.ask_neighbour(number, &binding, destination, patience)
                 {
                     return Ok(());
                 }
-                self.resolved(number, place, destination);
+                self.resolved(number, binding, destination);
                 Event::new(EventKind::AddrResolved, 0)
             }
             Err(e) => {
@@ -191,13 +191,13 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    pub(crate) fn resolved(&mut self, number: u32, place: Place, destination: Address) {
+    pub(crate) fn resolved(&mut self, number: u32, binding: Binding, destination: Address) {
         let Some(id) = self.ids.get_mut(&number) else { return };
         let Some(source) = id.source else { return };
         let at = |port| {
-            let mut address = SocketAddr::new(place.address, port);
+            let mut address = SocketAddr::new(binding.address, port);
             if let SocketAddr::V6(v6) = &mut address {
-                v6.set_scope_id(place.scope_id);
+                v6.set_scope_id(binding.scope_id);
             }
             Address::Ip(address)
         };
@@ -205,14 +205,14 @@ impl<D: Door, T: Tokens> World<D, T> {
         let destination = match destination {
             any if any.is_any() => at(any.port()),
             Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
-                v6.set_scope_id(place.scope_id);
+                v6.set_scope_id(binding.scope_id);
                 Address::Ip(v6.into())
             }
             other => other,
         };
         id.source = Some(at(source.port()));
         id.destination = Some(destination);
-        id.place = Some(place);
+        id.binding = Some(binding);
         id.standing = Standing::AddrResolved;
     }
 
@@ -222,7 +222,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         if id.standing != Standing::AddrResolved {
             return Err(Errno::EINVAL);
         }
-        id.route = id.place.as_ref().map(|place| id.route_over(place));
+        id.route = id.binding.as_ref().map(|binding| id.route_over(binding));
         id.standing = Standing::RouteResolved;
         self.event(number, Event::new(EventKind::RouteResolved, 0));
         Ok(())

@@ -73,7 +73,7 @@ impl Channel {
     /// As the kernel returns them; see the crate's documentation. EIO: the file belongs to the
     /// parent of a fork. EBADF: the file has been closed in the meantime.
     pub fn perform(&self, request: &Request<'_>, caller: &mut dyn Caller) -> Result<(), Errno> {
-        if self.live.door.is_stale() {
+        if self.live.mads.is_stale() {
             return Err(Errno::EIO);
         }
         let mut wait: Option<Wait<'_>> = None;
@@ -97,7 +97,7 @@ impl Channel {
                 return done;
             }
             let token = &self.opened.token;
-            wait.get_or_insert_with(|| self.live.door.wait()).step(&token.descriptor, || token.any())?;
+            wait.get_or_insert_with(|| self.live.mads.wait()).step(&token.descriptor, || token.any())?;
         }
     }
 
@@ -118,7 +118,7 @@ impl Channel {
     }
 
     fn end(&self) {
-        if self.live.door.is_stale() {
+        if self.live.mads.is_stale() {
             return;
         }
         // A thread that sleeps in `perform` wakes up and finds the file closed.

@@ -1,6 +1,6 @@
 //! Dispatches each request to its function.
-use crate::door::{Door, Tokens};
 use crate::event::{Event, EventKind, Param};
+use crate::host::{Host, Tokens};
 use crate::id::CmId;
 use crate::param::qp_type;
 use crate::query;
@@ -19,7 +19,7 @@ fn kind_of(port_space: u16, asked: u8) -> Result<u8, Errno> {
     }
 }
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// Performs a request of the program that has opened `file`.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         caller: &mut dyn Caller,
     ) -> Result<(), Errno> {
         let qp_type = kind_of(port_space, asked)?;
-        let psn = self.door.random();
+        let psn = self.host.random();
         let number = self.add(CmId::new(file, uid, port_space, qp_type, psn));
         let answered = caller.reply(&Reply::Id(number));
         if answered.is_err() {

@@ -1,6 +1,6 @@
 //! Connecting, accepting, refusing and ending.
 use crate::address::Address;
-use crate::door::{Door, Tokens};
+use crate::host::{Host, Tokens};
 use crate::id::{Agreed, CmId, PKEY, Route, Standing};
 use crate::param::{ConnParam, qp_type};
 use crate::world::{World, errno};
@@ -49,7 +49,7 @@ fn with_header<const N: usize>(id: &CmId, own: &[u8]) -> Result<Data<N>, Errno> 
     })
 }
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// CONNECT: asks for a connection, or for a datagram service's queue pair.
     pub(crate) fn connect(
         &mut self,
@@ -65,15 +65,15 @@ impl<D: Door, T: Tokens> World<D, T> {
         if id.standing != Standing::RouteResolved {
             return Err(Errno::EINVAL);
         }
-        let (Some(route), Some(place)) = (id.route, &id.place) else { return Err(Errno::EINVAL) };
+        let (Some(route), Some(binding)) = (id.route, &id.binding) else { return Err(Errno::EINVAL) };
         let to = id.destination.ok_or(Errno::EINVAL)?;
-        let path = Path { local: place.address, remote: to.ip().ok_or(Errno::EINVAL)? };
+        let path = Path { local: binding.address, remote: to.ip().ok_or(Errno::EINVAL)? };
         let service_id = service_id(id.port_space, to.port());
         let timing = Timing { packet_lifetime: route.packet_lifetime, ..Timing::LINUX };
         let conn = if id.is_datagram() {
             let private_data = with_header(id, param.private_data)?;
             let request = SidrRequest { path, service_id, pkey: PKEY, timing, private_data };
-            let now = self.door.now();
+            let now = self.host.now();
             self.cm.sidr_request(now, &request).map_err(errno)?
         } else {
             let request = request(id, param, ece, path, service_id, timing, route)?;
@@ -85,10 +85,10 @@ impl<D: Door, T: Tokens> World<D, T> {
                 timeout: ack_timeout(ACK_DELAY, route.packet_lifetime),
                 ..Agreed::default()
             };
-            let now = self.door.now();
+            let now = self.host.now();
             let conn = self.cm.connect(now, &request).map_err(errno)?;
-            let hold = self.door.hold_qpn(param.qpn);
-            self.holds.insert(conn, hold);
+            let reservation = self.host.reserve_qpn(param.qpn);
+            self.reservations.insert(conn, reservation);
             conn
         };
         self.by_conn.insert(conn, number);
@@ -144,7 +144,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let accept = Accept {
             qpn: param.qpn,
             psn: id.psn,
-            ca_guid: id.place.as_ref().map_or(0, |place| place.guid),
+            ca_guid: id.binding.as_ref().map_or(0, |binding| binding.guid),
             srq: param.srq,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
@@ -154,15 +154,15 @@ impl<D: Door, T: Tokens> World<D, T> {
             private_data: Data::new(param.private_data).map_err(|e| errno(e.into()))?,
             ece,
         };
-        let now = self.door.now();
+        let now = self.host.now();
         self.cm.accept(now, conn, &accept).map_err(errno)?;
         id.qpn = param.qpn;
         id.srq = param.srq;
         id.ece = ece;
         id.agreed.responder_resources = param.responder_resources;
         id.agreed.initiator_depth = param.initiator_depth;
-        let hold = self.door.hold_qpn(param.qpn);
-        self.holds.insert(conn, hold);
+        let reservation = self.host.reserve_qpn(param.qpn);
+        self.reservations.insert(conn, reservation);
         Ok(())
     }
 
@@ -214,14 +214,14 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// DISCONNECT. Succeeds without effect if the connection is over or not established yet.
     pub(crate) fn disconnect(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let (conn, _) = self.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
-        let now = self.door.now();
+        let now = self.host.now();
         if let Err(e) = self.cm.disconnect(now, conn, &[]) {
             log::debug!("rdma_disconnect: {e}");
         }
         Ok(())
     }
 
-    /// NOTIFY: data came before the RTU.
+    /// NOTIFY: data arrived before the RTU.
     pub(crate) fn notify(&mut self, file: u64, number: u32, event: u32) -> Result<(), Errno> {
         let (conn, _) = self.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
         match self.cm.state(conn) {
@@ -246,7 +246,7 @@ fn request(
     Ok(ConnectRequest {
         path,
         service_id,
-        ca_guid: id.place.as_ref().map_or(0, |place| place.guid),
+        ca_guid: id.binding.as_ref().map_or(0, |binding| binding.guid),
         qpn: param.qpn,
         psn: id.psn,
         kind: transport(id.qp_type),

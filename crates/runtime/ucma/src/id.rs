@@ -1,6 +1,6 @@
 //! One rdma_cm id.
 use crate::address::Address;
-use crate::door::Place;
+use crate::host::Binding;
 use crate::param::qp_type;
 use adverb_cm::ip::{PS_IPOIB, PS_UDP};
 use adverb_cm::{Ece, Path, Time};
@@ -19,7 +19,7 @@ pub enum Standing {
     Connect,
     Disconnect,
     Listen,
-    /// The device of the id is gone.
+    /// The device of the id was removed.
     DeviceRemoval,
 }
 
@@ -64,7 +64,7 @@ pub struct Agreed {
 /// Neighbour discovery of an id in [`Standing::AddrQuery`].
 #[derive(Debug)]
 pub struct Asking {
-    pub place: Place,
+    pub binding: Binding,
     pub destination: Address,
     pub until: Time,
     pub look_at: Time,
@@ -84,7 +84,7 @@ pub struct CmId {
     pub standing: Standing,
     pub source: Option<Address>,
     pub destination: Option<Address>,
-    pub place: Option<Place>,
+    pub binding: Option<Binding>,
     /// State of neighbour discovery.
     pub asking: Option<Asking>,
     /// The program has been told of the loss of the address.
@@ -126,7 +126,7 @@ impl CmId {
             standing: Standing::Idle,
             source: None,
             destination: None,
-            place: None,
+            binding: None,
             asking: None,
             told: false,
             held: None,
@@ -185,10 +185,10 @@ impl CmId {
         self.source.filter(|a| !a.is_any()).and_then(|a| a.ip())
     }
 
-    /// The route from the local address `place`.
-    pub fn route_over(&self, place: &Place) -> Route {
+    /// The route from the local address `binding`.
+    pub fn route_over(&self, binding: &Binding) -> Route {
         Route {
-            mtu: place.mtu,
+            mtu: binding.mtu,
             traffic_class: self.tos,
             flow_label: 0,
             hop_limit: HOP_LIMIT,

@@ -4,10 +4,10 @@
 //! results are [`Event`]s, and each event gives a token to the [`Signal`] from creation. Peers
 //! cannot tell such an id from an id of librdmacm.
 use crate::address::Address;
-use crate::door::{Door, Signal};
 use crate::event::{EventKind, Param};
+use crate::host::{Host, Signal};
 use crate::id::CmId;
-use crate::live::{Live, LiveDoor};
+use crate::live::{Live, LiveHost};
 use crate::param::{ConnParam, qp_type};
 use crate::request::FileId;
 use crate::world::World;
@@ -94,14 +94,14 @@ pub enum Event {
     /// A message to the peer cannot leave this machine. The log says why.
     NotSent(Errno),
     /// The connection has ended. The data is the private data of the peer's DREQ or DREP.
-    Disconnected(End, Vec<u8>),
-    /// The address or device of the id is gone.
-    Gone,
+    Disconnected(DisconnectReason, Vec<u8>),
+    /// The address or device of the id was removed.
+    DeviceRemoved,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum DisconnectReason {
     /// The peer disconnected.
     Peer,
     /// The peer confirmed [`Id::disconnect`].
@@ -127,7 +127,7 @@ pub struct Id {
     number: u32,
 }
 
-type LiveWorld = World<LiveDoor, Signal>;
+type LiveWorld = World<LiveHost, Signal>;
 
 impl Id {
     /// Creates an id for connections of this transport. Each event gives a token to `signal`.
@@ -143,14 +143,14 @@ impl Id {
         };
         let mut world = live.world.lock();
         let file = world.open(signal);
-        let psn = world.door.random();
+        let psn = world.host.random();
         let number = world.add(CmId::new(file.0, 1, PS_TCP, kind, psn));
         drop(world);
         Ok(Id { live, file, number })
     }
 
     fn with<R>(&self, call: impl FnOnce(&mut LiveWorld, u64, u32) -> Result<R, Errno>) -> Result<R, Errno> {
-        if self.live.door.is_stale() {
+        if self.live.mads.is_stale() {
             return Err(Errno::EIO);
         }
         let mut world = self.live.world.lock();
@@ -259,7 +259,7 @@ impl Id {
     pub fn disconnect(&self, private_data: &[u8]) -> Result<(), Errno> {
         self.with(|world, file, number| {
             let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
-            let now = world.door.now();
+            let now = world.host.now();
             world.cm.disconnect(now, conn, private_data).map_err(crate::world::errno)
         })
     }
@@ -284,7 +284,7 @@ impl Id {
         let file = self.with(|world, file, _| {
             world.id(file, request.number)?;
             let own = world.open(signal);
-            world.adopt(request.number, own);
+            world.take_over(request.number, own);
             Ok(own)
         })?;
         Ok(Id { live: self.live.clone(), file, number: request.number })
@@ -310,13 +310,13 @@ impl Id {
     /// Name of the device of this id's queue pairs; `None` until the device is known.
     #[must_use]
     pub fn device(&self) -> Option<String> {
-        self.read(|id| Some(id.place.as_ref()?.name.clone()))
+        self.read(|id| Some(id.binding.as_ref()?.name.clone()))
     }
 
     /// The local address of outgoing packets, and the index of this address in the GID table.
     #[must_use]
-    pub fn place(&self) -> Option<(IpAddr, u8)> {
-        self.read(|id| id.place.as_ref().map(|place| (place.address, place.sgid_index)))
+    pub fn binding(&self) -> Option<(IpAddr, u8)> {
+        self.read(|id| id.binding.as_ref().map(|binding| (binding.address, binding.sgid_index)))
     }
 
     /// Transport of the connection.
@@ -338,11 +338,11 @@ impl Id {
         self.read(|id| {
             let (_, path) = id.conn?;
             let agreed = &id.agreed;
-            let (place, route) = (id.place.as_ref()?, id.route?);
+            let (binding, route) = (id.binding.as_ref()?, id.route?);
             Some(Link {
                 path,
-                sgid_index: place.sgid_index,
-                mtu: route.mtu.min(place.mtu),
+                sgid_index: binding.sgid_index,
+                mtu: route.mtu.min(binding.mtu),
                 remote_qpn: agreed.remote_qpn,
                 rq_psn: id.psn,
                 sq_psn: agreed.sq_psn,
@@ -358,7 +358,7 @@ impl Id {
 /// Ends the id: rejects unanswered requests, and disconnects a connection.
 impl Drop for Id {
     fn drop(&mut self) {
-        if self.live.door.is_stale() {
+        if self.live.mads.is_stale() {
             return;
         }
         let mut world = self.live.world.lock();
@@ -381,7 +381,7 @@ impl fmt::Debug for Id {
 
 impl LiveWorld {
     /// Marks a request as read and moves the request's id to the file `file`.
-    fn adopt(&mut self, number: u32, file: FileId) {
+    fn take_over(&mut self, number: u32, file: FileId) {
         let Some(id) = self.ids.get_mut(&number) else { return };
         (id.file, id.uid) = (file.0, 1);
         let state = id.conn.and_then(|(conn, _)| self.cm.state(conn));
@@ -389,8 +389,8 @@ impl LiveWorld {
             return;
         }
         // The peer gave up while the request waited to be read.
-        let gone = RejectReason::TIMEOUT.0.into();
-        self.event(number, crate::event::Event::conn(EventKind::Rejected, gone, &[]));
+        let removed = RejectReason::TIMEOUT.0.into();
+        self.event(number, crate::event::Event::conn(EventKind::Rejected, removed, &[]));
     }
 }
 
@@ -450,14 +450,14 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
         EventKind::Disconnected => {
             // The length of the private data identifies the message.
             let end = match param.private_data.len() {
-                _ if status != 0 => End::Unanswered,
-                DREQ_DATA => End::Peer,
-                DREP_DATA => End::Confirmed,
-                _ => End::Lost,
+                _ if status != 0 => DisconnectReason::Unanswered,
+                DREQ_DATA => DisconnectReason::Peer,
+                DREP_DATA => DisconnectReason::Confirmed,
+                _ => DisconnectReason::Lost,
             };
             Event::Disconnected(end, param.private_data)
         }
-        EventKind::DeviceRemoval => Event::Gone,
+        EventKind::DeviceRemoval => Event::DeviceRemoved,
         _ => return None,
     })
 }

@@ -3,8 +3,8 @@
 //!
 //! A program opens the device file, sends requests and polls. The file is readable exactly while an
 //! event waits. [`World`] performs a [`Request`] and gives the [`Reply`] to the [`Caller`]. `World`
-//! works over the connection manager [`adverb_cm`] and a [`Door`] to the machine; the tests
-//! simulate the machine. [`Channel`] is an open file over the device's implementation of `Door`.
+//! works over the connection manager [`adverb_cm`] and a [`Host`] to the machine; the tests
+//! simulate the machine. [`Channel`] is an open file over the device's implementation of `Host`.
 //! The C libraries translate their structures to these values, and the kernel's commands as well.
 //! [`ids`] offers the same ids to the native API and NDKPI.
 //!
@@ -26,9 +26,9 @@ mod bind;
 mod channel;
 mod commands;
 mod connect;
-mod door;
 mod event;
 mod explain;
+mod host;
 mod id;
 pub mod ids;
 mod limited;
@@ -49,8 +49,8 @@ mod tests;
 pub use address::Address;
 pub use adverb_cm::Ece;
 pub use channel::Channel;
-pub use door::{Claim, Door, Group, Place, Presence, Signal, Tokens};
 pub use event::{Ah, Event, EventKind, PORT, Param};
+pub use host::{Binding, Claim, Group, Host, Presence, Signal, Tokens};
 pub use id::{PKEY, Route};
 pub use param::ConnParam;
 pub use request::{

@@ -1,13 +1,13 @@
 //! The rdma_cm of this process over the device's interface for MADs.
-use crate::door::{self, Door, Group, NotSent, Place, Presence, Signal};
+use crate::host::{self, Binding, Group, Host, NotSent, Presence, Signal};
 use crate::request::FileId;
 use crate::world::World;
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
-use adverb_device::mad::{Arrival, MadDoor, MadHandler};
+use adverb_device::mad::{Arrival, MadHandler, MadInterface};
 use adverb_device::ranks;
 use adverb_device::{Context, Descriptor, Error};
 use adverb_device::{mad, multicast};
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_survivor::{Record, Survivor};
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -37,7 +37,7 @@ impl Token {
     }
 }
 
-impl door::Tokens for Token {
+impl host::Tokens for Token {
     fn give(&self) {
         self.events.fetch_add(1, Ordering::Release);
         adverb_device::Tokens::give(&self.descriptor);
@@ -56,42 +56,42 @@ pub struct Opened {
 
 /// The rdma_cm of a process.
 pub struct Live {
-    pub world: Ranked<World<LiveDoor, Signal>, ranks::UcmaWorld>,
-    pub door: Arc<MadDoor>,
+    pub world: Ranked<World<LiveHost, Signal>, ranks::UcmaWorld>,
+    pub mads: Arc<MadInterface>,
     /// Open files by the program's descriptor.
     pub files: RankedRw<BTreeMap<i32, Arc<Opened>>, ranks::UcmaFiles>,
 }
 
 /// One slot per process in a chain of forks. A child therefore never meets a lock held by a thread
 /// of the parent at the fork.
-static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaPlace>; 64] = [const { Ranked::new(None) }; 64];
+static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaInstance>; 64] = [const { Ranked::new(None) }; 64];
 
 impl Live {
     /// The existing instance of this process.
     pub fn existing() -> Option<Arc<Live>> {
-        let place = LIVES[Life::current().number() as usize % LIVES.len()].lock();
-        place.as_ref().filter(|live| !live.door.is_stale()).cloned()
+        let instance = LIVES[ProcessIdentity::current().number() as usize % LIVES.len()].lock();
+        instance.as_ref().filter(|live| !live.mads.is_stale()).cloned()
     }
 
     /// The instance of this process. The first use creates the instance; the first use in a child
     /// of `fork` creates a new instance.
     pub fn get() -> Result<Arc<Live>, Error> {
-        let life = Life::current();
-        let mut place = LIVES[life.number() as usize % LIVES.len()].lock();
-        if let Some(live) = place.as_ref().filter(|live| !live.door.is_stale()) {
+        let process = ProcessIdentity::current();
+        let mut instance = LIVES[process.number() as usize % LIVES.len()].lock();
+        if let Some(live) = instance.as_ref().filter(|live| !live.mads.is_stale()) {
             return Ok(live.clone());
         }
         let handler = Arc::new(Handler(OnceLock::new()));
-        let door = Arc::new(MadDoor::open(handler.clone())?);
-        let world = World::new(LiveDoor(door.clone(), Survivor::of_this_run()), door.config());
-        let live = Arc::new(Live { world: Ranked::new(world), door, files: RankedRw::default() });
+        let mads = Arc::new(MadInterface::open(handler.clone())?);
+        let world = World::new(LiveHost(mads.clone(), Survivor::of_this_run()), mads.config());
+        let live = Arc::new(Live { world: Ranked::new(world), mads, files: RankedRw::default() });
         let _ = handler.0.set(Arc::downgrade(&live));
         // Exit handlers run in reverse order. This handler is registered after the node's handler,
         // so `leave` runs first and the last MADs still leave.
         static AT_EXIT: OnceLock<()> = OnceLock::new();
         AT_EXIT.get_or_init(|| adverb_memory::at_exit(leave));
         // The parent's instance is not dropped here, because the descriptors belong to the parent.
-        if let Some(old) = place.replace(live.clone()) {
+        if let Some(old) = instance.replace(live.clone()) {
             std::mem::forget(old);
         }
         Ok(live)
@@ -100,7 +100,7 @@ impl Live {
     /// Arms the timer after a command, so that the device calls the world at time `at`.
     pub fn rearm(&self, at: Option<Time>) {
         if let Some(at) = at {
-            self.door.wake_at(at);
+            self.mads.wake_at(at);
         }
     }
 }
@@ -123,7 +123,7 @@ extern "C" fn leave() {
 struct Handler(OnceLock<Weak<Live>>);
 
 impl Handler {
-    fn with<R>(&self, call: impl FnOnce(&mut World<LiveDoor, Signal>) -> Option<R>) -> Option<R> {
+    fn with<R>(&self, call: impl FnOnce(&mut World<LiveHost, Signal>) -> Option<R>) -> Option<R> {
         let live = self.0.get()?.upgrade()?;
         let mut world = live.world.lock();
         call(&mut world)
@@ -137,8 +137,8 @@ impl MadHandler for Handler {
     fn timeout(&self, now: Time) -> Option<Time> {
         self.with(|world| world.timeout(now))
     }
-    fn peer_gone(&self, now: Time, prefix: u32) -> Option<Time> {
-        self.with(|world| world.peer_gone(now, prefix))
+    fn peer_ended(&self, now: Time, prefix: u32) -> Option<Time> {
+        self.with(|world| world.peer_ended(now, prefix))
     }
     fn interfaces_changed(&self, now: Time) -> Option<Time> {
         self.with(|world| world.interfaces_changed(now))
@@ -147,12 +147,12 @@ impl MadHandler for Handler {
 
 /// The device's interface for MADs, and the survivor, which ends the connections if this process is
 /// killed.
-pub struct LiveDoor(Arc<MadDoor>, Survivor);
+pub struct LiveHost(Arc<MadInterface>, Survivor);
 
-/// A claim made through [`MadDoor`].
+/// A claim made through [`MadInterface`].
 pub struct LiveClaim(mad::Claim);
 
-impl door::Claim for LiveClaim {
+impl host::Claim for LiveClaim {
     fn listen(&self) -> Result<(), Errno> {
         self.0.listen().map_err(|e| errno(&e))
     }
@@ -169,9 +169,9 @@ fn errno(e: &Error) -> Errno {
     Errno::from_raw(e.errno())
 }
 
-fn place(found: mad::Place) -> Place {
+fn binding(found: mad::Binding) -> Binding {
     let device = &found.device;
-    Place {
+    Binding {
         guid: device.guid(),
         name: device.name().to_owned(),
         index: found.index,
@@ -184,30 +184,30 @@ fn place(found: mad::Place) -> Place {
 
 /// Are the address and its interface still present? If `getifaddrs` fails, the answer is `There`.
 /// An interface that is down, or has no carrier, keeps its addresses and its device.
-fn presence(place: &Place) -> Presence {
+fn presence(binding: &Binding) -> Presence {
     let Ok(all) = getifaddrs() else { return Presence::There };
-    let interface = place.name.trim_start_matches("adverb_");
-    let mut left = Presence::DeviceGone;
+    let interface = binding.name.trim_start_matches("adverb_");
+    let mut left = Presence::DeviceRemoved;
     for entry in all {
         let address = entry.address.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
             (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
             (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
             _ => None,
         });
-        if address == Some(place.address) {
+        if address == Some(binding.address) {
             return Presence::There;
         }
         // An IPv4 address may carry a label: "eth0:1".
         if entry.interface_name.split(':').next() == Some(interface) {
-            left = Presence::AddressGone;
+            left = Presence::AddressRemoved;
         }
     }
     left
 }
 
-impl Door for LiveDoor {
+impl Host for LiveHost {
     type Claim = LiveClaim;
-    type Hold = mad::QpnHold;
+    type Reservation = mad::QpnReservation;
     type Membership = LiveMembership;
 
     fn now(&self) -> Time {
@@ -237,29 +237,29 @@ impl Door for LiveDoor {
     fn refuses(&self) -> Option<adverb_cm::RejectReason> {
         self.0.refuses()
     }
-    fn hold_qpn(&mut self, qpn: u32) -> mad::QpnHold {
-        self.0.hold_qpn(qpn)
+    fn reserve_qpn(&mut self, qpn: u32) -> mad::QpnReservation {
+        self.0.reserve_qpn(qpn)
     }
-    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno> {
-        mad::place_of(address, scope_id).map(place).map_err(|e| errno(&e))
+    fn binding_of(&self, address: IpAddr, scope_id: u32) -> Result<Binding, Errno> {
+        mad::binding_of(address, scope_id).map(binding).map_err(|e| errno(&e))
     }
     fn hears_of_interfaces(&self) -> bool {
         self.0.hears_of_interfaces()
     }
-    fn presence(&self, place: &Place) -> Presence {
-        presence(place)
+    fn presence(&self, binding: &Binding) -> Presence {
+        presence(binding)
     }
-    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno> {
-        mad::place_toward(source, destination).map(place).map_err(|e| errno(&e))
+    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno> {
+        mad::binding_toward(source, destination).map(binding).map_err(|e| errno(&e))
     }
     fn knows_neighbour(&self, destination: SocketAddr) -> bool {
         mad::neighbour_is_known(destination)
     }
-    fn ask_neighbour(&mut self, place: &Place, destination: SocketAddr) {
-        mad::ask_neighbour(place.address, destination);
+    fn ask_neighbour(&mut self, binding: &Binding, destination: SocketAddr) {
+        mad::ask_neighbour(binding.address, destination);
     }
-    fn join(&mut self, at: &Place, group: IpAddr) -> Result<Group<LiveMembership>, Errno> {
-        let found = mad::place_of(at.address, at.scope_id).map_err(|e| errno(&e))?;
+    fn join(&mut self, at: &Binding, group: IpAddr) -> Result<Group<LiveMembership>, Errno> {
+        let found = mad::binding_of(at.address, at.scope_id).map_err(|e| errno(&e))?;
         let context = found.device.open().map_err(|e| errno(&e))?;
         let joined = multicast::join(&context, at.address, group).map_err(|e| errno(&e))?;
         Ok(Group {

@@ -1,7 +1,7 @@
 //! Multicast groups.
 use crate::address::Address;
-use crate::door::{Door, Tokens};
 use crate::event::{Ah, Event, EventKind, Param, Queued};
+use crate::host::{Host, Tokens};
 use crate::id::Standing;
 use crate::request::{Caller, Reply};
 use crate::world::{Joined, World};
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 /// Queue pair number of a group.
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// JOIN_MCAST, JOIN_IP_MCAST. An event reports the result.
     pub(crate) fn join(
         &mut self,
@@ -23,7 +23,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let id = self.id(file, number)?;
         // A group is joined on the interface of a device, so the id must have a device.
         let standing = matches!(id.standing, Standing::AddrBound | Standing::AddrResolved);
-        let (true, true, Some(place)) = (standing, id.is_datagram(), id.place.clone()) else {
+        let (true, true, Some(binding)) = (standing, id.is_datagram(), id.binding.clone()) else {
             return Err(Errno::EINVAL);
         };
         let (qkey, tos) = (id.qkey(), id.tos);
@@ -33,12 +33,12 @@ impl<D: Door, T: Tokens> World<D, T> {
             self.group_numbers.give_back(group);
             return Err(e);
         }
-        let (event, joined) = match self.door.join(&place, group_ip) {
+        let (event, joined) = match self.host.join(&binding, group_ip) {
             Ok(joined) => {
                 let ah = Ah {
                     dgid: joined.mgid,
                     flow_label: 0,
-                    sgid_index: place.sgid_index,
+                    sgid_index: binding.sgid_index,
                     hop_limit: joined.hop_limit,
                     traffic_class: tos,
                     dlid: joined.mlid,
@@ -51,7 +51,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             Err(e) => {
                 log::warn!(
                     "rdma_join_multicast: {group_ip} cannot be joined at {}: {}",
-                    place.name,
+                    binding.name,
                     e.desc()
                 );
                 (Event::new(EventKind::MulticastError, -(e as i32)), None)

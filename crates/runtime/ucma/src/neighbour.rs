@@ -2,8 +2,8 @@
 //! Linux, the address is resolved when the neighbour has answered. The address is an error if the
 //! neighbour does not answer within the program's time limit.
 use crate::address::Address;
-use crate::door::{Door, Place, Tokens};
 use crate::event::{Event, EventKind};
+use crate::host::{Binding, Host, Tokens};
 use crate::id::{Asking, Standing};
 use crate::world::World;
 use adverb_cm::Time;
@@ -19,26 +19,26 @@ const LONGEST_LOOK: Duration = Duration::from_millis(50);
 /// start again.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// `true`: the id waits for the neighbour. `false`: the neighbour is known, or there is no
     /// neighbour to ask.
     pub(crate) fn ask_neighbour(
         &mut self,
         number: u32,
-        place: &Place,
+        binding: &Binding,
         destination: Address,
         patience: Duration,
     ) -> bool {
-        let Some(to) = on_link(destination, place) else { return false };
-        if self.door.is_local(to.ip()) || self.door.knows_neighbour(to) {
+        let Some(to) = on_link(destination, binding) else { return false };
+        if self.host.is_local(to.ip()) || self.host.knows_neighbour(to) {
             return false;
         }
-        self.door.ask_neighbour(place, to);
-        let now = self.door.now();
+        self.host.ask_neighbour(binding, to);
+        let now = self.host.now();
         let Some(id) = self.ids.get_mut(&number) else { return false };
         id.standing = Standing::AddrQuery;
         id.asking = Some(Asking {
-            place: place.clone(),
+            binding: binding.clone(),
             destination,
             until: now + patience,
             look_at: now + FIRST_LOOK.min(patience),
@@ -64,9 +64,9 @@ impl<D: Door, T: Tokens> World<D, T> {
             .collect();
         for number in due {
             let Some(asking) = self.ids.get_mut(&number).and_then(|id| id.asking.take()) else { continue };
-            let to = on_link(asking.destination, &asking.place);
-            if to.is_none_or(|to| self.door.knows_neighbour(to)) {
-                self.resolved(number, asking.place, asking.destination);
+            let to = on_link(asking.destination, &asking.binding);
+            if to.is_none_or(|to| self.host.knows_neighbour(to)) {
+                self.resolved(number, asking.binding, asking.destination);
                 self.event(number, Event::new(EventKind::AddrResolved, 0));
             } else if now >= asking.until {
                 self.no_neighbour(number, &asking);
@@ -77,10 +77,10 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     fn ask_on(&mut self, number: u32, now: Time, mut asking: Asking) {
-        if let Some(to) = on_link(asking.destination, &asking.place)
+        if let Some(to) = on_link(asking.destination, &asking.binding)
             && now >= asking.ask_at
         {
-            self.door.ask_neighbour(&asking.place, to);
+            self.host.ask_neighbour(&asking.binding, to);
             asking.ask_at = now + ASK_EVERY;
         }
         asking.look_at = asking.until.min(now + asking.look_after);
@@ -98,7 +98,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             log::warn!(
                 "rdma_resolve_addr: no host on the link of {} answers for {ip} (ARP, neighbour \
                  discovery): is the host up, and on this link? (ADDR_ERROR, status -{})",
-                asking.place.name,
+                asking.binding.name,
                 Errno::ETIMEDOUT as i32
             );
         }
@@ -106,13 +106,13 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 }
 
-/// The destination, with the interface of `place` added to a link-local address without scope. A
+/// The destination, with the interface of `binding` added to a link-local address without scope. A
 /// wildcard destination gives `None`, because a wildcard means the local address.
-fn on_link(destination: Address, place: &Place) -> Option<SocketAddr> {
+fn on_link(destination: Address, binding: &Binding) -> Option<SocketAddr> {
     match destination {
         any if any.is_any() => None,
         Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
-            v6.set_scope_id(place.scope_id);
+            v6.set_scope_id(binding.scope_id);
             Some(v6.into())
         }
         Address::Ip(ip) => Some(ip),

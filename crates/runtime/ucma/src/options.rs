@@ -1,13 +1,13 @@
 //! SET_OPTION and GET_OPTION.
-use crate::door::{Door, Tokens};
 use crate::event::{Event, EventKind};
+use crate::host::{Host, Tokens};
 use crate::id::{Route, Standing};
 use crate::param::qp_type;
 use crate::request::{Caller, OptionName, OptionValue, Reply};
 use crate::world::World;
 use nix::errno::Errno;
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn set_option(
         &mut self,
         file: u64,

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 /// QUERY_ADDR.
 pub fn addresses(id: &CmId) -> Addresses {
-    let device = id.place.as_ref().map(|place| (place.guid, place.index));
+    let device = id.binding.as_ref().map(|binding| (binding.guid, binding.index));
     Addresses { device, source: id.source, destination: id.destination }
 }
 

@@ -2,9 +2,9 @@
 use crate::address::Address;
 use crate::attr;
 use crate::connect::ack_timeout;
-use crate::door::{Door, NotSent, Tokens};
 use crate::event::{Event, EventKind, Param, Queued};
 use crate::explain;
+use crate::host::{Host, NotSent, Tokens};
 use crate::id::{Agreed, CmId, Route, Standing};
 use crate::param::{ConnParam, qp_type};
 use crate::world::World;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Status of an event that reports "the peer did not answer".
 const TIMED_OUT: i32 = -(Errno::ETIMEDOUT as i32);
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn on_event(&mut self, conn: Id, event: adverb_cm::Event) {
         use adverb_cm::Event as Cm;
         match event {
@@ -41,20 +41,20 @@ impl<D: Door, T: Tokens> World<D, T> {
             }
             Cm::Rejected(rejection) => {
                 // A reject of a stale connection leads to a time-wait, and the queue pair number
-                // stays held.
+                // stays reserved.
                 if self.cm.state(conn) == Some(State::Idle) {
-                    self.holds.remove(&conn);
+                    self.reservations.remove(&conn);
                 }
                 self.on_rejected(number, &rejection);
             }
             Cm::Unanswered { message, sent, waited } => {
-                self.holds.remove(&conn);
+                self.reservations.remove(&conn);
                 self.on_silence(number, message, sent, waited);
             }
             Cm::Disconnected(ending) => self.on_ending(number, ending),
             Cm::SidrReply(rep) => self.on_lookup_answer(number, &rep),
             Cm::TimewaitExit => {
-                self.holds.remove(&conn);
+                self.reservations.remove(&conn);
                 self.event(number, Event::conn(EventKind::TimewaitExit, 0, &[]));
             }
         }
@@ -64,31 +64,31 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// for its end. For a peer on another host, the farewell is entrusted to the survivor, which
     /// sends it if this process is killed.
     pub(crate) fn watch(&mut self, conn: Id) {
-        let remote = self.cm.remote(conn).filter(|remote| self.door.is_local(remote.path.remote));
+        let remote = self.cm.remote(conn).filter(|remote| self.host.is_local(remote.path.remote));
         if let Some(remote) = remote {
-            return self.door.watch_peer(remote.remote_id);
+            return self.host.watch_peer(remote.remote_id);
         }
         match self.cm.farewell(conn) {
             None => self.withdraw(conn),
             // The peer is on this host, so its process watches this process for its end.
-            Some(farewell) if self.door.is_local(farewell.path.remote) => {}
+            Some(farewell) if self.host.is_local(farewell.path.remote) => {}
             Some(farewell) => {
                 if self.entrusted.insert(conn, farewell.mad) != Some(farewell.mad) {
-                    self.door.entrust(conn, &farewell);
+                    self.host.entrust(conn, &farewell);
                 }
             }
         }
     }
 
     fn on_request(&mut self, conn: Id, listener: Listener, path: Path, req: &Req) {
-        if let Some(reason) = self.door.refuses() {
+        if let Some(reason) = self.host.refuses() {
             return self.refuse(conn, reason);
         }
         let (header, private_data) = match IpHeader::parse(&req.private_data.0) {
             Ok(parsed) => parsed,
             Err(e) => {
                 let line = || format!("rdma_cm: a request from {} is refused: {e}", path.remote);
-                self.limited.warn(self.door.now(), line);
+                self.limited.warn(self.host.now(), line);
                 return self.refuse(conn, RejectReason::UNSUPPORTED_REQUEST);
             }
         };
@@ -107,7 +107,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         // host, send an MRA at once: the MRA names this process, so the peer can watch it for its
         // end.
         self.watch(conn);
-        if self.door.is_local(path.remote) {
+        if self.host.is_local(path.remote) {
             let _ = self.cm.delay(conn);
         }
         let Some(id) = self.ids.get_mut(&number) else { return };
@@ -150,7 +150,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let Ok((header, private_data)) = IpHeader::parse(&req.private_data.0) else {
             let line =
                 || format!("rdma_cm: a datagram request from {} without addresses is refused", path.remote);
-            self.limited.warn(self.door.now(), line);
+            self.limited.warn(self.host.now(), line);
             return self.drop_conn(conn);
         };
         let private_data = private_data.to_vec();
@@ -158,7 +158,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             Ok((number, listener)) => {
                 self.watch(conn);
                 if let Some(id) = self.ids.get_mut(&number) {
-                    id.route = id.place.as_ref().map(|place| id.route_over(place));
+                    id.route = id.binding.as_ref().map(|binding| id.route_over(binding));
                 }
                 let param = Param::Datagram { qpn: 0, qkey: 0, ah: None, private_data };
                 let event = Event { param, ..Event::new(EventKind::ConnectRequest, 0) };
@@ -183,7 +183,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Releases a connection without an id. If the request was not answered, this rejects the
     /// request.
     fn drop_conn(&mut self, conn: Id) {
-        let now = self.door.now();
+        let now = self.host.now();
         let _ = self.cm.release(now, conn);
     }
 
@@ -219,14 +219,14 @@ impl<D: Door, T: Tokens> World<D, T> {
             );
             return Err(nobody);
         };
-        let place = self.door.place_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
-        let psn = self.door.random();
+        let binding = self.host.binding_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
+        let psn = self.host.random();
         let listening = self.ids.get_mut(&number).ok_or(nobody)?;
         if listening.is_datagram() != (kind == qp_type::UD) {
             return Err(Some(RejectReason::INVALID_TRANSPORT));
         }
         if listening.backlog == 0 {
-            self.limited.warn(self.door.now(), || {
+            self.limited.warn(self.host.now(), || {
                 format!(
                     "rdma_cm: a request of {} for {} is left alone: as many as the backlog allows wait to be read",
                     path.remote,
@@ -242,7 +242,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.standing = Standing::Connect;
         id.source = Some(to);
         id.destination = Some(scoped(header.source.ip(), header.source.port()));
-        id.place = Some(place);
+        id.binding = Some(binding);
         id.conn = Some((conn, path));
         let child = self.add(id);
         self.by_conn.insert(conn, child);
@@ -305,15 +305,15 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     fn on_silence(&mut self, number: u32, message: MadKind, sent: u32, waited: Duration) {
         if let Some((path, service_id)) = self.asked(number) {
-            let device = self.ids.get(&number).and_then(|id| id.place.as_ref());
+            let device = self.ids.get(&number).and_then(|id| id.binding.as_ref());
             let silence = explain::Silence {
                 message,
                 sent,
                 waited,
                 path,
                 service_id,
-                device: device.map_or_else(String::new, |place| place.name.clone()),
-                local: self.door.is_local(path.remote),
+                device: device.map_or_else(String::new, |binding| binding.name.clone()),
+                local: self.host.is_local(path.remote),
                 mads: self.mads,
                 from_peer: self.mads_from.get(&path.remote).copied().unwrap_or(0),
             };
@@ -325,7 +325,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// A MAD cannot leave this machine. A connection that waits for an answer to the MAD ends at
     /// once. Linux does the same for a failed send (`cm_process_send_error`).
     pub(crate) fn on_not_sent(&mut self, transmit: &Transmit, e: &NotSent) {
-        let (now, to) = (self.door.now(), transmit.path.remote);
+        let (now, to) = (self.host.now(), transmit.path.remote);
         let ended = transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));
         let Some((conn, message)) = ended else {
             return log::debug!("rdma_cm: a MAD to {to} did not leave: {}", e.why);
@@ -342,7 +342,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             return;
         }
         self.withdraw(conn);
-        self.holds.remove(&conn);
+        self.reservations.remove(&conn);
         if let Some(&number) = self.by_conn.get(&conn) {
             let status = -(e.errno as i32);
             self.event(number, self.of_kind(number, EventKind::Unreachable, status));
@@ -377,7 +377,7 @@ impl<D: Door, T: Tokens> World<D, T> {
                 );
                 Event::conn(EventKind::Disconnected, TIMED_OUT, &[])
             }
-            Ending::PeerGone => {
+            Ending::PeerEnded => {
                 log::info!("rdma_cm: the process at the other end of a connection has ended");
                 Event::conn(EventKind::Disconnected, 0, &[])
             }

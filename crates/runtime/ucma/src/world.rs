@@ -1,6 +1,6 @@
 //! All ids, files and groups of a process, over one connection manager: values in, values out.
-use crate::door::{Door, Group, Place, Presence, Tokens};
 use crate::event::{Event, EventKind, Queued};
+use crate::host::{Binding, Group, Host, Presence, Tokens};
 use crate::id::{ClaimKey, CmId, Standing};
 use crate::limited::Limited;
 use crate::ports::Ports;
@@ -69,9 +69,9 @@ impl Numbers {
 }
 
 /// The rdma_cm of a process. The owner calls [`World::perform`] for the program, and
-/// [`World::mad`], [`World::timeout`] and [`World::peer_gone`] for the machine.
-pub struct World<D: Door, T: Tokens> {
-    pub(crate) door: D,
+/// [`World::mad`], [`World::timeout`] and [`World::peer_ended`] for the machine.
+pub struct World<D: Host, T: Tokens> {
+    pub(crate) host: D,
     pub(crate) cm: Endpoint,
     pub(crate) ids: BTreeMap<u32, CmId>,
     pub(crate) numbers: Numbers,
@@ -85,13 +85,13 @@ pub struct World<D: Door, T: Tokens> {
     pub(crate) listening: BTreeMap<u64, (Listener, BTreeSet<u32>)>,
     pub(crate) services: BTreeMap<Listener, u64>,
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
-    /// Held queue pair numbers, for connections that are not over.
-    pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
+    /// Reserved queue pair numbers, for connections that are not over.
+    pub(crate) reservations: BTreeMap<adverb_cm::Id, D::Reservation>,
     /// Farewells entrusted to the survivor, by connection to another machine. The survivor sends a
     /// farewell if this process is killed.
     pub(crate) entrusted: BTreeMap<adverb_cm::Id, [u8; MAD_LEN]>,
-    /// Connections in `holds` without an id, because the program has destroyed the id. No event
-    /// reports the end of such a connection.
+    /// Connections in `reservations` without an id, because the program has destroyed the id. No
+    /// event reports the end of such a connection.
     lingering: BTreeSet<adverb_cm::Id>,
     /// The interface on which the current MAD arrived, if its addresses are link-local.
     pub(crate) scope: u32,
@@ -102,12 +102,12 @@ pub struct World<D: Door, T: Tokens> {
     pub(crate) limited: Limited,
 }
 
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     /// Creates a world without ids. `config` configures the connection manager.
-    pub fn new(door: D, config: Config) -> World<D, T> {
-        let look_at = door.now() + LOOK_EVERY;
+    pub fn new(host: D, config: Config) -> World<D, T> {
+        let look_at = host.now() + LOOK_EVERY;
         World {
-            door,
+            host,
             cm: Endpoint::new(config),
             ids: BTreeMap::new(),
             numbers: Numbers::default(),
@@ -120,7 +120,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             listening: BTreeMap::new(),
             services: BTreeMap::new(),
             by_conn: BTreeMap::new(),
-            holds: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             entrusted: BTreeMap::new(),
             lingering: BTreeSet::new(),
             scope: 0,
@@ -196,9 +196,9 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// Handles the end of a process of this host. `prefix` is the prefix of the process in
     /// communication ids.
-    pub fn peer_gone(&mut self, now: Time, prefix: u32) -> Option<Time> {
-        let door = &self.door;
-        self.cm.peer_gone(now, prefix, |path| door.is_local(path.remote));
+    pub fn peer_ended(&mut self, now: Time, prefix: u32) -> Option<Time> {
+        let host = &self.host;
+        self.cm.peer_ended(now, prefix, |path| host.is_local(path.remote));
         self.pump();
         self.next_timeout()
     }
@@ -213,7 +213,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// When [`World::timeout`] is to be called next.
     pub fn next_timeout(&self) -> Option<Time> {
-        let looks = !self.door.hears_of_interfaces() && self.ids.values().any(|id| id.place.is_some());
+        let looks = !self.host.hears_of_interfaces() && self.ids.values().any(|id| id.binding.is_some());
         let look = looks.then_some(self.look_at);
         look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
     }
@@ -222,7 +222,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     pub(crate) fn pump(&mut self) {
         loop {
             while let Some(transmit) = self.cm.poll_transmit() {
-                if let Err(e) = self.door.send(&transmit.path, &transmit.mad) {
+                if let Err(e) = self.host.send(&transmit.path, &transmit.mad) {
                     self.on_not_sent(&transmit, &e);
                 }
             }
@@ -234,29 +234,30 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// Reports lost devices and addresses to the affected ids.
     fn look_at_addresses(&mut self) {
-        let placed = |id: &CmId| id.place.clone().filter(|_| !id.told);
-        let mut places: Vec<Place> = self.ids.values().filter_map(placed).collect();
-        places.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
-        places.dedup();
-        let presence = |place| (self.door.presence(&place), place);
-        let lost = places.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
-        let at = |place: &Place| {
-            let there = |id: &CmId| !id.told && id.place.as_ref() == Some(place);
+        let placed = |id: &CmId| id.binding.clone().filter(|_| !id.told);
+        let mut bindings: Vec<Binding> = self.ids.values().filter_map(placed).collect();
+        bindings.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        bindings.dedup();
+        let presence = |binding| (self.host.presence(&binding), binding);
+        let lost = bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
+        let at = |binding: &Binding| {
+            let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
             self.ids.iter().filter(|(_, id)| there(id)).map(|(&n, _)| n).collect::<Vec<u32>>()
         };
-        let gone: Vec<(Presence, Place, Vec<u32>)> =
-            lost.map(|(presence, place)| (presence, place.clone(), at(&place))).collect();
-        let each =
-            gone.iter().flat_map(|(presence, place, ids)| ids.iter().map(move |&n| (presence, place, n)));
-        for (presence, place, number) in each {
+        let removed: Vec<(Presence, Binding, Vec<u32>)> =
+            lost.map(|(presence, binding)| (presence, binding.clone(), at(&binding))).collect();
+        let each = removed
+            .iter()
+            .flat_map(|(presence, binding, ids)| ids.iter().map(move |&n| (presence, binding, n)));
+        for (presence, binding, number) in each {
             let Some(id) = self.ids.get_mut(&number) else { continue };
             id.told = true;
-            if *presence == Presence::AddressGone {
-                log::warn!("rdma_cm: {} is no address of {} any more", place.address, place.name);
+            if *presence == Presence::AddressRemoved {
+                log::warn!("rdma_cm: {} is no address of {} any more", binding.address, binding.name);
                 self.event(number, Event::new(EventKind::AddrChange, 0));
                 continue;
             }
-            log::warn!("rdma_cm: the device {} is gone", place.name);
+            log::warn!("rdma_cm: the device {} is gone", binding.name);
             id.standing = Standing::DeviceRemoval;
             self.event(number, Event::new(EventKind::DeviceRemoval, 0));
             if let Some((conn, _)) = self.ids.get_mut(&number).and_then(|id| id.conn.take()) {
@@ -269,7 +270,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     fn let_go_of_numbers(&mut self) {
         while let Some(conn) = self.cm.poll_forgotten() {
             if self.lingering.remove(&conn) {
-                self.holds.remove(&conn);
+                self.reservations.remove(&conn);
                 self.withdraw(conn);
             }
         }
@@ -278,19 +279,19 @@ impl<D: Door, T: Tokens> World<D, T> {
     /// Takes the farewell of a connection back from the survivor, because the connection is over.
     pub(crate) fn withdraw(&mut self, conn: adverb_cm::Id) {
         if self.entrusted.remove(&conn).is_some() {
-            self.door.withdraw(conn);
+            self.host.withdraw(conn);
         }
     }
 
     /// Releases a connection. The connection manager tells the peer.
     fn release(&mut self, conn: adverb_cm::Id) {
         self.by_conn.remove(&conn);
-        if self.holds.contains_key(&conn) {
+        if self.reservations.contains_key(&conn) {
             self.lingering.insert(conn);
         } else {
             self.withdraw(conn);
         }
-        let now = self.door.now();
+        let now = self.host.now();
         // This cannot fail: only this function releases a connection, so the connection manager
         // knows `conn`.
         let _ = self.cm.release(now, conn);
@@ -381,7 +382,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             self.claims.len(),
             self.listening.len() + self.services.len(),
             self.by_conn.len(),
-            self.holds.len(),
+            self.reservations.len(),
             self.entrusted.len(),
             self.cm.len(),
         ]
@@ -399,7 +400,7 @@ pub(crate) fn errno(e: CommandError) -> Errno {
 }
 
 #[cfg(test)]
-impl<D: Door, T: Tokens> World<D, T> {
+impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn waiting_events(&self) -> usize {
         self.files.values().map(|queue| queue.events.len()).sum()
     }

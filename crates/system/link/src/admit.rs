@@ -70,7 +70,7 @@ impl Tap {
     }
 
     /// Gives delayed packets to the sink when due; returns their number.
-    pub(crate) fn release_held(&self, sink: Sink<'_>) -> usize {
+    pub(crate) fn release_delayed(&self, sink: Sink<'_>) -> usize {
         let Some(faults) = &self.faults else { return 0 };
         let due = faults.release();
         let given = self.give(due.iter().map(|kept| kept.packet()), sink);
@@ -84,7 +84,7 @@ impl Tap {
 
     /// The time until a packet delayed by a fault is due, at the latest; `None` if no packet is
     /// delayed. [`UdpLink::recv`](crate::UdpLink::recv) gives the packet to its sink.
-    pub fn held_for(&self) -> Option<Duration> {
+    pub fn delayed_for(&self) -> Option<Duration> {
         self.faults.as_ref()?.due_in()
     }
 
@@ -95,7 +95,7 @@ impl Tap {
         }
     }
 
-    /// Tells the faults that a queue pair is gone.
+    /// Tells the faults that a queue pair was destroyed.
     pub fn remove_qp(&self, qpn: u32) {
         if let Some(faults) = &self.faults {
             faults.remove_qp(qpn);
@@ -170,6 +170,6 @@ impl Tap {
 }
 
 fn comment(packet: &RxPacket<'_>, fault: Option<&Fault>) -> String {
-    let way = if packet.proof.is_handed_on() { "received from a process of this host" } else { "received" };
+    let way = if packet.proof.is_forwarded() { "received from a process of this host" } else { "received" };
     fault.map_or_else(|| way.to_owned(), |fault| format!("{way}; {fault}"))
 }

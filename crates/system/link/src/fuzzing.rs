@@ -9,7 +9,7 @@ use adverb_os::sys::Received;
 use crate::buffers::RxBuffers;
 use crate::origin_kind::Origin;
 use crate::packet::Sink;
-use crate::steer::Probe;
+use crate::steer::SteeringTest;
 use crate::types::{AddrIndex, Config, LocalPorts};
 use crate::udp::UdpLink;
 
@@ -43,7 +43,7 @@ impl Fed {
         &self.link
     }
 
-    /// The user of the probes that the link answers.
+    /// The user of the steering tests that the link answers.
     #[must_use]
     pub fn uid(&self) -> u32 {
         NOBODY
@@ -66,7 +66,7 @@ impl Fed {
             Received { src, len, stride: stride.max(1), truncated: false, traffic_class: 0, hop_limit: 64 };
         let (solver, misdirected) = buffers.parts();
         self.link.take_datagram(socket, &meta, Origin::Good, bytes, solver, misdirected, sink)
-            + self.link.tap.release_held(sink)
+            + self.link.tap.release_delayed(sink)
     }
 
     /// Handles a message from another process of the user.
@@ -78,8 +78,8 @@ impl Fed {
     }
 }
 
-/// Parses a probe and writes it again.
+/// Parses a steering test and writes it again.
 #[must_use]
-pub fn probe_again(bytes: &[u8]) -> Option<Vec<u8>> {
-    Probe::parse(bytes).map(|probe| probe.encode())
+pub fn steering_test_again(bytes: &[u8]) -> Option<Vec<u8>> {
+    SteeringTest::parse(bytes).map(|test| test.encode())
 }

@@ -35,12 +35,13 @@ pub struct RxPacket<'a> {
 /// The proof of a packet's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The packet came over UDP. Its source is another host; or it is the link's port at an address
-    /// of this machine where this process has a socket, so only this user can have sent the packet.
+    /// The packet arrived over UDP. Its source is another host; or it is the link's port at an
+    /// address of this machine where this process has a socket, so only this user can have sent the
+    /// packet.
     Wire,
-    /// The packet came over UDP. Its source is an address of this machine without a socket of this
-    /// process: any user may have sent the packet. Only packets for queue pair 1 are given to the
-    /// sink, for a process with the needed socket.
+    /// The packet arrived over UDP. Its source is an address of this machine without a socket of
+    /// this process: any user may have sent the packet. Only packets for queue pair 1 are given to
+    /// the sink, for a process with the needed socket.
     Unproven,
     /// Another process of this user received and forwarded the packet.
     Relayed,
@@ -55,7 +56,7 @@ impl Proof {
     /// Whether another process of this user gave the packet to this process: its sender, or a
     /// receiver that forwarded it.
     #[must_use]
-    pub fn is_handed_on(self) -> bool {
+    pub fn is_forwarded(self) -> bool {
         matches!(self, Proof::Relayed | Proof::RelayedUnproven | Proof::Process)
     }
 
@@ -70,8 +71,8 @@ impl<'a> RxPacket<'a> {
     /// The packet in the form for other processes of this host.
     #[must_use]
     pub fn as_local(&self) -> LocalPacket<'a> {
-        let direct = self.proof == Proof::Process;
-        LocalPacket { envelope: self.envelope(), direct, bytes: self.bytes }
+        let from_sender = self.proof == Proof::Process;
+        LocalPacket { envelope: self.envelope(), from_sender, bytes: self.bytes }
     }
 
     /// BTH.DestQP. Every packet given to a sink is long enough to have this field.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use adverb_local::message::{self, MAX_MESSAGE};
-use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
+use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, STEERING_QPN, Slot, slot_of_qpn};
 use adverb_os::sys::{self, Received};
 use adverb_wire::icrc::Solver;
 
@@ -55,7 +55,7 @@ impl UdpLink {
         budget: usize,
         sink: &mut dyn FnMut(RxPacket<'_>),
     ) -> usize {
-        let early = self.pending.drain(sink) + self.tap.release_held(sink);
+        let early = self.pending.drain(sink) + self.tap.release_delayed(sink);
         let sockets = self.sockets();
         let got = match from {
             RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink),
@@ -64,7 +64,7 @@ impl UdpLink {
                 Some(socket) => self.recv_address(&sockets, socket, buffers, budget, sink),
                 None => 0,
             },
-            RxFrom::HandOver => self.recv_handover(&sockets, buffers, budget, sink),
+            RxFrom::Processes => self.recv_processes(&sockets, buffers, budget, sink),
         };
         if let Some(capture) = &self.tap.capture {
             capture.flush();
@@ -108,7 +108,7 @@ impl UdpLink {
                 got += n;
             }
         }
-        got + self.recv_handover(sockets, buffers, budget, sink)
+        got + self.recv_processes(sockets, buffers, budget, sink)
     }
 
     /// Receives from one UDP socket.
@@ -229,16 +229,16 @@ impl UdpLink {
                     self.drop_local(meta.src, 1)
                 }
                 None if origin == Origin::Unproven && qpn != MAD_QPN => self.drop_local(meta.src, 1),
-                None if qpn == PROBE_QPN => {
-                    if !self.answer_probe(&head) {
-                        add(&self.counters.rx_drop_probe, 1);
+                None if qpn == STEERING_QPN => {
+                    if !self.answer_steering_test(&head) {
+                        add(&self.counters.rx_drop_steering_test, 1);
                     }
                 }
                 Some(slot) if !self.local.owns(slot) => {
                     if owner.is_some_and(|of| of != slot)
                         || misdirected.len() + packet.len() > MAX_MESSAGE - 128
                     {
-                        self.hand_on_run(socket, owner, &head, misdirected);
+                        self.forward_run(socket, owner, &head, misdirected);
                     }
                     owner = Some(slot);
                     misdirected.extend_from_slice(&(head.bytes.len() as u16).to_le_bytes());
@@ -251,13 +251,13 @@ impl UdpLink {
                 }
             }
         }
-        self.hand_on_run(socket, owner, &head, misdirected);
+        self.forward_run(socket, owner, &head, misdirected);
         add(&self.counters.rx_packets, packets as u64);
         add(&self.counters.rx_bytes, volume as u64);
         packets
     }
 
-    fn hand_on_run(
+    fn forward_run(
         &self,
         socket: &AddressSocket,
         owner: Option<Slot>,
@@ -267,7 +267,7 @@ impl UdpLink {
         if let Some(slot) = owner
             && !misdirected.is_empty()
         {
-            if self.local.hand_on(slot, &head.envelope(), misdirected) {
+            if self.local.forward(slot, &head.envelope(), misdirected) {
                 // The owner lives, so the kernel's steering was wrong. A dead owner would be no
                 // reason to measure.
                 self.want_steering(socket);
@@ -279,7 +279,7 @@ impl UdpLink {
     }
 
     /// Receives messages of this user's other processes.
-    fn recv_handover(
+    fn recv_processes(
         &self,
         sockets: &Sockets,
         buffers: &mut RxBuffers,
@@ -291,8 +291,8 @@ impl UdpLink {
     }
 
     pub(crate) fn take_arrived(&self, sockets: &Sockets, arrived: Arrived<'_>, sink: Sink<'_>) -> usize {
-        let (envelope, direct, packets) = match arrived {
-            Arrived::Packets { envelope, direct, packets } => (envelope, direct, packets),
+        let (envelope, from_sender, packets) = match arrived {
+            Arrived::Packets { envelope, from_sender, packets } => (envelope, from_sender, packets),
             Arrived::Refresh { ip } => {
                 sockets
                     .addresses
@@ -305,7 +305,7 @@ impl UdpLink {
         };
         let local =
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
-        let proof = match direct {
+        let proof = match from_sender {
             true => Proof::Process,
             false if self.origin_of(sockets, envelope.src) == Origin::Good => Proof::Relayed,
             false => Proof::RelayedUnproven,
@@ -316,14 +316,14 @@ impl UdpLink {
             self.drop_local(envelope.src, message::packets(packets).count() as u64);
             return 0;
         }
-        let (mut done, mut handed_on) = (0, 0);
+        let (mut done, mut forwarded) = (0, 0);
         for packet in message::packets(packets) {
             let Some(bytes) = packet
                 .ok()
                 .filter(|bytes| (BTH_LEN..=MAX_PACKET).contains(&bytes.len()))
                 .filter(|bytes| match dest_qpn(bytes) {
                     MAD_QPN => true,
-                    MULTICAST_QPN => direct && envelope.dst.is_multicast(),
+                    MULTICAST_QPN => from_sender && envelope.dst.is_multicast(),
                     qpn => slot_of_qpn(qpn).is_some_and(|slot| self.local.owns(slot)),
                 })
             else {
@@ -331,7 +331,7 @@ impl UdpLink {
                 self.local.note_malformed();
                 continue;
             };
-            handed_on += 1;
+            forwarded += 1;
             let packet = RxPacket {
                 src: envelope.src,
                 dst: envelope.dst,
@@ -346,25 +346,25 @@ impl UdpLink {
             add(&self.counters.rx_bytes, (given * bytes.len()) as u64);
         }
         add(&self.counters.rx_packets, done as u64);
-        add(&self.counters.handed_on_in, handed_on);
+        add(&self.counters.forwarded_in, forwarded);
         done
     }
 
-    /// Answers a steering probe of another process of this user on this host. Returns `false` if
-    /// the packet is no such probe, or if the prober is gone.
-    fn answer_probe(&self, packet: &RxPacket<'_>) -> bool {
-        let probe = crate::steer::Probe::parse(packet.bytes)
-            .filter(|probe| probe.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
-        let Some(probe) = probe else { return false };
-        let told = self.local.answer_probe(&probe.reply_name(), probe.nonce, probe.index);
+    /// Answers a steering test of another process of this user on this host. Returns `false` if
+    /// the packet is no such steering test, or if the testing process has ended.
+    fn answer_steering_test(&self, packet: &RxPacket<'_>) -> bool {
+        let test = crate::steer::SteeringTest::parse(packet.bytes)
+            .filter(|test| test.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
+        let Some(test) = test else { return false };
+        let told = self.local.answer_steering_test(&test.reply_name(), test.nonce, test.index);
         if told {
-            add(&self.counters.probes_answered, 1);
+            add(&self.counters.steering_tests_answered, 1);
         }
         told
     }
 }
 
-/// A probe's source address is its destination address.
+/// A steering test's source address is its destination address.
 fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
     src.ip() == *dst
 }

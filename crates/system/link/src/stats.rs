@@ -80,15 +80,15 @@ counters! {
     rx_drop_not_multicast,
     /// Packets dropped: no live process owns the QPN's slot.
     rx_drop_no_owner,
-    /// Packets for the steering probes' QPN dropped: no probe of a living process of this user and
-    /// host.
-    rx_drop_probe,
+    /// Packets for the steering tests' QPN dropped: no steering test of a living process of this
+    /// user and host.
+    rx_drop_steering_test,
     /// Packets dropped: too many arrived during the setup of a link without a running receiver.
     rx_drop_pending,
     /// Packets received from other processes.
-    handed_on_in,
-    /// Steering probes answered.
-    probes_answered,
+    forwarded_in,
+    /// Steering tests answered.
+    steering_tests_answered,
     /// Measurements of the steering table.
     resteers,
     /// Packets dropped on request.

@@ -2,9 +2,9 @@
 //!
 //! The kernel chooses a socket by a classic BPF program over the UDP payload, which returns an
 //! index into the group. The kernel does not tell the indexes, and they shift when a member leaves.
-//! So the indexes are *measured*: the program steers a packet for [`PROBE_QPN`] to the index in the
-//! packet's PSN, and the receiving process tells the prober its slots. A wrong table only costs
-//! time, because a process forwards misdirected packets to their owners.
+//! So the indexes are *measured*: the program steers a packet for [`STEERING_QPN`] to the index in
+//! the packet's PSN, and the receiving process tells the testing process its slots. A wrong table
+//! only costs time, because a process forwards misdirected packets to their owners.
 
 mod program;
 
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use adverb_local::message::{self, Message};
-use adverb_local::{Local, PROBE_QPN, Slot, Untold};
+use adverb_local::{Local, STEERING_QPN, Slot, Untold};
 use adverb_os::User;
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
@@ -32,42 +32,42 @@ use program::program;
 /// no change.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
-/// How long one round of probes waits for answers.
+/// How long one round of steering tests waits for answers.
 const ROUND: Duration = Duration::from_millis(50);
 /// How long a process waits for another measuring process.
 const LOCK_WAIT: Duration = Duration::from_millis(120);
-/// How long a prober waits for the answer of a member with a connection.
+/// How long a testing process waits for the answer of a member with a connection.
 const ANSWER_WAIT: Duration = Duration::from_millis(2);
-/// The number of probes in flight.
+/// The number of steering tests in flight.
 const WINDOW: usize = 8;
 /// The number of connections accepted between two looks at the clock.
 const MAX_ANSWERS: usize = 64;
-/// The largest number of members probed in a group.
+/// The largest number of members tested in a group.
 const MAX_MEMBERS: usize = 1024;
 
-/// The payload of a probe, behind the BTH.
+/// The payload of a steering test, behind the BTH.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Probe {
+pub(crate) struct SteeringTest {
     pub(crate) nonce: u64,
     pub(crate) index: u32,
     pub(crate) uid: u32,
 }
 
 /// The opcode of a datagram; the destination QPN belongs to no process.
-const PROBE_OPCODE: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
+const TEST_OPCODE: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
     Some(opcode) => opcode,
     None => panic!("UD has SEND Only"),
 };
-const PROBE_MAGIC: [u8; 8] = *b"AdverbPr";
-const PROBE_LEN: usize = Bth::LEN + 24;
+const TEST_MAGIC: [u8; 8] = *b"AdverbPr";
+const TEST_LEN: usize = Bth::LEN + 24;
 
-impl Probe {
-    /// The probe from the BTH through the payload. The PSN is the index to which the program steers
-    /// the probe.
+impl SteeringTest {
+    /// The steering test from the BTH through the payload. The PSN is the index to which the
+    /// program steers the steering test.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let bth = Bth::new(PROBE_OPCODE, PROBE_QPN, Psn::new(self.index));
+        let bth = Bth::new(TEST_OPCODE, STEERING_QPN, Psn::new(self.index));
         let mut out = bth.to_bytes().to_vec();
-        out.extend_from_slice(&PROBE_MAGIC);
+        out.extend_from_slice(&TEST_MAGIC);
         out.extend_from_slice(&self.nonce.to_le_bytes());
         out.extend_from_slice(&self.index.to_le_bytes());
         out.extend_from_slice(&self.uid.to_le_bytes());
@@ -75,13 +75,13 @@ impl Probe {
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; PROBE_LEN] = bytes.try_into().ok()?;
+        let bytes: &[u8; TEST_LEN] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let nonce = u64::from(word(20)) | u64::from(word(24)) << 32;
-        (bytes[12..20] == PROBE_MAGIC).then(|| Probe { nonce, index: word(28), uid: word(32) })
+        (bytes[12..20] == TEST_MAGIC).then(|| SteeringTest { nonce, index: word(28), uid: word(32) })
     }
 
-    /// The name at which the prober waits for the answer.
+    /// The name at which the testing process waits for the answer.
     pub(crate) fn reply_name(&self) -> String {
         format!("adverb-{}-probe-{:016x}", self.uid, self.nonce)
     }
@@ -94,8 +94,8 @@ struct Responder {
     slots: Vec<Slot>,
 }
 
-/// Called during the wait for answers. Must receive packets, because one of the probes is for this
-/// process.
+/// Called during the wait for answers. Must receive packets, because one of the steering tests is
+/// for this process.
 type Meanwhile<'a> = &'a mut dyn FnMut(&AddressSocket);
 
 impl UdpLink {
@@ -185,32 +185,32 @@ impl UdpLink {
         // Without a count: one more than known, at least four. A member reached past the end
         // answers twice.
         let guess = counted.unwrap_or_else(|| (indices(&known) + 1).max(4)).min(MAX_MEMBERS);
-        let mut found = self.probe_round(socket, guess, meanwhile)?;
+        let mut found = self.test_round(socket, guess, meanwhile)?;
         let whole = |found: &[Responder]| counted.map_or(found.len() > 1, |n| found.len() == n);
         if !whole(&found) {
-            // The attached program does not know probes, or a member was slow. Packets are steered
-            // by the best table so far.
+            // The attached program does not know steering tests, or a member was slow. Packets are
+            // steered by the best table so far.
             let table = if found.len() > 1 { table_of(&found) } else { known };
             sys::attach_reuseport(&socket.fd, &program(&table))?;
-            found = self.probe_round(socket, guess, meanwhile)?;
+            found = self.test_round(socket, guess, meanwhile)?;
         }
         let table = table_of(&found);
         sys::attach_reuseport(&socket.fd, &program(&table))?;
         Ok((table, counted.is_none_or(|n| found.len() == n)))
     }
 
-    /// Probes the indexes 0..n and collects the answers. Receives on the own socket meanwhile,
-    /// because one of the probes arrives there.
-    fn probe_round(
+    /// Tests the indexes 0..n and collects the answers. Receives on the own socket meanwhile,
+    /// because one of the steering tests arrives there.
+    fn test_round(
         &self,
         socket: &AddressSocket,
         n: usize,
         meanwhile: Meanwhile<'_>,
     ) -> io::Result<Vec<Responder>> {
         let nonce = nonce();
-        let probe = |index: u32| Probe { nonce, index, uid: self.local.uid() };
+        let test = |index: u32| SteeringTest { nonce, index, uid: self.local.uid() };
         let answers = sys::message_socket(self.local.descriptors())?;
-        sys::bind(&answers, &RawAddr::abstract_name(&probe(0).reply_name()))?;
+        sys::bind(&answers, &RawAddr::abstract_name(&test(0).reply_name()))?;
         sys::listen(&answers, MAX_MEMBERS as i32)?;
         let mut own = socket.local;
         own.set_port(sys::local_port(&socket.fd)?);
@@ -226,13 +226,13 @@ impl UdpLink {
             // not delay the others.
             let silent = start.elapsed().as_millis() as usize / 2 * WINDOW;
             while next < n && next < received + WINDOW + silent {
-                let mut packet = probe(next as u32).encode();
+                let mut packet = test(next as u32).encode();
                 let icrc = icrc::compute(&own, &own, 0, &packet);
                 packet.extend_from_slice(&icrc);
-                // Sent from the port itself, as all packets of this machine. A lost probe counts as
-                // a member without an answer.
+                // Sent from the port itself, as all packets of this machine. A lost steering test
+                // counts as a member without an answer.
                 if let Err(error) = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default()) {
-                    self.local.errors().note("send a steering probe", &error);
+                    self.local.errors().note("send a steering test", &error);
                 }
                 next += 1;
             }
@@ -295,7 +295,8 @@ fn steer_lock(
             holds = match local.prove_owner(&name) {
                 Ok(holder) => Some(holder),
                 Err(Untold::Full) => None,
-                // The holder is between its two calls, or is gone by now, or only blocks the name.
+                // The holder is between its two calls, or has ended by now, or only blocks the
+                // name.
                 Err(error) => {
                     if let Some(uid) = holder(&error, &name, local.uid())
                         && !warned.swap(true, Relaxed)
@@ -326,8 +327,8 @@ fn take_answers(local: &Local, answers: &Fd, nonce: u64, found: &mut Vec<Respond
     // because another user may connect faster than its connections are refused.
     for member in (0..MAX_ANSWERS).map_while(|_| local.accept_proved(answers).ok()) {
         let Some(member) = member else { continue };
-        let Some(came) = recv_soon(&member, &mut buffer) else { continue };
-        let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..came.len]) else {
+        let Some(arrived) = recv_soon(&member, &mut buffer) else { continue };
+        let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..arrived.len]) else {
             continue;
         };
         if of != nonce || slots.is_empty() {

@@ -99,16 +99,16 @@ impl Route {
 /// The sockets to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxFrom {
-    /// Every socket, including the hand-over sockets. Cheap to call in a spin: each call tries the
-    /// most recently busy socket first. Only one of four calls without a packet looks at the other
-    /// sockets.
+    /// Every socket, including the sockets of other processes of this host. Cheap to call in a
+    /// spin: each call tries the most recently busy socket first. Only one of four calls without a
+    /// packet looks at the other sockets.
     All,
     /// Every socket, each looked at: for a wake-up that does not name the socket.
     Every,
     /// One UDP socket.
     Addr(AddrIndex),
-    /// The hand-over sockets.
-    HandOver,
+    /// The sockets of other processes of this host.
+    Processes,
 }
 
 /// The kind of a descriptor from [`crate::UdpLink::for_each_fd`].
@@ -117,5 +117,5 @@ pub enum FdKind {
     /// The UDP socket of an address.
     Udp(AddrIndex),
     /// A socket for packets from other processes of this user.
-    HandOver,
+    Processes,
 }

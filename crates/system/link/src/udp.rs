@@ -241,7 +241,7 @@ impl UdpLink {
             }
         }
         if let Some(fd) = self.local.fd() {
-            f(FdKind::HandOver, fd);
+            f(FdKind::Processes, fd);
         }
     }
 

@@ -93,7 +93,7 @@ fn overtaken_and_delayed_packets_all_arrive() {
         assert_eq!(got.is_sorted(), reorder == Rate::NEVER, "{got:?}");
         got.sort_unstable();
         assert!(got == (0..COUNT).collect::<Vec<_>>());
-        assert!(wait(|| receiver.link.tap().held_for().is_none()));
+        assert!(wait(|| receiver.link.tap().delayed_for().is_none()));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Attacks of another user of the machine: packets with foreign source addresses, descriptors with
-//! a blocking close, names. Run as root, because the strangers are other users.
+//! Attacks of another user of the machine: packets with source addresses of other hosts,
+//! descriptors with a blocking close, names. Run as root, because the strangers are other users.
 
 mod common;
 mod other;
@@ -174,7 +174,7 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     let began = std::time::Instant::now();
     let mut buffers = adverb_link::RxBuffers::new(1);
     let mut taken = 0;
-    while link.stats().local.handover_drop_other_user < 2 {
+    while link.stats().local.local_drop_other_user < 2 {
         taken += link.recv(adverb_link::RxFrom::Every, &mut buffers, 64, &mut |_| {});
     }
     assert_eq!(taken, 0);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use adverb_link::{Config, LinkError, LinkStats, Route, RxBuffers, RxFrom, TxBatch};
-use adverb_local::PROBE_QPN;
+use adverb_local::STEERING_QPN;
 use common::*;
 use nix::sys::socket::MsgFlags;
 
@@ -33,7 +33,7 @@ fn every_size_arrives(ip: std::net::IpAddr) {
     for (psn, (got, &len)) in got.iter().zip(&sizes).enumerate() {
         assert_eq!(got.bytes, expected(to, psn as u32, len), "{len} bytes");
         assert_eq!(got.src, SocketAddr::new(a.link.address(route.local).unwrap(), a.link.port()));
-        assert_eq!((got.dst, got.handed_on), (ip, false));
+        assert_eq!((got.dst, got.forwarded), (ip, false));
     }
     assert_eq!(b.link.stats().rx_drop_icrc, 0);
 }
@@ -136,17 +136,17 @@ fn damaged_packets_never_reach_the_sink() {
 }
 
 #[test]
-fn packets_longer_than_any_and_probes_of_nobody_are_dropped() {
+fn packets_longer_than_any_and_steering_tests_of_no_process_are_dropped() {
     let (a, b, route) = pair(V4);
     let to = qpn(b.slot(), 5);
     let mut batch = TxBatch::new();
     push(&mut batch, &a.link, &route, to, 0, 9000);
-    push(&mut batch, &a.link, &route, PROBE_QPN, 1, 24);
+    push(&mut batch, &a.link, &route, STEERING_QPN, 1, 24);
     push(&mut batch, &a.link, &route, to, 2, 4096);
     batch.flush(&a.link);
     assert_eq!(b.take(1)[0].bytes, expected(to, 2, 4096));
     let stats = b.link.stats();
-    assert_eq!((stats.rx_drop_oversize, stats.rx_drop_probe, stats.rx_packets), (1, 1, 1));
+    assert_eq!((stats.rx_drop_oversize, stats.rx_drop_steering_test, stats.rx_packets), (1, 1, 1));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn every_flipped_bit_is_found() {
     // The intact packet's slot has no owner, or belongs to this link or to another test's link,
     // which has taken the slot. In all cases the ICRC is valid.
     sender.send_to(&packet[..len], (V6, to)).unwrap();
-    let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.local.handed_on_out == 1;
+    let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.local.forwarded_out == 1;
     assert!(wait(|| passed(&d.link.stats())), "{:?}", d.link.stats());
     let mut damaged = 0;
     for bit in (0..len * 8).filter(|bit| bit / 8 != 4) {

@@ -28,9 +28,9 @@ fn sys_9_queue_pairs_have_source_ports_towards_other_hosts() {
     if !nix::unistd::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    let mut probe = Command::new("unshare");
-    probe.args(command.get_args()).args(["--net", "true"]);
-    if !probe.status().is_ok_and(|status| status.success()) {
+    let mut trial = Command::new("unshare");
+    trial.args(command.get_args()).args(["--net", "true"]);
+    if !trial.status().is_ok_and(|status| status.success()) {
         // Not captured by the test harness.
         let said = "SKIPPED: `unshare --net` is not allowed here, so there are no two hosts\n";
         std::io::stderr().write_all(said.as_bytes()).unwrap();

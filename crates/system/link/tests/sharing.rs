@@ -47,7 +47,7 @@ fn steered(sender: &mut Sender, nodes: &[&Member]) {
             node.got.lock().unwrap().clear();
             sender.send(node.slot(), 3);
             assert!(wait(|| node.count() >= 3), "{:?}", node.link.stats());
-            !node.got.lock().unwrap().iter().any(|packet| packet.handed_on)
+            !node.got.lock().unwrap().iter().any(|packet| packet.forwarded)
         })
     });
     let stats: Vec<_> = nodes.iter().map(|node| node.link.stats()).collect();
@@ -55,7 +55,7 @@ fn steered(sender: &mut Sender, nodes: &[&Member]) {
 }
 
 #[test]
-fn packets_are_handed_on_without_steering() {
+fn packets_are_forwarded_without_steering() {
     let port = port();
     let config = || Config { steer: false, ..config(port) };
     let nodes: Vec<_> = (0..3).map(|_| Member::at(config(), V4).0).collect();
@@ -63,7 +63,7 @@ fn packets_are_handed_on_without_steering() {
     for node in &nodes {
         sender.send(node.slot(), 50);
     }
-    let mut direct = 0;
+    let mut from_sender = 0;
     for node in &nodes {
         let got = node.take(50);
         assert_eq!(got.len(), 50);
@@ -82,12 +82,12 @@ fn packets_are_handed_on_without_steering() {
                     })
                     .unwrap()
         }));
-        direct += usize::from(!got[0].handed_on);
+        from_sender += usize::from(!got[0].forwarded);
     }
     // One sender has one 4-tuple: the hash gives all its packets to one member.
-    assert_eq!(direct, 1);
+    assert_eq!(from_sender, 1);
     // Counted after the send, when the packet may have arrived already.
-    let out = || nodes.iter().map(|node| node.link.stats().local.handed_on_out).sum::<u64>();
+    let out = || nodes.iter().map(|node| node.link.stats().local.forwarded_out).sum::<u64>();
     assert!(wait(|| out() == 100), "{}", out());
 }
 
@@ -130,10 +130,10 @@ fn steering_follows_members_that_join_and_leave() {
     // Joining alone settles the steering: no packet is forwarded. On a loaded machine a member may
     // answer late; then another member joins instead.
     let joined = (0..10).find_map(|_| {
-        let before = a.link.stats().local.handed_on_out;
+        let before = a.link.stats().local.forwarded_out;
         let (b, index) = Member::at(config(port), V4);
         steered(&mut sender, &[&a, &b]);
-        (a.link.stats().local.handed_on_out + b.link.stats().local.handed_on_out == before)
+        (a.link.stats().local.forwarded_out + b.link.stats().local.forwarded_out == before)
             .then_some((b, index))
     });
     let (b, b_index) = joined.expect("joining alone does not settle it");
@@ -164,7 +164,7 @@ fn a_second_slot_is_steered() {
         a.got.lock().unwrap().clear();
         sender.send(second, 3);
         assert!(wait(|| a.count() >= 3), "{:?} {:?}", a.link.stats(), b.link.stats());
-        !a.got.lock().unwrap().iter().any(|packet| packet.handed_on)
+        !a.got.lock().unwrap().iter().any(|packet| packet.forwarded)
     });
     assert!(settled);
 }
@@ -272,7 +272,7 @@ fn malformed_and_circling_messages_are_dropped() {
     for message in [&b"rubbish"[..], b"Adverb\0\x01\x01\x04", &circling] {
         line.send(message).unwrap();
     }
-    assert!(wait(|| a.link.stats().local.handover_drop_malformed == 3), "{:?}", a.link.stats());
+    assert!(wait(|| a.link.stats().local.local_drop_malformed == 3), "{:?}", a.link.stats());
     // Valid except for its length: no packet is that long.
     let at = circling.len() - 12;
     let mut long = circling.clone();
@@ -280,10 +280,10 @@ fn malformed_and_circling_messages_are_dropped() {
         .copy_from_slice(&[&5000u16.to_le_bytes()[..], &bth(u32::from(a.slot()) << SLOT_SHIFT, 1)].concat());
     long.resize(at + 5000, 0);
     line.send(&long).unwrap();
-    assert!(wait(|| a.link.stats().local.handover_drop_malformed == 4), "{:?}", a.link.stats());
+    assert!(wait(|| a.link.stats().local.local_drop_malformed == 4), "{:?}", a.link.stats());
     circling[at..].copy_from_slice(&bth(u32::from(a.slot()) << SLOT_SHIFT, 1));
     line.send(&circling).unwrap();
-    assert!(a.take(1)[0].handed_on);
+    assert!(a.take(1)[0].forwarded);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_stopped_reader_costs_a_bounded_wait() {
     let silent = open(config());
     let slot = silent.local().slots()[0];
     let mut sender = Sender::new(port);
-    let counted = || a.link.stats().local.handed_on_out + a.link.stats().local.handed_on_drop_full;
+    let counted = || a.link.stats().local.forwarded_out + a.link.stats().local.forwarded_drop_full;
     let mut sent = 0;
     let mut round = || {
         let start = std::time::Instant::now();
@@ -308,7 +308,7 @@ fn a_stopped_reader_costs_a_bounded_wait() {
     // A loaded machine may be late, but not each time.
     let least = (0..10).map(|_| round()).find(|took| *took < Duration::from_secs(3));
     assert!(least.is_some(), "{:?}", a.link.stats());
-    assert!(a.link.stats().local.handed_on_drop_full > 0);
+    assert!(a.link.stats().local.forwarded_drop_full > 0);
 }
 
 #[test]
@@ -341,12 +341,12 @@ fn members_send_to_each_other_at_one_address() {
             batch.flush(&from.link);
         }
         assert!(wait(|| nodes.iter().all(|(node, _)| node.count() >= 12)));
-        let direct = |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.handed_on).count();
-        nodes.iter().all(|(node, _)| direct(node) == 12)
+        let from_sender = |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.forwarded).count();
+        nodes.iter().all(|(node, _)| from_sender(node) == 12)
     });
     let stats: Vec<_> = nodes.iter().map(|(node, _)| node.link.stats()).collect();
     assert!(settled, "{stats:#?}");
-    assert!(stats.iter().all(|s| s.rx_drop_no_owner + s.rx_drop_icrc + s.local.handed_on_drop_full == 0));
+    assert!(stats.iter().all(|s| s.rx_drop_no_owner + s.rx_drop_icrc + s.local.forwarded_drop_full == 0));
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn without_a_thread_nothing_is_lost() {
     let (a, b) = (open(config(port)), open(config(port)));
     a.add_address(V4, 0).unwrap();
     let mut sender = Sender::new(port);
-    // Arrives at `a` while `b` joins, and `b` alone answers probes.
+    // Arrives at `a` while `b` joins, and `b` alone answers steering tests.
     sender.send(a.local().slots()[0], 5);
     let start = std::time::Instant::now();
     b.add_address(V4, 0).unwrap();

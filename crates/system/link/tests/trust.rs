@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 
 use adverb_link::{Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
-use adverb_local::{DELIVERY, Delivery, Hello, Local, Slot, SlotClaim, add_packet};
+use adverb_local::{DELIVERY, Delivery, HandshakeMessage, Local, Slot, SlotClaim, add_packet};
 use common::*;
 use nix::sys::socket::SockType;
 use other::{Other, ROLE, asked, say};
@@ -44,7 +44,7 @@ fn the_other() {
     match words[..] {
         ["listen", name] => listens(name),
         ["hold", name] => {
-            // The last owner may not be quite gone, as in `line_at`.
+            // The last owner may not have quite ended, as in `line_at`.
             let mut held = None;
             assert!(wait(|| {
                 held = Line::holding(name, SockType::SeqPacket).ok();
@@ -94,14 +94,15 @@ fn connects(name: &str) {
         let line = Line::to(name).unwrap();
         // The owner may have refused the connection already.
         let _ = line.send(b"Adverb\0\x01rubbish");
-        let _ = line.send_fds(&greeting(), &[null.as_raw_fd(); 5]);
+        let _ = line.send_fds(&handshake(), &[null.as_raw_fd(); 5]);
     }
     say("connected");
     while asked().is_some() {}
 }
 
-/// A greeting as on the wire: magic, kind, version, an answer is wanted, MTU, nonce, one slot.
-fn greeting() -> Vec<u8> {
+/// A handshake message as on the wire: magic, kind, version, an answer is wanted, MTU, nonce, one
+/// slot.
+fn handshake() -> Vec<u8> {
     let mut bytes = b"Adverb\0\x01\x04\x02\x01\0".to_vec();
     bytes.extend_from_slice(&4096u32.to_le_bytes());
     bytes.extend_from_slice(&77u64.to_le_bytes());
@@ -124,7 +125,7 @@ fn steered(port: u16) {
             node.got.lock().unwrap().clear();
             push(&mut batch, &sender, &route, qpn(node.slot(), 1), 0, 8);
             batch.flush(&sender);
-            wait(|| node.count() >= 1) && !node.got.lock().unwrap()[0].handed_on
+            wait(|| node.count() >= 1) && !node.got.lock().unwrap()[0].forwarded
         })
     });
     say(format_args!("{settled} {}", WARNINGS.lock().unwrap().join("; ")));
@@ -140,8 +141,8 @@ fn packets(slot: Slot, len: usize) -> Vec<u8> {
     out
 }
 
-fn hello(link: &UdpLink) -> Hello {
-    Hello { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
+fn message(link: &UdpLink) -> HandshakeMessage {
+    HandshakeMessage { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
 }
 
 /// A sending link, with a route to its own address, and four descriptors to give away.
@@ -168,8 +169,10 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!(stranger.hear(), "listens");
     for _ in 0..3 {
         assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-        let error =
-            link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+        let error = link
+            .local()
+            .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+            .unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
         // A packet over the network for this slot is not forwarded either.
@@ -185,11 +188,11 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     }
     let heard = stranger.ask("what have you got?");
     assert_eq!(heard, "9 0", "connections and bytes");
-    assert_eq!((link.stats().local.handover_refused_other_user, link.stats().local.delivered), (9, 0));
+    assert_eq!((link.stats().local.local_refused_other_user, link.stats().local.delivered), (9, 0));
 }
 
-/// A connection does not change hands. If the owner of a slot is gone and a stranger has its name,
-/// the next message is not sent.
+/// A connection does not change hands. If the owner of a slot has ended and a stranger has its
+/// name, the next message is not sent.
 #[test]
 fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let (link, route, fds) = giver();
@@ -200,7 +203,7 @@ fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "listens");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert_eq!(stranger.ask("what have you got?"), "2 0");
     drop(stranger);
     // If a process of this user has the name again, messages arrive.
@@ -227,10 +230,11 @@ fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
     let owner = open(config(port()));
     let slot = owner.local().slots()[0];
-    let first = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let first =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
-        link.recv(RxFrom::HandOver, &mut buffers, 8, &mut |p| panic!("{p:?}"));
+        link.recv(RxFrom::Processes, &mut buffers, 8, &mut |p| panic!("{p:?}"));
         link.local().ended()
     };
     assert!(ended().is_empty());
@@ -244,13 +248,15 @@ fn connections_to_processes_that_ended_are_closed() {
     assert_eq!(seen, [first]);
     // The next owner of the slot is another process.
     let next = line_at(&slot_name(slot));
-    let second = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let second =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert!(ended().is_empty());
-    // Greeting a third process detects this end. The report names the second connection, not the
-    // slot.
+    // A handshake message to a third process detects this end. The report names the second
+    // connection, not the slot.
     drop(next);
     let _third = line_at(&slot_name(slot));
-    let third = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let third =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert_ne!(second, third);
     assert_eq!(ended(), [second]);
 }
@@ -263,7 +269,8 @@ fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
     let mut stranger = Other::start(STRANGER, &format!("hold {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "held");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    let error = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    let error =
+        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert!(error.to_string().contains("user 65533"), "{error}");
 }
 
@@ -273,10 +280,10 @@ fn tru_2_connections_of_strangers_are_ended_unread() {
     let (node, _) = Member::at(config(port()), V4);
     let mut stranger = Other::start(STRANGER, &format!("connect {}", slot_name(node.slot())));
     assert_eq!(stranger.hear(), "connected");
-    assert!(wait(|| node.link.stats().local.handover_drop_other_user == 20), "{:?}", node.link.stats());
+    assert!(wait(|| node.link.stats().local.local_drop_other_user == 20), "{:?}", node.link.stats());
     let stats = node.link.stats();
-    assert_eq!((stats.local.handover_drop_malformed, stats.handed_on_in), (0, 0));
-    assert!(node.link.local().greetings().is_empty());
+    assert_eq!((stats.local.local_drop_malformed, stats.forwarded_in), (0, 0));
+    assert!(node.link.local().handshakes().is_empty());
 }
 
 /// Names held by a stranger cost nothing while free names are left. Afterwards the error names the
@@ -357,7 +364,7 @@ fn tru_3_noisy_peers_are_borne() {
             0 => {}
             1 => drop(line.send(&[n as u8; 300])),
             2 => drop(line.send_fds(b"Adverb\0\x01\x05\x04", &[null.as_raw_fd(); 200])),
-            _ => drop(line.send_fds(&greeting()[..20], &[null.as_raw_fd(); 5])),
+            _ => drop(line.send_fds(&handshake()[..20], &[null.as_raw_fd(); 5])),
         }
         // Half of the connections end, half of them stay.
         kept.extend(Some(line).filter(|_| n % 8 < 4));
@@ -365,10 +372,10 @@ fn tru_3_noisy_peers_are_borne() {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
-    assert!(wait(|| node.link.stats().local.handover_drop_malformed >= 300), "{:?}", node.link.stats());
+    assert!(wait(|| node.link.stats().local.local_drop_malformed >= 300), "{:?}", node.link.stats());
     // Both ends of the connections: no received descriptor is left.
     assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
-    assert!(node.link.local().greetings().is_empty());
+    assert!(node.link.local().handshakes().is_empty());
     let say = |n| {
         assert_eq!(honest.deliver(node.slot(), &route, &packets(node.slot(), n)), Delivery::Done);
         assert_eq!(node.take(1)[0].bytes.len(), 12 + n);
@@ -396,14 +403,14 @@ fn tru_3_noisy_peers_are_borne() {
 fn tru_3_who_never_reads_holds_up_itself() {
     let (link, route, _) = giver();
     let slot = free_slot();
-    let _deaf = line_at(&slot_name(slot));
+    let _silent = line_at(&slot_name(slot));
     let (other, _) = Member::at(config(port()), V4);
     let message = packets(slot, 4000);
     let full = (0..10_000).find(|_| link.deliver(slot, &route, &message) == Delivery::Full);
     assert!(full.is_some_and(|n| n * message.len() < 4 << 20), "{full:?}");
     assert!(message.len() <= DELIVERY);
     assert_eq!(link.deliver(other.slot(), &route, &packets(other.slot(), 64)), Delivery::Done);
-    assert!(other.take(1)[0].handed_on);
+    assert!(other.take(1)[0].forwarded);
 }
 
 /// A peer that never stops sending does not block other peers.
@@ -418,12 +425,12 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     let mut heard = false;
     let deliver = |link: &UdpLink, route: &Route, message: &[u8]| link.deliver(slot, route, message);
     while deliver(&busy, &busy_route, &long) == Delivery::Done {}
-    node.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| {});
+    node.recv(RxFrom::Processes, &mut buffers, 64, &mut |_| {});
     assert_eq!(deliver(&quiet, &quiet_route, &packets(slot, 16)), Delivery::Done);
     for _ in 0..200 {
         // Its buffer is never empty.
         while deliver(&busy, &busy_route, &long) == Delivery::Done {}
-        node.recv(RxFrom::HandOver, &mut buffers, 64, &mut |p| heard |= p.bytes.len() == 28);
+        node.recv(RxFrom::Processes, &mut buffers, 64, &mut |p| heard |= p.bytes.len() == 28);
     }
     assert!(heard, "{:?} {route:?}", node.stats());
 }
@@ -467,8 +474,8 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         node.link.add_address(there, 0).unwrap();
         send(2);
         assert_eq!(node.take(1)[0].bytes, expected(qpn(node.slot(), 1), 2, 64));
-        let handed_on = second.link.stats().local.handed_on_out + node.link.stats().local.handed_on_out;
-        assert!(handed_on <= 2, "{handed_on}");
+        let forwarded = second.link.stats().local.forwarded_out + node.link.stats().local.forwarded_out;
+        assert!(forwarded <= 2, "{forwarded}");
     }
 }
 

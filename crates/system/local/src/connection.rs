@@ -95,7 +95,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Whether the other end is gone.
+    /// Whether the other end has ended.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
     }
@@ -179,7 +179,7 @@ pub(crate) struct ToService {
 }
 
 impl ToService {
-    /// Whether the other end is gone.
+    /// Whether the other end has ended.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
     }

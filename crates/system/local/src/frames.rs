@@ -3,7 +3,7 @@
 //!
 //! A process without a packet socket announces by an abstract name that it takes frames of an
 //! interface. The sender looks for such names each time, and gives the frame to the owners of the
-//! slots in the names. The connections prove the user (see [`crate::handover`]).
+//! slots in the names. The connections prove the user (see [`crate::delivery`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -147,8 +147,8 @@ impl Local {
     /// earlier messages.
     pub fn tell_frame(&self, slot: Slot, interface: u32, frame: &[u8]) {
         match self.tell(slot, &[&message::frame_header(interface), frame], &[]) {
-            Ok(_) => add(&self.counters.handed_on_out, 1),
-            Err(_) => add(&self.counters.handed_on_drop_full, 1),
+            Ok(_) => add(&self.counters.forwarded_out, 1),
+            Err(_) => add(&self.counters.forwarded_drop_full, 1),
         }
     }
 

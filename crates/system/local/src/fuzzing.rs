@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::connection::Sender;
 use crate::error::LocalError;
 use crate::local::Local;
-use crate::message::{self, Hello, Message};
+use crate::message::{self, HandshakeMessage, Message};
 use crate::packet::Taker;
 use crate::user::LocalUser;
 
@@ -27,27 +27,27 @@ pub fn message(local: &Local, bytes: &[u8], take: Taker<'_>) -> usize {
 #[must_use]
 pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(match message::parse(bytes)? {
-        Message::Packets { envelope, direct, packets } => {
-            let mut out = message::packets_header(&envelope, direct);
+        Message::Packets { envelope, from_sender, packets } => {
+            let mut out = message::packets_header(&envelope, from_sender);
             out.extend_from_slice(packets);
             out
         }
         Message::Frame { interface, bytes } => [&message::frame_header(interface)[..], bytes].concat(),
         Message::Refresh { ip } => message::refresh(ip),
         Message::Answer { nonce, index, slots } => message::answer(nonce, index, &slots),
-        Message::Hello(hello) => hello.emit(),
+        Message::Handshake(message) => message.emit(),
     })
 }
 
-/// The bytes of a greeting.
+/// The bytes of a handshake message.
 #[must_use]
-pub fn greeting(hello: &Hello) -> Vec<u8> {
-    hello.emit()
+pub fn handshake(message: &HandshakeMessage) -> Vec<u8> {
+    message.emit()
 }
 
-/// Parses a greeting after a check of its kind. `bytes` must have at least the length needed for
-/// this check.
+/// Parses a handshake message after a check of its kind. `bytes` must have at least the length
+/// needed for this check.
 #[must_use]
-pub fn parse_greeting(bytes: &[u8]) -> Option<Hello> {
-    Hello::parse(bytes)
+pub fn parse_handshake(bytes: &[u8]) -> Option<HandshakeMessage> {
+    HandshakeMessage::parse(bytes)
 }

@@ -2,8 +2,8 @@
 //!
 //! Each process owns a *slot* (the upper 10 bits of its queue pair numbers, [`SlotClaim`]) and
 //! listens at an abstract name of the slot. [`Local`] connects to the owners of other slots, proves
-//! that both ends belong to the same user, and carries messages: packets, greetings with
-//! descriptors, Ethernet frames. [`Bells`] wake processes with shared memory.
+//! that both ends belong to the same user, and carries messages: packets, handshake messages with
+//! descriptors, Ethernet frames. [`Doorbells`] wake processes with shared memory.
 //!
 //! # Trust
 //!
@@ -14,16 +14,16 @@
 
 #![forbid(unsafe_code)]
 
-mod bell;
 mod connection;
+mod delivery;
+mod doorbell;
 mod error;
 mod follow;
 mod frame_queue;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
-mod handover;
-mod hello;
+mod handshake;
 mod local;
 pub mod message;
 mod packet;
@@ -32,17 +32,17 @@ mod slot;
 mod stats;
 mod user;
 
-pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
 pub use connection::{ConnectionId, Untold};
+pub use doorbell::{Doorbell, DoorbellHandle, Doorbells, PeerFd, Rung};
 pub use error::{LocalError, UserChanged};
 pub use frame_queue::RawFrame;
 pub use frames::FramePort;
 pub use local::Local;
-pub use message::{Greeting, Hello, MAX_FRAME};
+pub use message::{HandshakeMessage, MAX_FRAME, ReceivedHandshake};
 pub use packet::{Arrived, DELIVERY, Delivery, Envelope, LocalPacket, Taker, add_packet};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
-    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim,
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot, SlotClaim,
     slot_of_qpn,
 };
 pub use stats::LocalStats;

@@ -2,7 +2,8 @@
 //! packets for them.
 //!
 //! The types of the fields are in files without a dependency on this file: [`crate::message`],
-//! [`crate::connection`] and others. Other files add methods: to connect, to greet, to serve.
+//! [`crate::connection`] and others. Other files add methods: to connect, to send handshake
+//! messages, to serve.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,16 +20,16 @@ use adverb_sync::{Mutex, RwLock};
 use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LocalError;
 use crate::frame_queue::Frames;
-use crate::message::{self, Greeting};
+use crate::message::{self, ReceivedHandshake};
 use crate::packet::{Delivery, Envelope};
 use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LocalStats, add};
 use crate::user::LocalUser;
 
-/// How long a full hand-over socket may block [`Local::hand_on`].
-const HAND_ON_WAIT: Duration = Duration::from_millis(2);
+/// How long a full socket of another process may block [`Local::forward`].
+const FORWARD_WAIT: Duration = Duration::from_millis(2);
 /// After such a wait: for how long no full socket is waited for.
-const HAND_ON_PAUSE: Duration = Duration::from_millis(50);
+const FORWARD_PAUSE: Duration = Duration::from_millis(50);
 
 /// One process of a user on a host, and its connections to the others. Every method takes `&self`
 /// and may be called from any thread.
@@ -47,13 +48,14 @@ pub struct Local {
     claimed: AtomicUsize,
     /// One bit for each slot; set for own slots.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
-    pub(crate) greetings: Mutex<Vec<Greeting>>,
-    pub(crate) greeted: AtomicBool,
+    pub(crate) handshakes: Mutex<Vec<ReceivedHandshake>>,
+    pub(crate) has_handshakes: AtomicBool,
     /// Outgoing connections that have ended.
     pub(crate) ended: Mutex<Vec<ConnectionId>>,
     made: Instant,
-    /// Until this time, in milliseconds since `made`, no full hand-over socket is waited for.
-    hand_on_pause: AtomicU64,
+    /// Until this time, in milliseconds since `made`, no full socket of another process is waited
+    /// for.
+    forward_pause: AtomicU64,
 }
 
 impl Local {
@@ -85,11 +87,11 @@ impl Local {
             claims: RwLock::default(),
             claimed: AtomicUsize::new(0),
             own: [const { AtomicU64::new(0) }; (1 << SLOT_BITS) / 64],
-            greetings: Mutex::default(),
-            greeted: AtomicBool::new(false),
+            handshakes: Mutex::default(),
+            has_handshakes: AtomicBool::new(false),
             ended: Mutex::default(),
             made: Instant::now(),
-            hand_on_pause: AtomicU64::new(0),
+            forward_pause: AtomicU64::new(0),
         };
         local.claim()?;
         Ok(Arc::new(local))
@@ -182,30 +184,30 @@ impl Local {
 
     /// Counts packets dropped because [`Local::deliver`] found no room.
     pub fn gave_up(&self, packets: &[u8]) {
-        add(&self.counters.deliver_drop_deaf, message::packets(packets).count() as u64);
+        add(&self.counters.deliver_drop_not_receiving, message::packets(packets).count() as u64);
     }
 
     /// Sends received packets, each preceded by its length, to the owner of the slot. Returns
     /// `false` if there is no owner.
-    pub fn hand_on(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> bool {
+    pub fn forward(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> bool {
         let count = message::packets(packets).count() as u64;
         let header = message::packets_header(envelope, false);
         let mut until = None;
         loop {
             let Err(error) = self.tell(slot, &[&header, packets], &[]) else {
-                add(&self.counters.handed_on_out, count);
+                add(&self.counters.forwarded_out, count);
                 return true;
             };
             match error {
                 // A connection holds few messages; the receiver may need a moment.
                 Untold::Full => {
                     let now = self.made.elapsed();
-                    let until = *until.get_or_insert(now + HAND_ON_WAIT);
-                    if now >= until || (now.as_millis() as u64) < self.hand_on_pause.load(Relaxed) {
+                    let until = *until.get_or_insert(now + FORWARD_WAIT);
+                    if now >= until || (now.as_millis() as u64) < self.forward_pause.load(Relaxed) {
                         if now >= until {
-                            self.hand_on_pause.store((now + HAND_ON_PAUSE).as_millis() as u64, Relaxed);
+                            self.forward_pause.store((now + FORWARD_PAUSE).as_millis() as u64, Relaxed);
                         }
-                        add(&self.counters.handed_on_drop_full, count);
+                        add(&self.counters.forwarded_drop_full, count);
                         return true;
                     }
                     std::thread::sleep(Duration::from_micros(50));
@@ -218,7 +220,7 @@ impl Local {
     /// Counts a packet dropped by the [`Taker`](crate::Taker): the packet is malformed, or not for
     /// this process.
     pub fn note_malformed(&self) {
-        add(&self.counters.handover_drop_malformed, 1);
+        add(&self.counters.local_drop_malformed, 1);
     }
 
     /// A snapshot of the counters.

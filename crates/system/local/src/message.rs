@@ -1,5 +1,5 @@
 //! The messages between the processes of a user on one host: their kinds, and how each is written
-//! and parsed. A greeting also carries descriptors.
+//! and parsed. A handshake message also carries descriptors.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -20,12 +20,12 @@ const FRAME_HEADER: usize = 16;
 const KIND_PACKETS: u8 = 1;
 const KIND_REFRESH: u8 = 2;
 const KIND_ANSWER: u8 = 3;
-const KIND_HELLO: u8 = 4;
-const KIND_DIRECT: u8 = 5;
+const KIND_HANDSHAKE: u8 = 4;
+const KIND_FROM_SENDER: u8 = 5;
 const KIND_FRAME: u8 = 6;
 /// The version of the shared memory layouts, on which both sides must agree in addition to the
 /// message format.
-const HELLO_VERSION: u8 = 3;
+const HANDSHAKE_VERSION: u8 = 3;
 
 /// The largest message: the size of one `recv` buffer.
 pub const MAX_MESSAGE: usize = sys::DATAGRAM;
@@ -35,13 +35,13 @@ pub const MAX_FRAME: usize = MAX_MESSAGE - FRAME_HEADER;
 /// A message between processes of one user on one host.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Packets of one flow, each preceded by its length (16 bits). If `direct`, they come from
+    /// Packets of one flow, each preceded by its length (16 bits). If `from_sender`, they come from
     /// their sender, otherwise from a process that received them over UDP.
     Packets {
         /// Source and destination.
         envelope: Envelope,
         /// The packets come from their sender.
-        direct: bool,
+        from_sender: bool,
         /// The packets.
         packets: &'a [u8],
     },
@@ -51,7 +51,7 @@ pub enum Message<'a> {
         ip: IpAddr,
     },
     /// A process identifies itself.
-    Hello(Hello),
+    Handshake(HandshakeMessage),
     /// An Ethernet frame of a raw packet queue pair.
     Frame {
         /// The index of the interface.
@@ -59,20 +59,20 @@ pub enum Message<'a> {
         /// The frame, beginning with the destination address.
         bytes: &'a [u8],
     },
-    /// The answer to a steering probe.
+    /// The answer to a steering test.
     Answer {
-        /// The round of probes.
+        /// The round of steering tests.
         nonce: u64,
-        /// The index of the probe.
+        /// The index of the steering test.
         index: u32,
-        /// The slots of the process that received the probe.
+        /// The slots of the process that received the steering test.
         slots: Vec<Slot>,
     },
 }
 
 /// The identity and the properties of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct HandshakeMessage {
     /// A number different for all processes that ever had these slots.
     pub nonce: u64,
     /// The sender wants an answer.
@@ -84,23 +84,23 @@ pub struct Hello {
     pub slots: Vec<Slot>,
 }
 
-/// A received greeting.
+/// A received handshake message.
 #[derive(Debug)]
-pub struct Greeting {
+pub struct ReceivedHandshake {
     /// The content.
-    pub hello: Hello,
+    pub message: HandshakeMessage,
     /// The sender's process id in the PID namespace of this process; 0 from another PID namespace.
     pub pid: i32,
-    /// The descriptors sent with the greeting.
+    /// The descriptors sent with the handshake message.
     pub fds: Vec<OwnedFd>,
     /// Must be kept as long as the descriptors.
     pub transit: Transit,
 }
 
-impl Hello {
+impl HandshakeMessage {
     pub(crate) fn emit(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&[KIND_HELLO, HELLO_VERSION, u8::from(self.wants_answer), 0]);
+        out.extend_from_slice(&[KIND_HANDSHAKE, HANDSHAKE_VERSION, u8::from(self.wants_answer), 0]);
         out.extend_from_slice(&self.mtu.to_le_bytes());
         out.extend_from_slice(&self.nonce.to_le_bytes());
         self.slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
@@ -108,9 +108,9 @@ impl Hello {
     }
 
     /// Parses a whole message after a check of its magic and kind.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<HandshakeMessage> {
         let [_, version, answer, _] = array::<4>(bytes, 8)?;
-        if version != HELLO_VERSION {
+        if version != HANDSHAKE_VERSION {
             return None;
         }
         let mtu = u32::from_le_bytes(array(bytes, 12)?);
@@ -124,7 +124,7 @@ impl Hello {
         let possible = !slots.is_empty()
             && slots.len() <= usize::from(MAX_SLOT)
             && slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot));
-        possible.then_some(Hello { nonce, wants_answer: answer != 0, mtu, slots })
+        possible.then_some(HandshakeMessage { nonce, wants_answer: answer != 0, mtu, slots })
     }
 }
 
@@ -136,7 +136,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
 }
 
 /// The header of a message with packets.
-pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
+pub(crate) fn packets_header(envelope: &Envelope, from_sender: bool) -> Vec<u8> {
     let scope = match envelope.src {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
@@ -144,7 +144,7 @@ pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER);
     out.extend_from_slice(&MAGIC);
     let family = if envelope.dst.is_ipv6() { 6 } else { 4 };
-    let kind = if direct { KIND_DIRECT } else { KIND_PACKETS };
+    let kind = if from_sender { KIND_FROM_SENDER } else { KIND_PACKETS };
     out.extend_from_slice(&[kind, family, envelope.traffic_class, envelope.hop_limit]);
     out.extend_from_slice(&scope.to_le_bytes());
     out.extend_from_slice(&envelope.src.port().to_le_bytes());
@@ -162,7 +162,7 @@ pub(crate) fn refresh(ip: IpAddr) -> Vec<u8> {
     out
 }
 
-/// A complete answer to a probe.
+/// A complete answer to a steering test.
 pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.push(KIND_ANSWER);
@@ -211,8 +211,8 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     if kind == KIND_FRAME {
         return parse_frame(bytes).map(|(interface, bytes)| Message::Frame { interface, bytes });
     }
-    if kind == KIND_HELLO {
-        return Hello::parse(bytes).map(Message::Hello);
+    if kind == KIND_HANDSHAKE {
+        return HandshakeMessage::parse(bytes).map(Message::Handshake);
     }
     let v6 = match *bytes.get(9)? {
         4 => false,
@@ -222,7 +222,7 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     let dst = ip_at(bytes, 40, v6)?;
     match kind {
         KIND_REFRESH => Some(Message::Refresh { ip: dst }),
-        KIND_PACKETS | KIND_DIRECT => {
+        KIND_PACKETS | KIND_FROM_SENDER => {
             let scope = u32::from_le_bytes(array(bytes, 12)?);
             let port = u16::from_le_bytes(array(bytes, 16)?);
             let src = match ip_at(bytes, 24, v6)? {
@@ -231,7 +231,7 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
             };
             let envelope = Envelope { src, dst, traffic_class: bytes[10], hop_limit: bytes[11] };
             let packets = bytes.get(HEADER..)?;
-            Some(Message::Packets { envelope, direct: kind == KIND_DIRECT, packets })
+            Some(Message::Packets { envelope, from_sender: kind == KIND_FROM_SENDER, packets })
         }
         _ => None,
     }

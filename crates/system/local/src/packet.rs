@@ -21,7 +21,7 @@ pub struct LocalPacket<'a> {
     /// Source and destination.
     pub envelope: Envelope,
     /// This process made the packet; the packet was never on a network.
-    pub direct: bool,
+    pub from_sender: bool,
     /// The bytes from the BTH through the padding.
     pub bytes: &'a [u8],
 }
@@ -35,7 +35,7 @@ pub enum Arrived<'a> {
         envelope: Envelope,
         /// The packets come from their sender, otherwise from a process that received them over
         /// UDP.
-        direct: bool,
+        from_sender: bool,
         /// The packets, each preceded by its length: see [`crate::message::packets`].
         packets: &'a [u8],
     },

@@ -3,7 +3,7 @@
 //! Queue pair 1 belongs to no process. A reply contains the communication id of our MAD, and the
 //! upper bits of this id are the slot of its owner. A request names a service, and the server
 //! listens at an abstract `AF_UNIX` name of this service. As with slots, such a name ends with its
-//! process, and proves nothing by itself: see [`crate::handover`].
+//! process, and proves nothing by itself: see [`crate::delivery`].
 
 use std::io;
 use std::net::IpAddr;
@@ -172,7 +172,7 @@ impl Local {
         for at in [Some(at), None] {
             match self.ask(listener_name(self.uid(), service, at), packet) {
                 Ok(()) => {
-                    add(&self.counters.handed_on_out, 1);
+                    add(&self.counters.forwarded_out, 1);
                     return Delivery::Done;
                 }
                 Err(Untold::Full) => return Delivery::Full,
@@ -270,7 +270,7 @@ impl Local {
         let (header, packet) = message_of(packet);
         match self.tell_mads(slot, &[&header, &packet]) {
             Ok(()) => {
-                add(&self.counters.handed_on_out, 1);
+                add(&self.counters.forwarded_out, 1);
                 Delivery::Done
             }
             Err(Untold::Full) => Delivery::Full,
@@ -315,7 +315,7 @@ impl Local {
 }
 
 fn message_of(packet: &LocalPacket<'_>) -> (Vec<u8>, Vec<u8>) {
-    let header = message::packets_header(&packet.envelope, packet.direct);
+    let header = message::packets_header(&packet.envelope, packet.from_sender);
     let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
     message.extend_from_slice(packet.bytes);
     (header, message)

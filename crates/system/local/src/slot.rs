@@ -2,7 +2,7 @@
 //!
 //! A process claims a slot by listening at an abstract `AF_UNIX` name. The name is exclusive while
 //! the process lives, and vanishes at any kind of death, so nothing needs cleaning up. Holding the
-//! name proves nothing: see [`crate::handover`].
+//! name proves nothing: see [`crate::delivery`].
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::LocalError;
 pub(crate) mod number;
 
 pub use number::{
-    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, slot_of_qpn,
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot, slot_of_qpn,
 };
 
 const SLOTS: u64 = (MAX_SLOT - MIN_SLOT + 1) as u64;

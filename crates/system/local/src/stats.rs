@@ -42,13 +42,13 @@ macro_rules! counters {
 
 counters! {
     /// Packets forwarded to another process.
-    handed_on_out,
-    /// Packets dropped because the owning process did not empty its hand-over socket.
-    handed_on_drop_full,
+    forwarded_out,
+    /// Packets dropped because the owning process did not empty its socket for other processes.
+    forwarded_drop_full,
     /// Packets given to another process on this host without the network.
     delivered,
     /// Packets dropped because the receiving process took nothing for a long time.
-    deliver_drop_deaf,
+    deliver_drop_not_receiving,
     /// Frames of raw packet queue pairs taken from other processes.
     frames_in,
     /// Frames dropped because the interface stayed full for the bounded wait.
@@ -58,12 +58,12 @@ counters! {
     /// Frames dropped because too many arrived before a thread took them.
     frame_drop_pending,
     /// Connections of other users, ended before anything was read.
-    handover_drop_other_user,
+    local_drop_other_user,
     /// Connections to names held by other users, over which nothing was sent.
-    handover_refused_other_user,
-    /// Hand-over messages, or packets of them, dropped because they were malformed, too long, or
-    /// for another process's slot.
-    handover_drop_malformed,
+    local_refused_other_user,
+    /// Messages of other processes, or packets of them, dropped because they were malformed, too
+    /// long, or for another process's slot.
+    local_drop_malformed,
 }
 
 /// Adds to a counter.

@@ -14,8 +14,8 @@ pub enum CmaError {
     #[error("the kernel forbids access to the peer's memory")]
     Forbidden,
     /// The process does not exist any more.
-    #[error("the peer's process is gone")]
-    Gone,
+    #[error("the peer's process has ended")]
+    ProcessEnded,
     /// Memory at one end is not mapped, or not with the access needed. Bytes before the fault may
     /// have been copied.
     #[error("memory at either end is not mapped with the access needed")]
@@ -35,7 +35,7 @@ impl From<Errno> for CmaError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::EPERM | Errno::EACCES | Errno::ENOSYS => CmaError::Forbidden,
-            Errno::ESRCH => CmaError::Gone,
+            Errno::ESRCH => CmaError::ProcessEnded,
             Errno::EFAULT => CmaError::Fault,
             other => CmaError::Kernel(other),
         }
@@ -56,7 +56,7 @@ pub struct Cma {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum CopyDirection {
     Read,
     Write,
 }
@@ -84,7 +84,7 @@ impl Cma {
     /// # Errors
     /// The error of the kernel.
     pub fn read(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
-        self.copy(guard, Way::Read, local, remote)
+        self.copy(guard, CopyDirection::Read, local, remote)
     }
 
     /// As [`Cma::read`], from one piece of the peer to one of ours.
@@ -100,7 +100,7 @@ impl Cma {
             let at = from.checked_add(done).ok_or(CmaError::Fault)?;
             let iov_len = (len - done).min(AT_ONCE) as usize;
             let piece = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };
-            match self.call(guard, Way::Read, &[piece(to.addr + done)], &[piece(at)])? {
+            match self.call(guard, CopyDirection::Read, &[piece(to.addr + done)], &[piece(at)])? {
                 0 => return Err(CmaError::Fault),
                 n => done += n,
             }
@@ -113,13 +113,13 @@ impl Cma {
     /// # Errors
     /// The error of the kernel.
     pub fn write(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
-        self.copy(guard, Way::Write, local, remote)
+        self.copy(guard, CopyDirection::Write, local, remote)
     }
 
     fn copy(
         self,
         guard: &Guard<'_>,
-        way: Way,
+        way: CopyDirection,
         local: &[Range],
         remote: &[(u64, u64)],
     ) -> Result<(), CmaError> {
@@ -153,13 +153,13 @@ impl Cma {
     fn call(
         self,
         guard: &Guard<'_>,
-        way: Way,
+        way: CopyDirection,
         ours: &[libc::iovec],
         theirs: &[libc::iovec],
     ) -> Result<u64, CmaError> {
         let number = match way {
-            Way::Read => libc::SYS_process_vm_readv,
-            Way::Write => libc::SYS_process_vm_writev,
+            CopyDirection::Read => libc::SYS_process_vm_readv,
+            CopyDirection::Write => libc::SYS_process_vm_writev,
         };
         let (ours, here) = (ours.as_ptr() as u64, ours.len() as u64);
         let (theirs, there) = (theirs.as_ptr() as u64, theirs.len() as u64);
@@ -210,7 +210,7 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
 
     /// Advances by `n` bytes.
     fn advance(&mut self, mut n: u64) {
-        let mut gone = 0;
+        let mut copied = 0;
         for piece in &mut self.pieces {
             let step = n.min(piece.iov_len as u64);
             piece.iov_base = piece.iov_base.wrapping_byte_add(step as usize);
@@ -219,8 +219,8 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
             if piece.iov_len > 0 {
                 break;
             }
-            gone += 1;
+            copied += 1;
         }
-        self.pieces.drain(..gone);
+        self.pieces.drain(..copied);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The direction of a copy, seen from the program's memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum CopyDirection {
     Out,
     In,
 }
@@ -24,25 +24,25 @@ static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Copies out of `from`.
 pub(crate) fn read(from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
-    copy(Way::Out, from.addr, to.as_mut_ptr() as u64, to.len() as u64)
+    copy(CopyDirection::Out, from.addr, to.as_mut_ptr() as u64, to.len() as u64)
 }
 
 /// Copies into `to`.
 pub(crate) fn write(to: Range, from: &[u8]) -> Result<(), MemoryFault> {
-    copy(Way::In, to.addr, from.as_ptr() as u64, from.len() as u64)
+    copy(CopyDirection::In, to.addr, from.as_ptr() as u64, from.len() as u64)
 }
 
 /// Copies out of `from` to `len` bytes at `to`, which the program may unmap, too.
 pub(crate) fn copy_out(from: u64, to: u64, len: u64) -> Result<(), MemoryFault> {
-    copy(Way::Out, from, to, len)
+    copy(CopyDirection::Out, from, to, len)
 }
 
 /// Copies into `to` from `len` bytes at `from`, which the program may unmap, too.
 pub(crate) fn copy_in(to: u64, from: u64, len: u64) -> Result<(), MemoryFault> {
-    copy(Way::In, to, from, len)
+    copy(CopyDirection::In, to, from, len)
 }
 
-fn copy(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
+fn copy(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
     let mut done = 0;
     while done < len {
         if FORBIDDEN.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ fn copy(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
     Ok(())
 }
 
-fn call(way: Way, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
+fn call(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
     with_args(way, theirs, ours, len, |number, args| {
         // SAFETY: the kernel checks every address on both sides. The bytes written are `ours`
         // (reading), lent by the caller, or memory opened by a key (writing).
@@ -66,12 +66,18 @@ fn call(way: Way, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
     })
 }
 
-fn with_args<R>(way: Way, theirs: u64, ours: u64, len: u64, f: impl FnOnce(i64, [u64; 6]) -> R) -> R {
+fn with_args<R>(
+    way: CopyDirection,
+    theirs: u64,
+    ours: u64,
+    len: u64,
+    f: impl FnOnce(i64, [u64; 6]) -> R,
+) -> R {
     let vec = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize };
     let (local, remote) = (vec(ours), vec(theirs));
     let number = match way {
-        Way::Out => libc::SYS_process_vm_readv,
-        Way::In => libc::SYS_process_vm_writev,
+        CopyDirection::Out => libc::SYS_process_vm_readv,
+        CopyDirection::In => libc::SYS_process_vm_writev,
     };
     f(number, [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0])
 }
@@ -92,15 +98,15 @@ pub(crate) enum Cut {
 
 /// Copies `len` bytes from `from`, memory of the program, to `to`, in a peer's file.
 pub(crate) fn copy_to_peer(guard: &Guard<'_>, from: u64, to: u64, len: u64) -> Result<(), Cut> {
-    guarded(guard, Way::Out, from, to, len)
+    guarded(guard, CopyDirection::Out, from, to, len)
 }
 
 /// Copies `len` bytes to `to`, memory of the program, from `from`, in a peer's file.
 pub(crate) fn copy_from_peer(guard: &Guard<'_>, to: u64, from: u64, len: u64) -> Result<(), Cut> {
-    guarded(guard, Way::In, to, from, len)
+    guarded(guard, CopyDirection::In, to, from, len)
 }
 
-fn guarded(guard: &Guard<'_>, way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), Cut> {
+fn guarded(guard: &Guard<'_>, way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), Cut> {
     let mut done = 0;
     while done < len {
         if FORBIDDEN.load(Ordering::Relaxed) {
@@ -127,12 +133,12 @@ const PIECE: u64 = 64 << 10;
 
 /// Copies through a file in memory: `write` reads the one side, `read` writes to the other.
 #[cold]
-fn by_file(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
+fn by_file(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
     let fault = |done| MemoryFault { addr: theirs + done };
     let Some(fd) = scratch() else { return Err(fault(0)) };
     let (from, to) = match way {
-        Way::Out => (theirs, ours),
-        Way::In => (ours, theirs),
+        CopyDirection::Out => (theirs, ours),
+        CopyDirection::In => (ours, theirs),
     };
     let mut done = 0;
     while done < len {

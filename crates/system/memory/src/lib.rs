@@ -26,7 +26,7 @@
 //! | private | nothing | [`Cma`] | a system call and a copy |
 //!
 //! [`SharedFile`] says which memory lies in the file, and why no memory is ever moved there.
-#![allow(unsafe_code, reason = "the one door to application memory")]
+#![allow(unsafe_code, reason = "the only interface to application memory")]
 #![deny(missing_docs)]
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -58,7 +58,7 @@ pub use file::{Hold, OwnThread, Placed, Private, SharedFile, Usage, all_memory_i
 pub use pages::Pages;
 pub use peer::{KeepsFd, PeerError, PeerMemory, Window, WindowFault};
 pub use restart::Guard;
-pub use sys::Life;
+pub use sys::ProcessIdentity;
 
 use sys::page_size;
 

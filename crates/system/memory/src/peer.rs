@@ -3,7 +3,7 @@ use crate::HostMemory;
 use crate::file::{SEALS, SPAN, SharedFile};
 use crate::kernel::{self, Cut};
 use crate::restart::{Guard, Withdrawn};
-use crate::sys::{self, At, Life, RW};
+use crate::sys::{self, At, ProcessIdentity, RW};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use nix::errno::Errno;
@@ -106,7 +106,7 @@ impl PeerMemory {
             base
         };
         let base = NonNull::new(base as *mut u8).ok_or(PeerError::Bounds)?;
-        Ok(Window { base, mapped, skip: (offset - start) as usize, len, owner: Life::current() })
+        Ok(Window { base, mapped, skip: (offset - start) as usize, len, owner: ProcessIdentity::current() })
     }
 
     /// Copies bytes at `offset` out. A hole reads as zeroes and stays a hole. Reading through a
@@ -159,7 +159,7 @@ pub struct Window {
     mapped: u64,
     skip: usize,
     len: u64,
-    owner: Life,
+    owner: ProcessIdentity,
 }
 
 // SAFETY: plain memory, only ever copied from and to; the struct owns the mapping.

@@ -32,7 +32,7 @@ type Slot = *mut u64;
 
 /// The outcome of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
+enum SequenceOutcome {
     Done,
     /// An entry has changed. Nothing has happened.
     Withdrawn,
@@ -152,12 +152,12 @@ impl<'a> Guard<'a> {
 
     /// Runs the sequence `step` until it ends without a restart.
     #[inline]
-    fn until_done(&self, mut step: impl FnMut() -> Outcome) -> Result<(), Withdrawn> {
+    fn until_done(&self, mut step: impl FnMut() -> SequenceOutcome) -> Result<(), Withdrawn> {
         loop {
             match step() {
-                Outcome::Done => return Ok(()),
-                Outcome::Withdrawn => return Err(Withdrawn),
-                Outcome::Again => {}
+                SequenceOutcome::Done => return Ok(()),
+                SequenceOutcome::Withdrawn => return Err(Withdrawn),
+                SequenceOutcome::Again => {}
             }
         }
     }
@@ -213,12 +213,12 @@ impl<'a> Guard<'a> {
             let len = (n - done).min(most);
             // SAFETY: the contract of this function, for a part.
             match unsafe { arch::copy(slot, &self.look, to.add(done), from.add(done), len) } {
-                Outcome::Done => {
+                SequenceOutcome::Done => {
                     done += len;
                     most = PIECE.min(most * 2);
                 }
-                Outcome::Again => most = LEAST.max(most / 2),
-                Outcome::Withdrawn => return Err(Withdrawn),
+                SequenceOutcome::Again => most = LEAST.max(most / 2),
+                SequenceOutcome::Withdrawn => return Err(Withdrawn),
             }
         }
         Ok(())

@@ -276,18 +276,20 @@ pub(crate) fn pid() -> u32 {
 /// made: `fork`, `clone`, or a raw system call of the program. The process id is not enough,
 /// because a child in its own PID namespace may have the number of its parent.
 #[derive(Clone, Copy, Debug)]
-pub struct Life {
+pub struct ProcessIdentity {
     word: Option<&'static AtomicU32>,
     number: u32,
 }
 
-impl Life {
+impl ProcessIdentity {
     /// This process.
     #[must_use]
     pub fn current() -> Self {
         /// The number given last. A child continues from the value of its parent.
         static LAST: AtomicU32 = AtomicU32::new(0);
-        let Some([_, word]) = wiped() else { return Life { word: None, number: std::process::id() } };
+        let Some([_, word]) = wiped() else {
+            return ProcessIdentity { word: None, number: std::process::id() };
+        };
         let number = match word.load(Ordering::Acquire) {
             0 => {
                 let mine = LAST.fetch_add(1, Ordering::AcqRel) + 1;
@@ -298,11 +300,11 @@ impl Life {
             }
             number => number,
         };
-        Life { word: Some(word), number }
+        ProcessIdentity { word: Some(word), number }
     }
 
     /// The number of the process: one more than the number of its nearest ancestor with a number. A
-    /// process gets a number at its first call of [`current`](Life::current).
+    /// process gets a number at its first call of [`current`](ProcessIdentity::current).
     #[must_use]
     pub fn number(self) -> u32 {
         self.number
@@ -313,8 +315,8 @@ impl Life {
         self.number > 1 || self.is_over()
     }
 
-    /// Whether this process is another one than the caller of [`current`](Life::current), and so a
-    /// descendant. Costs one load.
+    /// Whether this process is another one than the caller of
+    /// [`current`](ProcessIdentity::current), and so a descendant. Costs one load.
     #[must_use]
     #[inline]
     pub fn is_over(self) -> bool {

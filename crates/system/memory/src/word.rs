@@ -21,7 +21,7 @@ const FILE_OR_SHARED: u64 = 1 << 61;
 /// # Errors
 /// The word is unmapped or read-only. Then it is unchanged.
 pub(crate) fn perform(at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
-    let _turn = TURNS[sys::Life::current().number() as usize % TURNS.len()].lock();
+    let _turn = TURNS[sys::ProcessIdentity::current().number() as usize % TURNS.len()].lock();
     // A failing compare needs write access, too.
     kernel::populate_for_write(at)?;
     if is_shared(at.addr) {

@@ -47,7 +47,7 @@ pub enum Proof {
     OtherUser(u32),
 }
 
-/// Asks the kernel for the other end of a connection. The answer holds for the life of the
+/// Asks the kernel for the other end of a connection. The answer holds for the lifetime of the
 /// connection: it does not change, even if the process dies and another process takes the name.
 pub fn prove(fd: &Fd, uid: u32) -> io::Result<Proof> {
     let (theirs, pid) = sys::peer(fd)?;

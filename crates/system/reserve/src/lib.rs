@@ -141,14 +141,14 @@ unsafe impl GlobalAlloc for Reserve {
             let _ = SMALL.give(pointer) || MIDDLE.give(pointer) || LARGE.give(pointer);
             return;
         }
-        // SAFETY: the pointer came from `System` with this layout.
+        // SAFETY: the pointer is from `System` with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !is_reserve(pointer) {
-            // SAFETY: the pointer came from `System`, and the caller keeps the contract of
+            // SAFETY: the pointer is from `System`, and the caller keeps the contract of
             // `realloc`.
             let moved = unsafe { System.realloc(pointer, layout, size) };
             if !moved.is_null() {

@@ -29,15 +29,15 @@ impl HostileOwner<'_> {
     pub fn sleeping(&self) -> usize {
         words::sleeping()
     }
-    /// The word with the number of marks ever used.
+    /// The word with the number of hazards ever used.
     #[must_use]
     pub fn used(&self) -> usize {
         words::used()
     }
-    /// The first word of a mark. The index wraps around at the number of marks.
+    /// The first word of a hazard. The index wraps around at the number of hazards.
     #[must_use]
-    pub fn mark(&self, index: usize) -> usize {
-        words::mark(index)
+    pub fn hazard(&self, index: usize) -> usize {
+        words::hazard(index)
     }
 }
 

@@ -10,8 +10,8 @@
 //! * A ring ([`Producer`], [`Consumer`]) carries records in one direction between two processes. A
 //!   short record is one cache line, and the consumer polls the same line.
 //! * Tables ([`Published`], [`PeerTables`]) tell peers which queue pairs and keys a process has.
-//!   Peers can only read the tables. The tables also hold marks. A mark says which object of
-//!   another process a thread is using. From the marks the owner of the object knows when taking
+//!   Peers can only read the tables. The tables also hold hazards. A hazard says which object of
+//!   another process a thread is using. From the hazards the owner of the object knows when taking
 //!   the object back is safe ([`Published::enter`], [`PeerTables::wait_quiet`]).
 //!
 //! # Trust
@@ -46,6 +46,6 @@ pub use ring::Pushed;
 pub use ring::{Behind, Consumer, Producer};
 #[cfg(not(all(test, loom)))]
 pub use tables::{
-    Busy, Held, Identity, Inside, KeyEntry, KeySeen, LONGEST_OFFER, OFFERED, Offers, PeerTables, Published,
-    QpEntry, QpSeen, Use,
+    Busy, Identity, Inside, KeyEntry, KeySeen, LONGEST_OFFER, OFFERED, Offers, PeerTables, Published,
+    QpEntry, QpSeen, SetHazard, Use,
 };

@@ -35,7 +35,7 @@ pub(super) fn enter_barrier(word: &AtomicU64) {
 /// x86 the locked instruction of `step` is the barrier.
 #[inline]
 pub(super) fn enter_barrier_by<R>(word: &AtomicU64, step: impl FnOnce() -> R) -> R {
-    // Only the mark's own thread writes the word.
+    // Only the hazard's own thread writes the word.
     word.store(word.load(Relaxed).wrapping_add(1), Release);
     #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
     {

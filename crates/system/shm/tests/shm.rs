@@ -81,8 +81,8 @@ fn tables_tell_what_was_published() {
 }
 
 #[test]
-fn marks_hold_an_owner_back() {
-    // `user` uses another owner's published objects; `watched` is this owner's view of the marks.
+fn hazards_hold_an_owner_back() {
+    // `user` uses another owner's published objects; `watched` is this owner's view of the hazards.
     let (user, fd) = Published::create().unwrap();
     let watched = PeerTables::open(fd).unwrap();
     let quiet = || watched.wait_quiet(Duration::from_millis(5), || false);
@@ -167,7 +167,7 @@ fn inherited() -> Option<File> {
     Some(File::options().read(true).write(true).open(path).unwrap())
 }
 
-/// Pushes `count` records. Panics when the parent is gone.
+/// Pushes `count` records. Panics when the parent has ended.
 fn produce(ring: File, count: u64) {
     let mut producer = Producer::open(ring.into()).unwrap();
     let mut dice = Dice(1);
@@ -250,7 +250,7 @@ fn a_killed_producer_leaves_whole_records() {
 }
 
 /// A process was killed while using published objects. The owner learns this from the end of the
-/// process, not from the mark.
+/// process, not from the hazard.
 #[test]
 fn a_killed_user_does_not_hold_an_owner_for_ever() {
     if let Some(peer) = inherited() {
@@ -270,14 +270,14 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
     let theirs = PeerTables::open(File::options().read(true).write(true).open(path).unwrap().into()).unwrap();
     assert_eq!(theirs.identity().pid, child.id());
     let mut asked = 0;
-    let mut gone = || {
+    let mut ended = || {
         asked += 1;
         if asked == 3 {
             child.kill().unwrap();
         }
         child.try_wait().unwrap().is_some()
     };
-    assert!(!theirs.wait_quiet(HANG_LIMIT, &mut gone));
+    assert!(!theirs.wait_quiet(HANG_LIMIT, &mut ended));
     assert!(asked >= 3);
 }
 

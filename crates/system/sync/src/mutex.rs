@@ -20,7 +20,7 @@ impl RawMutex {
         RawMutex(Word::new(FREE))
     }
 
-    /// Returns false if the deadline came first.
+    /// Returns false if the deadline passed first.
     #[cold]
     fn lock_slowly(&self, deadline: Option<Instant>) -> bool {
         if self.look() == FREE && self.take(HELD) {
@@ -39,7 +39,7 @@ impl RawMutex {
     }
 
     /// Spins while the lock is `HELD`, and returns the last value. Does not spin for `AWAITED`,
-    /// because a sleeping thread came first.
+    /// because a sleeping thread was first.
     fn look(&self) -> u32 {
         for _ in 0..LOOKS {
             match self.0.load(Relaxed) {

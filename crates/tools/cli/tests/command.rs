@@ -134,7 +134,7 @@ fn run_refuses_a_level_that_does_not_exist() {
 
 /// The reader of the output may stop early, as `head -1` does.
 #[test]
-fn a_reader_that_has_gone_is_no_error() {
+fn a_reader_that_has_ended_is_no_error() {
     for args in
         [&["devices"][..], &["devices", "--json"], &["--help"], &["run", "--help"], &["demo", "--no-measure"]]
     {

@@ -73,7 +73,7 @@ impl Trial {
     }
 
     /// Waits until no process is left. Fails if a directory of a hunt is left.
-    fn all_gone(&self, what: &str) {
+    fn all_ended(&self, what: &str) {
         until(&format!("nothing is left after {what}"), || self.left().is_empty());
         let names = std::fs::read_dir(&self.0).unwrap().flatten().map(|entry| entry.file_name());
         let hunts: Vec<_> = names.filter(|n| n.to_string_lossy().starts_with("adverb-hunt-")).collect();
@@ -108,7 +108,7 @@ fn ends(trial: &Trial, mut run: Child, signal: Signal) {
     // If a program left this pipe to other processes, reading it would block the test.
     drop(run.stdout.take());
     assert_eq!(run.wait().unwrap().signal(), Some(signal as i32));
-    trial.all_gone(signal.as_str());
+    trial.all_ended(signal.as_str());
 }
 
 /// HUN-12: the programs of a hunt, and their children, end with the hunt.
@@ -173,7 +173,7 @@ fn no_process_of_the_command_is_needed_for_the_end() {
             kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
             drop(run.stdout.take());
             run.wait().unwrap();
-            trial.all_gone(&format!("SIGKILL to process {n} of {options:?}"));
+            trial.all_ended(&format!("SIGKILL to process {n} of {options:?}"));
         }
     }
 }
@@ -187,7 +187,7 @@ fn a_hunt_ends_what_programs_leave_running() {
     let mut run = trial.start(&["hunt", "--", "sh", "-c", script]);
     drop(run.stdout.take());
     assert_eq!(run.wait().unwrap().code(), Some(1));
-    trial.all_gone("a hunt that found something");
+    trial.all_ended("a hunt that found something");
 }
 
 /// As without `--trace`, a traced program that ends by itself may leave a process running.

@@ -61,7 +61,7 @@ fn write(owner: HostileOwner<'_>, input: &mut Input<'_>) {
     let word = match input.below(8) {
         0 | 1 => owner.key(number(input)).start + input.below(64),
         2 => owner.qp(number(input)).start + input.below(8),
-        3 => owner.mark(usize::from(input.u8())),
+        3 => owner.hazard(usize::from(input.u8())),
         4 => owner.used(),
         5 => owner.sleeping(),
         6 => usize::from(input.u8()),

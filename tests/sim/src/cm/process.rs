@@ -92,7 +92,7 @@ impl Process {
     pub fn number(&mut self, hasty: bool, attempt: usize) -> Option<u32> {
         let endpoint = &self.endpoint;
         let (kept, free): (Vec<u32>, Vec<u32>) =
-            self.resting.iter().partition(|&&qpn| !hasty && endpoint.holds_qpn(qpn));
+            self.resting.iter().partition(|&&qpn| !hasty && endpoint.reserves_qpn(qpn));
         self.resting = kept;
         self.free.extend(free);
         let qpn = self.free.pop_front()?;

@@ -370,7 +370,7 @@ impl World {
             "{} connections linger at process {who}",
             process.endpoint.len()
         );
-        let resting = process.resting.iter().filter(|&&qpn| process.endpoint.holds_qpn(qpn)).count();
+        let resting = process.resting.iter().filter(|&&qpn| process.endpoint.reserves_qpn(qpn)).count();
         ensure!(resting == 0 && process.users.is_empty(), "queue pair numbers are held for ever");
         Ok(())
     }

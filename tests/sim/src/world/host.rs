@@ -221,9 +221,9 @@ impl World {
     pub(crate) fn deliver(&mut self, flying: &Flying) -> Check {
         let Some(q) = self.receiver(flying) else { return Ok(()) };
         self.ends[q].marked |= flying.traffic_class & CE == CE;
-        let kept = self.ends[q].engine.counters().held;
+        let kept = self.ends[q].engine.counters().buffered;
         self.take(q, flying)?;
-        if self.ends[q].engine.counters().held != kept {
+        if self.ends[q].engine.counters().buffered != kept {
             self.ends[q].early.push(flying.clone());
         }
         while let Some(kept) = self.ends[q].engine.take_turn(self.now) {

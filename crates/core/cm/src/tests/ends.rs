@@ -117,7 +117,7 @@ fn an_accepted_request_outlasts_a_late_one_of_the_same_queue_pair() {
     let rtu = pair.sent_by_a()[0];
     pair.give_b(&late);
     assert_eq!((pair.b.state(b), pair.b.poll_event()), (Some(State::RepSent), None));
-    assert!(pair.b.holds_qpn(22), "packets to it may be on the way");
+    assert!(pair.b.reserves_qpn(22), "packets to it may be on the way");
     let sent = pair.sent_by_b();
     assert_eq!(kinds(&sent), [MadKind::Rep, MadKind::Rej]);
     assert_eq!(rej(&sent[1]).reason(), RejectReason::STALE_CONNECTION);
@@ -364,15 +364,15 @@ fn connections_to_a_process_that_has_ended_end_at_once() {
     pair.a = Endpoint::new(Config { prefix: 3, ..bits });
     let (_, standing) = pair.established();
     let (_, asked) = pair.requested(&ConnectRequest { qpn: 12, ..request(path()) });
-    pair.b.peer_gone(pair.now, 4, |_| true);
-    pair.b.peer_gone(pair.now, 3, |_| false);
+    pair.b.peer_ended(pair.now, 4, |_| true);
+    pair.b.peer_ended(pair.now, 3, |_| false);
     // The prefixes of both ends have the same length.
     pair.b.config.prefix_bits = 10;
-    pair.b.peer_gone(pair.now, 4, |_| true);
-    pair.b.peer_gone(pair.now, 3, |path| path.remote != ip(3));
+    pair.b.peer_ended(pair.now, 4, |_| true);
+    pair.b.peer_ended(pair.now, 3, |path| path.remote != ip(3));
     assert_eq!(pair.b.poll_event(), None);
-    pair.b.peer_gone(pair.now, 3, |path| path.remote == ip(3));
-    assert_eq!(pair.b.poll_event(), Some((standing, Event::Disconnected(Ending::PeerGone))));
+    pair.b.peer_ended(pair.now, 3, |path| path.remote == ip(3));
+    assert_eq!(pair.b.poll_event(), Some((standing, Event::Disconnected(Ending::PeerEnded))));
     assert!(matches!(pair.b.poll_event(), Some((id, Event::Rejected(_))) if id == asked));
     pair.wait_out();
     assert_eq!(pair.b.poll_event(), Some((standing, Event::TimewaitExit)));

@@ -127,9 +127,9 @@ fn a_process_of_the_host_that_ends_while_it_decides_is_known() {
     let mut pair = Pair::new();
     let (a, _) = delayed(&mut pair);
     pair.a.config.prefix_bits = 10;
-    pair.a.peer_gone(pair.now, 1, |_| true);
+    pair.a.peer_ended(pair.now, 1, |_| true);
     assert_eq!(pair.a.poll_event(), None, "another process");
-    pair.a.peer_gone(pair.now, 0, |_| true);
+    pair.a.peer_ended(pair.now, 0, |_| true);
     assert_eq!(words(pair.a.poll_event()), "rejected 28");
     assert_eq!(pair.a.state(a), Some(State::Idle));
     let wrong = pair.b.delay(Id(77));

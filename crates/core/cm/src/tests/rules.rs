@@ -100,7 +100,7 @@ fn a_connection_is_made_ended_and_forgotten() {
     let Some((_, Event::Disconnected(Ending::Peer(data)))) = pair.b.poll_event() else { panic!() };
     assert_eq!(data[..4], *b"bye\0");
     assert_eq!((pair.a.state(a), pair.b.state(b)), (Some(State::Timewait), Some(State::Timewait)));
-    assert!(pair.a.holds_qpn(11) && pair.b.holds_qpn(22));
+    assert!(pair.a.reserves_qpn(11) && pair.b.reserves_qpn(22));
     pair.a.disconnect(pair.now, a, &[]).unwrap();
     assert!(pair.sent_by_a().is_empty(), "it has ended already");
     // Twice the packet lifetime.
@@ -108,7 +108,7 @@ fn a_connection_is_made_ended_and_forgotten() {
     pair.wait_out();
     assert_eq!(pair.a.poll_event(), Some((a, Event::TimewaitExit)));
     assert_eq!(pair.b.poll_event(), Some((b, Event::TimewaitExit)));
-    assert!(!pair.a.holds_qpn(11));
+    assert!(!pair.a.reserves_qpn(11));
     assert_eq!(pair.a.poll_forgotten(), None, "the program has the id");
     pair.a.release(pair.now, a).unwrap();
     pair.b.release(pair.now, b).unwrap();

@@ -22,7 +22,7 @@
 //!     │ disarm               │  └──── arm: the kinds combine                           │ one-shot: IDLE
 //!     ├──────────────────────┤                                                         │ persistent: ARMED
 //!     │                      ▼ a completion matches, moderation holds it back          │
-//!     └─────────────── HELD(kind, n, since) ───────────────────────────────────────────┘
+//!     └─────────────── MODERATED(kind, n, since) ────────────────────────────────────┘
 //!                                            the n-th completion, or its time has come
 //! ```
 //!
@@ -92,7 +92,7 @@ impl Class {
     }
 }
 
-/// How long an event is held back. With both parts zero (the default) no event is held back. With
+/// How long an event is moderated. With both parts zero (the default) no event is moderated. With
 /// one part zero only the other part counts. With both parts the first to be reached counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
@@ -111,10 +111,10 @@ pub struct Arming {
     /// The pending arm fires on an overrun of the queue (NDKPI).
     overrun_fires: bool,
     moderation: Moderation,
-    /// Completions that matched the pending arm and are held back; 0 without a pending arm.
-    held: u32,
+    /// Completions that matched the pending arm and are moderated; 0 without a pending arm.
+    moderated: u32,
     /// When the first of these completions was added.
-    held_since: Time,
+    moderated_since: Time,
 }
 
 impl Arming {
@@ -148,7 +148,7 @@ impl Arming {
         self.pending = None;
         self.persistent = false;
         self.overrun_fires = false;
-        self.held = 0;
+        self.moderated = 0;
     }
 
     /// Asks for one event as NDKPI does. `fresh` completions were added after the last callback;
@@ -158,9 +158,9 @@ impl Arming {
     pub fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
         self.arm(kind);
         self.overrun_fires = true;
-        if fresh > self.held {
-            self.held = fresh;
-            self.held_since = since;
+        if fresh > self.moderated {
+            self.moderated = fresh;
+            self.moderated_since = since;
         }
         self.fire_if_due(now)
     }
@@ -182,10 +182,10 @@ impl Arming {
         if !self.pending.is_some_and(|p| p.matches(class)) {
             return false;
         }
-        if self.held == 0 {
-            self.held_since = now;
+        if self.moderated == 0 {
+            self.moderated_since = now;
         }
-        self.held = self.held.saturating_add(1);
+        self.moderated = self.moderated.saturating_add(1);
         self.fire_if_due(now)
     }
 
@@ -201,23 +201,23 @@ impl Arming {
         self.moderation
     }
 
-    /// When [`Arming::expired`] has to be called; only while completions are held back.
+    /// When [`Arming::expired`] has to be called; only while completions are moderated.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let period = self.moderation.period;
-        if self.held == 0 {
+        if self.moderated == 0 {
             None
-        } else if self.held_enough() {
-            Some(self.held_since)
+        } else if self.moderated_enough() {
+            Some(self.moderated_since)
         } else {
-            (!period.is_zero()).then(|| self.held_since + period)
+            (!period.is_zero()).then(|| self.moderated_since + period)
         }
     }
 
     /// Were enough completions counted, so that the event is due at any time?
-    fn held_enough(&self) -> bool {
+    fn moderated_enough(&self) -> bool {
         let Moderation { count, period } = self.moderation;
-        self.held > 0 && self.held >= count && (count > 0 || period.is_zero())
+        self.moderated > 0 && self.moderated >= count && (count > 0 || period.is_zero())
     }
 
     /// A deadline has come. `true`: the arm fired and its event is due.
@@ -229,9 +229,9 @@ impl Arming {
     fn fire_if_due(&mut self, now: Time) -> bool {
         // `now` may be earlier than the time of a completion: a thread that arms reads the clock,
         // and another thread adds a completion before the arm takes effect.
-        let due = self.held_enough() || self.deadline().is_some_and(|t| t <= now);
+        let due = self.moderated_enough() || self.deadline().is_some_and(|t| t <= now);
         if due {
-            self.held = 0;
+            self.moderated = 0;
             // One-shot (CQN-4) unless persistent (EXT-3).
             if !self.persistent {
                 self.disarm();

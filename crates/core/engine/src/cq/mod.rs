@@ -201,7 +201,7 @@ impl Cq {
     /// completions without a pending arm (EXT-4). An event that is made and not read may still
     /// announce them. Only the host knows about such events.
     #[must_use]
-    pub fn overlooked(&self) -> usize {
+    pub fn unannounced(&self) -> usize {
         match (self.armed(), self.armed_at) {
             (Some(_), Some(at)) => {
                 // The newest completion in the ring has the number `added`. Numbers have no gaps
@@ -213,12 +213,12 @@ impl Cq {
         }
     }
 
-    /// Should an event have come for one of the overlooked completions? An arm for solicited
+    /// Should an event have come for one of the unannounced completions? An arm for solicited
     /// completions says that all other completions may wait.
     #[must_use]
     pub fn has_missed(&self) -> bool {
-        let mut overlooked = self.ring.iter().take(self.overlooked());
-        overlooked.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
+        let mut unannounced = self.ring.iter().take(self.unannounced());
+        unannounced.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
     }
 
     /// Was the queue ever armed?
@@ -240,14 +240,14 @@ impl Cq {
         self.arming.set_moderation(Moderation { count, period });
     }
 
-    /// When [`Cq::handle_timeout`] has to be called; `None` while no event is held back. Only
+    /// When [`Cq::handle_timeout`] has to be called; `None` while no event is moderated. Only
     /// [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] change the value.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.arming.deadline()
     }
 
-    /// A deadline has come. `true`: an event held back by moderation is due.
+    /// A deadline has come. `true`: a moderated event is due.
     #[must_use]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let fire = self.arming.expired(now);

@@ -128,7 +128,7 @@ fn cqn_8_which_completion_made_the_event() {
     .collect();
     assert_eq!(made, [false, false, true, false]);
     assert!(!cq.next_made_the_event());
-    // An event held back by moderation belongs to the newest completion.
+    // A moderated event belongs to the newest completion.
     cq.set_moderation(0, Duration::from_micros(1));
     cq.arm(ArmKind::Next);
     assert!(!add(&mut cq, false) && !add(&mut cq, false));
@@ -181,7 +181,7 @@ fn ext_2_count_or_period() {
     let one = || success(1, WcOpcode::Send, false);
     let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(3, Duration::from_micros(50));
-    // Not armed: nothing is held.
+    // Not armed: nothing is moderated.
     cq.push(one(), at(0)).unwrap();
     assert_eq!(cq.poll_timeout(), None);
     // By count.
@@ -211,7 +211,7 @@ fn ext_2_count_or_period() {
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(one(), at(1_000)), Ok(false));
     assert_eq!(cq.poll_timeout(), Some(at(1_005)));
-    // Moderation is switched off while an event is held back: the event is due at once.
+    // Moderation is switched off while an event is moderated: the event is due at once.
     cq.set_moderation(0, Duration::ZERO);
     assert!(cq.poll_timeout() <= Some(at(1_000)));
     assert!(cq.handle_timeout(at(1_001)));
@@ -244,7 +244,7 @@ fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
 }
 
 #[test]
-fn disarming_forgets_what_moderation_held() {
+fn disarming_forgets_moderated_completions() {
     let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(2, Duration::from_micros(5));
     cq.arm(ArmKind::Next);
@@ -334,26 +334,26 @@ fn ext_4_what_no_event_will_speak_of() {
     let add = |cq: &mut Cq, n: u64| {
         (0..n).for_each(|i| _ = cq.push(success(i, WcOpcode::Recv, false), T0).unwrap())
     };
-    assert_eq!((cq.overlooked(), cq.was_armed()), (0, false));
+    assert_eq!((cq.unannounced(), cq.was_armed()), (0, false));
     add(&mut cq, 2);
-    assert_eq!(cq.overlooked(), 2, "never armed");
+    assert_eq!(cq.unannounced(), 2, "never armed");
     add(&mut cq, 8);
     cq.arm(ArmKind::Solicited);
-    assert_eq!((cq.overlooked(), cq.was_armed()), (10, true));
+    assert_eq!((cq.unannounced(), cq.was_armed()), (10, true));
     assert!(!cq.has_missed(), "an arm for solicited ones leaves the others for later");
     // Two completions are polled, as by a program that returns early.
     cq.pop();
     cq.pop();
-    assert_eq!(cq.overlooked(), 8);
+    assert_eq!(cq.unannounced(), 8);
     // A completion after the arm without a match is no lost wake-up, because the arm excludes it.
     add(&mut cq, 3);
-    assert_eq!(cq.overlooked(), 8);
+    assert_eq!(cq.unannounced(), 8);
     (0..9).for_each(|_| _ = cq.pop());
-    assert_eq!((cq.overlooked(), cq.len()), (0, 2));
+    assert_eq!((cq.unannounced(), cq.len()), (0, 2));
     // The arm fired, its event was read, and the program did not arm again.
     cq.arm(ArmKind::Next);
     add(&mut cq, 1);
-    assert_eq!((cq.armed(), cq.overlooked()), (None, 3));
+    assert_eq!((cq.armed(), cq.unannounced()), (None, 3));
     assert!(cq.has_missed());
 }
 
@@ -393,30 +393,30 @@ struct Model {
     ring: Vec<u64>,
     /// Arms since the last event, and matching completions by time.
     arms: Vec<ArmKind>,
-    held: Vec<u64>,
+    moderated: Vec<u64>,
     count: u32,
     period: u64,
     persistent: bool,
     ndk: bool,
     /// For each completion in the ring: its time, and whether the last callback and the last arm
-    /// came after it.
+    /// arrived after it.
     facts: Vec<(u64, bool, bool)>,
 }
 
 impl Model {
     fn due(&self, now: u64) -> bool {
-        let Some(first) = self.held.first() else { return false };
+        let Some(first) = self.moderated.first() else { return false };
         match (self.count, self.period) {
             (0, 0) => true,
-            (n, 0) => self.held.len() >= n as usize,
+            (n, 0) => self.moderated.len() >= n as usize,
             (0, p) => now >= first + p,
-            (n, p) => self.held.len() >= n as usize || now >= first + p,
+            (n, p) => self.moderated.len() >= n as usize || now >= first + p,
         }
     }
     fn fire(&mut self, now: u64) -> bool {
         let due = self.due(now);
         if due {
-            self.held.clear();
+            self.moderated.clear();
             if !self.persistent {
                 self.disarm();
             }
@@ -425,7 +425,7 @@ impl Model {
     }
     fn disarm(&mut self) {
         self.arms.clear();
-        self.held.clear();
+        self.moderated.clear();
         (self.persistent, self.ndk) = (false, false);
     }
     fn arm(&mut self, kind: ArmKind) {
@@ -437,8 +437,8 @@ impl Model {
         self.arm(kind);
         self.ndk = true;
         let fresh: Vec<u64> = self.facts.iter().filter(|f| !f.1).map(|f| f.0).collect();
-        if fresh.len() > self.held.len() {
-            self.held = fresh;
+        if fresh.len() > self.moderated.len() {
+            self.moderated = fresh;
         }
         self.fire(now) || (broken && self.overrun())
     }
@@ -449,7 +449,7 @@ impl Model {
         }
         fires
     }
-    fn overlooked(&self) -> usize {
+    fn unannounced(&self) -> usize {
         self.facts.iter().filter(|f| self.arms.is_empty() || f.2).count()
     }
 }
@@ -497,7 +497,7 @@ proptest! {
                         model.facts.push((now, false, false));
                         let matches = model.arms.iter().any(|a| fires(*a, class));
                         if matches {
-                            model.held.push(now);
+                            model.moderated.push(now);
                         }
                         prop_assert_eq!(fired, matches && model.fire(now));
                     }
@@ -530,7 +530,7 @@ proptest! {
             prop_assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), model.ring.clone());
             prop_assert_eq!(cq.armed().is_some(), !model.arms.is_empty());
             prop_assert_eq!(cq.is_persistent(), model.persistent);
-            prop_assert_eq!(cq.overlooked(), model.overlooked());
+            prop_assert_eq!(cq.unannounced(), model.unannounced());
         }
     }
 }

@@ -282,9 +282,9 @@ fn bind_rules() {
             let cause = refused(&mut t, &bind_op(MwBind { addr, len, ..good }));
             assert!(matches!(cause, Cause::OutOfBounds { .. }), "{addr:#x} {len}: {cause}");
         }
-        let foreign = t.register(Region { pd: OTHER_PD, ..region(ALL) }, 5 << 8).unwrap();
-        let op = bind_op(MwBind { mr: foreign, ..good });
-        assert_eq!(refused(&mut t, &op), Cause::WrongPd { key: foreign });
+        let other_pd_key = t.register(Region { pd: OTHER_PD, ..region(ALL) }, 5 << 8).unwrap();
+        let op = bind_op(MwBind { mr: other_pd_key, ..good });
+        assert_eq!(refused(&mut t, &op), Cause::WrongPd { key: other_pd_key });
         let unbindable = t.register(region(ALL - Access::MW_BIND), 6 << 8).unwrap();
         let op = bind_op(MwBind { mr: unbindable, ..good });
         assert!(matches!(refused(&mut t, &op), Cause::AccessDenied { needed: Access::MW_BIND, .. }));

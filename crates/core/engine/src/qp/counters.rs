@@ -23,7 +23,8 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The queue pair's state does not receive (RESET, INIT, ERR), or a response came before RTS.
+    /// The queue pair's state does not receive (RESET, INIT, ERR), or a response arrived before
+    /// RTS.
     State: "qp_drop_state",
     /// The opcode belongs to another transport.
     Transport: "qp_drop_transport",
@@ -58,11 +59,12 @@ reasons! {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a queue pair. They wrap, and are never reset in the life of the queue pair.
+        /// Counters of a queue pair. They wrap, and are never reset in the lifetime of the queue
+        /// pair.
         ///
         /// Each packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as
         /// executed, as an answer, as a duplicate, with the NAK that refuses the packet, or with
-        /// the reason of its drop. A packet in the reorder buffer counts as held.
+        /// the reason of its drop. A packet in the reorder buffer counts as buffered.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             drops: [u64; DropReason::COUNT],
@@ -109,7 +111,7 @@ counters! {
     /// Duplicate requests that the responder answered again.
     duplicates,
     /// Requests performed by the host in the peer's memory.
-    direct,
+    one_sided,
     /// SENDs written by the host into the peer's ring as a whole, without a packet.
     messages,
     /// NAKs of all kinds sent by the responder, including `gap_naks`. Each NAK that is no gap NAK
@@ -117,8 +119,8 @@ counters! {
     naks_sent,
     /// Sequence-error NAKs sent because packets are missing.
     gap_naks,
-    /// Packets buffered because they came before earlier packets.
-    held,
+    /// Packets buffered because they arrived before earlier packets.
+    buffered,
     /// Packets taken out of the buffer, in their turn or dropped.
     released,
     /// Congestion notifications sent.
@@ -151,7 +153,7 @@ impl Counters {
     #[must_use]
     pub fn handled(&self) -> u64 {
         let refused = self.naks_sent.wrapping_sub(self.gap_naks);
-        let kept = self.held.wrapping_sub(self.released);
+        let kept = self.buffered.wrapping_sub(self.released);
         let taken = [self.executed, self.answers, self.duplicates, refused, kept, self.cnps];
         taken.into_iter().fold(self.dropped_total(), u64::wrapping_add)
     }

@@ -36,5 +36,5 @@ pub use env::{Env, NoRecv, NoSrq, RecvSource};
 pub use inside::Inside;
 pub use queue_pair::Qp;
 pub use reorder::{Kept, ReorderMemory};
-pub use requester::Direct;
+pub use requester::HostRequest;
 pub use responder::Course;

@@ -21,7 +21,7 @@ impl Qp {
             self.accompany_ack();
             return Output::Packet(self.notification());
         }
-        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd) && !self.held;
+        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd) && !self.paused;
         // A plain ACK leaves behind a departing request or ahead of it, as set by the host. The ACK
         // never leaves behind a message of several packets. Otherwise the peer would get the answer
         // to its request, with an event, before the request completes.

@@ -2,7 +2,7 @@
 use super::ack::{AckDelay, AckOrder};
 use super::context::ctx;
 use super::ecn::Notifier;
-use super::requester::{Direct, MAX_MSG, Requester};
+use super::requester::{HostRequest, MAX_MSG, Requester};
 use super::responder::Responder;
 use super::{Counters, QpConfig, ReorderMemory};
 use crate::attr::QpAttr;
@@ -41,8 +41,8 @@ pub struct Qp {
     /// COMM_EST was raised.
     pub(super) established: bool,
     pub(super) notifier: Notifier,
-    /// Requests are held back; answers leave.
-    pub(super) held: bool,
+    /// Requests are paused; answers leave.
+    pub(super) paused: bool,
 }
 
 impl Qp {
@@ -62,7 +62,7 @@ impl Qp {
             last_packet: Half::Requester,
             established: false,
             notifier: Notifier::default(),
-            held: false,
+            paused: false,
             config,
         })
     }
@@ -109,12 +109,12 @@ impl Qp {
         self.first_error.as_ref()
     }
 
-    /// Queues a send request without handing it over (DEF-2); [`Qp::commit_sends`] hands it over.
+    /// Queues a send request without committing it (DEF-2); [`Qp::commit_sends`] commits it.
     /// In SQE and ERR the request is accepted, and the commit flushes it.
     pub fn stage_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.requester.queue_mut().stage(&self.config, self.attr.state, wr)
     }
-    /// Hands over all staged requests and answers their number.
+    /// Commits all staged requests and answers their number.
     pub fn commit_sends(&mut self, effects: &mut Effects) -> usize {
         let n = self.requester.commit();
         if matches!(self.attr.state, QpState::Err | QpState::Sqe) {
@@ -134,7 +134,7 @@ impl Qp {
         let queue = self.requester.queue();
         (self.config.cap.max_send_wr as usize).saturating_sub((queue.staged - queue.head) as usize)
     }
-    /// Send requests that are staged and not handed over.
+    /// Send requests that are staged and not committed.
     #[must_use]
     pub fn staged_sends(&self) -> usize {
         let queue = self.requester.queue();
@@ -171,9 +171,9 @@ impl Qp {
     /// The host knows that the peer's process has ended. Unfinished and later requests fail with
     /// `IBV_WC_RETRY_EXC_ERR` within 100 ms instead of after all retries. Receives stay posted, as
     /// with a peer that is merely silent. This lasts until RESET.
-    pub fn peer_gone(&mut self, now: Time, effects: &mut Effects) {
+    pub fn peer_ended(&mut self, now: Time, effects: &mut Effects) {
         if self.config.qp_type.is_reliable() {
-            self.requester.peer_gone(&ctx!(self), now);
+            self.requester.peer_ended(&ctx!(self), now);
             if matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
                 self.settle(effects);
             }
@@ -186,9 +186,9 @@ impl Qp {
             self.requester.send_again();
         }
     }
-    /// With `held`, no request leaves from now on. Answers still leave.
-    pub fn hold_requests(&mut self, held: bool) {
-        self.held = held;
+    /// With `paused`, no request leaves from now on. Answers still leave.
+    pub fn pause_requests(&mut self, paused: bool) {
+        self.paused = paused;
     }
     /// The PSN of the next packet that is sent for the first time.
     #[must_use]
@@ -197,65 +197,65 @@ impl Qp {
     }
     /// The oldest send request, if the host may perform it in the peer's memory. The request is
     /// one-sided or a SEND, no earlier request is on its way, and the local side is correct. The
-    /// host reports a performed request with [`Qp::direct_done`]. Any other request goes through
-    /// [`Qp::poll_output`], which finds out what is wrong.
-    pub fn poll_direct(&mut self, keys: &KeyTable) -> Option<Direct<'_>> {
-        self.requester.direct(&ctx!(self), keys)
+    /// host reports a performed request with [`Qp::host_request_done`]. Any other request goes
+    /// through [`Qp::poll_output`], which finds out what is wrong.
+    pub fn poll_host_request(&mut self, keys: &KeyTable) -> Option<HostRequest<'_>> {
+        self.requester.host_request(&ctx!(self), keys)
     }
-    /// The host performed the request of the last [`Qp::poll_direct`].
-    pub fn direct_done(&mut self, effects: &mut Effects) {
-        let opcode = self.requester.direct_done(&self.config, effects);
-        self.count_direct(opcode);
+    /// The host performed the request of the last [`Qp::poll_host_request`].
+    pub fn host_request_done(&mut self, effects: &mut Effects) {
+        let opcode = self.requester.host_request_done(&self.config, effects);
+        self.count_host_request(opcode);
     }
     /// Asks whether the host may perform a WRITE, READ or SEND of one entry before the request is
     /// queued. Answers the host's address of the entry's bytes.
     ///
     /// The send queue must be empty, with nothing on its way and nothing to send. The entry must
     /// lie in `known`, which the entry's key opens ([`Qp::mapped_region`]). The host reports a
-    /// performed request with [`Qp::direct_posted`]. Any other request is staged as usual, and
+    /// performed request with [`Qp::host_posted`]. Any other request is staged as usual, and
     /// errors show there.
     #[inline(always)]
     #[must_use]
-    pub fn direct_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
+    pub fn host_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
         let needed = if read { Access::LOCAL_WRITE } else { Access::empty() };
-        let takes = self.takes_direct_post(read) && self.config.cap.max_send_sge > 0;
+        let takes = self.takes_host_post(read) && self.config.cap.max_send_sge > 0;
         if !takes || u64::from(entry.length) > MAX_MSG {
             return None;
         }
         known.place(entry.lkey, needed, entry.addr, entry.length)
     }
-    /// What a key opens for [`Qp::direct_post`]. Valid as long as the key exists.
+    /// What a key opens for [`Qp::host_post`]. Valid as long as the key exists.
     #[must_use]
     pub fn mapped_region(&self, keys: &KeyTable, key: Key) -> Option<MappedRegion> {
         keys.mapped_region(self.config.pd, key)
     }
-    /// As [`Qp::direct_post`], for a WRITE of `len` inline bytes.
+    /// As [`Qp::host_post`], for a WRITE of `len` inline bytes.
     #[inline(always)]
     #[must_use]
-    pub fn direct_post_inline(&self, len: usize) -> bool {
-        self.takes_direct_post(false) && len <= self.config.cap.max_inline_data as usize
+    pub fn host_post_inline(&self, len: usize) -> bool {
+        self.takes_host_post(false) && len <= self.config.cap.max_inline_data as usize
     }
     #[inline(always)]
-    fn takes_direct_post(&self, read: bool) -> bool {
-        !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
+    fn takes_host_post(&self, read: bool) -> bool {
+        !self.config.counted && !self.wants_output() && self.requester.takes_host_post(&ctx!(self), read)
     }
-    /// The host performed a request of [`Qp::direct_post`]. `opcode` is the opcode of its
+    /// The host performed a request of [`Qp::host_post`]. `opcode` is the opcode of its
     /// completion, `read` the bytes of a READ. Answers the completion for the send CQ, if the
     /// request asks for a completion.
     #[inline(always)]
-    pub fn direct_posted(
+    pub fn host_posted(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
         opcode: WcOpcode,
         read: u32,
     ) -> Option<Completion> {
-        self.count_direct(opcode);
-        self.requester.direct_posted(&self.config, wr_id, flags, opcode, read)
+        self.count_host_request(opcode);
+        self.requester.host_posted(&self.config, wr_id, flags, opcode, read)
     }
-    fn count_direct(&mut self, opcode: WcOpcode) {
+    fn count_host_request(&mut self, opcode: WcOpcode) {
         let counter =
-            if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.direct };
+            if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.one_sided };
         *counter += 1;
     }
     /// Is the queue pair sending again after a timeout?

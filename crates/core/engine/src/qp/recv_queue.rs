@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 /// A posted receive. Its entries stand in the slab at `slot * max_sge`.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RecvSlot {
     wr_id: u64,
     sges: u32,
 }
@@ -21,7 +21,7 @@ pub(crate) struct RecvQueue {
     max_sge: u32,
     /// Memory for `depth` slots is allocated with the queue, so that no post allocates. Pages are
     /// touched at the first use of a slot, so a thousand idle queue pairs cost no pages.
-    entries: Vec<Entry>,
+    entries: Vec<RecvSlot>,
     slab: Vec<Sge>,
     head: u32,
     len: u32,
@@ -71,7 +71,7 @@ impl RecvQueue {
             return Err(PostError::QueueFull(Cause::QueueFull { queue: "receive queue", depth: self.depth }));
         }
         let slot = self.wrap(self.head, self.len);
-        let entry = Entry { wr_id: wr.wr_id, sges: given };
+        let entry = RecvSlot { wr_id: wr.wr_id, sges: given };
         let width = self.max_sge as usize;
         if slot == self.entries.len() {
             self.entries.push(entry);

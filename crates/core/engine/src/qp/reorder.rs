@@ -7,9 +7,9 @@
 //! are handled in the order of their PSNs, as if the network had delayed them.
 //!
 //! A gap may be a loss or a delay. The other side is told of the gap after a *wait*. The wait
-//! follows the measured lateness of missing packets that came by themselves. Without a measurement
-//! the wait is zero, so a loss is told at once. If the requested packet comes a second time, the
-//! gap was no loss.
+//! follows the measured lateness of missing packets that arrived by themselves. Without a
+//! measurement the wait is zero, so a loss is told at once. If the requested packet comes a second
+//! time, the gap was no loss.
 //!
 //! The buffer is bounded: in packets and bytes for each half, and in bytes for all queue pairs of a
 //! host by [`ReorderMemory`]. The nearest PSNs take precedence, so that forged packets with far
@@ -35,8 +35,8 @@ pub(super) const REACH: i32 = 4096;
 const LONGEST: u64 = 10_000_000;
 /// A shorter lateness, in nanoseconds, counts as none.
 const SHORTEST: u64 = 1000;
-/// A packet that came twice may have been sent three times; then its lateness is unknown. So such a
-/// packet at most doubles the wait and adds this, in nanoseconds.
+/// A packet that arrived twice may have been sent three times; then its lateness is unknown. So
+/// such a packet at most doubles the wait and adds this, in nanoseconds.
 const STEP: u64 = 16_000;
 /// Part by which the wait shrinks after a less late packet (`EARLIER`) and after a loss (`LOST`).
 const EARLIER: u64 = 64;
@@ -73,7 +73,7 @@ impl ReorderMemory {
 /// A buffered packet. Dropping the packet returns its bytes to the shared memory.
 #[derive(Debug)]
 pub struct Kept {
-    came: Time,
+    arrived: Time,
     src: Gid,
     dst: Gid,
     mtu: Option<u32>,
@@ -113,7 +113,7 @@ impl Drop for Kept {
     }
 }
 
-/// A packet is missing and later packets came.
+/// A packet is missing and later packets arrived.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     since: Time,
@@ -121,7 +121,7 @@ struct Gap {
     due: Option<Time>,
     /// The other side was told before.
     told: bool,
-    /// The last packet that came early.
+    /// The last packet that arrived early.
     early: Psn,
 }
 
@@ -131,13 +131,13 @@ pub(super) enum Tell {
     Nothing,
     /// A gap.
     Gap,
-    /// The packets after the gap came again: the retransmission was lost, too.
+    /// The packets after the gap arrived again: the retransmission was lost, too.
     Again,
 }
 
 /// The result of buffering a packet.
 #[derive(PartialEq, Eq)]
-enum Place {
+enum BufferOutcome {
     New,
     /// The packet is buffered already, or was and made room for a nearer packet.
     Again,
@@ -148,16 +148,16 @@ enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Reorder {
     /// In PSN order.
-    held: VecDeque<Box<Kept>>,
+    buffered: VecDeque<Box<Kept>>,
     bytes: usize,
     memory: Option<Arc<ReorderMemory>>,
     gap: Option<Gap>,
-    /// The last packet that was reported missing and then came, with its lateness. If the packet
+    /// The last packet that was reported missing and then arrived, with its lateness. If the packet
     /// comes again, there was no loss.
     doubt: Option<(Psn, u64)>,
     /// Measured lateness in nanoseconds.
     late: u64,
-    /// Early packets came, and their consequences are not all handled.
+    /// Early packets arrived, and their consequences are not all handled.
     busy: bool,
     /// Set when a gap was filled and the packets behind the gap are still to be handled. The value
     /// says whether the other side had been told of the gap.
@@ -182,7 +182,7 @@ impl Reorder {
 
     /// Drops all buffered packets.
     pub(super) fn discard(&mut self, counters: &mut Counters) {
-        self.held.drain(..).for_each(|_| counters.discarded());
+        self.buffered.drain(..).for_each(|_| counters.discarded());
         self.bytes = 0;
         (self.gap, self.was_told, self.busy) = (None, None, false);
     }
@@ -193,7 +193,7 @@ impl Reorder {
         (self.doubt, self.late) = (None, 0);
     }
 
-    /// A packet came before the packet at `missing`.
+    /// A packet arrived before the packet at `missing`.
     #[cold]
     pub(super) fn early(
         &mut self,
@@ -207,7 +207,7 @@ impl Reorder {
         let kept = self.keep(missing, packet, now, counters);
         let wait = self.wait();
         let Some(gap) = &mut self.gap else {
-            let due = (!wait.is_zero() && kept != Place::NoRoom).then(|| now + wait);
+            let due = (!wait.is_zero() && kept != BufferOutcome::NoRoom).then(|| now + wait);
             self.gap = Some(Gap { since: now, due, told: due.is_none(), early: psn });
             return if due.is_none() { Tell::Gap } else { Tell::Nothing };
         };
@@ -215,13 +215,13 @@ impl Reorder {
         let tell = if gap.told { Tell::Again } else { Tell::Gap };
         if gap.told && gap.due.is_none() {
             // On an ordered path, a packet that does not follow the previous packet was sent again.
-            let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == Place::Again };
+            let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == BufferOutcome::Again };
             if !anew {
                 return Tell::Nothing;
             }
             gap.due = Some(now + wait);
         }
-        if kept == Place::NoRoom && !gap.told || gap.due.is_some_and(|due| due <= now) {
+        if kept == BufferOutcome::NoRoom && !gap.told || gap.due.is_some_and(|due| due <= now) {
             (gap.told, gap.due) = (true, None);
             return tell;
         }
@@ -246,7 +246,7 @@ impl Reorder {
         }
     }
 
-    /// The missing packet came.
+    /// The missing packet arrived.
     #[cold]
     pub(super) fn filled(&mut self, psn: Psn, now: Time) {
         let Some(gap) = self.gap.take() else {
@@ -275,9 +275,9 @@ impl Reorder {
     /// All packets in order were handled. Is there another gap to tell of?
     pub(super) fn settled(&mut self, now: Time) -> Tell {
         let told = self.was_told.take().unwrap_or(true);
-        self.busy = self.gap.is_some() || !self.held.is_empty();
+        self.busy = self.gap.is_some() || !self.buffered.is_empty();
         let (false, None, Some(since), Some(last)) =
-            (told, self.gap, self.held.iter().map(|h| h.came).min(), self.held.back())
+            (told, self.gap, self.buffered.iter().map(|h| h.arrived).min(), self.buffered.back())
         else {
             return Tell::Nothing;
         };
@@ -286,7 +286,8 @@ impl Reorder {
         self.expired(now)
     }
 
-    /// A packet came a second time. Answers `true` if the packet was reported missing and was late.
+    /// A packet arrived a second time. Answers `true` if the packet was reported missing and was
+    /// late.
     pub(super) fn repeated(&mut self, psn: Psn) -> bool {
         let Some((_, late)) = self.doubt.take_if(|(at, _)| *at == psn) else { return false };
         self.learn(late.min(2 * self.late + STEP));
@@ -295,15 +296,15 @@ impl Reorder {
 
     /// The buffered packet with the nearest PSN.
     pub(super) fn first(&self) -> Option<&Headers> {
-        self.held.front().map(|held| &held.headers)
+        self.buffered.front().map(|buffered| &buffered.headers)
     }
 
     /// Takes out the nearest packet.
     pub(super) fn take_first(&mut self, counters: &mut Counters) -> Option<Kept> {
-        let held = self.held.pop_front()?;
+        let buffered = self.buffered.pop_front()?;
         counters.released = counters.released.wrapping_add(1);
-        self.bytes -= cost(held.payload.len());
-        Some(*held)
+        self.bytes -= cost(buffered.payload.len());
+        Some(*buffered)
     }
 
     /// Drops the nearest packet.
@@ -324,27 +325,33 @@ impl Reorder {
         }
     }
 
-    fn keep(&mut self, missing: Psn, packet: &Packet<'_>, now: Time, counters: &mut Counters) -> Place {
+    fn keep(
+        &mut self,
+        missing: Psn,
+        packet: &Packet<'_>,
+        now: Time,
+        counters: &mut Counters,
+    ) -> BufferOutcome {
         let (psn, cost) = (packet.headers.bth.psn, cost(packet.payload.len()));
-        let at = self.held.partition_point(|h| h.psn().precedes(psn));
-        if self.held.get(at).is_some_and(|h| h.psn() == psn) {
+        let at = self.buffered.partition_point(|h| h.psn().precedes(psn));
+        if self.buffered.get(at).is_some_and(|h| h.psn() == psn) {
             counters.drop(DropReason::Sequence);
-            return Place::Again;
+            return BufferOutcome::Again;
         }
-        while self.held.len() > at && (self.held.len() >= MOST || self.bytes + cost > MOST_BYTES) {
-            self.held.pop_back().inspect(|h| self.bytes -= self::cost(h.payload.len()));
+        while self.buffered.len() > at && (self.buffered.len() >= MOST || self.bytes + cost > MOST_BYTES) {
+            self.buffered.pop_back().inspect(|h| self.bytes -= self::cost(h.payload.len()));
             counters.discarded();
         }
         let near = psn.since(missing) < REACH;
-        let room = near && self.held.len() < MOST && self.bytes + cost <= MOST_BYTES;
+        let room = near && self.buffered.len() < MOST && self.bytes + cost <= MOST_BYTES;
         if !room || self.memory.as_ref().is_some_and(|memory| !memory.take(cost)) {
             counters.drop(DropReason::Sequence);
-            return Place::NoRoom;
+            return BufferOutcome::NoRoom;
         }
-        counters.held = counters.held.wrapping_add(1);
+        counters.buffered = counters.buffered.wrapping_add(1);
         self.bytes += cost;
-        let held = Kept {
-            came: now,
+        let buffered = Kept {
+            arrived: now,
             src: packet.src,
             dst: packet.dst,
             mtu: packet.mtu,
@@ -352,12 +359,12 @@ impl Reorder {
             payload: packet.payload.into(),
             memory: self.memory.clone(),
         };
-        self.held.insert(at, Box::new(held));
-        Place::New
+        self.buffered.insert(at, Box::new(buffered));
+        BufferOutcome::New
     }
 
     /// Number of buffered packets.
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.buffered.len()
     }
 }

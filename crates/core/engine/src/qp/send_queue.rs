@@ -105,7 +105,7 @@ const EMPTY: Wqe = Wqe {
     pos: 0,
 };
 
-/// Requests are numbered from 0 in the life of the queue; `head <= posted <= staged`.
+/// Requests are numbered from 0 in the lifetime of the queue; `head <= posted <= staged`.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     wqes: Vec<Wqe>,
@@ -120,7 +120,7 @@ pub(crate) struct SendQueue {
     max_inline: usize,
     /// Number of the oldest request not completed.
     pub(crate) head: u64,
-    /// Number after the last request handed over.
+    /// Number after the last request committed.
     pub(crate) posted: u64,
     /// Number after the last staged request.
     pub(crate) staged: u64,

@@ -47,7 +47,7 @@ impl Connection {
     /// The address and port of this end.
     ///
     /// # Errors
-    /// ENOTCONN if the device is gone.
+    /// ENOTCONN if the device was removed.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         address(self.line.id.local_addr())
     }
@@ -55,7 +55,7 @@ impl Connection {
     /// The address and port of the other end.
     ///
     /// # Errors
-    /// ENOTCONN if the device is gone.
+    /// ENOTCONN if the device was removed.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         address(self.line.id.peer_addr())
     }
@@ -76,7 +76,7 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, for at most `timeout`. Either side may end it, or the
-    /// peer is gone. Returns whether the connection has ended.
+    /// peer has ended. Returns whether the connection has ended.
     #[must_use]
     pub fn wait_end(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
@@ -98,7 +98,7 @@ impl Connection {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Waits until the connection has ended. Either side may end it, or the peer is gone.
+    /// Waits until the connection has ended. Either side may end it, or the peer has ended.
     pub async fn ended(&self) {
         while !self.has_ended() {
             let event = self.line.next().await;
@@ -113,7 +113,7 @@ impl Connection {
                 | Event::Rejected(..)
                 | Event::Unanswered
                 | Event::NotSent(_)
-                | Event::Gone
+                | Event::DeviceRemoved
         ) {
             self.over.store(true, Ordering::SeqCst);
             // Other threads and tasks that wait for the end must look again.
@@ -159,7 +159,7 @@ pub(super) fn take_place(qp: &Qp, id: &Id) -> Result<()> {
     if own.name() != needed {
         return Err(ConnectError::Device { own: own.name().to_owned(), needed }.into());
     }
-    match id.place() {
+    match id.binding() {
         Some((_, index)) => qp.set_gid_index(index),
         None => Ok(()),
     }

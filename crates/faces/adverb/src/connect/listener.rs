@@ -44,7 +44,7 @@ impl Listener {
     /// The address and port of the listener.
     ///
     /// # Errors
-    /// ENOTCONN if the device is gone.
+    /// ENOTCONN if the device was removed.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         address(self.line.id.local_addr())
     }
@@ -52,7 +52,7 @@ impl Listener {
     /// Waits for a connection request.
     ///
     /// # Errors
-    /// [`Error::Connect`] if the device with the listener's address is gone.
+    /// [`Error::Connect`] if the device with the listener's address was removed.
     pub fn accept(&self) -> Result<Incoming> {
         loop {
             let event = self.line.next_by(None).ok_or(ConnectError::Closed)?;
@@ -62,7 +62,7 @@ impl Listener {
         }
     }
 
-    /// Waits for a connection request, for at most `timeout`; `None` if no request came.
+    /// Waits for a connection request, for at most `timeout`; `None` if no request arrived.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -102,7 +102,7 @@ impl Listener {
     fn incoming_of(&self, event: Event) -> Result<Option<Incoming>> {
         match event {
             Event::Request(request) => Ok(self.take(request)),
-            Event::Gone => Err(ConnectError::Closed.into()),
+            Event::DeviceRemoved => Err(ConnectError::Closed.into()),
             _ => Ok(None),
         }
     }

@@ -30,20 +30,20 @@
 //!
 //! ```
 //! use adverb::connect::{Connector, Listener, Options, RejectReason, ConnectError};
-//! use adverb::testing::End;
+//! use adverb::testing::Endpoint;
 //!
 //! # fn main() -> adverb::Result<()> {
 //! let listener = Listener::bind("127.0.0.1:0")?;
 //! let address = listener.local_addr()?;
 //! let server = std::thread::spawn(move || -> adverb::Result<()> {
 //!     listener.accept()?.reject(b"first come")?;
-//!     let end = End::new(|qp| qp)?;
+//!     let end = Endpoint::new(|qp| qp)?;
 //!     let connection = listener.accept()?.accept_with(&end.qp, &Options::private(*b"welcome"))?;
 //!     // The peer leaves.
 //!     assert!(connection.wait_end(adverb::testing::HANG_LIMIT));
 //!     Ok(())
 //! });
-//! let end = End::new(|qp| qp)?;
+//! let end = Endpoint::new(|qp| qp)?;
 //! let refused = Connector::new().connect(address, &end.qp).unwrap_err();
 //! let adverb::Error::Connect(why) = &refused else { panic!("{refused}") };
 //! assert!(matches!(&**why, ConnectError::Rejected { reason: RejectReason::CONSUMER_DEFINED, .. }));

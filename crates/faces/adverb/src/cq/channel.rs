@@ -2,7 +2,7 @@
 use super::{Cq, CqInner};
 use crate::device::Context;
 use crate::error::{Error, Result};
-use crate::handle::{End, Handle, WeakHandle};
+use crate::handle::{DeviceObject, Handle, WeakHandle};
 use crate::sites;
 use crate::wakers::Wakers;
 use adverb_sync::Mutex;
@@ -43,17 +43,17 @@ pub struct ChannelInner {
     cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
 }
 
-impl End for ChannelInner {
+impl DeviceObject for ChannelInner {
     const WHAT: &'static str = "the completion channel";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.channel.destroy()
     }
 }
 
-/// A queue with completions that no event will report. The completions came before the pending
+/// A queue with completions that no event will report. The completions arrived before the pending
 /// arm, or the queue is not armed.
 #[derive(Clone, Debug)]
-pub struct Overlooked {
+pub struct LostWakeup {
     /// The queue.
     pub cq: Cq,
     /// The number of completions that no event will report.
@@ -104,8 +104,8 @@ impl CompChannel {
         self.wait(None, Location::caller())
     }
 
-    /// Waits for an event, for at most `timeout`; `None` if no event came. With a timeout of zero
-    /// the call is [`CompChannel::try_event`].
+    /// Waits for an event, for at most `timeout`; `None` if no event arrived. With a timeout of
+    /// zero the call is [`CompChannel::try_event`].
     ///
     /// # Errors
     /// [`Error::Interrupted`]; [`Error::WouldBlock`] if the descriptor is non-blocking.
@@ -158,12 +158,12 @@ impl CompChannel {
     /// that sleeps on the channel would not wake for these completions. The list is empty for a
     /// program that arms, polls until empty, and only then waits.
     #[must_use]
-    pub fn overlooked(&self) -> Vec<Overlooked> {
-        let ours = |o: adverb_device::Overlooked| {
+    pub fn lost_wakeups(&self) -> Vec<LostWakeup> {
+        let ours = |o: adverb_device::LostWakeup| {
             let cq = self.find(&o.cq)?;
-            Some(Overlooked { cq, waiting: o.waiting, armed: o.armed, report: o.to_string() })
+            Some(LostWakeup { cq, waiting: o.waiting, armed: o.armed, report: o.to_string() })
         };
-        self.0.channel.overlooked().into_iter().filter_map(ours).collect()
+        self.0.channel.lost_wakeups().into_iter().filter_map(ours).collect()
     }
 
     /// Sets or clears `O_NONBLOCK` of the descriptor. With `O_NONBLOCK`,

@@ -2,7 +2,7 @@
 use crate::completion::Completion;
 use crate::device::Context;
 use crate::error::{Error, Result};
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use crate::sites;
 use crate::wakers::Wakers;
 use adverb_device::ArmSite;
@@ -16,7 +16,7 @@ mod channel;
 mod stream;
 
 pub use builder::CqBuilder;
-pub use channel::{CompChannel, CqEvent, NextEvent, Overlooked};
+pub use channel::{CompChannel, CqEvent, LostWakeup, NextEvent};
 pub use stream::Completions;
 
 /// Which completions a completion queue notifies of.
@@ -56,7 +56,7 @@ pub struct CqInner {
     user_data: u64,
 }
 
-impl End for CqInner {
+impl DeviceObject for CqInner {
     const WHAT: &'static str = "the completion queue";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         if let Some(channel) = &self.channel {
@@ -178,7 +178,7 @@ impl Cq {
     /// in order.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] (completions that came before are lost then); [`Error::CqOverflow`].
+    /// [`Error::TimedOut`] (completions that arrived before are lost then); [`Error::CqOverflow`].
     #[track_caller]
     pub fn wait_all(&self, n: usize, timeout: Duration) -> Result<Vec<Completion>> {
         let (start, at) = (Instant::now(), Location::caller());

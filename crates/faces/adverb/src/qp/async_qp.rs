@@ -148,8 +148,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks, arms and looks again. The second look finds a completion that came between the first
-    /// look and the arm; a completion that comes later wakes the task.
+    /// Looks, arms and looks again. The second look finds a completion that arrived between the
+    /// first look and the arm; a completion that comes later wakes the task.
     fn look<T>(&self, number: u64, cx: &Context<'_>, mut look: impl FnMut() -> Option<T>) -> Poll<Result<T>> {
         for arm in [false, true] {
             if arm {

@@ -67,17 +67,10 @@ impl<'d> Batch<'d> {
         }
         let refused = |error| BatchError { index: 0, error };
         let (qp, cq) = (self.qp.raw(), self.qp.raw_send_cq());
-        sites::posted(
-            qp,
-            cq,
-            Location::caller(),
-            || self.hand_over(),
-            |e: &BatchError| e.error.errno(),
-            refused,
-        )
+        sites::posted(qp, cq, Location::caller(), || self.commit(), |e: &BatchError| e.error.errno(), refused)
     }
 
-    fn hand_over(&self) -> Result<(), BatchError> {
+    fn commit(&self) -> Result<(), BatchError> {
         let refused = |index: usize, error: Error| BatchError { index, error };
         let mut chain = self.qp.raw().send_chain().map_err(|e| refused(0, e.into()))?;
         let mut undo = Undo::default();

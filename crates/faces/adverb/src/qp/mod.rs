@@ -4,7 +4,7 @@ use crate::cq::Cq;
 use crate::data::Slices;
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{End, Handle};
+use crate::handle::{DeviceObject, Handle};
 use crate::pd::Pd;
 use crate::sites;
 use crate::srq::Srq;
@@ -61,7 +61,7 @@ pub struct QpInner {
     first_psn: AtomicU32,
 }
 
-impl End for QpInner {
+impl DeviceObject for QpInner {
     const WHAT: &'static str = "the queue pair";
     fn end(&mut self) -> Result<(), adverb_device::Error> {
         self.qp.destroy()

@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 #[must_use = "nothing is posted before post()"]
 pub struct Request<'t, 'd> {
-    target: Target<'t, 'd>,
+    target: RequestTarget<'t, 'd>,
     wr: Wr<'d>,
 }
 
 /// Where a request goes.
 #[derive(Debug)]
-pub(super) enum Target<'t, 'd> {
+pub(super) enum RequestTarget<'t, 'd> {
     Qp(&'t Qp),
     Batch(&'t mut Batch<'d>),
 }
 
 impl<'t, 'd> Request<'t, 'd> {
-    pub(super) fn new(target: Target<'t, 'd>, op: Op<'d>, data: Data<'d>) -> Self {
+    pub(super) fn new(target: RequestTarget<'t, 'd>, op: Op<'d>, data: Data<'d>) -> Self {
         Request { target, wr: Wr::new(op, data) }
     }
 
@@ -91,11 +91,11 @@ impl<'t, 'd> Request<'t, 'd> {
     pub fn post(self) -> Result<()> {
         let wr = self.wr;
         match self.target {
-            Target::Qp(qp) => {
+            RequestTarget::Qp(qp) => {
                 let (at, cq) = (Location::caller(), qp.raw_send_cq());
                 sites::posted(qp.raw(), cq, at, || wr.post(qp), Error::errno, |refused| refused)
             }
-            Target::Batch(batch) => {
+            RequestTarget::Batch(batch) => {
                 batch.push(wr);
                 Ok(())
             }
@@ -111,8 +111,8 @@ impl<'t, 'd> Request<'t, 'd> {
     #[track_caller]
     pub fn post_within(self, patience: Duration) -> Result<()> {
         let qp = match self.target {
-            Target::Qp(qp) => qp,
-            Target::Batch(batch) => {
+            RequestTarget::Qp(qp) => qp,
+            RequestTarget::Batch(batch) => {
                 batch.push(self.wr);
                 return Ok(());
             }

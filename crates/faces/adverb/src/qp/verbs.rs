@@ -1,5 +1,5 @@
 //! The operations of queue pairs and batches.
-use super::request::Target;
+use super::request::RequestTarget;
 use super::wr::{Op, Placement};
 use super::{AsyncQp, AsyncRequest, Batch, Qp, Request};
 use crate::buffer::{BufSlice, RemoteBuf};
@@ -134,7 +134,7 @@ impl Qp {
     operations!(Request ['d] []);
 
     fn request<'d>(&self, op: Op<'d>, data: Data<'d>) -> Request<'_, 'd> {
-        Request::new(Target::Qp(self), op, data)
+        Request::new(RequestTarget::Qp(self), op, data)
     }
 }
 
@@ -143,7 +143,7 @@ impl<'d> Batch<'d> {
     operations!(Request [] [mut]);
 
     fn request(&mut self, op: Op<'d>, data: Data<'d>) -> Request<'_, 'd> {
-        Request::new(Target::Batch(self), op, data)
+        Request::new(RequestTarget::Batch(self), op, data)
     }
 }
 

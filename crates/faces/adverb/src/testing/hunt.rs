@@ -1,10 +1,10 @@
 //! Search, in one process, for a schedule of completions at which a test fails.
-use super::{End, pair};
+use super::{Endpoint, pair};
 use crate::cq::CompChannel;
 use crate::error::{Error, Result};
 use crate::sites;
-use adverb_choice::{Call, Entry, Plan, Schedule, Site, Which};
-use adverb_device::cq::hunt::{self, Part};
+use adverb_choice::{Call, ChoiceEntry, Plan, Schedule, Site, Which};
+use adverb_device::cq::hunt::{self, HuntedPart};
 use adverb_sync::Mutex;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,9 +36,9 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub struct World {
     /// The first end.
-    pub a: End,
+    pub a: Endpoint,
     /// The second end.
-    pub b: End,
+    pub b: Endpoint,
 }
 
 /// Runs a test again and again, each time with two new ends. In each run the device chooses when
@@ -135,7 +135,7 @@ impl std::error::Error for Found {}
 /// The result of one run.
 struct Run {
     failure: Option<String>,
-    part: Part,
+    part: HuntedPart,
     took: Duration,
     /// The longest time without a completion or a post.
     silence: Duration,
@@ -307,31 +307,31 @@ fn failure_of(result: std::thread::Result<Result<(), Error>>) -> Option<String> 
 
 /// Why a test hangs, in words.
 fn hang(channels: &[CompChannel], silent: Duration) -> String {
-    let overlooked: Vec<_> = channels.iter().flat_map(CompChannel::overlooked).map(|o| o.report).collect();
-    match overlooked.is_empty() {
+    let lost: Vec<_> = channels.iter().flat_map(CompChannel::lost_wakeups).map(|o| o.report).collect();
+    match lost.is_empty() {
         true => format!("the test hangs: nothing was posted or completed for {silent:.1?}"),
-        false => format!("the test hangs: {}", overlooked.join("; ")),
+        false => format!("the test hangs: {}", lost.join("; ")),
     }
 }
 
 /// A shorter schedule that fails as well: no choice, the first one, the last one, or the choices
 /// that were made. Without such a schedule, the given one.
-fn shrink(schedule: &Schedule, made: &[Entry], run: &mut impl FnMut(&Schedule) -> Run) -> Schedule {
+fn shrink(schedule: &Schedule, made: &[ChoiceEntry], run: &mut impl FnMut(&Schedule) -> Run) -> Schedule {
     let (Some(first), Some(last)) = (made.first(), made.last()) else { return schedule.clone() };
     let candidates = [Vec::new(), vec![first.clone()], vec![last.clone()], made.to_vec()];
-    let mut fails = |entries: Vec<Entry>| {
+    let mut fails = |entries: Vec<ChoiceEntry>| {
         let schedule = Schedule::of(entries);
         run(&schedule).failure.is_some().then_some(schedule)
     };
     candidates.into_iter().find_map(&mut fails).unwrap_or_else(|| schedule.clone())
 }
 
-fn in_words(schedule: &Schedule, made: &[Entry]) -> Vec<String> {
+fn in_words(schedule: &Schedule, made: &[ChoiceEntry]) -> Vec<String> {
     let entries = match schedule.entries.is_empty() && !schedule.is_empty() {
         true => made,
         false => &schedule.entries,
     };
-    let line = |Entry { site: Site { call, place }, count, choice, .. }: &Entry| {
+    let line = |ChoiceEntry { site: Site { call, place }, count, choice, .. }: &ChoiceEntry| {
         let time = match count {
             Which::Nth(n) => format!(" (time {n})"),
             Which::Any => String::new(),

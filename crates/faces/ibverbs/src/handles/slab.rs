@@ -30,7 +30,7 @@ pub(super) struct Slot<K: Kind> {
     /// The part visible to the program. Read and written only through raw pointers, because the
     /// program may access it at any time.
     visible: UnsafeCell<MaybeUninit<K::Visible>>,
-    life: Life,
+    state: SlotState,
     /// The library's part. Valid while the object lives or a thread is inside.
     inner: UnsafeCell<MaybeUninit<K>>,
 }
@@ -46,7 +46,7 @@ pub(super) enum Pin {
 
 /// A separate cache line: programs read the visible part from many threads.
 #[repr(C, align(64))]
-struct Life {
+struct SlotState {
     /// [`LIVE`], [`ENDING`], [`OWNED`], [`ENDED`] and the count of pins.
     word: AtomicU64,
     /// The owner thread of this slot.
@@ -90,7 +90,7 @@ impl<K: Kind> Slot<K> {
     /// Adds a pin if the object lives: the owner's pin, or a counted pin.
     #[inline]
     pub(super) fn pin(&'static self) -> Option<Pin> {
-        let Life { word, bias, .. } = &self.life;
+        let SlotState { word, bias, .. } = &self.state;
         if bias.is_own() {
             bias.enter();
             if word.load(Ordering::Acquire) & LIVE != 0 {
@@ -104,7 +104,7 @@ impl<K: Kind> Slot<K> {
     }
     /// Adds a counted pin.
     fn pin_counted(&self) -> bool {
-        let Life { word, bias, .. } = &self.life;
+        let SlotState { word, bias, .. } = &self.state;
         let mut now = word.load(Ordering::Relaxed);
         while now & LIVE != 0 {
             match word.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
@@ -122,13 +122,13 @@ impl<K: Kind> Slot<K> {
     /// Adds a counted pin while the caller has a pin, whether the object lives or not. Another
     /// thread may remove the new pin.
     pub(super) fn pin_again(&self) {
-        self.life.word.fetch_add(1, Ordering::Relaxed);
+        self.state.word.fetch_add(1, Ordering::Relaxed);
     }
     /// Makes this thread, which has a pin, the owner of the slot, unless the object is dead or the
     /// slot has another owner.
     #[cold]
     fn own(&self) {
-        let Life { word, bias, .. } = &self.life;
+        let SlotState { word, bias, .. } = &self.state;
         // Only while the object lives: the destroying thread has to know whether there is an owner.
         let first = |now| (now & LIVE != 0 && now & OWNED == 0).then_some(now | OWNED);
         if word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, first).is_ok() {
@@ -141,10 +141,10 @@ impl<K: Kind> Slot<K> {
     /// The pin belongs to the caller. The caller does not use it any more.
     #[inline]
     pub(super) unsafe fn unpin(&'static self, pin: Pin) {
-        let word = &self.life.word;
+        let word = &self.state.word;
         let left = match pin {
             Pin::Owner => {
-                self.life.bias.leave();
+                self.state.bias.leave();
                 word.load(Ordering::Acquire)
             }
             Pin::Counted => word.fetch_sub(1, Ordering::AcqRel) - 1,
@@ -157,10 +157,10 @@ impl<K: Kind> Slot<K> {
     /// dead object calls this, so the last thread does.
     #[cold]
     fn try_end(&'static self) {
-        let Life { word, bias, .. } = &self.life;
+        let SlotState { word, bias, .. } = &self.state;
         let now = word.load(Ordering::Acquire);
-        // If there is an owner, this thread came here after `kill` has passed its barrier, because
-        // the destroying thread has a pin until then. Or this thread is the owner.
+        // If there is an owner, this thread reached this line after `kill` has passed its barrier,
+        // because the destroying thread has a pin until then. Or this thread is the owner.
         let free = now & (LIVE | ENDED | PINS) == 0 && !bias.is_inside();
         if free && word.compare_exchange(now, now | ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             // SAFETY: the object is dead, so no pin is added any more, and there is no pin. Only
@@ -171,36 +171,36 @@ impl<K: Kind> Slot<K> {
     }
     /// Claims the end of the object. Answers false if another thread has claimed it.
     pub(super) fn claim(&self) -> bool {
-        self.life.word.fetch_or(ENDING, Ordering::AcqRel) & (ENDING | LIVE) == LIVE
+        self.state.word.fetch_or(ENDING, Ordering::AcqRel) & (ENDING | LIVE) == LIVE
     }
     pub(super) fn unclaim(&self) {
-        self.life.word.fetch_and(!ENDING, Ordering::AcqRel);
+        self.state.word.fetch_and(!ENDING, Ordering::AcqRel);
     }
     /// Marks the object dead. The caller has a pin and the claim.
     pub(super) fn kill(&self) {
-        let before = self.life.word.fetch_and(!(LIVE | ENDING), Ordering::AcqRel);
-        if before & OWNED != 0 && !self.life.bias.is_own() && !bias::barrier() {
+        let before = self.state.word.fetch_and(!(LIVE | ENDING), Ordering::AcqRel);
+        if before & OWNED != 0 && !self.state.bias.is_own() && !bias::barrier() {
             // Without the barrier it is unknown whether the owner is inside. So the library's part
             // is never dropped.
-            self.life.word.fetch_or(ENDED, Ordering::AcqRel);
+            self.state.word.fetch_or(ENDED, Ordering::AcqRel);
         }
     }
     #[inline]
     pub(super) fn is_live(&self) -> bool {
-        self.life.word.load(Ordering::Acquire) & LIVE != 0
+        self.state.word.load(Ordering::Acquire) & LIVE != 0
     }
     /// Was an object ever in this slot?
     pub(super) fn was_used(&self) -> bool {
-        !self.life.context.load(Ordering::Relaxed).is_null()
+        !self.state.context.load(Ordering::Relaxed).is_null()
     }
     pub(super) fn session(&self) -> &AtomicUsize {
-        &self.life.session
+        &self.state.session
     }
     pub(super) fn origin(&self) -> Origin {
         Origin {
-            context: self.life.context.load(Ordering::Relaxed),
-            file: self.life.file.load(Ordering::Relaxed),
-            handle: self.life.handle.load(Ordering::Relaxed),
+            context: self.state.context.load(Ordering::Relaxed),
+            file: self.state.file.load(Ordering::Relaxed),
+            handle: self.state.handle.load(Ordering::Relaxed),
         }
     }
     /// The library's part.
@@ -209,7 +209,7 @@ impl<K: Kind> Slot<K> {
     /// The caller has a pin as long as it uses the answer.
     #[inline]
     pub(super) unsafe fn inner(&self) -> &K {
-        // SAFETY: filled before the object came to life; dropped only after the last pin was
+        // SAFETY: filled before the object became live; dropped only after the last pin was
         // removed.
         unsafe { (*self.inner.get()).assume_init_ref() }
     }
@@ -226,23 +226,23 @@ impl<K: Kind> Reserved<K> {
     pub fn handle(&self) -> *mut K::Visible {
         self.slot.visible()
     }
-    /// Brings the object to life.
+    /// Makes the object live.
     pub fn fill(self, visible: K::Visible, inner: K, origin: Origin) -> *mut K::Visible {
         let slot = self.slot;
         core::mem::forget(self);
-        let life = &slot.life;
+        let state = &slot.state;
         // SAFETY: the slot is in no list, dead and without pins, so only this thread writes these
         // parts.
         unsafe {
             slot.visible().write(visible);
             (*slot.inner.get()).write(inner);
         }
-        life.session.store(0, Ordering::Relaxed);
-        life.context.store(origin.context, Ordering::Relaxed);
-        life.file.store(origin.file, Ordering::Relaxed);
-        life.handle.store(origin.handle, Ordering::Relaxed);
-        let owned = if life.bias.has_owner() { OWNED } else { 0 };
-        life.word.store(LIVE | owned, Ordering::Release);
+        state.session.store(0, Ordering::Relaxed);
+        state.context.store(origin.context, Ordering::Relaxed);
+        state.file.store(origin.file, Ordering::Relaxed);
+        state.handle.store(origin.handle, Ordering::Relaxed);
+        let owned = if state.bias.has_owner() { OWNED } else { 0 };
+        state.word.store(LIVE | owned, Ordering::Release);
         slot.visible()
     }
 }
@@ -325,16 +325,16 @@ impl<K: Kind> Queue<K> {
         Queue { first: None, last: None, len: 0 }
     }
     fn push(&mut self, slot: &'static Slot<K>) {
-        slot.life.next.store(0, Ordering::Relaxed);
+        slot.state.next.store(0, Ordering::Relaxed);
         match self.last.replace(slot) {
-            Some(last) => last.life.next.store(core::ptr::from_ref(slot) as usize, Ordering::Relaxed),
+            Some(last) => last.state.next.store(core::ptr::from_ref(slot) as usize, Ordering::Relaxed),
             None => self.first = Some(slot),
         }
         self.len += 1;
     }
     fn pop(&mut self) -> Option<&'static Slot<K>> {
         let slot = self.first?;
-        let next = slot.life.next.load(Ordering::Relaxed) as *const Slot<K>;
+        let next = slot.state.next.load(Ordering::Relaxed) as *const Slot<K>;
         // SAFETY: null, or a slot; slots are never unmapped.
         self.first = unsafe { next.as_ref() };
         if self.first.is_none() {

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     done("ibv_destroy_ah", end())
 }
 
-/// The address that a datagram came from. Returns 0, or -1 with `errno`.
+/// The address that a datagram arrived from. Returns 0, or -1 with `errno`.
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
     port_num: u8,

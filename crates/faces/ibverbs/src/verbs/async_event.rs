@@ -1,6 +1,6 @@
 //! Asynchronous events of a context.
 use super::held::hold;
-use super::observers::call::{Call, Event, Outcome, Taken, What};
+use super::observers::call::{Call, CallOutcome, Event, Taken, What};
 use super::observers::list::{observe, tell};
 use super::{acknowledged, failed, failed_minus_one};
 use crate::abi::*;
@@ -41,7 +41,7 @@ unsafe extern "C-unwind" fn get_async_event(
     event: *mut ibv_async_event,
     return_address: usize,
 ) -> c_int {
-    let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> Outcome| {
+    let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe { Call::returning_to(return_address, What::AsyncEvent { context, event, device }) };
         observe(&call, get)
@@ -53,12 +53,12 @@ unsafe extern "C-unwind" fn get_async_event(
             let _uncancelled = Uncancelled::begin();
             hold(device, |device| {
                 observed(Some(device), &mut || match device.next_async_event() {
-                    Ok((kind, element)) => Outcome::event(Taken::Async(kind, element)),
-                    Err(e) => Outcome::number(errno::minus_one(e as c_int)),
+                    Ok((kind, element)) => CallOutcome::event(Taken::Async(kind, element)),
+                    Err(e) => CallOutcome::number(errno::minus_one(e as c_int)),
                 })
             })
         }
-        Err(e) => observed(None, &mut || Outcome::number(failed_minus_one("ibv_get_async_event", &e))),
+        Err(e) => observed(None, &mut || CallOutcome::number(failed_minus_one("ibv_get_async_event", &e))),
     };
     if let Taken::Async(kind, element) = &outcome.taken {
         // The objects stay until the event is acknowledged, so the handles are alive.

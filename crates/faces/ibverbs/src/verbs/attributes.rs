@@ -174,8 +174,8 @@ fn extended(context: &Context) -> ibv_device_attr_ex {
 
 /// Like [`restrict`], for the extended attributes.
 fn restrict_extended(a: &mut ibv_device_attr_ex, nic: &Nic) {
-    let gone = !u64::from(a.orig_attr.device_cap_flags) & u64::from(CAP_FLAGS);
-    a.device_cap_flags_ex &= !gone;
+    let removed = !u64::from(a.orig_attr.device_cap_flags) & u64::from(CAP_FLAGS);
+    a.device_cap_flags_ex &= !removed;
     if !nic.has.contains(Has::FLUSH) {
         a.device_cap_flags_ex &= !(DEVICE_FLUSH_GLOBAL | DEVICE_ATOMIC_WRITE);
         a.odp_caps.per_transport_caps.rc_odp_caps &= !(IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE);

@@ -1,6 +1,6 @@
 //! Completion channels and their events.
 use super::held::hold;
-use super::observers::call::{Call, Event, Kind, Outcome, Taken, What};
+use super::observers::call::{Call, CallOutcome, Event, Kind, Taken, What};
 use super::observers::list::{observe, tell};
 use super::{acknowledged, done, failed, failed_minus_one, failed_null};
 use crate::abi::*;
@@ -72,7 +72,7 @@ unsafe extern "C-unwind" fn get_cq_event(
     cq_context: *mut *mut c_void,
     return_address: usize,
 ) -> c_int {
-    let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> Outcome| {
+    let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call =
             unsafe { Call::returning_to(return_address, What::CqEvent { handle: channel, channel: of }) };
@@ -85,12 +85,12 @@ unsafe extern "C-unwind" fn get_cq_event(
             let _uncancelled = Uncancelled::begin();
             hold(channel, |channel| {
                 observed(Some(channel), &mut || match channel.next_event(None) {
-                    Ok(event) => Outcome::event(Taken::Completion(event)),
-                    Err(e) => Outcome::number(errno::minus_one(e as c_int)),
+                    Ok(event) => CallOutcome::event(Taken::Completion(event)),
+                    Err(e) => CallOutcome::number(errno::minus_one(e as c_int)),
                 })
             })
         }
-        Err(e) => observed(None, &mut || Outcome::number(failed_minus_one("ibv_get_cq_event", &e))),
+        Err(e) => observed(None, &mut || CallOutcome::number(failed_minus_one("ibv_get_cq_event", &e))),
     };
     if let Taken::Completion(event) = &outcome.taken {
         let handle = event.cookie() as *mut ibv_cq;

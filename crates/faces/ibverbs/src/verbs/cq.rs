@@ -33,7 +33,7 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
 /// Flags of a queue.
 const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
-/// With these flags, completions carry the time at which they came.
+/// With these flags, completions carry the time at which they arrived.
 const TIMESTAMPS: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// Resource type in the request to a parent domain's allocator. The number is this library's own,
@@ -207,7 +207,7 @@ fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     let number = obj.cq.number();
     tell(Event::Destroying(Numbered::Cq(number)));
     obj.cq.destroy()?;
-    tell(Event::CqGone(number));
+    tell(Event::CqDestroyed(number));
     tell(Event::Ended(Kind::Cq, cq as usize));
     let custom = obj.custom;
     poll::leave_own(&obj);

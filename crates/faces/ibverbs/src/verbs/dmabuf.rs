@@ -27,7 +27,7 @@ struct Exported {
 static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Vec::new());
 
 /// The part of a descriptor's memory to register.
-pub(super) struct Part {
+pub(super) struct DmabufRange {
     pub(super) fd: RawFd,
     pub(super) offset: u64,
     pub(super) length: size_t,
@@ -36,7 +36,11 @@ pub(super) struct Part {
 }
 
 /// Registers a part of a descriptor's memory.
-pub(super) fn register(pd: *mut ibv_pd, part: &Part, dmah: Option<InUse>) -> Result<*mut ibv_mr, Error> {
+pub(super) fn register(
+    pd: *mut ibv_pd,
+    part: &DmabufRange,
+    dmah: Option<InUse>,
+) -> Result<*mut ibv_mr, Error> {
     let obj = live(pd)?;
     let access = access_of(part.access)?;
     let place = reserve::<MrObj>()?;
@@ -72,7 +76,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
-    let part = Part { fd, offset, length, iova, access: access as u32 };
+    let part = DmabufRange { fd, offset, length, iova, access: access as u32 };
     register(pd, &part, None).unwrap_or_else(|e| failed_null("ibv_reg_dmabuf_mr", &e))
 }
 
@@ -98,7 +102,7 @@ fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
 }
 
 /// The part of a descriptor that the attributes name.
-pub(super) fn part_of(attr: &ibv_mr_init_attr) -> Result<Part, Error> {
+pub(super) fn part_of(attr: &ibv_mr_init_attr) -> Result<DmabufRange, Error> {
     let has = |bit| attr.comp_mask & bit != 0;
     let complete = has(IBV_REG_MR_MASK_FD_OFFSET) && has(IBV_REG_MR_MASK_IOVA);
     if !has(IBV_REG_MR_MASK_FD) || !complete || has(IBV_REG_MR_MASK_ADDR) {
@@ -107,7 +111,7 @@ pub(super) fn part_of(attr: &ibv_mr_init_attr) -> Result<Part, Error> {
             "a descriptor comes with IBV_REG_MR_MASK_FD, FD_OFFSET and IOVA, and without ADDR",
         ));
     }
-    Ok(Part {
+    Ok(DmabufRange {
         fd: attr.fd,
         offset: attr.fd_offset,
         length: attr.length,

@@ -74,7 +74,7 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
     let _alone = super::alone::Alone::on(&queue);
     let mut chain = queue.qp.send_chain()?;
     chain.stage(&wr)?;
-    // Before the hand-over, because the thread that polls the completion may read the new key.
+    // Before the commit, because the thread that polls the completion may read the new key.
     show_key(&window, key);
     chain.commit();
     Ok(())

@@ -36,7 +36,7 @@ pub(crate) fn link_codes(mbit: u32) -> (u8, u32) {
 
 fn attributes(context: &Context) -> ibv_port_attr {
     let (limits, port) = (context.limits(), context.port_state());
-    let (width, lane) = link_codes(port.speed);
+    let (width, speed) = link_codes(port.speed);
     let mut a = ibv_port_attr::zeroed();
     (a.state, a.phys_state) =
         if port.up { (IBV_PORT_ACTIVE, PHYS_LINK_UP) } else { (IBV_PORT_DOWN, PHYS_DISABLED) };
@@ -49,8 +49,8 @@ fn attributes(context: &Context) -> ibv_port_attr {
     a.max_vl_num = 1;
     a.active_width = width;
     // Codes above one byte fit only the newer field.
-    a.active_speed = u8::try_from(lane).unwrap_or(128);
-    a.active_speed_ex = lane;
+    a.active_speed = u8::try_from(speed).unwrap_or(128);
+    a.active_speed_ex = speed;
     a.link_layer = IBV_LINK_LAYER_ETHERNET;
     a.flags = IBV_QPF_GRH_REQUIRED;
     a

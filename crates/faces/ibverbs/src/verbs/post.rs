@@ -26,8 +26,8 @@ const _: () = {
     assert!(core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(ibv_sge, lkey));
 };
 
-/// Slot `post_send`: hands the chain over at once (DEF-2). On a failure the requests before the bad
-/// request are handed over.
+/// Slot `post_send`: commits the chain at once (DEF-2). On a failure the requests before the bad
+/// request are committed.
 pub unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn post_send(
     };
     super::order::posted();
     // Requests that another thread has staged between `wr_start` and `wr_complete` must not be
-    // handed over with these.
+    // committed with these.
     let _alone = Alone::on(&obj);
     let mut chain = match obj.qp.send_chain() {
         Ok(chain) => chain,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn post_send(
     0
 }
 
-/// Stages the requests from `next` on and hands the chain over. A failure names the request.
+/// Stages the requests from `next` on and commits the chain. A failure names the request.
 ///
 /// # Safety
 /// `next` is a valid list.
@@ -82,7 +82,7 @@ unsafe fn post_rest(
         let stage = |wr: &SendWr<'_>| {
             chain.stage(wr)?;
             if let SendOp::BindMw(bind) = wr.op {
-                // SAFETY: set for this opcode. The key is shown before the handover, because a
+                // SAFETY: set for this opcode. The key is shown before the commit, because a
                 // thread that polls may read the key.
                 mw::show_key_of(unsafe { (*next).op.bind_mw.mw }, bind.bound_key());
             }

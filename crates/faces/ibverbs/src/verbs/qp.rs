@@ -377,7 +377,7 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     let number = obj.qp.number();
     tell(Event::Destroying(Numbered::QueuePair(number)));
     obj.qp.destroy()?;
-    tell(Event::QueuePairGone(number));
+    tell(Event::QueuePairDestroyed(number));
     tell(Event::Ended(Kind::QueuePair, qp as usize));
     let custom = obj.custom;
     wr_api::leave_own(&obj);

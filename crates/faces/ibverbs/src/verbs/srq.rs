@@ -174,7 +174,7 @@ fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     let obj = live(srq)?.end()?;
     tell(Event::Destroying(Numbered::Srq(obj.srq.number())));
     obj.srq.destroy()?;
-    tell(Event::SrqGone(&obj.srq));
+    tell(Event::SrqDestroyed(&obj.srq));
     tell(Event::Ended(Kind::Srq, srq as usize));
     let custom = obj.custom;
     obj.finish();

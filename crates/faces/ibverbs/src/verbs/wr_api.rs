@@ -1,6 +1,6 @@
 //! The extended posting interface: `ibv_wr_start` … `ibv_wr_complete`.
 //!
-//! Requests are staged one by one. `ibv_wr_complete` hands them over, and `ibv_wr_abort` forgets
+//! Requests are staged one by one. `ibv_wr_complete` commits them, and `ibv_wr_abort` forgets
 //! them (DEF-2). The setters come after the operation. So a request is staged when the next request
 //! begins or the chain ends.
 use crate::abi::*;

@@ -12,41 +12,41 @@ use libc::{EBUSY, EINVAL, ENOENT};
 #[test]
 fn what_was_destroyed_twice_or_more_is_einval() {
     let context = open();
-    let gone = Objects::gone(context);
+    let ended = Objects::ended(context);
     for _ in 0..3 {
-        gone.destroy(|call| code(EINVAL, call));
-        silent(|| unsafe { mr::ibv_free_buf(gone.buf) });
-        silent(|| unsafe { import::ibv_unimport_pd(gone.pd) });
-        silent(|| unsafe { import::ibv_unimport_mr(gone.mr) });
-        silent(|| unsafe { import::ibv_unimport_dm(gone.dm) });
+        ended.destroy(|call| code(EINVAL, call));
+        silent(|| unsafe { mr::ibv_free_buf(ended.buf) });
+        silent(|| unsafe { import::ibv_unimport_pd(ended.pd) });
+        silent(|| unsafe { import::ibv_unimport_mr(ended.mr) });
+        silent(|| unsafe { import::ibv_unimport_dm(ended.dm) });
     }
     // New objects live beside them.
-    Objects::gone(context).destroy(|call| code(EINVAL, call));
+    Objects::ended(context).destroy(|call| code(EINVAL, call));
     close(context);
     for _ in 0..3 {
         code(EINVAL, || unsafe { device::ibv_close_device(context) });
     }
-    gone.destroy(|call| code(EINVAL, call));
+    ended.destroy(|call| code(EINVAL, call));
 }
 
 #[test]
 fn every_verb_refuses_what_was_destroyed_also_after_the_device_was_closed() {
     let context = open();
-    let mut gone = Objects::gone(context);
-    let memory = gone.memory.as_mut_ptr().cast();
-    every_verb_refuses(&gone, memory);
-    every_inline_call_refuses(&gone);
+    let mut ended = Objects::ended(context);
+    let memory = ended.memory.as_mut_ptr().cast();
+    every_verb_refuses(&ended, memory);
+    every_inline_call_refuses(&ended);
     // Objects of their own beside them change nothing.
     let living = Objects::new(context);
-    every_verb_refuses(&gone, memory);
+    every_verb_refuses(&ended, memory);
     unsafe { mr::ibv_free_buf(living.buf) };
     living.destroy(|call| assert_eq!(call(), 0));
     close(context);
-    every_verb_refuses(&gone, memory);
-    every_inline_call_refuses(&gone);
+    every_verb_refuses(&ended, memory);
+    every_inline_call_refuses(&ended);
     every_call_on_the_context_refuses(context);
     for event_type in [IBV_EVENT_QP_FATAL, IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR] {
-        let element = ibv_async_event_element { qp: gone.qp };
+        let element = ibv_async_event_element { qp: ended.qp };
         silent(|| unsafe {
             async_event::ibv_ack_async_event(from_mut(&mut ibv_async_event { element, event_type }));
         });

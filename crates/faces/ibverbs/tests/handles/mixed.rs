@@ -152,12 +152,12 @@ fn every_call_finds_its_objects_by_context_and_handle() {
     close(other);
 }
 
-/// A call with several objects refuses as soon as one of them is gone, and the others are as they
-/// were.
+/// A call with several objects refuses as soon as one of them is destroyed, and the others are as
+/// they were.
 #[test]
-fn one_object_that_is_gone_among_living_ones_is_enough() {
+fn one_object_that_has_ended_among_living_ones_is_enough() {
     let context = open();
-    let (dead, mut o) = (Objects::gone(context), Objects::new(context));
+    let (dead, mut o) = (Objects::ended(context), Objects::new(context));
     let memory = o.memory.as_mut_ptr().cast::<c_void>();
     unsafe {
         let qp = |send: *mut ibv_cq, recv, srq| {

@@ -206,7 +206,7 @@ impl Objects {
             each(&|| pd::ibv_dealloc_pd(self.pd));
         }
     }
-    pub fn gone(context: *mut ibv_context) -> Self {
+    pub fn ended(context: *mut ibv_context) -> Self {
         let objects = Objects::new(context);
         unsafe { mr::ibv_free_buf(objects.buf) };
         objects.destroy(|call| assert_eq!(call(), 0));

@@ -99,7 +99,7 @@ fn threads_that_destroy_what_others_use() {
             });
         }
     });
-    // Queue pairs first, then all else; what is gone says EINVAL.
+    // Queue pairs first, then all else; a destroyed object says EINVAL.
     let left = left.into_inner().unwrap();
     for (kind, destroy) in kinds.iter().enumerate() {
         let kept = left.iter().filter(|(of, _)| *of == kind).map(|(_, p)| *p as *mut c_void);

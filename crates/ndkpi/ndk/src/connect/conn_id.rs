@@ -5,7 +5,7 @@ use super::worker::Worker;
 use crate::status::NtStatus;
 use adverb_device::Errno;
 use adverb_ucma::Tokens;
-use adverb_ucma::ids::{self, End, Event, Id};
+use adverb_ucma::ids::{self, DisconnectReason, Event, Id};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -123,16 +123,18 @@ impl ConnId {
             }
             Event::Unanswered if asking => Incoming::Lost(NtStatus::IO_TIMEOUT),
             Event::NotSent(errno) if asking => Incoming::Lost(remote_failure(errno)),
-            Event::Disconnected(End::Peer, data) if standing && data.first() != Some(&GIVEN_UP) => {
+            Event::Disconnected(DisconnectReason::Peer, data)
+                if standing && data.first() != Some(&GIVEN_UP) =>
+            {
                 Incoming::Message(Message::Disconnect)
             }
-            Event::Disconnected(End::Confirmed, _) => Incoming::Message(Message::Disconnected),
+            Event::Disconnected(DisconnectReason::Confirmed, _) => Incoming::Message(Message::Disconnected),
             Event::Request(_)
             | Event::Rejected(..)
             | Event::Unanswered
             | Event::NotSent(_)
             | Event::Disconnected(..)
-            | Event::Gone => lost(),
+            | Event::DeviceRemoved => lost(),
         })
     }
 }

@@ -10,7 +10,7 @@ use super::{ConnectionData, DisconnectEvent};
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
 use crate::info::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
-use crate::object::{Completion, Hold, Life, Outcome, complete_creation};
+use crate::object::{Completion, Hold, Lifecycle, RequestOutcome, complete_creation};
 use crate::qp::Qp;
 use crate::status::NtStatus;
 use adverb_device::engine::QpState;
@@ -36,7 +36,7 @@ pub struct Connector(pub(super) Arc<ConnectorInner>);
 pub(super) struct ConnectorInner {
     me: Weak<ConnectorInner>,
     adapter: Adapter,
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     link: Mutex<Link>,
 }
 
@@ -52,23 +52,23 @@ impl Adapter {
     pub fn create_connector(
         &self,
         completion: impl FnOnce(Result<Connector, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Connector>, NtStatus> {
+    ) -> Result<RequestOutcome<Connector>, NtStatus> {
         let made = self.hold().map(|hold| {
             let handshake = Handshake::new(ReadLimits::default());
             Connector::new(self, vec![hold], Link::new(handshake))
         });
-        complete_creation(self.hold()?, made, Connector::life, completion)
+        complete_creation(self.hold()?, made, Connector::lifecycle, completion)
     }
 }
 
 impl Connector {
     fn new(adapter: &Adapter, antecedents: Vec<Hold>, link: Link) -> Self {
-        let life = adapter.new_life(ObjectType::Connector, antecedents);
+        let lifecycle = adapter.new_lifecycle(ObjectType::Connector, antecedents);
         let adapter = adapter.clone();
         Connector(Arc::new_cyclic(|me| ConnectorInner {
             me: me.clone(),
             adapter,
-            life,
+            lifecycle,
             link: Mutex::new(link),
         }))
     }
@@ -122,8 +122,8 @@ impl Connector {
         reads: ReadLimits,
         private_data: &[u8],
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         begin(hold, Box::new(completion), |asked| {
             self.0.check_call(qp, source, destination, private_data)?;
             let asker = Asker::new(&self.0.adapter)?;
@@ -149,8 +149,8 @@ impl Connector {
         reads: ReadLimits,
         private_data: &[u8],
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         begin(hold, Box::new(completion), |asked| {
             let (shared, endpoint) = endpoint.share(&self.0.adapter)?;
             self.0.check_call(qp, endpoint.address(), destination, private_data)?;
@@ -172,8 +172,8 @@ impl Connector {
         &self,
         on_disconnect: Option<DisconnectEvent>,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         self.0.drive(|link, out| {
             let result = link.establish(out);
             if result.is_ok() {
@@ -207,8 +207,8 @@ impl Connector {
         private_data: &[u8],
         on_disconnect: Option<DisconnectEvent>,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         begin(hold, Box::new(completion), |asked| {
             check_data(private_data, MAX_CALLEE_DATA)?;
             self.0.drive(|link, out| {
@@ -237,7 +237,7 @@ impl Connector {
     /// refuse, `INVALID_PARAMETER` for more private data than [`MAX_CALLEE_DATA`],
     /// `DELETE_PENDING`.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), NtStatus> {
-        let _hold = self.0.life.hold()?;
+        let _hold = self.0.lifecycle.hold()?;
         check_data(private_data, MAX_CALLEE_DATA)?;
         self.0.drive(|link, out| link.handshake.reject(Reason::CONSUMER_DEFINED, private_data.to_vec(), out))
     }
@@ -285,20 +285,20 @@ impl Connector {
     pub fn disconnect(
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         let mut asked: Asked = Some((hold, Box::new(completion)));
         let done = self.0.drive(|link, out| {
             let done = link.handshake.disconnect(Instant::now(), out)?;
             if !done {
-                link.hand_over();
+                link.commit();
                 link.pending = asked.take();
             }
             Ok(done)
         });
         match asked {
             Some((hold, completion)) => hold.complete(done.map(|_| ()), completion),
-            None => Ok(Outcome::Pending),
+            None => Ok(RequestOutcome::Pending),
         }
     }
 
@@ -308,15 +308,15 @@ impl Connector {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
-        let outcome = self.0.life.close(move || me.0.teardown(), completion)?;
+        let outcome = self.0.lifecycle.close(move || me.0.teardown(), completion)?;
         self.0.abort();
         Ok(outcome)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
 }
 
@@ -363,12 +363,12 @@ fn begin(
     hold: Hold,
     completion: Completion<()>,
     start: impl FnOnce(&mut Asked) -> Result<(), NtStatus>,
-) -> Result<Outcome, NtStatus> {
+) -> Result<RequestOutcome, NtStatus> {
     let mut asked: Asked = Some((hold, completion));
     let started = start(&mut asked);
     match asked {
         Some((hold, completion)) => hold.complete(started, completion),
-        None => Ok(Outcome::Pending),
+        None => Ok(RequestOutcome::Pending),
     }
 }
 
@@ -390,7 +390,7 @@ impl ConnectorInner {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         match qp.device().state() {
-            QpState::Init => qp.life().hold(),
+            QpState::Init => qp.lifecycle().hold(),
             QpState::Err => Err(NtStatus::CONNECTION_INVALID),
             _ => Err(NtStatus::CONNECTION_ACTIVE),
         }
@@ -452,7 +452,7 @@ impl fmt::Debug for Connector {
         f.debug_struct("Connector")
             .field("state", &link.handshake.state())
             .field("peer", &link.peer_address)
-            .field("life", &self.0.life)
+            .field("lifecycle", &self.0.lifecycle)
             .finish_non_exhaustive()
     }
 }

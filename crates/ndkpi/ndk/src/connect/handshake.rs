@@ -85,12 +85,12 @@ pub(crate) enum State {
     /// The peer has left, by DISCONNECT or by a failure of the queue pair. The consumer knows this.
     PeerLeft,
     /// The connection has ended.
-    Ended(End),
+    Ended(ConnectionEnd),
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// The initiator's attempt failed. The initiator may try again.
     NotMade,
     /// The peer or a timeout ended the connection before it was complete.
@@ -164,8 +164,8 @@ impl Handshake {
     /// `CONNECTION_ACTIVE` unless the connector is new or its last attempt failed.
     pub(crate) fn check_idle(&self) -> Result<(), NtStatus> {
         match self.state {
-            State::Idle | State::Ended(End::NotMade) => Ok(()),
-            State::Ended(End::Closed) => Err(NtStatus::DELETE_PENDING),
+            State::Idle | State::Ended(ConnectionEnd::NotMade) => Ok(()),
+            State::Ended(ConnectionEnd::Closed) => Err(NtStatus::DELETE_PENDING),
             _ => Err(NtStatus::CONNECTION_ACTIVE),
         }
     }
@@ -205,7 +205,7 @@ impl Handshake {
     pub(crate) fn check_requested(&self) -> Result<(), NtStatus> {
         match self.state {
             State::Requested => Ok(()),
-            State::Ended(End::Aborted) => Err(NtStatus::CONNECTION_ABORTED),
+            State::Ended(ConnectionEnd::Aborted) => Err(NtStatus::CONNECTION_ABORTED),
             _ => Err(NtStatus::CONNECTION_INVALID),
         }
     }
@@ -235,11 +235,11 @@ impl Handshake {
     ) -> Result<(), NtStatus> {
         match self.state {
             State::Incoming | State::Requested | State::Replied => {}
-            State::Ended(End::Aborted) => return Err(NtStatus::CONNECTION_ABORTED),
+            State::Ended(ConnectionEnd::Aborted) => return Err(NtStatus::CONNECTION_ABORTED),
             _ => return Err(NtStatus::CONNECTION_INVALID),
         }
         out.push(Action::Send(Message::Reject(reason, data)));
-        self.end(End::Refused, out);
+        self.end(ConnectionEnd::Refused, out);
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl Handshake {
     pub(crate) fn check_replied(&self) -> Result<(), NtStatus> {
         match self.state {
             State::Replied => Ok(()),
-            State::Ended(End::Aborted) => Err(NtStatus::CONNECTION_ABORTED),
+            State::Ended(ConnectionEnd::Aborted) => Err(NtStatus::CONNECTION_ABORTED),
             _ => Err(NtStatus::CONNECTION_INVALID),
         }
     }
@@ -281,7 +281,7 @@ impl Handshake {
             }
             State::PeerLeft => {
                 out.push(Action::Flush);
-                self.end(End::Disconnected, out);
+                self.end(ConnectionEnd::Disconnected, out);
                 Ok(true)
             }
             _ => Err(NtStatus::CONNECTION_INVALID),
@@ -300,7 +300,7 @@ impl Handshake {
         if connected.contains(&self.state) {
             out.push(Action::Flush);
         }
-        self.end(End::Closed, out);
+        self.end(ConnectionEnd::Closed, out);
         if let Some(request) = pending {
             complete(request, Err(NtStatus::CANCELLED), out);
         }
@@ -358,7 +358,7 @@ impl Handshake {
     pub(crate) fn lost(&mut self, status: NtStatus, out: &mut Actions) {
         match self.state {
             State::Dialing | State::Requesting => self.fail_connect(status, out),
-            State::Incoming | State::Requested | State::Replied => self.end(End::Aborted, out),
+            State::Incoming | State::Requested | State::Replied => self.end(ConnectionEnd::Aborted, out),
             State::Accepted => self.fail_accept(NtStatus::CONNECTION_ABORTED, out),
             State::Established => self.broken(DisconnectReason::PeerLost, out),
             State::Disconnecting => self.disconnected(Ok(()), out),
@@ -386,7 +386,7 @@ impl Handshake {
     /// Ends the connection because this side cannot continue.
     pub(crate) fn abort(&mut self, out: &mut Actions) {
         out.push(Action::Flush);
-        self.end(End::Aborted, out);
+        self.end(ConnectionEnd::Aborted, out);
     }
 
     /// Handles the deadline, if it has passed.
@@ -399,12 +399,12 @@ impl Handshake {
             State::Dialing | State::Requesting => self.fail_connect(NtStatus::IO_TIMEOUT, out),
             State::Accepted => self.fail_accept(NtStatus::IO_TIMEOUT, out),
             State::Disconnecting => self.disconnected(Err(NtStatus::IO_TIMEOUT), out),
-            _ => self.end(End::Aborted, out),
+            _ => self.end(ConnectionEnd::Aborted, out),
         }
     }
 
     fn fail_connect(&mut self, status: NtStatus, out: &mut Actions) {
-        self.end(End::NotMade, out);
+        self.end(ConnectionEnd::NotMade, out);
         complete(Request::Connect, Err(status), out);
     }
 
@@ -412,19 +412,19 @@ impl Handshake {
     /// another connection.
     fn fail_accept(&mut self, status: NtStatus, out: &mut Actions) {
         out.push(Action::Flush);
-        self.end(End::Aborted, out);
+        self.end(ConnectionEnd::Aborted, out);
         complete(Request::Accept, Err(status), out);
     }
 
     fn disconnected(&mut self, result: Result<(), NtStatus>, out: &mut Actions) {
         out.push(Action::Flush);
-        self.end(End::Disconnected, out);
+        self.end(ConnectionEnd::Disconnected, out);
         complete(Request::Disconnect, result, out);
     }
 
     /// Ends the connection and releases the id. Callers complete requests after this, because the
     /// consumer may use the same addresses at once.
-    fn end(&mut self, end: End, out: &mut Actions) {
+    fn end(&mut self, end: ConnectionEnd, out: &mut Actions) {
         self.enter(State::Ended(end), None);
         out.push(Action::Hangup);
     }

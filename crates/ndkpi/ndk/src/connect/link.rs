@@ -136,7 +136,7 @@ impl Link {
     }
 
     /// Commits deferred requests.
-    pub(super) fn hand_over(&self) {
+    pub(super) fn commit(&self) {
         if let Some(qp) = self.qp() {
             qp.device().commit_sends();
         }

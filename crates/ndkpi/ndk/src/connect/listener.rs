@@ -6,7 +6,7 @@ use super::message::Reason;
 use super::worker::{Source, Worker};
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome, complete_creation};
+use crate::object::{Lifecycle, RequestOutcome, complete_creation};
 use crate::status::NtStatus;
 use adverb_sync::Mutex;
 use adverb_ucma::Signal;
@@ -27,7 +27,7 @@ pub struct Listener(Arc<ListenerInner>);
 struct ListenerInner {
     me: Weak<ListenerInner>,
     adapter: Adapter,
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     on_connect: Box<dyn Fn(Connector) + Send + Sync>,
     paused: AtomicBool,
     state: Mutex<Listening>,
@@ -58,25 +58,25 @@ impl Adapter {
         &self,
         on_connect: impl Fn(Connector) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Listener, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Listener>, NtStatus> {
+    ) -> Result<RequestOutcome<Listener>, NtStatus> {
         // Hold the adapter first. Otherwise the new listener could hold an adapter that is already
         // closing.
         let creation = self.hold()?;
         let made = self.hold().map(|hold| {
-            let life = self.new_life(ObjectType::Listener, vec![hold]);
+            let lifecycle = self.new_lifecycle(ObjectType::Listener, vec![hold]);
             let inner = Arc::new_cyclic(|me| ListenerInner {
                 me: me.clone(),
                 adapter: self.clone(),
-                life,
+                lifecycle,
                 on_connect: Box::new(on_connect),
                 paused: AtomicBool::new(false),
                 state: Mutex::default(),
                 events: AtomicUsize::new(0),
             });
-            inner.life.keep(inner.clone());
+            inner.lifecycle.keep(inner.clone());
             Listener(inner)
         });
-        complete_creation(creation, made, Listener::life, completion)
+        complete_creation(creation, made, Listener::lifecycle, completion)
     }
 }
 
@@ -93,8 +93,8 @@ impl Listener {
         &self,
         address: SocketAddr,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
-    ) -> Result<Outcome, NtStatus> {
-        let hold = self.0.life.hold()?;
+    ) -> Result<RequestOutcome, NtStatus> {
+        let hold = self.0.lifecycle.hold()?;
         hold.complete(self.0.listen(address), completion)
     }
 
@@ -119,9 +119,9 @@ impl Listener {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.0.clone();
-        let outcome = self.0.life.close(
+        let outcome = self.0.lifecycle.close(
             move || {
                 me.stop();
                 drop(me.state.lock().endpoint.take());
@@ -132,8 +132,8 @@ impl Listener {
         Ok(outcome)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
 }
 
@@ -142,7 +142,7 @@ impl ListenerInner {
         let me = self.me.upgrade().ok_or(NtStatus::DELETE_PENDING)?;
         let worker = self.adapter.0.network.get()?;
         let mut state = self.state.lock();
-        if self.life.is_closing() {
+        if self.lifecycle.is_closing() {
             return Err(NtStatus::DELETE_PENDING);
         }
         if state.endpoint.is_some() {
@@ -170,8 +170,8 @@ impl ListenerInner {
     }
 
     /// Must a request be refused as if there were no listener?
-    fn deaf(&self) -> bool {
-        self.paused.load(Ordering::SeqCst) || self.life.is_closing()
+    fn refuses_all(&self) -> bool {
+        self.paused.load(Ordering::SeqCst) || self.lifecycle.is_closing()
     }
 
     /// Takes the next request as a new id. `None` if no request is waiting.
@@ -197,11 +197,11 @@ impl ListenerInner {
     fn requested(&self, conn_id: ConnId, request: Request) {
         let endpoint = self.state.lock().endpoint.clone();
         let nobody = Reason::INVALID_SERVICE_ID;
-        let (Some(endpoint), false) = (endpoint, self.deaf()) else { return refuse(&conn_id, nobody) };
+        let (Some(endpoint), false) = (endpoint, self.refuses_all()) else { return refuse(&conn_id, nobody) };
         if self.events.load(Ordering::Relaxed) >= BACKLOG as usize {
             return refuse(&conn_id, Reason::NO_RESOURCES);
         }
-        let holds = (self.adapter.hold(), self.life.hold(), self.life.hold());
+        let holds = (self.adapter.hold(), self.lifecycle.hold(), self.lifecycle.hold());
         let (Ok(adapter), Ok(listener), Ok(event)) = holds else { return refuse(&conn_id, nobody) };
         let antecedents = vec![adapter, listener];
         let Some(me) = self.me.upgrade() else { return refuse(&conn_id, nobody) };
@@ -211,7 +211,7 @@ impl ListenerInner {
         self.adapter.0.dispatcher.run(move || {
             me.events.fetch_sub(1, Ordering::Relaxed);
             // Paused or closed meanwhile: the consumer expects no event any more.
-            if me.deaf() {
+            if me.refuses_all() {
                 connector.refuse();
                 // No other code has the connector, so this is the first close.
                 let _ = connector.close(|| ());
@@ -236,7 +236,7 @@ impl fmt::Debug for Listener {
         let address = self.0.state.lock().endpoint.as_ref().map(|e| e.address());
         f.debug_struct("Listener")
             .field("address", &address)
-            .field("life", &self.0.life)
+            .field("lifecycle", &self.0.lifecycle)
             .finish_non_exhaustive()
     }
 }

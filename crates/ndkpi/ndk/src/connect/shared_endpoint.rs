@@ -2,7 +2,7 @@
 use super::endpoint::Endpoint;
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
-use crate::object::{Hold, Life, Outcome, complete_creation};
+use crate::object::{Hold, Lifecycle, RequestOutcome, complete_creation};
 use crate::status::NtStatus;
 use adverb_sync::Mutex;
 use adverb_ucma::ids::Id;
@@ -17,7 +17,7 @@ pub struct SharedEndpoint(Arc<SharedEndpointInner>);
 #[derive(Debug)]
 struct SharedEndpointInner {
     adapter: Adapter,
-    life: Arc<Life>,
+    lifecycle: Arc<Lifecycle>,
     address: SocketAddr,
     /// `None` after the close. The id keeps the port from programs that use the connection manager
     /// without endpoints.
@@ -44,11 +44,11 @@ impl Adapter {
         &self,
         address: SocketAddr,
         completion: impl FnOnce(Result<SharedEndpoint, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<SharedEndpoint>, NtStatus> {
+    ) -> Result<RequestOutcome<SharedEndpoint>, NtStatus> {
         complete_creation(
             self.hold()?,
             SharedEndpoint::create(self, address),
-            SharedEndpoint::life,
+            SharedEndpoint::lifecycle,
             completion,
         )
     }
@@ -59,11 +59,11 @@ impl SharedEndpoint {
         let hold = adapter.hold()?;
         let nobody: Signal = Arc::new(Nobody);
         let (endpoint, id) = Endpoint::open(adapter.context(), address, None, true, &nobody)?;
-        let life = adapter.new_life(ObjectType::SharedEndpoint, vec![hold]);
+        let lifecycle = adapter.new_lifecycle(ObjectType::SharedEndpoint, vec![hold]);
         let (adapter, address) = (adapter.clone(), endpoint.address());
         let claim = Mutex::new(Some((Arc::new(endpoint), id)));
-        let inner = Arc::new(SharedEndpointInner { adapter, life, address, claim });
-        inner.life.keep(inner.clone());
+        let inner = Arc::new(SharedEndpointInner { adapter, lifecycle, address, claim });
+        inner.lifecycle.keep(inner.clone());
         Ok(SharedEndpoint(inner))
     }
 
@@ -78,13 +78,13 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
         let me = self.0.clone();
-        self.0.life.close(move || drop(me.claim.lock().take()), completion)
+        self.0.lifecycle.close(move || drop(me.claim.lock().take()), completion)
     }
 
-    pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.0.life
+    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.0.lifecycle
     }
 
     /// The endpoint for another connection of `adapter`, and a hold that keeps the endpoint open.
@@ -92,7 +92,7 @@ impl SharedEndpoint {
         if !Arc::ptr_eq(&self.0.adapter.0, &adapter.0) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let hold = self.0.life.hold()?;
+        let hold = self.0.lifecycle.hold()?;
         let claim = self.0.claim.lock();
         let (endpoint, _) = claim.as_ref().ok_or(NtStatus::DELETE_PENDING)?;
         Ok((hold, endpoint.clone()))

@@ -33,7 +33,7 @@ pub(crate) struct Worker {
 
 #[derive(Default)]
 struct Registry {
-    sources: HashMap<u64, Entry>,
+    sources: HashMap<u64, SourceEntry>,
     deadlines: BTreeSet<(Instant, u64)>,
     rung: Vec<u64>,
     poked: Vec<u64>,
@@ -43,7 +43,7 @@ struct Registry {
 }
 
 #[derive(Default)]
-struct Entry {
+struct SourceEntry {
     /// `None` while the token is only reserved.
     source: Option<Arc<dyn Source>>,
     deadline: Option<Instant>,
@@ -118,7 +118,7 @@ impl Worker {
         let mut state = self.state.lock();
         state.last_token += 1;
         let token = state.last_token;
-        state.sources.insert(token, Entry::default());
+        state.sources.insert(token, SourceEntry::default());
         token
     }
 

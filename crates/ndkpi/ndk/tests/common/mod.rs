@@ -3,8 +3,8 @@
 use adverb_ndk::device::{self, Mapping};
 use adverb_ndk::object::Completion;
 use adverb_ndk::{
-    Adapter, Config, Cq, Lam, Mdl, Mr, MrFlags, Mw, NdkResultEx, NtStatus, OpFlags, Outcome, Pd, PendingMode,
-    Qp, QpSizes, Sge, joined,
+    Adapter, Config, Cq, Lam, Mdl, Mr, MrFlags, Mw, NdkResultEx, NtStatus, OpFlags, Pd, PendingMode, Qp,
+    QpSizes, RequestOutcome, Sge, joined,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -21,19 +21,19 @@ pub const NONE: OpFlags = OpFlags::empty();
 
 /// Waits for a request, in line or pending.
 pub fn wait<T: Send + 'static>(
-    request: impl FnOnce(Completion<T>) -> Result<Outcome<T>, NtStatus>,
+    request: impl FnOnce(Completion<T>) -> Result<RequestOutcome<T>, NtStatus>,
 ) -> Result<T, NtStatus> {
     let (tx, rx) = channel();
     match request(Box::new(move |result| _ = tx.send(result)))? {
-        Outcome::Done(value) => Ok(value),
-        Outcome::Pending => rx.recv_timeout(DEADLINE).expect("the completion is called"),
+        RequestOutcome::Done(value) => Ok(value),
+        RequestOutcome::Pending => rx.recv_timeout(DEADLINE).expect("the completion is called"),
     }
 }
 
 /// Waits for a close.
-pub fn closed(request: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<Outcome, NtStatus>) {
+pub fn closed(request: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<RequestOutcome, NtStatus>) {
     let (tx, rx) = channel();
-    if request(Box::new(move || _ = tx.send(()))).unwrap() == Outcome::Pending {
+    if request(Box::new(move || _ = tx.send(()))).unwrap() == RequestOutcome::Pending {
         rx.recv_timeout(DEADLINE).expect("the close completes");
     }
 }
@@ -54,7 +54,7 @@ pub fn adapter(pending: PendingMode) -> Adapter {
 }
 
 /// One side: an adapter and all objects of the adapter.
-pub struct End {
+pub struct QpEnd {
     pub adapter: Adapter,
     pub pd: Pd,
     pub cq: Cq,
@@ -78,12 +78,12 @@ pub fn sizes() -> QpSizes {
     }
 }
 
-impl End {
-    pub fn new() -> End {
-        End::with(PendingMode::Never, 1024)
+impl QpEnd {
+    pub fn new() -> QpEnd {
+        QpEnd::with(PendingMode::Never, 1024)
     }
 
-    pub fn with(pending: PendingMode, cq_depth: u32) -> End {
+    pub fn with(pending: PendingMode, cq_depth: u32) -> QpEnd {
         let adapter = adapter(pending);
         let (tx, calls) = channel();
         let count = Arc::new(AtomicUsize::new(0));
@@ -99,7 +99,7 @@ impl End {
         let mr = wait(|c| pd.create_mr(false, c)).unwrap();
         let flags = MrFlags::ALLOW_LOCAL_WRITE | MrFlags::ALLOW_REMOTE_READ | MrFlags::ALLOW_REMOTE_WRITE;
         wait(|c| mr.register(&Mdl::of(&memory), MEMORY, flags, c)).unwrap();
-        End { adapter, pd, cq, qp, memory, mr, calls, count, extras: Mutex::default() }
+        QpEnd { adapter, pd, cq, qp, memory, mr, calls, count, extras: Mutex::default() }
     }
 
     pub fn sge(&self, offset: u64, length: u32) -> Sge<'static> {
@@ -170,9 +170,9 @@ impl End {
     /// Closes everything that is still open. The adapter's close returns only when all objects are
     /// closed.
     fn close_all(&self) {
-        let close = |request: &dyn Fn(Box<dyn FnOnce() + Send>) -> Result<Outcome, NtStatus>| {
+        let close = |request: &dyn Fn(Box<dyn FnOnce() + Send>) -> Result<RequestOutcome, NtStatus>| {
             let (tx, rx) = channel();
-            if request(Box::new(move || _ = tx.send(()))) == Ok(Outcome::Pending) {
+            if request(Box::new(move || _ = tx.send(()))) == Ok(RequestOutcome::Pending) {
                 rx.recv_timeout(DEADLINE).expect("the close completes");
             }
         };
@@ -185,7 +185,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for QpEnd {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.close_all();
@@ -204,8 +204,8 @@ pub fn results(cq: &Cq, n: usize) -> Vec<NdkResultEx> {
 }
 
 /// Two ends, connected.
-pub fn pair() -> (End, End) {
-    let (a, b) = (End::new(), End::new());
+pub fn pair() -> (QpEnd, QpEnd) {
+    let (a, b) = (QpEnd::new(), QpEnd::new());
     joined::join(&a.qp, &b.qp).unwrap();
     (a, b)
 }

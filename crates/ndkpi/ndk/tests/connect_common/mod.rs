@@ -1,11 +1,11 @@
 //! Connections between ends.
 #![allow(dead_code, reason = "each test file uses its part")]
-use crate::common::{DEADLINE, End, closed, wait};
+use crate::common::{DEADLINE, QpEnd, closed, wait};
 use adverb_ndk::connect::{
     ConnectionData, Connector, DisconnectEvent, DisconnectReason, Listener, ReadLimits,
 };
 use adverb_ndk::object::Completion;
-use adverb_ndk::{NtStatus, Outcome};
+use adverb_ndk::{NtStatus, RequestOutcome};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -35,10 +35,10 @@ pub struct Pending(Receiver<Result<(), NtStatus>>);
 
 impl Pending {
     pub fn start(
-        request: impl FnOnce(Completion<()>) -> Result<Outcome, NtStatus>,
+        request: impl FnOnce(Completion<()>) -> Result<RequestOutcome, NtStatus>,
     ) -> Result<Self, NtStatus> {
         let (tx, rx) = channel();
-        assert_eq!(request(Box::new(move |result| _ = tx.send(result)))?, Outcome::Pending);
+        assert_eq!(request(Box::new(move |result| _ = tx.send(result)))?, RequestOutcome::Pending);
         Ok(Pending(rx))
     }
 
@@ -65,7 +65,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    pub fn at(end: &End, address: SocketAddr) -> Self {
+    pub fn at(end: &QpEnd, address: SocketAddr) -> Self {
         let (tx, events) = channel();
         let listener = wait(|c| end.adapter.create_listener(move |c| _ = tx.send(c), c)).unwrap();
         wait(|c| listener.listen(address, c)).unwrap();
@@ -73,7 +73,7 @@ impl Listening {
         Listening { listener, address, events }
     }
 
-    pub fn new(end: &End) -> Self {
+    pub fn new(end: &QpEnd) -> Self {
         Listening::at(end, any())
     }
 
@@ -90,12 +90,12 @@ impl Listening {
     }
 }
 
-pub fn connector(end: &End) -> Connector {
+pub fn connector(end: &QpEnd) -> Connector {
     wait(|c| end.adapter.create_connector(c)).unwrap()
 }
 
 /// Connects from `end` to `to`, with the private data `call`.
-pub fn call(end: &End, to: SocketAddr) -> (Connector, Pending) {
+pub fn call(end: &QpEnd, to: SocketAddr) -> (Connector, Pending) {
     let connector = connector(end);
     let from = SocketAddr::new(to.ip(), 0);
     let call = Pending::start(|c| connector.connect(&end.qp, from, to, reads(16, 8), b"call", c)).unwrap();
@@ -103,7 +103,7 @@ pub fn call(end: &End, to: SocketAddr) -> (Connector, Pending) {
 }
 
 /// The result of a connect, in line or not.
-pub fn call_result(end: &End, to: SocketAddr) -> Result<(), NtStatus> {
+pub fn call_result(end: &QpEnd, to: SocketAddr) -> Result<(), NtStatus> {
     let connector = connector(end);
     let from = SocketAddr::new(to.ip(), 0);
     let result = wait(|c| connector.connect(&end.qp, from, to, reads(1, 1), b"", c));
@@ -120,7 +120,7 @@ pub struct Connection {
 }
 
 /// Connects `a` to the listener of `b`.
-pub fn connect_to(a: &End, b: &End, listening: &Listening) -> Connection {
+pub fn connect_to(a: &QpEnd, b: &QpEnd, listening: &Listening) -> Connection {
     let (active, called) = call(a, listening.address);
     let passive = listening.next();
     let (on_disconnect, passive_told) = event();
@@ -135,10 +135,10 @@ pub fn connect_to(a: &End, b: &End, listening: &Listening) -> Connection {
 }
 
 /// Connects two ends. Closes the listener, which stays pending until the connection is closed.
-pub fn connect(a: &End, b: &End) -> Connection {
+pub fn connect(a: &QpEnd, b: &QpEnd) -> Connection {
     let listening = Listening::new(b);
     let connection = connect_to(a, b, &listening);
-    assert_eq!(listening.listener.close(|| ()), Ok(Outcome::Pending));
+    assert_eq!(listening.listener.close(|| ()), Ok(RequestOutcome::Pending));
     connection
 }
 

@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use adverb_ndk::{AdapterInfo, Lam, LogicalAddress, NtStatus, Outcome, PAGE_SIZE};
+use adverb_ndk::{AdapterInfo, Lam, LogicalAddress, NtStatus, PAGE_SIZE, RequestOutcome};
 
 use super::{create, query_extension};
 use crate::abi::*;
@@ -240,12 +240,12 @@ unsafe extern "C" fn build_lam(
             }
         })?;
         match built {
-            Outcome::Done(lam) => {
+            RequestOutcome::Done(lam) => {
                 // SAFETY: as above.
                 unsafe { out.write(&lam) };
                 Ok(NtStatus::SUCCESS)
             }
-            Outcome::Pending => Ok(NtStatus::PENDING),
+            RequestOutcome::Pending => Ok(NtStatus::PENDING),
         }
     })
 }

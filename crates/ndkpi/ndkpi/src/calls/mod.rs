@@ -13,7 +13,7 @@ mod sgl;
 pub mod srq;
 
 use adverb_ndk::object::Completion;
-use adverb_ndk::{NtStatus, Outcome};
+use adverb_ndk::{NtStatus, RequestOutcome};
 
 use crate::abi::*;
 use crate::guard::{Context, create_completion, status};
@@ -21,10 +21,10 @@ use crate::kinds;
 use crate::objects::{Kind, begin_close, behind, enter, object_type};
 
 /// `SUCCESS` for a request that is done, `PENDING` for a request whose completion will be called.
-fn outcome(outcome: Outcome) -> NtStatus {
+fn outcome(outcome: RequestOutcome) -> NtStatus {
     match outcome {
-        Outcome::Done(()) => NtStatus::SUCCESS,
-        Outcome::Pending => NtStatus::PENDING,
+        RequestOutcome::Done(()) => NtStatus::SUCCESS,
+        RequestOutcome::Pending => NtStatus::PENDING,
     }
 }
 
@@ -36,20 +36,20 @@ unsafe fn create<K: Kind>(
     completion: NDK_FN_CREATE_COMPLETION,
     context: PVOID,
     out: *mut *mut K::C,
-    make: impl FnOnce(Completion<K::Inner>) -> Result<Outcome<K::Inner>, NtStatus>,
+    make: impl FnOnce(Completion<K::Inner>) -> Result<RequestOutcome<K::Inner>, NtStatus>,
 ) -> Result<NtStatus, NtStatus> {
     let completion = create_completion::<K>(completion, context)?;
     if out.is_null() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     match make(completion)? {
-        Outcome::Done(inner) => {
+        RequestOutcome::Done(inner) => {
             // SAFETY: the caller promises a valid `out`, which was checked for null.
             unsafe { out.write(enter::<K>(inner)) };
             Ok(NtStatus::SUCCESS)
         }
         // From here on, the completion may have been called, and `out` may be invalid.
-        Outcome::Pending => Ok(NtStatus::PENDING),
+        RequestOutcome::Pending => Ok(NtStatus::PENDING),
     }
 }
 
@@ -62,7 +62,7 @@ unsafe fn close<K: Kind>(
     object: *mut NDK_OBJECT_HEADER,
     completion: NDK_FN_CLOSE_COMPLETION,
     context: PVOID,
-    close: impl FnOnce(K::Inner, Box<dyn FnOnce() + Send>) -> Result<Outcome, NtStatus>,
+    close: impl FnOnce(K::Inner, Box<dyn FnOnce() + Send>) -> Result<RequestOutcome, NtStatus>,
 ) -> NTSTATUS {
     status(|| {
         let completion = completion.ok_or(NtStatus::INVALID_PARAMETER)?;

@@ -46,7 +46,7 @@ pub struct Thread {
 
 /// The threads expected to poll a queue, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hands {
+pub struct QueueThreads {
     /// The thread that polled last.
     pub poller: Option<i32>,
     /// The thread that armed last, if after the last poll.
@@ -61,7 +61,7 @@ pub struct Hands {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scene {
     /// The threads that are expected to poll.
-    pub hands: Hands,
+    pub queue_threads: QueueThreads,
     /// The program's threads, as far as known.
     pub threads: Vec<Thread>,
     /// The kernel does not list the threads.
@@ -121,47 +121,47 @@ impl Scene {
             let silent = Some(after(time)?);
             Some(Evidence { waiter: waiter.cloned(), task: self.task, idle: false, silent })
         };
-        let Hands { poller, armer, taker, same } = self.hands;
+        let QueueThreads { poller, armer, taker, same } = self.queue_threads;
         if poller.is_some() && self.never_armed && self.sibling {
             // The program polls this queue without events, and sleeps for the other queue.
             return None;
         }
         // Ended threads poll no more.
-        let is_hand = |t: &&Thread| [poller, armer, taker].contains(&Some(t.id));
-        let hands: Vec<&Thread> = self.threads.iter().filter(is_hand).collect();
+        let is_queue_thread = |t: &&Thread| [poller, armer, taker].contains(&Some(t.id));
+        let queue_threads: Vec<&Thread> = self.threads.iter().filter(is_queue_thread).collect();
         let is_waiter = |t: &Thread| matches!(t.doing, Doing::Waits { .. });
-        if let Some(waiter) = hands.first().filter(|_| hands.iter().all(|t| is_waiter(t))) {
+        if let Some(waiter) = queue_threads.first().filter(|_| queue_threads.iter().all(|t| is_waiter(t))) {
             // Each thread that could be about to poll waits for an event instead.
-            let pause = hands.iter().all(|t| t.doing == Doing::Waits { pause: true });
+            let pause = queue_threads.iter().all(|t| t.doing == Doing::Waits { pause: true });
             after(if pause { PAUSE } else { PATIENCE })?;
             let waiter = Some((*waiter).clone());
             return Some(Evidence { waiter, task: false, idle: false, silent: None });
         }
-        let does = |doing: Doing| hands.iter().any(|t| t.doing == doing);
+        let does = |doing: Doing| queue_threads.iter().any(|t| t.doing == doing);
         let waiter = self.threads.iter().find(|t| is_waiter(t));
         if self.task {
             return since(LONG, waiter);
         }
-        let has_polled = hands.iter().any(|t| Some(t.id) == poller);
+        let has_polled = queue_threads.iter().any(|t| Some(t.id) == poller);
         if does(Doing::Works) && has_polled {
             return None;
         }
-        if does(Doing::Hidden) && !does(Doing::Works) || self.hidden && hands.is_empty() {
-            let hidden = hands.iter().find(|t| t.doing == Doing::Hidden && !t.call.is_empty());
+        if does(Doing::Hidden) && !does(Doing::Works) || self.hidden && queue_threads.is_empty() {
+            let hidden = queue_threads.iter().find(|t| t.doing == Doing::Hidden && !t.call.is_empty());
             return since(PAUSE, waiter.or(hidden.copied()));
         }
         waiter?;
-        if hands.is_empty() && self.sibling {
+        if queue_threads.is_empty() && self.sibling {
             return since(LONG, waiter);
         }
         let idle = |t: &Thread| matches!(t.doing, Doing::Rests(true) | Doing::Waits { pause: false });
         if self.threads.iter().all(idle) {
             // The threads wait for each other and for the channel.
-            after(if hands.is_empty() { PATIENCE } else { IDLE })?;
+            after(if queue_threads.is_empty() { PATIENCE } else { IDLE })?;
             let idle = self.threads.len() > 1;
             return Some(Evidence { waiter: waiter.cloned(), task: false, idle, silent: None });
         }
-        if hands.is_empty() && self.alone {
+        if queue_threads.is_empty() && self.alone {
             return since(PAUSE, waiter);
         }
         // A thread that has taken the event itself comes back to the queue.

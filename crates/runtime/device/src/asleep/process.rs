@@ -1,7 +1,7 @@
 //! The activity of the threads of a process, read from `/proc`.
 use super::call::{Call, Limit, Line, On, Wait, Watched, parse, polled, selected};
 use super::judge::{Doing, PAUSE, Thread};
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::{getpid, gettid};
@@ -32,13 +32,13 @@ pub fn schedstat(thread: i32) -> Option<[Duration; 2]> {
 
 /// The number of the calling thread (`gettid`). Costs a system call once.
 pub fn own_id() -> i32 {
-    let life = Life::current().number();
+    let process = ProcessIdentity::current().number();
     // A thread about to end may have destroyed its thread-local variables already.
-    let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == life && *id != 0);
+    let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == process && *id != 0);
     known.map_or_else(
         || {
             let id = gettid().as_raw();
-            let _ = OWN.try_with(|own| own.set((life, id)));
+            let _ = OWN.try_with(|own| own.set((process, id)));
             id
         },
         |(_, id)| id,
@@ -108,7 +108,7 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
         },
         // ESRCH: the thread is just ending.
         Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => return None,
-        Err(e) if e.kind() == ErrorKind::NotFound && is_gone(id) => return None,
+        Err(e) if e.kind() == ErrorKind::NotFound && has_ended(id) => return None,
         Err(_) => (Doing::Hidden, String::new()),
     };
     let (doing, call) = match doing {
@@ -121,7 +121,7 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
 }
 
 /// The kernel lists threads, and not this thread.
-fn is_gone(id: i32) -> bool {
+fn has_ended(id: i32) -> bool {
     let exists = |path: String| std::fs::exists(path).unwrap_or(false);
     exists(format!("/proc/self/task/{}/syscall", getpid())) && !exists(format!("/proc/self/task/{id}"))
 }
@@ -136,7 +136,7 @@ fn blocked(call: Call, channel: &Channel, others: &[i32]) -> (Doing, String) {
     }
     match waits_for(wait.on, channel) {
         Ok(Some(fd)) => waits(wait, format!("{}({fd})", wait.name)),
-        // The call's memory is gone, so the thread has left the call.
+        // The call's memory no longer exists, so the thread has left the call.
         Err(Errno::EFAULT) => (Doing::Works, String::new()),
         Err(_) => (Doing::Hidden, wait.name.to_owned()),
         Ok(None) if wait.limit != Limit::Endless => (Doing::Works, wait.name.to_owned()),

@@ -1,5 +1,5 @@
 use super::call::{Call, Limit, Line, On, Watched, parse, polled, selected, sleeps_for_ever};
-use super::judge::{Doing, Evidence, Hands, IDLE, LONG, PATIENCE, PAUSE, Scene, Thread, next_look};
+use super::judge::{Doing, Evidence, IDLE, LONG, PATIENCE, PAUSE, QueueThreads, Scene, Thread, next_look};
 use super::process;
 use nix::libc;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn scene(doing: &[Doing]) -> Scene {
         call: "epoll_wait(5)".into(),
     };
     Scene {
-        hands: Hands { poller: Some(1), ..Hands::default() },
+        queue_threads: QueueThreads { poller: Some(1), ..QueueThreads::default() },
         threads: doing.iter().enumerate().map(thread).collect(),
         hidden: false,
         task: false,
@@ -157,22 +157,22 @@ fn ext_4_the_thread_that_polls_decides() {
 #[test]
 fn ext_4_a_thread_about_to_poll_counts() {
     let mut pool = scene(&[WAITS, WORKS]);
-    pool.hands.taker = Some(2);
+    pool.queue_threads.taker = Some(2);
     assert_eq!(after(&pool), None, "the second thread of a pool handles the event");
     let mut pool = scene(&[WAITS, WAITS]);
-    pool.hands.taker = Some(2);
+    pool.queue_threads.taker = Some(2);
     assert_eq!(after(&pool), Some(PATIENCE));
-    let mut gone = scene(&[WAITS]);
-    gone.hands.armer = Some(9);
-    assert_eq!(after(&gone), Some(PATIENCE), "a thread that has ended polls no more");
+    let mut ended = scene(&[WAITS]);
+    ended.queue_threads.armer = Some(9);
+    assert_eq!(after(&ended), Some(PATIENCE), "a thread that has ended polls no more");
 }
 
 /// A thread waits for events and wakes another thread, which polls.
 #[test]
-fn ext_4_work_that_is_handed_over() {
+fn ext_4_work_given_to_another_thread() {
     let handed = |doing: &[Doing]| {
         let mut scene = scene(doing);
-        scene.hands.taker = Some(2);
+        scene.queue_threads.taker = Some(2);
         scene
     };
     assert_eq!(after(&handed(&[WORKS, WAITS])), None, "the worker works");
@@ -186,7 +186,7 @@ fn ext_4_work_that_is_handed_over() {
     assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and no thread has polled for 10 s"#);
     // The polling thread took the event itself, so the thread comes back.
     let mut own = scene(&[IN_FUTEX, WAITS, WORKS]);
-    own.hands.same = true;
+    own.queue_threads.same = true;
     assert_eq!(after(&own), None);
 }
 
@@ -208,7 +208,8 @@ fn ext_4_a_hidden_thread_gets_a_second() {
 /// A queue that no thread has touched belongs only to the waiting threads.
 #[test]
 fn ext_4_an_untouched_queue() {
-    let untouched = |doing: &[Doing]| Scene { hands: Hands::default(), never_armed: true, ..scene(doing) };
+    let untouched =
+        |doing: &[Doing]| Scene { queue_threads: QueueThreads::default(), never_armed: true, ..scene(doing) };
     assert_eq!(after(&untouched(&[WAITS])), Some(PATIENCE));
     assert_eq!(after(&untouched(&[WAITS, IN_FUTEX])), Some(PATIENCE));
     assert_eq!(after(&untouched(&[WAITS, WORKS])), Some(PAUSE));
@@ -218,10 +219,11 @@ fn ext_4_an_untouched_queue() {
     let sibling = Scene { alone: false, sibling: true, ..untouched(&[WAITS]) };
     assert_eq!(after(&sibling), Some(LONG));
     // Never armed, but polled: the program needs no event for this queue.
-    let polled = Scene { hands: Hands { poller: Some(1), ..Hands::default() }, ..sibling };
+    let polled =
+        Scene { queue_threads: QueueThreads { poller: Some(1), ..QueueThreads::default() }, ..sibling };
     assert_eq!(after(&polled), None);
     let mut armed = scene(&[WORKS, WAITS]);
-    armed.hands = Hands { armer: Some(1), ..Hands::default() };
+    armed.queue_threads = QueueThreads { armer: Some(1), ..QueueThreads::default() };
     assert_eq!(after(&armed), Some(LONG), "armed too late, never polled");
 }
 

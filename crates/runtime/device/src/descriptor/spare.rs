@@ -5,7 +5,7 @@
 //! none, one more is made in advance from then on, up to [`MOST`]. No code outside the library has
 //! seen a spare pipe before an event queue uses it.
 use crate::ranks;
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_os::OwnFd;
 use adverb_sync::Ranked;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,24 +24,24 @@ pub(super) struct Spare {
 /// The spare pipes of a process.
 struct Spares {
     /// The owning process. Pipes of the parent belong to the parent.
-    life: Option<u32>,
+    process: Option<u32>,
     pipes: Vec<Spare>,
 }
 
 /// This lock is only tried. If another thread holds the lock, or held it at a fork, a new pipe is
 /// made.
-static SPARES: Ranked<Spares, ranks::SparePipes> = Ranked::new(Spares { life: None, pipes: Vec::new() });
+static SPARES: Ranked<Spares, ranks::SparePipes> = Ranked::new(Spares { process: None, pipes: Vec::new() });
 /// The wanted number of spare pipes.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Calls `with` with the spare pipes of this process.
 fn with<R>(with: impl FnOnce(&mut Vec<Spare>) -> R) -> Option<R> {
     let mut spares = SPARES.try_lock()?;
-    let life = Life::current().number();
-    if spares.life != Some(life) {
+    let process = ProcessIdentity::current().number();
+    if spares.process != Some(process) {
         // The parent's descriptors are not closed here, because they belong to the parent.
         std::mem::forget(std::mem::take(&mut spares.pipes));
-        spares.life = Some(life);
+        spares.process = Some(process);
     }
     Some(with(&mut spares.pipes))
 }

@@ -18,7 +18,7 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-pub use adverb_link::faults::{Delay, DelayQp, DropPsn, PacketFaults, Rate, Target};
+pub use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 pub use parse::SpecError;
 pub use spec::{Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec};
 

@@ -3,7 +3,7 @@ use super::spec::{
     Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec, UNITS,
 };
 use adverb_cm::{MadKind, RejectReason};
-use adverb_link::faults::{Delay, DelayQp, DropPsn, Rate, Target};
+use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, Rate};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -155,9 +155,11 @@ fn drop_psn(value: &str) -> Result<DropPsn> {
     let at = match at.map(|at| at.strip_prefix('#').ok_or(at)) {
         None => None,
         Some(Ok(nth)) => {
-            Some(Target::Nth(number("the queue pair after @#", nth, 1, u32::MAX.into())? as u32))
+            Some(FaultTarget::Nth(number("the queue pair after @#", nth, 1, u32::MAX.into())? as u32))
         }
-        Some(Err(qpn)) => Some(Target::Qpn(number("the queue pair number after @", qpn, 0, MAX_24)? as u32)),
+        Some(Err(qpn)) => {
+            Some(FaultTarget::Qpn(number("the queue pair number after @", qpn, 0, MAX_24)? as u32))
+        }
     };
     Ok(DropPsn { psn: number("the PSN", psn, 0, MAX_24)? as u32, at })
 }

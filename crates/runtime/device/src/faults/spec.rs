@@ -2,7 +2,7 @@
 use crate::async_event::AsyncEvent;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::WcStatus;
-use adverb_link::faults::{DelayQp, DropPsn, PacketFaults, Rate, Target};
+use adverb_link::faults::{DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 use nix::errno::Errno;
 use std::fmt;
 use std::time::Duration;
@@ -181,7 +181,7 @@ pub struct Refuse {
 pub struct KillQp {
     /// Number of the queue pair in the process's order of creation, from 1.
     pub nth: u32,
-    /// Messages carried before: requests handed over, and requests of the peer that began to
+    /// Messages carried before: requests committed, and requests of the peer that began to
     /// arrive.
     pub after: u64,
     /// Status of the oldest send request under way. Without a status this request is flushed like
@@ -277,8 +277,8 @@ impl fmt::Display for Spec {
         for DropPsn { psn, at } in &packets.drop_psn {
             let at = match at {
                 None => String::new(),
-                Some(Target::Qpn(number)) => format!("@{number:#x}"),
-                Some(Target::Nth(nth)) => format!("@#{nth}"),
+                Some(FaultTarget::Qpn(number)) => format!("@{number:#x}"),
+                Some(FaultTarget::Nth(nth)) => format!("@#{nth}"),
             };
             items.push(format!("drop-psn={psn}{at}"));
         }

@@ -27,8 +27,8 @@ fn what_is_written_is_read() {
                 ecn: Rate::NEVER,
                 delay_qp: vec![],
                 drop_psn: vec![
-                    DropPsn { psn: 5, at: Some(Target::Nth(2)) },
-                    DropPsn { psn: 255, at: Some(Target::Qpn(0x1234)) },
+                    DropPsn { psn: 5, at: Some(FaultTarget::Nth(2)) },
+                    DropPsn { psn: 255, at: Some(FaultTarget::Qpn(0x1234)) },
                 ],
             },
             rnr: Some(Duration::from_millis(50)),
@@ -118,8 +118,8 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let rate = || prop_oneof![Just(0u32), 0..=1_000_000_000u32].prop_map(|n| Rate::per_billion(n).unwrap());
     let at = prop_oneof![
         Just(None),
-        (0..=0x00ff_ffffu32).prop_map(|n| Some(Target::Qpn(n))),
-        (1..=u32::MAX).prop_map(|n| Some(Target::Nth(n)))
+        (0..=0x00ff_ffffu32).prop_map(|n| Some(FaultTarget::Qpn(n))),
+        (1..=u32::MAX).prop_map(|n| Some(FaultTarget::Nth(n)))
     ];
     let psns =
         prop::collection::vec((0..=0x00ff_ffffu32, at).prop_map(|(psn, at)| DropPsn { psn, at }), 0..3);
@@ -241,9 +241,9 @@ fn events_come_after_their_messages_once() {
         injector.events(qp)
     };
     assert!((0..9).all(|_| carried(&mut first).is_empty()));
-    let came: Vec<_> = (0..9).map(|_| carried(&mut second)).collect();
-    assert_eq!((&came[0], &came[2]), (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr]));
-    assert_eq!(came.concat().len(), 2);
+    let arrived: Vec<_> = (0..9).map(|_| carried(&mut second)).collect();
+    assert_eq!((&arrived[0], &arrived[2]), (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr]));
+    assert_eq!(arrived.concat().len(), 2);
     assert_eq!(injector.counters.event.load(Ordering::Relaxed), 2);
 }
 

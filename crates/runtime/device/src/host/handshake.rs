@@ -1,5 +1,5 @@
 //! The objects exchanged by two processes of a host to share memory.
-use adverb_local::{Bell, Bells, ConnectionId, PeerFd, Rope};
+use adverb_local::{ConnectionId, Doorbell, DoorbellHandle, Doorbells, PeerFd};
 use adverb_shm::Consumer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -7,34 +7,40 @@ use std::os::fd::OwnedFd;
 
 /// The objects given to another process.
 pub(crate) struct Given {
-    /// The connection of the greeting. Tells the greeted process from a later process with the same
-    /// slot.
+    /// The connection of the handshake message. Tells its receiver from a later process with the
+    /// same slot.
     pub(crate) connection: ConnectionId,
     pub(crate) ring: Consumer,
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
 }
 
-/// The descriptors of a greeting.
+/// The descriptors of a handshake message.
 pub(crate) struct HandshakeFds {
     pub(crate) ring: OwnedFd,
-    pub(crate) bell: Rope,
+    pub(crate) doorbell: DoorbellHandle,
     pub(crate) tables: OwnedFd,
-    pub(crate) shadow: PeerFd,
+    pub(crate) memory_file: PeerFd,
 }
 
 impl HandshakeFds {
     /// The descriptors sent by a peer, if each has the right kind. Memory is checked at the
     /// mapping.
-    pub(crate) fn of(fds: Vec<OwnedFd>, bells: &Bells) -> io::Result<Self> {
-        let fds = <[OwnedFd; 4]>::try_from(fds)
-            .map_err(|fds| io::Error::other(format!("a greeting with {} descriptors of 4", fds.len())))?;
-        let [ring, bell, tables, shadow] = fds;
-        Ok(HandshakeFds { ring, bell: bells.rope(bell)?, tables, shadow: bells.keep(shadow)? })
+    pub(crate) fn of(fds: Vec<OwnedFd>, doorbells: &Doorbells) -> io::Result<Self> {
+        let fds = <[OwnedFd; 4]>::try_from(fds).map_err(|fds| {
+            io::Error::other(format!("a handshake message with {} descriptors of 4", fds.len()))
+        })?;
+        let [ring, doorbell, tables, memory_file] = fds;
+        Ok(HandshakeFds {
+            ring,
+            doorbell: doorbells.handle(doorbell)?,
+            tables,
+            memory_file: doorbells.keep(memory_file)?,
+        })
     }
 
     /// Has the giver ended?
     pub(crate) fn has_ended(&self) -> bool {
-        let Some(end) = self.bell.as_end() else { return true };
+        let Some(end) = self.doorbell.as_end() else { return true };
         let mut fds = [PollFd::new(end, PollFlags::empty())];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }

@@ -1,14 +1,14 @@
 //! The other processes of this user on this host, and this process itself, as peers that need no
 //! network.
 //!
-//! Two processes perform one handshake ([`adverb_local::Hello`]). Each gives the other a ring to
-//! write to, the published tables, the shared file, and a doorbell ([`handshake`]). Afterwards
-//! packets between their queue pairs go through the rings, carried by [`crate::node`]. The
-//! initiator performs one-sided requests itself in the peer's memory ([`direct`]). A process
+//! Two processes perform one handshake ([`adverb_local::HandshakeMessage`]). Each gives the other a
+//! ring to write to, the published tables, the shared file, and a doorbell ([`handshake`]).
+//! Afterwards packets between their queue pairs go through the rings, carried by [`crate::node`].
+//! The initiator performs one-sided requests itself in the peer's memory ([`one_sided`]). A process
 //! without an answer, or without permission to share memory, is reached over the network like any
 //! other host.
 use crate::ranks;
-use adverb_local::{Bells, PeerFd, Slot};
+use adverb_local::{Doorbells, PeerFd, Slot};
 use adverb_memory::SharedFile;
 use adverb_os::SocketErrors;
 use adverb_shm::{Consumer, Published};
@@ -19,21 +19,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-mod direct;
 mod filled;
 mod handshake;
+mod one_sided;
 mod parts;
 mod peer;
 mod regions;
 mod threads;
 mod waiting;
 
-pub(crate) use direct::{Ends, Seen};
 pub(crate) use handshake::{Given, HandshakeFds};
-pub(crate) use parts::{Lane, Referred};
+pub(crate) use one_sided::{Ends, Seen};
+pub(crate) use parts::{Referred, TxRing};
 pub(crate) use peer::{NO_REFERENCES, Peer};
 use regions::Reached;
-pub(crate) use regions::{Listed, Place};
+pub(crate) use regions::{Listed, MemoryRoute};
 pub(crate) use waiting::{Withdrawn, let_fetch};
 
 /// `KeyEntry::how`: pages of the owner's shared file. The entry's address is an offset in the file.
@@ -46,7 +46,7 @@ pub(crate) const PRIVATE: u8 = 1;
 pub(crate) const MTU: u32 = 64 << 10;
 /// The largest number of rings read for a peer: the current ring, and earlier rings.
 const RINGS: usize = 4;
-/// Time before a process is greeted again after a refusal or without an answer.
+/// Time before the next handshake message to a process that refused or did not answer.
 const REFUSED: Duration = Duration::from_secs(5);
 /// The largest number of doorbells checked in a single call.
 const LOOKS: usize = 16;
@@ -79,37 +79,38 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
 pub(crate) const COPIES: usize = 4;
 
 /// All peers of a process.
-pub(crate) struct Lanes {
+pub(crate) struct HostConnections {
     pub(crate) nonce: u64,
     pub(crate) published: Published,
     pub(crate) tables: PeerFd,
     /// A doorbell for each peer, and the watched ends of the peers.
-    pub(crate) bells: Bells,
+    pub(crate) doorbells: Doorbells,
     pub(crate) file: &'static SharedFile,
     pub(crate) reached: Reached,
     by_slot: RankedRw<HashMap<Slot, Arc<Peer>>, ranks::PeersBySlot>,
     /// Every peer once. `version` changes with the list.
     pub(crate) all: RankedRw<Vec<Arc<Peer>>, ranks::Peers>,
     /// Peers that this process has left, while their processes live on. A thread of such a peer may
-    /// be in the middle of a copy, so [`Lanes::settle`] reads the marks of these peers as well.
+    /// be in the middle of a copy, so [`HostConnections::settle`] reads the hazards of these peers
+    /// as well.
     departed: Ranked<Vec<Arc<Peer>>, ranks::Departed>,
     version: AtomicU32,
     any: AtomicBool,
-    /// Objects given to greeted processes, until the answer comes.
-    pub(crate) greeted: Ranked<HashMap<Slot, Given>, ranks::Greeted>,
-    /// Held by the thread that greets.
-    pub(crate) greeting: Ranked<(), ranks::Greeting>,
+    /// Objects given to processes with a handshake message, until the answer arrives.
+    pub(crate) unanswered: Ranked<HashMap<Slot, Given>, ranks::Unanswered>,
+    /// Held by the thread that waits for the answer to a handshake message.
+    pub(crate) handshaking: Ranked<(), ranks::Handshaking>,
     refused: Ranked<HashMap<Slot, Instant>, ranks::Refused>,
     /// Number of threads asleep until a doorbell is rung. Locked while the published announcement
     /// changes, so that no thread clears the announcement of another thread.
     sleepers: Ranked<usize, ranks::Sleepers>,
-    /// Number of keys taken back by this process: see [`direct`].
+    /// Number of keys taken back by this process: see [`one_sided`].
     taken_back: AtomicU64,
     /// Held by the thread that changes the published tables.
     pub(crate) publishing: Ranked<(), ranks::Publishing>,
 }
 
-impl Lanes {
+impl HostConnections {
     /// The objects shared with other processes. `errors` counts failures of sockets.
     ///
     /// # Errors
@@ -118,12 +119,12 @@ impl Lanes {
     pub(crate) fn new(errors: Arc<SocketErrors>) -> std::io::Result<Self> {
         let file = SharedFile::of_process()?;
         let (published, tables) = Published::create().map_err(std::io::Error::other)?;
-        let bells = Bells::new(errors)?;
-        Ok(Lanes {
+        let doorbells = Doorbells::new(errors)?;
+        Ok(HostConnections {
             nonce: published.identity().nonce,
             published,
-            tables: bells.keep(tables)?,
-            bells,
+            tables: doorbells.keep(tables)?,
+            doorbells,
             file,
             reached: Reached::default(),
             by_slot: RankedRw::default(),
@@ -131,8 +132,8 @@ impl Lanes {
             departed: Ranked::default(),
             version: AtomicU32::new(0),
             any: AtomicBool::new(false),
-            greeted: Ranked::default(),
-            greeting: Ranked::default(),
+            unanswered: Ranked::default(),
+            handshaking: Ranked::default(),
             refused: Ranked::default(),
             sleepers: Ranked::default(),
             taken_back: AtomicU64::new(0),
@@ -148,20 +149,20 @@ impl Lanes {
 
     /// Readable when a doorbell was rung or a peer ended.
     pub(crate) fn control_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.bells.fd()
+        self.doorbells.fd()
     }
 
     /// Some of the peers that rang or ended.
     pub(crate) fn ready(&self) -> Vec<Arc<Peer>> {
         let mut ids = [0; LOOKS];
-        let n = self.bells.ready(&mut ids);
+        let n = self.doorbells.ready(&mut ids);
         if n == 0 {
             return Vec::new();
         }
         self.departed.lock().retain(|peer| {
             let ended = ids[..n].contains(&peer.id()) && peer.is_to_bury();
             if ended {
-                peer.bury(&self.bells);
+                peer.bury(&self.doorbells);
             }
             !ended
         });
@@ -190,7 +191,7 @@ impl Lanes {
         rings.list.retain(|(peer, _)| all.iter().any(|p| Arc::ptr_eq(p, peer)));
         for peer in all.iter() {
             rings.list.extend(peer.take_rings().into_iter().map(|ring| (peer.clone(), ring)));
-            // A repeated greeting gives the peer a new ring. The oldest rings are dropped.
+            // A repeated handshake gives the peer a new ring. The oldest rings are dropped.
             let of_peer = |(p, _): &(Arc<Peer>, Consumer)| Arc::ptr_eq(p, peer);
             while rings.list.iter().filter(|entry| of_peer(entry)).count() > RINGS {
                 let Some(oldest) = rings.list.iter().position(of_peer) else { break };
@@ -223,7 +224,7 @@ impl Lanes {
     /// Enters a peer, which holds the slots according to the kernel.
     pub(crate) fn enter(&self, slots: &[Slot], peer: &Arc<Peer>) {
         let mut all = self.all.write();
-        if peer.is_gone() {
+        if peer.was_left() {
             return;
         }
         {
@@ -241,21 +242,22 @@ impl Lanes {
 
     /// Forgets a peer that has ended or left, and drops all objects shared by the peer.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
-        // Entered into `departed` first, as [`Lanes::settle`] must find the peer at every moment.
+        // Entered into `departed` first, as [`HostConnections::settle`] must find the peer at every
+        // moment.
         self.departed.lock().push(peer.clone());
         let mut all = self.all.write();
         self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
         all.retain(|p| !Arc::ptr_eq(p, peer));
         self.version.fetch_add(1, Ordering::AcqRel);
         drop(all);
-        let lives = peer.let_go(&self.bells);
+        let lives = peer.let_go(&self.doorbells);
         let mut departed = self.departed.lock();
         // A peer may come and leave repeatedly, with the same tables each time. The tables are kept
         // once. A thread that waits for `peer` also waits for the older value with the same tables.
         let same = |p: &Arc<Peer>| p.is_of_the_tables_of(peer) && !Arc::ptr_eq(p, peer);
         if !lives || departed.iter().any(same) {
             departed.retain(|p| !Arc::ptr_eq(p, peer));
-            peer.bury(&self.bells);
+            peer.bury(&self.doorbells);
             return;
         }
         // A process uses at most as many tables as loaded copies of this library. Older tables
@@ -264,7 +266,7 @@ impl Lanes {
         if departed.iter().filter(|p| of_process(p)).count() > COPIES
             && let Some(oldest) = departed.iter().position(of_process)
         {
-            departed.remove(oldest).bury(&self.bells);
+            departed.remove(oldest).bury(&self.doorbells);
         }
     }
 
@@ -273,7 +275,7 @@ impl Lanes {
         let mut departed = self.departed.lock();
         if departed.iter().any(|p| Arc::ptr_eq(p, peer)) {
             departed.retain(|p| !Arc::ptr_eq(p, peer));
-            peer.bury(&self.bells);
+            peer.bury(&self.doorbells);
         }
     }
 
@@ -281,7 +283,7 @@ impl Lanes {
     /// the parent alive for peers nor memory of parent and peers. Only `fstat` and `close` are
     /// called.
     pub(crate) fn close_after_fork(&self) {
-        self.bells.close_after_fork();
+        self.doorbells.close_after_fork();
         self.published.close_after_fork();
     }
 
@@ -289,7 +291,7 @@ impl Lanes {
     ///
     /// 1. The thread stores the announcement (`set_sleeping`), followed by a SeqCst fence.
     /// 2. The thread checks the rings. Any later writer sees the announcement.
-    /// 3. If the rings are empty, the thread sleeps. [`Lanes::awake`] ends the sleep.
+    /// 3. If the rings are empty, the thread sleeps. [`HostConnections::awake`] ends the sleep.
     pub(crate) fn sleeps(&self) {
         let mut sleepers = self.sleepers.lock();
         *sleepers += 1;
@@ -300,7 +302,7 @@ impl Lanes {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Ends [`Lanes::sleeps`].
+    /// Ends [`HostConnections::sleeps`].
     pub(crate) fn awake(&self) {
         let mut sleepers = self.sleepers.lock();
         *sleepers -= 1;
@@ -309,16 +311,16 @@ impl Lanes {
         }
         // Each announcement is rung for once, so the announcement is repeated for the threads still
         // asleep. This thread takes the records written before.
-        if self.take_bells() && *sleepers > 0 {
+        if self.take_doorbells() && *sleepers > 0 {
             self.published.set_sleeping(true);
         }
     }
 
     /// Has a doorbell been rung? With more than [`LOOKS`] such peers, the remaining doorbells stay
     /// readable.
-    fn take_bells(&self) -> bool {
+    fn take_doorbells(&self) -> bool {
         // `fold` checks every peer.
-        self.any() && self.ready().iter().fold(false, |rung, peer| peer.take_bell() | rung)
+        self.any() && self.ready().iter().fold(false, |rung, peer| peer.take_doorbell() | rung)
     }
 }
 

@@ -2,7 +2,7 @@
 //! the peer's value.
 use crate::ranks;
 use adverb_engine::{Qpn, Range};
-use adverb_local::{Bell, PeerFd, Rope};
+use adverb_local::{Doorbell, DoorbellHandle, PeerFd};
 use adverb_memory::{KeepsFd, PeerMemory, Window};
 use adverb_shm::Producer;
 use adverb_sync::RankedGuard;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 /// The descriptors by which this process and a peer wake each other and see each other's end.
 pub(crate) struct Links {
     /// The doorbell rung by this peer alone.
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
     /// The peer's doorbell, which also shows the end of the peer's program.
-    pub(super) rope: Rope,
+    pub(super) handle: DoorbellHandle,
     /// Readable when the peer's process has ended. `None` for this process itself.
     pub(super) end: Option<Arc<PeerFd>>,
 }
@@ -46,25 +46,25 @@ impl KeepsFd for File {
 }
 
 /// The ring to a peer, locked.
-pub(crate) struct Lane<'a>(RankedGuard<'a, Option<Producer>, ranks::Lane>);
+pub(crate) struct TxRing<'a>(RankedGuard<'a, Option<Producer>, ranks::TxRing>);
 
-impl<'a> Lane<'a> {
+impl<'a> TxRing<'a> {
     /// `None`: the peer was left.
-    pub(super) fn new(tx: RankedGuard<'a, Option<Producer>, ranks::Lane>) -> Option<Self> {
-        tx.is_some().then(|| Lane(tx))
+    pub(super) fn new(tx: RankedGuard<'a, Option<Producer>, ranks::TxRing>) -> Option<Self> {
+        tx.is_some().then(|| TxRing(tx))
     }
 }
 
-impl Deref for Lane<'_> {
+impl Deref for TxRing<'_> {
     type Target = Producer;
     fn deref(&self) -> &Producer {
-        self.0.as_ref().expect("a lane is made of one that is there")
+        self.0.as_ref().expect("the ring to a peer that was not left")
     }
 }
 
-impl DerefMut for Lane<'_> {
+impl DerefMut for TxRing<'_> {
     fn deref_mut(&mut self) -> &mut Producer {
-        self.0.as_mut().expect("a lane is made of one that is there")
+        self.0.as_mut().expect("the ring to a peer that was not left")
     }
 }
 

@@ -1,12 +1,12 @@
 //! A peer process of this host.
 use super::filled::Filled;
 use super::handshake::{Given, HandshakeFds};
-use super::parts::{File, Lane, Links, Memory, Referred};
-use super::{Lanes, MTU, PRIVATE};
+use super::parts::{File, Links, Memory, Referred, TxRing};
+use super::{HostConnections, MTU, PRIVATE};
 use crate::ranks;
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
-use adverb_local::{Bells, Hello, PeerFd, Rung};
+use adverb_local::{Doorbells, HandshakeMessage, PeerFd, Rung};
 use adverb_memory::{Cma, CmaError, Guard, PeerMemory, Window};
 use adverb_shm::{Consumer, PeerTables, Producer};
 use adverb_sync::Ranked;
@@ -41,7 +41,7 @@ pub(crate) const NO_REFERENCES: u32 = 8;
 /// | the descriptor of the peer's memory | counted by `Arc` |
 /// | the ring to the peer | one at a time, by the lock `tx` |
 /// | the peer's tables | not counted: the kernel exchanges the mapping for zeroes, which are empty tables |
-/// | bells, and the descriptor of the peer's end | counted by `Arc` |
+/// | doorbells, and the descriptor of the peer's end | counted by `Arc` |
 pub(crate) struct Peer {
     /// Names the peer in reports of doorbells and ends.
     id: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Peer {
     mtu: u32,
     own: bool,
     /// The ring to the peer.
-    tx: Ranked<Option<Producer>, ranks::Lane>,
+    tx: Ranked<Option<Producer>, ranks::TxRing>,
     /// Payloads outside the ring, named by records in the ring, oldest first. Locked after the
     /// ring.
     referred: Ranked<VecDeque<Referred>, ranks::Referred>,
@@ -68,7 +68,7 @@ pub(crate) struct Peer {
     cma: Option<Result<Cma, CmaError>>,
     /// The peer broke the doorbell of this process.
     broken: AtomicBool,
-    gone: AtomicBool,
+    left: AtomicBool,
     /// After [`Peer::let_go`]: readable when the peer's process has ended.
     end: Ranked<Option<Arc<PeerFd>>, ranks::PeerEnd>,
     lied: AtomicBool,
@@ -83,18 +83,18 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn new(
         pid: i32,
-        hello: &Hello,
+        message: &HandshakeMessage,
         given: Given,
         given_fds: HandshakeFds,
-        bells: &Bells,
+        doorbells: &Doorbells,
     ) -> io::Result<Self> {
         if pid <= 0 {
             return Err(io::Error::other("the process is in another PID namespace"));
         }
-        let HandshakeFds { ring: tx, bell: rope, tables, shadow } = given_fds;
-        let Given { ring, bell, .. } = given;
+        let HandshakeFds { ring: tx, doorbell: handle, tables, memory_file } = given_fds;
+        let Given { ring, doorbell, .. } = given;
         let tables = PeerTables::open(tables).map_err(io::Error::other)?;
-        if tables.identity().nonce != hello.nonce {
+        if tables.identity().nonce != message.nonce {
             return Err(io::Error::other("the tables are of another process"));
         }
         let mut tx = Producer::open(tx).map_err(io::Error::other)?;
@@ -107,25 +107,25 @@ impl Peer {
                 true
             });
         }
-        let file = Arc::new(PeerMemory::new(File(shadow)).map_err(io::Error::other)?);
-        let end = Some(Arc::new(bells.keep(adverb_os::process_end(pid)?)?));
+        let file = Arc::new(PeerMemory::new(File(memory_file)).map_err(io::Error::other)?);
+        let end = Some(Arc::new(doorbells.keep(adverb_os::process_end(pid)?)?));
         Ok(Peer {
             id: new_id(),
-            nonce: hello.nonce,
+            nonce: message.nonce,
             pid,
-            mtu: MTU.min(hello.mtu).max(256),
+            mtu: MTU.min(message.mtu).max(256),
             own: false,
             tx: Ranked::new(Some(tx)),
             referred: Ranked::default(),
             rx: Ranked::new(vec![ring]),
             tables,
-            links: Ranked::new(Some(Arc::new(Links { bell, rope, end }))),
+            links: Ranked::new(Some(Arc::new(Links { doorbell, handle, end }))),
             rung: AtomicU32::new(0),
             memory: Ranked::new(Memory { file: Some(file), chunks: HashMap::new() }),
             filled: Filled::default(),
             cma: Some(cma),
             broken: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             end: Ranked::default(),
             lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
@@ -135,15 +135,15 @@ impl Peer {
     }
 
     /// This process itself.
-    pub(crate) fn own(lanes: &Lanes) -> io::Result<Self> {
+    pub(crate) fn own(host: &HostConnections) -> io::Result<Self> {
         let (rx, fd) = Consumer::create().map_err(io::Error::other)?;
-        let bell = lanes.bells.make()?;
-        let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
-        let links = Links { bell, rope: lanes.bells.rope(rope)?, end: None };
-        let tables = lanes.tables.borrow().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
+        let doorbell = host.doorbells.make()?;
+        let handle = doorbell.to_give().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
+        let links = Links { doorbell, handle: host.doorbells.handle(handle)?, end: None };
+        let tables = host.tables.borrow().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
         Ok(Peer {
             id: new_id(),
-            nonce: lanes.nonce,
+            nonce: host.nonce,
             pid: i32::try_from(std::process::id()).unwrap_or(0),
             mtu: MTU,
             own: true,
@@ -157,7 +157,7 @@ impl Peer {
             filled: Filled::default(),
             cma: None,
             broken: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             end: Ranked::default(),
             lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
@@ -189,23 +189,23 @@ impl Peer {
     }
 
     /// Has the doorbell and the end of the peer watched.
-    pub(crate) fn watch(&self, bells: &Bells) -> io::Result<()> {
+    pub(crate) fn watch(&self, doorbells: &Doorbells) -> io::Result<()> {
         let Some(links) = self.links() else { return Ok(()) };
-        bells.watch(&links.bell, &links.rope, links.end(), self.id)
+        doorbells.watch(&links.doorbell, &links.handle, links.end(), self.id)
     }
 
     /// Ends all objects shared by the peer, each as soon as no thread uses the object. The peer
     /// sees a broken doorbell. The caller has taken the records written by the peer, has set
-    /// `gone`, and pumps the connected queue pairs afterwards.
+    /// `left`, and pumps the connected queue pairs afterwards.
     ///
     /// `true`: the process lives on, and may be in the middle of a copy. Tables and end stay until
     /// [`Peer::bury`]. If the process has ended, the caller calls [`Peer::bury`] at once.
-    pub(crate) fn let_go(&self, bells: &Bells) -> bool {
+    pub(crate) fn let_go(&self, doorbells: &Doorbells) -> bool {
         let lives = !self.own && !self.lied.load(Ordering::Relaxed) && !self.process_has_ended();
         let links = self.links.lock().take();
         if let Some(links) = &links {
             let end = if lives { None } else { links.end() };
-            bells.forget(&links.bell, &links.rope, end);
+            doorbells.forget(&links.doorbell, &links.handle, end);
             *self.end.lock() = links.end.clone().filter(|_| lives);
         }
         // Takes the locks separately. A thread with the ring's lock may wait for the keys, and a
@@ -224,10 +224,10 @@ impl Peer {
     }
 
     /// Drops the rest of a peer after [`Peer::let_go`].
-    pub(crate) fn bury(&self, bells: &Bells) {
+    pub(crate) fn bury(&self, doorbells: &Doorbells) {
         let end = self.end.lock().take();
         if let Some(end) = end.as_ref().and_then(|end| end.borrow()) {
-            bells.unwatch(end);
+            doorbells.unwatch(end);
         }
         drop(end);
         self.tables.let_go();
@@ -238,15 +238,15 @@ impl Peer {
         self.pid == other.pid && self.nonce == other.nonce
     }
 
-    /// The peer was caught in a lie, so the peer's marks prove nothing.
+    /// The peer was caught in a lie, so the peer's hazards prove nothing.
     pub(crate) fn lies(&self) {
         self.lied.store(true, Ordering::Relaxed);
     }
 
     /// Has the peer rung? Clears the doorbell.
-    pub(crate) fn take_bell(&self) -> bool {
+    pub(crate) fn take_doorbell(&self) -> bool {
         let Some(links) = self.links() else { return false };
-        let rung = links.bell.take();
+        let rung = links.doorbell.take();
         if rung == Rung::Broken {
             self.broken.store(true, Ordering::Relaxed);
         }
@@ -261,15 +261,15 @@ impl Peer {
     /// Adds a ring from the peer.
     pub(crate) fn give_ring(&self, ring: Consumer) {
         let mut rx = self.rx.lock();
-        if !self.is_gone() {
+        if !self.was_left() {
             rx.push(ring);
         }
     }
 
     /// Has this process left the peer, because the peer has ended or cannot be trusted?
     #[inline]
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+    pub(crate) fn was_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Has the peer ended or left?
@@ -277,10 +277,10 @@ impl Peer {
         // A polling program takes no doorbells, so a broken doorbell is looked for here, too.
         let end_of = |fd| PollFd::new(fd, PollFlags::empty());
         let Some(links) = self.links() else { return true };
-        let Some(rope) = links.rope.as_end() else { return true };
+        let Some(handle) = links.handle.as_end() else { return true };
         let process = links.end().map(|end| PollFd::new(end, PollFlags::POLLIN));
-        let bell = end_of(links.bell.as_end().unwrap_or(rope));
-        let mut fds = [end_of(rope), bell, process.unwrap_or_else(|| end_of(rope))];
+        let doorbell = end_of(links.doorbell.as_end().unwrap_or(handle));
+        let mut fds = [end_of(handle), doorbell, process.unwrap_or_else(|| end_of(handle))];
         self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
@@ -295,7 +295,7 @@ impl Peer {
 
     /// Is nothing more to be expected of the peer?
     pub(crate) fn has_left(&self) -> bool {
-        self.is_gone() || self.has_ended()
+        self.was_left() || self.has_ended()
     }
 
     /// A mapping of the peer's shared memory, and the offset in the mapping for the offset `addr`
@@ -330,7 +330,7 @@ impl Peer {
     pub(crate) fn may_read_us(&self) -> bool {
         let may = !self.no_calls.load(Ordering::Relaxed);
         if !may {
-            copied_twice(self.pid, &"the peer may not read the memory of this process");
+            copied_twice(self.pid, &"it may not read the memory of this one");
         }
         may
     }
@@ -397,17 +397,17 @@ impl Peer {
     /// Replaces the ring to the peer.
     pub(crate) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
         let ring = Producer::open(ring).map_err(io::Error::other)?;
-        if let Some(mut lane) = Lane::new(self.tx.lock()) {
-            *lane = ring;
+        if let Some(mut tx_ring) = TxRing::new(self.tx.lock()) {
+            *tx_ring = ring;
             self.referred.lock().clear();
         }
         Ok(())
     }
 
     /// Notes the payload of the last record in the ring, which lies outside the ring.
-    pub(crate) fn refers(&self, lane: &mut Producer, to: Referred) {
+    pub(crate) fn refers(&self, tx_ring: &mut Producer, to: Referred) {
         let mut all = self.referred.lock();
-        while all.front().is_some_and(|first| lane.has_read(first.position)) {
+        while all.front().is_some_and(|first| tx_ring.has_read(first.position)) {
             all.pop_front();
         }
         all.push_back(to);
@@ -415,17 +415,17 @@ impl Peer {
 
     /// The `wanted` payloads still to be fetched by the peer.
     pub(crate) fn unfetched(&self, wanted: impl Fn(&Referred) -> bool) -> Vec<Referred> {
-        let Some(mut lane) = Lane::new(self.tx.lock()) else { return Vec::new() };
+        let Some(mut tx_ring) = TxRing::new(self.tx.lock()) else { return Vec::new() };
         let all = self.referred.lock();
-        all.iter().filter(|to| wanted(to) && !lane.has_read(to.position)).copied().collect()
+        all.iter().filter(|to| wanted(to) && !tx_ring.has_read(to.position)).copied().collect()
     }
 
     /// The ring to the peer. `None` if another thread keeps the lock for more than a moment, or if
     /// the peer was left.
-    pub(crate) fn lane(&self) -> Option<Lane<'_>> {
+    pub(crate) fn tx_ring(&self) -> Option<TxRing<'_>> {
         for _ in 0..TRIES {
             if let Some(tx) = self.tx.try_lock() {
-                return Lane::new(tx);
+                return TxRing::new(tx);
             }
             std::hint::spin_loop();
         }
@@ -434,17 +434,17 @@ impl Peer {
 
     /// Does the peer have unread records of this process?
     pub(crate) fn is_behind(&self) -> bool {
-        self.tx.try_lock().is_none_or(|tx| Lane::new(tx).is_some_and(|mut lane| !lane.is_read()))
+        self.tx.try_lock().is_none_or(|tx| TxRing::new(tx).is_some_and(|mut tx_ring| !tx_ring.is_read()))
     }
 
     /// Ends the use of the peer. `true` for the first call.
     pub(crate) fn leave(&self) -> bool {
-        !self.gone.swap(true, Ordering::SeqCst)
+        !self.left.swap(true, Ordering::SeqCst)
     }
 
     /// Wakes a sleeping peer, once for each announcement of a sleep. The caller has written to the
     /// peer's ring.
-    pub(crate) fn ring_bell(&self) {
+    pub(crate) fn ring_doorbell(&self) {
         // The record is written before the announcement is read. The sleeper stores the
         // announcement before the check of the ring. The SeqCst fences on both sides keep this
         // order, so no wake-up is lost.
@@ -454,7 +454,7 @@ impl Peer {
             && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping
             && let Some(links) = self.links()
         {
-            links.rope.ring();
+            links.handle.ring();
         }
     }
 }
@@ -475,7 +475,7 @@ fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
             "process {pid} names a thread of another process, so private memory is not reached \
              directly"
         );
-        return Err(CmaError::Gone);
+        return Err(CmaError::ProcessEnded);
     }
     let cma = Cma::new(thread);
     // Nothing is mapped at address 0, but the kernel checks the permission first.

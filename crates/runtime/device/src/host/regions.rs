@@ -1,5 +1,5 @@
 //! Which registered memory peers reach by themselves, and how.
-use super::{Lanes, PRIVATE, SHARED};
+use super::{HostConnections, PRIVATE, SHARED};
 use crate::ranks;
 use adverb_engine::keys::Region;
 use adverb_engine::{Access, Key};
@@ -13,7 +13,7 @@ const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Acc
 
 /// The place of a region's bytes, for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryRoute {
     /// At this offset of the file that peers map.
     File(u64),
     /// At this address of the process, by system calls.
@@ -69,21 +69,21 @@ impl Drop for Listed {
     }
 }
 
-impl Lanes {
+impl HostConnections {
     /// Lists a region of memory in the file.
-    pub(crate) fn list(&self, region: &Region, place: Place) -> Option<Listed> {
+    pub(crate) fn list(&self, region: &Region, place: MemoryRoute) -> Option<Listed> {
         match place {
-            Place::File(offset) => Some(self.reached.add(region.addr, region.len, offset)),
+            MemoryRoute::File(offset) => Some(self.reached.add(region.addr, region.len, offset)),
             _ => None,
         }
     }
 
     /// Publishes a key to peers.
-    pub(crate) fn publish_key(&self, key: Key, region: &Region, place: Place) {
+    pub(crate) fn publish_key(&self, key: Key, region: &Region, place: MemoryRoute) {
         let (how, addr) = match place {
-            Place::File(offset) => (SHARED, offset),
-            Place::Process(addr) => (PRIVATE, addr),
-            Place::Nowhere => return,
+            MemoryRoute::File(offset) => (SHARED, offset),
+            MemoryRoute::Process(addr) => (PRIVATE, addr),
+            MemoryRoute::Nowhere => return,
         };
         if !region.access.intersects(REMOTE) || region.len == 0 || region.len == u64::MAX {
             return;
@@ -105,7 +105,7 @@ impl Lanes {
     }
 
     /// Takes a key back. `false`: the key was not published. A peer in the middle of a use goes on:
-    /// see [`Lanes::settle`].
+    /// see [`HostConnections::settle`].
     pub(crate) fn remove_key(&self, key: Key) -> bool {
         let _turn = self.publishing.lock();
         self.published.remove_key(key)

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// Limits for a thread with a standing mark.
+/// Limits for a thread with a standing hazard.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     /// Processor time that no copy of a piece takes, together with the check before the copy.
@@ -19,7 +19,7 @@ pub(super) const BOUNDS: Bounds = Bounds { honest: Duration::from_secs(10), asle
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     /// The thread has ended.
-    Gone,
+    Ended,
     /// On a processor, or waiting for a processor.
     Runs,
     /// Off the processor, between two instructions of the program: stopped, frozen, or waiting for
@@ -38,7 +38,7 @@ impl Doing {
         let path = |file| format!("/proc/{pid}/task/{thread}/{file}");
         let text = match fs::read_to_string(path("syscall")) {
             Ok(text) => text,
-            Err(e) if is_no_more(&e) && shows_this_namespace() => return Doing::Gone,
+            Err(e) if is_no_more(&e) && shows_this_namespace() => return Doing::Ended,
             Err(_) => return Doing::Hidden(state(pid, thread)),
         };
         // The kernel prints the number of a call only if the thread was switched out before and
@@ -61,7 +61,7 @@ impl Doing {
     /// Has the thread stopped using entries read before this moment?
     pub(super) fn is_out(self, restarts: bool) -> bool {
         match self {
-            Doing::Gone => true,
+            Doing::Ended => true,
             Doing::Off | Doing::Calls => restarts,
             Doing::Runs | Doing::Copies | Doing::Hidden(_) => false,
         }
@@ -77,7 +77,7 @@ impl Doing {
     }
 }
 
-/// The observations of a thread with a standing mark.
+/// The observations of a thread with a standing hazard.
 pub(super) struct Thread {
     pub(super) number: u32,
     pid: i32,
@@ -91,14 +91,14 @@ impl Thread {
         Thread { number, pid, used: used(pid, number), asleep: 0 }
     }
 
-    /// Is the thread's mark a lie? Called once a second for each thread, however many marks name
-    /// the thread.
+    /// Is the thread's hazard a lie? Called once a second for each thread, however many hazards
+    /// name the thread.
     ///
-    /// An honest thread sets the mark, reads two words, copies a single piece, and reads again. So
-    /// the mark is a lie if the thread has used [`Bounds::honest`] of processor time meanwhile. A
-    /// starved or stopped thread, or a thread waiting for a page, uses no processor time. The mark
-    /// is a lie as well if the thread was in another system call at each of [`Bounds::asleep`]
-    /// checks, because a copy makes no such call.
+    /// An honest thread sets the hazard, reads two words, copies a single piece, and reads again.
+    /// So the hazard is a lie if the thread has used [`Bounds::honest`] of processor time
+    /// meanwhile. A starved or stopped thread, or a thread waiting for a page, uses no processor
+    /// time. The hazard is a lie as well if the thread was in another system call at each of
+    /// [`Bounds::asleep`] checks, because a copy makes no such call.
     ///
     /// This judgement concerns only threads without restartable sequences (`rseq`), and threads
     /// with calls hidden by the kernel. A signal handler with a sleep of twenty seconds, in the
@@ -177,7 +177,7 @@ mod tests {
     /// TRU-3: a thread asleep in a system call at each check lies. A thread with another
     /// observation in between does not lie yet.
     #[test]
-    fn tru_3_a_mark_of_a_sleeper_is_a_lie() {
+    fn tru_3_a_hazard_of_a_sleeper_is_a_lie() {
         for asleep in [Doing::Calls, Doing::Hidden('S')] {
             let mut thread = Thread::new(own_pid(), 0);
             assert!(!thread.lies(asleep, SMALL) && !thread.lies(asleep, SMALL));
@@ -207,7 +207,7 @@ mod tests {
 
     /// TRU-3: a thread lies after using more processor time than a piece takes.
     #[test]
-    fn tru_3_a_mark_of_a_spinner_is_a_lie() {
+    fn tru_3_a_hazard_of_a_spinner_is_a_lie() {
         let number = gettid().as_raw().cast_unsigned();
         let mut thread = Thread::new(own_pid(), number);
         let limit = std::time::Instant::now() + Duration::from_secs(60);

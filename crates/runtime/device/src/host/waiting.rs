@@ -1,21 +1,21 @@
 //! Waiting for peers at work in memory of this process.
 //!
 //! Once a deregistration or the end of a queue pair has returned, no byte arrives any more (MEM-2).
-//! A peer's thread sets a mark before the thread reads entries of the tables. The mark names a
+//! A peer's thread sets a hazard before the thread reads entries of the tables. The hazard names a
 //! queue pair and a key (`adverb_shm::Published::enter`). The owner takes an entry back, and then
-//! reads the marks of the entry. For each of these threads, one of these conditions becomes true:
+//! reads the hazards of the entry. For each of these threads, one of these conditions becomes true:
 //!
-//! 1. The mark has changed: the thread is out.
+//! 1. The hazard has changed: the thread is out.
 //! 2. The thread or the process has ended.
 //! 3. The thread is off the processor, outside of a copying system call, and begins the sequence
 //!    again after any time off the processor (`adverb_memory::Guard`). When the thread runs again,
-//!    the entry is gone. So the owner does not wait for a stopped peer.
-//! 4. The mark is a lie (TRU-3): see [`Thread::lies`].
+//!    the entry no longer exists. So the owner does not wait for a stopped peer.
+//! 4. The hazard is a lie (TRU-3): see [`Thread::lies`].
 //!
 //! Until then the owner waits, without a time limit. A thread starved of processor time stays in
 //! the middle of a copy, however long the starvation lasts.
 use super::threads::{BOUNDS, Doing, Thread};
-use super::{Lanes, Peer};
+use super::{HostConnections, Peer};
 use adverb_engine::{Key, Qpn};
 use adverb_shm::{Inside, Use};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const SPINS: u32 = 256;
 const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
-/// The key in the mark of a message. The receiver places a message itself, so the sender uses no
+/// The key in the hazard of a message. The receiver places a message itself, so the sender uses no
 /// key.
 pub(super) const NO_KEY: Key = 0;
 
@@ -70,7 +70,7 @@ impl Wait<'_> {
         self.peer.tables.are_out(&mut self.inside)
     }
 
-    /// Looks for a proof that threads are out although their marks still stand.
+    /// Looks for a proof that threads are out although their hazards still stand.
     fn look_at_threads(&mut self) -> bool {
         if self.peer.process_has_ended() {
             return true;
@@ -83,7 +83,7 @@ impl Wait<'_> {
     /// Logs the wait. `true`: the peer lies.
     fn judge(&mut self) -> bool {
         let pid = self.peer.pid();
-        // Each thread once: a lying process may name the same thread in many marks.
+        // Each thread once: a lying process may name the same thread in many hazards.
         let mut numbers = Vec::new();
         self.inside.retain(|held| {
             numbers.push(held.thread);
@@ -112,7 +112,7 @@ impl Wait<'_> {
     }
 }
 
-impl Lanes {
+impl HostConnections {
     fn others(&self) -> Vec<Arc<Peer>> {
         if !self.any() {
             return Vec::new();
@@ -130,8 +130,8 @@ impl Lanes {
         self.published.wait_quiet();
     }
 
-    /// Waits until no peer uses the object `what`: see the module's page. If a peer sets a mark and
-    /// does no work, the peer is passed to `leave`, with the reason.
+    /// Waits until no peer uses the object `what`: see the module's page. If a peer sets a hazard
+    /// and does no work, the peer is passed to `leave`, with the reason.
     pub(crate) fn settle(&self, what: Withdrawn, leave: impl Fn(&Arc<Peer>, &str)) {
         let peers = self.others();
         let begin = |peer| Wait {
@@ -183,7 +183,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
         }
         if looks == 0 {
             // The peer may sleep, because the doorbell for the rest of a batch is still to be rung.
-            peer.ring_bell();
+            peer.ring_doorbell();
             patience = patience.min(SETTLE);
         }
         if looks < SPINS.into() {
@@ -199,7 +199,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
     false
 }
 
-impl Lanes {
+impl HostConnections {
     /// The queue pairs with payloads in a memory range still to be fetched by peers.
     pub(crate) fn referring(&self, addr: u64, len: u64) -> Vec<Qpn> {
         let of = |peer: Arc<Peer>| peer.unfetched(|to| to.overlaps(addr, len));

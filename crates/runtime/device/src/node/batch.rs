@@ -32,7 +32,7 @@ pub(super) struct Ask {
     /// [`RxFrom::All`] in a spin, which looks at the socket that was busy last. [`RxFrom::Every`]
     /// after a wake-up.
     pub(super) from: RxFrom,
-    /// Plain ACKs are held until the program's next poll.
+    /// Plain ACKs are deferred until the program's next poll.
     pub(super) hold: bool,
     /// Records from peers on this host are received, too.
     pub(super) rings: bool,
@@ -69,8 +69,8 @@ pub(super) struct Batch {
     /// Payloads copied ahead of the next packets of the current ring.
     pub(super) ahead: Option<Ahead>,
     /// Arrival time of the current packets, for a capture. `None`: not read yet.
-    pub(super) came: Option<u64>,
-    /// Queue pairs with a held plain ACK, which leaves with the program's next packet.
+    pub(super) arrived_at: Option<u64>,
+    /// Queue pairs with a deferred plain ACK, which leaves with the program's next packet.
     delayed: Vec<Arc<AnyQp>>,
     /// May ACKs be delayed now?
     delay: bool,
@@ -93,22 +93,22 @@ impl Batch {
         }
     }
 
-    /// May plain ACKs be held from here on?
+    /// May plain ACKs be deferred from here on?
     pub(super) fn hold(&mut self, hold: bool) {
         self.delay = hold;
     }
 
-    /// May plain ACKs be held now?
+    /// May plain ACKs be deferred now?
     pub(super) fn holds(&self) -> bool {
         self.delay
     }
 
-    /// The queue pair's plain ACK is held.
+    /// The queue pair's plain ACK is deferred.
     pub(super) fn delay(&mut self, qp: Arc<AnyQp>) {
         self.delayed.push(qp);
     }
 
-    /// Queue pairs with a held ACK answer with the batch. `true` if there are any.
+    /// Queue pairs with a deferred ACK answer with the batch. `true` if there are any.
     pub(super) fn take_delayed(&mut self) -> bool {
         let any = !self.delayed.is_empty();
         self.touched.append(&mut self.delayed);
@@ -137,7 +137,7 @@ impl Receiver {
                 scratch: Vec::new(),
                 stand_in: Vec::new(),
                 ahead: None,
-                came: None,
+                arrived_at: None,
                 delayed: Vec::new(),
                 delay: false,
             },

@@ -19,11 +19,11 @@ use super::wake::Wake;
 use crate::asleep::process::own_id;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
-use crate::host::Lanes;
+use crate::host::HostConnections;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{KeyTable, Time};
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_os::InterfaceNews;
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// The node of a process.
 pub struct Node {
     /// The process that made the node.
-    pub(super) life: Life,
+    pub(super) process: ProcessIdentity,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
     pub(super) epoll: Epoll,
@@ -63,17 +63,17 @@ pub struct Node {
     pub(super) pending: Ranked<Vec<Arc<AnyQp>>, ranks::Pending>,
     pub(super) any_pending: AtomicBool,
     pub(super) relay: Kept,
-    /// ACKs are held for the program's next poll.
+    /// ACKs are deferred to the program's next poll.
     pub(super) any_delayed: AtomicBool,
     pub(crate) counters: Counted,
     /// Peers on this host. `None`: all packets go over the network.
-    pub(crate) lanes: Option<Lanes>,
+    pub(crate) host: Option<HostConnections>,
     /// Captures and faults of packets other than UDP packets, if any.
     pub(super) taps: Option<Taps>,
     /// Faults on request, other than faults of packets.
     pub(crate) faults: Option<Injector>,
     /// Time of the timer entry for packets delayed by a fault. `u64::MAX` without an entry.
-    pub(super) held_at: AtomicU64,
+    pub(super) delayed_until: AtomicU64,
     /// Queue pair 1.
     pub(crate) mads: Mads,
     pub(crate) groups: Groups,
@@ -94,7 +94,7 @@ impl Node {
     #[must_use]
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.life.is_over()
+        self.process.is_over()
     }
 
     /// Can something be opened here? Not in a child, and not after the program has closed all
@@ -144,7 +144,7 @@ impl Node {
         self.registry.qps.get(qpn)
     }
 
-    /// The program asked for an event, so it is about to sleep. Packets held for the next poll
+    /// The program asked for an event, so it is about to sleep. Packets deferred to the next poll
     /// leave now. A program that sleeps on the descriptor by itself (`epoll`), and not in a
     /// get-event call, needs the background thread at the sockets. `idly`: see `Policy::arms`.
     pub(crate) fn about_to_sleep(&self, idly: bool) {
@@ -274,7 +274,7 @@ impl Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
     }
 }
 

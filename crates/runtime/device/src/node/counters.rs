@@ -15,12 +15,12 @@ pub struct Counted {
     /// Packets for a queue pair number of this process without a queue pair.
     pub no_such_qp: AtomicU64,
     /// Chains of send requests committed by ended queue pairs (DEF-8).
-    pub handovers: AtomicU64,
+    pub commits: AtomicU64,
     /// Requests in these chains.
-    pub handed_over: AtomicU64,
-    /// Packets dropped because they came over the network, although the peer reaches the queue pair
-    /// through a ring.
-    pub not_from_lane: AtomicU64,
+    pub committed: AtomicU64,
+    /// Packets dropped because they arrived over the network, although the peer reaches the queue
+    /// pair through a ring.
+    pub not_from_ring: AtomicU64,
     /// Dropped packets for queue pair 1: packets other than MADs of a connection manager, and
     /// packets without room.
     pub mad_refused: AtomicU64,
@@ -29,29 +29,29 @@ pub struct Counted {
     /// Frames that no flow of this process takes.
     pub frame_for_nobody: AtomicU64,
     /// Packets written to rings of peers on this host.
-    pub lane_sent: AtomicU64,
+    pub ring_sent: AtomicU64,
     /// Packets taken from rings of peers on this host.
-    pub lane_received: AtomicU64,
+    pub ring_received: AtomicU64,
     /// Registrations of memory that peers reach by system calls, by the reason.
     pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
     /// The counters of ended queue pairs.
-    pub(super) gone: Ranked<Counters, ranks::Gone>,
+    pub(super) ended: Ranked<Counters, ranks::EndedCounters>,
 }
 
 impl Counted {
     /// A record was taken from a ring. Only the thread that holds the receiver's lock calls this,
     /// so a load and a store do not lose a count of another thread.
     #[inline]
-    pub(super) fn lane_received(&self) {
-        let count = self.lane_received.load(Ordering::Relaxed);
-        self.lane_received.store(count.wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn ring_received(&self) {
+        let count = self.ring_received.load(Ordering::Relaxed);
+        self.ring_received.store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// A queue pair ends: what it counted stays.
     pub(crate) fn keep(&self, inner: &QpInner) {
-        self.gone.lock().add(inner.engine.counters());
-        self.handovers.fetch_add(inner.handovers.0, Ordering::Relaxed);
-        self.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
+        self.ended.lock().add(inner.engine.counters());
+        self.commits.fetch_add(inner.commits.0, Ordering::Relaxed);
+        self.committed.fetch_add(inner.commits.1, Ordering::Relaxed);
     }
 
     /// Counts a registration of memory that peers cannot map.
@@ -64,9 +64,9 @@ impl Counted {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Chains of send requests committed (DEF-8).
-    pub handovers: u64,
+    pub commits: u64,
     /// Requests in these chains.
-    pub handed_over: u64,
+    pub committed: u64,
     /// System calls that sent packets.
     pub send_calls: u64,
     /// System calls that received packets, or looked for packets.
@@ -78,7 +78,7 @@ pub struct Stats {
     /// Packets dropped, damaged, doubled or delayed by a fault on request.
     pub packets_harmed: u64,
     /// Packets written to rings of processes on this host.
-    pub lane_sent: u64,
+    pub ring_sent: u64,
     /// Packets taken from rings of processes on this host.
-    pub lane_received: u64,
+    pub ring_received: u64,
 }

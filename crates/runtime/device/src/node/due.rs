@@ -39,13 +39,13 @@ impl Node {
                     self.mads.timer_due(self, at);
                     None
                 }
-                Timed::Held => {
+                Timed::Delayed => {
                     // If another thread receives at this moment, the remaining packets get a new
                     // timer entry.
-                    let held = &self.held_at;
-                    if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    let delayed = &self.delayed_until;
+                    if delayed.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                         self.receive(RxFrom::Every, false);
-                        self.keep_held_timer();
+                        self.keep_delay_timer();
                     }
                     None
                 }
@@ -62,17 +62,17 @@ impl Node {
 
     /// Enters the time of the first packet or request delayed by a fault, unless an earlier entry
     /// exists.
-    pub(super) fn keep_held_timer(&self) {
-        let (packets, taps) = (self.link.held_for(), self.taps.as_ref());
+    pub(super) fn keep_delay_timer(&self) {
+        let (packets, taps) = (self.link.delayed_for(), self.taps.as_ref());
         if packets.is_none() && taps.is_none() {
             return;
         }
         let now = self.now();
         let near = taps.and_then(|taps| taps.due(now));
         let Some(at) = Time::earliest(packets.map(|left| now + left), near) else { return };
-        let old = self.held_at.fetch_min(at.0, Ordering::Relaxed);
+        let old = self.delayed_until.fetch_min(at.0, Ordering::Relaxed);
         if at.0 < old {
-            self.enter_timer(at, Timed::Held, old);
+            self.enter_timer(at, Timed::Delayed, old);
         }
     }
 

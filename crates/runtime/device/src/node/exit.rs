@@ -1,4 +1,4 @@
-//! The end of the process: packets held for a later packet leave before the end.
+//! The end of the process: packets deferred for a later packet leave before the end.
 use super::batch::Receiver;
 use super::carriers::Relay;
 use super::core::Node;
@@ -14,7 +14,7 @@ const LAST_DELIVERY: Duration = Duration::from_millis(500);
 /// Interval of new attempts.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Sends held packets. The process may end in a signal handler that interrupted a call of the
+/// Sends deferred packets. The process may end in a signal handler that interrupted a call of the
 /// device. Such a call never releases its locks, so objects under these locks stay as they are.
 pub(super) fn send_at_last(node: &Node) {
     if node.is_stale() || !keys_can_be_read(node) {

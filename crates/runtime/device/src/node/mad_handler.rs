@@ -19,9 +19,9 @@ pub struct Arrival<'a> {
 /// The calls of the device to a connection manager.
 ///
 /// The calls come on the node's background thread, and on threads of the program in
-/// `MadDoor::wait`. No lock of the device is held. A handler may take its own locks and call every
-/// function of the device, but must not wait for work of the calling thread. A call never comes
-/// from within another call of the program. MADs come one at a time, in their order. News of
+/// `MadInterface::wait`. No lock of the device is held. A handler may take its own locks and call
+/// every function of the device, but must not wait for work of the calling thread. A call never
+/// comes from within another call of the program. MADs come one at a time, in their order. News of
 /// interfaces may come concurrently. Each call returns the time of the next call of
 /// [`MadHandler::timeout`]. `None`: the time is unchanged.
 pub trait MadHandler: Send + Sync {
@@ -31,7 +31,7 @@ pub trait MadHandler: Send + Sync {
     /// nothing to do.
     fn timeout(&self, now: Time) -> Option<Time>;
     /// The process of this host with this prefix in its communication ids has ended.
-    fn peer_gone(&self, now: Time, prefix: u32) -> Option<Time>;
+    fn peer_ended(&self, now: Time, prefix: u32) -> Option<Time>;
     /// Interfaces of this machine, or their addresses, have changed.
     fn interfaces_changed(&self, now: Time) -> Option<Time> {
         let _ = now;

@@ -22,7 +22,7 @@ pub(crate) trait Follower: Send + Sync {
     /// The port in question.
     fn port(&self) -> &Arc<Port>;
     /// New addresses may have come.
-    fn open_what_came(&self);
+    fn open_new_addresses(&self);
     /// An event of the port.
     fn raise_of_port(&self, event: AsyncEvent);
 }
@@ -230,7 +230,7 @@ impl Ports {
         let events = std::mem::take(&mut self.known.lock().events);
         let followers: Vec<_> = self.followers.lock().iter().filter_map(Weak::upgrade).collect();
         for follower in followers {
-            follower.open_what_came();
+            follower.open_new_addresses();
             for (port, event) in &events {
                 if Arc::ptr_eq(port, follower.port()) {
                     follower.raise_of_port(*event);

@@ -1,6 +1,6 @@
 //! Pumping queue pairs: packets leave, and the effects of a step reach completion queues, events
 //! and timers.
-use super::carriers::{Carrier, End, Ethernet, Relay, Rings, Room, Udp};
+use super::carriers::{Carrier, DisconnectReason, Ethernet, Relay, Rings, Room, Udp};
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use super::rendezvous;
@@ -40,7 +40,7 @@ impl Node {
     }
 
     /// Drops the state of an earlier connection.
-    pub(crate) fn disconnect(&self, inner: &mut QpInner, end: End) {
+    pub(crate) fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason) {
         Udp(self).disconnect(inner, end);
         Relay(self).disconnect(inner, end);
         Ethernet(self).disconnect(inner, end);

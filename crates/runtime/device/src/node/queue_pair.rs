@@ -89,7 +89,7 @@ pub(crate) struct QpInner {
     /// Requests committed and not yet looked at, and their bytes.
     pub(crate) waiting: (usize, usize),
     /// Chains of requests committed, and requests in them (DEF-8).
-    pub(crate) handovers: (u64, u64),
+    pub(crate) commits: (u64, u64),
     /// Faults on request.
     pub(crate) faults: Option<QpFaults>,
     /// The completion counters.
@@ -111,7 +111,7 @@ impl<O> QueuePair<O> {
             engine,
             carried: Carried::default(),
             waiting: (0, 0),
-            handovers: (0, 0),
+            commits: (0, 0),
             faults,
             attached: None,
             rendezvous: VecDeque::new(),

@@ -34,7 +34,7 @@ impl Node {
         self.drive(RxFrom::Every, false)
     }
 
-    /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are held
+    /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are deferred
     /// until the program posts or polls again. So an ACK leaves in one run with the program's
     /// answer, behind the answer. If the program does not come back, the background thread sends
     /// the ACK within a millisecond.
@@ -126,11 +126,11 @@ impl Node {
             any = true;
         }
         self.answer(&mut rx.batch);
-        self.keep_held_timer();
-        Handshake(self).take_greetings() | Ethernet(self).receive(rx, &ask) | any
+        self.keep_delay_timer();
+        Handshake(self).answer_handshakes() | Ethernet(self).receive(rx, &ask) | any
     }
 
-    /// Sends held ACKs and requests that wait for the next poll. Receives nothing new.
+    /// Sends deferred ACKs and requests that wait for the next poll. Receives nothing new.
     pub(super) fn send_what_waits(&self, patience: std::time::Duration) {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
@@ -148,7 +148,7 @@ impl Node {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
             inner.engine.delay_ack(batch.holds());
-            // A queue pair with nothing but a held ACK is done.
+            // A queue pair with nothing but a deferred ACK is done.
             if !inner.engine.delays_ack() || inner.engine.wants_output() {
                 self.pump(&qp, &mut inner, &mut batch.tx);
             }
@@ -183,15 +183,15 @@ impl Node {
             log::debug!("dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair", p.src);
             return;
         };
-        if p.proof.is_handed_on() && p.local.is_none() {
+        if p.proof.is_forwarded() && p.local.is_none() {
             // The packet is for an address that no queue pair of this process uses.
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut inner = qp.inner.lock();
-        if p.proof != Proof::Process && Rings::of(self).is_some_and(|rings| rings.has_both_lanes(&qp, &inner))
+        if p.proof != Proof::Process && Rings::of(self).is_some_and(|rings| rings.has_both_rings(&qp, &inner))
         {
-            self.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
+            self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
             log::debug!(
                 "dropped a packet from {} for queue pair {qpn:#08x}: the peer of the queue pair is \
                  on this host",
@@ -199,17 +199,17 @@ impl Node {
             );
             return;
         }
-        if Relay(self).stash(&qp, &mut inner, p, headers.bth.opcode) {
+        if Relay(self).pending(&qp, &mut inner, p, headers.bth.opcode) {
             return;
         }
-        inner.carried.relay.was_asked(p.proof.is_handed_on());
+        inner.carried.relay.was_asked(p.proof.is_forwarded());
         self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload), None);
         drop(inner);
         batch.touch(qp);
     }
 
-    /// Gives a packet to a queue pair. `near`: the packet came from a ring. Then only the wait for
-    /// a receiver that is not ready needs an exact clock.
+    /// Gives a packet to a queue pair. `near`: the packet arrived from a ring. Then only the wait
+    /// for a receiver that is not ready needs an exact clock.
     pub(super) fn handle(
         &self,
         tx: &mut Tx,
@@ -251,7 +251,7 @@ impl Node {
         inner.engine.handle_packet(&mut env, packet);
     }
 
-    /// Gives a queue pair the packets that came early, when their turn has come.
+    /// Gives a queue pair the packets that arrived early, when their turn has come.
     #[cold]
     fn handle_kept(&self, tx: &mut Tx, qp: &AnyQp, inner: &mut QpInner) {
         let now = self.now();

@@ -25,7 +25,7 @@ use super::thread::{Sleep, turn};
 use super::timers::NEVER;
 use crate::error::Error;
 use adverb_engine::Time;
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +36,7 @@ pub enum Work {
     Requests,
     /// Packets that wait for a receive, or for their destination process.
     Packets,
-    /// ACKs held for the program's next poll.
+    /// ACKs deferred to the program's next poll.
     Answers,
 }
 
@@ -69,10 +69,10 @@ impl SimulatedNode {
     /// No free descriptors.
     pub fn new(seed: u64, wire: Box<dyn SimulatedWire>) -> Result<Self, Error> {
         let node = Node::of(Parts {
-            life: Life::current(),
+            process: ProcessIdentity::current(),
             clocks: Clocks::Virtual(AtomicU64::new(0)),
             link: Wire::Simulated(wire),
-            lanes: None,
+            host: None,
             taps: None,
             faults: None,
             news: None,

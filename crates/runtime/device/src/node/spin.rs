@@ -6,7 +6,7 @@ use std::time::Duration;
 const LONGEST_SPIN: Duration = Duration::from_micros(30);
 /// Shortest spin: long enough for one call of progress.
 const SHORTEST_SPIN: Duration = Duration::from_micros(1);
-/// About the cost of waking a sleeping thread. An event that ended a sleep came earlier by this
+/// About the cost of waking a sleeping thread. An event that ended a sleep arrived earlier by this
 /// time.
 const WAKE_UP: Duration = Duration::from_micros(25);
 /// Spin before any event.
@@ -29,7 +29,7 @@ impl Spin {
     pub(crate) fn length(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed).into())
     }
-    /// An event came after `waited`. If the longest spin would have seen the event, the spin
+    /// An event arrived after `waited`. If the longest spin would have seen the event, the spin
     /// becomes at least three times as long as the wait. Otherwise the spin is halved.
     pub(crate) fn learn(&self, waited: Duration, slept: bool) {
         let waited = if slept { waited.saturating_sub(WAKE_UP) } else { waited };

@@ -20,14 +20,14 @@ use super::wake::Wake;
 use super::{exit, thread};
 use crate::error::Error;
 use crate::faults::Injector;
-use crate::host::{Lanes, PathChoice};
+use crate::host::{HostConnections, PathChoice};
 use crate::interfaces::Interface;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable};
 use adverb_link::{Config, UdpLink};
 use adverb_local::Local;
-use adverb_memory::Life;
+use adverb_memory::ProcessIdentity;
 use adverb_os::{InterfaceNews, Transit};
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -38,7 +38,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A place for each process of a chain of forks. So a child never meets a lock that another thread
 /// of its parent held at the fork.
-static NODES: [Ranked<Option<Arc<Node>>, ranks::NodePlace>; 64] = [const { Ranked::new(None) }; 64];
+static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] = [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
@@ -47,8 +47,8 @@ const MOST_LOST: usize = 16;
 static CHILD_CLOSES: [[OnceLock<Arc<Node>>; MOST_LOST]; 64] =
     [const { [const { OnceLock::new() }; MOST_LOST] }; 64];
 
-fn place_of(life: Life) -> usize {
-    life.number() as usize % NODES.len()
+fn instance_index(process: ProcessIdentity) -> usize {
+    process.number() as usize % NODES.len()
 }
 
 extern "C" fn before_fork() {
@@ -62,16 +62,16 @@ extern "C" fn in_child_after_fork() {
     let all = CHILD_CLOSES.iter().flatten();
     for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
-        if let Some(lanes) = &node.lanes {
-            lanes.close_after_fork();
+        if let Some(host) = &node.host {
+            host.close_after_fork();
         }
     }
     adverb_os::drop_transit_after_fork();
 }
 
-/// Sends everything held for a later packet before the process ends.
+/// Sends everything deferred for a later packet before the process ends.
 extern "C" fn at_exit() {
-    if let Some(place) = NODES[place_of(Life::current())].try_lock()
+    if let Some(place) = NODES[instance_index(ProcessIdentity::current())].try_lock()
         && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
     {
         exit::send_at_last(node);
@@ -82,10 +82,10 @@ extern "C" fn at_exit() {
 
 /// The parts of a node.
 pub(super) struct Parts {
-    pub(super) life: Life,
+    pub(super) process: ProcessIdentity,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
-    pub(super) lanes: Option<Lanes>,
+    pub(super) host: Option<HostConnections>,
     pub(super) taps: Option<Taps>,
     pub(super) faults: Option<Injector>,
     pub(super) news: Option<InterfaceNews>,
@@ -104,19 +104,20 @@ impl Node {
             adverb_memory::at_fork(before_fork, in_child_after_fork);
             adverb_memory::at_exit(at_exit);
         });
-        let life = Life::current();
-        let mut place = NODES[place_of(life)].lock();
+        let process = ProcessIdentity::current();
+        let mut place = NODES[instance_index(process)].lock();
         if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
             return Ok(node.clone());
         }
-        let mut closes = CHILD_CLOSES[place_of(life)].iter();
-        let free = closes.find(|place| place.get().is_none_or(|node| node.life.number() != life.number()));
+        let mut closes = CHILD_CLOSES[instance_index(process)].iter();
+        let free =
+            closes.find(|place| place.get().is_none_or(|node| node.process.number() != process.number()));
         let Some(free) = free else {
             let text = "the program has closed the device's descriptors too often while nothing was open";
             return Err(Error::new(Errno::EMFILE, text));
         };
-        let node = Node::start(life)?;
-        crate::started::set_started(life);
+        let node = Node::start(process)?;
+        crate::started::set_started(process);
         // A node is never dropped. In a child of a child, its descriptors would belong to other
         // files by then.
         if let Some(old) = place.replace(node.clone()) {
@@ -128,7 +129,7 @@ impl Node {
 
     /// The node of this process, if there is one.
     pub(crate) fn existing() -> Option<Arc<Node>> {
-        let place = NODES[place_of(Life::current())].lock();
+        let place = NODES[instance_index(ProcessIdentity::current())].lock();
         place.as_ref().filter(|node| node.is_of_use()).cloned()
     }
 
@@ -146,7 +147,7 @@ impl Node {
         self.news.is_some()
     }
 
-    fn start(life: Life) -> Result<Arc<Node>, Error> {
+    fn start(process: ProcessIdentity) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
         let config = Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
@@ -156,12 +157,12 @@ impl Node {
         // A user that cannot be told from other users shares no memory. The link logs this.
         let shares = shares && adverb_os::users_can_be_told_apart();
         let local = Local::new(random_u64()).map_err(from_local)?;
-        let lanes = shares.then(|| Lanes::new(local.errors().clone())).transpose();
-        let lanes = lanes.unwrap_or_else(|e| {
+        let host = shares.then(|| HostConnections::new(local.errors().clone())).transpose();
+        let host = host.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
         });
-        let taps = lanes.as_ref().and_then(|_| Taps::new(capture, &packets));
+        let taps = host.as_ref().and_then(|_| Taps::new(capture, &packets));
         let link = Wire::Udp { link: UdpLink::new(config, local.clone()), local };
         let news = InterfaceNews::new()
             .inspect_err(|e| {
@@ -169,7 +170,7 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts { life, clocks, link, lanes, taps, faults, news, seed: random_u64() })?;
+        let node = Node::of(Parts { process, clocks, link, host, taps, faults, news, seed: random_u64() })?;
         node.watch()?;
         thread::spawn(&node)?;
         Ok(node)
@@ -177,10 +178,10 @@ impl Node {
 
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
-        let Parts { life, clocks, link, lanes, taps, faults, news, seed } = parts;
+        let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
         Ok(Arc::new(Node {
-            life,
+            process,
             clocks,
             link,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -198,10 +199,10 @@ impl Node {
             any_delayed: AtomicBool::new(false),
             policy,
             counters: Counted::default(),
-            lanes,
+            host,
             taps,
             faults,
-            held_at: AtomicU64::new(u64::MAX),
+            delayed_until: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
             groups: Groups::default(),
             ports: Ports::default(),

@@ -10,16 +10,14 @@ use std::time::Duration;
 const COUNT_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {
-    /// Chains handed over and their requests, of all queue pairs as in [`Node::qp_counters`].
-    fn handovers(&self) -> (u64, u64) {
-        let mut sum = (
-            self.counters.handovers.load(Ordering::Relaxed),
-            self.counters.handed_over.load(Ordering::Relaxed),
-        );
+    /// Chains committed and their requests, of all queue pairs as in [`Node::qp_counters`].
+    fn commits(&self) -> (u64, u64) {
+        let mut sum =
+            (self.counters.commits.load(Ordering::Relaxed), self.counters.committed.load(Ordering::Relaxed));
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
-                sum.0 += inner.handovers.0;
-                sum.1 += inner.handovers.1;
+                sum.0 += inner.commits.0;
+                sum.1 += inner.commits.1;
             }
         });
         sum
@@ -29,7 +27,7 @@ impl Node {
     /// pairs. A queue pair is left out if its lock is held for long.
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
-        let mut sum = *self.counters.gone.lock();
+        let mut sum = *self.counters.ended.lock();
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
                 sum.add(inner.engine.counters());
@@ -45,13 +43,13 @@ impl Node {
         let own = [
             ("malformed", &self.counters.malformed),
             ("no_such_qp", &self.counters.no_such_qp),
-            ("rx_drop_not_from_lane", &self.counters.not_from_lane),
+            ("rx_drop_not_from_ring", &self.counters.not_from_ring),
             ("mad_refused", &self.counters.mad_refused),
             ("mad_for_nobody", &self.counters.mad_for_nobody),
-            ("lane_sent", &self.counters.lane_sent),
-            ("lane_received", &self.counters.lane_received),
+            ("ring_sent", &self.counters.ring_sent),
+            ("ring_received", &self.counters.ring_received),
         ];
-        let (handovers, handed_over) = self.handovers();
+        let (commits, committed) = self.commits();
         let injected = self.faults.iter().flat_map(|faults| {
             let counters = &faults.counters;
             [
@@ -64,7 +62,7 @@ impl Node {
             ]
         });
         let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
-        let own = own.chain([("handovers", handovers), ("handed_over", handed_over)]);
+        let own = own.chain([("commits", commits), ("committed", committed)]);
         self.link.stats().named().into_iter().chain(own).chain(self.qp_counters().named()).collect()
     }
 
@@ -77,10 +75,10 @@ impl Node {
         for (name, value) in self.named_counters().into_iter().filter(|(_, value)| *value != 0) {
             text += &format!(" {name}={value}");
         }
-        if let Some(lanes) = &self.lanes {
+        if let Some(host) = &self.host {
             // Memory that peers may map, in bytes, and the reasons for access by system calls to
             // other regions.
-            let usage = lanes.file.usage();
+            let usage = host.file.usage();
             text += &format!(" shared_bytes={} shared_resident={}", usage.own + usage.blocks, usage.resident);
             for (why, times) in &*self.counters.private.lock() {
                 text += &format!(" private_{why}={times}");
@@ -93,10 +91,10 @@ impl Node {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let link = self.link.stats();
-        let (handovers, handed_over) = self.handovers();
+        let (commits, committed) = self.commits();
         Stats {
-            handovers,
-            handed_over,
+            commits,
+            committed,
             send_calls: link.tx_syscalls,
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,
@@ -107,8 +105,8 @@ impl Node {
                 + link.fault_reorder
                 + link.fault_delay
                 + link.fault_ecn,
-            lane_sent: self.counters.lane_sent.load(Ordering::Relaxed),
-            lane_received: self.counters.lane_received.load(Ordering::Relaxed),
+            ring_sent: self.counters.ring_sent.load(Ordering::Relaxed),
+            ring_received: self.counters.ring_received.load(Ordering::Relaxed),
         }
     }
 }

@@ -168,10 +168,10 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
         bytes: &bytes,
     };
     let any: Arc<AnyQp> = qp.clone();
-    assert!(Relay(context.node()).stash(&any, &mut qp.inner.lock(), &packet, opcode));
-    assert!(qp.inner.lock().carried.relay.has_stash());
+    assert!(Relay(context.node()).pending(&any, &mut qp.inner.lock(), &packet, opcode));
+    assert!(qp.inner.lock().carried.relay.has_pending());
     qp.modify(&QpAttr { state: QpState::Reset, ..QpAttr::default() }, AttrMask::STATE).unwrap();
-    assert!(!qp.inner.lock().carried.relay.has_stash());
+    assert!(!qp.inner.lock().carried.relay.has_pending());
     for qp in [a, b, qp] {
         qp.destroy().unwrap();
     }

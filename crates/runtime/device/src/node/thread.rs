@@ -61,8 +61,8 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
     match spawned {
         Ok(_) => {
-            if let (Ok(thread), Some(lanes)) = (is_up.recv(), &node.lanes) {
-                lanes.published.set_thread(thread.as_raw().unsigned_abs());
+            if let (Ok(thread), Some(host)) = (is_up.recv(), &node.host) {
+                host.published.set_thread(thread.as_raw().unsigned_abs());
             }
             Ok(())
         }
@@ -133,7 +133,7 @@ fn hear_of_interfaces(node: &Node) {
     }
     node.link.own_addresses_changed();
     node.ports.tell();
-    node.mads.open_what_came(node);
+    node.mads.open_new_addresses(node);
     node.mads.with_handler(node, |handler, now| handler.interfaces_changed(now));
 }
 
@@ -145,9 +145,9 @@ fn look_for_ends(node: &Node) {
 }
 
 /// Spins for a while after work: more packets are likely to come, and a wake-up costs more than the
-/// whole spin. Returns whether something came. `None`: the program polls meanwhile. The thread does
-/// not yield. The scheduler takes a yield for a wish to run later than other threads, and the next
-/// wake-up would wait for a whole time slice of a spinning program.
+/// whole spin. Returns whether something arrived. `None`: the program polls meanwhile. The thread
+/// does not yield. The scheduler takes a yield for a wish to run later than other threads, and the
+/// next wake-up would wait for a whole time slice of a spinning program.
 fn spin(node: &Node) -> Option<bool> {
     let looks = node.policy.looks();
     spin_by(

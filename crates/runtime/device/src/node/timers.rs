@@ -23,7 +23,7 @@ pub(crate) enum Timed {
     /// queue, served by the background thread alone.
     Watch(u32),
     /// Packets and one-sided requests delayed by a fault.
-    Held,
+    Delayed,
     /// Recorded packets still to be written, in the queue of [`Timed::Watch`].
     Capture,
     /// The handler of MADs.

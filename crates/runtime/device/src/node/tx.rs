@@ -26,8 +26,8 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Tx) -> R) -> R {
     let mut run = |tx: &mut Tx| f.take().map(|f| f(tx));
     match TX.try_with(|tx| tx.try_borrow_mut().ok().and_then(|mut tx| run(&mut tx))) {
         Ok(Some(result)) => result,
-        // An exiting process has already destroyed its thread's scratch when held packets are sent.
-        // A signal handler may also have interrupted a use of the scratch.
+        // An exiting process has already destroyed its thread's scratch when deferred packets are
+        // sent. A signal handler may also have interrupted a use of the scratch.
         _ => run(&mut Tx::new()).expect("not run above"),
     }
 }

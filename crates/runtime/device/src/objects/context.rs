@@ -241,7 +241,7 @@ impl Context {
             let (ip, scope) = self.address_of(gid);
             match self.node.addresses.open_if_usable(&self.node, ip, scope) {
                 Ok(Some(_)) => opened += 1,
-                // `open_what_came` opens this address later.
+                // `open_new_addresses` opens this address later.
                 Ok(None) => {}
                 Err(e) => {
                     log::error!("{e}");
@@ -304,7 +304,7 @@ impl Follower for Context {
     }
     /// Opens port 4791 at new addresses, for datagram queue pairs. An address that is not ready yet
     /// is tried again at the next notification.
-    fn open_what_came(&self) {
+    fn open_new_addresses(&self) {
         if !self.at_every_address.load(Ordering::Relaxed) {
             return;
         }

@@ -27,7 +27,7 @@ mod watch;
 
 pub use channel::CompChannel;
 pub use notify::ArmSite;
-pub use watch::{Overlooked, set_code_namer};
+pub use watch::{LostWakeup, set_code_namer};
 
 /// The destination of a completion queue's events.
 #[derive(Clone, Debug)]
@@ -264,9 +264,9 @@ impl Cq {
     /// Stops at a completion that made a still unread event, and leaves the completion for this
     /// event. With `insist` the completion is taken all the same: the caller was told `Ok(0)`
     /// before. So a program that arms and then polls until empty gets no event for an empty queue,
-    /// even if the completion came between arm and poll. Such an event would be legal (CQN-8). But
-    /// on a NIC only nanoseconds lie between arm and poll. Here the program may lose the processor
-    /// in between, and some programs take such an event for an error.
+    /// even if the completion arrived between arm and poll. Such an event would be legal (CQN-8).
+    /// But on a NIC only nanoseconds lie between arm and poll. Here the program may lose the
+    /// processor in between, and some programs take such an event for an error.
     ///
     /// # Errors
     /// The cause, if the queue overflowed and is empty.

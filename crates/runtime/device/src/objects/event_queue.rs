@@ -156,7 +156,7 @@ impl<T> EventQueue<T> {
     /// costs one wake-up and not two. `before_sleep` is called before each sleep.
     ///
     /// # Errors
-    /// EAGAIN if there is no event and the descriptor is non-blocking. EINTR if a signal came
+    /// EAGAIN if there is no event and the descriptor is non-blocking. EINTR if a signal arrived
     /// first, unless all handlers restart system calls (`SA_RESTART`).
     pub fn pop(
         &self,

@@ -1,7 +1,7 @@
 //! Protection domains and their objects: regions, windows, device memory; XRC domains.
 use crate::error::Error;
 use crate::faults::Call;
-use crate::host::{Listed, Place};
+use crate::host::{Listed, MemoryRoute};
 use crate::mapping::Mapping;
 use crate::nic::{Has, Locked};
 use crate::node::carriers::ring;
@@ -202,8 +202,8 @@ impl Pd {
         let locked = self.lock_pages(&region, &backing)?;
         let placement = Placement::of(node, region, &backing);
         let key = node.keys.write().register(placement.region, random_u32())?;
-        if let Some(lanes) = &node.lanes {
-            lanes.publish_key(key, &placement.region, placement.place);
+        if let Some(host) = &node.host {
+            host.publish_key(key, &placement.region, placement.place);
         }
         if keeps_domain(&region) {
             self.uses.add();
@@ -317,7 +317,7 @@ struct Placement {
     /// The region in the key table: for shared memory with the device's own address.
     region: Region,
     /// The place for peers.
-    place: Place,
+    place: MemoryRoute,
     listed: Option<Listed>,
     hold: Option<Hold>,
 }
@@ -326,7 +326,7 @@ impl Placement {
     /// Finds the placement of a region described by its consumer.
     fn of(node: &Node, mut region: Region, backing: &Backing) -> Self {
         let mut hold = None;
-        let mut place = Place::Process(region.addr);
+        let mut place = MemoryRoute::Process(region.addr);
         let by_kernel = region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
         if region.access.contains(Access::ON_DEMAND) {
             adverb_memory::all_memory_is_open();
@@ -335,14 +335,14 @@ impl Placement {
             || region.len == 0
             || backing.is_dma_buf()
         {
-            place = Place::Nowhere;
+            place = MemoryRoute::Nowhere;
         } else if let Some(offset) = backing.file_offset(region.addr) {
-            place = Place::File(offset);
+            place = MemoryRoute::File(offset);
         } else if by_kernel && let Ok(file) = SharedFile::of_process() {
             match file.place(region.addr, region.len) {
                 Ok(placed) => {
                     (region.addr, region.kind) = (placed.addr, RegionKind::Mapped);
-                    place = Place::File(placed.offset);
+                    place = MemoryRoute::File(placed.offset);
                     hold = Some(placed.hold);
                 }
                 Err(why) => {
@@ -355,7 +355,7 @@ impl Placement {
                 }
             }
         }
-        let listed = node.lanes.as_ref().and_then(|lanes| lanes.list(&region, place));
+        let listed = node.host.as_ref().and_then(|host| host.list(&region, place));
         Placement { region, place, listed, hold }
     }
 }
@@ -416,8 +416,8 @@ impl Mr {
         node.keys.write().reregister(self.key, placement.region)?;
         ring::void_payloads(node, &inner.placement.region);
         ring::withdraw_key(node, self.key);
-        if let Some(lanes) = &node.lanes {
-            lanes.publish_key(self.key, &placement.region, placement.place);
+        if let Some(host) = &node.host {
+            host.publish_key(self.key, &placement.region, placement.place);
         }
         inner.region = region;
         inner.placement = placement;

@@ -4,8 +4,8 @@
 use crate::objects::device::Device;
 use crate::objects::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
 
-/// Up to this speed in Mbit/s a port has one lane, above four.
-const ONE_LANE: u32 = 50_000;
+/// Up to this speed in Mbit/s a port has one host connection, above four.
+const ONE_X: u32 = 50_000;
 
 /// The attributes of a device: paths and contents, without the newline.
 #[must_use]
@@ -55,7 +55,7 @@ fn groups(bytes: &[u8]) -> String {
 
 /// The speed of the port in the kernel's format.
 fn rate(mbit: u32) -> String {
-    format!("{} Gb/sec ({}X)", f64::from(mbit) / 1000.0, if mbit > ONE_LANE { 4 } else { 1 })
+    format!("{} Gb/sec ({}X)", f64::from(mbit) / 1000.0, if mbit > ONE_X { 4 } else { 1 })
 }
 
 #[cfg(test)]

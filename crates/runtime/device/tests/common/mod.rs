@@ -13,7 +13,7 @@ use adverb_device::{CompChannel, Context, Cq, Pd, Qp, QpInit, device};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub struct End {
+pub struct QpEnd {
     pub context: Arc<Context>,
     pub pd: Arc<Pd>,
     pub channel: Arc<CompChannel>,
@@ -31,12 +31,12 @@ pub fn loopback() -> Arc<device::Device> {
     device::list().unwrap().into_iter().find(|d| d.interface().loopback).expect("a loopback device")
 }
 
-impl End {
-    pub fn new(qp_type: QpType) -> End {
-        End::with_cq(qp_type, 4096)
+impl QpEnd {
+    pub fn new(qp_type: QpType) -> QpEnd {
+        QpEnd::with_cq(qp_type, 4096)
     }
 
-    pub fn with_cq(qp_type: QpType, cqe: u32) -> End {
+    pub fn with_cq(qp_type: QpType, cqe: u32) -> QpEnd {
         let context = loopback().open().unwrap();
         let pd = Pd::new(&context).unwrap();
         let channel = CompChannel::new(&context).unwrap();
@@ -59,7 +59,7 @@ impl End {
         let qp = Qp::new(&context, Some(&pd), &init).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let pages = Buffer::new(&pd, SIZE, access).unwrap();
-        End { context, pd, channel, cq, qp, pages }
+        QpEnd { context, pd, channel, cq, qp, pages }
     }
 
     pub fn gid_index(&self) -> u8 {
@@ -75,8 +75,8 @@ impl End {
     }
 
     /// An end with a datagram queue pair in RTS.
-    pub fn datagrams() -> End {
-        let end = End::new(QpType::Ud);
+    pub fn datagrams() -> QpEnd {
+        let end = QpEnd::new(QpType::Ud);
         let attr = QpAttr { state: QpState::Init, port_num: 1, qkey: QKEY, ..QpAttr::default() };
         let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
         end.qp.modify(&attr, mask).unwrap();
@@ -176,8 +176,8 @@ impl End {
     }
 }
 
-pub fn pair(qp_type: QpType, mtu: adverb_device::engine::PathMtu) -> (End, End) {
-    let (a, b) = (End::new(qp_type), End::new(qp_type));
+pub fn pair(qp_type: QpType, mtu: adverb_device::engine::PathMtu) -> (QpEnd, QpEnd) {
+    let (a, b) = (QpEnd::new(qp_type), QpEnd::new(qp_type));
     a.connect(&b.qp, mtu);
     b.connect(&a.qp, mtu);
     (a, b)

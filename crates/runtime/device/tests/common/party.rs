@@ -1,6 +1,6 @@
 //! Another process that runs a test of the same file. The test and the process exchange lines while
 //! both use the device.
-use super::End;
+use super::QpEnd;
 use adverb_device::engine::wr::Remote;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -92,7 +92,7 @@ pub fn listen() -> Option<String> {
 }
 
 /// The line that describes an end to the other process.
-pub fn introduce(end: &End) -> String {
+pub fn introduce(end: &QpEnd) -> String {
     format!("{} {} {}", end.qp.number(), end.pages.key(), end.pages.addr())
 }
 

@@ -79,9 +79,9 @@ impl Scene {
         let farewells: Vec<_> = all.iter().filter(|(key, _)| key.0 == process).collect();
         self.n.dead.borrow_mut().insert(process);
         self.n.forget(process);
-        if dead.world.door.addresses == live.world.door.addresses {
+        if dead.world.host.addresses == live.world.host.addresses {
             assert!(farewells.is_empty(), "on one host nobody needs to speak for others");
-            live.world.peer_gone(self.n.now.get(), process);
+            live.world.peer_ended(self.n.now.get(), process);
         } else {
             assert_eq!(farewells.len(), 1, "one connection is one farewell");
             // The survivor sends each farewell more than once.

@@ -92,11 +92,11 @@ fn ucm_4_a_connection_from_end_to_end() {
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Disconnected).status, 0);
     assert_eq!(b.expect(Disconnected).status, 0);
-    assert_eq!(n.held.borrow().len(), 2, "the queue pairs' numbers are kept in time-wait");
+    assert_eq!(n.reserved.borrow().len(), 2, "the queue pairs' numbers are kept in time-wait");
     pass(&n, &mut [&mut a, &mut b], 2000);
     a.expect(TimewaitExit);
     b.expect(TimewaitExit);
-    assert!(n.held.borrow().is_empty());
+    assert!(n.reserved.borrow().is_empty());
     // Events read: two of resolving, response, disconnected, time-wait exit.
     assert_eq!(a.destroy(id), Ok(5));
     assert_eq!(b.destroy(child), Ok(3), "the request is its listener's event");
@@ -350,9 +350,9 @@ fn ucm_7_an_address_and_a_device_that_go() {
     pass(&n, &mut [&mut a, &mut b], 5000);
     assert_eq!(a.expect(AddrChange).id, id);
     assert!(a.event().is_none(), "it is told once");
-    let gone = |device: &str| n.lost.borrow_mut().1.insert(device.into());
+    let removed = |device: &str| n.lost.borrow_mut().1.insert(device.into());
     n.lost.borrow_mut().0.insert(B.parse().unwrap());
-    gone("adverb_sim9");
+    removed("adverb_sim9");
     pass(&n, &mut [&mut a, &mut b], 5000);
     let first = b.expect(DeviceRemoval);
     let second = b.expect(DeviceRemoval);

@@ -1,5 +1,5 @@
 //! The simulated machines and the network between them.
-use crate::door::{self, Door, Group, NotSent, Place, Presence};
+use crate::host::{self, Binding, Group, Host, NotSent, Presence};
 use crate::id::HOP_LIMIT;
 use adverb_cm::{MAD_LEN, Path, Route, Time, Transmit, answer_for_nobody, route};
 use nix::errno::Errno;
@@ -37,8 +37,8 @@ pub struct Network {
     listening: RefCell<BTreeMap<u64, BTreeSet<u32>>>,
     /// Farewells for the case that a process is killed, by process and communication id.
     pub entrusted: RefCell<BTreeMap<(u32, u32), Transmit>>,
-    /// Queue pair numbers held.
-    pub held: RefCell<Vec<u32>>,
+    /// Queue pair numbers reserved.
+    pub reserved: RefCell<Vec<u32>>,
     pub groups: Cell<usize>,
     /// Processes that have ended.
     pub dead: RefCell<BTreeSet<u32>>,
@@ -61,7 +61,7 @@ impl Network {
             claimed: RefCell::default(),
             listening: RefCell::default(),
             entrusted: RefCell::default(),
-            held: RefCell::default(),
+            reserved: RefCell::default(),
             groups: Cell::new(0),
             dead: RefCell::default(),
             lost: RefCell::default(),
@@ -123,12 +123,12 @@ impl Network {
         self.listening.borrow_mut().retain(|_, all| !all.is_empty());
     }
 
-    /// Checks that no process has a claim, a held number or a group.
+    /// Checks that no process has a claim, a reserved number or a group.
     pub fn assert_clean(&self) {
         assert!(self.claimed.borrow().is_empty(), "claims: {:?}", self.claimed.borrow());
         assert!(self.listening.borrow().is_empty(), "listeners: {:?}", self.listening.borrow());
         assert!(self.entrusted.borrow().is_empty(), "entrusted: {:?}", self.entrusted.borrow());
-        assert!(self.held.borrow().is_empty(), "held: {:?}", self.held.borrow());
+        assert!(self.reserved.borrow().is_empty(), "held: {:?}", self.reserved.borrow());
         assert_eq!(self.groups.get(), 0);
     }
 }
@@ -145,7 +145,7 @@ pub struct Claim {
     key: (u64, Option<IpAddr>, u32, bool),
 }
 
-impl door::Claim for Claim {
+impl host::Claim for Claim {
     fn listen(&self) -> Result<(), Errno> {
         self.network.listening.borrow_mut().entry(self.key.0).or_default().insert(self.key.2);
         Ok(())
@@ -185,9 +185,9 @@ impl Drop for Kept {
     }
 }
 
-impl Door for Machine {
+impl Host for Machine {
     type Claim = Claim;
-    type Hold = Kept;
+    type Reservation = Kept;
     type Membership = Kept;
 
     fn now(&self) -> Time {
@@ -227,36 +227,36 @@ impl Door for Machine {
     fn is_local(&self, ip: IpAddr) -> bool {
         self.addresses.contains(&ip)
     }
-    fn hold_qpn(&mut self, qpn: u32) -> Kept {
-        self.network.held.borrow_mut().push(qpn);
+    fn reserve_qpn(&mut self, qpn: u32) -> Kept {
+        self.network.reserved.borrow_mut().push(qpn);
         let network = self.network.clone();
         Kept(Some(Box::new(move || {
-            let mut held = network.held.borrow_mut();
+            let mut held = network.reserved.borrow_mut();
             let n = held.iter().position(|&q| q == qpn).expect("held");
             held.remove(n);
         })))
     }
-    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno> {
+    fn binding_of(&self, address: IpAddr, scope_id: u32) -> Result<Binding, Errno> {
         let n = self.addresses.iter().position(|a| *a == address).ok_or(Errno::EADDRNOTAVAIL)?;
         if self.network.lost.borrow().0.contains(&address) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let name = format!("adverb_sim{}", self.process);
         let guid = u64::from(self.process) + 0x1000;
-        Ok(Place { guid, name, index: 3, address, sgid_index: n as u8, scope_id, mtu: 3 })
+        Ok(Binding { guid, name, index: 3, address, sgid_index: n as u8, scope_id, mtu: 3 })
     }
     fn hears_of_interfaces(&self) -> bool {
         self.network.tells.get()
     }
-    fn presence(&self, place: &Place) -> Presence {
+    fn presence(&self, binding: &Binding) -> Presence {
         let (addresses, devices) = &*self.network.lost.borrow();
-        match (addresses.contains(&place.address), devices.contains(&place.name)) {
-            (_, true) => Presence::DeviceGone,
-            (true, false) => Presence::AddressGone,
+        match (addresses.contains(&binding.address), devices.contains(&binding.name)) {
+            (_, true) => Presence::DeviceRemoved,
+            (true, false) => Presence::AddressRemoved,
             (false, false) => Presence::There,
         }
     }
-    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno> {
+    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno> {
         if destination.ip().to_string().starts_with("192.") {
             return Err(Errno::ENETUNREACH);
         }
@@ -269,17 +269,17 @@ impl Door for Machine {
             a.is_ipv4() == destination.is_ipv4() && a.to_string().starts_with("fe80") == link_local
         };
         let source = source.map(|s| s.ip()).or_else(|| self.addresses.iter().find(fits).copied());
-        self.place_of(source.ok_or(Errno::ENETUNREACH)?, scope)
+        self.binding_of(source.ok_or(Errno::ENETUNREACH)?, scope)
     }
     fn knows_neighbour(&self, destination: SocketAddr) -> bool {
         !self.network.silent.borrow().contains_key(&destination.ip())
     }
-    fn ask_neighbour(&mut self, _place: &Place, destination: SocketAddr) {
+    fn ask_neighbour(&mut self, _place: &Binding, destination: SocketAddr) {
         if let Some(asked) = self.network.silent.borrow_mut().get_mut(&destination.ip()) {
             *asked += 1;
         }
     }
-    fn join(&mut self, _place: &Place, group: IpAddr) -> Result<Group<Kept>, Errno> {
+    fn join(&mut self, _place: &Binding, group: IpAddr) -> Result<Group<Kept>, Errno> {
         if !group.is_multicast() {
             return Err(Errno::EINVAL);
         }

@@ -1,8 +1,8 @@
 //! A program with an open file, as librdmacm would use it.
 use super::{Machine, Network};
 use crate::address::Address;
-use crate::door::Tokens;
 use crate::event::{Event, EventKind, Param as Said};
+use crate::host::Tokens;
 use crate::param::{ConnParam, qp_type};
 use crate::request::{
     Addresses, Caller, FileId, OptionName, OptionValue, Path as IdPath, QpAttr, Question, Reply, Request,
@@ -150,14 +150,14 @@ impl Program {
     /// A process with an open file, on the host with these addresses.
     pub fn new(network: &Rc<Network>, process: u32, addresses: &[&str]) -> Program {
         let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let door = Machine { network: network.clone(), process, addresses };
+        let host = Machine { network: network.clone(), process, addresses };
         let config = Config {
             prefix: process,
             prefix_bits: super::machine::PREFIX_BITS,
             transaction: process,
             ..Config::default()
         };
-        let mut world = World::new(door, config);
+        let mut world = World::new(host, config);
         let count = Rc::new(Count::default());
         let file = world.open(count.clone());
         Program { world, file, count, hand: Hand::default(), process }
@@ -356,7 +356,7 @@ pub fn deliver(network: &Rc<Network>, programs: &mut [&mut Program]) {
         let mut taken = false;
         for program in programs.iter_mut() {
             let dead = network.dead.borrow().contains(&program.process);
-            if owners.contains(&program.process) && !dead && program.world.door.addresses.contains(&local) {
+            if owners.contains(&program.process) && !dead && program.world.host.addresses.contains(&local) {
                 taken = true;
                 program.world.mad(now, path, 7, &next.mad);
             }

@@ -36,14 +36,14 @@ use crate::packet::{OwnedPacket, RxPacket};
 pub(crate) use dice::flipped;
 use dice::{Dice, Kind};
 use queue::Queue;
-pub use rules::{Delay, DelayQp, DropPsn, PacketFaults, Rate, Target};
+pub use rules::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 
 /// How long an overtaken packet waits if no later packet follows.
 const OVERTAKEN: Duration = Duration::from_millis(2);
 /// The largest number of packets that overtake it.
 const MOST_OVERTAKE: u64 = 3;
 /// The largest number of delayed packets; further packets are not delayed.
-const MOST_HELD: usize = 16384;
+const MOST_DELAYED: usize = 16384;
 /// The bits of the traffic class for ECN: whether a packet may be marked, and whether it was.
 const ECN: u8 = 3;
 /// No packet is delayed.
@@ -61,7 +61,7 @@ pub struct Faults<P = OwnedPacket> {
 
 struct State<P> {
     qps: HashMap<u32, QpState<P>>,
-    held: usize,
+    delayed: usize,
 }
 
 /// The properties of a packet used by the rules.
@@ -178,7 +178,7 @@ impl<P> Faults<P> {
     /// Rules without queue pairs.
     #[must_use]
     pub fn new(rules: PacketFaults) -> Self {
-        let state = Mutex::new(State { qps: HashMap::new(), held: 0 });
+        let state = Mutex::new(State { qps: HashMap::new(), delayed: 0 });
         Faults { rules, epoch: Instant::now(), state, due: AtomicU64::new(NEVER) }
     }
 
@@ -193,7 +193,7 @@ impl<P> Faults<P> {
     pub fn remove_qp(&self, qpn: u32) {
         let mut state = self.state.lock();
         if let Some(qp) = state.qps.remove(&qpn) {
-            state.held -= qp.queue.len();
+            state.delayed -= qp.queue.len();
         }
     }
 
@@ -205,15 +205,15 @@ impl<P> Faults<P> {
     /// passes.
     pub fn judge_as(&self, head: &Head, keep: impl Fn(&Fault) -> P) -> Ruling<P> {
         let mut state = self.state.lock();
-        let room = state.held < MOST_HELD;
+        let room = state.delayed < MOST_DELAYED;
         let Some(qp) = state.qps.get_mut(&head.qpn) else {
             return Ruling { fault: Fault::default(), copies: 1, after: Vec::new() };
         };
         let fault = qp.draw(&self.rules, head);
         let copies = 1 + usize::from(fault.doubled);
-        let gone = Ruling { fault, copies: 0, after: Vec::new() };
+        let dropped = Ruling { fault, copies: 0, after: Vec::new() };
         if fault.dropped || fault.damaged.is_some() {
-            return gone;
+            return dropped;
         }
         if room && (fault.overtaken.is_some() || fault.delayed.is_some()) {
             let now = self.now();
@@ -222,12 +222,12 @@ impl<P> Faults<P> {
                 Some(passes) => qp.queue.set_aside(now + nanos(OVERTAKEN), passes, kept),
                 None => qp.queue.line_up(now + fault.delayed.map_or(0, nanos), kept),
             };
-            state.held += copies;
+            state.delayed += copies;
             self.due.fetch_min(due, Relaxed);
-            return gone;
+            return dropped;
         }
         let after = qp.queue.passed();
-        state.held -= after.len();
+        state.delayed -= after.len();
         Ruling { fault: Fault { overtaken: None, delayed: None, ..fault }, copies, after }
     }
 
@@ -247,10 +247,10 @@ impl<P> Faults<P> {
     /// Removes the delayed packets for which `is_one` is true, whether due or not.
     pub fn release_if(&self, is_one: impl Fn(&P) -> bool) -> Vec<P> {
         let mut state = self.state.lock();
-        let State { qps, held } = &mut *state;
+        let State { qps, delayed } = &mut *state;
         let mut out = Vec::new();
         qps.values_mut().for_each(|qp| qp.queue.release_if(&is_one, &mut out));
-        *held -= out.len();
+        *delayed -= out.len();
         out
     }
 
@@ -264,14 +264,14 @@ impl<P> Faults<P> {
             return Vec::new();
         }
         let mut state = self.state.lock();
-        let State { qps, held } = &mut *state;
+        let State { qps, delayed } = &mut *state;
         let mut out = Vec::new();
         let mut next = NEVER;
         for qp in qps.values_mut() {
             qp.queue.release(now, &mut out);
             next = next.min(qp.queue.next_due().unwrap_or(NEVER));
         }
-        *held -= out.len();
+        *delayed -= out.len();
         self.due.store(next, Relaxed);
         out
     }

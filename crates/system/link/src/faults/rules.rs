@@ -34,16 +34,16 @@ pub struct Delay {
 
 /// A queue pair of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum FaultTarget {
     /// By its number.
     Qpn(u32),
     /// By its order of creation in the process, from 1.
     Nth(u32),
 }
 
-impl Target {
+impl FaultTarget {
     pub(super) fn is(self, qpn: u32, nth: u32) -> bool {
-        self == Target::Qpn(qpn) || self == Target::Nth(nth)
+        self == FaultTarget::Qpn(qpn) || self == FaultTarget::Nth(nth)
     }
 }
 
@@ -53,7 +53,7 @@ pub struct DropPsn {
     /// The packet sequence number, 24 bits.
     pub psn: u32,
     /// The queue pair; `None`: each queue pair, once.
-    pub at: Option<Target>,
+    pub at: Option<FaultTarget>,
 }
 
 /// Delays every packet to a queue pair.

@@ -130,7 +130,7 @@ fn overtaken_packets_come_a_little_later_and_none_is_lost() {
     std::thread::sleep(OVERTAKEN);
     order.extend(faults.release().iter().map(psn_of));
     assert_eq!(faults.due_in(), None);
-    assert_eq!(faults.state.lock().held, 0);
+    assert_eq!(faults.state.lock().delayed, 0);
     order.sort_unstable();
     assert!(order == (0..1000).collect::<Vec<_>>(), "a packet is missing or double");
 }
@@ -159,10 +159,10 @@ fn a_psn_is_dropped_once_for_each_rule_and_queue_pair() {
     let rules = PacketFaults {
         drop_psn: vec![
             rule(3, None),
-            rule(3, Some(Target::Nth(1))),
-            rule(5, Some(Target::Qpn(QPN))),
-            rule(6, Some(Target::Nth(2))),
-            rule(7, Some(Target::Qpn(QPN + 1))),
+            rule(3, Some(FaultTarget::Nth(1))),
+            rule(5, Some(FaultTarget::Qpn(QPN))),
+            rule(6, Some(FaultTarget::Nth(2))),
+            rule(7, Some(FaultTarget::Qpn(QPN + 1))),
         ],
         ..PacketFaults::default()
     };
@@ -176,13 +176,13 @@ fn a_psn_is_dropped_once_for_each_rule_and_queue_pair() {
 }
 
 #[test]
-fn no_more_than_so_many_are_held() {
+fn no_more_than_so_many_are_delayed() {
     let delay = Delay { mean: Duration::from_secs(60), spread: Duration::ZERO };
     let faults = faults(PacketFaults { delay: Some(delay), ..PacketFaults::default() });
-    let (_, order) = pass(&faults, SEND, MOST_HELD as u32 + 10);
+    let (_, order) = pass(&faults, SEND, MOST_DELAYED as u32 + 10);
     assert_eq!(order.len(), 10);
     faults.remove_qp(QPN);
-    assert_eq!(faults.state.lock().held, 0);
+    assert_eq!(faults.state.lock().delayed, 0);
 }
 
 #[test]
@@ -216,13 +216,13 @@ fn packets_that_may_be_are_marked() {
     assert_eq!(marked(&faults(marking()), 0xb8), 0);
     let hit = marked(&faults(marking()), 0xba);
     assert!((200..400).contains(&hit), "{hit}");
-    let held = faults(PacketFaults {
+    let delayed = faults(PacketFaults {
         delay: Some(Delay { mean: Duration::ZERO, spread: Duration::ZERO }),
         ecn: Rate::ALWAYS,
         ..marking()
     });
-    held.judge(&RxPacket { traffic_class: 0xba, ..packet(&bytes[0]) });
-    assert_eq!(held.release().first().map(|kept| kept.packet().traffic_class), Some(0xbb));
+    delayed.judge(&RxPacket { traffic_class: 0xba, ..packet(&bytes[0]) });
+    assert_eq!(delayed.release().first().map(|kept| kept.packet().traffic_class), Some(0xbb));
 }
 
 /// FLT-4: one queue pair's packets are delayed, another's are not, and the order stays.

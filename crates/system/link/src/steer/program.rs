@@ -2,7 +2,7 @@
 
 use adverb_wire::{Bth, Deth};
 
-use adverb_local::{MAD_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot};
+use adverb_local::{MAD_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot};
 use adverb_os::sys::Insn;
 
 /// The offset of a MAD.
@@ -29,15 +29,15 @@ const RETURN_A: u16 = (libc::BPF_RET | 0x10) as u16;
 /// Past the end of every group, so that the kernel's hash decides.
 const ANYBODY: Insn = Insn(RETURN, 0, 0, u32::MAX);
 
-/// Steers probes by their PSN, other packets by the slot in their QPN, and MADs by the slot in the
-/// receiver's communication id. The kernel's hash decides for everything else, because the kernel
-/// falls back to the hash if the index is out of range. A request has a service instead of an id:
-/// the hash chooses a process, which forwards the request.
+/// Steers steering tests by their PSN, other packets by the slot in their QPN, and MADs by the slot
+/// in the receiver's communication id. The kernel's hash decides for everything else, because the
+/// kernel falls back to the hash if the index is out of range. A request has a service instead of
+/// an id: the hash chooses a process, which forwards the request.
 pub(super) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
     let mut code = vec![
         Insn(LOAD, 0, 0, 4),
         Insn(AND, 0, 0, 0xff_ffff),
-        Insn(IF_EQ, 0, 3, PROBE_QPN),
+        Insn(IF_EQ, 0, 3, STEERING_QPN),
         Insn(LOAD, 0, 0, 8),
         Insn(AND, 0, 0, 0xff_ffff),
         Insn(RETURN_A, 0, 0, 0),

@@ -34,7 +34,7 @@ fn packet(qpn: u32, psn: u32) -> Vec<u8> {
 }
 
 #[test]
-fn program_maps_slots_probes_and_strangers() {
+fn program_maps_slots_steering_tests_and_strangers() {
     let code = program(&[(1, 4), (1022, 2), (513, 0)]);
     assert_eq!(run(&code, &packet(1 << 14, 9)), 4);
     assert_eq!(run(&code, &packet((1 << 14) | 0x3fff, 9)), 4);
@@ -44,7 +44,7 @@ fn program_maps_slots_probes_and_strangers() {
     // The kernel's answer for a packet that ends before the loaded word: too short for a MAD.
     assert_eq!(run(&code, &packet(1, 9)), 0);
     assert_eq!(run(&code, &packet(0xff_ffff, 9)), u32::MAX);
-    assert_eq!(run(&code, &packet(PROBE_QPN, 17)), 17);
+    assert_eq!(run(&code, &packet(STEERING_QPN, 17)), 17);
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn largest_table_fits_a_program() {
 }
 
 #[test]
-fn probe_survives_the_wire() {
-    let probe = Probe { nonce: 0x0123_4567_89ab_cdef, index: 77, uid: 1000 };
-    let bytes = probe.encode();
-    assert_eq!(crate::packet::dest_qpn(&bytes), PROBE_QPN);
-    assert_eq!(Probe::parse(&bytes), Some(probe));
-    assert_eq!(Probe::parse(&bytes[..bytes.len() - 1]), None);
+fn steering_test_survives_the_wire() {
+    let test = SteeringTest { nonce: 0x0123_4567_89ab_cdef, index: 77, uid: 1000 };
+    let bytes = test.encode();
+    assert_eq!(crate::packet::dest_qpn(&bytes), STEERING_QPN);
+    assert_eq!(SteeringTest::parse(&bytes), Some(test));
+    assert_eq!(SteeringTest::parse(&bytes[..bytes.len() - 1]), None);
 }
 
 /// A MAD as received by queue pair 1.

@@ -47,9 +47,9 @@ fn a_refused_run_is_sent_packet_by_packet() {
         psns.push(p.bytes[11]);
     };
     // On a loaded machine the packets arrive some time after the send.
-    let (mut came, until) = (0, std::time::Instant::now() + std::time::Duration::from_secs(30));
-    while came < 10 && std::time::Instant::now() < until {
-        came += b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut sink);
+    let (mut arrived, until) = (0, std::time::Instant::now() + std::time::Duration::from_secs(30));
+    while arrived < 10 && std::time::Instant::now() < until {
+        arrived += b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut sink);
     }
     assert_eq!(b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut sink), 0);
     assert_eq!(psns, (0..10).collect::<Vec<u8>>());

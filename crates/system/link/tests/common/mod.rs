@@ -47,7 +47,7 @@ pub struct Got {
     pub dst: IpAddr,
     pub traffic_class: u8,
     pub hop_limit: u8,
-    pub handed_on: bool,
+    pub forwarded: bool,
     pub bytes: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Member {
                         dst: p.dst,
                         traffic_class: p.traffic_class,
                         hop_limit: p.hop_limit,
-                        handed_on: p.proof.is_handed_on(),
+                        forwarded: p.proof.is_forwarded(),
                         bytes: p.bytes.to_vec(),
                     })
                 };

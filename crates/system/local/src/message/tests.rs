@@ -12,7 +12,7 @@ fn packets_message_comes_apart_as_it_was_put_together() {
             bytes.extend_from_slice(&(packet.len() as u16).to_le_bytes());
             bytes.extend_from_slice(packet);
         }
-        let Some(Message::Packets { envelope: got, direct: true, packets: rest }) = parse(&bytes) else {
+        let Some(Message::Packets { envelope: got, from_sender: true, packets: rest }) = parse(&bytes) else {
             panic!("{envelope:?}")
         };
         assert_eq!(got, envelope);
@@ -45,22 +45,23 @@ fn refresh_and_answer() {
 }
 
 #[test]
-fn a_greeting_survives_the_way() {
-    let hello = Hello { nonce: 0x0123_4567_89ab_cdef, wants_answer: true, mtu: 65536, slots: vec![7, 9] };
-    let bytes = hello.emit();
-    assert_eq!(Hello::parse(&bytes), Some(hello));
+fn a_handshake_message_survives_the_way() {
+    let message =
+        HandshakeMessage { nonce: 0x0123_4567_89ab_cdef, wants_answer: true, mtu: 65536, slots: vec![7, 9] };
+    let bytes = message.emit();
+    assert_eq!(HandshakeMessage::parse(&bytes), Some(message));
     for len in 0..26 {
-        assert_eq!(Hello::parse(&bytes[..len]), None, "cut to {len} bytes");
+        assert_eq!(HandshakeMessage::parse(&bytes[..len]), None, "cut to {len} bytes");
     }
     let mut other = bytes;
-    other[9] = HELLO_VERSION + 1;
-    assert_eq!(Hello::parse(&other), None, "another version");
+    other[9] = HANDSHAKE_VERSION + 1;
+    assert_eq!(HandshakeMessage::parse(&other), None, "another version");
 }
 
-/// TRU-3: the data kept from a greeting is bounded by the number of slots.
+/// TRU-3: the data kept from a handshake message is bounded by the number of slots.
 #[test]
-fn a_greeting_names_slots_that_there_are() {
-    let hello = |slots: Vec<Slot>| Hello { nonce: 1, wants_answer: false, mtu: 4096, slots };
+fn a_handshake_message_names_slots_that_there_are() {
+    let message = |slots: Vec<Slot>| HandshakeMessage { nonce: 1, wants_answer: false, mtu: 4096, slots };
     for (slots, right) in [
         (vec![MIN_SLOT, MAX_SLOT], true),
         (vec![0], false),
@@ -70,6 +71,6 @@ fn a_greeting_names_slots_that_there_are() {
         (vec![7; usize::from(MAX_SLOT) + 1], false),
     ] {
         let count = slots.len();
-        assert_eq!(Hello::parse(&hello(slots).emit()).is_some(), right, "{count} slots");
+        assert_eq!(HandshakeMessage::parse(&message(slots).emit()).is_some(), right, "{count} slots");
     }
 }

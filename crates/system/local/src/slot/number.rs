@@ -16,8 +16,8 @@ pub const MAX_SLOT: Slot = (1 << SLOT_BITS) - 2;
 pub const MAD_QPN: u32 = 1;
 /// DestQP of multicast packets.
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
-/// DestQP of steering probes; no process can own this QPN.
-pub const PROBE_QPN: u32 = 0xff_fffe;
+/// DestQP of steering tests; no process can own this QPN.
+pub const STEERING_QPN: u32 = 0xff_fffe;
 
 /// The slot of a QPN; `None` for QPN 0 and 1, multicast and all other QPNs outside of the slots.
 pub fn slot_of_qpn(qpn: u32) -> Option<Slot> {

@@ -5,7 +5,7 @@ fn slots_of_qpns() {
     assert_eq!(slot_of_qpn(0), None);
     assert_eq!(slot_of_qpn(1), None);
     assert_eq!(slot_of_qpn(MULTICAST_QPN), None);
-    assert_eq!(slot_of_qpn(PROBE_QPN), None);
+    assert_eq!(slot_of_qpn(STEERING_QPN), None);
     assert_eq!(slot_of_qpn(1 << SLOT_SHIFT), Some(MIN_SLOT));
     assert_eq!(slot_of_qpn((u32::from(MAX_SLOT) << SLOT_SHIFT) | 0x3fff), Some(MAX_SLOT));
 }

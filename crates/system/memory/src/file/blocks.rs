@@ -52,7 +52,7 @@ pub(super) struct Block {
     /// the last registration ends.
     pub owed: bool,
     /// The block was freed without our knowledge. Its address may belong to other memory by now.
-    pub gone: bool,
+    pub unmapped: bool,
     /// The program has asked for huge pages.
     pub huge: bool,
 }
@@ -116,7 +116,7 @@ impl Table {
     /// The index of the block with the file offset in its range, among blocks that the program has
     /// not freed.
     pub fn having(&self, offset: u64) -> Option<usize> {
-        let has = |b: &Block| !b.gone && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
+        let has = |b: &Block| !b.unmapped && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
         self.blocks.iter().position(has)
     }
 
@@ -143,7 +143,7 @@ impl Table {
 
     /// The block starting at an address, if the program has not freed it.
     fn beginning(&self, start: u64) -> Option<usize> {
-        self.blocks.iter().rposition(|b| b.start == start && !b.gone && !b.owed)
+        self.blocks.iter().rposition(|b| b.start == start && !b.unmapped && !b.owed)
     }
 
     fn take_range(&mut self, len: u64) -> Option<(u64, u64)> {
@@ -242,11 +242,11 @@ impl Drop for Hold {
         if block.holds > 0 {
             return;
         }
-        if let Some(about) = self.file.index.find(block.start).filter(|_| !block.gone && !block.owed) {
+        if let Some(about) = self.file.index.find(block.start).filter(|_| !block.unmapped && !block.owed) {
             about.clear(HELD);
         }
-        if block.gone {
-            self.file.retire_if_gone(&mut table, at);
+        if block.unmapped {
+            self.file.retire_if_unmapped(&mut table, at);
         } else if block.owed && self.file.make_ordinary(&mut table, at) {
             drop(table);
             super::allocator::free(block.start, block.len);
@@ -289,7 +289,7 @@ impl SharedFile {
             holds: 0,
             exposed: false,
             owed: false,
-            gone: false,
+            unmapped: false,
             huge: false,
         };
         // SAFETY: the caller's range; a failed mapping leaves the old mapping in place.
@@ -322,14 +322,14 @@ impl SharedFile {
     /// without.
     fn part_with(&self, block: &mut Block, owed: bool) {
         self.index.remove(block.start);
-        (block.owed, block.gone) = (block.owed || owed, block.gone || !owed);
+        (block.owed, block.unmapped) = (block.owed || owed, block.unmapped || !owed);
     }
 
     /// Whether nothing is mapped at an address in a process with an ancestor that had such a file.
     /// A child made without our handlers has no pages of its parent's blocks, and its allocator
     /// must not access them.
     pub(crate) fn is_missing(&self, start: u64) -> bool {
-        self.life.is_child() && !sys::is_mapped(start)
+        self.process.is_child() && !sys::is_mapped(start)
     }
 
     /// Called before the memory at `start` is freed; `usable` is the allocator's size of the
@@ -376,7 +376,7 @@ impl SharedFile {
         if whole {
             self.retire(table, at);
         } else {
-            self.retire_if_gone(table, at);
+            self.retire_if_unmapped(table, at);
         }
         true
     }
@@ -463,7 +463,7 @@ impl SharedFile {
         }
         let block = &mut table.blocks[at];
         block.holds += 1;
-        if let Some(about) = self.index.find(block.start).filter(|_| !block.gone) {
+        if let Some(about) = self.index.find(block.start).filter(|_| !block.unmapped) {
             about.set(HELD);
             self.credit.give(block.len);
         }
@@ -500,7 +500,7 @@ impl SharedFile {
             let block = table.blocks[at];
             if block.start < end && block.end() > start {
                 self.part_with(&mut table.blocks[at], false);
-                if block.holds == 0 && self.retire_if_gone(table, at) {
+                if block.holds == 0 && self.retire_if_unmapped(table, at) {
                     continue;
                 }
             }
@@ -509,7 +509,7 @@ impl SharedFile {
     }
 
     /// Frees the memory of a freed block if the program has no mapping of the block left.
-    fn retire_if_gone(&'static self, table: &mut Table, at: usize) -> bool {
+    fn retire_if_unmapped(&'static self, table: &mut Table, at: usize) -> bool {
         let block = table.blocks[at];
         let mut mapped = false;
         let looked = self.maps.files(|vma| {
@@ -517,11 +517,11 @@ impl SharedFile {
                 vma.offset < block.offset + block.range && vma.offset + (vma.end - vma.start) > block.offset;
             mapped |= vma.is_of_file(self.id) && overlaps && vma.start != block.alias;
         });
-        let gone = looked.is_ok() && !mapped;
-        if gone {
+        let unmapped = looked.is_ok() && !mapped;
+        if unmapped {
             self.retire(table, at);
         }
-        gone
+        unmapped
     }
 
     fn retire(&'static self, table: &mut Table, at: usize) {

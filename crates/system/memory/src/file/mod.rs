@@ -8,7 +8,7 @@
 //! * **Blocks of the program**: page-aligned allocations (`posix_memalign` and related calls),
 //!   handed out by the preload of `adverb run`. A block consists of the file's pages before the
 //!   program sees the address ([`SharedFile::share_fresh`]). So no byte is copied or lost on the
-//!   way, and the preload sees all calls in the life of the block.
+//!   way, and the preload sees all calls in the lifetime of the block.
 //!
 //! All other memory stays outside of the file. Peers reach it by `process_vm_readv` and
 //! `process_vm_writev` ([`Cma`](crate::Cma)).
@@ -34,8 +34,8 @@ mod allocator;
 mod blocks;
 mod classes;
 mod data;
-mod door;
 mod fork;
+mod hooks;
 mod huge;
 mod index;
 mod pool;
@@ -50,11 +50,11 @@ mod tests_left;
 mod tests_pool;
 
 pub use blocks::{Hold, Placed, Private};
-pub(crate) use door::at_fork;
+pub(crate) use hooks::at_fork;
 pub use huge::{OwnThread, all_memory_is_open};
 
 use crate::maps::Maps;
-use crate::sys::{self, At, Life, RW};
+use crate::sys::{self, At, ProcessIdentity, RW};
 use adverb_sync::{Mutex, MutexGuard};
 use blocks::Table;
 use classes::Credit;
@@ -86,7 +86,7 @@ pub struct SharedFile {
     /// Allocations of the program become blocks.
     sharing: AtomicBool,
     /// The owner of the file. No child, however it was made, takes the file for its own.
-    life: Life,
+    process: ProcessIdentity,
     /// The thread that holds the table, 0 for none: its own allocations and frees meanwhile are no
     /// blocks. A thread-local variable would not do: its first access allocates, under the locks of
     /// the calling allocator.
@@ -187,7 +187,7 @@ impl SharedFile {
         if let Some(file) = Self::current() {
             return Ok(file);
         }
-        door::at_fork(None);
+        hooks::at_fork(None);
         let made: &'static SharedFile = Box::leak(Box::new(SharedFile::make()?));
         // No lock, because a child of `fork` might inherit a held lock.
         let new = std::ptr::from_ref(made).cast_mut();
@@ -253,7 +253,7 @@ impl SharedFile {
             id: (dev, about.st_ino),
             maps: Maps::open()?,
             sharing: AtomicBool::new(false),
-            life: Life::current(),
+            process: ProcessIdentity::current(),
             owner: AtomicUsize::new(0),
             next_own: AtomicU64::new(OWN_FROM),
             own: AtomicU64::new(0),
@@ -311,7 +311,7 @@ impl SharedFile {
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        self.life.is_over()
+        self.process.is_over()
     }
 
     /// Whether a descriptor with these attributes refers to this file.

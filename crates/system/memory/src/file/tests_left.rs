@@ -66,9 +66,9 @@ fn mem_1_locked_pages_are_not_given_up() {
 /// would give the child no blocks.
 #[test]
 fn mem_7_signals_wait_for_the_table() {
-    static CAME: AtomicBool = AtomicBool::new(false);
+    static ARRIVED: AtomicBool = AtomicBool::new(false);
     extern "C" fn comes(_: libc::c_int) {
-        CAME.store(true, Ordering::SeqCst);
+        ARRIVED.store(true, Ordering::SeqCst);
     }
     let (file, _one) = file();
     // SAFETY: a handler that sets a flag, for a signal with no other use in this program.
@@ -76,9 +76,9 @@ fn mem_7_signals_wait_for_the_table() {
     let table = file.table();
     // SAFETY: a signal for this thread.
     unsafe { libc::raise(libc::SIGUSR2) };
-    assert!(!CAME.load(Ordering::SeqCst));
+    assert!(!ARRIVED.load(Ordering::SeqCst));
     drop(table);
-    assert!(CAME.load(Ordering::SeqCst));
+    assert!(ARRIVED.load(Ordering::SeqCst));
 }
 
 /// qemu-user answers `MADV_DONTFORK` with EINVAL. The device's pages must still be available.

@@ -3,7 +3,7 @@
 //! A store after the check stays after it, because a branch stands in between. A load may be
 //! performed before the check. The memory was open then, because an entry valid at the check was
 //! valid before.
-use super::{Look, Outcome, Slot};
+use super::{Look, SequenceOutcome, Slot};
 use core::arch::asm;
 
 /// The address from which `__rseq_offset` counts.
@@ -15,11 +15,11 @@ pub(super) fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-fn outcome(flag: u32) -> Outcome {
+fn outcome(flag: u32) -> SequenceOutcome {
     match flag {
-        0 => Outcome::Done,
-        1 => Outcome::Withdrawn,
-        _ => Outcome::Again,
+        0 => SequenceOutcome::Done,
+        1 => SequenceOutcome::Withdrawn,
+        _ => SequenceOutcome::Again,
     }
 }
 
@@ -69,7 +69,13 @@ macro_rules! end {
 
 /// Copies `n` bytes, at least one.
 #[inline]
-pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
+pub(super) unsafe fn copy(
+    slot: Slot,
+    look: &Look,
+    to: *mut u8,
+    from: *const u8,
+    n: usize,
+) -> SequenceOutcome {
     let flag: u32;
     // SAFETY: the caller guarantees that the bytes may be read and written. An aborted copy has
     // written only bytes of `from`.
@@ -106,7 +112,7 @@ macro_rules! store {
     ($name:ident, $word:ty, $store:literal) => {
         /// One release store of the value at `from`, at any alignment.
         #[inline]
-        pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> Outcome {
+        pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> SequenceOutcome {
             let flag: u32;
             // SAFETY: the caller guarantees that the bytes may be read and written.
             unsafe {
@@ -144,7 +150,7 @@ pub(super) unsafe fn compare_swap(
     word: *mut u64,
     compare: u64,
     swap: u64,
-) -> (Outcome, u64) {
+) -> (SequenceOutcome, u64) {
     let (flag, old): (u32, u64);
     // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
     unsafe {
@@ -174,7 +180,7 @@ macro_rules! exchange {
     ($name:ident, $instruction:literal) => {
         /// One exclusive store; returns the old value. A failed store restarts at the check.
         #[inline]
-        pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (Outcome, u64) {
+        pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (SequenceOutcome, u64) {
             let (flag, old): (u32, u64);
             // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
             unsafe {
@@ -206,7 +212,7 @@ exchange!(swap, "mov {t}, {value}");
 /// A system call. The last instruction of the sequence enters the kernel: a thread within the call
 /// has left the sequence.
 #[inline]
-pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (Outcome, i64) {
+pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (SequenceOutcome, i64) {
     let flag: u32;
     let answer: u64;
     // SAFETY: the kernel's calling convention, as in `sys::call`.

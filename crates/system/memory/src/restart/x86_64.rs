@@ -4,7 +4,7 @@
 //! length, abort handler. The sequence goes from `33:` to `44:`, which is just behind its last
 //! instruction. The four bytes before the abort handler `55:` are the signature registered by
 //! glibc, inside a trapping instruction.
-use super::{Look, Outcome, Slot};
+use super::{Look, SequenceOutcome, Slot};
 use core::arch::asm;
 
 /// The address from which `__rseq_offset` counts.
@@ -16,11 +16,11 @@ pub(super) fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-fn outcome(flag: u32) -> Outcome {
+fn outcome(flag: u32) -> SequenceOutcome {
     match flag {
-        0 => Outcome::Done,
-        1 => Outcome::Withdrawn,
-        _ => Outcome::Again,
+        0 => SequenceOutcome::Done,
+        1 => SequenceOutcome::Withdrawn,
+        _ => SequenceOutcome::Again,
     }
 }
 
@@ -67,7 +67,13 @@ macro_rules! end {
 
 /// Copies `n` bytes, at least one.
 #[inline]
-pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
+pub(super) unsafe fn copy(
+    slot: Slot,
+    look: &Look,
+    to: *mut u8,
+    from: *const u8,
+    n: usize,
+) -> SequenceOutcome {
     let flag: u32;
     // SAFETY: the caller guarantees that the bytes may be read and written. An aborted copy has
     // written only bytes of `from`.
@@ -128,7 +134,7 @@ macro_rules! store {
     ($name:ident, $word:ty, $class:ident, $store:literal) => {
         /// One store of the value at `from`, at any alignment.
         #[inline]
-        pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> Outcome {
+        pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> SequenceOutcome {
             let flag: u32;
             // SAFETY: the caller guarantees that the bytes may be read and written.
             unsafe {
@@ -164,7 +170,7 @@ pub(super) unsafe fn compare_swap(
     word: *mut u64,
     compare: u64,
     swap: u64,
-) -> (Outcome, u64) {
+) -> (SequenceOutcome, u64) {
     let (flag, old): (u32, u64);
     // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
     unsafe {
@@ -189,7 +195,7 @@ macro_rules! exchange {
     ($name:ident, $instruction:literal) => {
         /// One locked instruction; returns the old value.
         #[inline]
-        pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (Outcome, u64) {
+        pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (SequenceOutcome, u64) {
             let (flag, old): (u32, u64);
             // SAFETY: the caller guarantees eight aligned bytes for reading and writing.
             unsafe {
@@ -217,7 +223,7 @@ exchange!(swap, "xchg [{word}], {value}");
 /// A system call. The last instruction of the sequence enters the kernel: a thread within the call
 /// has left the sequence.
 #[inline]
-pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (Outcome, i64) {
+pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (SequenceOutcome, i64) {
     let flag: u32;
     let answer: i64;
     // SAFETY: the kernel's calling convention, as in `sys::call`.

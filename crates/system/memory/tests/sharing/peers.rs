@@ -46,7 +46,7 @@ fn what_is_no_peers_file() {
     assert_eq!(PeerMemory::new(memfd(libc::MFD_HUGETLB, size, sealed)).err(), Some(PeerError::NotSealed));
     let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
     assert_eq!(PeerMemory::new(file).err(), Some(PeerError::NotSealed));
-    assert_eq!(PeerMemory::new(handed_over()).err(), Some(PeerError::Own));
+    assert_eq!(PeerMemory::new(received_file()).err(), Some(PeerError::Own));
     // A file sealed against writing is of no use.
     let constant = PeerMemory::new(memfd(0, size, sealed | libc::F_SEAL_FUTURE_WRITE)).unwrap();
     assert!(matches!(constant.window(4096, 8), Err(PeerError::Kernel(_))));
@@ -54,7 +54,7 @@ fn what_is_no_peers_file() {
 
 /// A peer has the descriptor, and may open the file once more.
 fn tru_3_a_peer_cannot_change_the_size_of_the_file() {
-    let given = handed_over();
+    let given = received_file();
     let path = format!("/proc/self/fd/{}", given.as_raw_fd());
     let again = OwnedFd::from(std::fs::File::options().read(true).write(true).open(path).unwrap());
     let size = nix::sys::stat::fstat(&given).unwrap().st_size;
@@ -79,7 +79,7 @@ fn tru_3_a_peer_cannot_change_the_size_of_the_file() {
 fn a_window_reads_and_writes() {
     let memory = filled(5);
     let placed = place(&memory[PAGE..]);
-    let file = handed_over();
+    let file = received_file();
     let child = in_child(|| {
         let window = window(&file, placed.offset + 3, 3 * PAGE - 3);
         assert_eq!(window.len(), 3 * PAGE as u64 - 3);
@@ -102,7 +102,7 @@ fn a_window_reads_and_writes() {
 fn the_edges_of_a_window() {
     let memory = filled(2);
     let placed = place(memory);
-    let file = handed_over();
+    let file = received_file();
     let child = in_child(|| {
         let peer = PeerMemory::new(file.try_clone().unwrap()).unwrap();
         for (addr, len) in [(4096, 0), (u64::MAX, 2), (1 << 62, 8), (4096, u64::MAX - 4096)] {
@@ -134,7 +134,7 @@ fn atomics_of_two_processes() {
     const TIMES: u64 = 200_000;
     let memory: &[u8] = block(1);
     let placed = place(memory);
-    let file = handed_over();
+    let file = received_file();
     // SAFETY: the child adds and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -161,7 +161,7 @@ fn atomics_of_two_processes() {
 fn the_last_byte_comes_last() {
     let memory: &[u8] = block(2);
     let placed = place(memory);
-    let file = handed_over();
+    let file = received_file();
     let lengths = [2, 7, 8, 9, 16, 31, 64, 65, 100, 255, 256, 257, 511, 1000, 2049, 4096];
     let byte = |at: usize| {
         // SAFETY: a byte of the memory.
@@ -260,7 +260,7 @@ fn first_word(window: &Window) -> u64 {
 fn registered_memory_straight_to_a_peer() {
     let memory = filled(2);
     let placed = place(memory);
-    let file = handed_over();
+    let file = received_file();
     let child = in_child(|| {
         let window = window(&file, placed.offset, memory.len());
         let local = Pages::new(PAGE).unwrap();
@@ -274,11 +274,11 @@ fn registered_memory_straight_to_a_peer() {
         }
         window.write_from(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
         window.read_to(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
-        let gone = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
-        assert!(matches!(window.write_from(&Guard::always(), 0, gone), Err(WindowFault::Local(_))));
-        assert!(matches!(window.read_to(&Guard::always(), 0, gone), Err(WindowFault::Local(_))));
+        let ended = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
+        assert!(matches!(window.write_from(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
+        assert!(matches!(window.read_to(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
         assert!(matches!(
-            window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..gone }),
+            window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..ended }),
             Err(WindowFault::Local(_))
         ));
         assert_eq!(
@@ -297,7 +297,7 @@ fn registered_memory_straight_to_a_peer() {
 fn a_peer_that_means_harm() {
     let memory: &[u8] = block(64);
     let placed = place(memory);
-    let file = handed_over();
+    let file = received_file();
     // SAFETY: the child uses its window and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -336,7 +336,7 @@ fn a_peer_that_means_harm() {
 fn a_window_does_not_outlive_a_fork() {
     let memory = filled(1);
     let placed = place(memory);
-    let file = handed_over();
+    let file = received_file();
     let child = in_child(|| {
         let mut window = Some(window(&file, placed.offset, memory.len()));
         let grandchild = in_child(|| {
@@ -365,7 +365,7 @@ fn with_sleeper(work: impl FnOnce(u32)) {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(child as u32)));
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
-        assert_eq!(Cma::new(child as u32).allowed(4096), Err(CmaError::Gone));
+        assert_eq!(Cma::new(child as u32).allowed(4096), Err(CmaError::ProcessEnded));
         done.unwrap();
     }
 }

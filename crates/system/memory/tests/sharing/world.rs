@@ -43,7 +43,7 @@ pub fn block(n: usize) -> &'static mut [u8] {
 }
 
 pub fn map(len: usize, prot: i32, flags: i32, fd: i32) -> &'static mut [u8] {
-    // SAFETY: new memory at an address of the kernel's choice, for the life of this process.
+    // SAFETY: new memory at an address of the kernel's choice, for the lifetime of this process.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0);
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
@@ -111,7 +111,7 @@ pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
 
 /// A duplicate of the file's descriptor, as sent to a peer. A child of `fork` inherits the
 /// descriptor, but does not treat the file as its own.
-pub fn handed_over() -> OwnedFd {
+pub fn received_file() -> OwnedFd {
     file().fd().unwrap().try_clone_to_owned().expect("a descriptor")
 }
 

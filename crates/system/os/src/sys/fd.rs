@@ -24,13 +24,13 @@ pub struct FdTable {
 /// program may close all descriptors and reuse the number. With two words, the next owner of an
 /// entry could change the identity during the last owner's comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry(u64);
+struct FdEntry(u64);
 
-impl Entry {
-    const FREE: Entry = Entry(0);
+impl FdEntry {
+    const FREE: FdEntry = FdEntry(0);
 
     fn of(fd: RawFd) -> Self {
-        Entry(identity(fd) << 32 | (fd as u64 + 1))
+        FdEntry(identity(fd) << 32 | (fd as u64 + 1))
     }
 
     /// The descriptor. The number may belong to the program by now.
@@ -40,7 +40,7 @@ impl Entry {
 
     /// The descriptor, unless the program has closed it.
     fn own(self) -> Option<RawFd> {
-        self.fd().filter(|fd| Entry::of(*fd) == self)
+        self.fd().filter(|fd| FdEntry::of(*fd) == self)
     }
 }
 
@@ -52,7 +52,7 @@ impl FdTable {
     /// Creates a table of another size.
     pub fn with_room(limit: usize) -> Arc<Self> {
         Arc::new(FdTable {
-            entries: (0..limit).map(|_| AtomicU64::new(Entry::FREE.0)).collect(),
+            entries: (0..limit).map(|_| AtomicU64::new(FdEntry::FREE.0)).collect(),
             witness: AtomicUsize::new(usize::MAX),
         })
     }
@@ -84,9 +84,9 @@ impl FdTable {
 
     fn register_as(self: &Arc<Self>, fd: RawFd, kind: Kind) -> io::Result<Fd> {
         let (fd, is_aside) = set_aside(fd);
-        let new = Entry::of(fd);
+        let new = FdEntry::of(fd);
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.compare_exchange(Entry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if entry.compare_exchange(FdEntry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let seen = Seen::new(is_aside);
                 return Ok(Fd { table: self.clone(), index, kind, seen });
             }
@@ -103,7 +103,7 @@ impl FdTable {
     /// Whether the program has closed one of the descriptors.
     pub fn has_lost_one(&self) -> bool {
         self.entries.iter().any(|entry| {
-            let there = Entry(entry.load(Ordering::Acquire));
+            let there = FdEntry(entry.load(Ordering::Acquire));
             // A descriptor dropped meanwhile has been closed by its owner.
             there.fd().is_some() && there.own().is_none() && entry.load(Ordering::Acquire) == there.0
         })
@@ -116,7 +116,7 @@ impl FdTable {
 
     fn has_witness(&self) -> bool {
         let entry = self.entries.get(self.witness.load(Ordering::Acquire));
-        entry.is_none_or(|entry| Entry(entry.load(Ordering::Relaxed)).own().is_some())
+        entry.is_none_or(|entry| FdEntry(entry.load(Ordering::Relaxed)).own().is_some())
     }
 
     /// Closes a descriptor, unless the program has done so.
@@ -128,7 +128,7 @@ impl FdTable {
 
     /// Removes an entry. Returns the descriptor, unless the program has closed the descriptor.
     fn take(&self, index: usize) -> Option<RawFd> {
-        Entry(self.entries[index].swap(Entry::FREE.0, Ordering::AcqRel)).own()
+        FdEntry(self.entries[index].swap(FdEntry::FREE.0, Ordering::AcqRel)).own()
     }
 }
 
@@ -164,7 +164,7 @@ impl Fd {
         if self.kind == Kind::Epoll && !self.table.has_witness() {
             return -1;
         }
-        Entry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
+        FdEntry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
     }
 
     /// As [`own`](Self::own), for operations on each packet or event: see `Seen`.
@@ -183,7 +183,7 @@ impl Fd {
     /// EBADF. The number may belong to the program by now. For a new descriptor, and for calls
     /// without side effects.
     pub fn raw(&self) -> RawFd {
-        Entry(self.table.entries[self.index].load(Ordering::Relaxed)).fd().unwrap_or(-1)
+        FdEntry(self.table.entries[self.index].load(Ordering::Relaxed)).fd().unwrap_or(-1)
     }
 
     pub fn borrow(&self) -> Option<BorrowedFd<'_>> {
@@ -210,15 +210,15 @@ impl Drop for Fd {
 }
 
 /// A descriptor of this library with its identity at creation. A program may close all descriptors
-/// and get the number for its own file. Then this descriptor is gone, and the library neither uses
-/// nor closes the file.
+/// and get the number for its own file. Then this descriptor no longer exists, and the library
+/// neither uses nor closes the file.
 ///
 /// Descriptors of anonymous inodes (`eventfd`, `epoll`, `signalfd`) all look alike. The library
 /// only writes to pipes, sockets and files, and each of these has its own inode.
 #[derive(Debug)]
 pub struct OwnFd {
     fd: ManuallyDrop<OwnedFd>,
-    is: Entry,
+    is: FdEntry,
     seen: Seen,
 }
 
@@ -239,7 +239,7 @@ impl OwnFd {
     }
 
     fn numbered(fd: OwnedFd, is_aside: bool) -> Self {
-        let is = Entry::of(fd.as_raw_fd());
+        let is = FdEntry::of(fd.as_raw_fd());
         OwnFd { fd: ManuallyDrop::new(fd), is, seen: Seen::new(is_aside) }
     }
 

@@ -160,7 +160,7 @@ pub fn watch(any: &Fd, fd: &Fd, token: u64) -> io::Result<()> {
     watch_for(any.own(), fd.own(), libc::EPOLLIN, token)
 }
 
-/// Adds a descriptor, reported by `token` when one of the events occurs or the other end is gone.
+/// Adds a descriptor, reported by `token` when one of the events occurs or the other end has ended.
 pub fn watch_for(any: RawFd, fd: RawFd, events: c_int, token: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
     // SAFETY: the event is read during the call.
@@ -209,7 +209,7 @@ pub fn send_byte(fd: BorrowedFd<'_>) {
 }
 
 /// Takes the bytes present, up to a bound, without waiting. Not a cancellation point. `Some(0)`:
-/// the other end is gone.
+/// the other end has ended.
 pub fn take_bytes(fd: &Fd) -> Option<usize> {
     let mut bytes = [MaybeUninit::<u8>::uninit(); 256];
     let (at, nothing) = (bytes.as_mut_ptr(), ptr::null_mut::<libc::sockaddr>());

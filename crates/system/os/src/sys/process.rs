@@ -92,6 +92,6 @@ pub fn signals_restart() -> bool {
         let is_handler = now.sa_sigaction != libc::SIG_DFL && now.sa_sigaction != libc::SIG_IGN;
         is_handler.then_some(now.sa_flags & libc::SA_RESTART != 0)
     });
-    // Without any handler: the handler of the interrupting signal is gone already.
+    // Without any handler: the handler of the interrupting signal no longer exists.
     handlers.next().is_some_and(|first| first && handlers.all(|restarts| restarts))
 }

@@ -72,7 +72,7 @@ pub(super) struct Writer<M> {
 }
 
 /// The cells for a record.
-struct Place {
+struct RecordCells {
     /// Cells to skip at the end of the ring; the record begins behind them.
     skip: u64,
     cells: u64,
@@ -107,7 +107,7 @@ impl<M: Cells> Writer<M> {
 
     /// Finds room for a body of `len` bytes and for the cleared header behind the record.
     #[inline]
-    fn place(&mut self, len: usize) -> Result<Option<Place>, Broken> {
+    fn place(&mut self, len: usize) -> Result<Option<RecordCells>, Broken> {
         if self.broken {
             return Err(Broken);
         }
@@ -122,7 +122,7 @@ impl<M: Cells> Writer<M> {
                 return Ok(None);
             }
         }
-        Ok(Some(Place { skip, cells }))
+        Ok(Some(RecordCells { skip, cells }))
     }
 
     /// The position behind all records written so far.
@@ -159,7 +159,7 @@ impl<M: Cells> Writer<M> {
         if len > max_body(self.cells.count()) || tag >> TAG_BITS != 0 {
             return Ok(Pushed::Refused);
         }
-        let Some(Place { skip, cells }) = self.place(len)? else { return Ok(Pushed::Full) };
+        let Some(RecordCells { skip, cells }) = self.place(len)? else { return Ok(Pushed::Full) };
         let mask = self.cells.count() - 1;
         let (start, end) = (self.head + skip, self.head + skip + cells);
         let clean = self.clean;

@@ -13,17 +13,17 @@ const ATTEMPTS: u32 = if cfg!(all(test, loom)) { 2 } else { 128 };
 
 /// A cache line. (A model checks entries of `N` words, because each word adds many histories.)
 #[repr(C, align(64))]
-pub(super) struct Entry<const N: usize = WORDS> {
+pub(super) struct TableEntry<const N: usize = WORDS> {
     /// Odd while the owner writes; 0 in an entry never written. The counter does not wrap around
     /// within the life of a process.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
 
-impl<const N: usize> Entry<N> {
+impl<const N: usize> TableEntry<N> {
     #[cfg(all(test, loom))]
     pub(super) fn new() -> Self {
-        Entry { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
+        TableEntry { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Writes the values, for the owner. Callers take turns.

@@ -11,7 +11,7 @@ const BUCKETS: usize = 1 << 13;
 pub(super) const WAYS: usize = 8;
 pub(super) const KEYS: usize = BUCKETS * WAYS;
 /// The largest number of threads of one process using other processes' memory at the same time.
-pub(super) const MARKS: usize = 256;
+pub(super) const HAZARDS: usize = 256;
 
 /// The process that published tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! Each test names changes of the code with which the test fails. Each of these changes was made
 //! and seen to fail. Run by `make loom`.
-use super::entry::Entry;
-use super::marks::{Mark, Set, Use};
+use super::entry::TableEntry;
+use super::hazards::{Hazard, Set, Use};
 use super::offers::Offers;
 use crate::sync::AtomicU64;
 use loom::thread;
@@ -21,32 +21,32 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
 
 /// A closing queue pair takes each message completed by its sender.
 ///
-/// Fails if the sender checks the entry before setting its mark, or clears the mark before the
+/// Fails if the sender checks the entry before setting its hazard, or clears the hazard before the
 /// record is in the ring. Fails also if the owner does not wait, or reads the ring before waiting.
 #[test]
 fn loom_a_message_is_taken_before_the_end() {
     model(|| {
-        let entry = Entry::<1>::new();
+        let entry = TableEntry::<1>::new();
         entry.write(&[1]);
         let (_, seen) = entry.read().expect("nobody writes yet");
-        let world = Arc::new((entry, [Mark::new()], AtomicU64::new(1), AtomicU64::new(0)));
+        let world = Arc::new((entry, [Hazard::new()], AtomicU64::new(1), AtomicU64::new(0)));
         let sender = thread::spawn({
             let world = world.clone();
             move || {
-                let (entry, marks, _, ring) = &*world;
-                marks[0].enter(&MESSAGE);
+                let (entry, hazards, _, ring) = &*world;
+                hazards[0].enter(&MESSAGE);
                 let sends = entry.is_unchanged(seen);
                 if sends {
                     ring.store(1, Release); // `Producer::push`
                 }
-                marks[0].leave();
+                hazards[0].leave();
                 sends
             }
         });
-        let (entry, marks, used, ring) = &*world;
+        let (entry, hazards, used, ring) = &*world;
         entry.write(&[0]);
-        let mut inside = Set::now(used, marks, |at| at.qpn == MESSAGE.qpn);
-        while !inside.is_over(marks) {
+        let mut inside = Set::now(used, hazards, |at| at.qpn == MESSAGE.qpn);
+        while !inside.is_over(hazards) {
             thread::yield_now();
         }
         let taken = ring.load(Acquire) == 1; // `Consumer::is_empty`

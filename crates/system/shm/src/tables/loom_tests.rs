@@ -1,10 +1,10 @@
-//! Entries and marks under a model checker, on the production code.
+//! Entries and hazards under a model checker, on the production code.
 //!
 //! Each test names changes of the code that make the test fail. Each of these changes was made and
 //! seen to fail. Run by `make loom`. Loom supports SeqCst fences and no SeqCst accesses, so the
 //! tests use the variant of `enter_barrier` with a fence.
-use super::entry::Entry;
-use super::marks::{Mark, Set, Use};
+use super::entry::TableEntry;
+use super::hazards::{Hazard, Set, Use};
 use crate::sync::{AtomicU64, full_barrier};
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -21,11 +21,11 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 const OURS: Use = Use { owner: 1, qpn: 2, key: 3, restarts: false };
 const OTHER: Use = Use { key: 4, ..OURS };
 
-/// A process's published entry, and the mark of a peer using the entry.
+/// A process's published entry, and the hazard of a peer using the entry.
 struct World {
-    entry: Entry<1>,
+    entry: TableEntry<1>,
     used: AtomicU64,
-    marks: [Mark; 1],
+    hazards: [Hazard; 1],
     /// The memory behind the entry. Loom fails a test if it is written during a read.
     memory: UnsafeCell<u64>,
 }
@@ -33,9 +33,9 @@ struct World {
 impl World {
     fn new(used: u64) -> Arc<World> {
         let world = World {
-            entry: Entry::new(),
+            entry: TableEntry::new(),
             used: AtomicU64::new(used),
-            marks: [Mark::new()],
+            hazards: [Hazard::new()],
             memory: UnsafeCell::new(7),
         };
         world.entry.write(&[1]);
@@ -44,30 +44,30 @@ impl World {
 
     /// A peer's thread uses the memory if the entry is unchanged.
     fn use_it(&self, seen: u64) {
-        self.marks[0].enter(&OURS);
+        self.hazards[0].enter(&OURS);
         if self.entry.is_unchanged(seen) {
             // SAFETY: loom fails the test if another thread writes.
             self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
         }
-        self.marks[0].leave();
+        self.hazards[0].leave();
     }
 
-    /// As [`World::use_it`], with the mark already naming the use and a lock as the barrier.
+    /// As [`World::use_it`], with the hazard already naming the use and a lock as the barrier.
     fn use_it_under_a_lock(&self, seen: u64) {
         let lock = AtomicU64::new(0);
-        self.marks[0].enter_by(|| lock.fetch_add(1, Acquire));
-        if self.marks[0].names(&OURS) && self.entry.is_unchanged(seen) {
+        self.hazards[0].enter_by(|| lock.fetch_add(1, Acquire));
+        if self.hazards[0].names(&OURS) && self.entry.is_unchanged(seen) {
             // SAFETY: loom fails the test if another thread writes.
             self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
         }
-        self.marks[0].leave();
+        self.hazards[0].leave();
     }
 
     /// The owner takes the memory back and reuses it.
     fn take_back(&self) {
         self.entry.write(&[0]);
-        let mut inside = Set::now(&self.used, &self.marks, |at| at.key == OURS.key);
-        while !inside.is_over(&self.marks) {
+        let mut inside = Set::now(&self.used, &self.hazards, |at| at.key == OURS.key);
+        while !inside.is_over(&self.hazards) {
             thread::yield_now();
         }
         // SAFETY: loom fails the test if another thread accesses the memory.
@@ -78,9 +78,9 @@ impl World {
 /// No thread uses the memory after its owner has waited.
 ///
 /// Fails without the barrier of `enter`, or without the barrier of `Set::now`; if `leave` is
-/// relaxed; without the fence at the end of `Set::is_over`; if `Set::now` finds no mark.
+/// relaxed; without the fence at the end of `Set::is_over`; if `Set::now` finds no hazard.
 #[test]
-fn loom_marks_hold_the_owner_until_the_last_use() {
+fn loom_hazards_hold_the_owner_until_the_last_use() {
     model(4, || {
         let world = World::new(1);
         let (_, seen) = world.entry.read().expect("nobody writes yet");
@@ -98,10 +98,10 @@ fn loom_marks_hold_the_owner_until_the_last_use() {
 
 /// The same with taking a lock as the barrier.
 ///
-/// Fails if `enter_barrier_by` has no fence; if the thread uses the memory although the mark names
-/// another key.
+/// Fails if `enter_barrier_by` has no fence; if the thread uses the memory although the hazard
+/// names another key.
 #[test]
-fn loom_marks_are_set_by_the_barrier_of_a_lock() {
+fn loom_hazards_are_set_by_the_barrier_of_a_lock() {
     model(4, || {
         let world = World::new(1);
         let (_, seen) = world.entry.read().expect("nobody writes yet");
@@ -109,8 +109,8 @@ fn loom_marks_are_set_by_the_barrier_of_a_lock() {
             let world = world.clone();
             move || {
                 for first in [OURS, OTHER] {
-                    world.marks[0].enter(&first);
-                    world.marks[0].leave();
+                    world.hazards[0].enter(&first);
+                    world.hazards[0].leave();
                     world.use_it_under_a_lock(seen);
                 }
             }
@@ -120,11 +120,11 @@ fn loom_marks_are_set_by_the_barrier_of_a_lock() {
     });
 }
 
-/// The same for a thread using its mark for the first time.
+/// The same for a thread using its hazard for the first time.
 ///
 /// Fails if `used` is raised after `enter`.
 #[test]
-fn loom_marks_are_counted_before_they_are_set() {
+fn loom_hazards_are_counted_before_they_are_set() {
     model(4, || {
         let world = World::new(0);
         let (_, seen) = world.entry.read().expect("nobody writes yet");
@@ -140,23 +140,23 @@ fn loom_marks_are_counted_before_they_are_set() {
     });
 }
 
-/// A mark names first another key, then this key. The owner recognises the use of this key.
+/// A hazard names first another key, then this key. The owner recognises the use of this key.
 ///
 /// Fails if `enter` writes the name after its barrier; if the barrier is not a release; without the
-/// release fence of `enter` and the second load of `Mark::read`.
+/// release fence of `enter` and the second load of `Hazard::read`.
 #[test]
-fn loom_marks_name_what_is_used() {
+fn loom_hazards_name_what_is_used() {
     model(3, || {
         let world = World::new(1);
         let (_, seen) = world.entry.read().expect("nobody writes yet");
         let user = thread::spawn({
             let world = world.clone();
             move || {
-                world.marks[0].enter(&OTHER);
-                world.marks[0].leave();
+                world.hazards[0].enter(&OTHER);
+                world.hazards[0].leave();
                 world.use_it(seen);
-                world.marks[0].enter(&OTHER);
-                world.marks[0].leave();
+                world.hazards[0].enter(&OTHER);
+                world.hazards[0].leave();
             }
         });
         world.take_back();
@@ -171,7 +171,7 @@ fn loom_marks_name_what_is_used() {
 #[test]
 fn loom_entries_are_read_whole() {
     model(3, || {
-        let entry = Arc::new(Entry::<2>::new());
+        let entry = Arc::new(TableEntry::<2>::new());
         let writer = thread::spawn({
             let entry = entry.clone();
             move || {

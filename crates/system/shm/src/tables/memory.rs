@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use adverb_os::sys::{Fd, FdTable};
 
-use super::entry::Entry;
-use super::layout::{Identity, KEYS, MARKS, QPS};
-use super::marks::Mark;
+use super::entry::TableEntry;
+use super::hazards::Hazard;
+use super::layout::{HAZARDS, Identity, KEYS, QPS};
 use super::offers::Offers;
 use crate::ShmError;
 use crate::segment::{self, Access, Mapping};
@@ -21,9 +21,9 @@ const GRANULE: usize = 4096;
 /// Bytes before the entries.
 const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
-const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
+const PER_GRANULE: usize = GRANULE / size_of::<TableEntry>();
 /// Offset of the queue pairs' offers.
-const OFFERS: usize = FIXED + SLOTS * size_of::<Entry>();
+const OFFERS: usize = FIXED + SLOTS * size_of::<TableEntry>();
 /// Bytes from the offers of one queue pair to the offers of the next. No offers cross a granule
 /// boundary.
 const STRIDE: usize = 1024;
@@ -31,7 +31,8 @@ const LEN: usize = OFFERS + QPS * STRIDE;
 /// No huge page size divides the length, so a file on hugetlbfs cannot have this length. Huge pages
 /// can run out, and then an access raises SIGBUS.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
-const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
+const _: () =
+    assert!(size_of::<Fixed>() <= FIXED && size_of::<TableEntry>() == 64 && SLOTS.is_multiple_of(64));
 const _: () = assert!(
     size_of::<Offers>() <= STRIDE && GRANULE.is_multiple_of(STRIDE) && OFFERS.is_multiple_of(GRANULE)
 );
@@ -46,13 +47,13 @@ struct Fixed {
     sleeping: Line<AtomicU32>,
     used: Line<AtomicU64>,
     generation: Line<AtomicU64>,
-    marks: [Mark; MARKS],
+    hazards: [Hazard; HAZARDS],
 }
 
 /// Indexes of the words outside of the entries, to be overwritten by fuzzing and tests.
 pub(super) const SLEEPING_WORD: usize = std::mem::offset_of!(Fixed, sleeping) / 8;
 pub(super) const USED_WORD: usize = std::mem::offset_of!(Fixed, used) / 8;
-pub(super) const MARK_WORDS: usize = std::mem::offset_of!(Fixed, marks) / 8;
+pub(super) const HAZARD_WORDS: usize = std::mem::offset_of!(Fixed, hazards) / 8;
 
 #[repr(C)]
 struct Head {
@@ -174,11 +175,11 @@ impl Memory {
     /// An entry. The caller knows that its page is allocated
     /// ([`is_allocated`](Self::is_allocated)).
     #[inline]
-    pub(super) fn entry(&self, slot: usize) -> &Entry {
+    pub(super) fn entry(&self, slot: usize) -> &TableEntry {
         assert!(slot < SLOTS);
         // SAFETY: within the mapping and aligned, because the mapping and `FIXED` are aligned. All
         // fields are atomics.
-        unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
+        unsafe { &*self.map.as_ptr().add(FIXED).cast::<TableEntry>().add(slot) }
     }
 
     /// The offers at a place; places count from 1. `None` if there is no such place, or no memory
@@ -198,11 +199,11 @@ impl Memory {
     }
 
     #[inline]
-    pub(super) fn marks(&self) -> &[Mark; MARKS] {
-        &self.fixed().marks
+    pub(super) fn hazards(&self) -> &[Hazard; HAZARDS] {
+        &self.fixed().hazards
     }
 
-    /// The number of marks ever used.
+    /// The number of hazards ever used.
     #[inline]
     pub(super) fn used(&self) -> &AtomicU64 {
         &self.fixed().used.0
@@ -228,7 +229,7 @@ impl Memory {
 
     /// The index of the first word of an entry.
     pub(super) const fn word_of_entry(slot: usize) -> usize {
-        (FIXED + slot * size_of::<Entry>()) / 8
+        (FIXED + slot * size_of::<TableEntry>()) / 8
     }
 
     /// For a peer: removes the mapping of the owner's segment. From then on every word reads as

@@ -6,20 +6,20 @@
 //!
 //! # Taking back what peers may be using
 //!
-//! 1. A peer's thread sets its mark, which names the queue pair and the key ([`Use`]).
-//! 2. The thread checks the two entries, uses the memory, and clears its mark.
-//! 3. The owner makes an entry invalid, and reads the marks naming the entry.
-//! 4. The owner waits until each of these marks has changed once, or until another proof shows the
-//!    thread to be out ([`Inside::retain`]).
+//! 1. A peer's thread sets its hazard, which names the queue pair and the key ([`Use`]).
+//! 2. The thread checks the two entries, uses the memory, and clears its hazard.
+//! 3. The owner makes an entry invalid, and reads the hazards naming the entry.
+//! 4. The owner waits until each of these hazards has changed once, or until another proof shows
+//!    the thread to be out ([`Inside::retain`]).
 //!
-//! Either the owner sees the mark, or the peer sees the invalid entry: both put a full barrier
-//! between their write and their read. The marks of a process are in its own segment, so no other
-//! process can set or hold the marks.
+//! Either the owner sees the hazard, or the peer sees the invalid entry: both put a full barrier
+//! between their write and their read. The hazards of a process are in its own segment, so no other
+//! process can set or hold the hazards.
 
 mod entry;
+mod hazards;
 #[cfg(not(all(test, loom)))]
 mod layout;
-mod marks;
 #[cfg(not(all(test, loom)))]
 mod memory;
 #[cfg_attr(all(test, loom), expect(dead_code, reason = "the models take a part of it"))]
@@ -38,9 +38,9 @@ mod loom_tests;
 mod tests;
 
 #[cfg(not(all(test, loom)))]
-pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
+pub use hazards::{SetHazard, Use};
 #[cfg(not(all(test, loom)))]
-pub use marks::{Held, Use};
+pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
 #[cfg(not(all(test, loom)))]
 pub use offers::{LONGEST_OFFER, OFFERED, Offers};
 #[cfg(not(all(test, loom)))]
@@ -53,8 +53,8 @@ pub use published::{Busy, Published};
 #[cfg(not(all(test, loom)))]
 pub(crate) mod words {
     use super::entry::WORDS;
-    use super::layout::{self, MARKS, QPS, WAYS};
-    use super::memory::{MARK_WORDS, Memory, SLEEPING_WORD, USED_WORD};
+    use super::layout::{self, HAZARDS, QPS, WAYS};
+    use super::memory::{HAZARD_WORDS, Memory, SLEEPING_WORD, USED_WORD};
     use std::ops::Range;
 
     /// Words of an entry; the sequence is the first.
@@ -66,8 +66,8 @@ pub(crate) mod words {
     pub(crate) fn used() -> usize {
         USED_WORD
     }
-    pub(crate) fn mark(index: usize) -> usize {
-        MARK_WORDS + index % MARKS * ENTRY
+    pub(crate) fn hazard(index: usize) -> usize {
+        HAZARD_WORDS + index % HAZARDS * ENTRY
     }
     pub(crate) fn qp(qpn: u32) -> Range<usize> {
         let at = Memory::word_of_entry(layout::qp_index(qpn));

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::hazards::{self, SetHazard, Use};
 use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
-use super::marks::{self, Held, Use};
 use super::memory::Memory;
 use super::offers::Offers;
 use crate::ShmError;
@@ -14,12 +14,12 @@ use crate::sync::full_barrier;
 
 /// Threads found using published objects at one moment: see [`PeerTables::inside`].
 #[derive(Default)]
-pub struct Inside(marks::Set);
+pub struct Inside(hazards::Set);
 
 impl Inside {
     /// Keeps the threads for which `stays` returns true. For the other threads the caller has
     /// another proof of having left.
-    pub fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
+    pub fn retain(&mut self, stays: impl FnMut(&SetHazard) -> bool) {
         self.0.retain(stays);
     }
 }
@@ -122,13 +122,13 @@ impl PeerTables {
     /// The threads of the peer that are now inside [`enter`](super::Published::enter) for a use
     /// accepted by `wanted`.
     pub fn inside(&self, wanted: impl Fn(&Use) -> bool) -> Inside {
-        Inside(marks::Set::now(self.memory.used(), self.memory.marks(), wanted))
+        Inside(hazards::Set::now(self.memory.used(), self.memory.hazards(), wanted))
     }
 
     /// Whether all threads of `inside` have left since. If the owner made an entry invalid before
     /// calling [`inside`](Self::inside), no thread of the peer uses the entry any more.
     pub fn are_out(&self, inside: &mut Inside) -> bool {
-        inside.0.is_over(self.memory.marks())
+        inside.0.is_over(self.memory.hazards())
     }
 
     /// The sequence word of a key's entry, and the word's value when the entry was read. The entry
@@ -148,15 +148,15 @@ impl PeerTables {
     /// the call has left.
     ///
     /// If the owner made an entry invalid before the call, no thread of the peer uses the entry
-    /// after the call. Returns `false` if `patience` ran out, or if `gone`, which is called now and
-    /// then, returned true because the process has ended.
-    pub fn wait_quiet(&self, patience: Duration, mut gone: impl FnMut() -> bool) -> bool {
+    /// after the call. Returns `false` if `patience` ran out, or if `ended`, which is called now
+    /// and then, returned true because the process has ended.
+    pub fn wait_quiet(&self, patience: Duration, mut ended: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
-        marks::quiet(self.memory.used(), self.memory.marks(), |looks| {
-            if looks >= marks::SPINS && (start.elapsed() >= patience || gone()) {
+        hazards::quiet(self.memory.used(), self.memory.hazards(), |looks| {
+            if looks >= hazards::SPINS && (start.elapsed() >= patience || ended()) {
                 return false;
             }
-            marks::pause(looks);
+            hazards::pause(looks);
             true
         })
     }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use adverb_sync::Mutex;
 
-use super::layout::{self, Identity, KeyEntry, MARKS, QPS, QpEntry, VACANT, WAYS};
-use super::marks::{self, Mark, Use};
+use super::hazards::{self, Hazard, Use};
+use super::layout::{self, HAZARDS, Identity, KeyEntry, QPS, QpEntry, VACANT, WAYS};
 use super::memory::{self, Memory};
 use super::offers::Offers;
 use crate::sync::full_barrier;
@@ -31,8 +31,8 @@ struct Inner {
     identity: Identity,
     /// The number of these tables, unique in this process.
     id: u64,
-    /// Which marks belong to a thread.
-    claimed: Mutex<[bool; MARKS]>,
+    /// Which hazards belong to a thread.
+    claimed: Mutex<[bool; HAZARDS]>,
     /// Which places for offers are taken, one bit each.
     places: Mutex<[u64; QPS / 64]>,
 }
@@ -48,7 +48,7 @@ impl Published {
             memory,
             identity,
             id: IDS.fetch_add(1, Relaxed),
-            claimed: Mutex::new([false; MARKS]),
+            claimed: Mutex::new([false; HAZARDS]),
             places: Mutex::new([0; QPS / 64]),
         };
         Ok((Published { inner: Arc::new(inner) }, fd))
@@ -211,37 +211,37 @@ impl Published {
         });
     }
 
-    /// Marks the calling thread as making the use `at` of another process's tables or memory, until
-    /// the result is dropped. Entries found valid after this call stay usable until then. `None`:
-    /// the thread has set its mark already, or other threads have all the marks.
+    /// Sets the calling thread's hazard for the use `at` of another process's tables or memory,
+    /// until the result is dropped. Entries found valid after this call stay usable until then.
+    /// `None`: the thread has set its hazard already, or other threads have all the hazards.
     #[inline]
     pub fn enter(&self, at: &Use) -> Option<Busy<'_>> {
-        let mark = self.mark()?;
-        mark.enter(at);
-        Some(Busy { mark, thread: PhantomData })
+        let hazard = self.hazard()?;
+        hazard.enter(at);
+        Some(Busy { hazard, thread: PhantomData })
     }
 
-    /// As [`enter`](Self::enter), for the use last named by the thread's mark. Runs `step` after
-    /// setting the mark. `step` supplies the barrier by an atomic read-modify-write, such as taking
-    /// a lock. So a thread taking a lock anyway pays for one such operation instead of two. The
-    /// caller must check that the result [`names`](Busy::names) the wanted use.
+    /// As [`enter`](Self::enter), for the use last named by the thread's hazard. Runs `step` after
+    /// setting the hazard. `step` supplies the barrier by an atomic read-modify-write, such as
+    /// taking a lock. So a thread taking a lock anyway pays for one such operation instead of two.
+    /// The caller must check that the result [`names`](Busy::names) the wanted use.
     #[inline]
     pub fn enter_by<R>(&self, step: impl FnOnce() -> R) -> (Option<Busy<'_>>, R) {
-        match self.mark() {
-            Some(mark) => {
-                let result = mark.enter_by(step);
-                (Some(Busy { mark, thread: PhantomData }), result)
+        match self.hazard() {
+            Some(hazard) => {
+                let result = hazard.enter_by(step);
+                (Some(Busy { hazard, thread: PhantomData }), result)
             }
             None => (None, step()),
         }
     }
 
-    /// The mark of the calling thread, if the thread has a mark and the mark is clear.
+    /// The hazard of the calling thread, if the thread has a hazard and the hazard is clear.
     #[inline]
-    fn mark(&self) -> Option<&Mark> {
+    fn hazard(&self) -> Option<&Hazard> {
         let index = CLAIMS.try_with(|claims| claims.index(&self.inner)).ok()??;
-        let mark = &self.inner.memory.marks()[index];
-        (!mark.is_set()).then_some(mark)
+        let hazard = &self.inner.memory.hazards()[index];
+        (!hazard.is_set()).then_some(hazard)
     }
 
     /// Waits until every thread of this process inside [`enter`](Self::enter) at the call has left.
@@ -249,33 +249,33 @@ impl Published {
     pub fn wait_quiet(&self) {
         let memory = &self.inner.memory;
         let pause = |looks| {
-            marks::pause(looks);
+            hazards::pause(looks);
             true
         };
-        marks::quiet(memory.used(), memory.marks(), pause);
+        hazards::quiet(memory.used(), memory.hazards(), pause);
     }
 }
 
 /// The calling thread uses published objects of other processes. Until this guard is dropped, the
 /// owners do not take these objects back.
 pub struct Busy<'a> {
-    mark: &'a Mark,
-    /// Only the mark's own thread may clear the mark.
+    hazard: &'a Hazard,
+    /// Only the hazard's own thread may clear the hazard.
     thread: PhantomData<*const ()>,
 }
 
 impl Busy<'_> {
-    /// Whether the thread's mark names this use.
+    /// Whether the thread's hazard names this use.
     #[inline]
     pub fn names(&self, at: &Use) -> bool {
-        self.mark.names(at)
+        self.hazard.names(at)
     }
 }
 
 impl Drop for Busy<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.mark.leave();
+        self.hazard.leave();
     }
 }
 
@@ -284,22 +284,22 @@ impl Inner {
         let mut claimed = self.claimed.lock();
         let index = claimed.iter().position(|claimed| !claimed)?;
         claimed[index] = true;
-        // Store `used` before the mark is set for the first time. The barrier in `enter` orders the
-        // two.
+        // Store `used` before the hazard is set for the first time. The barrier in `enter` orders
+        // the two.
         let used = self.memory.used();
         used.store(used.load(Relaxed).max(index as u64 + 1), Relaxed);
-        self.memory.marks()[index].belongs_to(memory::thread_number());
+        self.memory.hazards()[index].belongs_to(memory::thread_number());
         Some(index)
     }
 
-    /// Frees the mark of an ending thread.
+    /// Frees the hazard of an ending thread.
     fn release(&self, index: usize) {
         if !self.memory.is_ours() {
             return;
         }
-        let mark = &self.memory.marks()[index];
-        if mark.is_set() {
-            mark.leave(); // a `Busy` was forgotten
+        let hazard = &self.memory.hazards()[index];
+        if hazard.is_set() {
+            hazard.leave(); // a `Busy` was forgotten
         }
         self.claimed.lock()[index] = false;
     }
@@ -309,10 +309,10 @@ thread_local! {
     static CLAIMS: Claims = const { Claims { last: Cell::new((0, 0)), all: RefCell::new(Vec::new()) } };
 }
 
-/// The marks of a thread, one for each set of tables of its process. Nearly every process has one
+/// The hazards of a thread, one for each set of tables of its process. Nearly every process has one
 /// set.
 struct Claims {
-    /// The id of the tables used last, and the index of the thread's mark in them.
+    /// The id of the tables used last, and the index of the thread's hazard in them.
     last: Cell<(u64, usize)>,
     all: RefCell<Vec<Claim>>,
 }

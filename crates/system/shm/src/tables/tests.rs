@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use adverb_sync::Mutex;
 
-use super::layout::{MARKS, QPS, WAYS, bucket};
+use super::layout::{HAZARDS, QPS, WAYS, bucket};
 use super::*;
 use crate::{Consumer, ShmError};
 
@@ -216,10 +216,10 @@ fn a_hostile_owner_achieves_wrong_entries_at_most() {
             while !stop.load(Relaxed) {
                 let value = dice.next();
                 memory.any_word(dice.next() as usize).store(value, Relaxed);
-                // The most sensitive words: sequences, which then look busy, the number of marks,
-                // and the marks.
+                // The most sensitive words: sequences, which then look busy, the number of hazards,
+                // and the hazards.
                 memory.any_word(16).store(value, Relaxed);
-                memory.any_word(24 + value as usize % (8 * MARKS)).store(value | 1, Relaxed);
+                memory.any_word(24 + value as usize % (8 * HAZARDS)).store(value | 1, Relaxed);
             }
         });
         let mut dice = Dice(2);
@@ -244,21 +244,21 @@ fn a_hostile_owner_achieves_wrong_entries_at_most() {
 }
 
 #[test]
-fn marks_are_as_many_as_threads_at_one_time() {
+fn hazards_are_as_many_as_threads_at_one_time() {
     let (ours, theirs) = tables();
-    // More threads than marks, one after the other.
-    for _ in 0..MARKS + 10 {
+    // More threads than hazards, one after the other.
+    for _ in 0..HAZARDS + 10 {
         thread::scope(|scope| scope.spawn(|| assert!(ours.enter(&Use::default()).is_some())).join().unwrap());
     }
-    // The end of a thread clears a mark that the thread has forgotten.
+    // The end of a thread clears a hazard that the thread has forgotten.
     thread::scope(|scope| {
         scope.spawn(|| std::mem::forget(ours.enter(&Use::default()).unwrap())).join().unwrap()
     });
     assert!(theirs.wait_quiet(Duration::ZERO, || false));
     // All at once.
-    let barrier = std::sync::Barrier::new(MARKS + 1);
+    let barrier = std::sync::Barrier::new(HAZARDS + 1);
     thread::scope(|scope| {
-        for _ in 0..MARKS {
+        for _ in 0..HAZARDS {
             scope.spawn(|| {
                 let busy = ours.enter(&Use::default());
                 barrier.wait();
@@ -275,9 +275,10 @@ fn marks_are_as_many_as_threads_at_one_time() {
     assert!(theirs.wait_quiet(Duration::ZERO, || false));
 }
 
-/// A thread has a mark in each set of tables of its process. Marks of dropped tables are forgotten.
+/// A thread has a hazard in each set of tables of its process. Hazards of dropped tables are
+/// forgotten.
 #[test]
-fn marks_of_several_tables() {
+fn hazards_of_several_tables() {
     let (a, see_a) = tables();
     let quiet = |theirs: &PeerTables| theirs.wait_quiet(Duration::ZERO, || false);
     for _ in 0..3 {
@@ -343,7 +344,7 @@ fn nobody_uses_what_was_taken_back() {
 }
 
 /// The same for memory of the user's own process. Its threads check before each use whether the
-/// memory was taken back, and set their marks by a lock. An odd number of changes means: being
+/// memory was taken back, and set their hazards by a lock. An odd number of changes means: being
 /// taken back, not to be found by any thread.
 #[test]
 fn no_thread_of_the_process_uses_what_was_taken_back() {
@@ -386,9 +387,9 @@ fn no_thread_of_the_process_uses_what_was_taken_back() {
     });
 }
 
-/// A mark set by a lock's barrier keeps the name of its last use.
+/// A hazard set by a lock's barrier keeps the name of its last use.
 #[test]
-fn a_mark_keeps_its_name() {
+fn a_hazard_keeps_its_name() {
     let (ours, theirs) = tables();
     let [one, other] = [Use { key: 5, ..Use::default() }, Use { qpn: 6, ..Use::default() }];
     drop(ours.enter(&one));

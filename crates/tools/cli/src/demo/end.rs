@@ -32,7 +32,7 @@ pub enum Kind {
     XrcRecv(Arc<Xrcd>),
 }
 
-pub struct End {
+pub struct Endpoint {
     pub qp: Arc<Qp>,
     pub cq: Arc<Cq>,
     channel: Arc<CompChannel>,
@@ -45,15 +45,15 @@ pub struct End {
 
 impl World {
     /// A queue pair in each process, connected.
-    pub fn connected(&mut self, kind: Kind) -> Result<End, String> {
-        let end = End::new(self, kind)?;
+    pub fn connected(&mut self, kind: Kind) -> Result<Endpoint, String> {
+        let end = Endpoint::new(self, kind)?;
         self.connect(&end)?;
         Ok(end)
     }
 
     /// Connects a queue pair with the queue pair of the other process, which calls this function at
     /// the same time.
-    pub fn connect(&mut self, end: &End) -> Result<(), String> {
+    pub fn connect(&mut self, end: &Endpoint) -> Result<(), String> {
         let psn = first_psn(end.qp.number());
         let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
         let &[qpn, peer_psn] = &theirs[..] else {
@@ -64,8 +64,8 @@ impl World {
     }
 }
 
-impl End {
-    pub fn new(world: &World, kind: Kind) -> Result<End, String> {
+impl Endpoint {
+    pub fn new(world: &World, kind: Kind) -> Result<Endpoint, String> {
         let context = &world.context;
         let channel = CompChannel::new(context).map_err(words("completion channel"))?;
         let cq = Cq::new(context, 4 * DEPTH, Some(&channel), 0).map_err(words("completion queue"))?;
@@ -94,7 +94,7 @@ impl End {
         };
         let qp = Qp::new(context, Some(&world.pd), &init).map_err(words("queue pair"))?;
         let buffer = world.buffer.clone();
-        Ok(End { qp, cq, channel, buffer, polled: VecDeque::new(), dest: None, xrc_srqn: 0 })
+        Ok(Endpoint { qp, cq, channel, buffer, polled: VecDeque::new(), dest: None, xrc_srqn: 0 })
     }
 
     fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), String> {
@@ -252,7 +252,7 @@ impl End {
         self.cq.req_notify(kind).map_err(words("asking for a notification"))
     }
 
-    /// Waits for an event of the channel and acknowledges it. `false` if no event came in time.
+    /// Waits for an event of the channel and acknowledges it. `false` if no event arrived in time.
     pub fn event(&self, time: Duration) -> Result<bool, String> {
         match self.channel.next_event(Some(Instant::now() + time)) {
             Ok(cq) if Arc::ptr_eq(&cq, &self.cq) => {

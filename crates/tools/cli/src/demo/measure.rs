@@ -1,6 +1,6 @@
 //! Measures latencies and rates. Both processes run the same function. The first process measures
 //! the time.
-use super::end::{DEPTH, End, Kind, failure};
+use super::end::{DEPTH, Endpoint, Kind, failure};
 use super::world::{HANG_LIMIT, IN, OUT, World};
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, WcOpcode, WcStatus};
@@ -81,7 +81,7 @@ fn latency(w: &mut World, name: &'static str, ping: Ping, by_event: bool) -> Res
 /// Eight bytes back and forth. The bytes hold a growing number, so each arrival
 /// is checked.
 struct Game<'a> {
-    end: &'a mut End,
+    end: &'a mut Endpoint,
     ping: Ping,
     by_event: bool,
     last: u64,
@@ -167,14 +167,14 @@ impl Game<'_> {
 #[derive(Clone, Copy)]
 struct Stream {
     name: &'static str,
-    op: Way,
+    op: StreamOp,
     size: usize,
     /// Number of requests on their way at the same time.
     window: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum StreamOp {
     Send,
     Write,
     Read,
@@ -183,10 +183,10 @@ enum Way {
 }
 
 const STREAMS: [Stream; 4] = [
-    Stream { name: "Send", op: Way::Send, size: 65_536, window: 64 },
-    Stream { name: "RDMA Write", op: Way::Write, size: 1 << 20, window: 8 },
-    Stream { name: "RDMA Read", op: Way::Read, size: 1 << 20, window: 8 },
-    Stream { name: "RDMA Write", op: Way::Small, size: 8, window: 256 },
+    Stream { name: "Send", op: StreamOp::Send, size: 65_536, window: 64 },
+    Stream { name: "RDMA Write", op: StreamOp::Write, size: 1 << 20, window: 8 },
+    Stream { name: "RDMA Read", op: StreamOp::Read, size: 1 << 20, window: 8 },
+    Stream { name: "RDMA Write", op: StreamOp::Small, size: 8, window: 256 },
 ];
 
 /// Number of requests in a chain of small writes.
@@ -200,10 +200,10 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
     let mut end = w.connected(Kind::Rc)?;
     let slots = stream.window as usize;
     let seed = stream.size as u64 + stream.window;
-    let sender = w.is_first() == (stream.op != Way::Read);
+    let sender = w.is_first() == (stream.op != StreamOp::Read);
     w.fill(OUT, slots * stream.size, if sender { seed } else { 0 })?;
     w.fill(IN, slots * stream.size, 0)?;
-    if stream.op == Way::Send && !w.is_first() {
+    if stream.op == StreamOp::Send && !w.is_first() {
         for i in 0..slots {
             end.recv(i as u64, IN + i * stream.size, stream.size)?;
         }
@@ -218,7 +218,7 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
     let messages = if w.is_first() { wanted } else { told };
     let time = run(w, &mut end, stream, messages, &mut turn)?;
     // The last write to each slot of the target wrote the slot's own bytes.
-    if w.is_first() == (stream.op == Way::Read) {
+    if w.is_first() == (stream.op == StreamOp::Read) {
         w.check(IN, slots * stream.size, seed)?;
     }
     w.sync()?;
@@ -228,13 +228,19 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
 
 /// Runs `count` messages until all have completed. Returns the time measured in the first process.
 /// `turn` counts receives over several runs.
-fn run(w: &mut World, end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<Duration, String> {
+fn run(
+    w: &mut World,
+    end: &mut Endpoint,
+    stream: Stream,
+    count: u64,
+    turn: &mut u64,
+) -> Result<Duration, String> {
     w.sync()?;
     let start = Instant::now();
     match (w.is_first(), stream.op) {
-        (true, Way::Small) => small(w, end, stream, count)?,
+        (true, StreamOp::Small) => small(w, end, stream, count)?,
         (true, _) => large(w, end, stream, count)?,
-        (false, Way::Send) => receive(end, stream, count, turn)?,
+        (false, StreamOp::Send) => receive(end, stream, count, turn)?,
         (false, _) => {}
     }
     let time = start.elapsed();
@@ -246,16 +252,16 @@ fn place(stream: Stream, id: u64) -> usize {
     (id % stream.window) as usize * stream.size
 }
 
-fn large(w: &World, end: &mut End, stream: Stream, count: u64) -> Result<(), String> {
+fn large(w: &World, end: &mut Endpoint, stream: Stream, count: u64) -> Result<(), String> {
     let (mut posted, mut done) = (0, 0);
     let mut watch = Watch::new();
     while done < count {
         while posted < count && posted - done < stream.window {
             let at = place(stream, posted);
             match stream.op {
-                Way::Send => end.send(posted, SendOp::Send, OUT + at, stream.size)?,
-                Way::Read => end.send(posted, SendOp::Read(w.remote(OUT + at)), IN + at, stream.size)?,
-                Way::Write | Way::Small => {
+                StreamOp::Send => end.send(posted, SendOp::Send, OUT + at, stream.size)?,
+                StreamOp::Read => end.send(posted, SendOp::Read(w.remote(OUT + at)), IN + at, stream.size)?,
+                StreamOp::Write | StreamOp::Small => {
                     end.send(posted, SendOp::Write(w.remote(IN + at)), OUT + at, stream.size)?;
                 }
             }
@@ -266,7 +272,7 @@ fn large(w: &World, end: &mut End, stream: Stream, count: u64) -> Result<(), Str
     Ok(())
 }
 
-fn small(w: &World, end: &mut End, stream: Stream, count: u64) -> Result<(), String> {
+fn small(w: &World, end: &mut Endpoint, stream: Stream, count: u64) -> Result<(), String> {
     let bytes = w.get(OUT, stream.window as usize * stream.size)?;
     let (mut posted, mut done) = (0, 0);
     let mut watch = Watch::new();
@@ -295,7 +301,7 @@ fn small(w: &World, end: &mut End, stream: Stream, count: u64) -> Result<(), Str
     Ok(())
 }
 
-fn receive(end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<(), String> {
+fn receive(end: &mut Endpoint, stream: Stream, count: u64, turn: &mut u64) -> Result<(), String> {
     // Receives are consumed in order. Each receive is posted again behind the others, with the
     // number of its next turn.
     let mut done = 0;
@@ -322,7 +328,7 @@ impl Watch {
     }
 
     /// The number of completed requests. Requests complete in order, beginning with `next`.
-    fn completed(&mut self, end: &End, mut next: u64) -> Result<u64, String> {
+    fn completed(&mut self, end: &Endpoint, mut next: u64) -> Result<u64, String> {
         let mut bad = None;
         let n = end.poll(64, |c| {
             if c.status != WcStatus::Success {

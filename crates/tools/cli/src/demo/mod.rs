@@ -53,7 +53,7 @@ pub struct SecondArgs {
 }
 
 /// The results of both processes.
-struct Outcome {
+struct DemoResults {
     latencies: Vec<Latency>,
     rates: Vec<Rate>,
 }
@@ -113,7 +113,7 @@ pub fn second_main(args: &SecondArgs) -> ExitCode {
 }
 
 /// The part of both processes, which run side by side.
-fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
+fn both(world: &mut World, no_measure: bool) -> Result<DemoResults, String> {
     for (name, check) in checks::ALL {
         if world.is_first() {
             out!("  {name:<26} ");
@@ -132,7 +132,7 @@ fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
         }
     }
     if no_measure {
-        return Ok(Outcome { latencies: Vec::new(), rates: Vec::new() });
+        return Ok(DemoResults { latencies: Vec::new(), rates: Vec::new() });
     }
     let failed = |what: &str, why: String, world: &World| {
         world.log_counters();
@@ -140,11 +140,11 @@ fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
     };
     let latencies = measure::latencies(world).map_err(|why| failed("latencies", why, world))?;
     let rates = measure::rates(world).map_err(|why| failed("rates", why, world))?;
-    Ok(Outcome { latencies, rates })
+    Ok(DemoResults { latencies, rates })
 }
 
 /// After a failure, both sides may have something to report.
-fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome, String> {
+fn settle(mut world: World, outcome: Result<DemoResults, String>) -> Result<DemoResults, String> {
     outcome.map_err(|why| {
         world.control.fail(&why);
         match world.control.other_failure() {
@@ -225,7 +225,7 @@ fn give_up_after(limit: Duration, name: &'static str) {
     });
 }
 
-fn print_figures(outcome: &Outcome) {
+fn print_figures(outcome: &DemoResults) {
     if outcome.latencies.is_empty() {
         return;
     }

@@ -2,7 +2,7 @@
 //! tells the other what it has received.
 use super::finding::Finding;
 use crate::demo::control::Control;
-use crate::demo::end::{End, Kind};
+use crate::demo::end::{Endpoint, Kind};
 use crate::demo::world::{HANG_LIMIT, IN, OUT, Role, World};
 use adverb_device::Device;
 use adverb_device::engine::wr::SendOp;
@@ -170,7 +170,7 @@ fn try_mtu(world: &mut World, mtu: PathMtu) -> Result<Tried, String> {
 /// lost acknowledgement. Each message has new queue pairs, because a failed queue pair cannot
 /// be used again.
 fn one_way(world: &mut World, mtu: PathMtu, sender: Role) -> Result<bool, String> {
-    let mut end = End::new(world, Kind::Rc)?;
+    let mut end = Endpoint::new(world, Kind::Rc)?;
     let theirs = world.swap(u64::from(end.qp.number()))?;
     end.connect(&world.path()?, mtu, (0, 0), theirs as u32)?;
     let sends = sender == world.role;

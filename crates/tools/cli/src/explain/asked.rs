@@ -1,11 +1,11 @@
 //! Interprets the question: a number, a name, or a line that contains a number or describes a
 //! cause.
 use super::mlx5::{self, Code};
-use adverb_device::catalogue::{self, Entry};
+use adverb_device::catalogue::{self, CatalogueEntry};
 
 /// The known explanations.
 pub struct Found {
-    pub entries: Vec<&'static Entry>,
+    pub entries: Vec<&'static CatalogueEntry>,
     pub mlx5: Vec<&'static Code>,
 }
 

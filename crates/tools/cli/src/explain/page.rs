@@ -1,6 +1,6 @@
 //! The page of causes, and text of a fixed width.
 use super::mlx5;
-use adverb_device::catalogue::{self, Entry};
+use adverb_device::catalogue::{self, CatalogueEntry};
 use std::fmt::Write;
 
 /// Columns of a usual terminal.
@@ -62,7 +62,7 @@ pub fn page() -> String {
     text
 }
 
-fn section(text: &mut String, entry: &Entry) {
+fn section(text: &mut String, entry: &CatalogueEntry) {
     let _ = writeln!(text, "\n## {}\n\n`{:#04x}`, {}. {}", entry.name, entry.code, entry.code, entry.meaning);
     if !entry.values.is_empty() {
         let _ = writeln!(text, "\nValues in the text: {}.", entry.values.join("; "));

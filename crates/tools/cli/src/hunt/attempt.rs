@@ -1,5 +1,5 @@
 //! A run of the program, and the verdict.
-use adverb_choice::{Entry, Site};
+use adverb_choice::{ChoiceEntry, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use std::collections::HashMap;
@@ -146,7 +146,7 @@ pub struct Attempt {
     pub who: Who,
     pub sites: Vec<Met>,
     /// The choices that were made, in this order.
-    pub made: Vec<Entry>,
+    pub made: Vec<ChoiceEntry>,
     pub outputs: Vec<Output>,
     pub took: Duration,
     /// The longest time without a completion or a post.
@@ -188,12 +188,12 @@ pub fn lost(outputs: &[Output]) -> Option<(Who, &str)> {
 }
 
 /// Parses the device's log: the places met and the choices made.
-pub fn parse(log: &str) -> (Vec<Met>, Vec<Entry>) {
+pub fn parse(log: &str) -> (Vec<Met>, Vec<ChoiceEntry>) {
     let (mut sites, mut made) = (Vec::new(), Vec::new());
     let mut known = HashMap::new();
     for line in log.lines() {
         match line.split_once(' ') {
-            Some(("made", entry)) => made.extend(entry.parse::<Entry>()),
+            Some(("made", entry)) => made.extend(entry.parse::<ChoiceEntry>()),
             Some(("site", rest)) => {
                 let mut words = rest.splitn(3, ' ');
                 let site = words.next().and_then(|s| s.parse::<Site>().ok());

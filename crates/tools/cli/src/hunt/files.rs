@@ -1,7 +1,7 @@
 //! The result of a hunt in formats that other tools read: JUnit for test reports, SARIF for code
 //! scanning.
 use super::attempt::Verdict;
-use super::{Args, End, Finding, report};
+use super::{Args, Finding, HuntResult, report};
 use crate::results::source::line;
 use crate::results::{self, Test, location, put};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const RULES: [(&str, &str); 4] = [
 ];
 
 /// Writes the requested files.
-pub fn write(args: &Args, end: &End, took: Duration) -> Result<(), String> {
+pub fn write(args: &Args, end: &HuntResult, took: Duration) -> Result<(), String> {
     if let Some(path) = &args.junit {
         put(path, junit(args, end, took))?;
     }
@@ -29,7 +29,7 @@ pub fn write(args: &Args, end: &End, took: Duration) -> Result<(), String> {
 }
 
 /// A test report with a single test: the hunt.
-pub fn junit(args: &Args, end: &End, took: Duration) -> String {
+pub fn junit(args: &Args, end: &HuntResult, took: Duration) -> String {
     let failed = |found: &Finding| (found.attempt.what(), found.attempt.verdict.code().into());
     let test =
         Test { name: line(&args.command), said: end.text.clone(), failure: end.finding.as_ref().map(failed) };
@@ -37,7 +37,7 @@ pub fn junit(args: &Args, end: &End, took: Duration) -> String {
 }
 
 /// A SARIF log with a single run of a single tool.
-pub fn sarif(args: &Args, end: &End) -> Value {
+pub fn sarif(args: &Args, end: &HuntResult) -> Value {
     let found: Vec<_> = end.finding.iter().map(|found| result(args, found, &end.text)).collect();
     results::sarif(TOOL, &RULES, &format!("{TOOL} -- {}", line(&args.command)), &found)
 }

@@ -1,7 +1,7 @@
 //! `adverb hunt`: searches for the moment at which a program fails.
 mod attempt;
+mod commands;
 mod files;
-mod place;
 mod report;
 mod shrink;
 mod stuck;
@@ -11,7 +11,7 @@ mod tests;
 use crate::out::out;
 use adverb_choice::{Plan, Schedule};
 use attempt::{Attempt, Limits, Met, Verdict};
-use place::Place;
+use commands::HuntCommands;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -89,7 +89,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
-    let directory = place::directory();
+    let directory = commands::directory();
     crate::guard(adverb_survivor::AtEnd { leave_running: false, remove: Some(directory.clone()) });
     let begun = Instant::now();
     let end = hunt(args, directory, begun).and_then(|end| {
@@ -108,7 +108,7 @@ pub fn main(args: &Args) -> ExitCode {
 
 /// How a hunt ended.
 #[derive(Default)]
-struct End {
+struct HuntResult {
     finding: Option<Finding>,
     /// The text printed at the end.
     text: String,
@@ -123,18 +123,18 @@ struct Finding {
 }
 
 /// Prints and keeps the result.
-fn end(text: String, finding: Option<Finding>) -> End {
+fn end(text: String, finding: Option<Finding>) -> HuntResult {
     out!("{text}");
-    End { finding, text }
+    HuntResult { finding, text }
 }
 
-fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<End, String> {
+fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, String> {
     let commands = args.commands();
     if commands.iter().any(|c| c.is_empty()) || args.pair != (commands.len() == 2) {
         return Err("--pair takes two commands with -- between them".into());
     }
-    let place = Place::new(directory, commands.into_iter().map(<[_]>::to_vec).collect())?;
-    let first = place.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
+    let commands = HuntCommands::new(directory, commands.into_iter().map(<[_]>::to_vec).collect())?;
+    let first = commands.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
         return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
@@ -151,7 +151,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<End, String> 
     let met: Vec<_> = first.sites.iter().map(|m| (&m.site, m.object)).collect();
     let plan = Plan::new(&met, args.seed);
     out!("{}", report::begins(&first, plan.singles()));
-    let search = Search { args, place: &place, limits, begun, runs: AtomicUsize::new(1) };
+    let search = Search { args, commands: &commands, limits, begun, runs: AtomicUsize::new(1) };
     let unsure = search.until_found(plan)?;
     let Some(found) = unsure.found else {
         let runs = search.runs.load(Ordering::Relaxed);
@@ -178,7 +178,7 @@ struct Found {
 }
 
 #[derive(Default)]
-struct Outcome {
+struct SearchOutcome {
     found: Option<Found>,
     /// Failures that happened once and not again.
     once: Vec<String>,
@@ -186,7 +186,7 @@ struct Outcome {
 
 struct Search<'a> {
     args: &'a Args,
-    place: &'a Place,
+    commands: &'a HuntCommands,
     limits: Limits,
     begun: Instant,
     runs: AtomicUsize,
@@ -195,15 +195,15 @@ struct Search<'a> {
 impl Search<'_> {
     fn try_out(&self, schedule: &Schedule) -> Result<Attempt, String> {
         self.runs.fetch_add(1, Ordering::Relaxed);
-        self.place.attempt(schedule, &self.limits)
+        self.commands.attempt(schedule, &self.limits)
     }
 
     fn over(&self) -> bool {
         self.begun.elapsed() >= self.args.time
     }
 
-    fn until_found(&self, mut plan: Plan) -> Result<Outcome, String> {
-        let mut outcome = Outcome::default();
+    fn until_found(&self, mut plan: Plan) -> Result<SearchOutcome, String> {
+        let mut outcome = SearchOutcome::default();
         while !self.over() {
             let Some((schedule, attempt)) = self.first_failure(&mut plan)? else { break };
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());

@@ -2,7 +2,7 @@
 use super::attempt::{Attempt, Met, Verdict, Who};
 use super::{Args, Found};
 use crate::results::source::{line, line_of};
-use adverb_choice::{Call, Entry, Schedule, Site, Which};
+use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn replay(text: &mut String, args: &Args, options: &str) {
 
 /// The choices that a report shows: the choices of the schedule, or the choices that a seed has
 /// made.
-pub fn shown<'a>(schedule: &'a Schedule, attempt: &'a Attempt) -> &'a [Entry] {
+pub fn shown<'a>(schedule: &'a Schedule, attempt: &'a Attempt) -> &'a [ChoiceEntry] {
     match schedule.is_empty() {
         true => &[],
         false if schedule.entries.is_empty() => &attempt.made,
@@ -105,7 +105,7 @@ fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]
     }
     let entries = shown(schedule, attempt);
     for entry in entries.iter().take(SHOWN) {
-        let Entry { site, count, choice, .. } = entry;
+        let ChoiceEntry { site, count, choice, .. } = entry;
         let when = match count {
             Which::Nth(n) => format!(" (time {n})"),
             Which::Any => String::new(),

@@ -1,7 +1,7 @@
 //! Reduces a failing schedule to few choices, and replays the schedule.
 use super::attempt::Attempt;
 use super::{MOST_REPLAYS, REPLAYS};
-use adverb_choice::{Entry, Schedule};
+use adverb_choice::{ChoiceEntry, Schedule};
 use std::time::Instant;
 
 /// Maximum number of runs for shrinking.
@@ -73,14 +73,14 @@ fn shrink(
     until: Instant,
     run: &mut impl FnMut(&Schedule) -> Result<Attempt, String>,
 ) -> Result<Schedule, String> {
-    let mut made: Vec<Entry> = attempt.made.clone();
+    let mut made: Vec<ChoiceEntry> = attempt.made.clone();
     let mut seen = std::collections::HashSet::new();
     made.retain(|e| seen.insert(e.clone()));
     let (Some(first), Some(last)) = (made.first().cloned(), made.last().cloned()) else {
         return Ok(schedule.clone());
     };
     let mut left = RUNS;
-    let mut fails = |entries: &[Entry]| -> Result<bool, String> {
+    let mut fails = |entries: &[ChoiceEntry]| -> Result<bool, String> {
         if left == 0 || Instant::now() >= until {
             return Ok(false);
         }

@@ -2,13 +2,13 @@ use super::attempt::{Attempt, Output, Verdict, Who, parse};
 use super::*;
 use crate::results::source;
 use crate::results::tests::elements;
-use adverb_choice::{Call, Choice, Entry, Point, Site};
+use adverb_choice::{Call, Choice, ChoiceEntry, Point, Site};
 
 const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:2902 in wait, loop.c:66\n\
     site poll@loop+0x20 2 loop+0x20 in drain\nsite poll@loop+0x20 4 loop+0x20 in drain\nbeat 7 12\n\
     site poll@loop+0x20 4 again\nmade arm@loop+0x10 object 2 count 3 before\nmade nonsense\nsite\n";
 
-fn ended(verdict: Verdict, made: Vec<Entry>) -> Attempt {
+fn ended(verdict: Verdict, made: Vec<ChoiceEntry>) -> Attempt {
     let (took, silence) = (Duration::from_secs(1), Duration::ZERO);
     let (who, outputs) = (Who::Program, vec![Output::default()]);
     Attempt { verdict, who, sites: parse(LOG).0, made, outputs, took, silence, stayed: false }
@@ -41,9 +41,9 @@ fn late() -> Instant {
     Instant::now() + Duration::from_secs(600)
 }
 
-fn points(n: u64) -> Vec<Entry> {
+fn points(n: u64) -> Vec<ChoiceEntry> {
     let site = Site { call: Call::Poll, place: "a+0x1".into() };
-    let entry = |count| Entry::at(Point { site: site.clone(), object: 1, count }, Choice::Hold);
+    let entry = |count| ChoiceEntry::at(Point { site: site.clone(), object: 1, count }, Choice::Hold);
     (1..=n).map(entry).collect()
 }
 
@@ -161,13 +161,13 @@ fn a_pair_is_two_commands() {
     assert_eq!(one.commands().len(), 1);
 }
 
-fn some_end() -> End {
+fn some_end() -> HuntResult {
     let site = parse(LOG).0[0].site.clone();
-    let entry = Entry::at(Point { site, object: 2, count: 3 }, Choice::Before);
+    let entry = ChoiceEntry::at(Point { site, object: 2, count: 3 }, Choice::Before);
     let (attempt, schedule) =
         (ended(Verdict::Hang("<it> & \"that\"\u{1}".into()), vec![entry.clone()]), Schedule::of(vec![entry]));
     let finding = Finding { met: attempt.sites.clone(), attempt, schedule };
-    End { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
+    HuntResult { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
 }
 
 /// HUN-8: the test report is well formed, and the counts match the elements.
@@ -180,7 +180,7 @@ fn junit_says_what_was_found() {
     assert!(all[1].contains("tests=\"1\" failures=\"1\" errors=\"0\""), "{}", all[1]);
     assert!(all[2].contains("name=\"./a '&lt;&amp;&quot;&gt;'\" time=\"1.500\""), "{}", all[2]);
     assert!(all[3].ends_with("type=\"hang\""), "{}", all[3]);
-    let fine = End { finding: None, text: "nothing".into() };
+    let fine = HuntResult { finding: None, text: "nothing".into() };
     let all = elements(&files::junit(&args, &fine, took));
     assert!(all[1].contains("failures=\"0\"") && all[3] == "system-out", "{all:?}");
 }
@@ -210,7 +210,7 @@ fn sarif_names_the_line() {
     for verdict in [Verdict::Status(1), Verdict::Crash(11), Verdict::Report(String::new())] {
         assert!(rules.iter().any(|r| r["id"] == verdict.code()), "{verdict:?}");
     }
-    let fine = End { finding: None, text: String::new() };
+    let fine = HuntResult { finding: None, text: String::new() };
     assert_eq!(files::sarif(&args, &fine)["runs"][0]["results"], serde_json::json!([]));
 }
 

@@ -1,6 +1,6 @@
 //! Finds the drop-in libraries: installed beside the command, or in the build tree.
 use super::runtime;
-use super::tree::{Entry, Tree, place_tree};
+use super::tree::{Tree, TreeEntry, place_tree};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -32,10 +32,10 @@ pub fn find(exe: &Path, preload: bool) -> Result<Libraries, String> {
     find_with(exe, preload, &runtime::place)
 }
 
-type Place<'a> = &'a dyn Fn(&str, &Tree) -> Result<PathBuf, String>;
+type PlaceTree<'a> = &'a dyn Fn(&str, &Tree) -> Result<PathBuf, String>;
 
 /// Like [`find`], with trees placed by `place`.
-fn find_with(exe: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
+fn find_with(exe: &Path, preload: bool, place: PlaceTree<'_>) -> Result<Libraries, String> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let found = match installed(beside, preload) {
         Some(found) => found,
@@ -59,7 +59,7 @@ fn installed(beside: &Path, preload: bool) -> Option<Libraries> {
 
 /// Cargo's target directory. The libraries lie in `deps`, which always has the last build, or
 /// beside the command.
-fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
+fn built(beside: &Path, preload: bool, place: PlaceTree<'_>) -> Result<Libraries, String> {
     let file = |name: &str| {
         [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(
             || {
@@ -75,8 +75,8 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
     let (mut links, mut files) = (Tree::new(), Vec::new());
     for (name, development, file_name) in LIBRARIES {
         let file = file(file_name)?;
-        links.push((PathBuf::from(name), Entry::Link(file.clone())));
-        links.push((PathBuf::from(development), Entry::Link(name.into())));
+        links.push((PathBuf::from(name), TreeEntry::Link(file.clone())));
+        links.push((PathBuf::from(development), TreeEntry::Link(name.into())));
         files.push(file);
     }
     let preload = if preload { Some(file(PRELOAD)?) } else { None };
@@ -102,12 +102,12 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
 }
 
 /// The same libraries under a path suitable for the loader's variables.
-fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
-    let mut links = vec![(PathBuf::from("lib"), Entry::Link(found.directory.clone()))];
+fn alias(found: &Libraries, place: PlaceTree<'_>) -> Result<Libraries, String> {
+    let mut links = vec![(PathBuf::from("lib"), TreeEntry::Link(found.directory.clone()))];
     let mut names = Vec::new();
     for file in found.preload.iter().chain(&found.audit) {
         let name = PathBuf::from(file.file_name().unwrap_or_default());
-        links.push((name.clone(), Entry::Link(file.clone())));
+        links.push((name.clone(), TreeEntry::Link(file.clone())));
         names.push(name);
     }
     let directory = place("alias", &links).map_err(|why| {

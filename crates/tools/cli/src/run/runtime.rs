@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// A place that may hold the user's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ParentDirectory {
     /// Only the user writes in this place.
     Own(PathBuf),
     /// Other users may write in this place, too.
@@ -30,12 +30,13 @@ pub enum Place {
 }
 
 /// The places to try, in this order.
-pub fn places(get: impl Fn(&str) -> Option<PathBuf>) -> Vec<Place> {
+pub fn places(get: impl Fn(&str) -> Option<PathBuf>) -> Vec<ParentDirectory> {
     let absolute = |name: &str| get(name).filter(|p| p.is_absolute());
-    let mut all: Vec<Place> = absolute("XDG_RUNTIME_DIR").map(Place::Own).into_iter().collect();
+    let mut all: Vec<ParentDirectory> =
+        absolute("XDG_RUNTIME_DIR").map(ParentDirectory::Own).into_iter().collect();
     let shared =
         ["/dev/shm".into()].into_iter().chain(absolute("TMPDIR")).chain(["/tmp".into(), "/var/tmp".into()]);
-    for place in shared.map(Place::Shared) {
+    for place in shared.map(ParentDirectory::Shared) {
         if !all.contains(&place) {
             all.push(place);
         }
@@ -53,10 +54,10 @@ pub fn place(kind: &str, tree: &Tree) -> Result<PathBuf, String> {
 }
 
 /// Like [`place`], with the given places.
-pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, String> {
+pub fn place_in(places: &[ParentDirectory], kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     let mut tried = Vec::new();
     for place in places {
-        let (Place::Own(path) | Place::Shared(path)) = place;
+        let (ParentDirectory::Own(path) | ParentDirectory::Shared(path)) = place;
         let said = match directory(place) {
             Err(why) => format!("{}: {why}", path.display()),
             Ok(directory) => match place_tree(&directory, kind, tree) {
@@ -74,20 +75,20 @@ pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, St
 }
 
 /// The user's directory in a place: the existing directory, or a new directory.
-fn directory(place: &Place) -> Result<PathBuf, String> {
+fn directory(place: &ParentDirectory) -> Result<PathBuf, String> {
     let user = Uid::effective().as_raw();
-    let (Place::Own(path) | Place::Shared(path)) = place;
+    let (ParentDirectory::Own(path) | ParentDirectory::Shared(path)) = place;
     // Symbolic links are followed here once, and not again later.
     let path = fs::canonicalize(path).map_err(|e| e.to_string())?;
     let found = look(&path).map_err(|e| e.to_string())?;
     match place {
-        Place::Own(_) => {
+        ParentDirectory::Own(_) => {
             private(&found, user)?;
             let directory = path.join("adverb");
             make(&directory, user)?;
             Ok(directory)
         }
-        Place::Shared(_) => {
+        ParentDirectory::Shared(_) => {
             keeps_names(&found, user)?;
             let directory = path.join(format!("adverb-{user}"));
             if make(&directory, user).is_ok() {

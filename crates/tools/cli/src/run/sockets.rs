@@ -6,7 +6,7 @@
 //! `/dev/infiniband/rdma_cm`.
 use super::dropins::Libraries;
 use super::runtime;
-use super::tree::{Entry, Tree};
+use super::tree::{Tree, TreeEntry};
 use std::path::{Path, PathBuf};
 
 /// Implements calls missing in librspreload.
@@ -104,7 +104,7 @@ fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
 fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf) -> Result<Tree, String> {
     let verbs = libraries.directory.join(VERBS);
     let verbs = verbs.canonicalize().map_err(|e| format!("{}: {e}", verbs.display()))?;
-    let link = |name: &str, to: PathBuf| (PathBuf::from(name), Entry::Link(to));
+    let link = |name: &str, to: PathBuf| (PathBuf::from(name), TreeEntry::Link(to));
     Ok(vec![
         link(VERBS, verbs),
         link("libibverbs.so", VERBS.into()),
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(ours(&dir.join("bin/adverb"), &libraries), Ok(own.canonicalize().unwrap()));
         let tree = tree(&libraries, own, "/their/rdmacm".into(), "/their/preload".into()).unwrap();
         let link = |name: &str| tree.iter().find(|(at, _)| at == Path::new(name)).map(|(_, entry)| entry);
-        assert_eq!(link(RDMACM), Some(&Entry::Link("/their/rdmacm".into())));
-        assert_eq!(link(VERBS), Some(&Entry::Link(verbs.canonicalize().unwrap())));
+        assert_eq!(link(RDMACM), Some(&TreeEntry::Link("/their/rdmacm".into())));
+        assert_eq!(link(VERBS), Some(&TreeEntry::Link(verbs.canonicalize().unwrap())));
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! The attributes are the same as in the drop-in library (a test compares them).
 use super::runtime;
-use super::tree::{Entry, Tree};
+use super::tree::{Tree, TreeEntry};
 use adverb_device::Device;
 use adverb_device::sysfs::attributes;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ pub fn prepare(devices: &[Arc<Device>]) -> Result<PathBuf, String> {
 /// targets, too.
 pub fn tree(devices: &[Arc<Device>]) -> Tree {
     let mut all = Tree::new();
-    let mut file = |path: String, text: String| all.push((path.into(), Entry::File(text)));
+    let mut file = |path: String, text: String| all.push((path.into(), TreeEntry::File(text)));
     // The ABI version between user space and kernel since Linux 2.6.
     file("sys/class/infiniband_verbs/abi_version".into(), "6\n".into());
     // libibumad and librdmacm read these versions before looking at any device.
@@ -39,7 +39,7 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
         file(format!("dev/infiniband/uverbs{number}"), String::new());
         device_files(device, number, &mut file);
     }
-    let mut link = |path: String, to: String| all.push((path.into(), Entry::Link(to.into())));
+    let mut link = |path: String, to: String| all.push((path.into(), TreeEntry::Link(to.into())));
     link("sys/class/misc/rdma_cm".into(), "../../devices/virtual/misc/rdma_cm".into());
     for (number, device) in devices.iter().enumerate() {
         let (name, interface) = (device.name(), &device.interface().name);
@@ -52,7 +52,7 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
         let net = format!("sys/devices/virtual/adverb/{interface}/net/{interface}");
         link(format!("{net}/device"), format!("../../../{interface}"));
     }
-    all.push((SUPPRESSIONS.into(), Entry::File(include_str!("tsan.supp").into())));
+    all.push((SUPPRESSIONS.into(), TreeEntry::File(include_str!("tsan.supp").into())));
     all
 }
 

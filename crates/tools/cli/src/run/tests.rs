@@ -105,12 +105,12 @@ pub(super) fn scratch(name: &str) -> PathBuf {
 }
 
 mod tree {
-    use super::super::tree::{Entry, Tree, place_tree};
+    use super::super::tree::{Tree, TreeEntry, place_tree};
     use super::scratch;
     use std::os::unix::fs::MetadataExt;
 
     fn tree(text: &str) -> Tree {
-        vec![("a/b".into(), Entry::File(text.into())), ("c".into(), Entry::Link("a/b".into()))]
+        vec![("a/b".into(), TreeEntry::File(text.into())), ("c".into(), TreeEntry::Link("a/b".into()))]
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum TreeEntry {
     /// A file with this text.
     File(String),
     /// A symbolic link with this target.
@@ -17,7 +17,7 @@ pub enum Entry {
 }
 
 /// A directory tree as a list of paths (relative to its root) and contents.
-pub type Tree = Vec<(PathBuf, Entry)>;
+pub type Tree = Vec<(PathBuf, TreeEntry)>;
 
 /// Makes sure that `parent` has a directory with this tree, and returns the directory's path. The
 /// name contains a hash of the tree. The directory appears by a single rename, so the directory is
@@ -40,14 +40,14 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
             let at = fresh.join(name);
             fs::create_dir_all(at.parent().unwrap_or(&fresh))?;
             match entry {
-                Entry::File(text) => {
+                TreeEntry::File(text) => {
                     fs::write(&at, text)?;
                     // Attributes of sysfs are read-only. The device files are
                     // opened for writing.
                     let mode = if name.starts_with("sys") { 0o444 } else { 0o644 };
                     fs::set_permissions(&at, Permissions::from_mode(mode))?;
                 }
-                Entry::Link(to) => std::os::unix::fs::symlink(to, &at)?,
+                TreeEntry::Link(to) => std::os::unix::fs::symlink(to, &at)?,
             }
         }
         if fs::rename(&fresh, &path).is_err() {
@@ -130,8 +130,8 @@ fn is_complete(root: &Path, tree: &Tree) -> bool {
     tree.iter().all(|(name, entry)| {
         let at = root.join(name);
         match entry {
-            Entry::File(text) => fs::read(&at).is_ok_and(|found| found == text.as_bytes()),
-            Entry::Link(to) => fs::read_link(&at).is_ok_and(|found| found == *to),
+            TreeEntry::File(text) => fs::read(&at).is_ok_and(|found| found == text.as_bytes()),
+            TreeEntry::Link(to) => fs::read_link(&at).is_ok_and(|found| found == *to),
         }
     })
 }
@@ -148,8 +148,8 @@ fn hash(tree: &Tree) -> u64 {
     for (name, entry) in tree {
         add(name.as_os_str().as_encoded_bytes());
         match entry {
-            Entry::File(text) => add(text.as_bytes()),
-            Entry::Link(to) => {
+            TreeEntry::File(text) => add(text.as_bytes()),
+            TreeEntry::Link(to) => {
                 add(b"->");
                 add(to.as_os_str().as_encoded_bytes());
             }

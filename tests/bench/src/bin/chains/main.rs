@@ -137,7 +137,7 @@ impl Source {
             to_completion,
             to_return,
             length,
-            handovers: after.handovers - before.handovers,
+            handovers: after.commits - before.commits,
             calls: after.send_calls - before.send_calls,
             packets: after.packets_sent - before.packets_sent,
         })

@@ -72,7 +72,7 @@ impl fmt::Display for Outcome {
 
 /// One end: its ring, and the connection to the other end.
 struct End {
-    end: adverb::testing::End,
+    end: adverb::testing::Endpoint,
     ring: Buffer,
     scratch: Vec<u8>,
     messages: u64,
@@ -81,7 +81,7 @@ struct End {
 impl End {
     fn new(mib: u64) -> Result<End> {
         let depth = 4 * SLOTS as u32;
-        let end = adverb::testing::End::new(|qp| qp.max_send_wr(depth).max_recv_wr(depth))?;
+        let end = adverb::testing::Endpoint::new(|qp| qp.max_send_wr(depth).max_recv_wr(depth))?;
         let ring = end.buffer((SLOTS * MESSAGE) as usize)?;
         Ok(End { end, ring, scratch: vec![0; MESSAGE as usize], messages: mib })
     }

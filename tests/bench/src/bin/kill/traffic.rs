@@ -245,7 +245,7 @@ impl<'a> Traffic<'a> {
             return Err(format!("the peer has gone, and the first to fail is {c:?}"));
         }
         match c.cause.as_deref() {
-            Some(Cause::PeerGone { .. }) => self.tally.gone += 1,
+            Some(Cause::PeerEnded { .. }) => self.tally.gone += 1,
             Some(Cause::RetryExceeded { .. }) => self.tally.silent += 1,
             other => return Err(format!("no reason: {other:?}")),
         }

@@ -141,7 +141,7 @@ impl World {
                     self.release(who, id);
                 } else {
                     // Both ends disconnect at any time, so the other end may have been first and
-                    // the id may be gone.
+                    // the id may no longer exist.
                     let endpoint = &mut self.processes[who].endpoint;
                     let state = endpoint.state(id);
                     let done = endpoint.disconnect(now, id, b"bye");

@@ -1,6 +1,6 @@
 //! Responses of the peer's responder: ACKs, NAKs, READ responses, old values of atomics (IBTA
 //! 9.7.5, 9.7.6, 9.7.7).
-use super::state::{Place, ReadReq, Requester};
+use super::state::{ReadReq, Requester, SgePosition};
 use super::window::Progress;
 use crate::cause::Cause;
 use crate::clock::Clock;
@@ -400,7 +400,7 @@ impl Requester {
         at: u64,
         mut data: &[u8],
     ) -> Result<(), (WcStatus, Cause)> {
-        let Place { mut sge, mut off } =
+        let SgePosition { mut sge, mut off } =
             if (self.sink.0, self.sink.1) == (idx, at) { self.sink.2 } else { self.locate(idx, at) };
         let end = at + data.len() as u64;
         let sges = self.sq.sges(idx);
@@ -423,7 +423,7 @@ impl Requester {
                 off = 0;
             }
         }
-        self.sink = (idx, end, Place { sge, off });
+        self.sink = (idx, end, SgePosition { sge, off });
         Ok(())
     }
 }

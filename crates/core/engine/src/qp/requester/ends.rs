@@ -1,5 +1,5 @@
 //! The end of requests: success when acknowledged or sent, failure, flush.
-use super::state::{Cursor, Failure, Place, Requester};
+use super::state::{Cursor, Failure, Requester, SgePosition};
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
@@ -30,12 +30,12 @@ impl Requester {
 
     /// The peer's process has ended. Nothing more is sent to the peer, and unanswered requests fail
     /// after [`FAREWELL`].
-    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>, now: Time) {
+    pub(crate) fn peer_ended(&mut self, ctx: &QpCtx<'_>, now: Time) {
         let attempts = u32::from(ctx.attr.retry_cnt) + 1;
         let patience = self.timeout.map_or(FAREWELL, |timeout| FAREWELL.min(timeout * attempts));
-        let until = *self.gone.get_or_insert(now + patience);
+        let until = *self.peer_end.get_or_insert(now + patience);
         if now >= until && self.has_requests() {
-            let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
+            let cause = Cause::PeerEnded { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
             self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
         }
     }
@@ -95,7 +95,7 @@ impl Requester {
         Some(failure.cause)
     }
 
-    /// Completes all requests that were handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA
+    /// Completes all requests that were committed with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA
     /// 10.3.1.7). Staged requests stay for the commit.
     pub(crate) fn flush(
         &mut self,
@@ -137,7 +137,7 @@ impl Requester {
         self.probe.disarm();
         self.rnr_until = None;
         self.key_op = None;
-        self.sink = (u64::MAX, 0, Place::default());
+        self.sink = (u64::MAX, 0, SgePosition::default());
     }
 
     /// Completes, from the head, the requests that are acknowledged or (UC, UD) sent.

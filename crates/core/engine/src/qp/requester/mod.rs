@@ -4,9 +4,9 @@
 //! wire is placed at or after the oldest unacknowledged PSN, so plain comparison gives the order.
 //! `window` explains the flow window and the cost of a packet.
 mod answer;
-mod direct;
 mod ends;
 mod evidence;
+mod host_request;
 mod pace;
 mod probe;
 mod restart;
@@ -15,6 +15,6 @@ mod state;
 mod window;
 
 pub(crate) use answer::AnswerEnv;
-pub use direct::Direct;
+pub use host_request::HostRequest;
 pub(crate) use send::{MAX_MSG, transport_of};
 pub(crate) use state::{Requester, Step};

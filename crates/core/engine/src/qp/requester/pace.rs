@@ -34,7 +34,7 @@ impl Requester {
         self.timeout.filter(|_| self.own_mtu.is_none())
     }
 
-    /// No answer came: sends again from the oldest unacknowledged packet, few packets at first.
+    /// No answer arrived: sends again from the oldest unacknowledged packet, few packets at first.
     pub(super) fn unheard(&mut self, now: Time) {
         self.window.silent(self.mtu, self.high);
         self.recovering = None;

@@ -144,7 +144,7 @@ impl Probe {
         self.arm(now, timeout);
     }
 
-    /// No answer came: the next wait is twice as long.
+    /// No answer arrived: the next wait is twice as long.
     pub(super) fn unheard(&mut self, now: Time, timeout: Option<Duration>) {
         self.sent += 1;
         self.again(now, timeout);

@@ -1,5 +1,5 @@
 //! Retransmission after a timeout, and the cursor's return to an earlier PSN.
-use super::state::{Cursor, Place, Requester};
+use super::state::{Cursor, Requester, SgePosition};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::qp::Counters;
@@ -10,8 +10,8 @@ use adverb_wire::Psn;
 impl Requester {
     /// A deadline has come.
     pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
-        if self.gone.is_some() {
-            return self.peer_gone(ctx, now);
+        if self.peer_end.is_some() {
+            return self.peer_ended(ctx, now);
         }
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
@@ -76,15 +76,15 @@ impl Requester {
     }
 
     /// Position of byte `at` of a message in its scatter/gather list.
-    pub(super) fn locate(&self, idx: u64, at: u64) -> Place {
+    pub(super) fn locate(&self, idx: u64, at: u64) -> SgePosition {
         let mut left = at;
         let sges = self.sq.sges(idx);
         for (sge, s) in sges.iter().enumerate() {
             if left < u64::from(s.length) {
-                return Place { sge, off: left as u32 };
+                return SgePosition { sge, off: left as u32 };
             }
             left -= u64::from(s.length);
         }
-        Place { sge: sges.len(), off: 0 }
+        SgePosition { sge: sges.len(), off: 0 }
     }
 }

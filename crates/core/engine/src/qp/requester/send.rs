@@ -1,6 +1,6 @@
 //! From work requests to packets: order, fences, segmentation, headers.
 use super::probe::SAMPLES;
-use super::state::{Cursor, Place, Prepared, ReadReq, Requester, Step};
+use super::state::{Cursor, Prepared, ReadReq, Requester, SgePosition, Step};
 use super::window::OVERHEAD;
 use crate::cause::Cause;
 use crate::clock::Clock;
@@ -81,7 +81,7 @@ impl Requester {
             self.pos_una = self.pos_next;
             self.retire(ctx.config, effects);
         }
-        if self.gone.is_some() || self.rnr_until.is_some() || self.key_op.is_some() {
+        if self.peer_end.is_some() || self.rnr_until.is_some() || self.key_op.is_some() {
             return Step::Idle;
         }
         loop {
@@ -386,7 +386,7 @@ impl Requester {
             return true;
         }
         self.no_payload();
-        let Place { mut sge, mut off } = self.cur.place;
+        let SgePosition { mut sge, mut off } = self.cur.place;
         let mut left = n as u32;
         let mut refused = None;
         let sges = self.sq.sges(idx);
@@ -417,7 +417,7 @@ impl Requester {
             self.fail(idx, WcStatus::LocProtErr, cause);
             return false;
         }
-        self.cur.place = Place { sge, off };
+        self.cur.place = SgePosition { sge, off };
         true
     }
 

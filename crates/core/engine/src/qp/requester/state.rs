@@ -1,4 +1,4 @@
-//! The state of the requester and its life: creation, RESET, RTS, new attributes, hand-over.
+//! The state of the requester and its changes: creation, RESET, RTS, new attributes, commit.
 use super::probe::Probe;
 use super::window::Window;
 use crate::attr::QpAttr;
@@ -40,12 +40,12 @@ pub(super) struct Cursor {
     /// Bytes of the message before this packet, and the position of byte `at` in the scatter/gather
     /// list.
     pub(super) at: u64,
-    pub(super) place: Place,
+    pub(super) place: SgePosition,
 }
 
 /// A position in a scatter/gather list.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct SgePosition {
     pub(super) sge: usize,
     pub(super) off: u32,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Requester {
     pub(super) reorder: Reorder,
     pub(super) reads: VecDeque<ReadReq>,
     /// The position for the next READ response: of request `.0`, at byte `.1`.
-    pub(super) sink: (u64, u64, Place),
+    pub(super) sink: (u64, u64, SgePosition),
     /// Packets sent since the last packet with an ACK request.
     pub(super) since_ack_req: u32,
     /// PSN of the last restart, until there is progress. Further hints to restart at this PSN are
@@ -128,7 +128,7 @@ pub(crate) struct Requester {
     pub(super) prepared_idx: u64,
     pub(super) ranges: Vec<Range>,
     /// The peer's process has ended. From this time on unanswered requests fail.
-    pub(super) gone: Option<Time>,
+    pub(super) peer_end: Option<Time>,
     /// Size of the pieces of a message, if not the path MTU.
     pub(super) own_mtu: Option<u32>,
     /// Longest frame of a raw packet queue pair.
@@ -175,7 +175,7 @@ impl Requester {
             probe: Probe::default(),
             reorder: Reorder::default(),
             reads: VecDeque::new(),
-            sink: (0, 0, Place::default()),
+            sink: (0, 0, SgePosition::default()),
             since_ack_req: 0,
             recovering: None,
             recovers: Time::ZERO,
@@ -190,7 +190,7 @@ impl Requester {
             prepared: Prepared::Gather,
             prepared_idx: 0,
             ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
-            gone: None,
+            peer_end: None,
             own_mtu: None,
             frame: 0,
             mtu: config.port_mtu.bytes() as u64,
@@ -227,7 +227,7 @@ impl Requester {
     pub(crate) fn wants_output(&self) -> bool {
         // A UC or UD message is done when its last packet has left. The next poll finds this out.
         let left = !self.reliable && self.una != self.high;
-        let more = self.cur.idx < self.sq.posted && self.gone.is_none();
+        let more = self.cur.idx < self.sq.posted && self.peer_end.is_none();
         more || self.failure.is_some() || left
     }
 
@@ -253,7 +253,7 @@ impl Requester {
         self.cur = Cursor::default();
         self.next_start = 0;
         self.own_mtu = None;
-        self.gone = None;
+        self.peer_end = None;
         self.window = Window::new(config.max_inflight);
         self.probe = Probe::default();
         self.reorder.reset(counters);
@@ -283,14 +283,14 @@ impl Requester {
         self.reads.reserve(wanted.saturating_sub(self.reads.len()));
     }
 
-    /// Hands over the staged requests.
+    /// Commits the staged requests.
     pub(crate) fn commit(&mut self) -> usize {
         let n = self.sq.staged - self.sq.posted;
         self.sq.posted = self.sq.staged;
         n as usize
     }
 
-    /// Is a request handed over and not completed?
+    /// Is a request committed and not completed?
     pub(crate) fn has_requests(&self) -> bool {
         self.sq.head < self.sq.posted
     }
@@ -306,8 +306,8 @@ impl Requester {
 
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        if self.gone.is_some() {
-            return self.gone.filter(|_| self.has_requests());
+        if self.peer_end.is_some() {
+            return self.peer_end.filter(|_| self.has_requests());
         }
         let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
         let due = Time::earliest(due, self.window.more_due());

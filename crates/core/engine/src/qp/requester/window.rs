@@ -288,7 +288,7 @@ impl Window {
             self.resized(mtu);
         }
     }
-    /// No answer came for too long.
+    /// No answer arrived for too long.
     pub(super) fn silent(&mut self, mtu: u64, high: u64) {
         if self.is_open() {
             return;
@@ -334,7 +334,7 @@ impl Window {
     pub(super) fn ack_every(&self) -> u32 {
         self.ack_every
     }
-    /// A loss or a notification came not long ago: bursts have to be short.
+    /// A loss or a notification happened not long ago: bursts have to be short.
     pub(super) fn is_wary(&self) -> bool {
         self.wary > 0
     }

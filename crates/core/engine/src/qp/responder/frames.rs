@@ -23,7 +23,7 @@ impl Responder {
         counters: &mut Counters,
     ) -> Verdict {
         match &mut self.active {
-            Some(held) => held.rewind(),
+            Some(active) => active.rewind(),
             None => {
                 let taken = match ctx.config.uses_srq {
                     _ if self.receives_hidden => Err(NoRecv::Empty),

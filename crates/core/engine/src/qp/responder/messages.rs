@@ -75,8 +75,8 @@ impl Responder {
         packet: &Packet<'_>,
         is_send: bool,
     ) -> Result<(), Refusal> {
-        if let Some(held) = &mut self.active {
-            held.rewind();
+        if let Some(active) = &mut self.active {
+            active.rewind();
             return Ok(());
         }
         if self.receives_hidden {

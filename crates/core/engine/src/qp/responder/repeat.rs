@@ -81,7 +81,8 @@ impl Responder {
         if u32::try_from(at.since(bth.psn)).is_ok_and(|ahead| ahead < count) {
             return Some((bth.psn, code));
         }
-        // A part before the end of the connection is refused only if its memory is gone.
+        // A part before the end of the connection is refused only if its memory is no longer
+        // registered.
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
         keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_READ, reth.va, reth.len)
             .err()
@@ -91,7 +92,7 @@ impl Responder {
 
     /// Handles a repeated READ, or the rest of a READ. Keys and rights are checked when the packets
     /// are prepared. A failure is answered with a NAK and ends nothing: a copy from the network may
-    /// name memory which is long gone, and its sender ignores the NAK.
+    /// name memory deregistered long ago, and its sender ignores the NAK.
     fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
         let Some(reth) = packet.headers.reth else { return false };
         let psn = packet.headers.bth.psn;

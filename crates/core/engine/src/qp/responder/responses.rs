@@ -199,8 +199,8 @@ impl Responses {
         (p.payload[0].len > 0).then_some((p.headers.bth.psn, p.duplicate))
     }
 
-    /// The memory of a repeated READ is gone: refuses the rest of the READ, from the response
-    /// handed out last on.
+    /// The memory of a repeated READ is no longer registered: refuses the rest of the READ, from
+    /// the response handed out last on.
     pub(super) fn refuse_repeated(&mut self, psn: Psn, msn: u32, code: NakCode) {
         if let Some(r) = self.queue.front()
             && r.psn == psn.next()
@@ -235,8 +235,8 @@ impl Responses {
                     let len = left.min(mtu);
                     if len > 0 {
                         let qpn = ctx.config.qpn;
-                        // The key is checked for each packet, because the region may be gone since
-                        // the request.
+                        // The key is checked for each packet, because the region may have been
+                        // deregistered since the request.
                         match keys.check_remote(pd, qpn, rkey, Access::REMOTE_READ, va, len) {
                             Ok(range) => payload = range,
                             Err(_) if duplicate => {

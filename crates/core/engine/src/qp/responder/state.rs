@@ -39,7 +39,7 @@ pub(crate) struct Responder {
     pub(super) msn: u32,
     /// An RNR NAK was queued for `expected`: later packets are dropped.
     pub(super) awaiting_retry: bool,
-    /// Packets that came before `expected`.
+    /// Packets that arrived before `expected`.
     pub(in crate::qp) reorder: Reorder,
     /// The last executed packet of a SEND or WRITE. An ACK for a duplicate acknowledges up to this
     /// packet (IBTA C9-105).

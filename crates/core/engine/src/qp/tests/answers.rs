@@ -194,7 +194,7 @@ fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
 }
 
 /// How memory goes away, and how a READ of this memory ends.
-const GONE: [(&str, WcStatus); 2] =
+const DEREGISTERED: [(&str, WcStatus); 2] =
     [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)];
 
 /// The memory of a READ goes away while the READ is answered, and a response before the NAK is
@@ -202,7 +202,7 @@ const GONE: [(&str, WcStatus); 2] =
 /// acknowledge all earlier responses.
 #[test]
 fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
-    for (what, status) in GONE {
+    for (what, status) in DEREGISTERED {
         for sent in 1..5 {
             for lost in 0..=sent {
                 let mut p = read_what_goes(what, sent, lost);
@@ -218,8 +218,8 @@ fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
 /// repeated READ is refused with the reason. The connection of the responder stays, because for the
 /// responder the request had succeeded.
 #[test]
-fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
-    for (what, status) in GONE {
+fn a_read_asked_again_of_deregistered_memory_is_refused() {
+    for (what, status) in DEREGISTERED {
         for lost in 1..=5 {
             let mut p = read_what_goes(what, 5, lost);
             let done = p.sides[0].sends();
@@ -230,10 +230,10 @@ fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
     }
 }
 
-/// An old copy of a READ from the network names memory that is gone. The READ is refused and
-/// nothing else happens.
+/// An old copy of a READ from the network names memory that is no longer registered. The READ is
+/// refused and nothing else happens.
 #[test]
-fn an_old_read_of_memory_that_is_gone_disturbs_nobody() {
+fn an_old_read_of_deregistered_memory_disturbs_no_queue_pair() {
     let mut p = Pair::new(small());
     let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::Read(to), 0, 5000);

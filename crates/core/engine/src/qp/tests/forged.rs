@@ -205,8 +205,9 @@ fn a_wrong_key_touches_nothing() {
     {
         let mut p = Pair::new(Setup::new(QpType::Rc));
         let region = *p.sides[1].keys.region(p.sides[1].key).unwrap();
-        let foreign = p.sides[1].keys.register(keys::Region { pd: PdId(99), ..region }, 0x7777_7700).unwrap();
-        let key = if other_pd { foreign } else { p.sides[1].key ^ 0x1_0000 };
+        let other_pd_key =
+            p.sides[1].keys.register(keys::Region { pd: PdId(99), ..region }, 0x7777_7700).unwrap();
+        let key = if other_pd { other_pd_key } else { p.sides[1].key ^ 0x1_0000 };
         let mut headers = request(&p, operation, p.sides[1].qp.inside().expected);
         let rkeys =
             [headers.reth.as_mut().map(|r| &mut r.rkey), headers.atomic.as_mut().map(|a| &mut a.rkey)];

@@ -396,7 +396,7 @@ impl Pair {
         assert_eq!(self.sides[side].qp.state(), state);
     }
 
-    /// Stages a request without handing it over.
+    /// Stages a request without committing it.
     pub(crate) fn stage(
         &mut self,
         side: usize,

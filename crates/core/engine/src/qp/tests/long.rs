@@ -79,7 +79,7 @@ fn messages_and_answers_are_cut_by_the_link() {
 
 /// The network's flow window does not apply: a longer message leaves at once.
 #[test]
-fn nothing_but_the_lane_limits_what_is_on_its_way() {
+fn nothing_but_the_ring_limits_what_is_on_its_way() {
     let mut p = pair(&[0, 1], Setup { max_inflight: 4000, ..setup() });
     p.recv(1, 7, 0, 1_000_000);
     p.post(0, 1, SendOp::Send, 0, 1_000_000);

@@ -98,7 +98,7 @@ fn dice(seed: u64) -> impl FnMut() -> u64 {
 }
 
 /// Loses one packet in ten, and repeats and delays others.
-fn weather(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
+fn profile(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut dice = dice(seed);
     Box::new(move |_| {
         let x = dice();
@@ -126,7 +126,7 @@ fn heavy_random_loss_only_costs_time() {
             ..small()
         };
         let mut p = Pair::new(setup);
-        p.fate = weather(seed);
+        p.fate = profile(seed);
         let late = seed % 7 == 0;
         if late {
             // The receiver is not ready for the first SEND.

@@ -2,12 +2,12 @@
 //! of the test.
 mod answers;
 mod congestion;
-mod direct;
-mod direct_post;
 mod ends;
 mod forged;
 mod frames;
 mod harness;
+mod host_post;
+mod host_request;
 mod lifecycle;
 mod long;
 mod loss;

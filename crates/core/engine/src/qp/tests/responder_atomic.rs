@@ -73,7 +73,7 @@ fn atomics_are_checked() {
     w.qp.attr.max_dest_rd_atomic = 0;
     w.give(&w.packet(CompareSwap, 0).atomic(w.rkey, TARGET, 1, 0));
     w.assert_refused(0, NakCode::InvalidRequest);
-    // The memory is gone.
+    // The memory is no longer registered.
     let mut w = World::rc();
     w.memory.hole.set(Some(TARGET));
     w.give(&w.packet(CompareSwap, 0).atomic(w.rkey, TARGET, 1, 0));

@@ -43,7 +43,7 @@ pub(super) const ALL: Access = Access::LOCAL_WRITE
 /// Memory that panics on an access outside the registered ranges.
 pub(super) struct Arena {
     pub(super) bytes: RefCell<Vec<u8>>,
-    /// A page that is gone although registered.
+    /// A page that is missing although registered.
     pub(super) hole: core::cell::Cell<Option<u64>>,
     pub(super) writes: core::cell::Cell<usize>,
 }

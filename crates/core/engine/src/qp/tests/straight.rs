@@ -67,7 +67,7 @@ fn packets_go_to_the_next_receives_each_within_an_entry() {
 }
 
 #[test]
-fn a_message_under_way_goes_on_behind_what_came() {
+fn a_message_under_way_goes_on_behind_what_arrived() {
     use Operation as O;
     let mut p = Pair::new(Setup::new(QpType::Rc));
     p.recv(1, 1, 64, 3000);

@@ -220,7 +220,7 @@ fn windows_bind_and_go_in_the_order_of_posting() {
     let got = p.sides[0].recvs();
     ok(&got, 10, WcOpcode::Recv);
     assert_eq!((got[0].flags, got[0].imm), (WcFlags::WITH_INV, new_key));
-    // The key is gone: the local invalidate fails, and later requests are flushed.
+    // The key was removed: the local invalidate fails, and later requests are flushed.
     p.sides[1].sends();
     p.post(0, 5, SendOp::LocalInv(new_key), 0, 0);
     p.post(0, 6, SendOp::Send, 0, 4);

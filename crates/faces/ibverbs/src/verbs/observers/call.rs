@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
 }
 
 /// The outcome of a call.
-pub struct Outcome {
+pub struct CallOutcome {
     /// The result, as in a register.
     pub result: u64,
     /// `errno` after the plain call.
@@ -87,25 +87,25 @@ pub enum Taken {
     Async(AsyncEvent, Element),
 }
 
-impl Outcome {
+impl CallOutcome {
     /// An outcome with a word as result and the current `errno`.
-    pub fn word(result: u64) -> Outcome {
-        Outcome { result, errno: errno::last(), refused: 0, taken: Taken::Nothing }
+    pub fn word(result: u64) -> CallOutcome {
+        CallOutcome { result, errno: errno::last(), refused: 0, taken: Taken::Nothing }
     }
 
     /// An outcome with a number as result.
-    pub fn number(result: c_int) -> Outcome {
-        Outcome::word(u64::from(result.cast_unsigned()))
+    pub fn number(result: c_int) -> CallOutcome {
+        CallOutcome::word(u64::from(result.cast_unsigned()))
     }
 
     /// The outcome of a post, with the first request that was not accepted if the post failed.
-    pub fn post<T>(result: c_int, refused: *mut T) -> Outcome {
-        Outcome { refused: refused as usize, ..Outcome::number(result) }
+    pub fn post<T>(result: c_int, refused: *mut T) -> CallOutcome {
+        CallOutcome { refused: refused as usize, ..CallOutcome::number(result) }
     }
 
     /// The outcome of a call that took an event: 0.
-    pub fn event(taken: Taken) -> Outcome {
-        Outcome { taken, ..Outcome::number(0) }
+    pub fn event(taken: Taken) -> CallOutcome {
+        CallOutcome { taken, ..CallOutcome::number(0) }
     }
 
     /// The result as a number.
@@ -142,14 +142,14 @@ pub enum Numbered {
 pub enum Event<'a> {
     /// An object was made. The number is the program's address of the object.
     Made(Kind, usize),
-    /// An object is gone.
+    /// An object was destroyed.
     Ended(Kind, usize),
     /// A CQ was made, or resized.
     Cq { cq: &'a Cq, ignores_overrun: bool },
-    /// A CQ is gone.
-    CqGone(u32),
-    /// A shared receive queue is gone.
-    SrqGone(&'a Srq),
+    /// A CQ was destroyed.
+    CqDestroyed(u32),
+    /// A shared receive queue was destroyed.
+    SrqDestroyed(&'a Srq),
     /// A queue pair with these queues was made.
     QueuePair { qp: &'a Qp, send_cq: *mut ibv_cq, recv_cq: *mut ibv_cq, srq: *mut ibv_srq },
     /// A queue pair was modified.
@@ -157,8 +157,8 @@ pub enum Event<'a> {
     /// A completion counter was attached to a queue pair. Some completions may then never be
     /// polled.
     Counted(&'a Qp),
-    /// A queue pair is gone.
-    QueuePairGone(u32),
+    /// A queue pair was destroyed.
+    QueuePairDestroyed(u32),
     /// Values of a call lost their high bits.
     Cut(&'a [Cut]),
     /// A region was registered. `memory` has address and length, if the region is the program's
@@ -166,7 +166,7 @@ pub enum Event<'a> {
     Registered { mr: &'a Mr, memory: Option<(u64, u64)>, iova: u64, access: Access },
     /// A region is about to be deregistered.
     Deregistering(&'a Mr),
-    /// A region is gone.
+    /// A region was deregistered.
     Deregistered(&'a Mr),
     /// Completion events are acknowledged.
     EventsAcknowledged(&'a Cq, u32),

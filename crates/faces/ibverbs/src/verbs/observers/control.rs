@@ -3,7 +3,7 @@
 //!
 //! In a process with instruments, trampolines of exported functions ([`crate::exports`]) and the
 //! stubs below jump to [`enter`], with a [`Site`] in a register.
-use super::call::{Call, Outcome, What};
+use super::call::{Call, CallOutcome, What};
 use super::list::{is_on, observe};
 use crate::abi::*;
 use crate::verbs::{cq, device, dm, flow, mr, mw, pd, qp, srq, tags, wq, xrcd};
@@ -12,12 +12,12 @@ use core::ffi::{CStr, c_char};
 /// A function and its name, laid out by the trampolines.
 #[repr(C)]
 pub struct Site {
-    target: Target,
+    target: WordFn,
     name: *const c_char,
 }
 
 /// A function with its arguments as words. A function with fewer arguments ignores the rest.
-type Target = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
+type WordFn = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
 
 /// Calls the function of the site in r11, surrounded by the instruments.
 #[cfg(target_arch = "x86_64")]
@@ -92,10 +92,10 @@ unsafe extern "C-unwind" fn call(site: *const Site, args: *const [u64; 6], retur
 /// # Safety
 /// The function takes these arguments.
 #[inline(never)]
-unsafe fn plain(target: Target, args: &[u64; 6]) -> Outcome {
+unsafe fn plain(target: WordFn, args: &[u64; 6]) -> CallOutcome {
     let [a, b, c, d, e, f] = *args;
     // SAFETY: the caller's promise.
-    Outcome::word(unsafe { target(a, b, c, d, e, f) })
+    CallOutcome::word(unsafe { target(a, b, c, d, e, f) })
 }
 
 /// Puts a stub into the slot of each function. The stub has the layout of a trampoline of

@@ -1,6 +1,6 @@
 //! `adverb hunt`, `adverb run --replay`: tells the calling places in the program to the device as
 //! an adversary ([`adverb_device::cq::hunt`]), and delays or refuses calls.
-use super::call::{Call, Outcome, What};
+use super::call::{Call, CallOutcome, What};
 use super::observer::{Observer, When};
 use super::undefined::{scramble, scramble_current};
 use crate::abi::*;
@@ -47,7 +47,7 @@ impl Observer for Hunting {
         BEGUN.load(Ordering::Relaxed)
     }
 
-    fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {
+    fn before(&self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
         let place = call.place();
         let kept = match call.what() {
             What::Poll { cq, .. } => hot(cq).ok().map(|obj| Kept::Poll(obj.cq.clone())),
@@ -56,9 +56,9 @@ impl Observer for Hunting {
                 Some(Kept::Arm(queue, chosen))
             }),
             What::PostSend { qp, wr } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
-                .map_err(|refused| Outcome::post(refused, wr))?,
+                .map_err(|refused| CallOutcome::post(refused, wr))?,
             What::CompleteChain { qp } => {
-                posting(hot(qp).ok().map(|obj| obj.qp.clone()), place).map_err(Outcome::number)?
+                posting(hot(qp).ok().map(|obj| obj.qp.clone()), place).map_err(CallOutcome::number)?
             }
             What::PostRecv { qp, .. } => hot(qp).ok().map(|obj| obj.qp.clone()).and_then(|queue_pair| {
                 let chosen = queue_pair.context().hunt_calling(Point::Receive, place)?;
@@ -73,7 +73,7 @@ impl Observer for Hunting {
         Ok(kept.unwrap_or(Kept::Nothing))
     }
 
-    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+    fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
         let place = call.place();
         match (call.what(), kept) {
             (What::Poll { wc, .. }, Kept::Poll(queue)) => {

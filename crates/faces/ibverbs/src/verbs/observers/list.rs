@@ -1,14 +1,14 @@
 //! The list of instruments.
-use super::call::{Call, Event, Fork, Outcome};
+use super::call::{Call, CallOutcome, Event, Fork};
 use super::check::Checking;
 use super::hunt::Hunting;
-use super::observer::{Entry, When};
+use super::observer::{ListedObserver, When};
 use super::trace::Tracing;
 use crate::errno;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The instruments, outermost first.
-pub(super) static LIST: &[&dyn Entry] = &[
+pub(super) static LIST: &[&dyn ListedObserver] = &[
     &Tracing,
     &Checking,
     &Hunting,
@@ -36,7 +36,7 @@ pub fn begin(when: When) -> bool {
 }
 
 /// Makes a call with `plain`, surrounded by the instruments. `errno` stays as the call left it.
-pub fn observe(call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
+pub fn observe(call: &Call<'_>, plain: &mut dyn FnMut() -> CallOutcome) -> CallOutcome {
     if !is_on() {
         return plain();
     }
@@ -46,7 +46,11 @@ pub fn observe(call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
 }
 
 /// Makes a call with `plain`, surrounded by the instruments of a list.
-pub(super) fn nest(list: &[&dyn Entry], call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
+pub(super) fn nest(
+    list: &[&dyn ListedObserver],
+    call: &Call<'_>,
+    plain: &mut dyn FnMut() -> CallOutcome,
+) -> CallOutcome {
     match list.split_first() {
         Some((first, rest)) if first.is_on() => first.around(call, &mut || nest(rest, call, plain)),
         Some((_, rest)) => nest(rest, call, plain),
@@ -65,9 +69,9 @@ pub fn tell(mut event: Event<'_>) {
 /// Tells the instruments of a list in order, and after a fork in the reverse order. Allocates
 /// nothing.
 #[cold]
-pub(super) fn tell_each(list: &[&dyn Entry], event: &mut Event<'_>) {
+pub(super) fn tell_each(list: &[&dyn ListedObserver], event: &mut Event<'_>) {
     let reversed = matches!(event, Event::Fork(Fork::Parent | Fork::Child));
-    let told = |entry: &&dyn Entry| {
+    let told = |entry: &&dyn ListedObserver| {
         if entry.is_on() {
             entry.told(event);
         }

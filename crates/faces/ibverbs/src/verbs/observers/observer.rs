@@ -1,5 +1,5 @@
 //! The trait of an instrument.
-use super::call::{Call, Event, Outcome};
+use super::call::{Call, CallOutcome, Event};
 
 /// When instruments check whether the process asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,11 @@ pub trait Observer: Sync {
     /// # Errors
     /// The instrument refuses the call. Later instruments and the plain entry point do not see the
     /// call, and `after` of this instrument is not called. The program gets the outcome.
-    fn before(&self, call: &Call<'_>) -> Result<Self::Kept, Outcome>;
+    fn before(&self, call: &Call<'_>) -> Result<Self::Kept, CallOutcome>;
 
     /// The call has returned. The instrument may change the outcome, and fill the undefined fields
     /// of a failed completion.
-    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Self::Kept);
+    fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Self::Kept);
 
     /// An event outside of calls: an object was made, changed or destroyed, events were
     /// acknowledged, the process forks or ends.
@@ -49,7 +49,7 @@ pub trait Observer: Sync {
 }
 
 /// An [`Observer`] in the list, with any kept state.
-pub trait Entry: Sync {
+pub trait ListedObserver: Sync {
     /// As [`Observer::name`].
     fn name(&self) -> &'static str;
     /// As [`Observer::begin`].
@@ -57,12 +57,12 @@ pub trait Entry: Sync {
     /// As [`Observer::is_on`].
     fn is_on(&self) -> bool;
     /// Calls `before`, then `inner`, then `after`.
-    fn around(&self, call: &Call<'_>, inner: &mut dyn FnMut() -> Outcome) -> Outcome;
+    fn around(&self, call: &Call<'_>, inner: &mut dyn FnMut() -> CallOutcome) -> CallOutcome;
     /// As [`Observer::told`].
     fn told(&self, event: &mut Event<'_>);
 }
 
-impl<O: Observer> Entry for O {
+impl<O: Observer> ListedObserver for O {
     fn name(&self) -> &'static str {
         Observer::name(self)
     }
@@ -75,7 +75,7 @@ impl<O: Observer> Entry for O {
         Observer::is_on(self)
     }
 
-    fn around(&self, call: &Call<'_>, inner: &mut dyn FnMut() -> Outcome) -> Outcome {
+    fn around(&self, call: &Call<'_>, inner: &mut dyn FnMut() -> CallOutcome) -> CallOutcome {
         match self.before(call) {
             Ok(kept) => {
                 let mut outcome = inner();

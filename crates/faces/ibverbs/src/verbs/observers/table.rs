@@ -1,6 +1,6 @@
 //! The instrumented entry points of the data path. Each surrounds the plain entry point with the
 //! instruments of the list.
-use super::call::{Call, Outcome, What};
+use super::call::{Call, CallOutcome, What};
 use super::list::{is_on, observe};
 use crate::abi::*;
 use crate::verbs::{notify, poll, post, put, wr_api};
@@ -75,7 +75,11 @@ with_address!(wr_complete(qp: *mut ibv_qp_ex) -> c_int => complete_chain_at, "rs
 ///
 /// # Safety
 /// As [`Call::returning_to`].
-unsafe fn observed(what: What<'_>, return_address: usize, mut plain: impl FnMut() -> Outcome) -> Outcome {
+unsafe fn observed(
+    what: What<'_>,
+    return_address: usize,
+    mut plain: impl FnMut() -> CallOutcome,
+) -> CallOutcome {
     // SAFETY: the caller's promise.
     let call = unsafe { Call::returning_to(return_address, what) };
     observe(&call, &mut plain)
@@ -83,14 +87,14 @@ unsafe fn observed(what: What<'_>, return_address: usize, mut plain: impl FnMut(
 
 unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let plain = || Outcome::number(unsafe { poll::poll_cq(cq, n, wc) });
+    let plain = || CallOutcome::number(unsafe { poll::poll_cq(cq, n, wc) });
     // SAFETY: as above.
     unsafe { observed(What::Poll { cq, wc }, address, plain) }.code()
 }
 
 unsafe extern "C" fn arm_at(cq: *mut ibv_cq, solicited_only: c_int, address: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let plain = || Outcome::number(unsafe { notify::arm(cq, solicited_only, address) });
+    let plain = || CallOutcome::number(unsafe { notify::arm(cq, solicited_only, address) });
     // SAFETY: as above.
     unsafe { observed(What::Arm { cq, solicited_only: solicited_only != 0 }, address, plain) }.code()
 }
@@ -109,7 +113,7 @@ unsafe fn posted<T>(
     let plain = || {
         let mut refused = core::ptr::null_mut();
         let result = plain(&raw mut refused);
-        Outcome::post(result, refused)
+        CallOutcome::post(result, refused)
     };
     // SAFETY: the caller's promise.
     let outcome = unsafe { observed(what, address, plain) };
@@ -152,14 +156,14 @@ unsafe extern "C" fn share_at(
 
 unsafe extern "C" fn start_poll_at(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, address: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let plain = || Outcome::number(unsafe { poll::start_poll(cq, attr) });
+    let plain = || CallOutcome::number(unsafe { poll::start_poll(cq, attr) });
     // SAFETY: as above.
     unsafe { observed(What::StartPoll { cq }, address, plain) }.code()
 }
 
 unsafe extern "C" fn next_poll_at(cq: *mut ibv_cq_ex, address: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let plain = || Outcome::number(unsafe { poll::next_poll(cq) });
+    let plain = || CallOutcome::number(unsafe { poll::next_poll(cq) });
     // SAFETY: as above.
     unsafe { observed(What::NextPoll { cq }, address, plain) }.code()
 }
@@ -168,7 +172,7 @@ unsafe extern "C" fn start_chain_at(qp: *mut ibv_qp_ex, address: usize) {
     let plain = || {
         // SAFETY: the caller's promise.
         unsafe { wr_api::wr_start(qp) };
-        Outcome::number(0)
+        CallOutcome::number(0)
     };
     // SAFETY: as above.
     unsafe { observed(What::StartChain { qp }, address, plain) };
@@ -179,7 +183,7 @@ unsafe extern "C" fn complete_chain_at(qp: *mut ibv_qp_ex, address: usize) -> c_
     let plain = || {
         called = true;
         // SAFETY: the caller's promise.
-        Outcome::number(unsafe { wr_api::wr_complete(qp) })
+        CallOutcome::number(unsafe { wr_api::wr_complete(qp) })
     };
     // SAFETY: as above.
     let outcome = unsafe { observed(What::CompleteChain { qp }, address, plain) };

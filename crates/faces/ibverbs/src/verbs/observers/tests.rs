@@ -1,7 +1,7 @@
 //! A fourth instrument, used only by these tests.
-use super::call::{Call, Event, Fork, Outcome, What};
+use super::call::{Call, CallOutcome, Event, Fork, What};
 use super::list::{LIST, nest, tell_each};
-use super::observer::{Entry, Observer, When};
+use super::observer::{ListedObserver, Observer, When};
 use crate::abi::*;
 use crate::verbs::{async_event, comp_channel, cq, device, pd, qp, srq};
 use core::cell::{Cell, RefCell};
@@ -56,13 +56,13 @@ impl Observer for Fourth {
         IS_ON.get()
     }
 
-    fn before(&self, call: &Call<'_>) -> Result<String, Outcome> {
+    fn before(&self, call: &Call<'_>) -> Result<String, CallOutcome> {
         let word = word(call.what());
         note(format!("before {word}"));
-        if REFUSES.get() { Err(Outcome::number(libc::EPERM)) } else { Ok(word) }
+        if REFUSES.get() { Err(CallOutcome::number(libc::EPERM)) } else { Ok(word) }
     }
 
-    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: String) {
+    fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: String) {
         assert_eq!(word(call.what()), kept);
         note(format!("after {kept}: {}", outcome.code()));
     }
@@ -79,9 +79,9 @@ impl Observer for Fourth {
 
 /// An instrument of the list that counts as on, and notes its calls. The product's instruments are
 /// off and do nothing.
-struct Noted(&'static dyn Entry);
+struct Noted(&'static dyn ListedObserver);
 
-impl Entry for Noted {
+impl ListedObserver for Noted {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -89,7 +89,7 @@ impl Entry for Noted {
     fn is_on(&self) -> bool {
         true
     }
-    fn around(&self, call: &Call<'_>, inner: &mut dyn FnMut() -> Outcome) -> Outcome {
+    fn around(&self, call: &Call<'_>, inner: &mut dyn FnMut() -> CallOutcome) -> CallOutcome {
         note(format!("{} before", self.name()));
         let outcome = self.0.around(call, inner);
         note(format!("{} after", self.name()));
@@ -113,10 +113,10 @@ fn arm() -> Call<'static> {
 #[test]
 fn the_order_of_instruments_is_that_of_the_list() {
     let all = all_noted();
-    let list: Vec<&dyn Entry> = all.iter().map(|noted| noted as &dyn Entry).collect();
+    let list: Vec<&dyn ListedObserver> = all.iter().map(|noted| noted as &dyn ListedObserver).collect();
     let mut plain = || {
         note("plain");
-        Outcome::number(7)
+        CallOutcome::number(7)
     };
     assert_eq!(nest(&list, &arm(), &mut plain).code(), 7);
     let expected = [

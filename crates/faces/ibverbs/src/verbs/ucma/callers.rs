@@ -57,15 +57,15 @@ const ROUTE_LEAST: usize = offset_of!(abi::rdma_ucm_query_route_resp, ibdev_inde
 /// Bytes of paths and services before the first record.
 const HEAD: usize = size_of::<abi::rdma_ucm_query_ib_service_resp>();
 
-/// A foreign librdmacm. Option and reply lie at addresses in its command, with `room` bytes for the
-/// reply.
-pub struct Foreign<'a, M> {
+/// The system's librdmacm. Option and reply lie at addresses in its command, with `room` bytes for
+/// the reply.
+pub struct SystemLibrary<'a, M> {
     pub request: &'a abi::Request,
     pub room: usize,
     pub memory: M,
 }
 
-impl<M: Memory> Foreign<'_, M> {
+impl<M: Memory> SystemLibrary<'_, M> {
     /// ENOSPC if the room cannot suffice. For `Query` the id is checked first.
     pub fn check_room(&self) -> Result<(), Errno> {
         use abi::Request as C;
@@ -97,7 +97,7 @@ fn cut(reply: &abi::Reply, room: usize) -> Result<&[u8], Errno> {
     if room < least { Err(Errno::ENOSPC) } else { Ok(&all[..len]) }
 }
 
-impl<M: Memory> Caller for Foreign<'_, M> {
+impl<M: Memory> Caller for SystemLibrary<'_, M> {
     fn option(&mut self) -> Result<OptionValue, Errno> {
         let abi::Request::SetOption(set) = self.request else { return Err(Errno::EINVAL) };
         let mut value = vec![0; may_be_long(set.optlen)?];

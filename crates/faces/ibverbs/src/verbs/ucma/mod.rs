@@ -4,8 +4,9 @@
 //! A request has two forms, described once in [`abi::rdma_user_cm`](crate::abi::rdma_user_cm):
 //! - Typed ([`adverb_ucma_perform`]): librdmacm.so.1 of the same build. The structures are read and
 //!   written in place.
-//! - Bytes ([`adverb_ucma_write`]): a foreign librdmacm, through the preloaded object. The kernel
-//!   copies the bytes and the memory to which they point, because an address may be any number.
+//! - Bytes ([`adverb_ucma_write`]): the system's librdmacm, through the preloaded object. The
+//!   kernel copies the bytes and the memory to which they point, because an address may be any
+//!   number.
 mod callers;
 mod reply;
 mod request;
@@ -19,7 +20,7 @@ use adverb_device::Errno;
 use adverb_device::cq::hunt;
 use adverb_os::Uncancelled;
 use adverb_ucma::{Caller, Channel};
-use callers::{Foreign, Memory, Program, Typed};
+use callers::{Memory, Program, SystemLibrary, Typed};
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -90,9 +91,9 @@ fn write(channel: Arc<Channel>, address: u64, len: usize) -> Result<(), Errno> {
     Program.read(address, &mut command[..taken])?;
     let (request, room) = Request::decode(&command[..taken]).ok_or(Errno::EINVAL)?;
     let values = request::request(&request)?;
-    let mut foreign = Foreign { request: &request, room, memory: Program };
-    foreign.check_room()?;
-    perform(channel, &values, &mut foreign)
+    let mut system = SystemLibrary { request: &request, room, memory: Program };
+    system.check_room()?;
+    perform(channel, &values, &mut system)
 }
 
 /// The program is about to read an event of a connection; `place` is the return address of its

@@ -1,5 +1,5 @@
 //! Both forms of a request, and replies by the bytes of `rdma_user_cm.h`.
-use super::callers::{Foreign, Memory, Typed};
+use super::callers::{Memory, SystemLibrary, Typed};
 use super::reply::reply;
 use super::request::request;
 use super::sockaddr;
@@ -380,12 +380,12 @@ impl Memory for &Ram {
     }
 }
 
-/// The bytes that a foreign program gets for a command with this room.
+/// The bytes that the system's library gets for a command with this room.
 fn given(request: &abi::Request, room: usize, from: &Reply<'_>) -> Result<Vec<u8>, Errno> {
     let ram = Ram(RefCell::default());
-    let mut foreign = Foreign { request, room, memory: &ram };
-    foreign.check_room()?;
-    foreign.reply(from)?;
+    let mut system = SystemLibrary { request, room, memory: &ram };
+    system.check_room()?;
+    system.reply(from)?;
     Ok(ram.0.into_inner())
 }
 
@@ -451,7 +451,8 @@ fn ucm_1_answers_are_as_long_as_there_is_room() {
 fn ucm_1_too_little_room_is_known_before_anything_changes() {
     for number in 0..25 {
         let (request, _) = abi::Request::decode(&written(number, &[0; 320], 0)).unwrap();
-        let room = |room| Foreign { request: &request, room, memory: &Ram(RefCell::default()) }.check_room();
+        let room =
+            |room| SystemLibrary { request: &request, room, memory: &Ram(RefCell::default()) }.check_room();
         let least = match number {
             0 | 1 | 16 | 17 | 18 | 22 => 4,
             5 => 200,
@@ -553,15 +554,15 @@ fn ucm_5_values_of_options() {
         let request =
             abi::Request::SetOption(abi::rdma_ucm_set_option { optval, id, level, optname, optlen });
         let ram = Ram(RefCell::new(value.to_vec()));
-        let foreign = Foreign { request: &request, room: 0, memory: &ram }.option();
+        let system = SystemLibrary { request: &request, room: 0, memory: &ram }.option();
         if at == HERE {
             let optval = value.as_ptr().expose_provenance() as u64;
             let own = abi::rdma_ucm_set_option { optval, id, level, optname, optlen };
             let (request, mut reply) = (abi::Request::SetOption(own), abi::Reply::None);
             let typed = Typed { request: &request, reply: &mut reply }.option();
-            assert_eq!(typed, foreign, "both forms read one value");
+            assert_eq!(typed, system, "both forms read one value");
         }
-        foreign
+        system
     };
     let yes = 1_i32.to_ne_bytes();
     assert_eq!(set(HERE, 0, 0, &[0x28]), Ok(OptionValue::Tos(0x28)));

@@ -67,7 +67,7 @@ impl ConnectorInner {
     /// Calls the consumer's disconnect event, unless a close has begun.
     fn tell(&self, link: &mut Link, reason: DisconnectReason) {
         let Some(event) = link.on_disconnect.take() else { return };
-        match self.life.hold() {
+        match self.lifecycle.hold() {
             Ok(hold) => self.adapter.0.dispatcher.run(move || {
                 event(reason);
                 drop(hold);
@@ -89,8 +89,8 @@ impl ConnectorInner {
 
     /// Releases an antecedent: at once, or if a close has begun, when the close is complete.
     fn outlive(&self, hold: Hold, waste: &mut Waste) {
-        if self.life.is_closing() {
-            self.life.adopt(hold);
+        if self.lifecycle.is_closing() {
+            self.lifecycle.take_over(hold);
         } else {
             waste.push(Box::new(hold));
         }
@@ -118,7 +118,7 @@ impl ConnectorInner {
         waste.push(Box::new(link.endpoint.take()));
         waste.push(Box::new(link.on_disconnect.take()));
         if let Some(shared) = link.shared.take() {
-            self.life.adopt(shared);
+            self.lifecycle.take_over(shared);
         }
         drop(link);
     }

@@ -363,7 +363,7 @@ proptest! {
             prop_assert!(pending.len() <= 1);
         }
         prop_assert_eq!(pending, []);
-        prop_assert_eq!(h.state(), State::Ended(End::Closed));
+        prop_assert_eq!(h.state(), State::Ended(ConnectionEnd::Closed));
         prop_assert_eq!(h.deadline(), None);
     }
 }

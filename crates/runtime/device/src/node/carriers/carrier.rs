@@ -32,12 +32,12 @@ pub(in crate::node) trait Carrier {
     fn is_behind(&self, inner: &QpInner) -> bool;
 
     /// Drops the state of an earlier connection, at RESET or at the end of the queue pair.
-    fn disconnect(&self, inner: &mut QpInner, end: End);
+    fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason);
 }
 
 /// The reason for disconnecting a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum DisconnectReason {
     /// RESET: the queue pair may be connected again. Unsent packets are dropped.
     Reset,
     /// Destruction: unsent packets are still sent.

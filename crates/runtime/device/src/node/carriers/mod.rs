@@ -25,7 +25,7 @@ pub(crate) mod wire;
 
 pub(crate) use carried::Carried;
 pub(in crate::node) use carrier::Carrier;
-pub(crate) use carrier::End;
+pub(crate) use carrier::DisconnectReason;
 pub(crate) use frames::Ethernet;
 pub(crate) use relay::Relay;
 pub(in crate::node) use ring::Ahead;

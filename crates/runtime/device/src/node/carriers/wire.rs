@@ -1,13 +1,13 @@
 //! The link of a node: the sockets of UDP port 4791, or a network carried by a simulator.
 //!
 //! The rest of the node does not know which of the two it has. Some functions need sockets:
-//! services, frames, groups and greetings. A simulated wire answers them as absent.
+//! services, frames, groups and handshake messages. A simulated wire answers them as absent.
 use adverb_link::{
     AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, SourcePort, TxBatch, UdpLink,
 };
 use adverb_local::{
-    ConnectionId, Delivery, FramePort, Greeting, Hello, Local, LocalError, RawFrame, ServiceClaim,
-    ServiceIndex, Slot, UserChanged,
+    ConnectionId, Delivery, FramePort, HandshakeMessage, Local, LocalError, RawFrame, ReceivedHandshake,
+    ServiceClaim, ServiceIndex, Slot, UserChanged,
 };
 use adverb_os::OsError;
 use nix::errno::Errno;
@@ -82,8 +82,8 @@ sockets_alone! {
     link.maintain(receive: &mut dyn FnMut()) -> () = _ = receive;
     local.changed_user() -> Option<UserChanged> = None;
     local.changed_owner(_slot: Slot) -> Option<UserChanged> = None;
-    local.greet(_slot: Slot, _hello: &Hello, _fds: &[BorrowedFd<'_>]) -> io::Result<ConnectionId> = Err(Errno::ECONNREFUSED.into());
-    local.greetings() -> Vec<Greeting> = Vec::new();
+    local.send_handshake(_slot: Slot, _message: &HandshakeMessage, _fds: &[BorrowedFd<'_>]) -> io::Result<ConnectionId> = Err(Errno::ECONNREFUSED.into());
+    local.handshakes() -> Vec<ReceivedHandshake> = Vec::new();
     local.ended() -> Vec<ConnectionId> = Vec::new();
     local.is_held_by(_slot: Slot, _pid: i32) -> bool = false;
     local.gave_up(_packets: &[u8]) -> () = ();
@@ -196,9 +196,9 @@ impl Wire {
         }
     }
 
-    /// See [`adverb_link::Tap::held_for`].
-    pub(crate) fn held_for(&self) -> Option<Duration> {
-        self.udp()?.tap().held_for()
+    /// See [`adverb_link::Tap::delayed_for`].
+    pub(crate) fn delayed_for(&self) -> Option<Duration> {
+        self.udp()?.tap().delayed_for()
     }
 
     /// See [`Local::tell_owner`].

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 impl Mads {
     /// Opens the UDP port at a local address, or at all local addresses, so that requests arrive.
-    /// For all addresses, later addresses are opened when they come: see [`Mads::open_what_came`].
+    /// For all addresses, later addresses are opened when they come: see
+    /// [`Mads::open_new_addresses`].
     ///
     /// # Errors
     /// EADDRNOTAVAIL: no interface that is up has the address, or duplicate address detection is
@@ -63,7 +64,7 @@ impl Mads {
 
     /// Interfaces have changed. Opens the port at new addresses, if requests have to arrive at all
     /// addresses.
-    pub(crate) fn open_what_came(&self, node: &Node) {
+    pub(crate) fn open_new_addresses(&self, node: &Node) {
         if self.everywhere.load(Ordering::Relaxed)
             && let Some(e) = self.open_ports(node, None).map_or_else(Some, |(_, refused)| refused)
         {

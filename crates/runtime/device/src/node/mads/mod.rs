@@ -1,5 +1,5 @@
 //! MADs on queue pair 1.
-mod came;
+mod arrived;
 mod listen;
 mod route;
 mod serve;

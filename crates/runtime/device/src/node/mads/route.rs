@@ -1,6 +1,6 @@
 //! The path of MADs on queue pair 1: from the link to the connection manager's handler, on the
 //! thread with the turn (see `serve`), and back.
-use super::came::{Came, QKEY, SEND_ONLY, is_taken};
+use super::arrived::{ArrivedMad, QKEY, SEND_ONLY, is_taken};
 use super::state::Mads;
 use crate::error::Error;
 use crate::interfaces;
@@ -114,7 +114,7 @@ impl Mads {
     /// Processes of this host have ended.
     pub(crate) fn peers_ended(&self, node: &Node, slots: &[Slot]) {
         if !slots.is_empty() && self.handler.read().is_some() {
-            self.gone.lock().extend_from_slice(slots);
+            self.ended.lock().extend_from_slice(slots);
             self.stir(node);
         }
     }
@@ -141,17 +141,17 @@ impl Mads {
             log::debug!("dropped a packet from {} for queue pair 1: no MAD of a connection manager", p.src);
             return;
         }
-        self.keep(node, Came::of(p));
+        self.keep(node, ArrivedMad::of(p));
     }
 
-    fn keep(&self, node: &Node, came: Came) {
+    fn keep(&self, node: &Node, mad_arrived: ArrivedMad) {
         let mut inbox = self.inbox.lock();
         if inbox.len() >= WAITING {
             drop(inbox);
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        inbox.push_back(came);
+        inbox.push_back(mad_arrived);
         drop(inbox);
         self.stir(node);
     }
@@ -161,13 +161,13 @@ impl Mads {
         if !self.empty_inbox(node) {
             return;
         }
-        let gone = std::mem::take(&mut *self.gone.lock());
-        if !gone.is_empty() {
+        let ended = std::mem::take(&mut *self.ended.lock());
+        if !ended.is_empty() {
             // MADs sent before the end of a process count.
             node.receive(RxFrom::Every, false);
             self.empty_inbox(node);
-            for slot in gone {
-                self.with_handler(node, |handler, now| handler.peer_gone(now, u32::from(slot)));
+            for slot in ended {
+                self.with_handler(node, |handler, now| handler.peer_ended(now, u32::from(slot)));
             }
         }
         if self.due.swap(false, Ordering::SeqCst) {
@@ -179,9 +179,9 @@ impl Mads {
     /// Handles arrived MADs. `false` if some are left.
     fn empty_inbox(&self, node: &Node) -> bool {
         for _ in 0..AT_ONCE {
-            let Some(came) = self.inbox.lock().pop_front() else { return true };
-            if self.route_one(node, &came) == Routed::Early {
-                self.keep_early(node, came);
+            let Some(mad_arrived) = self.inbox.lock().pop_front() else { return true };
+            if self.route_one(node, &mad_arrived) == Routed::Early {
+                self.keep_early(node, mad_arrived);
             }
         }
         self.any.store(true, Ordering::SeqCst);
@@ -189,15 +189,15 @@ impl Mads {
     }
 
     /// Keeps a request without a listener, to be routed once more after [`GRACE`].
-    fn keep_early(&self, node: &Node, came: Came) {
+    fn keep_early(&self, node: &Node, mad_arrived: ArrivedMad) {
         let until = node.now() + GRACE;
         let mut early = self.early.lock();
         if early.len() < WAITING {
-            early.push_back((until, came));
+            early.push_back((until, mad_arrived));
             drop(early);
             self.keep_deadline(node, until);
-        } else if let Some(mad) = came.mad() {
-            self.answer_for_nobody(node, &came.path(), mad);
+        } else if let Some(mad) = mad_arrived.mad() {
+            self.answer_for_nobody(node, &mad_arrived.path(), mad);
         }
     }
 
@@ -206,18 +206,18 @@ impl Mads {
         let now = node.now();
         loop {
             let mut early = self.early.lock();
-            let Some((until, came)) = early.pop_front() else { return };
+            let Some((until, mad_arrived)) = early.pop_front() else { return };
             if until > now {
-                early.push_front((until, came));
+                early.push_front((until, mad_arrived));
                 drop(early);
                 self.keep_deadline(node, until);
                 return;
             }
             drop(early);
-            if self.route_one(node, &came) == Routed::Early
-                && let Some(mad) = came.mad()
+            if self.route_one(node, &mad_arrived) == Routed::Early
+                && let Some(mad) = mad_arrived.mad()
             {
-                self.answer_for_nobody(node, &came.path(), mad);
+                self.answer_for_nobody(node, &mad_arrived.path(), mad);
             }
         }
     }
@@ -254,19 +254,19 @@ impl Mads {
     }
 
     /// Gives a MAD to its process, or answers the MAD.
-    fn route_one(&self, node: &Node, came: &Came) -> Routed {
-        let Some(mad) = came.mad() else { return Routed::Done };
-        let packet = came.packet();
-        let whose = self.whose(node, mad, came.dst);
+    fn route_one(&self, node: &Node, mad_arrived: &ArrivedMad) -> Routed {
+        let Some(mad) = mad_arrived.mad() else { return Routed::Done };
+        let packet = mad_arrived.packet();
+        let whose = self.whose(node, mad, mad_arrived.dst);
         let told = match whose {
-            Whose::Ours => self.give(node, came, mad),
+            Whose::Ours => self.give(node, mad_arrived, mad),
             // Never forwarded twice: a MAD must not travel in circles.
-            Whose::Slot(_) | Whose::Service(_) if came.is_handed_on() => Delivery::NoOwner,
+            Whose::Slot(_) | Whose::Service(_) if mad_arrived.is_forwarded() => Delivery::NoOwner,
             Whose::Slot(slot) => node.link.tell_owner(slot, &packet),
-            Whose::Service(service) => node.link.tell_service(service, came.dst, &packet),
+            Whose::Service(service) => node.link.tell_service(service, mad_arrived.dst, &packet),
             Whose::Anybody => {
-                self.give(node, came, mad);
-                if !came.is_handed_on() && self.may_spread(node) {
+                self.give(node, mad_arrived, mad);
+                if !mad_arrived.is_forwarded() && self.may_spread(node) {
                     node.link.tell_everybody(&packet);
                 }
                 Delivery::Done
@@ -274,25 +274,25 @@ impl Mads {
             Whose::Nobody => Delivery::Done,
         };
         if told == Delivery::NoOwner {
-            if matches!(whose, Whose::Service(_)) && !came.is_handed_on() {
+            if matches!(whose, Whose::Service(_)) && !mad_arrived.is_forwarded() {
                 return Routed::Early;
             }
-            self.answer_for_nobody(node, &came.path(), mad);
+            self.answer_for_nobody(node, &mad_arrived.path(), mad);
         }
         Routed::Done
     }
 
     /// Gives a MAD to the handler of this process.
-    fn give(&self, node: &Node, came: &Came, mad: &[u8; MAD_LEN]) -> Delivery {
-        if came.proof.is_missing() {
+    fn give(&self, node: &Node, mad_arrived: &ArrivedMad, mad: &[u8; MAD_LEN]) -> Delivery {
+        if mad_arrived.proof.is_missing() {
             // Any user of this machine may have sent the MAD. Processes of the own user send from
             // addresses where this process has a socket. A listening process has sockets at the
             // interfaces' addresses, and a connecting process at its peers' addresses.
-            log::debug!("a MAD from {} is dropped: this process has no socket there", came.src);
+            log::debug!("a MAD from {} is dropped: this process has no socket there", mad_arrived.src);
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return Delivery::Done;
         }
-        let arrival = Arrival { path: came.path(), scope_id: came.scope_id(), mad };
+        let arrival = Arrival { path: mad_arrived.path(), scope_id: mad_arrived.scope_id(), mad };
         let given = self.with_handler(node, |handler, now| handler.mad(now, &arrival));
         if given { Delivery::Done } else { Delivery::NoOwner }
     }
@@ -332,7 +332,7 @@ impl Mads {
         headers.deth = Some(Deth { qkey: QKEY, src_qpn: MAD_QPN });
         let mut out = [0; MAX_HEADER_LEN];
         let len = headers.emit(&mut out);
-        if node.lanes.is_some() && node.is_own_address(path.remote) {
+        if node.host.is_some() && node.is_own_address(path.remote) {
             let bytes = [&out[..len], mad].concat();
             if let Some(packet) = node.link.packet_by(&route, &bytes) {
                 self.send_here(node, path, &packet, mad);
@@ -347,13 +347,13 @@ impl Mads {
         let whose = self.whose(node, mad, path.remote);
         let told = match whose {
             Whose::Ours => {
-                self.keep(node, Came::of(packet));
+                self.keep(node, ArrivedMad::of(packet));
                 Delivery::Done
             }
             Whose::Slot(slot) => node.link.tell_owner(slot, packet),
             Whose::Service(service) => node.link.tell_service(service, path.remote, packet),
             Whose::Anybody => {
-                self.keep(node, Came::of(packet));
+                self.keep(node, ArrivedMad::of(packet));
                 node.link.tell_everybody(packet);
                 Delivery::Done
             }
@@ -362,7 +362,7 @@ impl Mads {
         match (told, whose) {
             // The request has not been forwarded yet.
             (Delivery::NoOwner, Whose::Service(_)) => {
-                self.keep_early(node, Came::of(&RxPacket { proof: Proof::Wire, ..*packet }));
+                self.keep_early(node, ArrivedMad::of(&RxPacket { proof: Proof::Wire, ..*packet }));
             }
             (Delivery::NoOwner, _) => self.answer_for_nobody(node, &path.reversed(), mad),
             _ => {}

@@ -75,7 +75,7 @@ impl Node {
         }
         let mads = &self.mads;
         mads.looking.fetch_add(1, Ordering::SeqCst);
-        let from = if self.lanes.is_some() { RxFrom::HandOver } else { RxFrom::All };
+        let from = if self.host.is_some() { RxFrom::Processes } else { RxFrom::All };
         let received = self.drive_sockets(from);
         let worked = mads.run(self);
         mads.looking.fetch_sub(1, Ordering::SeqCst);
@@ -88,7 +88,7 @@ impl Node {
     /// Readable when MADs of processes of this host have come, if MADs arrive apart from packets of
     /// queue pairs.
     pub(crate) fn mads_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.lanes.as_ref().and_then(|_| self.link.local()?.fd())
+        self.host.as_ref().and_then(|_| self.link.local()?.fd())
     }
 }
 

@@ -1,5 +1,5 @@
 //! The state of a node for MADs.
-use super::came::Came;
+use super::arrived::ArrivedMad;
 use crate::node::mad_handler::MadHandler;
 use crate::node::spin::Spin;
 use crate::node::timers::NEVER;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 #[derive(Default)]
 pub(crate) struct Mads {
     pub(in crate::node) handler: RankedRw<Option<Arc<dyn MadHandler>>, ranks::MadHandler>,
-    pub(in crate::node) inbox: Ranked<VecDeque<Came>, ranks::MadInbox>,
+    pub(in crate::node) inbox: Ranked<VecDeque<ArrivedMad>, ranks::MadInbox>,
     /// There is work for MADs.
     pub(in crate::node) any: AtomicBool,
     /// A thread has the turn to do the work: see `serve`.
@@ -30,7 +30,7 @@ pub(crate) struct Mads {
     /// Time of the entry in the timer queue.
     pub(in crate::node) at: Deadline,
     /// Slots of ended processes.
-    pub(in crate::node) gone: Ranked<Vec<Slot>, ranks::MadGone>,
+    pub(in crate::node) ended: Ranked<Vec<Slot>, ranks::MadEnded>,
     /// Services for which this process listens.
     pub(in crate::node) services: RankedRw<Vec<(u64, Option<IpAddr>, ServiceIndex)>, ranks::MadServices>,
     pub(in crate::node) psn: AtomicU32,
@@ -38,7 +38,7 @@ pub(crate) struct Mads {
     /// Requests have to arrive at all addresses, including later addresses.
     pub(in crate::node) everywhere: AtomicBool,
     /// Requests for services without a listener, each with the end of its wait, oldest first.
-    pub(in crate::node) early: Ranked<VecDeque<(Time, Came)>, ranks::MadEarly>,
+    pub(in crate::node) early: Ranked<VecDeque<(Time, ArrivedMad)>, ranks::MadEarly>,
 }
 
 impl Mads {

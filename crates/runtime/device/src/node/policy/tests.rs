@@ -54,7 +54,7 @@ impl World {
         self.now = self.now + Duration::from_micros(1);
         let wakes = self.wakes_at.map_or(packet, |at| at <= self.now);
         if wakes {
-            // The polling program takes packets that came earlier.
+            // The polling program takes packets that arrived earlier.
             self.thread(packet && self.wakes_at.is_none());
         }
         wakes
@@ -372,21 +372,21 @@ fn a_program_that_arms_before_each_sleep_counts_as_asleep() {
 /// Polls for 30 µs in each message, waits for its memory to change at other times, and makes no
 /// call there. Returns the delays of the messages.
 fn waits_for_memory(world: &mut World) -> Vec<Duration> {
-    let (mut came, mut next, mut polls_until) = (None, at(100), at(0));
+    let (mut arrived, mut next, mut polls_until) = (None, at(100), at(0));
     let mut delays = Vec::new();
     while delays.len() < 2000 && world.now < at(4_000_000) {
         world.now = world.now + Duration::from_micros(1);
         if world.now < polls_until {
             (0..2).for_each(|_| _ = world.policy.drives());
         }
-        let arrives = came.is_none() && world.now >= next;
+        let arrives = arrived.is_none() && world.now >= next;
         if arrives {
-            came = Some(world.now);
+            arrived = Some(world.now);
         }
         if world.wakes_at.map_or(arrives, |at| at <= world.now) {
-            world.thread(came.is_some());
+            world.thread(arrived.is_some());
             let received = matches!(world.turns.last(), Some((_, Turn::Receive { .. })));
-            if received && let Some(since) = came.take() {
+            if received && let Some(since) = arrived.take() {
                 delays.push(world.now.since(since));
                 polls_until = world.now + Duration::from_micros(30);
                 next = polls_until + Duration::from_micros(30);

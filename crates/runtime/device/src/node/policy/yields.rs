@@ -102,24 +102,24 @@ impl Yields {
     }
 
     /// A thread has yielded.
-    pub(crate) fn yielded(&self, came: Yielded) {
-        let took = came.ended.since(came.begun).as_nanos() as u64;
-        let polled = came.polls.wrapping_sub(self.polls.load(Ordering::Relaxed)).max(1);
+    pub(crate) fn yielded(&self, last: Yielded) {
+        let took = last.ended.since(last.begun).as_nanos() as u64;
+        let polled = last.polls.wrapping_sub(self.polls.load(Ordering::Relaxed)).max(1);
         // Before the first yield, the duration of a poll is unknown.
         let time = match self.ended.load(Ordering::Relaxed) {
             0 => took,
-            ended => came.begun.0.saturating_sub(ended),
+            ended => last.begun.0.saturating_sub(ended),
         };
         // The number of polls in this time.
         let polls_in = |long: u64| {
             let polls = u128::from(long) * u128::from(polled) / u128::from(time.max(1));
             u64::try_from(polls).unwrap_or(u64::MAX >> 1)
         };
-        let doublings = if came.switched { 0 } else { self.doublings.load(Ordering::Relaxed) + 1 };
-        if came.switched {
+        let doublings = if last.switched { 0 } else { self.doublings.load(Ordering::Relaxed) + 1 };
+        if last.switched {
             self.turns.store(self.turns() + 1, Ordering::Relaxed);
         }
-        let computed = came.switched && took >= self.tick / 2;
+        let computed = last.switched && took >= self.tick / 2;
         let mut patience = self.patience.load(Ordering::Relaxed);
         if computed {
             patience = patience.max(took).saturating_mul(2).min(self.tick * LONGEST);
@@ -131,15 +131,15 @@ impl Yields {
             }
         }
         self.patience.store(patience, Ordering::Relaxed);
-        let wait = if came.switched {
+        let wait = if last.switched {
             polls_in(took / SHARE)
         } else {
             (FEWEST << doublings).min(polls_in(took.saturating_mul(PART)))
         };
         let wait = wait.max(polls_in(patience)).max(FEWEST);
         self.doublings.store(doublings.min(MOST_DOUBLINGS), Ordering::Relaxed);
-        self.ended.store(came.ended.0.max(1), Ordering::Relaxed);
-        self.polls.store(came.polls, Ordering::Relaxed);
-        self.due.store(came.polls.saturating_add(wait), Ordering::Relaxed);
+        self.ended.store(last.ended.0.max(1), Ordering::Relaxed);
+        self.polls.store(last.polls, Ordering::Relaxed);
+        self.due.store(last.polls.saturating_add(wait), Ordering::Relaxed);
     }
 }

@@ -7,13 +7,14 @@
 //! - A completion may come late, as over a slow network, but in order and after `LONGEST` at most.
 //! - A send queue may count its places as NICs do, which free a place when a completion is polled.
 //!
-//! A held completion is not in its queue yet, so arms and events see the completion when it is
+//! A withheld completion is not in its queue yet, so arms and events see the completion when it is
 //! added (CQN-3, CQN-7). Without a schedule a queue has no `Hunted`, and the cost is the check of
 //! this field.
 mod process;
 
 pub use process::{
-    AlreadyHunted, Chosen, Hunt, LOG, Part, SCHEDULE, hunt, join_part, part, part_so_far, set, set_namers,
+    AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, hunt, join_part, part, part_so_far, set,
+    set_namers,
 };
 
 use super::{CompChannel, Cq};
@@ -29,31 +30,31 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The longest time that a completion is held,
+/// The longest time that a completion is withheld,
 const LONGEST: Duration = Duration::from_millis(20);
 /// for this many holds of a process. Later holds are short, so that a program that polls often is
 /// not slowed down for seconds.
 const LONG_HOLDS: u64 = 20;
 const SHORT: Duration = Duration::from_millis(3);
-/// Completions held to fill a send queue come after this many polls at the latest.
+/// Completions withheld to fill a send queue come after this many polls at the latest.
 const LAST_POLL: u32 = 64;
 /// This long after an arm the program counts as asleep.
 const ASLEEP: Duration = Duration::from_micros(500);
-/// This many times completions of a process are held.
+/// This many times completions of a process are withheld.
 const HOLDS: u64 = 100;
 
 /// The hunt's part of a completion queue.
 #[derive(Debug)]
 pub(super) struct Hunted {
     hunt: &'static Hunt,
-    held: Ranked<Held, ranks::HuntHeld>,
+    withheld: Ranked<Withheld, ranks::HuntWithheld>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    way: Way,
+struct Withheld {
+    way: Visibility,
     list: VecDeque<Completion>,
-    /// When the first held completion came.
+    /// When the first withheld completion arrived.
     since: Option<Instant>,
     /// When the queue was armed after `since`.
     armed: Option<Instant>,
@@ -67,7 +68,7 @@ struct Held {
 
 /// How completions become visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum Visibility {
     #[default]
     AtOnce,
     Together,
@@ -76,7 +77,7 @@ enum Way {
     Shortly,
 }
 
-/// Why held completions are released.
+/// Why withheld completions are released.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     /// The hunt's thread has come: releases completions that are due.
@@ -90,15 +91,15 @@ enum Why {
 impl Hunted {
     /// For a new queue, if the process is hunted.
     pub(super) fn new() -> Option<Box<Hunted>> {
-        process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, held: Ranked::default() }))
+        process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, withheld: Ranked::default() }))
     }
 
     /// Holds completions from now on.
-    fn holds(&self, way: Way) {
+    fn holds(&self, way: Visibility) {
         let nth = self.hunt.holds.fetch_add(1, Ordering::Relaxed);
         if nth < HOLDS {
-            let mut held = self.held.lock();
-            (held.way, held.longest) = (way, if nth < LONG_HOLDS { LONGEST } else { SHORT });
+            let mut withheld = self.withheld.lock();
+            (withheld.way, withheld.longest) = (way, if nth < LONG_HOLDS { LONGEST } else { SHORT });
         }
     }
 }
@@ -128,45 +129,46 @@ impl Cq {
     pub(super) fn hold(self: &Arc<Self>, completion: Completion) -> Option<Completion> {
         let Some(h) = &self.hunted else { return Some(completion) };
         h.hunt.beat();
-        let mut held = h.held.lock();
-        if held.way == Way::AtOnce && held.list.is_empty() {
+        let mut withheld = h.withheld.lock();
+        if withheld.way == Visibility::AtOnce && withheld.list.is_empty() {
             return Some(completion);
         }
-        if held.list.is_empty() {
-            held.since = Some(Instant::now());
+        if withheld.list.is_empty() {
+            withheld.since = Some(Instant::now());
         }
-        held.list.push_back(completion);
+        withheld.list.push_back(completion);
         // A queue that is too small for all completions must overflow.
-        if held.list.len() + self.core.waiting() > self.core.capacity() as usize {
-            drop(held);
+        if withheld.list.len() + self.core.waiting() > self.core.capacity() as usize {
+            drop(withheld);
             self.let_go(Why::Now);
         }
         None
     }
 
-    /// Adds the held completions that are due.
+    /// Adds the withheld completions that are due.
     fn let_go(self: &Arc<Self>, why: Why) {
         let Some(h) = &self.hunted else { return };
-        let mut held = h.held.lock();
-        let all = held.list.len();
-        let since = held.since.is_some_and(|at| at.elapsed() >= held.longest);
-        held.polls += u32::from(why == Why::Poll && all > 0);
-        let slept = held.armed.is_some_and(|at| at.elapsed() >= ASLEEP);
-        let n = match (why, held.way) {
+        let mut withheld = h.withheld.lock();
+        let all = withheld.list.len();
+        let since = withheld.since.is_some_and(|at| at.elapsed() >= withheld.longest);
+        withheld.polls += u32::from(why == Why::Poll && all > 0);
+        let slept = withheld.armed.is_some_and(|at| at.elapsed() >= ASLEEP);
+        let n = match (why, withheld.way) {
             (Why::Now, _) => all,
             (Why::Time, _) if since => all,
-            (Why::Time, Way::OneByOne) if slept => 1,
+            (Why::Time, Visibility::OneByOne) if slept => 1,
             (Why::Time, _) if slept => all,
-            (Why::Poll, Way::OneByOne) if self.core.waiting() == 0 => 1,
-            (Why::Poll, Way::Shortly) if held.polls > LAST_POLL => all,
+            (Why::Poll, Visibility::OneByOne) if self.core.waiting() == 0 => 1,
+            (Why::Poll, Visibility::Shortly) if withheld.polls > LAST_POLL => all,
             _ => 0,
         };
         // Under the lock, so that completions stay in order.
-        for completion in held.list.drain(..n.min(all)).collect::<Vec<_>>() {
+        for completion in withheld.list.drain(..n.min(all)).collect::<Vec<_>>() {
             let _ = self.add(completion, || self.context.node().now());
         }
-        if n > 0 && held.list.is_empty() {
-            (held.way, held.since, held.armed, held.polls) = (Way::AtOnce, None, None, 0);
+        if n > 0 && withheld.list.is_empty() {
+            (withheld.way, withheld.since, withheld.armed, withheld.polls) =
+                (Visibility::AtOnce, None, None, 0);
         }
     }
 
@@ -189,7 +191,7 @@ impl Cq {
         if chosen.after(|| self.context.node().progress()) {
             self.let_go(Why::Now);
         } else {
-            h.held.lock().armed = Some(Instant::now());
+            h.withheld.lock().armed = Some(Instant::now());
         }
     }
 
@@ -231,20 +233,20 @@ impl Cq {
     /// A poll at `address` found `found` completions.
     pub fn hunt_found(self: &Arc<Self>, address: usize, found: usize) {
         let Some(h) = &self.hunted else { return };
-        let mut held = h.held.lock();
-        if found > 0 || held.drained {
-            held.drained = found == 0;
+        let mut withheld = h.withheld.lock();
+        if found > 0 || withheld.drained {
+            withheld.drained = found == 0;
             if found > 0 {
-                held.armed = None;
+                withheld.armed = None;
             }
             return;
         }
-        held.drained = true;
-        drop(held);
+        withheld.drained = true;
+        drop(withheld);
         match h.hunt.at(Call::Poll, address, self.number.into()) {
             Some(Choice::After) => h.hunt.wait(|| self.context.node().progress()),
-            Some(Choice::Hold) => h.holds(Way::Together),
-            Some(Choice::Drip) => h.holds(Way::OneByOne),
+            Some(Choice::Hold) => h.holds(Visibility::Together),
+            Some(Choice::Drip) => h.holds(Visibility::OneByOne),
             _ => {}
         }
     }
@@ -260,7 +262,7 @@ impl Cq {
     /// The completions of a queue pair are removed.
     pub(super) fn hunt_purge(&self, qpn: u32) {
         if let Some(h) = &self.hunted {
-            h.held.lock().list.retain(|c| c.qpn != qpn);
+            h.withheld.lock().list.retain(|c| c.qpn != qpn);
             h.hunt.ledgers.lock().remove(&qpn);
         }
     }
@@ -316,8 +318,8 @@ impl Ledger {
 impl Cq {
     /// Holds completions from now on, so that a send queue may fill.
     fn hold_shortly(&self) {
-        if let Some(h) = self.hunted.as_ref().filter(|h| h.held.lock().way == Way::AtOnce) {
-            h.holds(Way::Shortly);
+        if let Some(h) = self.hunted.as_ref().filter(|h| h.withheld.lock().way == Visibility::AtOnce) {
+            h.holds(Visibility::Shortly);
         }
     }
 }
@@ -401,11 +403,11 @@ impl Cq {
     }
 
     /// A request is about to be staged. The request is refused if the queue is full as a NIC
-    /// counts: when the schedule says so, and as long as completions are held.
+    /// counts: when the schedule says so, and as long as completions are withheld.
     pub(crate) fn hunt_stage(&self, qpn: u32, engine: &adverb_engine::Qp) -> Result<(), PostError> {
         let Some(h) = &self.hunted else { return Ok(()) };
         let (staged, depth) = (engine.staged_sends(), engine.config().cap.max_send_wr);
-        let holds = !h.held.lock().list.is_empty();
+        let holds = !h.withheld.lock().list.is_empty();
         let mut ledgers = h.hunt.ledgers.lock();
         let ledger = ledgers.entry(qpn).or_default();
         // Requests that were staged and are no longer staged were dropped.
@@ -430,7 +432,7 @@ impl Cq {
         }
     }
 
-    /// The staged requests were handed over.
+    /// The staged requests were committed.
     pub(crate) fn hunt_committed(&self, qpn: u32) {
         if let Some(h) = &self.hunted
             && let Some(ledger) = h.hunt.ledgers.lock().get_mut(&qpn)

@@ -52,7 +52,7 @@ pub enum ArmSite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Completions for which no event will come, unless an event is made and not yet read.
-    pub overlooked: usize,
+    pub unannounced: usize,
     /// An arm is pending.
     pub armed: bool,
     /// Arms so far.
@@ -61,7 +61,7 @@ pub struct Look {
     pub site: ArmSite,
     /// Number of polls that looked into the queue.
     pub polls: u64,
-    /// An event should have come for one of the overlooked completions.
+    /// An event should have come for one of the unannounced completions.
     pub missed: bool,
 }
 
@@ -108,15 +108,15 @@ impl NotifyCore {
 
     /// Adds a completion and, if the arm fires, makes its event with `notify`. The completion is
     /// added first (CQN-7). Both happen under the lock, so that no arm, poll or close falls in
-    /// between (CQN-12). `held` is called for a moderated queue. A closed queue drops the
-    /// completion. Answers whether the completion came without a pending arm.
+    /// between (CQN-12). `moderated` is called for a moderated queue. A closed queue drops the
+    /// completion. Answers whether the completion arrived without a pending arm.
     #[inline(always)]
     pub fn push(
         &self,
         completion: Completion,
         now: Time,
         notify: impl FnOnce(&adverb_engine::Cq),
-        held: impl FnOnce(&adverb_engine::Cq),
+        moderated: impl FnOnce(&adverb_engine::Cq),
     ) -> Result<bool, Lost> {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -138,7 +138,7 @@ impl NotifyCore {
             notify(&inner.cq);
         }
         if inner.moderated {
-            held(&inner.cq);
+            moderated(&inner.cq);
         }
         Ok(!fire && inner.cq.armed().is_none())
     }
@@ -223,13 +223,13 @@ impl NotifyCore {
     }
 
     /// Arms the queue as NDKPI does. New completions in the queue satisfy the arm at once, with
-    /// `notify` (NDK-2). `held` is called for a moderated queue.
+    /// `notify` (NDK-2). `moderated` is called for a moderated queue.
     pub fn arm_fresh(
         &self,
         kind: ArmKind,
         now: Time,
         notify: impl FnOnce(&adverb_engine::Cq),
-        held: impl FnOnce(&adverb_engine::Cq),
+        moderated: impl FnOnce(&adverb_engine::Cq),
     ) -> Result<(), Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -240,7 +240,7 @@ impl NotifyCore {
             notify(&inner.cq);
         }
         if inner.moderated {
-            held(&inner.cq);
+            moderated(&inner.cq);
         }
         Ok(())
     }
@@ -259,7 +259,7 @@ impl NotifyCore {
     pub fn look(&self) -> Look {
         let inner = self.inner.lock();
         Look {
-            overlooked: if inner.closed { 0 } else { inner.cq.overlooked() },
+            unannounced: if inner.closed { 0 } else { inner.cq.unannounced() },
             armed: inner.cq.armed().is_some(),
             arms: inner.arms,
             site: inner.site,
@@ -279,11 +279,11 @@ impl NotifyCore {
         self.inner.lock().closed = true;
     }
 
-    /// Sets the moderation (EXT-2), and calls `held`.
+    /// Sets the moderation (EXT-2), and calls `moderated`.
     pub fn moderate(
         &self,
         change: impl FnOnce(&mut adverb_engine::Cq),
-        held: impl FnOnce(&adverb_engine::Cq),
+        moderated: impl FnOnce(&adverb_engine::Cq),
     ) -> Result<(), Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -291,11 +291,11 @@ impl NotifyCore {
         }
         change(&mut inner.cq);
         inner.moderated = true;
-        held(&inner.cq);
+        moderated(&inner.cq);
         Ok(())
     }
 
-    /// A deadline has come: makes an event held back by moderation, if due. `after` is called in
+    /// A deadline has come: makes a moderated event, if due. `after` is called in
     /// any case.
     pub fn expired(
         &self,

@@ -8,7 +8,7 @@
 //! program's threads then decides ([`Scene::judge`]). A lost wake-up is reported once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::asleep::judge::{Evidence, Hands, PATIENCE, Scene, next_look};
+use crate::asleep::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
 use crate::asleep::process;
 use crate::node::NEVER;
 use adverb_engine::Time;
@@ -90,10 +90,10 @@ impl Touches {
         look.polls + look.arms + self.events.load(Ordering::Relaxed)
     }
 
-    fn hands(&self) -> Hands {
+    fn queue_threads(&self) -> QueueThreads {
         let id = |of: &AtomicI32| Some(of.load(Ordering::Relaxed)).filter(|id| *id != 0);
         let since = |of: &AtomicI32, flag: &AtomicBool| id(of).filter(|_| flag.load(Ordering::Relaxed));
-        Hands {
+        QueueThreads {
             poller: id(&self.poller),
             armer: since(&self.armer, &self.armed),
             taker: since(&self.taker, &self.taken),
@@ -104,11 +104,11 @@ impl Touches {
 
 /// A queue with completions for which no event will come (EXT-4).
 #[derive(Clone, Debug)]
-pub struct Overlooked {
+pub struct LostWakeup {
     /// The queue.
     pub cq: Arc<Cq>,
-    /// Completions in the queue that came before its pending arm; all completions without a pending
-    /// arm.
+    /// Completions in the queue that arrived before its pending arm; all completions without a
+    /// pending arm.
     pub waiting: usize,
     /// Is an arm pending? Only later completions can satisfy the arm.
     pub armed: bool,
@@ -139,7 +139,7 @@ impl fmt::Display for ArmSite {
     }
 }
 
-impl fmt::Display for Overlooked {
+impl fmt::Display for LostWakeup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (number, n) = (self.cq.number, self.waiting);
         let s = if n == 1 { "" } else { "s" };
@@ -162,17 +162,17 @@ impl fmt::Display for Overlooked {
 impl Cq {
     /// The completions in the queue for which no event will come.
     #[must_use]
-    pub fn overlooked(self: &Arc<Self>) -> Option<Overlooked> {
-        self.overlooked_in(&self.core.look())
+    pub fn lost_wakeup(self: &Arc<Self>) -> Option<LostWakeup> {
+        self.lost_wakeup_in(&self.core.look())
     }
 
-    fn overlooked_in(self: &Arc<Self>, look: &Look) -> Option<Overlooked> {
+    fn lost_wakeup_in(self: &Arc<Self>, look: &Look) -> Option<LostWakeup> {
         // An unread event announces them.
-        if look.overlooked == 0 || self.unread.load(Ordering::Relaxed) > 0 {
+        if look.unannounced == 0 || self.unread.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let Look { overlooked: waiting, armed, arms, site, .. } = *look;
-        Some(Overlooked { cq: self.clone(), waiting, armed, arms, site })
+        let Look { unannounced: waiting, armed, arms, site, .. } = *look;
+        Some(LostWakeup { cq: self.clone(), waiting, armed, arms, site })
     }
 
     /// A thread polls.
@@ -201,7 +201,7 @@ impl Cq {
         }
     }
 
-    /// A completion came without a pending arm.
+    /// A completion arrived without a pending arm.
     #[inline]
     pub(super) fn note_unarmed(self: &Arc<Self>) {
         let is_watched = self.watch.at.load(Ordering::Relaxed) != NEVER;
@@ -210,7 +210,7 @@ impl Cq {
         }
     }
 
-    /// Completions may be overlooked: the background thread will look after a while.
+    /// Completions may be unannounced: the background thread will look after a while.
     #[cold]
     fn watch(self: &Arc<Self>) {
         let Sink::Channel(channel) = &self.sink else { return };
@@ -254,7 +254,7 @@ impl Cq {
         let look = self.core.look();
         let touches = self.watch.seen.count(&look);
         let reported = self.watch.reported.load(Ordering::Relaxed) == look.arms + 1;
-        let Some(overlooked) = self.overlooked_in(&look).filter(|_| look.missed && !reported) else {
+        let Some(lost) = self.lost_wakeup_in(&look).filter(|_| look.missed && !reported) else {
             return;
         };
         let mut silent = Duration::ZERO;
@@ -264,10 +264,10 @@ impl Cq {
             let after = self.core.look();
             // The threads were looked at one after the other. If the queue is unchanged, the
             // threads' actions in between did not concern the queue.
-            let same = self.watch.seen.count(&after) == touches && self.overlooked_in(&after).is_some();
+            let same = self.watch.seen.count(&after) == touches && self.lost_wakeup_in(&after).is_some();
             if let Some(evidence) = evidence.filter(|_| same) {
                 self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
-                log::warn!("lost wake-up: {overlooked}; {evidence}");
+                log::warn!("lost wake-up: {lost}; {evidence}");
                 return;
             }
         } else {
@@ -298,7 +298,7 @@ impl Cq {
     /// The known facts about the queue and the program's threads.
     fn scene(&self, look: &Look, silent: Duration) -> Option<Scene> {
         let Sink::Channel(channel) = &self.sink else { return None };
-        let hands = self.watch.seen.hands();
+        let queue_threads = self.watch.seen.queue_threads();
         let pipe = channel.pipe()?;
         let others: Vec<_> = channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
         let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().armed;
@@ -306,14 +306,15 @@ impl Cq {
         let hidden = listed.is_none();
         // Without a list, only threads that have touched the queue or the channel are known.
         let ids = listed.unwrap_or_else(|| {
-            let known = [hands.poller, hands.armer, hands.taker].into_iter().flatten();
+            let known =
+                [queue_threads.poller, queue_threads.armer, queue_threads.taker].into_iter().flatten();
             let mut ids: Vec<i32> = known.chain(pipe.getting.iter().copied()).collect();
             ids.sort_unstable();
             ids.dedup();
             ids
         });
         Some(Scene {
-            hands,
+            queue_threads,
             threads: ids.iter().filter_map(|id| process::look(*id, &pipe, &ids)).collect(),
             hidden,
             task: self.watch.seen.task.load(Ordering::Relaxed) == self.watch.seen.count(look) + 1,
@@ -329,8 +330,8 @@ impl CompChannel {
     /// The queues of this channel with completions for which no event will come (EXT-4). A thread
     /// that sleeps on the channel does not learn of these completions.
     #[must_use]
-    pub fn overlooked(&self) -> Vec<Overlooked> {
-        self.living().iter().filter_map(Cq::overlooked).collect()
+    pub fn lost_wakeups(&self) -> Vec<LostWakeup> {
+        self.living().iter().filter_map(Cq::lost_wakeup).collect()
     }
 
     /// Does a queue of this channel contain completions?

@@ -3,21 +3,21 @@
 //!
 //! The connection manager is `adverb_cm`, which has no clock, socket or thread. This module gives
 //! it a clock, a transport and a thread. A [`MadHandler`] is called with arriving MADs, and
-//! [`MadDoor::send`] takes departing MADs. MADs travel as unreliable datagrams on UDP port 4791, as
-//! with Linux and NICs. A MAD to a process of this host crosses no network if other packets to this
-//! process cross none.
+//! [`MadInterface::send`] takes departing MADs. MADs travel as unreliable datagrams on UDP port
+//! 4791, as with Linux and NICs. A MAD to a process of this host crosses no network if other
+//! packets to this process cross none.
 //!
 //! Several processes of a user share the port. The answer to a MAD of this process brings back the
 //! communication id of this process. The upper [`PREFIX_BITS`] bits of the id name the process. A
-//! request names a service id, which a process claims ([`MadDoor::claim`]). A process hands a MAD
-//! for another process on. If a MAD is for no process, the receiving process answers it.
-mod place;
+//! request names a service id, which a process claims ([`MadInterface::claim`]). A process hands a
+//! MAD for another process on. If a MAD is for no process, the receiving process answers it.
+mod binding;
 mod wait;
 
 pub use crate::node::{Arrival, MAD_LEN, MadHandler};
 pub use adverb_cm::Path;
 pub use adverb_os::{ask_neighbour, neighbour_is_known};
-pub use place::{Place, place_of, place_toward};
+pub use binding::{Binding, binding_of, binding_toward};
 pub use wait::Wait;
 
 use crate::error::Error;
@@ -34,19 +34,19 @@ pub const PREFIX_BITS: u8 = adverb_local::SLOT_BITS as u8;
 /// The MAD interface of this process. After the drop no new call of the handler begins; calls under
 /// way end.
 #[derive(Debug)]
-pub struct MadDoor {
+pub struct MadInterface {
     node: Arc<Node>,
 }
 
-impl MadDoor {
+impl MadInterface {
     /// Opens the interface.
     ///
     /// # Errors
     /// EBUSY if the process has the interface open; errors of the kernel for sockets and threads.
-    pub fn open(handler: Arc<dyn MadHandler>) -> Result<MadDoor, Error> {
+    pub fn open(handler: Arc<dyn MadHandler>) -> Result<MadInterface, Error> {
         let node = Node::get()?;
         node.mads.set_handler(&node, handler)?;
-        Ok(MadDoor { node })
+        Ok(MadInterface { node })
     }
 
     /// Was the interface opened in the parent before a `fork`? The child opens its own.
@@ -133,7 +133,7 @@ impl MadDoor {
         Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 
-    /// Asks for a call of [`MadHandler::peer_gone`] when the process of this host that made this
+    /// Asks for a call of [`MadHandler::peer_ended`] when the process of this host that made this
     /// communication id ends. `false`: no process of this user has the id.
     #[must_use]
     pub fn watch_peer(&self, remote_id: u32) -> bool {
@@ -149,13 +149,13 @@ impl MadDoor {
     /// Reserves the number of a queue pair until the hold is dropped, so that no new queue pair
     /// gets the number. Packets of the old connection may still be on their way.
     #[must_use]
-    pub fn hold_qpn(&self, qpn: u32) -> QpnHold {
+    pub fn reserve_qpn(&self, qpn: u32) -> QpnReservation {
         self.node.registry.reserve_qpn(qpn);
-        QpnHold { node: self.node.clone(), qpn }
+        QpnReservation { node: self.node.clone(), qpn }
     }
 }
 
-impl Drop for MadDoor {
+impl Drop for MadInterface {
     fn drop(&mut self) {
         if !self.is_stale() {
             self.node.mads.unset_handler();
@@ -210,12 +210,12 @@ impl Drop for Claim {
 
 /// Reserves a queue pair number.
 #[derive(Debug)]
-pub struct QpnHold {
+pub struct QpnReservation {
     node: Arc<Node>,
     qpn: u32,
 }
 
-impl QpnHold {
+impl QpnReservation {
     /// The number.
     #[must_use]
     pub fn qpn(&self) -> u32 {
@@ -223,7 +223,7 @@ impl QpnHold {
     }
 }
 
-impl Drop for QpnHold {
+impl Drop for QpnReservation {
     fn drop(&mut self) {
         if !self.node.is_stale() {
             self.node.registry.release_qpn(self.qpn);

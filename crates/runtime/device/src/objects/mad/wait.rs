@@ -1,6 +1,6 @@
 //! A thread of the program that waits for an event of the connection manager serves queue pair 1
 //! meanwhile.
-use super::MadDoor;
+use super::MadInterface;
 use crate::descriptor::Descriptor;
 use nix::errno::Errno;
 use std::time::Instant;
@@ -8,33 +8,33 @@ use std::time::Instant;
 /// A wait, from the first look for an event to the event.
 #[derive(Debug)]
 pub struct Wait<'a> {
-    door: &'a MadDoor,
+    mads: &'a MadInterface,
     began: Instant,
     slept: bool,
 }
 
-impl MadDoor {
+impl MadInterface {
     /// A thread begins to wait for an event that MADs cause. The thread holds no lock.
     #[must_use]
     pub fn wait(&self) -> Wait<'_> {
-        Wait { door: self, began: Instant::now(), slept: false }
+        Wait { mads: self, began: Instant::now(), slept: false }
     }
 }
 
 impl Wait<'_> {
-    /// Looks for MADs for a while, until `came`. Then sleeps until a MAD comes from a process of
-    /// this host, or `event` is readable. This is a cancellation point. `came` may be wrong: the
+    /// Looks for MADs for a while, until `arrived`. Then sleeps until a MAD comes from a process of
+    /// this host, or `event` is readable. This is a cancellation point. `arrived` may be wrong: the
     /// caller looks for its event, and calls again if there is none.
     ///
     /// # Errors
     /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler
     /// restarts system calls. ENOMEM.
-    pub fn step(&mut self, event: &Descriptor, came: impl Fn() -> bool) -> Result<(), Errno> {
-        let node = &self.door.node;
+    pub fn step(&mut self, event: &Descriptor, arrived: impl Fn() -> bool) -> Result<(), Errno> {
+        let node = &self.mads.node;
         let until = Instant::now() + node.mads.spin.length();
         loop {
             node.look_for_mads();
-            if came() {
+            if arrived() {
                 return Ok(());
             }
             // The peer is busy, so this thread has time.
@@ -59,6 +59,6 @@ impl Wait<'_> {
 
     /// The event has come.
     pub fn over(self) {
-        self.door.node.mads.spin.learn(self.began.elapsed(), self.slept);
+        self.mads.node.mads.spin.learn(self.began.elapsed(), self.slept);
     }
 }

@@ -46,7 +46,7 @@ impl Qp {
         }
     }
 
-    /// The staged requests were handed over.
+    /// The staged requests were committed.
     pub(super) fn hunt_committed(&self) {
         if let Some(cq) = &self.own.send_cq {
             cq.hunt_committed(self.number());

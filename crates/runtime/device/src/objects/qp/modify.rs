@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::faults::Call;
 use crate::host::Peer;
 use crate::interfaces::ip_of;
-use crate::node::carriers::End;
+use crate::node::carriers::DisconnectReason;
 use crate::node::carriers::ring::{self, Handshake, Rings};
 use crate::node::{QpInner, scope_of};
 use crate::objects::cuts;
@@ -47,7 +47,7 @@ impl Qp {
         let peer = self.choose_path(attr, mask)?;
         let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if ends {
-            self.take_what_came();
+            self.take_arrived();
             self.part_in_peace();
         }
         let limits = self.own.context.limits_now();
@@ -60,7 +60,7 @@ impl Qp {
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
                 // Packets of the old connection that still wait do not leave in the new connection.
-                node.disconnect(&mut inner, End::Reset);
+                node.disconnect(&mut inner, DisconnectReason::Reset);
                 inner.rendezvous.clear();
             }
             if let Some(peer) = peer {
@@ -99,7 +99,7 @@ impl Qp {
 
     /// Before an end: takes all records from the rings. They were sent to a living queue pair; a
     /// NIC would have received and reported them by now.
-    fn take_what_came(&self) {
+    fn take_arrived(&self) {
         if let Some(rings) = Rings::of(self.own.context.node()) {
             rings.take_offers_back(self);
         }
@@ -170,7 +170,7 @@ impl Qp {
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
         }
         self.detach_all();
-        self.take_what_came();
+        self.take_arrived();
         self.part_in_peace();
         node.remove_qp(self.number());
         node.with_tx(|tx| {
@@ -194,7 +194,7 @@ impl Qp {
             inner.rendezvous.clear();
             inner.attached = None;
             ring::publish(node, self, &mut inner);
-            node.disconnect(&mut inner, End::Destroyed);
+            node.disconnect(&mut inner, DisconnectReason::Destroyed);
         });
         ring::settle(node, self);
         clean();

@@ -1,4 +1,4 @@
-//! Posting: requests are staged and then handed over as one (DEF-1 to DEF-8).
+//! Posting: requests are staged and then committed as one (DEF-1 to DEF-8).
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
@@ -16,14 +16,14 @@ use std::time::Duration;
 /// A chain is sent at once when this many requests or bytes wait.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 16 << 10;
-/// After a longer request the thread's mark is not kept for the next request. So an owner that
+/// After a longer request the thread's hazard is not kept for the next request. So an owner that
 /// takes memory or a queue pair back waits for one such copy at most.
-const MARKED: u32 = 4 << 10;
+const KEPT_HAZARD: u32 = 4 << 10;
 /// A datagram queue pair that posts again within this time posts in a burst.
 const BURST: Duration = Duration::from_micros(10);
 
 impl Qp {
-    /// Starts a chain of send requests that are handed over together (DEF-2).
+    /// Starts a chain of send requests that are committed together (DEF-2).
     ///
     /// # Errors
     /// EIO in a child of `fork`: the queue pair belongs to the parent.
@@ -35,13 +35,13 @@ impl Qp {
         if self.posts_one_sided.load(Ordering::Relaxed)
             && let Some(rings) = Rings::of(node)
         {
-            (busy, inner) = rings.lock_marked(self);
+            (busy, inner) = rings.lock_with_hazard(self);
         }
         let inner = inner.unwrap_or_else(|| self.inner.lock());
         Ok(SendChain { qp: self, inner: Some(inner), busy, performed: 0 })
     }
 
-    /// Queues a send request without handing it over. [`Qp::commit_sends`] hands the request over,
+    /// Queues a send request without committing it. [`Qp::commit_sends`] commits the request,
     /// and [`Qp::abort_sends`] forgets the request.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Qp {
         self.inner.lock().engine.free_sends()
     }
 
-    /// Hands over all staged requests.
+    /// Commits all staged requests.
     pub fn commit_sends(&self) {
         if self.own.context.node().is_stale() {
             return;
@@ -66,8 +66,8 @@ impl Qp {
         self.commit(&mut self.inner.lock());
     }
 
-    /// Queues all requests or none, and hands over all staged requests unless `more` will follow
-    /// (DEF-2). After a refusal the requests staged before are handed over first (DEF-4). Unlike in
+    /// Queues all requests or none, and commits all staged requests unless `more` will follow
+    /// (DEF-2). After a refusal the requests staged before are committed first (DEF-4). Unlike in
     /// verbs, a queue pair in ERR takes no request.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Qp {
         self.inner.lock().engine.abort_sends();
     }
 
-    /// Hands over the staged requests. They leave at once, unless the program is in the middle of a
+    /// Commits the staged requests. They leave at once, unless the program is in the middle of a
     /// burst. In a burst the program polls, and packets of this queue pair are already on their
     /// way. The program, or the background thread within a millisecond, will come again. So the
     /// requests wait for the next poll or for [`BATCH`] requests, and leave in one run.
@@ -98,14 +98,14 @@ impl Qp {
     fn commit(&self, inner: &mut QpInner) {
         let node = self.own.context.node();
         if node.is_stale() {
-            // A child of `fork` has neither socket nor lane.
+            // A child of `fork` has neither socket nor host connection.
             return;
         }
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
             self.hunt_committed();
-            inner.handovers.0 += u64::from(n > 0);
-            inner.handovers.1 += n as u64;
+            inner.commits.0 += u64::from(n > 0);
+            inner.commits.1 += n as u64;
             inner.waiting.0 += n;
             if inner.faults.is_some() {
                 inject::messages(node, self, inner, n as u64, &mut tx.effects);
@@ -188,7 +188,7 @@ impl Qp {
     }
 
     /// Stages all requests or none. An abort drops all staged requests. So with more than one
-    /// request the requests staged before are handed over first.
+    /// request the requests staged before are committed first.
     fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
         let state = inner.engine.state();
         if state == QpState::Err {
@@ -214,8 +214,8 @@ impl Qp {
 pub struct SendChain<'a> {
     qp: &'a Qp,
     inner: Option<RankedGuard<'a, QpInner, ranks::QueuePair>>,
-    /// The thread's mark. Similar one-sided requests are performed behind this mark, one after the
-    /// other.
+    /// The thread's hazard. Similar one-sided requests are performed behind this hazard, one after
+    /// the other.
     busy: Option<Busy<'a>>,
     /// Requests already performed.
     performed: u64,
@@ -236,7 +236,7 @@ impl SendChain<'_> {
     }
 
     /// Performs a WRITE, READ or SEND at once, if no request is ahead and the peer's memory is
-    /// within reach. The request cannot be taken back, because the handover of the chain has begun.
+    /// within reach. The request cannot be taken back, because the commit of the chain has begun.
     /// `false`: nothing has happened, and the caller stages the request.
     #[inline(always)]
     pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {
@@ -262,7 +262,7 @@ impl SendChain<'_> {
             return false;
         }
         let len = request.len();
-        if len > MARKED {
+        if len > KEPT_HAZARD {
             self.busy = None;
         }
         if !matches!(request.op, PlainOp::Send(_)) {
@@ -274,7 +274,7 @@ impl SendChain<'_> {
         self.performed += 1;
         let read = if matches!(request.op, PlainOp::Read(_)) { len } else { 0 };
         let opcode = request.op.wc_opcode();
-        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read) {
+        if let Some(completion) = inner.engine.host_posted(request.wr_id, request.flags, opcode, read) {
             // An owner that takes something back does not wait for the consequences of a
             // completion.
             self.busy = None;
@@ -285,15 +285,15 @@ impl SendChain<'_> {
         true
     }
 
-    /// Hands the chain over.
+    /// Commits the chain.
     #[inline(always)]
     pub fn commit(mut self) {
         self.busy = None;
         let Some(mut inner) = self.inner.take() else { return };
         if self.performed > 0 {
-            inner.handovers.1 += self.performed;
+            inner.commits.1 += self.performed;
             if inner.engine.staged_sends() == 0 {
-                inner.handovers.0 += 1;
+                inner.commits.0 += 1;
                 return;
             }
         }

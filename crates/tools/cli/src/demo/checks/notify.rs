@@ -1,5 +1,5 @@
 //! Completion channels.
-use super::super::end::{End, Kind};
+use super::super::end::{Endpoint, Kind};
 use super::super::world::{HANG_LIMIT, IN, OUT, World};
 use super::Checked;
 use adverb_device::engine::cq::arm::ArmKind;
@@ -11,7 +11,7 @@ const NONE: Duration = Duration::from_millis(30);
 
 /// The first process sends a message of 100 bytes. Both processes wait until the message has
 /// arrived.
-fn message(w: &mut World, end: &mut End, id: u64, flags: SendFlags) -> Result<(), String> {
+fn message(w: &mut World, end: &mut Endpoint, id: u64, flags: SendFlags) -> Result<(), String> {
     if w.is_first() {
         w.fill(OUT, 100, id)?;
         let sges = [w.buffer.sge(OUT, 100)];
@@ -21,11 +21,11 @@ fn message(w: &mut World, end: &mut End, id: u64, flags: SendFlags) -> Result<()
     w.sync()
 }
 
-fn receives(end: &End, count: u64) -> Result<(), String> {
+fn receives(end: &Endpoint, count: u64) -> Result<(), String> {
     (1..=count).try_for_each(|id| end.recv(id, IN + 4096 * id as usize, 100))
 }
 
-fn event(end: &End, wanted: bool, when: &str) -> Result<(), String> {
+fn event(end: &Endpoint, wanted: bool, when: &str) -> Result<(), String> {
     match (end.event(if wanted { HANG_LIMIT } else { NONE })?, wanted) {
         (true, false) => Err(format!("an event came {when}")),
         (false, true) => Err(format!("no event came {when}")),
@@ -33,7 +33,7 @@ fn event(end: &End, wanted: bool, when: &str) -> Result<(), String> {
     }
 }
 
-fn received(w: &World, end: &mut End, id: u64) -> Result<(), String> {
+fn received(w: &World, end: &mut Endpoint, id: u64) -> Result<(), String> {
     end.done(id, WcOpcode::Recv)?;
     w.check(IN + 4096 * id as usize, 100, id)
 }

@@ -1,5 +1,5 @@
 //! Other transports, and shared receive queues.
-use super::super::end::{End, Kind, QKEY};
+use super::super::end::{Endpoint, Kind, QKEY};
 use super::super::world::{HANG_LIMIT, IN, OUT, World, words};
 use super::two_sided::message;
 use super::{Checked, same};
@@ -147,7 +147,7 @@ pub fn xrc(w: &mut World) -> Checked {
         let srq = Srq::new(&w.pd, 64, 2, 0, Some((&xrcd, &cq))).map_err(words("XRC shared receive queue"))?;
         w.expect_here(IN, MESSAGES * LEN)?;
         post(w, &srq, MESSAGES, LEN)?;
-        let end: End = w.connected(Kind::XrcRecv(xrcd.clone()))?;
+        let end: Endpoint = w.connected(Kind::XrcRecv(xrcd.clone()))?;
         w.swap(u64::from(srq.number()))?;
         w.sync()?;
         receive_all(&cq, MESSAGES, LEN, end.qp.number())?;

@@ -1,12 +1,12 @@
 //! Messages that the first process sends and the second receives.
-use super::super::end::{End, INLINE, Kind};
+use super::super::end::{Endpoint, INLINE, Kind};
 use super::super::world::{IN, OUT, World, pattern};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
 use adverb_device::engine::{Payload, SendFlags, SendOp, WcFlags, WcOpcode};
 use std::time::Duration;
 
 /// Sends a message and checks it in both processes. The receive is posted before the send.
-pub fn message(w: &mut World, end: &mut End, id: u64, op: SendOp, size: usize) -> Result<(), String> {
+pub fn message(w: &mut World, end: &mut Endpoint, id: u64, op: SendOp, size: usize) -> Result<(), String> {
     if w.is_first() {
         w.fill(OUT, size, id)?;
         w.sync()?;

@@ -1,5 +1,5 @@
 //! Memory windows of type 2: bound, used, and invalidated by the peer or by their owner.
-use super::super::end::{End, Kind};
+use super::super::end::{Endpoint, Kind};
 use super::super::world::{IN, OUT, World, words};
 use super::two_sided::message;
 use super::{Checked, same};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const LEN: usize = 4096;
 
 /// The second process binds a window. Both processes get its key.
-fn bind(w: &mut World, end: &mut End) -> Result<(Option<Arc<Mw>>, u32), String> {
+fn bind(w: &mut World, end: &mut Endpoint) -> Result<(Option<Arc<Mw>>, u32), String> {
     if w.is_first() {
         let key = w.swap(0)? as u32;
         return Ok((None, key));
@@ -31,7 +31,7 @@ fn bind(w: &mut World, end: &mut End) -> Result<(Option<Arc<Mw>>, u32), String> 
 
 /// The first process writes through the window. The write must arrive if `open` is set, and must be
 /// refused otherwise.
-fn write(w: &mut World, end: &mut End, key: u32, seed: u64, open: bool) -> Result<(), String> {
+fn write(w: &mut World, end: &mut Endpoint, key: u32, seed: u64, open: bool) -> Result<(), String> {
     w.expect_here(IN, LEN)?;
     w.sync()?;
     if w.is_first() {
@@ -52,7 +52,7 @@ fn write(w: &mut World, end: &mut End, key: u32, seed: u64, open: bool) -> Resul
     }
 }
 
-fn finish(w: &mut World, end: End, mw: Option<Arc<Mw>>) -> Result<(), String> {
+fn finish(w: &mut World, end: Endpoint, mw: Option<Arc<Mw>>) -> Result<(), String> {
     w.sync()?;
     if let Some(mw) = mw {
         mw.dealloc().map_err(words("memory window"))?;

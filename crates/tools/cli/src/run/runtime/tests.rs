@@ -1,11 +1,11 @@
 use super::super::tests::scratch;
-use super::super::tree::Entry;
+use super::super::tree::TreeEntry;
 use super::*;
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 fn tree() -> Tree {
-    vec![("a/b".into(), Entry::File("text".into()))]
+    vec![("a/b".into(), TreeEntry::File("text".into()))]
 }
 
 fn mode(path: &Path, mode: u32) {
@@ -35,7 +35,7 @@ fn the_places_and_their_order() {
     let from = |list: &[(&str, &str)]| {
         places(|name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| PathBuf::from(v)))
     };
-    let shared = |path: &str| Place::Shared(path.into());
+    let shared = |path: &str| ParentDirectory::Shared(path.into());
     assert_eq!(from(&[]), [shared("/dev/shm"), shared("/tmp"), shared("/var/tmp")]);
     assert_eq!(
         from(&[("XDG_RUNTIME_DIR", "run"), ("TMPDIR", "/tmp")]),
@@ -43,14 +43,14 @@ fn the_places_and_their_order() {
         "a relative path names no place"
     );
     let all = from(&[("XDG_RUNTIME_DIR", "/run/user/7"), ("TMPDIR", "/t")]);
-    assert_eq!(all[0], Place::Own("/run/user/7".into()));
+    assert_eq!(all[0], ParentDirectory::Own("/run/user/7".into()));
     assert_eq!(all[2], shared("/t"));
 }
 
 #[test]
 fn trust_in_a_shared_place_the_directory_is_the_users_alone_and_used_again() {
     let place = shared("shared");
-    let at = [Place::Shared(place.clone())];
+    let at = [ParentDirectory::Shared(place.clone())];
     let made = place_in(&at, "kind", &tree()).unwrap();
     assert_eq!(names(&place).len(), 1);
     let directory = made.parent().unwrap();
@@ -67,7 +67,7 @@ fn trust_where_the_fixed_name_is_taken_the_name_is_random() {
     let made = ["taken", "taken-2"].map(|name| {
         let place = shared(name);
         fs::write(place.join(format!("adverb-{}", user())), "").unwrap();
-        let at = [Place::Shared(place.clone())];
+        let at = [ParentDirectory::Shared(place.clone())];
         let made = place_in(&at, "kind", &tree()).unwrap();
         let directory = made.parent().unwrap().to_owned();
         let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
@@ -87,7 +87,7 @@ fn trust_where_the_fixed_name_is_taken_the_name_is_random() {
 #[test]
 fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
     let place = shared("unlisted");
-    let at = [Place::Shared(place.clone())];
+    let at = [ParentDirectory::Shared(place.clone())];
     let made = place_in(&at, "kind", &tree()).unwrap();
     let beside = place.join(format!("adverb-{}-{:016x}", user(), 0));
     DirBuilder::new().mode(0o700).create(&beside).unwrap();
@@ -111,7 +111,7 @@ fn trust_so_many_names_are_looked_at_and_no_more() {
     let is_directory = |path: &&PathBuf| path.is_dir();
     let last_looked_at = in_order[..LOOKED_AT].iter().rfind(is_directory).unwrap();
     let first_behind = in_order[LOOKED_AT..].iter().find(is_directory).unwrap();
-    let used = || place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap();
+    let used = || place_in(&[ParentDirectory::Shared(place.clone())], "kind", &tree()).unwrap();
     mode(last_looked_at, 0o700);
     assert_eq!(used().parent().unwrap(), last_looked_at);
     mode(last_looked_at, 0o755);
@@ -143,7 +143,7 @@ fn trust_what_is_not_the_users_alone_is_passed_over() {
         std::os::unix::fs::lchown(name(5), Some(1234), None).unwrap();
     }
     let before = names(&place);
-    let made = place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap();
+    let made = place_in(&[ParentDirectory::Shared(place.clone())], "kind", &tree()).unwrap();
     let fresh = made.parent().unwrap().file_name().unwrap().to_str().unwrap().to_string();
     assert!(!before.contains(&fresh), "{fresh} was there");
     assert_eq!(names(&place).len(), before.len() + 1);
@@ -155,12 +155,12 @@ fn trust_what_is_not_the_users_alone_is_passed_over() {
 fn trust_a_place_where_others_may_rename_is_not_used() {
     let place = shared("loose");
     mode(&place, 0o777);
-    let why = place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap_err();
+    let why = place_in(&[ParentDirectory::Shared(place.clone())], "kind", &tree()).unwrap_err();
     assert!(why.contains("sticky") && why.contains(place.to_str().unwrap()), "{why}");
     if user() == 0 {
         mode(&place, 0o1777);
         chown(&place, Some(1234), None).unwrap();
-        let why = place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap_err();
+        let why = place_in(&[ParentDirectory::Shared(place.clone())], "kind", &tree()).unwrap_err();
         assert!(why.contains("belongs to user 1234"), "{why}");
     }
     assert_eq!(names(&place), Vec::<String>::new());
@@ -170,7 +170,7 @@ fn trust_a_place_where_others_may_rename_is_not_used() {
 #[test]
 fn trust_a_fixed_name_only_where_nobody_else_writes() {
     let place = scratch("own");
-    let at = [Place::Own(place.clone())];
+    let at = [ParentDirectory::Own(place.clone())];
     for (open, said) in [(0o755, "mode 755"), (0o1777, "mode 1777")] {
         mode(&place, open);
         let why = place_in(&at, "kind", &tree()).unwrap_err();
@@ -197,15 +197,18 @@ fn trust_a_fixed_name_only_where_nobody_else_writes() {
 fn the_next_place_is_tried_and_all_reasons_are_given() {
     let (bad, good) = (scratch("bad"), shared("good"));
     fs::write(bad.join("file"), "").unwrap();
-    let places =
-        [Place::Shared(bad.join("nothing")), Place::Shared(bad.join("file")), Place::Shared(good.clone())];
+    let places = [
+        ParentDirectory::Shared(bad.join("nothing")),
+        ParentDirectory::Shared(bad.join("file")),
+        ParentDirectory::Shared(good.clone()),
+    ];
     assert!(place_in(&places, "kind", &tree()).unwrap().starts_with(&good));
     let why = place_in(&places[..2], "kind", &tree()).unwrap_err();
     assert!(why.contains("nothing: ") && why.contains("file: "), "{why}");
     // Nothing is left of a tree that cannot be made.
     let empty = shared("empty");
-    let impossible = vec![("x".repeat(300).into(), Entry::File(String::new()))];
-    assert!(place_in(&[Place::Shared(empty.clone())], "kind", &impossible).is_err());
+    let impossible = vec![("x".repeat(300).into(), TreeEntry::File(String::new()))];
+    assert!(place_in(&[ParentDirectory::Shared(empty.clone())], "kind", &impossible).is_err());
     assert_eq!(names(&empty), Vec::<String>::new());
     for path in [bad, good, empty] {
         fs::remove_dir_all(path).unwrap();

@@ -6,7 +6,7 @@ fn every_device_has_its_files_and_numbers_count_from_zero() {
     let tree = tree(&devices);
     let text = |path: &str| {
         tree.iter().find_map(|(p, e)| match e {
-            Entry::File(text) if p.as_os_str() == path => Some(text.as_str()),
+            TreeEntry::File(text) if p.as_os_str() == path => Some(text.as_str()),
             _ => None,
         })
     };
@@ -45,7 +45,7 @@ fn links_lead_to_names_of_the_tree() {
     let tree = tree(&devices);
     let mut links = 0;
     for (path, entry) in &tree {
-        let Entry::Link(to) = entry else { continue };
+        let TreeEntry::Link(to) = entry else { continue };
         links += 1;
         let mut at = path.parent().unwrap().to_path_buf();
         for part in to.components() {

@@ -1,12 +1,12 @@
 //! The work of the check before and after a call, and lists of work requests.
 use super::sums::sum;
-use super::{Call, Check, Outcome, Taken, What};
+use super::{Call, CallOutcome, Check, Taken, What};
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
 use crate::verbs::post::slice;
-use adverb_check::{Completed, Piece, Place, Reads, Refused, Request};
+use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request};
 use adverb_device::engine::QpState;
 use adverb_device::{Cq, Errno, Qp};
 use adverb_sync::MutexGuard;
@@ -30,7 +30,7 @@ pub struct Posting {
     requests: Vec<Request>,
     /// This many of the requests have a place in the queue.
     pub(super) room: usize,
-    place: Place,
+    place: CodeAddress,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -58,7 +58,7 @@ pub struct Cut {
 pub struct Receiving {
     number: u32,
     requests: Vec<Request>,
-    place: Place,
+    place: CodeAddress,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -72,7 +72,7 @@ impl Check {
     ///
     /// # Safety
     /// The caller makes this call now.
-    pub(super) unsafe fn before(&'static self, call: &Call<'_>) -> Result<Kept, Outcome> {
+    pub(super) unsafe fn before(&'static self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
         let place = call.place();
         // SAFETY: the caller's promise.
         unsafe {
@@ -94,7 +94,7 @@ impl Check {
     ///
     /// # Safety
     /// The caller makes this call now.
-    pub(super) unsafe fn after(&'static self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+    pub(super) unsafe fn after(&'static self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
         match (call.what(), kept) {
             // SAFETY: the program's places. The call has filled the number of places in its result.
             (What::Poll { cq, wc }, _) => unsafe { self.polled_all(cq, wc, outcome.code(), call.place()) },
@@ -129,7 +129,7 @@ impl Check {
     ///
     /// # Safety
     /// `found` completions are at `wc`, if `found` is positive.
-    unsafe fn polled_all(&self, cq: *mut ibv_cq, wc: *mut ibv_wc, found: c_int, at: Place) {
+    unsafe fn polled_all(&self, cq: *mut ibv_cq, wc: *mut ibv_wc, found: c_int, at: CodeAddress) {
         let queue = hot(cq).ok().map(|obj| obj.cq.clone());
         let (Some(queue), Ok(found)) = (queue, usize::try_from(found)) else { return };
         for i in 0..found {
@@ -159,7 +159,7 @@ impl Check {
         wr_id: u64,
         ok: bool,
         receive: bool,
-        at: Place,
+        at: CodeAddress,
     ) {
         let done = Completed { queue_pair, wr_id, ok, receive };
         let freed = self.tell(|ledger| {
@@ -191,7 +191,7 @@ impl Check {
         qp: &Qp,
         mut requests: Vec<Request>,
         targets: &[Piece],
-        place: Place,
+        place: CodeAddress,
     ) -> Posting {
         let number = qp.number();
         let _alone = self.alone(number);
@@ -223,8 +223,8 @@ impl Check {
         &'static self,
         qp: *mut ibv_qp,
         wr: *mut ibv_send_wr,
-        place: Place,
-    ) -> Result<Kept, Outcome> {
+        place: CodeAddress,
+    ) -> Result<Kept, CallOutcome> {
         let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Ok(Kept::Nothing) };
         let (mut requests, mut targets) = (Vec::new(), Vec::new());
         let mut next = wr;
@@ -244,7 +244,7 @@ impl Check {
         let next = request(posting.room);
         let Some(last) = posting.room.checked_sub(1).map(request) else {
             self.posted(&posting, libc::ENOMEM, 0);
-            return Err(Outcome::post(libc::ENOMEM, next));
+            return Err(CallOutcome::post(libc::ENOMEM, next));
         };
         // SAFETY: a request of the program, which the library may change during the call.
         unsafe { (*last).next = core::ptr::null_mut() };
@@ -255,7 +255,7 @@ impl Check {
     ///
     /// # Safety
     /// The list is as [`Check::sends`] left it.
-    unsafe fn sent(&self, posting: Posting, cut: Option<Cut>, outcome: &mut Outcome) {
+    unsafe fn sent(&self, posting: Posting, cut: Option<Cut>, outcome: &mut CallOutcome) {
         if let Some(Cut { last, next }) = cut {
             // SAFETY: the caller's promise.
             unsafe { (*last).next = next };
@@ -271,7 +271,7 @@ impl Check {
     ///
     /// # Safety
     /// `wr` is a valid list of the program.
-    unsafe fn receives(&'static self, qp: *mut ibv_qp, wr: *mut ibv_recv_wr, place: Place) -> Kept {
+    unsafe fn receives(&'static self, qp: *mut ibv_qp, wr: *mut ibv_recv_wr, place: CodeAddress) -> Kept {
         let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Kept::Nothing };
         // SAFETY: the caller's promise.
         let requests = unsafe { receives(wr, place) };
@@ -289,7 +289,7 @@ impl Check {
     }
 
     /// Receives were posted.
-    fn received(&self, receiving: &Receiving, outcome: &Outcome) {
+    fn received(&self, receiving: &Receiving, outcome: &CallOutcome) {
         let Receiving { number, requests, place, .. } = receiving;
         let result = outcome.code();
         if result != 0 {
@@ -301,7 +301,7 @@ impl Check {
 }
 
 /// The result of a call for an event.
-fn result_of(outcome: &Outcome) -> Result<(), Errno> {
+fn result_of(outcome: &CallOutcome) -> Result<(), Errno> {
     if outcome.code() == 0 { Ok(()) } else { Err(Errno::from_raw(outcome.errno)) }
 }
 
@@ -320,7 +320,7 @@ unsafe fn pieces(list: *const ibv_sge, num: c_int) -> Vec<Piece> {
 ///
 /// # Safety
 /// `wr` is a valid request of the program.
-unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Request, Option<Piece>) {
+unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: CodeAddress) -> (Request, Option<Piece>) {
     let has = |flag: u32| wr.send_flags & flag != 0;
     let reads =
         matches!(wr.opcode, IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
@@ -357,7 +357,7 @@ unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Requ
 
 /// # Safety
 /// `wr` is a valid list of the program.
-unsafe fn receives(wr: *mut ibv_recv_wr, place: Place) -> Vec<Request> {
+unsafe fn receives(wr: *mut ibv_recv_wr, place: CodeAddress) -> Vec<Request> {
     let mut all = Vec::new();
     let mut next = wr;
     while !next.is_null() {

@@ -96,7 +96,7 @@ impl Check {
     fn look_at(&self, left: Left, asleep: &mut Vec<(Left, i32, Instant)>) {
         let before = asleep.iter().position(|(of, _, _)| *of == left);
         match (still_left(left.of), before) {
-            (None, _) => self.tell(|ledger| ledger.descriptor_gone(left.of)),
+            (None, _) => self.tell(|ledger| ledger.descriptor_closed(left.of)),
             (Some(still), before) => {
                 match (sleeps_at_edge(left).filter(|_| still && matters(left)), before) {
                     (Some(epoll), None) => asleep.push((left, epoll, Instant::now())),
@@ -125,8 +125,8 @@ fn matters(left: Left) -> bool {
     }
 }
 
-/// Do events wait in a descriptor? `None` if the descriptor of this file is gone. Looks through the
-/// library's own descriptor, because the program may close its descriptor at any time.
+/// Do events wait in a descriptor? `None` if the descriptor of this file no longer exists. Looks
+/// through the library's own descriptor, because the program may close its descriptor at any time.
 fn still_left(of: Descriptor) -> Option<bool> {
     let path = format!("/proc/self/fd/{}", of.number);
     // The number may belong to any file now, and opening this file may have an effect.

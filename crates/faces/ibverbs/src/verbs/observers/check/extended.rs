@@ -1,13 +1,13 @@
 //! Extended CQs and queue pairs.
 use super::calls::Kept;
-use super::{Check, Outcome};
+use super::{CallOutcome, Check};
 use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
 use crate::verbs::builder::Noted;
 use crate::verbs::observers::undefined::scramble_current;
 use crate::verbs::wr_api::with_noted;
-use adverb_check::{Piece, Place, Request};
+use adverb_check::{CodeAddress, Piece, Request};
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{SendFlags, SendOp, WcStatus};
 
@@ -16,7 +16,7 @@ impl Check {
     ///
     /// # Safety
     /// This thread polls the queue and is between start and end.
-    pub(super) unsafe fn presented(&self, cq: *mut ibv_cq_ex, at: Place) {
+    pub(super) unsafe fn presented(&self, cq: *mut ibv_cq_ex, at: CodeAddress) {
         let Some(obj) = session(cq, this_thread()) else { return };
         let obj: &CqObj = &obj;
         // SAFETY: between start and end this thread is the only user.
@@ -35,8 +35,8 @@ impl Check {
     pub(super) unsafe fn completes_chain(
         &'static self,
         qp: *mut ibv_qp_ex,
-        place: Place,
-    ) -> Result<Kept, Outcome> {
+        place: CodeAddress,
+    ) -> Result<Kept, CallOutcome> {
         let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Ok(Kept::Nothing) };
         let all = queue_pair.signals_all();
         let of = |noted: &[Noted]| {
@@ -48,13 +48,13 @@ impl Check {
         let posting = self.posting(&queue_pair, requests, &targets, place);
         if posting.is_short() {
             self.posted(&posting, libc::ENOMEM, 0);
-            return Err(Outcome::number(libc::ENOMEM));
+            return Err(CallOutcome::number(libc::ENOMEM));
         }
         Ok(Kept::Chain(posting))
     }
 }
 
-fn request_of(n: &Noted, signals_all: bool, place: Place) -> Request {
+fn request_of(n: &Noted, signals_all: bool, place: CodeAddress) -> Request {
     let writes = matches!(n.op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     let pieces = if n.inline { &[][..] } else { &n.sges };
     Request {

@@ -9,7 +9,7 @@ mod objects;
 mod report;
 mod sums;
 
-use super::call::{Call, Event, Outcome, Taken, What};
+use super::call::{Call, CallOutcome, Event, Taken, What};
 use super::observer::{Observer, When};
 use crate::verbs::failure;
 use adverb_check::{Ledger, Report, Suppressions};
@@ -93,13 +93,13 @@ impl Observer for Checking {
         check().is_some()
     }
 
-    fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {
+    fn before(&self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
         let Some(check) = check() else { return Ok(Kept::Nothing) };
         // SAFETY: the program's arguments, valid during the call.
         unsafe { check.before(call) }
     }
 
-    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+    fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
         if let Some(check) = check() {
             // SAFETY: as above; the call has returned.
             unsafe { check.after(call, outcome, kept) }

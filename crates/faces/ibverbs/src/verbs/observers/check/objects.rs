@@ -4,7 +4,7 @@ use super::report::{place, way};
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
-use adverb_check::{Kind, Made, Place, QueuePair, Region, Source};
+use adverb_check::{CodeAddress, Kind, Made, QueuePair, Region, Source};
 use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp};
@@ -43,8 +43,8 @@ impl Check {
             }
             Event::Ended(kind, handle) => self.tell(|ledger| ledger.ended(kind_of(*kind), *handle)),
             Event::Cq { cq, ignores_overrun } => self.cq(cq, *ignores_overrun),
-            Event::CqGone(number) => self.tell(|ledger| ledger.cq_gone(*number)),
-            Event::SrqGone(srq) => self.tell(|ledger| ledger.srq_gone(srq.number())),
+            Event::CqDestroyed(number) => self.tell(|ledger| ledger.cq_destroyed(*number)),
+            Event::SrqDestroyed(srq) => self.tell(|ledger| ledger.srq_destroyed(srq.number())),
             Event::QueuePair { qp, send_cq, recv_cq, srq } => {
                 self.queue_pair(qp, *send_cq, *recv_cq, *srq);
             }
@@ -54,7 +54,7 @@ impl Check {
                 let cap = qp.query().cap;
                 self.tell(|ledger| ledger.queue_pair_resized(qp.number(), 0, cap.max_recv_wr as usize));
             }
-            Event::QueuePairGone(number) => self.tell(|ledger| ledger.queue_pair_gone(*number)),
+            Event::QueuePairDestroyed(number) => self.tell(|ledger| ledger.queue_pair_destroyed(*number)),
             Event::Cut(cuts) => self.cut(cuts),
             Event::Registered { mr, memory, iova, access } => {
                 self.registered(mr, *memory, *iova, *access);
@@ -141,7 +141,7 @@ impl Check {
     }
 
     /// A completion event was taken at `at`.
-    pub(super) fn event_taken(&self, cq: &Cq, at: Place) {
+    pub(super) fn event_taken(&self, cq: &Cq, at: CodeAddress) {
         self.tell(|ledger| ledger.event_taken(Source::Completion(cq.number()), at));
     }
 

@@ -1,7 +1,7 @@
 //! The places of the program's calls, and reports in words.
 use super::Check;
 use crate::verbs::notify::{file_of, name_code, name_code_with_path};
-use adverb_check::{Place, Report, Told};
+use adverb_check::{CodeAddress, Report, Told};
 use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
@@ -15,7 +15,7 @@ const CALLERS: usize = 2;
 /// The number of calls that identify a way.
 const DEPTH: usize = 12;
 
-fn is_ours(address: Place) -> bool {
+fn is_ours(address: CodeAddress) -> bool {
     let file = file_of(address).map_or(&[][..], |(file, _)| file.to_bytes());
     OURS.iter().any(|ours| file.starts_with(ours.as_bytes()))
 }
@@ -24,21 +24,21 @@ fn is_ours(address: Place) -> bool {
 /// allocates nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Stack {
-    calls: [Place; DEPTH],
+    calls: [CodeAddress; DEPTH],
     len: usize,
 }
 
 impl Deref for Stack {
-    type Target = [Place];
+    type Target = [CodeAddress];
 
-    fn deref(&self) -> &[Place] {
+    fn deref(&self) -> &[CodeAddress] {
         &self.calls[..self.len]
     }
 }
 
 impl Stack {
     /// The call of the program; 0 if unknown.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> CodeAddress {
         self.first().copied().unwrap_or(0)
     }
 }
@@ -62,12 +62,12 @@ pub(super) fn stack() -> Stack {
 }
 
 /// The program's call that led here, and the callers named in reports.
-pub(super) fn callers() -> Vec<Place> {
+pub(super) fn callers() -> Vec<CodeAddress> {
     stack().iter().take(1 + CALLERS).copied().filter(|address| !is_ours(*address)).collect()
 }
 
 /// The program's call that led here, and a hash of the calls that led there.
-pub(super) fn way() -> (Place, u64) {
+pub(super) fn way() -> (CodeAddress, u64) {
     let stack = stack();
     let mut hash = DefaultHasher::new();
     stack.iter().for_each(|address| hash.write_usize(*address));
@@ -75,7 +75,7 @@ pub(super) fn way() -> (Place, u64) {
 }
 
 /// The program's call that led here.
-pub(super) fn place() -> Place {
+pub(super) fn place() -> CodeAddress {
     way().0
 }
 
@@ -83,11 +83,11 @@ impl Check {
     /// Logs a report, unless suppressed. `stack` led to the reported call.
     pub(super) fn report(&self, report: &Report, stack: &Stack) {
         // The callers of this call are known.
-        let callers = |at: Place| {
+        let callers = |at: CodeAddress| {
             let of = stack.split_first().filter(|(first, _)| **first == at);
             of.into_iter().flat_map(|(_, rest)| rest.iter().take(CALLERS).copied())
         };
-        let name = |(what, at): &(&str, Place)| {
+        let name = |(what, at): &(&str, CodeAddress)| {
             let mut text = format!("{what} at {}", name_code(*at));
             callers(*at).for_each(|at| text += &format!(", from {}", name_code(at)));
             text
@@ -102,7 +102,7 @@ impl Check {
         log::warn!("check: {}: {words}", report.code);
         let Some(file) = &self.reports else { return };
         let named = |what: &str, at| (what.to_owned(), name_code_with_path(at));
-        let with_callers = |(what, at): &(&str, Place)| {
+        let with_callers = |(what, at): &(&str, CodeAddress)| {
             let own = std::iter::once(named(what, *at));
             let of_program = callers(*at).filter(|at| !is_ours(*at));
             own.chain(of_program.map(|at| named("from", at))).collect::<Vec<_>>()

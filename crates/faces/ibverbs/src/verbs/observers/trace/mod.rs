@@ -4,7 +4,7 @@ mod data;
 mod extended;
 mod polls;
 
-use super::call::{Call, Event, Fork, Outcome, Taken, What};
+use super::call::{Call, CallOutcome, Event, Fork, Taken, What};
 use super::observer::{Observer, When};
 use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
@@ -62,7 +62,7 @@ impl Post {
     }
 
     /// The post has returned.
-    fn end(self, call: &'static str, outcome: &Outcome) {
+    fn end(self, call: &'static str, outcome: &CallOutcome) {
         let (result, all) = (outcome.code(), self.requests.len());
         // A single bad request voids a chain. Requests of a chain have no addresses.
         let first_refused = || self.at.iter().position(|at| *at == outcome.refused).unwrap_or(0);
@@ -101,7 +101,7 @@ impl Observer for Tracing {
         on()
     }
 
-    fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {
+    fn before(&self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
         let t = now();
         let of = |cq: *mut ibv_cq| hot(cq).ok().map(|obj| Kept::On(t, obj.cq.number()));
         let kept = match call.what() {
@@ -128,7 +128,7 @@ impl Observer for Tracing {
         Ok(kept.unwrap_or(Kept::Nothing))
     }
 
-    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+    fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
         match (call.what(), kept) {
             // SAFETY: the program's places. The call has filled the number of places in its result.
             (What::Poll { wc, .. }, Kept::On(t, cq)) => unsafe { data::polled(cq, wc, t, outcome.code()) },
@@ -170,9 +170,9 @@ impl Observer for Tracing {
             Event::Cq { cq, .. } => {
                 record(&Record::Cq { t: now(), cq: cq.number(), entries: cq.capacity() });
             }
-            Event::CqGone(cq) => record(&Record::CqGone { t: now(), cq }),
+            Event::CqDestroyed(cq) => record(&Record::CqDestroyed { t: now(), cq }),
             Event::QueuePair { qp, send_cq, recv_cq, srq } => queue_pair(qp, send_cq, recv_cq, srq),
-            Event::QueuePairGone(qp) => record(&Record::QueuePairGone { t: now(), qp }),
+            Event::QueuePairDestroyed(qp) => record(&Record::QueuePairDestroyed { t: now(), qp }),
             Event::Modified { qp, attr, mask } => modified(qp, attr, mask),
             Event::Fork(Fork::Child) => after_fork_child(),
             Event::Exit(_) => adverb_trace::finish(),
@@ -190,7 +190,7 @@ fn after_fork_child() {
 }
 
 /// A function without a record type of its own has returned.
-fn called(name: &str, args: [u64; 6], t: u64, outcome: &Outcome) {
+fn called(name: &str, args: [u64; 6], t: u64, outcome: &CallOutcome) {
     let d = now() - t;
     empty_polls_end();
     let (call, tid, result, errno) = (name.to_owned().into(), thread(), outcome.result, outcome.errno);
@@ -198,7 +198,7 @@ fn called(name: &str, args: [u64; 6], t: u64, outcome: &Outcome) {
 }
 
 /// An event of a CQ was taken, or the wait for an event failed with an errno.
-fn event_taken(t: u64, outcome: &Outcome) {
+fn event_taken(t: u64, outcome: &CallOutcome) {
     empty_polls_end();
     let (cq, errno): (_, c_int) = match &outcome.taken {
         Taken::Completion(cq) => (Some(cq.number()), 0),

@@ -1,6 +1,6 @@
 //! The decorator that loses, delays, doubles and reorders packets.
 use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
-use super::state::{Held, Hold, Verdict, Weather};
+use super::state::{Delayed, FaultProfile, Hold, Verdict};
 use crate::host::Peer;
 use crate::node::batch::Batch;
 use crate::node::core::Node;
@@ -12,10 +12,10 @@ use adverb_wire::Psn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Held {
+impl Delayed {
     fn of(arrival: &Arrival<'_>) -> Self {
         let packet = arrival.packet;
-        Held {
+        Delayed {
             peer: arrival.peer.clone(),
             qpn: arrival.qp.number(),
             ends: (packet.src, packet.dst),
@@ -41,7 +41,7 @@ impl Held {
     }
 }
 
-impl Weather {
+impl FaultProfile {
     /// Decides on a one-sided request of a queue pair with `posted` requests. `psn` is the PSN of
     /// the next packet.
     pub(in crate::node) fn decide(
@@ -70,7 +70,7 @@ impl Weather {
         waiting.insert((until.0, qpn));
         self.next.fetch_min(until.0, Ordering::AcqRel);
         drop(waiting);
-        node.keep_held_timer();
+        node.keep_delay_timer();
         Verdict::Wait
     }
 
@@ -82,7 +82,7 @@ impl Weather {
             return true;
         }
         hold.until = None;
-        inner.engine.hold_requests(false);
+        inner.engine.pause_requests(false);
         false
     }
 
@@ -115,18 +115,18 @@ impl Weather {
     }
 
     pub(super) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
-        let of_peer = self.rules.release_if(|held| Arc::ptr_eq(&held.peer, peer));
+        let of_peer = self.rules.release_if(|delayed| Arc::ptr_eq(&delayed.peer, peer));
         give_all(node, batch, of_peer);
     }
 }
 
 /// Gives delayed packets to their queue pairs, if these are still connected to the sender.
-fn give_all(node: &Node, batch: &mut Batch, all: Vec<Held>) {
-    for held in all {
-        let Some(qp) = node.qp(held.qpn) else { continue };
+fn give_all(node: &Node, batch: &mut Batch, all: Vec<Delayed>) {
+    for delayed in all {
+        let Some(qp) = node.qp(delayed.qpn) else { continue };
         let mut inner = qp.inner.lock();
-        if inner.carried.ring.peer.as_ref().is_some_and(|peer| Arc::ptr_eq(peer, &held.peer)) {
-            held.give(&mut ToQueuePair { node, tx: &mut batch.tx }, &qp, &mut inner);
+        if inner.carried.ring.peer.as_ref().is_some_and(|peer| Arc::ptr_eq(peer, &delayed.peer)) {
+            delayed.give(&mut ToQueuePair { node, tx: &mut batch.tx }, &qp, &mut inner);
         }
         drop(inner);
         batch.touch(qp);
@@ -142,13 +142,13 @@ fn count(node: &Node, fault: &Fault, head: &Head) {
 /// Applies the rules of the process to each packet of an inlet.
 pub(in crate::node) struct Faulty<'a, C> {
     carrier: C,
-    weather: &'a Weather,
+    profile: &'a FaultProfile,
     node: &'a Node,
 }
 
 impl<'a, C> Faulty<'a, C> {
-    pub(super) fn new(carrier: C, weather: &'a Weather, node: &'a Node) -> Self {
-        Faulty { carrier, weather, node }
+    pub(super) fn new(carrier: C, profile: &'a FaultProfile, node: &'a Node) -> Self {
+        Faulty { carrier, profile, node }
     }
 }
 
@@ -157,14 +157,14 @@ impl<I: Inlet> Inlet for Faulty<'_, I> {
         let bth = &arrival.packet.headers.bth;
         let response = bth.opcode.is_response();
         let head = Head { qpn: arrival.qp.number(), psn: bth.psn.get(), response, may_be_marked: false };
-        let ruling = self.weather.rules.judge_as(&head, |_| Held::of(arrival));
+        let ruling = self.profile.rules.judge_as(&head, |_| Delayed::of(arrival));
         if !ruling.fault.is_none() {
             count(self.node, &ruling.fault, &head);
         }
         let fate = Fate { fault: ruling.fault, copies: ruling.copies, again: false };
         self.carrier.take(inner, arrival, &fate);
-        for held in ruling.after {
-            held.give(&mut self.carrier, arrival.qp, inner);
+        for delayed in ruling.after {
+            delayed.give(&mut self.carrier, arrival.qp, inner);
         }
     }
 }

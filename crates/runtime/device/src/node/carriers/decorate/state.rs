@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The decorators of a node's carriers.
 pub(crate) struct Taps {
     pub(super) tape: Option<Tape>,
-    pub(super) weather: Option<Weather>,
+    pub(super) profile: Option<FaultProfile>,
 }
 
 impl Taps {
@@ -27,9 +27,9 @@ impl Taps {
             );
         }
         let rules = PacketFaults { corrupt: Rate::NEVER, ecn: Rate::NEVER, ..rules.clone() };
-        let weather = (!rules.is_none()).then(|| Weather::new(rules));
+        let profile = (!rules.is_none()).then(|| FaultProfile::new(rules));
         let tape = capture.map(Tape::new);
-        (tape.is_some() || weather.is_some()).then_some(Taps { tape, weather })
+        (tape.is_some() || profile.is_some()).then_some(Taps { tape, profile })
     }
 
     /// The recorder of packets.
@@ -38,37 +38,37 @@ impl Taps {
     }
 
     /// The packet faults.
-    pub(in crate::node) fn weather(&self) -> Option<&Weather> {
-        self.weather.as_ref()
+    pub(in crate::node) fn profile(&self) -> Option<&FaultProfile> {
+        self.profile.as_ref()
     }
 
     /// May packets be lost or late?
     pub(in crate::node) fn is_lossy(&self) -> bool {
-        self.weather.is_some()
+        self.profile.is_some()
     }
 
     /// May a SEND go without packets? Fault rules are rules for packets, and a trace counts PSNs.
     pub(in crate::node) fn lets_messages_pass(&self) -> bool {
-        self.weather.is_none() && !adverb_trace::on()
+        self.profile.is_none() && !adverb_trace::on()
     }
 
     /// A queue pair was created, the `nth` of its process.
     pub(in crate::node) fn add_qp(&self, qpn: Qpn, nth: u32) {
-        if let Some(weather) = &self.weather {
-            weather.add_qp(qpn, nth);
+        if let Some(profile) = &self.profile {
+            profile.add_qp(qpn, nth);
         }
     }
 
     /// A queue pair has ended.
     pub(in crate::node) fn remove_qp(&self, qpn: Qpn) {
-        if let Some(weather) = &self.weather {
-            weather.remove_qp(qpn);
+        if let Some(profile) = &self.profile {
+            profile.remove_qp(qpn);
         }
     }
 
     /// Time of the next work for [`Taps::release`]. `None` if nothing is delayed.
     pub(in crate::node) fn due(&self, now: Time) -> Option<Time> {
-        self.weather.as_ref()?.due(now)
+        self.profile.as_ref()?.due(now)
     }
 
     /// Writes recorded packets.
@@ -104,8 +104,8 @@ impl Tape {
 }
 
 /// The fault rules of a process, for packets other than UDP packets and for one-sided requests.
-pub(in crate::node) struct Weather {
-    pub(super) rules: Faults<Held>,
+pub(in crate::node) struct FaultProfile {
+    pub(super) rules: Faults<Delayed>,
     /// Queue pairs with delayed one-sided requests, each with its time.
     pub(super) waiting: Ranked<BTreeSet<(u64, Qpn)>, ranks::Delayed>,
     /// The first of these times, [`NEVER`] without delayed requests.
@@ -113,7 +113,7 @@ pub(in crate::node) struct Weather {
 }
 
 /// A delayed packet, with its payload.
-pub(super) struct Held {
+pub(super) struct Delayed {
     pub(super) peer: Arc<Peer>,
     pub(super) qpn: Qpn,
     pub(super) ends: (Gid, Gid),
@@ -122,9 +122,9 @@ pub(super) struct Held {
     pub(super) payload: Vec<u8>,
 }
 
-impl Weather {
+impl FaultProfile {
     pub(super) fn new(rules: PacketFaults) -> Self {
-        Weather { rules: Faults::new(rules), waiting: Ranked::default(), next: AtomicU64::new(NEVER) }
+        FaultProfile { rules: Faults::new(rules), waiting: Ranked::default(), next: AtomicU64::new(NEVER) }
     }
 
     pub(super) fn add_qp(&self, qpn: Qpn, nth: u32) {
@@ -137,7 +137,7 @@ impl Weather {
 
     /// Drops delayed packets of a queue pair when its connection ends.
     pub(in crate::node) fn forget(&self, qpn: Qpn) {
-        self.rules.release_if(|held| held.qpn == qpn);
+        self.rules.release_if(|delayed| delayed.qpn == qpn);
     }
 
     pub(super) fn due(&self, now: Time) -> Option<Time> {

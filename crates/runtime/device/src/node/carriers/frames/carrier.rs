@@ -1,6 +1,6 @@
 //! Sending and receiving of the frame carrier: see the folder's page.
 use crate::node::batch::{Ask, Receiver};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
@@ -82,7 +82,7 @@ impl Carrier for Ethernet<'_> {
         false
     }
 
-    fn disconnect(&self, inner: &mut QpInner, _: End) {
+    fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
         inner.carried.frames.clear();
     }
 }

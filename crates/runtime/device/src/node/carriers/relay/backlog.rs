@@ -18,7 +18,7 @@ pub(crate) struct Backlog {
     fits: bool,
     /// A buffer for reuse.
     pub(in crate::node) spare: Vec<u8>,
-    pub(in crate::node) deaf: Deaf,
+    pub(in crate::node) full_sockets: FullSockets,
 }
 
 /// The waiting messages for one process.
@@ -44,7 +44,7 @@ impl Message {
 
 /// Processes with full sockets.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Deaf(Vec<Full>);
+pub(in crate::node) struct FullSockets(Vec<Full>);
 
 #[derive(Clone, Copy, Debug)]
 struct Full {
@@ -55,16 +55,16 @@ struct Full {
 }
 
 /// A datagram waits this long for a process that takes nothing.
-const DEAF: Duration = Duration::from_secs(2);
+const FULL_LIMIT: Duration = Duration::from_secs(2);
 
-impl Deaf {
+impl FullSockets {
     /// Called when the socket of `slot` is full. Has it been full for long?
     pub(in crate::node) fn is_long(&mut self, slot: Slot, now: Time, what: &str) -> bool {
         let Some(full) = self.0.iter_mut().find(|full| full.slot == slot) else {
             self.0.push(Full { slot, since: now, said: false });
             return false;
         };
-        if now.since(full.since) < DEAF {
+        if now.since(full.since) < FULL_LIMIT {
             return false;
         }
         if !std::mem::replace(&mut full.said, true) {

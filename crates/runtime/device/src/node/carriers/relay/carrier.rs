@@ -2,7 +2,7 @@
 use super::backlog::Backlog;
 use super::state::takes_receive;
 use crate::node::batch::{Ask, Receiver, packet_of};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::road::Room;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -29,11 +29,11 @@ impl Carrier for Relay<'_> {
     /// Takes packets that waited for a receive.
     #[inline]
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
-        if !self.0.relay.any_stashed.load(Ordering::Acquire) {
+        if !self.0.relay.any_pending.load(Ordering::Acquire) {
             return false;
         }
         let batch = &mut rx.batch;
-        self.unstash(|qp, inner, p| {
+        self.take_pending(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
                 inner.carried.relay.was_asked(true);
                 let packet = packet_of(p, headers, payload);
@@ -44,15 +44,15 @@ impl Carrier for Relay<'_> {
     }
 
     fn is_behind(&self, inner: &QpInner) -> bool {
-        !inner.carried.relay.stash.is_empty()
+        !inner.carried.relay.pending.is_empty()
     }
 
-    fn disconnect(&self, inner: &mut QpInner, end: End) {
+    fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason) {
         let waiting = &mut inner.carried.relay;
-        waiting.stash.clear();
+        waiting.pending.clear();
         match end {
-            End::Reset => waiting.backlog.clear(),
-            End::Destroyed => self.keep_leaving(std::mem::take(&mut waiting.backlog)),
+            DisconnectReason::Reset => waiting.backlog.clear(),
+            DisconnectReason::Destroyed => self.keep_leaving(std::mem::take(&mut waiting.backlog)),
         }
     }
 }
@@ -74,15 +74,17 @@ impl Relay<'_> {
         } else {
             "messages to this process wait until the process continues or ends"
         };
-        let Backlog { peers, messages, begun, spare, deaf, .. } = backlog;
+        let Backlog { peers, messages, begun, spare, full_sockets, .. } = backlog;
         *begun = 0;
         peers.retain_mut(|peer| {
             while let Some(message) = peer.messages.front() {
                 match self.0.link.deliver(peer.slot, &message.route, &message.bytes) {
-                    Delivery::Full if !deaf.is_long(peer.slot, self.0.now(), what) || !drops => return true,
+                    Delivery::Full if !full_sockets.is_long(peer.slot, self.0.now(), what) || !drops => {
+                        return true;
+                    }
                     Delivery::Full => self.0.link.gave_up(&message.bytes),
                     // The process has ended: the message is lost, as on a network.
-                    Delivery::Done | Delivery::NoOwner => deaf.serves(peer.slot),
+                    Delivery::Done | Delivery::NoOwner => full_sockets.serves(peer.slot),
                 }
                 *messages -= 1;
                 if let Some(message) = peer.messages.pop_front() {
@@ -126,28 +128,28 @@ impl Relay<'_> {
 
     /// Keeps a packet if its receive is not posted yet, or if an earlier packet waits. `false` if
     /// the packet need not wait.
-    pub(crate) fn stash(
+    pub(crate) fn pending(
         &self,
         qp: &Arc<AnyQp>,
         inner: &mut QpInner,
         p: &RxPacket<'_>,
         opcode: Opcode,
     ) -> bool {
-        if !p.proof.is_handed_on() || qp.qp_type().is_reliable() {
+        if !p.proof.is_forwarded() || qp.qp_type().is_reliable() {
             return false;
         }
         let has_receive = receives_of(qp, inner) > 0;
-        if inner.carried.relay.stash.is_empty() && (has_receive || !takes_receive(opcode)) {
+        if inner.carried.relay.pending.is_empty() && (has_receive || !takes_receive(opcode)) {
             return false;
         }
-        let stash = &mut inner.carried.relay.stash;
-        if stash.len() >= STASHED {
+        let pending = &mut inner.carried.relay.pending;
+        if pending.len() >= PENDING_PACKETS {
             return false;
         }
-        stash.push_back((self.0.now(), OwnedPacket::keep(p)));
-        if stash.len() == 1 {
-            self.0.relay.stashed.lock().push(qp.clone());
-            self.0.relay.any_stashed.store(true, Ordering::Release);
+        pending.push_back((self.0.now(), OwnedPacket::keep(p)));
+        if pending.len() == 1 {
+            self.0.relay.with_pending.lock().push(qp.clone());
+            self.0.relay.any_pending.store(true, Ordering::Release);
             // The program may post the receive and sleep without a look at the sockets, so the
             // background thread looks again.
             if self.0.thread_sleeps() {
@@ -160,31 +162,31 @@ impl Relay<'_> {
     /// Gives waiting packets to queue pairs with posted receives. Packets that have waited for
     /// [`LATE_RECEIVE`] are given as well.
     #[cold]
-    fn unstash(&self, mut give: impl FnMut(&Arc<AnyQp>, &mut QpInner, &RxPacket<'_>)) {
+    fn take_pending(&self, mut give: impl FnMut(&Arc<AnyQp>, &mut QpInner, &RxPacket<'_>)) {
         let now = self.0.now();
-        let waiting = std::mem::take(&mut *self.0.relay.stashed.lock());
+        let waiting = std::mem::take(&mut *self.0.relay.with_pending.lock());
         let mut left = Vec::new();
         for qp in waiting {
             let mut inner = qp.inner.lock();
-            while let Some((since, first)) = inner.carried.relay.stash.front() {
+            while let Some((since, first)) = inner.carried.relay.pending.front() {
                 // All kept packets have valid headers.
                 let opcode = Opcode::from_u8(first.packet().bytes[0]);
                 let receives = receives_of(&qp, &inner);
                 if receives == 0 && takes_receive(opcode) && now.since(*since) < LATE_RECEIVE {
                     break;
                 }
-                if let Some((_, packet)) = inner.carried.relay.stash.pop_front() {
+                if let Some((_, packet)) = inner.carried.relay.pending.pop_front() {
                     give(&qp, &mut inner, &packet.packet());
                 }
             }
-            if !inner.carried.relay.stash.is_empty() {
+            if !inner.carried.relay.pending.is_empty() {
                 drop(inner);
                 left.push(qp);
             }
         }
-        let mut stashed = self.0.relay.stashed.lock();
-        stashed.append(&mut left);
-        self.0.relay.any_stashed.store(!stashed.is_empty(), Ordering::Release);
+        let mut with_pending = self.0.relay.with_pending.lock();
+        with_pending.append(&mut left);
+        self.0.relay.any_pending.store(!with_pending.is_empty(), Ordering::Release);
     }
 }
 
@@ -199,6 +201,6 @@ const LEAVING: usize = 64;
 
 /// Largest number of packets kept for a queue pair. Further packets are handled at once, and are
 /// dropped without a receive.
-const STASHED: usize = 4096;
+const PENDING_PACKETS: usize = 4096;
 /// Longest wait of a packet for its receive.
 const LATE_RECEIVE: Duration = Duration::from_millis(100);

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub(crate) struct Kept {
     /// Queue pairs with packets that wait for a receive.
-    pub(in crate::node) stashed: Ranked<Vec<Arc<AnyQp>>, ranks::Stashed>,
-    pub(in crate::node) any_stashed: AtomicBool,
+    pub(in crate::node) with_pending: Ranked<Vec<Arc<AnyQp>>, ranks::PendingReceives>,
+    pub(in crate::node) any_pending: AtomicBool,
     /// Packets that ended queue pairs have left for other processes.
     pub(in crate::node) leaving: Ranked<Vec<Backlog>, ranks::Leaving>,
     pub(in crate::node) any_leaving: AtomicBool,
@@ -21,6 +21,6 @@ impl Kept {
     /// Do packets wait for another process, or for a receive? If so, the background thread looks
     /// again soon.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.any_stashed.load(Ordering::Acquire) || self.any_leaving.load(Ordering::Acquire)
+        self.any_pending.load(Ordering::Acquire) || self.any_leaving.load(Ordering::Acquire)
     }
 }

@@ -12,13 +12,13 @@ pub(crate) struct Waiting {
     /// (UC, UD).
     pub(in crate::node::carriers) backlog: Backlog,
     /// Packets of other processes that arrived before their receive, each with its time (UC, UD).
-    pub(in crate::node) stash: VecDeque<(Time, OwnedPacket)>,
-    /// The last request came from its process directly, so the answer goes the same way.
+    pub(in crate::node) pending: VecDeque<(Time, OwnedPacket)>,
+    /// The last request arrived from its process directly, so the answer goes the same way.
     pub(in crate::node::carriers) answers_directly: bool,
 }
 
 impl Waiting {
-    /// Notes whether the last request came directly.
+    /// Notes whether the last request arrived directly.
     pub(crate) fn was_asked(&mut self, directly: bool) {
         self.answers_directly = directly;
     }
@@ -27,8 +27,8 @@ impl Waiting {
         self.backlog.is_empty()
     }
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn has_stash(&self) -> bool {
-        !self.stash.is_empty()
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 }
 

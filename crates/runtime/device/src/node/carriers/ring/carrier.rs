@@ -2,10 +2,10 @@
 use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
 use super::rings::Rings;
 use super::state::{Connected, Sent};
-use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
+use crate::host::{PRIVATE, Peer, Referred, SHARED, Seen, TxRing};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::decorate::{Captured, Hold, Tape, Taps};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
@@ -32,7 +32,7 @@ struct Ring<'a> {
     rings: Rings<'a>,
     peer: &'a Peer,
     /// The locked ring, from the first packet on.
-    lane: Option<Lane<'a>>,
+    tx_ring: Option<TxRing<'a>>,
     /// [`LONG`] or 0.
     long: u32,
     /// The peer may fetch payloads by reference.
@@ -52,13 +52,13 @@ impl Road for Ring<'_> {
 
     #[inline]
     fn room(&mut self) -> Room {
-        if self.lane.is_none() {
+        if self.tx_ring.is_none() {
             // The holder of the ring may have lost the processor. No thread waits for the ring,
             // least of all the thread that receives for the whole process.
-            self.lane = self.peer.lane();
+            self.tx_ring = self.peer.tx_ring();
         }
-        let Some(lane) = &mut self.lane else { return Room::Later };
-        match lane.has_room(LONGEST) {
+        let Some(tx_ring) = &mut self.tx_ring else { return Room::Later };
+        match tx_ring.has_room(LONGEST) {
             Ok(true) => Room::Yes,
             Ok(false) => Room::Later,
             Err(Broken) => Room::Broken,
@@ -67,7 +67,7 @@ impl Road for Ring<'_> {
 
     #[inline]
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
-        let Some(lane) = &mut self.lane else { return Err(Unsent::Broken) };
+        let Some(tx_ring) = &mut self.tx_ring else { return Err(Unsent::Broken) };
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
@@ -77,16 +77,18 @@ impl Road for Ring<'_> {
         let by_reference = self.by_reference && t.headers.bth.opcode.is_request();
         let reference = if by_reference { self.rings.reference(self.peer, t.payload) } else { None };
         let pushed = match reference {
-            Some((range, how)) => lane.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
-                out[..head_len].copy_from_slice(head);
-                let at = &mut out[head_len..];
-                at[..8].copy_from_slice(&range.addr.to_le_bytes());
-                at[8..12].copy_from_slice(&range.len.to_le_bytes());
-                at[12..16].copy_from_slice(&self.epoch.to_le_bytes());
-                at[16] = how;
-                true
-            }),
-            None => lane.push(PACKET | self.long, head_len + t.payload.len(), |out| {
+            Some((range, how)) => {
+                tx_ring.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
+                    out[..head_len].copy_from_slice(head);
+                    let at = &mut out[head_len..];
+                    at[..8].copy_from_slice(&range.addr.to_le_bytes());
+                    at[8..12].copy_from_slice(&range.len.to_le_bytes());
+                    at[12..16].copy_from_slice(&self.epoch.to_le_bytes());
+                    at[16] = how;
+                    true
+                })
+            }
+            None => tx_ring.push(PACKET | self.long, head_len + t.payload.len(), |out| {
                 let (first, rest) = out.split_at_mut(head_len);
                 first.copy_from_slice(head);
                 fault = copy_payload(t.payload, keys, rest).err();
@@ -98,12 +100,12 @@ impl Road for Ring<'_> {
                 if reference.is_some()
                     && let Data::Gather(&[memory]) = t.payload
                 {
-                    let position = lane.position();
-                    self.peer.refers(lane, Referred { position, qpn: self.qpn, memory });
+                    let position = tx_ring.position();
+                    self.peer.refers(tx_ring, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
                 self.requests |= t.headers.bth.opcode.is_request();
-                self.rings.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
+                self.rings.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             (_, Some(fault)) => Err(Unsent::Fault(fault)),
@@ -115,9 +117,9 @@ impl Road for Ring<'_> {
 
     #[inline]
     fn flush(&mut self) -> Room {
-        self.lane = None;
+        self.tx_ring = None;
         if self.pushed {
-            self.peer.ring_bell();
+            self.peer.ring_doorbell();
         }
         Room::Yes
     }
@@ -137,7 +139,7 @@ impl Carrier for Rings<'_> {
     #[inline]
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
         let Receiver { batch, rings, .. } = rx;
-        self.lanes.refresh(rings);
+        self.host.refresh(rings);
         let released = self.node.taps.as_ref().is_some_and(|taps| taps.release(self.node, batch));
         if released {
             self.node.answer(batch);
@@ -146,34 +148,34 @@ impl Carrier for Rings<'_> {
     }
 
     fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.lanes.control_fd().into_iter().for_each(each);
+        self.host.control_fd().into_iter().for_each(each);
     }
 
     fn before_sleep(&self) -> bool {
-        self.lanes.sleeps();
-        self.lanes.any() && self.hold()
+        self.host.sleeps();
+        self.host.any() && self.hold()
     }
 
     fn after_sleep(&self) {
-        self.lanes.awake();
+        self.host.awake();
     }
 
     /// Either process has unread records of the other.
     fn is_behind(&self, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
-        !peer.is_gone() && (peer.is_behind() || !read())
+        !peer.was_left() && (peer.is_behind() || !read())
     }
 
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
     /// peer's tables may use the same numbers.
-    fn disconnect(&self, inner: &mut QpInner, _: End) {
+    fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
         let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
         *hold = Hold::default();
-        if let Some(weather) = self.node.taps.as_ref().and_then(Taps::weather) {
-            inner.engine.hold_requests(false);
-            weather.forget(inner.engine.config().qpn);
+        if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
+            inner.engine.pause_requests(false);
+            profile.forget(inner.engine.config().qpn);
         }
     }
 }
@@ -182,7 +184,7 @@ impl<'a> Rings<'a> {
     #[inline]
     fn pump_to(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let effects = &mut tx.effects;
-        if peer.is_gone() {
+        if peer.was_left() {
             self.part(qp, inner, effects);
             return Room::Yes;
         }
@@ -190,9 +192,9 @@ impl<'a> Rings<'a> {
             return Room::Yes;
         }
         let taps = self.node.taps.as_ref();
-        let weather = taps.and_then(Taps::weather);
-        let (keys, next) = match weather {
-            Some(weather) if weather.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
+        let profile = taps.and_then(Taps::profile);
+        let (keys, next) = match profile {
+            Some(profile) if profile.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
             _ => self.perform(qp, inner, effects, peer),
         };
         if !inner.engine.wants_output() {
@@ -200,13 +202,13 @@ impl<'a> Rings<'a> {
         }
         if next == Room::Later {
             // Responses and acknowledgements leave all the same.
-            inner.engine.hold_requests(true);
+            inner.engine.pause_requests(true);
         }
         let state = &inner.carried.ring;
         let mut road = Ring {
             rings: *self,
             peer,
-            lane: None,
+            tx_ring: None,
             long: if state.long { LONG } else { 0 },
             by_reference: state.shown.is_some() && !state.copies,
             pushed: false,
@@ -215,12 +217,13 @@ impl<'a> Rings<'a> {
             epoch: state.epoch,
         };
         // Where no packet is lost, deadlines need not be exact.
-        let clock = StepClock::new(&self.node.clocks, weather.is_none());
+        let clock = StepClock::new(&self.node.clocks, profile.is_none());
         let end = match taps.and_then(Taps::tape) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
             Some(tape) => {
-                let (end, gone) = self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys);
-                road = gone;
+                let (end, left_road) =
+                    self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys);
+                road = left_road;
                 end
             }
         };
@@ -228,7 +231,7 @@ impl<'a> Rings<'a> {
             inner.carried.ring.sent.receive = None;
         }
         if next == Room::Later {
-            inner.engine.hold_requests(false);
+            inner.engine.pause_requests(false);
         }
         if end == Room::Yes { next } else { end }
     }
@@ -258,8 +261,8 @@ impl<'a> Rings<'a> {
         // Includes windows on the peer's memory. Their last user unmaps them.
         inner.carried.ring.seen = Seen::default();
         inner.carried.ring.hold = Hold::default();
-        inner.engine.hold_requests(false);
-        inner.engine.peer_gone(self.node.now(), effects);
+        inner.engine.pause_requests(false);
+        inner.engine.peer_ended(self.node.now(), effects);
     }
 
     /// The memory of a payload for the peer to fetch itself, and how the peer reaches the memory.
@@ -271,7 +274,7 @@ impl<'a> Rings<'a> {
         }
         if mapped
             && !peer.no_windows.load(Ordering::Relaxed)
-            && let Some(offset) = self.lanes.reached.offset_of(range.addr, u64::from(range.len))
+            && let Some(offset) = self.host.reached.offset_of(range.addr, u64::from(range.len))
         {
             return Some((Range { addr: offset, ..range }, SHARED));
         }

@@ -60,11 +60,11 @@ impl Rings<'_> {
         // else. So a payload counts only if the queue pair was still connected after the copy. A
         // rewritten entry opens the memory again, so the copy is repeated.
         for _ in 0..FETCHES {
-            let Some(guard) = self.lanes.connected(peer, &mut seen, ends, epoch) else { break };
+            let Some(guard) = self.host.connected(peer, &mut seen, ends, epoch) else { break };
             if let Some(cma) = self.straight(inner, &fetch) {
                 reached = self.place(batch, inner, &mut fetch, &guard, cma);
             } else {
-                let Batch { tx, scratch, came, .. } = batch;
+                let Batch { tx, scratch, arrived_at, .. } = batch;
                 reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
                     if lossy {
                         payload.clear();
@@ -74,7 +74,7 @@ impl Rings<'_> {
                     let packet: Packet<'_> = *packet;
                     let packet = Packet { payload: bytes, ..packet };
                     let near = Some(Near::Fetched(&guard));
-                    self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near });
+                    self.give((tx, arrived_at), inner, &Arrival { qp, peer, packet: &packet, near });
                 });
             }
             if guard.holds() {
@@ -88,19 +88,19 @@ impl Rings<'_> {
             let packet: Packet<'_> = *packet;
             let packet = Packet { payload: &payload, ..packet };
             self.give(
-                (&mut batch.tx, &mut batch.came),
+                (&mut batch.tx, &mut batch.arrived_at),
                 inner,
                 &Arrival { qp, peer, packet: &packet, near: None },
             );
         }
-        if !reached && let Some(mut lane) = peer.lane() {
+        if !reached && let Some(mut tx_ring) = peer.tx_ring() {
             // The packet was dropped. The sender sends the packet again in another way.
-            let _ = lane.push(NO_REFERENCES, 1, |body| {
+            let _ = tx_ring.push(NO_REFERENCES, 1, |body| {
                 body[0] = how;
                 true
             });
-            drop(lane);
-            peer.ring_bell();
+            drop(tx_ring);
+            peer.ring_doorbell();
         }
     }
 
@@ -128,8 +128,8 @@ impl Rings<'_> {
         let ahead = fetch.ahead.take();
         let Fetch { qp, peer, reference, .. } = *fetch;
         let packet: Packet<'_> = *fetch.packet;
-        let held = ahead.filter(|ahead| ahead.holds(qp.number(), &packet.headers, reference));
-        let mut ahead = held.or_else(|| self.copy_ahead(inner, fetch, guard, cma));
+        let delayed = ahead.filter(|ahead| ahead.holds(qp.number(), &packet.headers, reference));
+        let mut ahead = delayed.or_else(|| self.copy_ahead(inner, fetch, guard, cma));
         let placed = ahead.as_mut().and_then(Ahead::take);
         batch.stand_in.resize(MTU as usize, 0);
         let stand_in = &batch.stand_in[..reference.len as usize];
@@ -137,7 +137,7 @@ impl Rings<'_> {
         let away = Away { guard, cma, addr: reference.addr, stand_in, placed, astray, unreached };
         let packet = Packet { payload: stand_in, ..packet };
         let arrival = Arrival { qp, peer, packet: &packet, near: Some(Near::Away(&away)) };
-        self.give((&mut batch.tx, &mut batch.came), inner, &arrival);
+        self.give((&mut batch.tx, &mut batch.arrived_at), inner, &arrival);
         batch.ahead = ahead.filter(|ahead| !ahead.is_empty() && !away.astray.get());
         !away.unreached.get()
     }

@@ -10,7 +10,7 @@ impl Rings<'_> {
     /// Takes a key back from peers, and waits until no peer uses the key. An unpublished key has no
     /// users.
     pub(crate) fn withdraw_key(&self, key: Key) {
-        if self.lanes.remove_key(key) {
+        if self.host.remove_key(key) {
             self.settle(Withdrawn::Key(key));
         }
     }
@@ -19,15 +19,14 @@ impl Rings<'_> {
     /// peer. Payloads in the memory, still to be fetched by peers, are sent once more as bytes. The
     /// earlier records of these payloads become void here.
     pub(crate) fn withdraw_payloads(&self, region: &Region) {
-        if !self.lanes.any() {
+        if !self.host.any() {
             return;
         }
         // Offers end here, and messages already sent to offered receives are placed.
-        self.lanes.published.begin_generation();
+        self.host.published.begin_generation();
         self.settle(Withdrawn::Offers);
-        self.take_what_came();
-        for qp in
-            self.lanes.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
+        self.take_arrived();
+        for qp in self.host.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
         {
             {
                 let mut inner = qp.inner.lock();
@@ -65,8 +64,8 @@ impl Rings<'_> {
             if inner.carried.ring.shown.is_some() { place } else { 0 }
         };
         self.settle_qp(qp);
-        self.lanes.published.give_place_back(place);
-        self.take_what_came();
+        self.host.published.give_place_back(place);
+        self.take_arrived();
     }
 
     /// Ends a call of [`Rings::take_offers_back`], whether the caller's operation has succeeded or
@@ -93,12 +92,12 @@ impl Rings<'_> {
     }
 
     fn settle(&self, what: Withdrawn) {
-        self.lanes.settle(what, |peer, why| self.leave(peer, why));
+        self.host.settle(what, |peer, why| self.leave(peer, why));
     }
 
     /// Leaves ended peers. The background thread calls this rarely.
     pub(crate) fn look_for_ends(&self) {
-        self.lanes.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
+        self.host.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
     }
 
     /// Leaves an ended peer.
@@ -123,7 +122,7 @@ impl Rings<'_> {
             return;
         }
         log::info!("process {} {why}", peer.pid());
-        self.lanes.remove(peer);
+        self.host.remove(peer);
         for qp in peer.take_connected().into_iter().filter_map(|qpn| self.node.qp(qpn)) {
             self.node.pump_soon(&qp);
         }

@@ -85,7 +85,7 @@ impl Rings<'_> {
         if !self.sends_messages(peer, message) {
             return Passed::ByPackets;
         }
-        let Some((offers, _busy)) = self.lanes.offers(peer, seen, ends) else { return Passed::ByPackets };
+        let Some((offers, _busy)) = self.host.offers(peer, seen, ends) else { return Passed::ByPackets };
         let (next, room) = match room(offers, peer, sent) {
             Ok(found) => found,
             Err(passed) => return passed,
@@ -96,11 +96,11 @@ impl Rings<'_> {
         let taps = self.node.taps.as_ref();
         let tape = taps.and_then(Taps::tape);
         let time = tape.map_or(0, |_| Tape::now());
-        let Some(mut lane) = peer.lane() else { return Passed::Later };
+        let Some(mut tx_ring) = peer.tx_ring() else { return Passed::Later };
         let flags = if message.immediate.is_some() { IMMEDIATE } else { 0 }
             | if message.solicited { SOLICITED } else { 0 }
             | if message.written.is_some() { WRITTEN } else { 0 };
-        let pushed = lane.push(MESSAGE, HEAD + len, |out| {
+        let pushed = tx_ring.push(MESSAGE, HEAD + len, |out| {
             let (head, bytes) = out.split_at_mut(HEAD);
             head[..4].copy_from_slice(&(ends.dest_qpn & QPN_MASK | flags).to_le_bytes());
             head[4..8].copy_from_slice(&(next as u32).to_le_bytes());
@@ -114,8 +114,8 @@ impl Rings<'_> {
                 (_, None) => false,
             }
         });
-        let position = lane.position();
-        drop(lane);
+        let position = tx_ring.position();
+        drop(tx_ring);
         match pushed {
             Ok(Pushed::Done) => {}
             Ok(Pushed::Full) => return Passed::Later,
@@ -129,8 +129,8 @@ impl Rings<'_> {
             let left = Recorded { time, sent: true, receive: next, dest_qpn, immediate, solicited, payload };
             tape.message(self.node, near, &left, keys);
         }
-        self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
-        peer.ring_bell();
+        self.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
+        peer.ring_doorbell();
         Passed::Done
     }
 
@@ -161,7 +161,7 @@ impl Rings<'_> {
         if !self.sends_messages(peer, message) {
             return Passed::ByPackets;
         }
-        let Some(offers) = self.lanes.offers_now(peer, seen, ends) else { return Passed::ByPackets };
+        let Some(offers) = self.host.offers_now(peer, seen, ends) else { return Passed::ByPackets };
         match room(offers, peer, sent) {
             Ok(_) if sent.is_placed(peer) => Passed::Done,
             Ok(_) => Passed::Later,
@@ -185,10 +185,10 @@ impl Rings<'_> {
         let theirs = self.is_from(peer, &qp, &mut inner);
         inner.carried.ring.heard |= theirs;
         if !theirs {
-            self.node.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
+            self.node.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.node.counters.lane_received();
+        self.node.counters.ring_received();
         let written =
             (flags & WRITTEN != 0).then(|| payload.first_chunk().copied().map_or(0, u32::from_le_bytes));
         let message = Message {
@@ -198,11 +198,12 @@ impl Rings<'_> {
             payload: Data::Bytes(if written.is_some() { &[] } else { payload }),
         };
         if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
-            let time = *batch.came.get_or_insert_with(Tape::now);
+            let time = *batch.arrived_at.get_or_insert_with(Tape::now);
             let Message { immediate, solicited, payload, .. } = message;
             let receive = receive.into();
-            let came = Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
-            tape.message(self.node, &Initiator::of(&inner.engine), &came, &self.node.keys.read());
+            let arrived_at =
+                Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
+            tape.message(self.node, &Initiator::of(&inner.engine), &arrived_at, &self.node.keys.read());
         }
         if inner.faults.is_some()
             || inner.attached.is_some()
@@ -346,8 +347,8 @@ impl Rings<'_> {
         let QpInner { engine, carried, .. } = inner;
         let ring = &mut carried.ring;
         let place = ring.shown.map_or(0, |shown| shown.offers);
-        let Some(offers) = self.lanes.published.offers(place) else { return };
-        let generation = self.lanes.published.generation();
+        let Some(offers) = self.host.published.offers(place) else { return };
+        let generation = self.host.published.generation();
         let keys = self.node.keys.read();
         let shared = shared(qp, engine);
         let shared = shared.as_deref();

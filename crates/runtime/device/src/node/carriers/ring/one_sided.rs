@@ -9,7 +9,7 @@ use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::qp::Direct;
+use adverb_engine::qp::HostRequest;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, Effects, Key, KeyTable, Qp, Qpn, Range, SendFlags, Sge, WcOpcode};
 use adverb_shm::Busy;
@@ -78,7 +78,7 @@ fn posted(engine: &Qp) -> usize {
 
 /// The request as a message, if the request is a SEND or a WRITE with immediate data.
 #[inline]
-fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
+fn message_of<'a>(request: &HostRequest<'a>) -> Option<Message<'a>> {
     let (immediate, written, payload) = match request.op {
         SendOp::Send => (None, None, request.local),
         SendOp::SendImm(immediate) => (Some(immediate), None, request.local),
@@ -111,16 +111,16 @@ impl<'a> Rings<'a> {
             if posted == Some(0) {
                 hold.settle();
             }
-            let Some(request) = engine.poll_direct(&keys) else { break };
+            let Some(request) = engine.poll_host_request(&keys) else { break };
             let len = request.len;
             if let Some((taps, initiator)) = &tapped
-                && let Some(weather) = taps.weather()
+                && let Some(profile) = taps.profile()
             {
-                match weather.decide(self.node, qp.number(), initiator.psn(), hold, posted.unwrap_or(0)) {
+                match profile.decide(self.node, qp.number(), initiator.psn(), hold, posted.unwrap_or(0)) {
                     Verdict::Perform => {}
                     Verdict::ByPackets => break,
                     Verdict::Wait => {
-                        engine.hold_requests(true);
+                        engine.pause_requests(true);
                         break;
                     }
                 }
@@ -131,7 +131,7 @@ impl<'a> Rings<'a> {
                     Passed::Later => return (keys, Room::Later),
                     passed => passed == Passed::Done,
                 },
-                None => sent.is_placed(peer) && self.lanes.perform(peer, seen, ends, &keys, &request),
+                None => sent.is_placed(peer) && self.host.perform(peer, seen, ends, &keys, &request),
             };
             if !performed {
                 break;
@@ -141,7 +141,7 @@ impl<'a> Rings<'a> {
             {
                 tape.performed(self.node, initiator, &request.op, (request.local, len), &keys);
             }
-            engine.direct_done(effects);
+            engine.host_request_done(effects);
             if len > u64::from(MTU) {
                 // A thread that changes a key waits for this lock, and other threads wait behind
                 // the first. The bump lets these threads in between two requests of a long queue.
@@ -160,7 +160,7 @@ impl<'a> Rings<'a> {
         ends: Ends,
         near: Option<&Initiator>,
         keys: &KeyTable,
-        request: &Direct<'_>,
+        request: &HostRequest<'_>,
         message: &Message<'_>,
     ) -> Passed {
         if let SendOp::WriteImm(remote, _) = request.op
@@ -170,28 +170,29 @@ impl<'a> Rings<'a> {
             if may != Passed::Done {
                 return may;
             }
-            let write = Direct { op: SendOp::Write(remote), ..*request };
-            if !self.lanes.perform(peer, seen, ends, keys, &write) {
+            let write = HostRequest { op: SendOp::Write(remote), ..*request };
+            if !self.host.perform(peer, seen, ends, keys, &write) {
                 return Passed::ByPackets;
             }
         }
         self.send_message(peer, (seen, sent), ends, near, Some(keys), message)
     }
 
-    /// Locks a queue pair and sets the thread's mark for the use named last. A single atomic change
-    /// does both. `None` for the lock: another thread holds the lock, and the mark is not set.
+    /// Locks a queue pair and sets the thread's hazard for the use named last. A single atomic
+    /// change does both. `None` for the lock: another thread holds the lock, and the hazard is not
+    /// set.
     #[inline(always)]
-    pub(crate) fn lock_marked(
+    pub(crate) fn lock_with_hazard(
         &self,
         qp: &'a AnyQp,
     ) -> (Option<Busy<'a>>, Option<RankedGuard<'a, QpInner, ranks::QueuePair>>) {
-        let (busy, inner) = self.lanes.published.enter_by(|| qp.inner.try_lock());
+        let (busy, inner) = self.host.published.enter_by(|| qp.inner.try_lock());
         (busy.filter(|_| inner.is_some()), inner)
     }
 
     /// Performs a WRITE, READ or SEND that is being posted, if the request need not wait and both
     /// memories are mapped. The effect is the same as [`Rings::perform`], without the send queue.
-    /// `false`: nothing has happened. `busy`: the thread's mark, which stays set between similar
+    /// `false`: nothing has happened. `busy`: the thread's hazard, which stays set between similar
     /// requests.
     #[inline(always)]
     pub(crate) fn perform_post(
@@ -213,13 +214,13 @@ impl<'a> Rings<'a> {
             }
         };
         if self.node.taps.is_some() {
-            // A capture reads memory by the key table, so the thread clears its mark.
+            // A capture reads memory by the key table, so the thread clears its hazard.
             *busy = None;
             return false;
         }
         let QpInner { engine, carried, .. } = inner;
         let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
-        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.was_left()) else { return false };
         if !sent.is_placed(peer) {
             return false;
         }
@@ -227,11 +228,11 @@ impl<'a> Rings<'a> {
         let needed = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         match data {
             PlainData::Inline(bytes) => {
-                if read || !engine.direct_post_inline(bytes.len()) {
+                if read || !engine.host_post_inline(bytes.len()) {
                     return false;
                 }
                 let at = (remote, needed, bytes.len() as u64);
-                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                let Some((window, off, guard)) = self.host.reach(peer, seen, ends, at, busy) else {
                     return false;
                 };
                 if window.write(&guard, off, bytes).is_ok() {
@@ -244,15 +245,15 @@ impl<'a> Rings<'a> {
                     self.learn(engine, local, entry.lkey, &self.node.keys.read());
                 }
                 let Some(known) = &local.known else { return false };
-                let Some(addr) = engine.direct_post(known, read, &entry) else { return false };
+                let Some(addr) = engine.host_post(known, read, &entry) else { return false };
                 let range = Range { addr, len: entry.length, kind: RangeKind::Mapped };
                 let at = (remote, needed, u64::from(entry.length));
-                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                let Some((window, off, guard)) = self.host.reach(peer, seen, ends, at, busy) else {
                     return false;
                 };
-                // The local memory stays registered while the mark is set, if the key was still in
-                // the table after the mark was set.
-                let copied = local.keys == self.lanes.own_keys()
+                // The local memory stays registered while the hazard is set, if the key was still
+                // in the table after the hazard was set.
+                let copied = local.keys == self.host.own_keys()
                     && if read {
                         window.read_to(&guard, off, range).is_ok()
                     } else {
@@ -267,11 +268,11 @@ impl<'a> Rings<'a> {
         false
     }
 
-    /// Is `local` up to date, with the region of `lkey`? After the thread has set a mark, the
-    /// answer stays true until the mark is cleared.
+    /// Is `local` up to date, with the region of `lkey`? After the thread has set a hazard, the
+    /// answer stays true until the hazard is cleared.
     #[inline]
     fn knows(&self, local: &Local, lkey: Key) -> bool {
-        local.keys == self.lanes.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
+        local.keys == self.host.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
     }
 
     /// Looks up the region of a local key.
@@ -279,7 +280,7 @@ impl<'a> Rings<'a> {
     #[inline(never)]
     fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key, keys: &KeyTable) {
         // A key is removed from the table before `own_keys` changes.
-        *local = Local { keys: self.lanes.own_keys(), known: engine.mapped_region(keys, lkey) };
+        *local = Local { keys: self.host.own_keys(), known: engine.mapped_region(keys, lkey) };
     }
 
     /// [`Rings::perform_post`] for a SEND.
@@ -293,12 +294,12 @@ impl<'a> Rings<'a> {
     ) -> bool {
         let QpInner { engine, carried, .. } = inner;
         let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
-        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.was_left()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
         let range;
         let mut keys = None;
         let payload = match request.data {
-            PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => {
+            PlainData::Inline(bytes) if engine.host_post_inline(bytes.len()) => {
                 if self.node.taps.is_some() {
                     keys = Some(self.node.keys.read());
                 }
@@ -308,9 +309,9 @@ impl<'a> Rings<'a> {
             PlainData::Entry(entry) => {
                 // The local memory stays registered while the key table is locked.
                 let keys = keys.insert(self.node.keys.read());
-                // What was found earlier counts behind a mark alone: see [`Rings::knows`].
+                // What was found earlier counts behind a hazard alone: see [`Rings::knows`].
                 let Some(known) = engine.mapped_region(keys, entry.lkey) else { return false };
-                let Some(addr) = engine.direct_post(&known, false, &entry) else { return false };
+                let Some(addr) = engine.host_post(&known, false, &entry) else { return false };
                 range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
                 Data::Gather(&range)
             }

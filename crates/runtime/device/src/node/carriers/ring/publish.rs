@@ -12,7 +12,7 @@ impl Rings<'_> {
         let peer = inner.carried.ring.peer.as_ref().filter(|peer| {
             matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
                 && qp.qp_type().is_reliable()
-                && !peer.is_gone()
+                && !peer.was_left()
         });
         let Some(peer) = peer else {
             inner.carried.ring.closing = 0;
@@ -34,7 +34,7 @@ impl Rings<'_> {
                 // [`Rings::take_offers_back`] gives the place back when no peer reads it any more.
                 _ if inner.carried.ring.closing > 0 => 0,
                 Some(shown) if shown.offers != 0 => shown.offers,
-                _ if self.may_offer(qp, inner) => self.lanes.published.take_place(),
+                _ if self.may_offer(qp, inner) => self.host.published.take_place(),
                 _ => 0,
             },
         };
@@ -43,10 +43,10 @@ impl Rings<'_> {
         if state.shown.as_ref() == Some(&entry) {
             return;
         }
-        let turn = self.lanes.publishing.lock();
-        state.shown = self.lanes.published.set_qp(&entry).then_some(entry);
+        let turn = self.host.publishing.lock();
+        state.shown = self.host.published.set_qp(&entry).then_some(entry);
         if state.shown.is_none() {
-            self.lanes.published.give_place_back(entry.offers);
+            self.host.published.give_place_back(entry.offers);
         }
         state.unsettled |= state.shown.is_some();
         // The offer words may have belonged to another queue pair.
@@ -56,13 +56,14 @@ impl Rings<'_> {
     }
 
     /// Removes the entry, so no peer begins an operation on the queue pair.
-    /// [`Lanes::settle`](crate::host::Lanes::settle) waits for peers in the middle of an operation.
+    /// [`HostConnections::settle`](crate::host::HostConnections::settle) waits for peers in the
+    /// middle of an operation.
     pub(in crate::node) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
         let shown = &mut inner.carried.ring.shown;
         if let Some(entry) = shown.take() {
-            let _turn = self.lanes.publishing.lock();
-            self.lanes.published.remove_qp(qp.number());
-            self.lanes.published.give_place_back(entry.offers);
+            let _turn = self.host.publishing.lock();
+            self.host.published.remove_qp(qp.number());
+            self.host.published.give_place_back(entry.offers);
         }
     }
 

@@ -31,7 +31,7 @@ impl Rings<'_> {
         let mut any = false;
         for (peer, ring) in rings {
             let mut broken = false;
-            (batch.came, batch.ahead) = (None, None);
+            (batch.arrived_at, batch.ahead) = (None, None);
             {
                 if ring.is_empty() {
                     // The ring is idle, so the peer may use all room.
@@ -112,12 +112,12 @@ impl Rings<'_> {
             headers,
             payload: &body[at.min(body.len())..],
         };
-        self.node.counters.lane_received();
+        self.node.counters.ring_received();
         if !theirs {
             self.node.handle(&mut batch.tx, &qp, &mut inner, &packet, Some(Near::Copied));
         } else if tag & BY_REFERENCE == 0 {
             let arrival = Arrival { qp: &qp, peer, packet: &packet, near: self.near(Near::Copied) };
-            self.give((&mut batch.tx, &mut batch.came), &mut inner, &arrival);
+            self.give((&mut batch.tx, &mut batch.arrived_at), &mut inner, &arrival);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -137,18 +137,18 @@ impl Rings<'_> {
         Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
     }
 
-    /// Gives a packet to its queue pair, through the decorators of the carrier. `came`:
-    /// [`Batch::came`].
+    /// Gives a packet to its queue pair, through the decorators of the carrier. `arrived_at`:
+    /// [`Batch::arrived_at`].
     #[inline]
     pub(super) fn give(
         &self,
-        (tx, came): (&mut Tx, &mut Option<u64>),
+        (tx, arrived_at): (&mut Tx, &mut Option<u64>),
         inner: &mut QpInner,
         arrival: &Arrival<'_>,
     ) {
         match &self.node.taps {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
-            Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
+            Some(taps) => taps.arrive(self.node, (tx, arrived_at), inner, arrival),
         }
         self.offer(arrival.qp, inner);
     }
@@ -156,10 +156,10 @@ impl Rings<'_> {
     /// Do both directions of a connection use a ring? Then no packet from the network is from the
     /// peer.
     #[inline]
-    pub(crate) fn has_both_lanes(&self, qp: &AnyQp, inner: &QpInner) -> bool {
+    pub(crate) fn has_both_rings(&self, qp: &AnyQp, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
-        inner.carried.ring.heard || self.lanes.is_answered(peer, ends)
+        inner.carried.ring.heard || self.host.is_answered(peer, ends)
     }
 
     /// Is the queue pair connected to a queue pair of `peer`? If so, the answers go through the
@@ -174,7 +174,7 @@ impl Rings<'_> {
         let theirs = qp.qp_type().is_reliable()
             && matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
             && self.node.is_own_address(ip_of(&attr.av.dgid))
-            && slot.and_then(|slot| self.lanes.known(slot)).is_some_and(|known| Arc::ptr_eq(&known, peer));
+            && slot.and_then(|slot| self.host.known(slot)).is_some_and(|known| Arc::ptr_eq(&known, peer));
         if theirs {
             peer.connect(qp.number());
             inner.carried.ring.peer = Some(peer.clone());
@@ -188,7 +188,7 @@ impl Rings<'_> {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
         batch.hold(false);
-        self.lanes.refresh(rings);
+        self.host.refresh(rings);
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
             // Bounded by the size of a ring. If another process goes on writing to the ring of an
             // ended peer, these records are not read.
@@ -208,7 +208,7 @@ impl Rings<'_> {
     pub(in crate::node) fn take_records(&self) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
-        self.lanes.refresh(rings);
+        self.host.refresh(rings);
         if rings.are_empty() {
             return;
         }
@@ -222,8 +222,8 @@ impl Rings<'_> {
 
     /// Takes all packets and records from peers on this host so far, up to a bound. Waits for a
     /// receiving thread.
-    pub(crate) fn take_what_came(&self) {
-        if self.lanes.any() {
+    pub(crate) fn take_arrived(&self) {
+        if self.host.any() {
             self.take_records();
             (0..ROUNDS).take_while(|_| self.node.receive(RxFrom::All, false)).for_each(drop);
         }
@@ -233,7 +233,7 @@ impl Rings<'_> {
     /// last look at the rings may be old.
     pub(in crate::node) fn hold(&self) -> bool {
         let mut rx = self.node.receiver.lock();
-        self.lanes.refresh(&mut rx.rings);
+        self.host.refresh(&mut rx.rings);
         !rx.rings.are_empty()
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct Connected {
     /// The process of the queue pair's peer, if a ring leads there.
     pub(in crate::node) peer: Option<Arc<Peer>>,
-    /// A packet of the peer came through a ring.
+    /// A packet of the peer arrived through a ring.
     pub(in crate::node) heard: bool,
     /// Messages are cut by the MTU of the ring.
     pub(in crate::node) long: bool,
@@ -46,8 +46,8 @@ pub(crate) struct Connected {
 #[derive(Debug, Default)]
 pub(in crate::node) struct Local {
     pub(super) known: Option<MappedRegion>,
-    /// [`Lanes::own_keys`](crate::host::Lanes::own_keys) at the time of the look-up. `known` is
-    /// valid while the number is the same.
+    /// [`HostConnections::own_keys`](crate::host::HostConnections::own_keys) at the time of the
+    /// look-up. `known` is valid while the number is the same.
     pub(super) keys: u64,
 }
 
@@ -66,7 +66,7 @@ impl Sent {
     #[inline]
     pub(in crate::node) fn is_placed(&mut self, peer: &Peer) -> bool {
         if let Some(position) = self.unread
-            && peer.lane().is_some_and(|mut lane| lane.has_read(position))
+            && peer.tx_ring().is_some_and(|mut tx_ring| tx_ring.has_read(position))
         {
             self.unread = None;
         }

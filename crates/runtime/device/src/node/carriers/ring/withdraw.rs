@@ -36,12 +36,12 @@ pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
     }
 }
 
-/// Takes back a key already gone from the key table. Waits until no peer and no thread of this
+/// Takes back a key already removed from the key table. Waits until no peer and no thread of this
 /// process uses the key.
 pub(crate) fn withdraw_key(node: &Node, key: Key) {
     if let Some(rings) = Rings::of(node) {
         rings.withdraw_key(key);
-        rings.lanes.settle_own();
+        rings.host.settle_own();
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn withdraw_payloads(node: &Node, region: &Region) {
 /// void and the request fails.
 pub(crate) fn void_payloads(node: &Node, region: &Region) {
     if let Some(rings) = Rings::with_peers(node)
-        && !rings.lanes.referring(region.addr, region.len).is_empty()
+        && !rings.host.referring(region.addr, region.len).is_empty()
     {
         rings.withdraw_payloads(region);
     }

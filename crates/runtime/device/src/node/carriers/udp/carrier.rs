@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
 use crate::node::batch::{Ask, BUDGET, Receiver};
-use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::relay::{Backlog, Relay};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::carriers::udp::state::KnownRoute;
@@ -19,9 +19,10 @@ use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 
-/// The kinds of packets to another process of this host that use a hand-over connection.
+/// The kinds of packets to another process of this host that use a connection between the
+/// processes.
 #[derive(Clone, Copy)]
-struct HandOver {
+struct ProcessKinds {
     requests: bool,
     responses: bool,
 }
@@ -30,7 +31,7 @@ struct HandOver {
 struct Network<'a> {
     node: &'a Node,
     qp: &'a AnyQp,
-    hand_over: HandOver,
+    to_process: ProcessKinds,
     route: &'a mut Option<KnownRoute>,
     backlog: &'a mut Backlog,
     batch: &'a mut TxBatch,
@@ -53,14 +54,14 @@ impl Network<'_> {
         Some(Route { traffic_class: t.traffic_class, ..route })
     }
 
-    /// The process of this host to which the packet is handed over, if any.
+    /// The process of this host to which the packet is delivered without the network, if any.
     fn other_process(&self, t: &Transmit<'_>, route: &Route) -> Option<Slot> {
         let bth = &t.headers.bth;
-        let HandOver { requests, responses } = self.hand_over;
-        let handed_over = if bth.opcode.is_response() { responses } else { requests };
+        let ProcessKinds { requests, responses } = self.to_process;
+        let by_process = if bth.opcode.is_response() { responses } else { requests };
         let link = &self.node.link;
         slot_of_qpn(bth.dest_qpn)
-            .filter(|slot| handed_over && !link.owns(*slot) && link.is_own_address(route.dst.ip()))
+            .filter(|slot| by_process && !link.owns(*slot) && link.is_own_address(route.dst.ip()))
     }
 }
 
@@ -132,13 +133,13 @@ impl Carrier for Udp<'_> {
         if !reliable {
             sending.pumped = clock.now();
         }
-        let hand_over = HandOver {
+        let to_process = ProcessKinds {
             requests: !reliable || engine.is_retrying(),
             responses: !reliable || waiting.answers_directly,
         };
         let Tx { batch, effects } = tx;
         let (route, backlog) = (&mut sending.route, &mut waiting.backlog);
-        let mut network = Network { node, qp, hand_over, route, backlog, batch };
+        let mut network = Network { node, qp, to_process, route, backlog, batch };
         drain(node, engine, &mut network, &clock, effects, node.keys.read())
     }
 
@@ -157,7 +158,7 @@ impl Carrier for Udp<'_> {
         self.0.receiver.is_locked()
     }
 
-    fn disconnect(&self, _: &mut QpInner, _: End) {}
+    fn disconnect(&self, _: &mut QpInner, _: DisconnectReason) {}
 }
 
 impl Udp<'_> {

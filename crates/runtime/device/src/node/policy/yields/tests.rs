@@ -29,8 +29,8 @@ impl Poller {
             self.now = self.now + YIELD + other;
             self.lost += YIELD + other;
             self.yielded += 1;
-            let came = Yielded { begun, ended: self.now, switched: !other.is_zero(), polls: self.polls };
-            self.yields.yielded(came);
+            let last = Yielded { begun, ended: self.now, switched: !other.is_zero(), polls: self.polls };
+            self.yields.yielded(last);
         }
         self.polls += 1;
         due
@@ -64,9 +64,9 @@ fn threads_that_give_back_take_turns_at_once() {
     let mut poller = Poller::new();
     poller.poll_for(Duration::from_millis(100), Duration::ZERO);
     // Another process comes to this processor, and yields as well.
-    let came = poller.now;
+    let last = poller.now;
     while !poller.poll(Duration::from_micros(2)) {}
-    assert!(poller.now.since(came) < TICK / 2, "{:?}", poller.now.since(came));
+    assert!(poller.now.since(last) < TICK / 2, "{:?}", poller.now.since(last));
     for _ in 0..1000 {
         let polls = poller.polls;
         while !poller.poll(Duration::from_micros(2)) {}
@@ -86,7 +86,7 @@ fn a_thread_that_computes_ends_the_yields_for_a_while() {
     poller.poll_for(Duration::from_secs(1), TICK);
     let time = poller.now.since(begun);
     assert!(poller.yielded - yielded < 10, "{} in {time:?}", poller.yielded - yielded);
-    // The computing thread has gone, and other threads take turns on this processor.
+    // The computing thread has ended, and other threads take turns on this processor.
     poller.poll_for(Duration::from_secs(3), Duration::from_micros(2));
     let polls = poller.polls;
     while !poller.poll(Duration::from_micros(2)) {}
@@ -128,11 +128,11 @@ fn rare_polls_and_long_yields_are_counted_without_overflow() {
     let yields = Yields::new(TICK);
     let far = Time(u64::MAX >> 2);
     for _ in 0..200 {
-        let came =
+        let last =
             Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: false, polls: 9 };
-        yields.yielded(came);
+        yields.yielded(last);
         assert!(!yields.is_due(9));
     }
-    let came = Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: true, polls: 10 };
-    yields.yielded(came);
+    let last = Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: true, polls: 10 };
+    yields.yielded(last);
 }

@@ -2,7 +2,7 @@
 //! waited.
 use super::{Cq, Ledger, Why};
 use crate::ranks;
-use adverb_choice::{Call, Choice, Entry, Point, Schedule, Site};
+use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
 use adverb_sync::Ranked;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::cell::Cell;
@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_micros(1500);
 const LONGEST_CALL: Duration = Duration::from_millis(12);
 /// All calls of a process together wait no longer than this: a correct program always goes on.
 const ALL_CALLS: Duration = Duration::from_secs(1);
-/// Period of the thread that releases held completions, and how many periods lie between two
+/// Period of the thread that releases withheld completions, and how many periods lie between two
 /// progress lines in the log.
 const TICK: Duration = Duration::from_micros(500);
 const TICKS_A_BEAT: u32 = 100;
@@ -51,13 +51,13 @@ pub struct Hunt {
     log: Option<File>,
     /// For queues made by [`part`] alone: their points and choices, and the number of the first
     /// queue.
-    pub(super) part: Option<Ranked<Part, ranks::HuntPart>>,
+    pub(super) part: Option<Ranked<HuntedPart, ranks::HuntPart>>,
     points: Ranked<Points, ranks::HuntPoints>,
     /// Completions added and requests posted.
     pub(super) beats: AtomicU64,
     /// Nanoseconds that calls have waited in total.
     pub(super) waited: AtomicU64,
-    /// How often completions were held.
+    /// How often completions were withheld.
     pub(super) holds: AtomicU64,
     pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::HuntQueues>,
     pub(super) ledgers: Ranked<HashMap<u32, Ledger>, ranks::HuntLedgers>,
@@ -97,11 +97,11 @@ thread_local! {
 
 /// The points and choices of the hunted part of a process.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct HuntedPart {
     /// Sites with their objects, in the order of visits.
     pub met: Vec<(Site, u64)>,
     /// Choices in order.
-    pub made: Vec<Entry>,
+    pub made: Vec<ChoiceEntry>,
     /// The number of the queue created before the part's first queue.
     pub(super) before: Option<u64>,
 }
@@ -124,7 +124,7 @@ pub fn part<R>(schedule: Schedule, make: impl FnOnce() -> R) -> Result<R, Alread
     hunt.waited.store(0, Ordering::Relaxed);
     hunt.holds.store(0, Ordering::Relaxed);
     if let Some(part) = &hunt.part {
-        *part.lock() = Part::default();
+        *part.lock() = HuntedPart::default();
     }
     MAKES.set(true);
     let made = make();
@@ -139,7 +139,7 @@ pub fn join_part() {
 
 /// The points and choices of the hunted part so far, and the number of completions and posts.
 #[must_use]
-pub fn part_so_far() -> (Part, u64) {
+pub fn part_so_far() -> (HuntedPart, u64) {
     let of = |h: &Hunt| Some((h.part.as_ref()?.lock().clone(), h.beats.load(Ordering::Relaxed)));
     PART.get().and_then(of).unwrap_or_default()
 }
@@ -231,7 +231,7 @@ impl Hunt {
         let point = Point { site: site.clone(), object, count: *count };
         drop(points);
         let choice = schedule.choice(&point)?;
-        let entry = Entry::at(point, choice);
+        let entry = ChoiceEntry::at(point, choice);
         self.say(&format!("made {entry}"));
         if let Some(part) = &self.part {
             part.lock().made.push(entry);
@@ -276,8 +276,8 @@ impl Hunt {
         self.waited.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Makes sure that the thread which releases held completions runs. The child of a fork gets
-    /// its own thread.
+    /// Makes sure that the thread which releases withheld completions runs. The child of a fork
+    /// gets its own thread.
     pub(super) fn see_to_thread(&'static self) {
         let mut of = self.thread_of.lock();
         if *of == std::process::id() {

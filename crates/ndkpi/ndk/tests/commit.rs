@@ -5,7 +5,7 @@ use adverb_ndk::OpFlags;
 use common::pair;
 
 #[test]
-fn def_8_a_chain_is_one_hand_over() {
+fn def_8_a_chain_is_one_commit() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
     let node = a.adapter.context().node();
@@ -16,10 +16,10 @@ fn def_8_a_chain_is_one_hand_over() {
     let before = node.stats();
     (0..31).for_each(|i| write(i, OpFlags::DEFER));
     let held = node.stats();
-    assert_eq!((held.handovers, held.handed_over), (before.handovers, before.handed_over), "all deferred");
+    assert_eq!((held.commits, held.committed), (before.commits, before.committed), "all deferred");
     write(31, OpFlags::empty());
     let after = node.stats();
-    assert_eq!((after.handovers - before.handovers, after.handed_over - before.handed_over), (1, 32));
+    assert_eq!((after.commits - before.commits, after.committed - before.committed), (1, 32));
     a.results(32);
     let end = node.stats();
     // The peer is in this process. Each of its acknowledgements is a packet, and at most one call.

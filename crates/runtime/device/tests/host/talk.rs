@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The environment variable for the role of a process.
-pub const ROLE: &str = "ADVERB_LANES_ROLE";
-pub const CASE: &str = "ADVERB_LANES_CASE";
+pub const ROLE: &str = "ADVERB_HOST_ROLE";
+pub const CASE: &str = "ADVERB_HOST_CASE";
 
 /// The work of the process at the other end.
 pub fn obey() {
@@ -122,8 +122,8 @@ pub struct Pair {
 /// Ways that a case must use.
 #[derive(Clone, Copy, Default)]
 pub struct Wants {
-    pub direct: bool,
-    pub lane: bool,
+    pub one_sided: bool,
+    pub tx_ring: bool,
     /// `true`: packets must cross the network. `false`: no packet may cross the network.
     pub network: bool,
 }
@@ -178,18 +178,18 @@ impl Pair {
         if std::env::var_os("ADVERB_FAULT").is_some() {
             assert!(self.a.harmed() > 0, "nothing met a fault");
         }
-        let [direct, sent, received, network] = self.a.ways();
+        let [one_sided, sent, received, network] = self.a.ways();
         let line = self.b.ask("ways");
         let mut theirs = Words::of(&line);
         let theirs: [u64; 4] = std::array::from_fn(|_| theirs.next());
         if on_wire() {
-            assert_eq!((direct, sent, received, theirs[1]), (0, 0, 0, 0));
+            assert_eq!((one_sided, sent, received, theirs[1]), (0, 0, 0, 0));
             assert!(network > 0);
         } else {
             let crossed = network + theirs[3];
             assert_eq!(crossed > 0, self.wants.network, "{crossed} packets crossed the network");
-            assert!(!self.wants.direct || direct > 0, "nothing was performed directly");
-            assert!(!self.wants.lane || (sent > 0 && theirs[2] > 0), "nothing went through the lane");
+            assert!(!self.wants.one_sided || one_sided > 0, "nothing was performed directly");
+            assert!(!self.wants.tx_ring || (sent > 0 && theirs[2] > 0), "nothing went through the ring");
         }
         self.seen
     }

@@ -21,7 +21,7 @@ const TURNS: u64 = 50_000;
 const STREAM: u64 = 500_000;
 const LARGE: [usize; 3] = [512, 4096, 65536];
 const BYTES: u64 = 64 << 20;
-/// Seconds after which either process gives up, in case the other process is gone.
+/// Seconds after which either process gives up, in case the other process has ended.
 const LIMIT: u32 = 300;
 
 fn main() {
@@ -54,7 +54,7 @@ fn of_process(pid: u32, fd: u32) -> OwnedFd {
     OpenOptions::new().read(true).write(true).open(path).expect("the other's descriptor").into()
 }
 
-/// Two words in cache lines of their own, mapped for the life of the process.
+/// Two words in cache lines of their own, mapped for the lifetime of the process.
 fn words(file: &File) -> [&'static AtomicU64; 2] {
     // SAFETY: a new shared mapping of a file with one page; aligned, never unmapped, and accessed
     // only by atomics.

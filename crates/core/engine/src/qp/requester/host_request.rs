@@ -20,7 +20,7 @@ use crate::wr::{SendFlags, SendOp};
 
 /// A request for the host to perform at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Direct<'a> {
+pub struct HostRequest<'a> {
     /// SEND, WRITE (with immediate data or without), READ, an atomic, ATOMIC WRITE or FLUSH.
     pub op: SendOp,
     /// The request asks for a solicited event.
@@ -45,13 +45,13 @@ impl Requester {
             && self.cur.idx == head
             && self.una == self.high
             && self.failure.is_none()
-            && self.gone.is_none()
+            && self.peer_end.is_none()
             && self.rnr_until.is_none()
             && self.key_op.is_none()
     }
 
     /// The oldest request, if the host can perform it directly.
-    pub(crate) fn direct(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Option<Direct<'_>> {
+    pub(crate) fn host_request(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Option<HostRequest<'_>> {
         if ctx.attr.state != QpState::Rts || ctx.config.qp_type != QpType::Rc || !self.is_clear() {
             return None;
         }
@@ -77,7 +77,7 @@ impl Requester {
             return None;
         }
         if wqe.inline {
-            return Some(Direct {
+            return Some(HostRequest {
                 op,
                 solicited,
                 len,
@@ -94,11 +94,11 @@ impl Requester {
             }
             left -= u64::from(take);
         }
-        Some(Direct { op, solicited, len, local: Data::Gather(&self.ranges) })
+        Some(HostRequest { op, solicited, len, local: Data::Gather(&self.ranges) })
     }
 
-    /// The host performed the request just answered by [`Requester::direct`].
-    pub(crate) fn direct_done(&mut self, config: &QpConfig, effects: &mut Effects) -> WcOpcode {
+    /// The host performed the request just answered by [`Requester::host_request`].
+    pub(crate) fn host_request_done(&mut self, config: &QpConfig, effects: &mut Effects) -> WcOpcode {
         let idx = self.sq.head;
         let opcode = self.sq.wqe(idx).wc_opcode();
         self.complete(config, idx, effects);
@@ -116,7 +116,7 @@ impl Requester {
 
     /// May a WRITE, READ or SEND be performed before it is queued?
     #[inline(always)]
-    pub(crate) fn takes_direct_post(&self, ctx: &QpCtx<'_>, read: bool) -> bool {
+    pub(crate) fn takes_host_post(&self, ctx: &QpCtx<'_>, read: bool) -> bool {
         ctx.attr.state == QpState::Rts
             && ctx.config.qp_type == QpType::Rc
             && self.is_idle()
@@ -127,7 +127,7 @@ impl Requester {
     /// The host performed a request before it was queued. `read` is the number of bytes of a READ.
     /// Answers the completion, if the request asks for a completion.
     #[inline(always)]
-    pub(crate) fn direct_posted(
+    pub(crate) fn host_posted(
         &mut self,
         config: &QpConfig,
         wr_id: u64,

@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// If set, the process forbids other processes to read its memory.
-const HIDE: &str = "ADVERB_LANES_HIDE";
+const HIDE: &str = "ADVERB_HOST_HIDE";
 
 /// Number of log messages about unreachable memory (`FORBIDDEN`) and about processes that do not
 /// answer (`SILENT`).
@@ -92,10 +92,10 @@ fn stay(p: &mut Pair) {
         // In memory of the program, the initiator performs WRITEs and READs by system calls, and
         // the target performs the atomic. A message to a receive in such memory takes packets,
         // because the memory may be unmapped at any time.
-        let direct = if to == Kind::Buffer { 13 } else { 8 };
-        assert_eq!(all_ways(p, qp, from, to), direct, "{from:?} to {to:?}");
+        let one_sided = if to == Kind::Buffer { 13 } else { 8 };
+        assert_eq!(all_ways(p, qp, from, to), one_sided, "{from:?} to {to:?}");
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 fn forbidden(p: &mut Pair) {
@@ -106,12 +106,12 @@ fn forbidden(p: &mut Pair) {
         p.renew();
         let qp = p.rc();
         for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
-            let direct = all_ways(p, qp, from, to);
-            assert_eq!(direct, if to == Kind::Private { 0 } else { 13 }, "{from:?} to {to:?}");
+            let one_sided = all_ways(p, qp, from, to);
+            assert_eq!(one_sided, if to == Kind::Private { 0 } else { 13 }, "{from:?} to {to:?}");
         }
     }
     assert_eq!(FORBIDDEN.load(Ordering::SeqCst), 1, "said once");
-    (p.wants.direct, p.wants.lane) = (true, true);
+    (p.wants.one_sided, p.wants.tx_ring) = (true, true);
 }
 
 /// A hanging process: the process listens at its name and never answers.
@@ -169,7 +169,7 @@ fn full(p: &mut Pair) {
         assert!(p.b.same(to, 0, COUNT * LEN, 5), "{kind:?}");
         assert!(p.a.regions[back].get(0, LEN) == p.a.regions[from].get((COUNT - 1) * LEN, LEN));
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// The call that takes back memory or a queue pair must wait until the peer has fetched the
@@ -206,7 +206,7 @@ fn taken_back(p: &mut Pair) {
         }
     }
     p.a.cq.poll(64, |_| ()).unwrap();
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// A program may end without polling its completions, even if the rings are full.

@@ -3,8 +3,9 @@
 //!
 //! Each case runs once on each path, in two processes of this program. One process runs the case,
 //! and the other executes its orders.
+mod ended;
 mod errors;
-mod gone;
+mod faulty;
 mod moments;
 mod one_sided;
 mod order;
@@ -12,7 +13,6 @@ mod private;
 mod rig;
 mod talk;
 mod two_sided;
-mod weather;
 mod without;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -60,9 +60,9 @@ fn main() -> ExitCode {
         private::CASES,
         moments::CASES,
         errors::CASES,
-        gone::CASES,
+        ended::CASES,
         without::CASES,
-        weather::CASES,
+        faulty::CASES,
     ]
     .concat();
     match std::env::var(ROLE).as_deref() {
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         }
         Ok("meet") => {
             log();
-            gone::meet();
+            ended::meet();
             return ExitCode::SUCCESS;
         }
         Ok("case") => {

@@ -1,7 +1,7 @@
-//! Marks: each says which published objects of other processes a thread is using now. An owner
-//! waits until the marks are cleared.
+//! Hazards, as in hazard pointers: each says which published objects of other processes a thread is
+//! using now. An owner waits until the hazards are cleared.
 //!
-//! A mark names a queue pair and a key. An owner taking an object back waits only for the marks
+//! A hazard names a queue pair and a key. An owner taking an object back waits only for the hazards
 //! naming this object.
 
 use std::hint::spin_loop;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, enter_barrier, enter_barrier_by, fence, full_barrier};
 
-/// How often a wait reads a mark without giving up the processor: most uses are short copies.
+/// How often a wait reads a hazard without giving up the processor: most uses are short copies.
 pub(super) const SPINS: u32 = 256;
 /// How often a wait then yields the processor, before it sleeps between two reads.
 const YIELDS: u32 = 64;
@@ -47,9 +47,9 @@ impl Use {
     }
 }
 
-/// The mark of a thread, in a cache line of its own.
+/// The hazard of a thread, in a cache line of its own.
 #[repr(C, align(64))]
-pub(super) struct Mark {
+pub(super) struct Hazard {
     /// Odd while the thread uses published objects of other processes. Never decreases.
     sequence: AtomicU64,
     /// [`Use::owner`].
@@ -60,22 +60,22 @@ pub(super) struct Mark {
     thread: AtomicU64,
 }
 
-impl Mark {
+impl Hazard {
     #[cfg(all(test, loom))]
     pub(super) fn new() -> Self {
         let [sequence, owner, object, thread] = [(); 4].map(|()| AtomicU64::new(0));
-        Mark { sequence, owner, object, thread }
+        Hazard { sequence, owner, object, thread }
     }
 
-    /// Records which thread sets the mark. Called before that thread's first
+    /// Records which thread sets the hazard. Called before that thread's first
     /// [`enter`](Self::enter).
     pub(super) fn belongs_to(&self, thread: u32) {
         self.thread.store(thread.into(), Relaxed);
     }
 
-    /// Sets the mark, which must be clear. Suppose an owner wrote to its tables, and its following
-    /// [`Set::now`] did not see this mark. Then reads of the tables after this call see the owner's
-    /// write, or a newer value.
+    /// Sets the hazard, which must be clear. Suppose an owner wrote to its tables, and its
+    /// following [`Set::now`] did not see this hazard. Then reads of the tables after this call see
+    /// the owner's write, or a newer value.
     #[inline]
     pub(super) fn enter(&self, at: &Use) {
         if !self.names(at) {
@@ -88,20 +88,20 @@ impl Mark {
         enter_barrier(&self.sequence);
     }
 
-    /// Sets the mark, which must be clear, for the use already named by the mark. `step` replaces
-    /// the barrier of [`enter`](Self::enter): `step` performs an atomic read-modify-write.
+    /// Sets the hazard, which must be clear, for the use already named by the hazard. `step`
+    /// replaces the barrier of [`enter`](Self::enter): `step` performs an atomic read-modify-write.
     #[inline]
     pub(super) fn enter_by<R>(&self, step: impl FnOnce() -> R) -> R {
         enter_barrier_by(&self.sequence, step)
     }
 
-    /// Whether the mark names this use. For the mark's own thread.
+    /// Whether the hazard names this use. For the hazard's own thread.
     #[inline]
     pub(super) fn names(&self, at: &Use) -> bool {
         self.owner.load(Relaxed) == at.owner && self.object.load(Relaxed) == at.object()
     }
 
-    /// Clears the mark, ordered after all accesses of the thread while the mark was set.
+    /// Clears the hazard, ordered after all accesses of the thread while the hazard was set.
     #[inline]
     pub(super) fn leave(&self) {
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Release);
@@ -112,8 +112,8 @@ impl Mark {
         !self.sequence.load(Relaxed).is_multiple_of(2)
     }
 
-    /// The content of the mark, if the mark is set and does not change during the read.
-    fn read(&self, index: usize) -> Option<Held> {
+    /// The content of the hazard, if the hazard is set and does not change during the read.
+    fn read(&self, index: usize) -> Option<SetHazard> {
         let sequence = self.sequence.load(Relaxed);
         if sequence.is_multiple_of(2) {
             return None;
@@ -124,55 +124,55 @@ impl Mark {
         fence(Acquire);
         // If the sequence has changed, the use seen here is over. A later use reads the tables
         // after the barrier of its `enter`, and so after the owner's write.
-        (self.sequence.load(Relaxed) == sequence).then_some(Held { index, sequence, what, thread })
+        (self.sequence.load(Relaxed) == sequence).then_some(SetHazard { index, sequence, what, thread })
     }
 }
 
-/// A mark found set at one moment.
+/// A hazard found set at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct SetHazard {
     index: usize,
     sequence: u64,
-    /// The use named by the mark.
+    /// The use named by the hazard.
     pub what: Use,
-    /// The kernel's number of the mark's thread, as claimed by the thread's process.
+    /// The kernel's number of the hazard's thread, as claimed by the thread's process.
     pub thread: u32,
 }
 
-/// The marks found set at one moment.
+/// The hazards found set at one moment.
 #[derive(Default)]
-pub(super) struct Set(Vec<Held>);
+pub(super) struct Set(Vec<SetHazard>);
 
 impl Set {
-    /// The marks that are set now and name a use that `wanted` accepts. The full barrier orders
+    /// The hazards that are set now and name a use that `wanted` accepts. The full barrier orders
     /// this read after the caller's writes to its tables.
-    pub(super) fn now(used: &AtomicU64, marks: &[Mark], wanted: impl Fn(&Use) -> bool) -> Self {
+    pub(super) fn now(used: &AtomicU64, hazards: &[Hazard], wanted: impl Fn(&Use) -> bool) -> Self {
         full_barrier();
-        let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(marks.len());
-        let held = marks[..used].iter().enumerate().filter_map(|(index, mark)| mark.read(index));
-        Set(held.filter(|held| wanted(&held.what)).collect())
+        let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(hazards.len());
+        let found = hazards[..used].iter().enumerate().filter_map(|(index, hazard)| hazard.read(index));
+        Set(found.filter(|found| wanted(&found.what)).collect())
     }
 
-    /// Whether each of the marks has been cleared since. If so, all accesses of the threads
+    /// Whether each of the hazards has been cleared since. If so, all accesses of the threads
     /// happened before the caller's next ones.
-    pub(super) fn is_over(&mut self, marks: &[Mark]) -> bool {
-        self.0.retain(|held| marks[held.index].sequence.load(Relaxed) == held.sequence);
+    pub(super) fn is_over(&mut self, hazards: &[Hazard]) -> bool {
+        self.0.retain(|found| hazards[found.index].sequence.load(Relaxed) == found.sequence);
         fence(Acquire);
         self.0.is_empty()
     }
 
-    /// Keeps the marks for which `stays` returns true.
-    pub(super) fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
+    /// Keeps the hazards for which `stays` returns true.
+    pub(super) fn retain(&mut self, stays: impl FnMut(&SetHazard) -> bool) {
         self.0.retain(stays);
     }
 }
 
-/// Waits until each mark set at the call has been cleared. Between two checks this function calls
+/// Waits until each hazard set at the call has been cleared. Between two checks this function calls
 /// `pause` with the number of checks so far; `false` from `pause` ends the wait.
-pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32) -> bool) -> bool {
-    let mut set = Set::now(used, marks, |_| true);
+pub(super) fn quiet(used: &AtomicU64, hazards: &[Hazard], mut pause: impl FnMut(u32) -> bool) -> bool {
+    let mut set = Set::now(used, hazards, |_| true);
     let mut looks = 0;
-    while !set.is_over(marks) {
+    while !set.is_over(hazards) {
         looks += 1;
         if !pause(looks) {
             return false;
@@ -182,7 +182,7 @@ pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32)
     true
 }
 
-/// Pauses between two checks of marks, after `looks` checks.
+/// Pauses between two checks of hazards, after `looks` checks.
 pub(super) fn pause(looks: u32) {
     if looks < SPINS {
         return;

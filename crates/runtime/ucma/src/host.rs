@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A local address and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Binding {
     /// Node GUID of the device.
     pub guid: u64,
     /// Name of the device, for the log.
@@ -24,15 +24,15 @@ pub struct Place {
     pub mtu: u8,
 }
 
-/// What is left of a [`Place`].
+/// What is left of a [`Binding`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
     /// Device and address are both present.
     There,
     /// The device no longer has the address.
-    AddressGone,
+    AddressRemoved,
     /// The device no longer exists.
-    DeviceGone,
+    DeviceRemoved,
 }
 
 /// Why a MAD cannot leave.
@@ -67,11 +67,11 @@ pub struct Group<M> {
 }
 
 /// The machine.
-pub trait Door {
+pub trait Host {
     /// A bound service id.
     type Claim: Claim;
     /// Keeps a queue pair number from being given out again, until it is dropped.
-    type Hold;
+    type Reservation;
     /// Membership of a multicast group.
     type Membership;
 
@@ -104,34 +104,34 @@ pub trait Door {
         None
     }
     /// Keeps a queue pair number from being given out again.
-    fn hold_qpn(&mut self, qpn: u32) -> Self::Hold;
+    fn reserve_qpn(&mut self, qpn: u32) -> Self::Reservation;
     /// The device of a local address.
     ///
     /// # Errors
     /// EADDRNOTAVAIL.
-    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno>;
+    fn binding_of(&self, address: IpAddr, scope_id: u32) -> Result<Binding, Errno>;
     /// Does the machine call [`World::interfaces_changed`](crate::world::World::interfaces_changed)
     /// when interfaces change? Otherwise the world polls.
     fn hears_of_interfaces(&self) -> bool {
         false
     }
     /// Are the address and its device still present?
-    fn presence(&self, place: &Place) -> Presence;
+    fn presence(&self, binding: &Binding) -> Presence;
     /// The local address and device from which a destination is reached.
     ///
     /// # Errors
     /// ENETUNREACH and the like.
-    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno>;
+    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno>;
     /// Does the machine know the link-layer neighbour for packets to this destination, as far as it
     /// can tell?
     fn knows_neighbour(&self, destination: SocketAddr) -> bool;
     /// Starts neighbour discovery for this destination, without waiting for the answer.
-    fn ask_neighbour(&mut self, place: &Place, destination: SocketAddr);
+    fn ask_neighbour(&mut self, binding: &Binding, destination: SocketAddr);
     /// Joins a multicast group on the interface of a local address.
     ///
     /// # Errors
     /// The error of the kernel.
-    fn join(&mut self, place: &Place, group: IpAddr) -> Result<Group<Self::Membership>, Errno>;
+    fn join(&mut self, binding: &Binding, group: IpAddr) -> Result<Group<Self::Membership>, Errno>;
     /// An unpredictable number.
     fn random(&mut self) -> u32;
 }

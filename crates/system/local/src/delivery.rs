@@ -6,8 +6,8 @@
 //! 3. The owner accepts the connection, and asks the kernel for the user of the other end before
 //!    reading anything.
 //!
-//! Both answers hold for the life of the connection. So a name gets nothing if the owner changes
-//! between two messages, or if another user holds the name (TRU-1).
+//! Both answers hold for the lifetime of the connection. So a name gets nothing if the owner
+//! changes between two messages, or if another user holds the name (TRU-1).
 
 use std::io;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::connection::{
 };
 use crate::frame_queue::RawFrame;
 use crate::local::Local;
-use crate::message::{self, Greeting, Message};
+use crate::message::{self, Message, ReceivedHandshake};
 use crate::packet::{Arrived, Taker};
 use crate::slot::{self, Slot};
 use crate::stats::add;
@@ -168,7 +168,7 @@ impl Local {
                 self.changed_user().map_or(Ok((fd, pid)), |changed| Err(Untold::Changed(changed)))
             }
             Proof::OtherUser(uid) => {
-                add(&self.counters.handover_refused_other_user, 1);
+                add(&self.counters.local_refused_other_user, 1);
                 Err(Untold::OtherUser(uid))
             }
         }
@@ -215,7 +215,7 @@ impl Local {
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.errors.note("wait for the hand-over connections", &error);
+                    self.errors.note("wait for the connections of other processes", &error);
                     break;
                 }
             };
@@ -280,23 +280,23 @@ impl Local {
         taking.clock += 1;
         (connection.used, taking.clock) = (taking.clock, taking.clock);
         if local.cut {
-            add(&self.counters.handover_drop_malformed, 1);
+            add(&self.counters.local_drop_malformed, 1);
             return Some(0);
         }
         let sender = Sender { pid: connection.pid, fds: local.fds, transit: local.transit };
         Some(self.take_message(received(buffer, local.len), sender, take))
     }
 
-    /// Handles a message. Packets go to `take`; greetings and frames are kept.
+    /// Handles a message. Packets go to `take`; handshake messages and frames are kept.
     pub(crate) fn take_message(&self, bytes: &[u8], sender: Sender, take: Taker<'_>) -> usize {
         match message::parse(bytes) {
-            Some(Message::Packets { envelope, direct, packets }) => {
-                return take(Arrived::Packets { envelope, direct, packets });
+            Some(Message::Packets { envelope, from_sender, packets }) => {
+                return take(Arrived::Packets { envelope, from_sender, packets });
             }
             Some(Message::Refresh { ip }) => return take(Arrived::Refresh { ip }),
-            Some(Message::Hello(hello)) => {
+            Some(Message::Handshake(message)) => {
                 let Sender { pid, fds, transit } = sender;
-                self.keep_greeting(Greeting { hello, pid, fds, transit });
+                self.keep_handshake(ReceivedHandshake { message, pid, fds, transit });
             }
             Some(Message::Frame { interface, bytes }) => {
                 add(&self.counters.frames_in, 1);
@@ -313,11 +313,11 @@ impl Local {
         self.tell(slot, &[&message::refresh(ip)], &[]).is_ok()
     }
 
-    /// Answers a steering probe of this user's process listening at a name, with the slots of this
+    /// Answers a steering test of this user's process listening at a name, with the slots of this
     /// process. Returns `false` if the answer was not sent.
-    pub fn answer_probe(&self, name: &str, nonce: u64, index: u32) -> bool {
+    pub fn answer_steering_test(&self, name: &str, nonce: u64, index: u32) -> bool {
         let answer = message::answer(nonce, index, &self.slots());
-        self.prove_owner(name).is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok())
+        self.prove_owner(name).is_ok_and(|tester| sys::send_local(&tester, &[&answer], &[]).is_ok())
     }
 
     /// Accepts a connection at a listener of this process. `None`: the connection was another
@@ -330,7 +330,7 @@ impl Local {
         if matches!(owner::prove(&fd, self.uid()), Ok(Proof::Own(_))) {
             return Ok(Some(fd));
         }
-        add(&self.counters.handover_drop_other_user, 1);
+        add(&self.counters.local_drop_other_user, 1);
         Ok(None)
     }
 
@@ -361,7 +361,7 @@ impl Local {
                 if let (Some(Proof::OtherUser(uid)), Ok((_, pid))) = (proof, sys::peer(&fd)) {
                     self.remember_sent_away(pid, uid);
                 }
-                let before = self.counters.handover_drop_other_user.fetch_add(1, Relaxed);
+                let before = self.counters.local_drop_other_user.fetch_add(1, Relaxed);
                 if let (Some(Proof::OtherUser(uid)), true) = (proof, before == 0) {
                     log::warn!(
                         "{} connected to {} of this process and was sent away",

@@ -58,7 +58,7 @@ pub const VERSION: u32 = 5;
 
 /// The preload's function that takes the hooks and returns its allocator's `free`; null if the
 /// preload does not accept the hooks.
-const DOOR: &CStr = c"adverb_memory_hooks";
+const REGISTER: &CStr = c"adverb_memory_hooks";
 
 static HOOKS: Hooks = Hooks {
     version: VERSION,
@@ -101,19 +101,20 @@ pub(crate) fn at_fork(around: Option<[extern "C" fn(); 2]>) {
 fn open() -> bool {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let Some(door) = symbol(DOOR) else { return };
+        let Some(register) = symbol(REGISTER) else { return };
         // A program with its own allocator, or with a memory checker, keeps its functions.
         let checked = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"];
         let ours = [c"posix_memalign", c"aligned_alloc", c"memalign", c"realloc", c"free", c"madvise"];
-        let same = |name: &&CStr| symbol(name).and_then(object) == object(door);
+        let same = |name: &&CStr| symbol(name).and_then(object) == object(register);
         if checked.iter().any(|name| symbol(name).is_some()) || !ours.iter().all(same) {
             log::debug!("the program has an allocator of its own: its allocations stay private");
             return;
         }
         // SAFETY: the preload's function of this name has this signature.
-        let door =
-            unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(*const Hooks) -> *mut c_void>(door) };
-        let free = door(&raw const HOOKS);
+        let register = unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const Hooks) -> *mut c_void>(register)
+        };
+        let free = register(&raw const HOOKS);
         FREE.store(free, Ordering::Release);
         if free.is_null() {
             log::warn!("the preload of adverb run is of another version: allocations stay private");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A local address and its device.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Binding {
     /// The device.
     pub device: Arc<Device>,
     /// Index of the device in the list of devices.
@@ -28,7 +28,7 @@ pub struct Place {
 ///
 /// # Errors
 /// EADDRNOTAVAIL if no device has the address.
-pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
+pub fn binding_of(address: IpAddr, scope_id: u32) -> Result<Binding, Error> {
     let link_local = matches!(address, IpAddr::V6(v6) if is_link_local(&v6));
     for (index, device) in (0..).zip(device::list()?) {
         let interface = device.interface();
@@ -37,7 +37,7 @@ pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
         }
         if let Some(sgid_index) = device.gid_index_of(&address) {
             let scope_id = if link_local { interface.index } else { 0 };
-            return Ok(Place { port: PORT, index, address, sgid_index, scope_id, device });
+            return Ok(Binding { port: PORT, index, address, sgid_index, scope_id, device });
         }
     }
     Err(Error::new(
@@ -53,7 +53,7 @@ pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
 /// # Errors
 /// ENETUNREACH, EHOSTUNREACH: no route. EADDRNOTAVAIL: no device has the source address. EINVAL:
 /// source and destination are of different families.
-pub fn place_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Error> {
+pub fn binding_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Error> {
     let source = source.filter(|source| !source.ip().is_unspecified());
     if let Some(source) = source
         && source.is_ipv4() != destination.is_ipv4()
@@ -68,11 +68,11 @@ pub fn place_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Resu
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
         other => other,
     };
-    let place = source.map(|source| place_of(source.ip(), scope_of(source))).transpose()?;
-    let from = match (&place, destination) {
-        (Some(place), _) => match place.address {
+    let binding = source.map(|source| binding_of(source.ip(), scope_of(source))).transpose()?;
+    let from = match (&binding, destination) {
+        (Some(binding), _) => match binding.address {
             IpAddr::V4(v4) => (v4, 0).into(),
-            IpAddr::V6(v6) => SocketAddrV6::new(v6, 0, 0, place.scope_id).into(),
+            IpAddr::V6(v6) => SocketAddrV6::new(v6, 0, 0, binding.scope_id).into(),
         },
         (None, SocketAddr::V4(_)) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         (None, SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -92,9 +92,9 @@ pub fn place_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Resu
             let errno = e.raw_os_error().map_or(Errno::EHOSTUNREACH, Errno::from_raw);
             Error::new(errno, format!("there is no way to {}: {e}", destination.ip()))
         })?;
-    match place {
-        Some(place) => Ok(place),
-        None => place_of(chosen.ip(), scope_of(chosen).max(scope_of(destination))),
+    match binding {
+        Some(binding) => Ok(binding),
+        None => binding_of(chosen.ip(), scope_of(chosen).max(scope_of(destination))),
     }
 }
 
@@ -112,19 +112,19 @@ mod tests {
     #[test]
     fn loopback_is_reached_from_itself() {
         for to in ["127.0.0.1:7", "0.0.0.0:7"] {
-            let place = place_toward(None, to.parse().unwrap()).unwrap();
-            assert_eq!(place.address, IpAddr::V4(Ipv4Addr::LOCALHOST));
-            assert!(place.device.interface().loopback);
-            assert_eq!(place.device.gids()[usize::from(place.sgid_index)].ipv4(), Some([127, 0, 0, 1]));
+            let binding = binding_toward(None, to.parse().unwrap()).unwrap();
+            assert_eq!(binding.address, IpAddr::V4(Ipv4Addr::LOCALHOST));
+            assert!(binding.device.interface().loopback);
+            assert_eq!(binding.device.gids()[usize::from(binding.sgid_index)].ipv4(), Some([127, 0, 0, 1]));
         }
     }
 
     #[test]
     fn what_cannot_be_used_is_named() {
-        let e = place_of("203.0.113.9".parse().unwrap(), 0).unwrap_err();
+        let e = binding_of("203.0.113.9".parse().unwrap(), 0).unwrap_err();
         assert_eq!(e.errno(), Errno::EADDRNOTAVAIL as i32, "{e}");
         assert!(e.to_string().contains("203.0.113.9"), "{e}");
-        let e = place_toward(Some("[::1]:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        let e = binding_toward(Some("[::1]:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
         assert_eq!(e.errno(), Errno::EINVAL as i32, "{e}");
     }
 }

@@ -63,7 +63,7 @@ fn long_messages_from_private_memory(p: &mut Pair) {
             seed += DEPTH as u64;
         }
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn long_messages_from_private_memory_into_many_entries(p: &mut Pair) {
@@ -73,7 +73,7 @@ fn long_messages_from_private_memory_into_many_entries(p: &mut Pair) {
     for (n, len) in SIZES.into_iter().enumerate() {
         burst(p, qp, (from, to), len, 2 + n % 3, 1000 + n as u64 * 100);
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn long_messages_from_private_memory_to_a_shared_receive_queue(p: &mut Pair) {
@@ -83,7 +83,7 @@ fn long_messages_from_private_memory_to_a_shared_receive_queue(p: &mut Pair) {
     for (n, len) in SIZES.into_iter().enumerate() {
         burst(p, qp, (from, to), len, 1 + n % 2, 1000 + n as u64 * 100);
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn a_receive_that_is_too_short_for_a_long_message(p: &mut Pair) {
@@ -103,7 +103,7 @@ fn a_receive_that_is_too_short_for_a_long_message(p: &mut Pair) {
         // The memory behind the receive must not change.
         assert_eq!(p.b.ask(&format!("tail {to} {room} {LEN} 9")), "true", "behind {room} bytes");
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// After the send of a message is complete, the message has arrived whole. The sender may then
@@ -136,7 +136,7 @@ fn private_memory_is_taken_back_behind_its_messages(p: &mut Pair) {
             assert!(p.b.same(to, n * LEN, LEN, seed), "message {n} of round {round}");
         }
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// A region is deregistered at any moment while its message is in flight. The message arrives with
@@ -171,5 +171,5 @@ fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
             failed.push(round);
         }
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }

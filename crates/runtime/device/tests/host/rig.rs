@@ -147,7 +147,7 @@ impl Shape {
 
 pub struct Rig {
     context: Arc<Context>,
-    /// The queue pairs belong to the first protection domain. The second is a foreign domain.
+    /// The queue pairs belong to the first protection domain. The second is a other domain.
     pds: [Arc<Pd>; 2],
     channel: Arc<CompChannel>,
     pub cq: Arc<Cq>,
@@ -378,8 +378,8 @@ impl Rig {
     /// packets sent over the network.
     pub fn ways(&self) -> [u64; 4] {
         let stats = self.context.node().stats();
-        let direct = self.qps.iter().map(|(qp, _)| qp.counters().direct).sum();
-        [direct, stats.lane_sent, stats.lane_received, stats.packets_sent]
+        let one_sided = self.qps.iter().map(|(qp, _)| qp.counters().one_sided).sum();
+        [one_sided, stats.ring_sent, stats.ring_received, stats.packets_sent]
     }
 
     /// Number of packets and requests with an injected fault.
@@ -564,7 +564,7 @@ impl Rig {
 
 /// Whether the device is told not to share memory of the program.
 fn stays() -> bool {
-    std::env::var("ADVERB_ADOPT").is_ok_and(|adopt| adopt == "off")
+    std::env::var("ADVERB_ADOPT").is_ok_and(|share| share == "off")
 }
 
 /// A request with data in registered memory.

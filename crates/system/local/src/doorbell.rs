@@ -2,9 +2,9 @@
 //!
 //! For each other process, a process makes a pair of sockets, keeps one end and gives the other end
 //! away. A byte through the socket wakes the process. End of file on the socket says that the giver
-//! is gone: the process has ended, or `exec`, which closes the socket, has replaced the program. A
-//! pair has one holder, so no process can break another process's doorbell. A call on a socket can
-//! ask not to wait. On a shared `eventfd` only the flag `O_NONBLOCK` of the file says so, and a
+//! has ended: its process has ended, or `exec`, which closes the socket, has replaced the program.
+//! A pair has one holder, so no process can break another process's doorbell. A call on a socket
+//! can ask not to wait. On a shared `eventfd` only the flag `O_NONBLOCK` of the file says so, and a
 //! peer can change this flag. A full `eventfd` would then block its writer for ever (TRU-3).
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -15,19 +15,19 @@ use adverb_os::sys::{self, EVENTS, Fd, FdTable, Transit};
 
 /// All doorbells of a process, and one descriptor for waiting: readable while a doorbell is
 /// readable or a watched process has ended.
-pub struct Bells {
+pub struct Doorbells {
     table: Arc<FdTable>,
     any: Fd,
     errors: Arc<SocketErrors>,
 }
 
 /// A doorbell rung by another process.
-pub struct Bell {
+pub struct Doorbell {
     ours: Fd,
     theirs: Fd,
 }
 
-/// The result of reading a [`Bell`].
+/// The result of reading a [`Doorbell`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
     /// Not rung.
@@ -39,32 +39,32 @@ pub enum Rung {
 }
 
 /// The handle for ringing another process's doorbell.
-pub struct Rope(Fd);
+pub struct DoorbellHandle(Fd);
 
 /// A descriptor received from a peer: its memory, or its end. Dropping the value closes the
-/// descriptor, and so does [`Bells::close_after_fork`] in the child of a fork.
+/// descriptor, and so does [`Doorbells::close_after_fork`] in the child of a fork.
 pub struct PeerFd(Option<Fd>);
 
-/// The largest number of descriptors of [`Bells`]: five for each of some 1600 peers.
+/// The largest number of descriptors of [`Doorbells`]: five for each of some 1600 peers.
 const ROOM: usize = 8192;
 
-impl Bells {
+impl Doorbells {
     /// Creates an empty set. `errors` records failed waits.
     ///
     /// # Errors
     /// No descriptors are left.
     pub fn new(errors: Arc<SocketErrors>) -> io::Result<Self> {
         let table = FdTable::with_room(ROOM);
-        Ok(Bells { any: sys::any_of(&table)?, table, errors })
+        Ok(Doorbells { any: sys::any_of(&table)?, table, errors })
     }
 
     /// Creates a doorbell.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn make(&self) -> io::Result<Bell> {
+    pub fn make(&self) -> io::Result<Doorbell> {
         let (ours, theirs) = sys::stream_pair(&self.table)?;
-        Ok(Bell { ours, theirs })
+        Ok(Doorbell { ours, theirs })
     }
 
     /// The handle for another process's doorbell.
@@ -72,9 +72,9 @@ impl Bells {
     /// # Errors
     /// The descriptor is not an AF_UNIX stream, so a call on it might wait for another process. Or
     /// the table of descriptors is full.
-    pub fn rope(&self, fd: OwnedFd) -> io::Result<Rope> {
+    pub fn handle(&self, fd: OwnedFd) -> io::Result<DoorbellHandle> {
         if sys::is_local_stream(fd.as_fd()) {
-            return Ok(Rope(self.table.register(fd.into_raw_fd())?));
+            return Ok(DoorbellHandle(self.table.register(fd.into_raw_fd())?));
         }
         let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
         Err(io::Error::other(format!("the doorbell is {}, not an AF_UNIX stream", found.display())))
@@ -98,17 +98,23 @@ impl Bells {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn watch(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>, token: u64) -> io::Result<()> {
-        sys::watch(&self.any, &bell.ours, token)?;
+    pub fn watch(
+        &self,
+        doorbell: &Doorbell,
+        handle: &DoorbellHandle,
+        end: Option<BorrowedFd<'_>>,
+        token: u64,
+    ) -> io::Result<()> {
+        sys::watch(&self.any, &doorbell.ours, token)?;
         // Bytes from the peer there are not for this process: only the end is watched.
-        sys::watch_for(self.any.own(), rope.0.own(), 0, token)?;
+        sys::watch_for(self.any.own(), handle.0.own(), 0, token)?;
         end.map_or(Ok(()), |end| sys::watch_for(self.any.own(), end.as_raw_fd(), libc::EPOLLIN, token))
     }
 
     /// Stops watching. Also breaks the doorbell, so that the peer sees the end of the watch.
-    pub fn forget(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>) {
-        sys::break_off(&bell.ours);
-        for fd in [Some(bell.ours.own()), Some(rope.0.own()), end.map(|end| end.as_raw_fd())] {
+    pub fn forget(&self, doorbell: &Doorbell, handle: &DoorbellHandle, end: Option<BorrowedFd<'_>>) {
+        sys::break_off(&doorbell.ours);
+        for fd in [Some(doorbell.ours.own()), Some(handle.0.own()), end.map(|end| end.as_raw_fd())] {
             fd.into_iter().for_each(|fd| sys::unwatch(self.any.own(), fd));
         }
     }
@@ -123,7 +129,7 @@ impl Bells {
     /// the next time.
     pub fn ready(&self, tokens: &mut [u64; EVENTS]) -> usize {
         sys::wait_any(&self.any, tokens).unwrap_or_else(|error| {
-            self.errors.note("look at the bells of this host", &error);
+            self.errors.note("look at the doorbells of this host", &error);
             0
         })
     }
@@ -135,7 +141,7 @@ impl Bells {
     }
 }
 
-impl Bell {
+impl Doorbell {
     /// The descriptor for the other process, the same at each call.
     pub fn to_give(&self) -> Option<BorrowedFd<'_>> {
         self.theirs.borrow()
@@ -156,7 +162,7 @@ impl Bell {
     }
 }
 
-impl Rope {
+impl DoorbellHandle {
     /// Rings by one system call, without waiting. A full doorbell is rung already.
     pub fn ring(&self) {
         if let Some(fd) = self.0.borrow_lately() {
@@ -197,66 +203,67 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
-    fn given(bell: &Bell) -> OwnedFd {
-        bell.to_give().unwrap().try_clone_to_owned().unwrap()
+    fn given(doorbell: &Doorbell) -> OwnedFd {
+        doorbell.to_give().unwrap().try_clone_to_owned().unwrap()
     }
 
     #[test]
     fn who_rings_is_heard_once() {
-        let bells = Bells::new(Arc::default()).unwrap();
-        let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
-        let (rope, other_rope) = (bells.rope(given(&bell)).unwrap(), bells.rope(given(&other)).unwrap());
-        bells.watch(&bell, &rope, None, 7).unwrap();
-        bells.watch(&other, &other_rope, None, 8).unwrap();
+        let doorbells = Doorbells::new(Arc::default()).unwrap();
+        let (doorbell, other) = (doorbells.make().unwrap(), doorbells.make().unwrap());
+        let (handle, other_handle) =
+            (doorbells.handle(given(&doorbell)).unwrap(), doorbells.handle(given(&other)).unwrap());
+        doorbells.watch(&doorbell, &handle, None, 7).unwrap();
+        doorbells.watch(&other, &other_handle, None, 8).unwrap();
         let mut tokens = [0; EVENTS];
-        assert_eq!((bells.ready(&mut tokens), bell.take()), (0, Rung::No));
-        rope.ring();
-        assert_eq!(bells.ready(&mut tokens), 1);
-        assert_eq!((tokens[0], bell.take(), bell.take()), (7, Rung::Yes, Rung::No));
-        assert_eq!(bells.ready(&mut tokens), 0);
-        other_rope.ring();
-        assert_eq!((bells.ready(&mut tokens), tokens[0]), (1, 8));
-        bells.forget(&other, &other_rope, None);
-        assert_eq!((bells.ready(&mut tokens), other.take()), (0, Rung::Yes));
+        assert_eq!((doorbells.ready(&mut tokens), doorbell.take()), (0, Rung::No));
+        handle.ring();
+        assert_eq!(doorbells.ready(&mut tokens), 1);
+        assert_eq!((tokens[0], doorbell.take(), doorbell.take()), (7, Rung::Yes, Rung::No));
+        assert_eq!(doorbells.ready(&mut tokens), 0);
+        other_handle.ring();
+        assert_eq!((doorbells.ready(&mut tokens), tokens[0]), (1, 8));
+        doorbells.forget(&other, &other_handle, None);
+        assert_eq!((doorbells.ready(&mut tokens), other.take()), (0, Rung::Yes));
         assert_eq!(other.take(), Rung::Broken);
     }
 
     /// TRU-3: ringing a full doorbell in blocking mode blocks no process.
     #[test]
-    fn tru_3_a_full_bell_that_blocks_holds_nobody() {
-        let bells = Bells::new(Arc::default()).unwrap();
-        let bell = bells.make().unwrap();
-        let end = given(&bell);
+    fn tru_3_a_full_doorbell_that_blocks_holds_nobody() {
+        let doorbells = Doorbells::new(Arc::default()).unwrap();
+        let doorbell = doorbells.make().unwrap();
+        let end = given(&doorbell);
         let mut writer = UnixStream::from(end.try_clone().unwrap());
         while writer.write(&[1; 4096]).is_ok() {}
         writer.set_nonblocking(false).unwrap();
-        let rope = bells.rope(end).unwrap();
-        (0..1000).for_each(|_| rope.ring());
+        let handle = doorbells.handle(end).unwrap();
+        (0..1000).for_each(|_| handle.ring());
         let mut looks = 0;
-        while bell.take() == Rung::Yes {
+        while doorbell.take() == Rung::Yes {
             looks += 1;
             assert!(looks < 1 << 16, "it never ends");
         }
         assert!(looks > 0);
-        assert_eq!(bell.take(), Rung::No);
+        assert_eq!(doorbell.take(), Rung::No);
     }
 
     /// TRU-3: a peer that breaks its doorbell breaks no other doorbell.
     #[test]
-    fn tru_3_who_breaks_a_bell_breaks_only_that() {
-        let bells = Bells::new(Arc::default()).unwrap();
-        let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
-        UnixStream::from(given(&bell)).shutdown(std::net::Shutdown::Both).unwrap();
-        assert_eq!((bell.take(), other.take()), (Rung::Broken, Rung::No));
-        let rope = bells.rope(given(&other)).unwrap();
-        rope.ring();
+    fn tru_3_who_breaks_a_doorbell_breaks_only_that() {
+        let doorbells = Doorbells::new(Arc::default()).unwrap();
+        let (doorbell, other) = (doorbells.make().unwrap(), doorbells.make().unwrap());
+        UnixStream::from(given(&doorbell)).shutdown(std::net::Shutdown::Both).unwrap();
+        assert_eq!((doorbell.take(), other.take()), (Rung::Broken, Rung::No));
+        let handle = doorbells.handle(given(&other)).unwrap();
+        handle.ring();
         assert_eq!(other.take(), Rung::Yes);
     }
 
     /// TRU-3: a socket on which calls may wait for another holder is refused as a doorbell.
     #[test]
-    fn tru_3_other_descriptors_are_no_bells() {
-        let bells = Bells::new(Arc::default()).unwrap();
+    fn tru_3_other_descriptors_are_no_doorbells() {
+        let doorbells = Doorbells::new(Arc::default()).unwrap();
         let others: [OwnedFd; 4] = [
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
             UnixDatagram::unbound().unwrap().into(),
@@ -264,21 +271,21 @@ mod tests {
             std::fs::File::open("/dev/null").unwrap().into(),
         ];
         for fd in others {
-            assert!(bells.rope(fd).err().unwrap().to_string().contains("AF_UNIX stream"));
+            assert!(doorbells.handle(fd).err().unwrap().to_string().contains("AF_UNIX stream"));
         }
         // The end of the giver is seen.
-        let bell = bells.make().unwrap();
-        let rope = bells.rope(given(&bell)).unwrap();
-        bells.watch(&bells.make().unwrap(), &rope, None, 3).unwrap();
+        let doorbell = doorbells.make().unwrap();
+        let handle = doorbells.handle(given(&doorbell)).unwrap();
+        doorbells.watch(&doorbells.make().unwrap(), &handle, None, 3).unwrap();
         let mut tokens = [0; EVENTS];
-        assert_eq!(bells.ready(&mut tokens), 0);
-        drop(bell);
+        assert_eq!(doorbells.ready(&mut tokens), 0);
+        drop(doorbell);
         // A child being started by another test may have a copy for a moment.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
         let mut ready = 0;
         while ready == 0 {
             assert!(std::time::Instant::now() < until, "its end is not seen");
-            ready = bells.ready(&mut tokens);
+            ready = doorbells.ready(&mut tokens);
         }
         assert_eq!((ready, tokens[0]), (1, 3));
     }

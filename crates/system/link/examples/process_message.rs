@@ -1,7 +1,7 @@
-//! Measures the cost of a message over the hand-over connection between two links: to and fro, and
-//! in one direction.
+//! Measures the cost of a message over the connection between the processes of two links: to and
+//! fro, and in one direction.
 //!
-//! `cargo run --release -p adverb-link --example handover -- [ROUNDS]`
+//! `cargo run --release -p adverb-link --example process_message -- [ROUNDS]`
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -51,7 +51,7 @@ impl Side {
     }
 
     fn take(&mut self) -> usize {
-        self.link.recv(RxFrom::HandOver, &mut self.buffers, 64, &mut |_| {})
+        self.link.recv(RxFrom::Processes, &mut self.buffers, 64, &mut |_| {})
     }
 }
 

@@ -33,7 +33,7 @@ const AFTERMATH: Duration = Duration::from_secs(2);
 const STAYS: Duration = Duration::from_secs(2);
 
 /// The commands of a hunt, and a directory for their output.
-pub struct Place {
+pub struct HuntCommands {
     /// A single command, or a server and a client.
     commands: Vec<Vec<OsString>>,
     exe: PathBuf,
@@ -64,7 +64,7 @@ pub fn directory() -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
-impl Place {
+impl HuntCommands {
     /// Makes the directory, which must not exist yet.
     pub fn new(directory: PathBuf, commands: Vec<Vec<OsString>>) -> Result<Self, String> {
         let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
@@ -72,7 +72,7 @@ impl Place {
             .mode(0o700)
             .create(&directory)
             .map_err(|e| format!("{}: {e}", directory.display()))?;
-        Ok(Place { commands, exe, directory, next: AtomicUsize::new(0) })
+        Ok(HuntCommands { commands, exe, directory, next: AtomicUsize::new(0) })
     }
 
     /// Runs the commands once.
@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for HuntCommands {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }

@@ -32,7 +32,7 @@ fn a_receive_that_comes_late(p: &mut Pair) {
         assert!(p.b.ask("wait 1").starts_with("Success"));
         assert!(p.b.same(to, 0, len, n as u64));
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn a_receive_that_never_comes(p: &mut Pair) {
@@ -49,7 +49,7 @@ fn a_receive_that_never_comes(p: &mut Pair) {
         p.note("behind it", &done[1]);
         assert_eq!(p.a.qps[qp].0.counters().rnr_naks, u64::from(retries) + 1);
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// Sends requests until one fails. Returns the status of that request.
@@ -91,7 +91,7 @@ fn memory_is_deregistered_under_writes(p: &mut Pair) {
             assert_eq!(p.b.answer(), "true", "{kind:?}, round {round}: bytes changed behind deregistration");
         }
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 fn the_queue_pair_goes_under_writes(p: &mut Pair) {
@@ -110,7 +110,7 @@ fn the_queue_pair_goes_under_writes(p: &mut Pair) {
             assert_eq!(p.b.answer(), "true", "{kind:?}: bytes changed behind {how}");
         }
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 /// A READ of a region that is taken away returns the bytes of the region or an error.
@@ -142,7 +142,7 @@ fn a_reader_of_what_is_taken_away(p: &mut Pair) {
         }
         p.b.answer();
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 /// A queue pair goes to RESET and is connected again, to another queue pair and with other memory.
@@ -166,5 +166,5 @@ fn a_queue_pair_is_used_again(p: &mut Pair) {
     }
     let left = p.b.ask(&format!("counters {qp}"));
     assert_eq!(Words::of(&left).next::<u64>(), 0, "NAKs");
-    (p.wants.direct, p.wants.lane) = (true, true);
+    (p.wants.one_sided, p.wants.tx_ring) = (true, true);
 }

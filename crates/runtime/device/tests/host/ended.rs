@@ -9,7 +9,7 @@ use std::io::BufRead;
 pub const CASES: &[Case] = &[
     local("a_peer_that_is_killed", killed),
     local("a_peer_that_executes_another_program", executes),
-    local("two_that_greet_each_other_at_once", many_meet),
+    local("both_start_the_handshake_at_once", many_meet),
 ];
 
 /// Posts requests that wait for the peer on one queue pair (`busy`), and receives alone on another
@@ -33,7 +33,7 @@ fn outstanding(p: &mut Pair) -> (usize, usize, usize) {
 fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     let done = p.a.wait(8);
     assert_eq!((done[0].status, done[0].wr_id), (WcStatus::RetryExcErr, 0));
-    assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerGone { .. })), "{:?}", done[0].cause);
+    assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { .. })), "{:?}", done[0].cause);
     assert!(done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr), "{done:?}");
     assert_eq!(p.a.qps[busy].0.state(), QpState::Err);
     // The exit of the peer concerns `idle` as well, but its receives stay posted.
@@ -42,7 +42,7 @@ fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     p.a.send(idle, 9, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
     let done = p.a.wait(5);
     assert_eq!((done[0].status, done[0].wr_id), (WcStatus::RetryExcErr, 9));
-    assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerGone { .. })), "{:?}", done[0].cause);
+    assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { .. })), "{:?}", done[0].cause);
     assert!(done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr && c.wr_id >= 20), "{done:?}");
 }
 
@@ -108,7 +108,7 @@ const THREADS: usize = 4;
 
 /// Number of rounds. In each round two new processes connect to each other.
 fn rounds() -> usize {
-    std::env::var("ADVERB_LANES_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
+    std::env::var("ADVERB_HOST_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
 }
 
 /// The work of each of the two processes. The process prints its queue pair numbers and reads those

@@ -108,7 +108,7 @@ pub fn random_chains(p: &mut Pair) {
             }
         }
     }
-    (p.wants.direct, p.wants.lane) = (true, true);
+    (p.wants.one_sided, p.wants.tx_ring) = (true, true);
 }
 
 fn brings(op: &SendOp) -> bool {
@@ -141,7 +141,7 @@ fn a_write_after_a_send_comes_after_it(p: &mut Pair) {
             assert!(p.b.ask("wait 1").starts_with("Success"));
         }
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// A receiver that ends its queue pair has received every message that the sender completed.
@@ -170,5 +170,5 @@ fn what_a_sender_completed_has_come(p: &mut Pair) {
         completed += sent;
     }
     assert!(completed > 60, "{completed} messages");
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }

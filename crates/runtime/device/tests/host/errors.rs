@@ -76,9 +76,9 @@ fn keys_bounds_and_rights(p: &mut Pair) {
         for op in operations(remote(here.va + 4, at.rkey)).into_iter().skip(2) {
             fails(p, "misaligned", at, op, 8, WcStatus::RemInvReqErr);
         }
-        let (other, foreign) = p.b.region(kind, LEN, ALL, 1);
+        let (other, other_pd_key) = p.b.region(kind, LEN, ALL, 1);
         p.b.ask(&format!("put {other} 0 {FLAG}"));
-        for op in operations(foreign) {
+        for op in operations(other_pd_key) {
             fails(p, "another domain", at, op, 8, denied);
         }
         let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
@@ -102,7 +102,7 @@ fn keys_bounds_and_rights(p: &mut Pair) {
         }
         assert_eq!((p.b.word(to, 4096), p.b.word(other, 0)), (FLAG, FLAG));
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 fn rights_of_the_queue_pair(p: &mut Pair) {
@@ -123,12 +123,12 @@ fn own_memory(p: &mut Pair) {
     for kind in KINDS {
         let mine = p.a.region(kind, LEN, ALL, 0);
         let poor = p.a.region(kind, LEN, Access::empty(), 0);
-        let foreign = p.a.region(kind, LEN, ALL, 1);
+        let other_pd_key = p.a.region(kind, LEN, ALL, 1);
         let good = p.a.regions[mine].sge(0, 8);
         let cases = [
             ("another key", SendOp::Write(at), Sge { lkey: good.lkey ^ 0x0055_0000, ..good }),
             ("bounds", SendOp::Write(at), Sge { addr: good.addr + LEN as u64 - 4, ..good }),
-            ("another domain", SendOp::Send, p.a.regions[foreign].sge(0, 8)),
+            ("another domain", SendOp::Send, p.a.regions[other_pd_key].sge(0, 8)),
             ("not writable", SendOp::Read(at), p.a.regions[poor].sge(0, 8)),
             ("not writable", SendOp::FetchAdd { remote: at, add: 1 }, p.a.regions[poor].sge(0, 8)),
         ];
@@ -169,7 +169,7 @@ fn messages_and_receives(p: &mut Pair) {
         p.note("a bad receive", &done);
         assert!(p.b.ask("wait 1").starts_with("LocProtErr/"));
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn no_bytes_need_no_key(p: &mut Pair) {

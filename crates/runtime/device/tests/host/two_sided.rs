@@ -64,7 +64,7 @@ pub fn cqn_3_an_arm_comes_after_a_complete_message(p: &mut Pair) {
         p.b.ask("event");
         assert!(p.b.ask("wait 1").starts_with("Success"));
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// Sends `count` messages over the queue pairs in turn. The peer takes the receives from a shared
@@ -105,7 +105,7 @@ pub fn receives_of_a_shared_queue(p: &mut Pair) {
     }
     let messages = p.a.qps[first].0.counters().messages;
     assert!(on_wire() || messages > 100, "{messages} went without packets");
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// Each message consumes a receive without an entry. The completion gives the number of written
@@ -150,9 +150,9 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
     let done = p.a.wait(1).remove(0);
     p.note("a key that is none", &done);
     assert_eq!(done.status, WcStatus::RemAccessErr);
-    let direct = p.a.qps[qp].0.counters().direct;
-    assert!(on_wire() || direct > 100, "{direct} went without packets");
-    p.wants.lane = true;
+    let one_sided = p.a.qps[qp].0.counters().one_sided;
+    assert!(on_wire() || one_sided > 100, "{one_sided} went without packets");
+    p.wants.tx_ring = true;
 }
 
 pub fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
@@ -176,7 +176,7 @@ pub fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
             }
         }
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 pub fn gathered_and_inline(p: &mut Pair) {
@@ -230,7 +230,7 @@ pub fn gathered_and_inline(p: &mut Pair) {
             assert!(p.b.same(to, 0, len, len as u64), "{len} inline by {op:?}");
         }
     }
-    (p.wants.lane, p.wants.direct) = (true, true);
+    (p.wants.tx_ring, p.wants.one_sided) = (true, true);
 }
 
 fn a_shared_receive_queue_and_xrc(p: &mut Pair) {
@@ -264,7 +264,7 @@ fn a_shared_receive_queue_and_xrc(p: &mut Pair) {
             assert!(p.a.regions[from].get(0, len) == pattern(len, 50 + n as u64));
         }
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn windows_and_invalidation(p: &mut Pair) {
@@ -297,7 +297,7 @@ fn windows_and_invalidation(p: &mut Pair) {
         p.note("a window that was taken away", &done);
         assert!(p.b.same(to, 4096, 64, 3), "bytes came through a window that was taken away");
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 fn solicited_events(p: &mut Pair) {
@@ -328,7 +328,7 @@ fn solicited_events(p: &mut Pair) {
         p.a.wait(1);
         p.b.ask("wait 1");
     }
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }
 
 /// The peer does not poll until all requests are posted. The peer's background thread alone
@@ -352,5 +352,5 @@ fn more_than_the_ring_holds(p: &mut Pair) {
         got.split(' ').map(|c| c.split('/').nth(2).unwrap().parse::<usize>().unwrap()).collect();
     assert!(ids.iter().copied().eq(0..COUNT), "{ids:?}");
     assert!(p.b.same(to, 0, COUNT * LEN, 5));
-    p.wants.lane = true;
+    p.wants.tx_ring = true;
 }

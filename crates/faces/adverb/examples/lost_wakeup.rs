@@ -15,13 +15,13 @@ pub fn main() -> Result<()> {
     }
     // The mistake: arming after the completion and waiting at once. No event will come for it.
     b.cq.notify(Notify::Next)?;
-    let report = b.channel.overlooked();
+    let report = b.channel.lost_wakeups();
     assert_eq!(report[0].waiting, 1);
     // The report names the queue, the number of completions and the line above.
     println!("{}", report[0].report);
-    assert!(report[0].report.contains("overlooked.rs"));
+    assert!(report[0].report.contains("lost_wakeup.rs"));
     // The right order: arm, then poll until empty, then wait.
     assert_eq!(b.cq.drain().count(), 1);
-    assert!(b.channel.overlooked().is_empty());
+    assert!(b.channel.lost_wakeups().is_empty());
     Ok(())
 }

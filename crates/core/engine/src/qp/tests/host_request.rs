@@ -4,7 +4,7 @@ use crate::attr::AttrMask;
 use crate::keys::{MwType, PagedMemory, Region, RegionKind};
 use crate::memory::Range;
 use crate::packet::Data;
-use crate::qp::Direct;
+use crate::qp::HostRequest;
 use crate::wr::{MwBind, Payload, Remote, SendFlags, SendOp, Sge};
 use crate::*;
 use adverb_wire::Operation;
@@ -18,10 +18,10 @@ fn rc() -> Pair {
 
 fn is_offered(p: &mut Pair, side: usize) -> bool {
     let s = &mut p.sides[side];
-    s.qp.poll_direct(&s.keys).is_some()
+    s.qp.poll_host_request(&s.keys).is_some()
 }
 
-fn taken(request: &Direct<'_>, from: &impl Memory) -> Vec<u8> {
+fn taken(request: &HostRequest<'_>, from: &impl Memory) -> Vec<u8> {
     match request.local {
         Data::Bytes(bytes) => bytes.to_vec(),
         Data::Gather(ranges) => {
@@ -36,7 +36,7 @@ fn taken(request: &Direct<'_>, from: &impl Memory) -> Vec<u8> {
     }
 }
 
-fn given(request: &Direct<'_>, to: &impl Memory, bytes: &[u8]) {
+fn given(request: &HostRequest<'_>, to: &impl Memory, bytes: &[u8]) {
     let Data::Gather(ranges) = request.local else { panic!("{request:?} has nowhere to go") };
     let mut at = 0;
     for r in ranges {
@@ -46,7 +46,7 @@ fn given(request: &Direct<'_>, to: &impl Memory, bytes: &[u8]) {
     assert_eq!(at, bytes.len());
 }
 
-fn carry_out(request: &Direct<'_>, near: &impl Memory, far: &Side) {
+fn carry_out(request: &HostRequest<'_>, near: &impl Memory, far: &Side) {
     let memory = PagedMemory { keys: &far.keys, memory: &far.arena };
     let at = |remote: Remote, needed: Access| -> Range {
         far.keys.check_remote(PD, QPN[1], remote.rkey, needed, remote.va, request.len as u32).unwrap()
@@ -85,13 +85,13 @@ fn perform(p: &mut Pair) -> usize {
     loop {
         let [near, far] = &mut p.sides;
         let memory = PagedMemory { keys: &near.keys, memory: &near.arena };
-        let Some(request) = near.qp.poll_direct(&near.keys) else { return done };
+        let Some(request) = near.qp.poll_host_request(&near.keys) else { return done };
         if matches!(request.op, SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..)) {
             // The peer offers no receive.
             return done;
         }
         carry_out(&request, &memory, far);
-        near.qp.direct_done(&mut near.effects);
+        near.qp.host_request_done(&mut near.effects);
         near.settle();
         done += 1;
     }
@@ -111,7 +111,7 @@ fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     p.post(0, 2, SendOp::Write(to), 0, 10);
     assert!(is_offered(&mut p, 0), "the peer may offer a receive");
     assert_eq!(perform(&mut p), 0, "it does not");
-    assert_eq!(p.sides[0].qp.counters().direct, 0);
+    assert_eq!(p.sides[0].qp.counters().one_sided, 0);
     // The SEND leaves, and the host stops there: the next request waits for the ACK.
     let s = &mut p.sides[0];
     assert!(matches!(s.qp.poll_output(&p.now, &s.keys, &mut s.effects), Output::Packet(_)));
@@ -149,7 +149,7 @@ fn what_goes_as_a_packet_is_not_offered_again() {
     p.run();
     assert_eq!(p.sides[0].sends().len(), 2);
     assert!(p.sides[1].holds(5000, 3000, 3));
-    assert_eq!(p.sides[0].qp.counters().direct, 0);
+    assert_eq!(p.sides[0].qp.counters().one_sided, 0);
     // A lost request that will be sent again is on its way, too.
     p.fate = std::boxed::Box::new(|_| Fate::Drop);
     p.post(0, 3, SendOp::Write(to), 0, 3000);
@@ -233,7 +233,7 @@ fn what_is_wrong_is_left_to_the_packet_path() {
     p.stage(0, 1, SendOp::Write(to), SendFlags::empty(), Payload::Sges(&[half, half])).unwrap();
     p.commit(0);
     let s = &mut p.sides[0];
-    assert_eq!(s.qp.poll_direct(&s.keys).unwrap().len, 1 << 31);
+    assert_eq!(s.qp.poll_host_request(&s.keys).unwrap().len, 1 << 31);
     // Read-only local memory: good as source of a WRITE, not as destination of a READ.
     let mut p = rc();
     let lkey = p.sides[0].keys.register(region(PD, Access::empty(), 64), 0x77_0000).unwrap();
@@ -285,7 +285,7 @@ fn not_while_the_peer_is_not_ready_nor_while_a_key_changes() {
     assert!(!is_offered(&mut p, 0), "a bind is not one-sided");
     let s = &mut p.sides[0];
     let Output::Key(op) = s.qp.poll_output(&p.now, &s.keys, &mut s.effects) else { panic!() };
-    assert!(s.qp.poll_direct(&s.keys).is_none(), "the host performs it now");
+    assert!(s.qp.poll_host_request(&s.keys).is_none(), "the host performs it now");
     let result = s.keys.apply(&op);
     s.qp.key_op_done(result, &mut s.effects);
     s.settle();
@@ -345,7 +345,7 @@ fn every_operation_does_what_it_says() {
     assert_eq!(p.sides[1].u64_at(0), 0x0102_0304_0506_0708);
     let opcodes: Vec<_> = p.sides[0].sends().iter().map(|c| c.opcode).collect();
     assert_eq!(opcodes, [WcOpcode::AtomicWrite, WcOpcode::Flush]);
-    assert_eq!(p.sides[0].qp.counters().direct, 9);
+    assert_eq!(p.sides[0].qp.counters().one_sided, 9);
     assert!(p.log.is_empty(), "not a packet");
 }
 
@@ -409,7 +409,7 @@ fn neighbours_by_packets_keep_order_and_numbers() {
 }
 
 #[test]
-fn direct_requests_take_no_psn() {
+fn host_requests_take_no_psn() {
     let setup = Setup::new(QpType::Rc);
     let mut p = Pair::new(setup);
     p.recv(1, 1, 0, 100);
@@ -472,25 +472,25 @@ fn the_queue_drains_and_holds_as_many_as_it_says() {
 const AFTER_FAREWELL: Duration = Duration::from_millis(101);
 
 /// The host reports the end of the peer, as at each later pump.
-fn gone(p: &mut Pair) {
+fn peer_ends(p: &mut Pair) {
     let s = &mut p.sides[0];
-    s.qp.peer_gone(p.now, &mut s.effects);
+    s.qp.peer_ended(p.now, &mut s.effects);
     s.settle();
 }
 
 #[test]
-fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
+fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
     let mut p = rc();
     let to = p.sides[1].remote(0);
     p.recv(0, 30, 0, 100);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.post(0, 2, SendOp::Write(to), 0, 10);
     p.pump(0);
-    gone(&mut p);
+    peer_ends(&mut p);
     // The program first polls earlier completions, and may still post.
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
     p.post(0, 3, SendOp::Send, 0, 10);
-    gone(&mut p);
+    peer_ends(&mut p);
     assert_eq!(p.pump(0), 0, "nothing is sent to a process that has ended");
     assert!(p.sides[0].completions.is_empty());
     assert!(p.sides[0].qp.poll_timeout().is_some_and(|at| at <= p.now + AFTER_FAREWELL));
@@ -499,7 +499,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     let flushed = WcStatus::WrFlushErr;
     assert_eq!(statuses(&done), [(1, WcStatus::RetryExcErr), (2, flushed), (3, flushed)]);
     assert!(
-        matches!(done[0].cause.as_deref(), Some(Cause::PeerGone { dest_qpn, .. }) if *dest_qpn == QPN[1])
+        matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { dest_qpn, .. }) if *dest_qpn == QPN[1])
     );
     assert_eq!(p.sides[0].qp.state(), QpState::Err);
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
@@ -508,7 +508,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     // Nothing is outstanding: receives stay, and the first request fails.
     let mut p = rc();
     p.recv(0, 30, 0, 100);
-    gone(&mut p);
+    peer_ends(&mut p);
     p.advance(AFTER_FAREWELL);
     assert!(p.sides[0].qp.poll_timeout().is_none());
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
@@ -517,7 +517,7 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     assert!(!is_offered(&mut p, 0), "memory of a process that has ended is nobody's");
     p.post(0, 2, SendOp::Send, 0, 10);
     assert_eq!(p.pump(0), 0);
-    gone(&mut p);
+    peer_ends(&mut p);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
 
@@ -552,13 +552,13 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
 }
 
 #[test]
-fn a_peer_that_is_gone_in_other_states() {
+fn a_peer_that_has_ended_in_other_states() {
     // Before RTS: the first sends fail.
     let mut p = Pair::in_reset(Setup::new(QpType::Rc));
     p.step_to(0, QpState::Init);
     p.step_to(0, QpState::Rtr);
     p.recv(0, 30, 0, 100);
-    gone(&mut p);
+    peer_ends(&mut p);
     assert_eq!(p.sides[0].qp.state(), QpState::Rtr);
     p.step_to(0, QpState::Rts);
     p.post(0, 1, SendOp::Send, 0, 10);
@@ -570,13 +570,13 @@ fn a_peer_that_is_gone_in_other_states() {
     p.post(0, 1, SendOp::Send, 0, 10);
     p.pump(0);
     p.step_to(0, QpState::Sqd);
-    gone(&mut p);
+    peer_ends(&mut p);
     p.advance(AFTER_FAREWELL);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
     // Transports without acknowledgements do not care.
     let mut p = Pair::new(Setup::new(QpType::Uc));
     p.recv(1, 1, 0, 100);
-    gone(&mut p);
+    peer_ends(&mut p);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.run();
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success)]);

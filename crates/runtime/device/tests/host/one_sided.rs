@@ -48,7 +48,7 @@ pub fn writes_and_reads_of_every_size(p: &mut Pair) {
             }
         }
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 pub fn atomics_and_flush(p: &mut Pair) {
@@ -73,7 +73,7 @@ pub fn atomics_and_flush(p: &mut Pair) {
             assert_eq!(one(p, qp, flush, (mine, 0, 0)), WcOpcode::Flush);
         }
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 fn other_memory(p: &mut Pair) {
@@ -114,7 +114,7 @@ fn other_memory(p: &mut Pair) {
         assert_eq!((p.b.word(to, 0), p.b.word(to, 69_992)), (0, 0), "{op:?}");
     }
     one(p, qp, SendOp::Read(at), (null, 0, 70_000));
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 /// The target polls its memory and calls no verb, as in `ib_write_lat`.
@@ -130,7 +130,7 @@ fn who_only_looks_at_memory_sees_writes(p: &mut Pair) {
             assert_eq!(p.b.answer(), n.to_string(), "{kind:?}");
         }
     }
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 /// Each FetchAdd counts exactly once, although the peer changes the access rights of the queue pair
@@ -150,7 +150,7 @@ fn atomics_count_once_whatever_changes(p: &mut Pair) {
         p.b.answer();
     }
     assert_eq!(p.b.word(to, 0), (EACH * ROUNDS) as u64);
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }
 
 /// Four threads of this end add to the same word of the peer, each over its own queue pair.
@@ -171,5 +171,5 @@ pub fn atomics_of_two_processes_and_the_processor(p: &mut Pair) {
         }
     });
     assert_eq!(p.b.word(to, 0), (3 * EACH * qps.len()) as u64);
-    p.wants.direct = true;
+    p.wants.one_sided = true;
 }

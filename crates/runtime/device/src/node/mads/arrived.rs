@@ -14,7 +14,7 @@ pub(in crate::node) const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, O
 };
 
 /// An arrived MAD, with its headers.
-pub(in crate::node) struct Came {
+pub(in crate::node) struct ArrivedMad {
     pub(in crate::node) src: SocketAddr,
     pub(in crate::node) dst: IpAddr,
     pub(in crate::node) traffic_class: u8,
@@ -23,9 +23,9 @@ pub(in crate::node) struct Came {
     pub(in crate::node) bytes: Box<[u8]>,
 }
 
-impl Came {
+impl ArrivedMad {
     pub(in crate::node) fn of(p: &RxPacket<'_>) -> Self {
-        Came {
+        ArrivedMad {
             src: p.src,
             dst: p.dst,
             traffic_class: p.traffic_class,
@@ -36,8 +36,8 @@ impl Came {
     }
 
     /// Did another process of this user forward the MAD to this process?
-    pub(in crate::node) fn is_handed_on(&self) -> bool {
-        self.proof.is_handed_on()
+    pub(in crate::node) fn is_forwarded(&self) -> bool {
+        self.proof.is_forwarded()
     }
 
     pub(in crate::node) fn packet(&self) -> RxPacket<'_> {

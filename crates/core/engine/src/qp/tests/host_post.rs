@@ -12,11 +12,11 @@ fn rc() -> Pair {
 /// The host's address of the entry, if the host may perform the request.
 fn offered(p: &Pair, read: bool, entry: Sge) -> Option<u64> {
     let known = p.sides[0].qp.mapped_region(&p.sides[0].keys, entry.lkey)?;
-    p.sides[0].qp.direct_post(&known, read, &entry)
+    p.sides[0].qp.host_post(&known, read, &entry)
 }
 
 fn is_offered(p: &Pair) -> bool {
-    let inline = p.sides[0].qp.direct_post_inline(8);
+    let inline = p.sides[0].qp.host_post_inline(8);
     let entry = offered(p, false, p.sides[0].sge(0, 8)).is_some();
     assert_eq!(inline, entry, "both have the same state to go by");
     entry
@@ -25,7 +25,7 @@ fn is_offered(p: &Pair) -> bool {
 /// Reports a performed request.
 fn done(p: &mut Pair, wr_id: u64, flags: SendFlags, read: Option<u32>) -> Option<Completion> {
     let opcode = if read.is_some() { WcOpcode::RdmaRead } else { WcOpcode::RdmaWrite };
-    p.sides[0].qp.direct_posted(wr_id, flags, opcode, read.unwrap_or(0))
+    p.sides[0].qp.host_posted(wr_id, flags, opcode, read.unwrap_or(0))
 }
 
 fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
@@ -44,7 +44,7 @@ fn it_comes_and_goes_without_a_place_in_the_queue() {
     let c = done(&mut p, 9, SendFlags::SIGNALED, Some(30)).unwrap();
     assert_eq!((c.wr_id, c.opcode, c.byte_len), (9, WcOpcode::RdmaRead, 30));
     assert_eq!((p.sides[0].qp.free_sends(), p.sides[0].qp.staged_sends()), (free, 0));
-    assert_eq!(p.sides[0].qp.counters().direct, 3);
+    assert_eq!(p.sides[0].qp.counters().one_sided, 3);
     assert!(!p.sides[0].qp.wants_output());
 
     let mut p = Pair::new(Setup { signal_all: true, ..Setup::new(QpType::Rc) });
@@ -76,7 +76,7 @@ fn packets_go_on_behind_it() {
         assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success)]);
         p.sides[0].fill(0, 3000, 5);
     }
-    assert_eq!(p.sides[0].qp.counters().direct, 150);
+    assert_eq!(p.sides[0].qp.counters().one_sided, 150);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn states_and_transports_that_have_none() {
 
     let mut p = rc();
     let side = &mut p.sides[0];
-    side.qp.peer_gone(Time::ZERO, &mut side.effects);
+    side.qp.peer_ended(Time::ZERO, &mut side.effects);
     assert!(!is_offered(&p), "the peer is gone");
 
     let mut p = rc();
@@ -182,8 +182,8 @@ fn what_is_wrong_is_left_to_the_queue() {
         assert_eq!(offered(at(huge, 0, 1 << 31)), Some(BASE), "the longest message");
         assert_eq!(offered(at(huge, 0, (1 << 31) + 1)), None, "longer than a message");
     }
-    assert!(p.sides[0].qp.direct_post_inline(256));
-    assert!(!p.sides[0].qp.direct_post_inline(257), "more than may be inline");
+    assert!(p.sides[0].qp.host_post_inline(256));
+    assert!(!p.sides[0].qp.host_post_inline(257), "more than may be inline");
     p.sides[0].keys.deregister(mine).unwrap();
     assert_eq!(offered(&p, false, at(mine, 0, 8)), None, "deregistered");
 }

@@ -6,25 +6,25 @@
 //! initiator itself reports no errors.
 //!
 //! 1. The initiator finds the entries of the queue pair and the key, and how the memory is reached.
-//! 2. The initiator sets the thread's mark, with the names of both entries
+//! 2. The initiator sets the thread's hazard, with the names of both entries
 //!    ([`Published::enter`](adverb_shm::Published::enter)).
 //! 3. Each access to the memory reads both entries in a restartable sequence with the access itself
 //!    ([`Guard`]). If an entry was taken back, the copy ends and the request goes as a packet.
-//! 4. The initiator clears the mark.
+//! 4. The initiator clears the hazard.
 //!
-//! A target that takes back a key or a queue pair waits for all initiators with a mark of this key
-//! or queue pair (`waiting`).
+//! A target that takes back a key or a queue pair waits for all initiators with a hazard of this
+//! key or queue pair (`waiting`).
 //!
-//! The mark also protects the memory on the initiator's own side. A queue pair caches the memory of
-//! a local key, and the number of keys taken back by this process at that time. After setting the
-//! mark, the thread compares the number with [`Lanes::own_keys`]. A thread that takes a key back
-//! raises the number, and then waits for the marks of all threads of the process
-//! ([`Lanes::settle_own`]). So such a request needs no lock of the key table.
+//! The hazard also protects the memory on the initiator's own side. A queue pair caches the memory
+//! of a local key, and the number of keys taken back by this process at that time. After setting
+//! the hazard, the thread compares the number with [`HostConnections::own_keys`]. A thread that
+//! takes a key back raises the number, and then waits for the hazards of all threads of the process
+//! ([`HostConnections::settle_own`]). So such a request needs no lock of the key table.
 use super::waiting::NO_KEY;
-use super::{Lanes, PRIVATE, Peer, SHARED};
+use super::{HostConnections, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::qp::Direct;
+use adverb_engine::qp::HostRequest;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     qp: Option<(QpEntry, QpSeen)>,
-    key: Option<Target>,
+    key: Option<RemoteRegion>,
     shortcut: Option<Shortcut>,
 }
 
@@ -66,7 +66,7 @@ struct Shortcut {
 }
 
 #[derive(Debug)]
-struct Target {
+struct RemoteRegion {
     entry: KeyEntry,
     seen: KeySeen,
     reach: Reach,
@@ -82,7 +82,7 @@ enum Reach {
 
 /// A region open to an access, and the offset of the access in the region.
 struct Found<'a> {
-    target: &'a Target,
+    target: &'a RemoteRegion,
     off: u64,
 }
 
@@ -116,9 +116,9 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
     })
 }
 
-/// Writes the old value of an atomic to its place. [`Lanes::perform`] has checked the memory. If
-/// the program unmaps the memory in between, the value is lost. A NIC would lose the value as well:
-/// it writes to pages that the program no longer sees.
+/// Writes the old value of an atomic to its place. [`HostConnections::perform`] has checked the
+/// memory. If the program unmaps the memory in between, the value is lost. A NIC would lose the
+/// value as well: it writes to pages that the program no longer sees.
 fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
     let bytes = old.to_ne_bytes();
@@ -130,7 +130,7 @@ fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     }
 }
 
-impl Lanes {
+impl HostConnections {
     /// Performs a request. `false`: nothing has happened, and the request has to go as a packet.
     pub(crate) fn perform(
         &self,
@@ -138,7 +138,7 @@ impl Lanes {
         seen: &mut Seen,
         ends: Ends,
         keys: &KeyTable,
-        request: &Direct<'_>,
+        request: &HostRequest<'_>,
     ) -> bool {
         let Some((remote, needed)) = target_of(&request.op) else { return false };
         // A request without bytes has no key to check, and goes as a packet.
@@ -181,7 +181,7 @@ impl Lanes {
 
     /// Steps 1 and 2 of a WRITE or READ, if the peer's memory is mapped. Returns the window, the
     /// offset in the window, and the guard of the access. `None`: the request has to be queued.
-    /// `busy`: the mark set by the thread for a similar request. On return, the mark of this
+    /// `busy`: the hazard set by the thread for a similar request. On return, the hazard of this
     /// request.
     #[inline(always)]
     pub(crate) fn reach<'a, 'b>(
@@ -202,7 +202,7 @@ impl Lanes {
             return None;
         }
         let guard = Guard::new(peer.tables.qp_word(&found.qp), peer.tables.key_word(&found.key));
-        self.mark(peer, ends, remote.rkey, &guard, busy)?;
+        self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
         Some((&found.window, found.start + off, guard))
     }
 
@@ -214,7 +214,7 @@ impl Lanes {
         }
         let (pd, qp) = self.open(peer, seen, ends, Access::empty())?;
         let allowed = seen.qp.as_ref()?.0.access;
-        let Target { entry, seen: key, reach } = find_key(peer, &mut seen.key, rkey)?;
+        let RemoteRegion { entry, seen: key, reach } = find_key(peer, &mut seen.key, rkey)?;
         let Reach::Window(window, start) = reach else { return None };
         if !is_for(entry, pd, ends) {
             return None;
@@ -245,13 +245,13 @@ impl Lanes {
     ) -> Option<(Found<'b>, Guard<'b>)> {
         let (found, qp) = self.find(peer, seen, ends, (remote, needed), len)?;
         let guard = Guard::new(peer.tables.qp_word(&qp), peer.tables.key_word(&found.target.seen));
-        self.mark(peer, ends, remote.rkey, &guard, busy)?;
+        self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
         Some((found, guard))
     }
 
-    /// Step 2. A mark already set for the same use stays set.
+    /// Step 2. A hazard already set for the same use stays set.
     #[inline(always)]
-    fn mark<'a>(
+    fn set_hazard<'a>(
         &'a self,
         peer: &Peer,
         ends: Ends,
@@ -261,15 +261,15 @@ impl Lanes {
     ) -> Option<()> {
         let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key, restarts: guard.restarts() };
         if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
-            // A thread has a single mark, so the earlier use ends first.
+            // A thread has a single hazard, so the earlier use ends first.
             *busy = None;
             *busy = Some(self.published.enter(&at)?);
         }
         Some(())
     }
 
-    /// Number of keys of this process taken back so far. Only meaningful while the thread's mark is
-    /// set.
+    /// Number of keys of this process taken back so far. Only meaningful while the thread's hazard
+    /// is set.
     #[inline]
     pub(crate) fn own_keys(&self) -> u64 {
         self.taken_back.load(Ordering::Relaxed)
@@ -313,8 +313,8 @@ impl Lanes {
         Some(Guard::new(word, word))
     }
 
-    /// The receives offered by the peer's queue pair to ours, and the mark of a message to the
-    /// queue pair. As long as the mark is set, the peer takes no offer back.
+    /// The receives offered by the peer's queue pair to ours, and the hazard of a message to the
+    /// queue pair. As long as the hazard is set, the peer takes no offer back.
     #[inline]
     pub(crate) fn offers<'a>(
         &'a self,
@@ -326,8 +326,8 @@ impl Lanes {
         let (_, at) = *seen.qp.as_ref()?;
         let at_work = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key: NO_KEY, restarts: false };
         let busy = self.published.enter(&at_work)?;
-        // The entry is read again after the mark is set. So this thread sees whatever the peer took
-        // back before the mark.
+        // The entry is read again after the hazard is set. So this thread sees whatever the peer
+        // took back before the hazard.
         peer.tables.qp_unchanged(&at).then_some((offers, busy))
     }
 
@@ -372,7 +372,7 @@ fn is_for(entry: &KeyEntry, pd: PdId, ends: Ends) -> bool {
 
 /// The entry of a key, and the way to the key's memory.
 #[inline]
-fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option<&'a Target> {
+fn find_key<'a>(peer: &Peer, known: &'a mut Option<RemoteRegion>, rkey: Key) -> Option<&'a RemoteRegion> {
     let current = known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
     if !current {
         *known = look_up(peer, rkey);
@@ -381,7 +381,7 @@ fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option
 }
 
 #[cold]
-fn look_up(peer: &Peer, rkey: Key) -> Option<Target> {
+fn look_up(peer: &Peer, rkey: Key) -> Option<RemoteRegion> {
     let (entry, seen) = peer.tables.key(rkey)?;
     let reach = match entry.how {
         SHARED => {
@@ -391,10 +391,10 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<Target> {
         PRIVATE => Reach::Cma(peer.cma()?),
         _ => return None,
     };
-    Some(Target { entry, seen, reach })
+    Some(RemoteRegion { entry, seen, reach })
 }
 
-fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &Direct<'_>) -> bool {
+fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &HostRequest<'_>) -> bool {
     if matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_)) {
         let Some(op) = atomic_of(&request.op, request.local) else { return false };
         return window.atomic(guard, off, op).is_ok_and(|old| {
@@ -420,7 +420,7 @@ fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &Direct<'_>)
     }
 }
 
-fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &Direct<'_>) -> bool {
+fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &HostRequest<'_>) -> bool {
     match (&request.op, request.local) {
         (SendOp::Write(_), Data::Bytes(bytes)) => {
             let here =
@@ -441,7 +441,7 @@ fn within(
     ends: Ends,
     remote: Remote,
     needed: Access,
-    request: &Direct<'_>,
+    request: &HostRequest<'_>,
 ) -> bool {
     let Ok(target) = keys.check_remote(pd, ends.dest_qpn, remote.rkey, needed, remote.va, request.len as u32)
     else {
