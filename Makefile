@@ -12,13 +12,13 @@ ADVERB := $(abspath $(BUILD))/adverb
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 # How much. A target says what it takes by itself; these are given on the command line:
-# SHORT=1 WIRE=1 SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
+# SHORT=1 WIRE=1 SUITES= SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
 SIZE = $(if $(SHORT),$(2),$(1))
 
 # Crates whose tests start other programs, each by a target of its own.
 APART := $(foreach crate,foreign interop programs corpus,--exclude adverb-$(crate))
-# Of what is shipped. The simulator wants a feature of the device; a build with the simulator would put it into the libraries.
-SHIPPED := $(APART) --exclude adverb-sim
+# Of what is shipped. Each program of the tests and benchmarks would be linked as carefully as the command, for half a minute.
+SHIPPED := $(foreach crate,$(notdir $(wildcard tests/*)),--exclude adverb-$(crate))
 # What those tests are told: the command, fewer cases, every packet on the network.
 TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVERB_PATH=wire)
 BENCH = $(CARGO) run --release --package adverb-bench --bin
@@ -33,7 +33,7 @@ all: build
 
 ### First
 
-.PHONY: build cross demo test unit lint foreign sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
+.PHONY: build cross demo test check-all unit lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(SHIPPED)
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
@@ -52,7 +52,11 @@ cross: ## aarch64 on x86-64: build, and the demo under qemu-user; needs rustup t
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
 
-test: deps unit gigabyte-short foreign foreign-wire-short ## installs what tests need, then unit tests and foreign programs on both paths
+test: ## packages, unit tests, the demo, some foreign programs on both paths; a table of the parts at the end
+	.ci/run deps build unit demo some
+
+check-all: ## all that CI runs, suite by suite: the tests in full, rules of the tree, models, fuzzing, other hosts
+	.ci/run
 
 unit: ids ## tests of our own crates
 	$(CARGO) test --no-fail-fast --workspace $(APART)
@@ -62,8 +66,13 @@ lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --features adverb/tokio --no-deps --quiet
 
-foreign: build ## unmodified programs on the drop-in libraries (SHORT=1; WIRE=1: all on the network)
-	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast
+foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)
+	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
+
+SOME = pingpong perftest pyverbs notify rdmacm ucx
+some: build ## some of these programs, on both paths: about three minutes
+	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
+	$(MAKE) foreign-wire SHORT=1 SUITES="$(SOME)"
 
 sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS NODES=SEEDS FROM=0 JOBS=1)
 	$(SIM) --from $(or $(FROM),0) --jobs $(or $(JOBS),1) --seeds $(or $(SEEDS),1000) \
@@ -78,9 +87,9 @@ fuzz: ## untrusted bytes against parsers and queue pairs (TARGET=all SECONDS=60;
 interop: build ## against Linux soft-RoCE in a virtual machine; needs root or user namespaces (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-interop --no-fail-fast
 
-programs: build ## suites of strangers' programs (docs/programs.md); an hour (SHORT=1: builds none)
+programs: build ## suites of strangers' programs (docs/programs.md); an hour (SUITES=; SHORT=1: builds none)
 	scripts/test-deps $(PROGRAMS_DEPS) $(call SIZE,$(PROGRAMS_BUILT),)
-	$(TOLD) $(CARGO) test --package adverb-programs --no-fail-fast
+	$(TOLD) $(CARGO) test --package adverb-programs --no-fail-fast -- $(SUITES)
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
@@ -168,17 +177,17 @@ torture: build ## random steps on memory against a model (SECONDS=3600 ALLOCATOR
 soak: build ## processes that come and go, some killed, leave nothing behind (SECONDS=3600; SHORT=1: 20)
 	$(TORTURE) soak -- --seconds $(or $(SECONDS),$(call SIZE,3600,20))
 
-gigabyte: build ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
-	$(BUILD)/gigabyte --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
+gigabyte: ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
+	$(BENCH) gigabyte -- --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
 
 corpus: build ## small wrong programs and their right twins, and how often the wrong ones fail (SHORT=1)
-	$(TOLD) $(CARGO) test --package adverb-corpus --test twins -- --nocapture
+	$(TOLD) $(CARGO) test --package adverb-corpus -- twins
 
 check: build ## adverb run --check over the wrong programs of the corpus, and its right ones (SHORT=1)
-	$(TOLD) $(CARGO) test --package adverb-corpus --test check
+	$(TOLD) $(CARGO) test --package adverb-corpus -- check
 
 hunt: build ## adverb hunt over the wrong programs of the corpus, and its right ones; an hour (SHORT=1)
-	$(TOLD) $(CARGO) test --package adverb-corpus --test hunt -- --nocapture
+	$(TOLD) $(CARGO) test --package adverb-corpus -- hunt
 
 foreign-wire: ## make foreign WIRE=1
 	$(MAKE) foreign WIRE=1

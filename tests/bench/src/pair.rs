@@ -160,7 +160,18 @@ pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
 /// The same on a given processor, or unpinned. [`Other::say`] sends lines to the process, which
 /// ends at the end of its input.
 pub fn talk(cpu: Option<usize>, args: &[String]) -> Result<Other> {
+    talk_with(cpu, args, &[])
+}
+
+/// The same with environment variables; `None` removes a variable.
+pub fn talk_with(cpu: Option<usize>, args: &[String], env: &[(&str, Option<&str>)]) -> Result<Other> {
     let mut command = myself(cpu, args)?;
+    for (name, value) in env {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     spawn(command)
 }

@@ -1,5 +1,5 @@
-//! The benchmark programs in their shortest form. Each must run, with right results as far as these
-//! are independent of time.
+//! The programs of this crate in their short forms. Each must run, with right results as far as
+//! these are independent of time.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -60,10 +60,10 @@ fn idle_queue_pairs_carry_messages_before_and_after() {
 /// Many queue pairs and a mesh of processes: every message is verified on arrival.
 #[test]
 fn many_queue_pairs_and_processes_lose_nothing() {
-    let text = run(env!("CARGO_BIN_EXE_scale"), &["--short", "--qps", "200", "--processes", "6"]);
+    let text = run(env!("CARGO_BIN_EXE_scale"), &["--short"]);
     assert!(number(&text, "pair_qp_pss_0") > 0.0, "{text}");
-    assert!(number(&text, "pair_send_ratio_200") > 0.0 && number(&text, "pair_write_200") > 0.0, "{text}");
-    assert_eq!(number(&text, "mesh_messages"), 6.0 * 5.0 * 20.0, "{text}");
+    assert!(number(&text, "pair_send_ratio_500") > 0.0 && number(&text, "pair_write_500") > 0.0, "{text}");
+    assert_eq!(number(&text, "mesh_messages"), 12.0 * 11.0 * 20.0, "{text}");
 }
 
 /// The C program verifies every byte and fails when one is wrong.
@@ -94,8 +94,17 @@ fn the_lean_stream_carries_the_payload_into_place() {
 
 /// Every byte arrives under the worst faults, by Write, Send and Read, and faults did happen.
 #[test]
-fn a_few_megabytes_cross_the_storm() {
-    let text = run(env!("CARGO_BIN_EXE_gigabyte"), &["--mib", "4", "--short"]);
-    let good = text.lines().filter(|l| l.contains(" 4 MiB: ") && l.ends_with("packets harmed"));
+fn many_megabytes_cross_the_storm() {
+    let text = run(env!("CARGO_BIN_EXE_gigabyte"), &["--mib", "64", "--short"]);
+    let good = text.lines().filter(|l| l.contains(" 64 MiB: ") && l.ends_with("packets harmed"));
     assert_eq!(good.count(), 3, "{text}");
+}
+
+/// Twenty processes are killed in the middle of their traffic with a survivor. The program checks
+/// the survivor's results, memory and resources.
+#[test]
+fn a_survivor_outlives_killed_processes() {
+    let text = run(env!("CARGO_BIN_EXE_kill"), &["--rounds", "20"]);
+    let line = text.lines().find(|l| l.starts_with("killed: 20 processes"));
+    assert!(line.is_some_and(|l| !l.contains(" 0 of them in mid-traffic")), "{text}");
 }

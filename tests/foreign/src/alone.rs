@@ -4,23 +4,28 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Set in the copy of a program in new namespaces.
+/// Set in the copy of a program in new namespaces, to what runs there.
 const INSIDE: &str = "ADVERB_ALONE";
 /// A loopback interface, and an empty directory with write access for all users.
 const SET_UP: &str = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
 
-/// Whether this program runs in new network and mount namespaces, with a new `/dev/shm`.
+/// What this program runs in new network and mount namespaces, with a new `/dev/shm`. `None` in the
+/// namespaces of the machine.
 #[must_use]
-pub fn is_alone() -> bool {
-    std::env::var_os(INSIDE).is_some()
+pub fn inside() -> Option<String> {
+    std::env::var(INSIDE).ok()
 }
 
-/// Starts this program again with the same arguments, in new namespaces. Returns in the new
-/// program, or where namespaces are not allowed; then the reason is printed.
-pub fn be_alone() {
-    if is_alone() {
-        return;
-    }
+/// Whether this program runs in new namespaces.
+#[must_use]
+pub fn is_alone() -> bool {
+    inside().is_some()
+}
+
+/// The command that starts this program again with the same arguments, in new namespaces, to run
+/// `what`. `None` where namespaces are not allowed; then the reason is printed.
+#[must_use]
+pub fn again(what: &str) -> Option<Command> {
     let ways: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
     let unshare = |way: &[&str], line: &str| {
         let mut command = Command::new("unshare");
@@ -31,18 +36,36 @@ pub fn be_alone() {
         unshare(way, SET_UP).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
     };
     let why = match (ways.iter().find(may), std::env::current_exe()) {
-        (Some(way), Ok(me)) => unshare(way, &format!("{SET_UP} && exec \"$0\" \"$@\""))
-            .arg(me)
-            .args(std::env::args_os().skip(1))
-            // If this is set, `adverb run` keeps its tree there. Otherwise the tree is in /dev/shm.
-            .env_remove("XDG_RUNTIME_DIR")
-            .env(INSIDE, "1")
-            .exec()
-            .to_string(),
+        (Some(way), Ok(me)) => {
+            let mut command = unshare(way, &format!("{SET_UP} && exec \"$0\" \"$@\""));
+            command
+                .arg(me)
+                .args(std::env::args_os().skip(1))
+                // If this is set, `adverb run` keeps its tree there. Otherwise the tree is in
+                // /dev/shm.
+                .env_remove("XDG_RUNTIME_DIR")
+                .env(INSIDE, what);
+            return Some(command);
+        }
         (None, _) => "unshare --net --mount is not allowed".to_string(),
         (_, Err(why)) => format!("own path: {why}"),
     };
+    not_alone(&why);
+    None
+}
+
+fn not_alone(why: &str) {
     eprintln!("not alone ({why}): what other programs do shows, too");
+}
+
+/// Starts this program again with the same arguments, in new namespaces. Returns in the new
+/// program, or where namespaces are not allowed; then the reason is printed.
+pub fn be_alone() {
+    if !is_alone()
+        && let Some(mut command) = again("this program")
+    {
+        not_alone(&command.exec().to_string());
+    }
 }
 
 /// Other processes in this program's network namespace. The list is only useful if the program [is

@@ -1,65 +1,99 @@
-//! Suites of one C program with many cases. Each case runs in its own process, on both paths.
+//! C programs of `c/` with many cases, listed in a table at the end of the source. Each case runs
+//! in its own process.
 
-use std::process::ExitCode;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::cc::{compile_linked, source_dir};
+use crate::Verdict;
+use crate::cc::{compile, compile_linked, source_dir};
 use crate::device::loopback;
-use crate::process::Program;
-use crate::suite::{case, run as run_suite};
-use libtest_mimic::{Completion, Trial};
+use crate::process::{Finished, Program};
+use crate::suite::{Case, case, case_or_skip};
+use libtest_mimic::Completion;
 
+/// The values of `ADVERB_PATH`: shared memory within the host, and the network.
+pub const PATHS: [&str; 2] = ["local", "wire"];
 /// The exit status of a case that the machine cannot run.
 const SKIPPED: i32 = 77;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs the cases of `c/NAME.c`. The table at its end has lines `{"ID", "name", function},` with
-/// the requirement. A case prints `ok NAME`. On a machine that lacks something, a case prints `skip
-/// REASON` with status 77, which counts as ignored and not as passed.
-pub fn run(program: &'static str) -> ExitCode {
-    run_linked(program, &[])
+/// The cases of `c/PROGRAM.c`, each on both paths. A case prints `ok NAME`. On a machine that lacks
+/// something, a case prints `skip REASON` with status 77, which counts as ignored and not as
+/// passed.
+pub fn of(program: &'static str) -> Vec<Case> {
+    of_linked(program, &[])
 }
 
-/// Like [`run`], with more libraries.
-pub fn run_linked(program: &'static str, libraries: &'static [&'static str]) -> ExitCode {
-    let cases = match listed(program) {
-        Ok(names) => names
-            .into_iter()
-            .flat_map(|n| [(n.clone(), "local"), (n, "wire")])
-            .map(|(name, path)| {
-                Trial::ignorable_test(format!("{path}/{name}"), move || {
-                    Ok(one(program, libraries, &name, path)?)
+/// Like [`of`], with more libraries.
+pub fn of_linked(program: &'static str, libraries: &'static [&'static str]) -> Vec<Case> {
+    listed(program, |_, name| {
+        PATHS
+            .map(|path| {
+                let case_name = name.clone();
+                case_or_skip(format!("{path}/{name}"), move || {
+                    let out = rig(program, libraries, &[&case_name])?.env("ADVERB_PATH", path).run(LIMIT)?;
+                    ok_or_skipped(&out, &format!("ok {case_name}"))
                 })
             })
-            .collect(),
-        Err(why) => vec![case("the_list_of_cases", move || Err(why))],
-    };
-    run_suite(program, cases)
+            .into()
+    })
 }
 
-fn listed(program: &str) -> Result<Vec<String>, String> {
+/// The cases made of each line of the table at the end of `c/PROGRAM.c`: lines `{"ID", "name",
+/// function},`, or without the requirement.
+pub fn listed(program: &str, cases: impl Fn(Option<String>, String) -> Vec<Case>) -> Vec<Case> {
+    match table(program) {
+        Ok(lines) => lines.into_iter().flat_map(|(id, name)| cases(id, name)).collect(),
+        Err(why) => vec![case("the_list_of_cases", move || Err(why))],
+    }
+}
+
+fn table(program: &str) -> Result<Vec<(Option<String>, String)>, String> {
     let path = source_dir().join(format!("{program}.c"));
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let (_, table) = text.split_once("cases[] = {").ok_or("there is no table of cases")?;
     let (table, _) = table.split_once("};").ok_or("the table of cases has no end")?;
-    let names: Vec<_> = table.lines().filter_map(|l| Some(l.split('"').nth(3)?.to_string())).collect();
-    if names.is_empty() { Err("the table of cases is empty".to_string()) } else { Ok(names) }
+    let row = |line: &str| {
+        let mut quoted = line.split('"').skip(1).step_by(2).map(str::to_string);
+        let first = quoted.next()?;
+        Some(match quoted.next() {
+            Some(name) => (Some(first), name),
+            None => (None, first),
+        })
+    };
+    let rows: Vec<_> = table.lines().filter_map(row).collect();
+    if rows.is_empty() { Err("the table of cases is empty".to_string()) } else { Ok(rows) }
 }
 
-fn one(program: &str, libraries: &[&str], name: &str, path: &str) -> Result<Completion, String> {
-    static BUILT: OnceLock<Result<std::path::PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| compile_linked(program, libraries)).clone()?;
+/// A program of `c/` for the loopback device.
+///
+/// # Errors
+/// The program does not compile, or there is no loopback device.
+pub fn rig<S: AsRef<str>>(name: &str, libraries: &[&str], args: &[S]) -> Result<Program, String> {
+    let built = if libraries.is_empty() { compile(name) } else { compile_linked(name, libraries) }?;
     let lo = loopback()?;
-    let out = Program::new(built.display().to_string(), &[name])
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
-        .env("ADVERB_PATH", path)
-        .run(LIMIT)?;
+    Ok(Program::new(built.display().to_string(), args).env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid))
+}
+
+/// Runs a program of `c/` on the loopback device. The exit status must be 0, and the output must
+/// contain `words`.
+///
+/// # Errors
+/// The output of the program.
+pub fn run_rig(name: &str, args: &[&str], words: &str, limit: Duration) -> Verdict {
+    let out = rig(name, &[], args)?.run(limit)?;
+    out.require_ok()?;
+    if out.text.contains(words) { Ok(()) } else { Err(out.describe()) }
+}
+
+/// Judges a case: `words` in the output, or `skip REASON` with status 77.
+///
+/// # Errors
+/// The output of the program.
+pub fn ok_or_skipped(out: &Finished, words: &str) -> Result<Completion, String> {
     let skipped = out.text.lines().find_map(|l| l.strip_prefix("skip "));
     if let (Some(SKIPPED), Some(reason)) = (out.code(), skipped) {
         return Ok(Completion::ignored_with(reason));
     }
     out.require_ok()?;
-    if out.text.contains(&format!("ok {name}")) { Ok(Completion::Completed) } else { Err(out.describe()) }
+    if out.text.contains(words) { Ok(Completion::Completed) } else { Err(out.describe()) }
 }

@@ -1,7 +1,9 @@
 //! The C programs of `c/`, compiled against the machine's headers when a test needs them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::process::target_dir;
 
@@ -37,11 +39,21 @@ pub fn compile_file(source: &Path, name: &str) -> Result<PathBuf, String> {
     compile_with(&cc, &["-O2"], source, name)
 }
 
-/// Like [`compile_file`], with a compiler and flags of the caller.
+/// Like [`compile_file`], with a compiler and flags of the caller. A process compiles each program
+/// once.
 ///
 /// # Errors
 /// The compiler's messages.
 pub fn compile_with(cc: &str, flags: &[&str], source: &Path, name: &str) -> Result<PathBuf, String> {
+    static BUILT: Mutex<Option<HashMap<String, Result<PathBuf, String>>>> = Mutex::new(None);
+    // The lock is held while the program compiles, so that a second case waits for the program.
+    let mut built = BUILT.lock().unwrap_or_else(|e| e.into_inner());
+    let key = format!("{name} {cc} {} {}", flags.join(" "), source.display());
+    let program = built.get_or_insert_default().entry(key);
+    program.or_insert_with(|| compile_once(cc, flags, source, name)).clone()
+}
+
+fn compile_once(cc: &str, flags: &[&str], source: &Path, name: &str) -> Result<PathBuf, String> {
     let dir = target_dir()?.join("foreign-c");
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let program = dir.join(name);

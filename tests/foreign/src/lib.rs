@@ -1,9 +1,9 @@
 //! Runs programs that know nothing of Adverb on its drop-in libraries, and judges them by their
 //! output.
 //!
-//! The tests under `tests/` are separate binaries (`harness = false`, libtest-mimic), so that each
-//! program with each set of options is a named test. A program that is missing, hangs or is killed
-//! is a failure with its output in the message. Every skipped test is named.
+//! The tests are one binary without the standard harness ([`suite`]), so that each program with
+//! each set of options is a named test. A program that is missing, hangs or is killed is a failure
+//! with its output in the message. Every skipped test is named.
 #![forbid(unsafe_code)]
 
 pub mod alone;
@@ -15,7 +15,6 @@ pub mod machine;
 pub mod pair;
 pub mod process;
 pub mod pyverbs;
-pub mod service;
 pub mod sockets;
 pub mod suite;
 pub mod tshark;

@@ -1,23 +1,70 @@
-//! A server and a client of the same program, as in perftest and the ping-pongs.
+//! A server and a client: when the server listens, how long each may run, and the output of both.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::process::{Finished, Program, free_port};
+use crate::process::{Finished, Program, Running, free_port};
 
 /// Time limit for a server to listen.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
-
+/// How long an end may run after the other has ended. A machine with other work may be slow.
+const GRACE: Duration = Duration::from_secs(30);
+/// How long a server may run after its client has failed. The server may wait for its client
+/// forever.
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// Pause between two looks at both ends.
+const TICK: Duration = Duration::from_millis(5);
 /// Number of tries if a port was taken between choosing and binding.
 const PORT_TRIES: usize = 3;
+/// Stands for the port in the arguments of both ends.
+const PORT: &str = "PORT";
 
-/// A server and a client. Both get `-p PORT`, and the client gets the server's address as its last
-/// argument.
+/// The port space of connections (IBTA annex A11: the upper half of a service id).
+pub const TCP: u64 = 0x106;
+/// The port space of datagrams.
+pub const UDP: u64 = 0x111;
+/// The port space of InfiniBand service ids.
+pub const IB: u64 = 0x13f;
+
+/// How a server shows that it listens at its port.
+#[derive(Clone, Copy, Debug)]
+pub enum Listener {
+    /// A TCP socket.
+    Socket,
+    /// An id of the connection manager in a port space, found by its abstract socket name.
+    Id(u64),
+    /// A function that waits for the server.
+    By(fn(&mut Running, u16) -> Result<(), String>),
+}
+
+impl Listener {
+    /// Waits until the server listens.
+    ///
+    /// # Errors
+    /// The server ends or the time is over before.
+    pub fn wait(self, server: &mut Running, port: u16) -> Result<(), String> {
+        let space = match self {
+            Self::Socket => return server.wait_for_listener(port, LISTEN_LIMIT),
+            Self::By(wait) => return wait(server, port),
+            Self::Id(space) => space,
+        };
+        let name = format!("-cm-{:x}-", space << 16 | u64::from(port));
+        let listens = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|names| names.contains(&name));
+        server.wait_until(&format!("listen with an id at port {port}"), LISTEN_LIMIT, |_| listens())
+    }
+}
+
+/// A server and a client. The word `PORT` in the arguments of both stands for the port.
 #[derive(Clone, Debug)]
 pub struct Pair {
     server: Program,
     client: Program,
-    host: String,
+    /// Appended to the client's arguments.
+    host: Option<String>,
+    listener: Listener,
+    port: Option<u16>,
     limit: Duration,
+    ended_well: fn(&Finished) -> bool,
+    state: fn() -> String,
 }
 
 /// The end of both processes.
@@ -30,21 +77,59 @@ pub struct Outcome {
 }
 
 impl Pair {
-    /// Both ends run `program` with the same arguments; the client connects to 127.0.0.1.
+    /// Both ends run `program` with the same arguments and `-p PORT`, as in perftest and the
+    /// ping-pongs. The client gets the server's address, 127.0.0.1, as its last argument.
     pub fn new<S: AsRef<str>>(program: &str, args: &[S], limit: Duration) -> Self {
         let program = Program::new(program, args);
-        Self { server: program.clone(), client: program, host: "127.0.0.1".to_string(), limit }
+        Self::of(program.clone(), program, limit)
     }
 
-    /// A pair from two separate command lines.
+    /// Like [`new`](Self::new), from two separate command lines.
     pub fn of(server: Program, client: Program, limit: Duration) -> Self {
-        Self { server, client, host: "127.0.0.1".to_string(), limit }
+        let with_port = |program: Program| program.arg("-p").arg(PORT);
+        let pair = Self::by_address(with_port(server), with_port(client), limit);
+        Self { listener: Listener::Socket, ..pair }.host("127.0.0.1")
     }
 
-    /// The client connects to this address instead of 127.0.0.1.
+    /// Two command lines that name port and address. The server listens with an id of the
+    /// connection manager, in the port space of connections.
+    pub fn by_address(server: Program, client: Program, limit: Duration) -> Self {
+        let (listener, ended_well) = (Listener::Id(TCP), Finished::ok);
+        Self { server, client, host: None, listener, port: None, limit, ended_well, state: String::new }
+    }
+
+    /// The client gets this address as its last argument.
     #[must_use]
     pub fn host(mut self, address: &str) -> Self {
-        self.host = address.to_string();
+        self.host = Some(address.to_string());
+        self
+    }
+
+    /// The server shows in this way that it listens.
+    #[must_use]
+    pub fn listener(mut self, listener: Listener) -> Self {
+        self.listener = listener;
+        self
+    }
+
+    /// Uses this port instead of a free one.
+    #[must_use]
+    pub fn at_port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Judges the end of the client, instead of the exit status alone.
+    #[must_use]
+    pub fn ended_well(mut self, judge: fn(&Finished) -> bool) -> Self {
+        self.ended_well = judge;
+        self
+    }
+
+    /// What the report adds if the server does not end after its client.
+    #[must_use]
+    pub fn state(mut self, state: fn() -> String) -> Self {
+        self.state = state;
         self
     }
 
@@ -71,47 +156,77 @@ impl Pair {
         self
     }
 
+    /// Starts the server and waits until the server listens. Returns the server, and the client to
+    /// be started.
+    ///
+    /// # Errors
+    /// The server cannot be started, or never listens.
+    pub fn listening(&self) -> Result<(Running, Program), String> {
+        for again in (0..PORT_TRIES).rev() {
+            let port = self.port.map_or_else(free_port, Ok)?;
+            let mut server = self.server.at_port(PORT, port).start()?;
+            match self.listener.wait(&mut server, port) {
+                Ok(()) => {
+                    let client = self.client.at_port(PORT, port);
+                    return Ok((server, self.host.iter().fold(client, |client, host| client.arg(host))));
+                }
+                Err(why) => {
+                    let taken = ["Address already in use", "Couldn't listen to port"];
+                    if again == 0 || !taken.iter().any(|words| why.contains(words)) {
+                        return Err(format!("the server does not listen: {why}"));
+                    }
+                }
+            }
+        }
+        Err("no try".to_string())
+    }
+
     /// Runs both processes to their end or the time limit.
     ///
     /// # Errors
     /// An end cannot be started, or the server never listens. The caller judges the exit statuses.
     pub fn run(&self) -> Result<Outcome, String> {
-        let mut last = String::new();
-        for _ in 0..PORT_TRIES {
-            let port = free_port()?;
-            let mut server = self.server.clone().arg("-p").arg(port.to_string()).start()?;
-            if let Err(why) = server.wait_for_listener(port, LISTEN_LIMIT) {
-                last = why;
-                if last.contains("Address already in use") || last.contains("Couldn't listen to port") {
-                    continue;
-                }
-                return Err(last);
-            }
-            let client = self.client.clone().arg("-p").arg(port.to_string()).arg(&self.host).start()?;
-            let client = client.wait(self.limit);
-            // The server ends by itself soon after its client. After a failed client the server may
-            // never end.
-            let server = if client.ok() {
-                server.wait(self.limit + Duration::from_secs(5))
-            } else {
-                std::thread::sleep(Duration::from_millis(500));
-                server.wait(Duration::ZERO)
-            };
-            return Ok(Outcome { server, client });
-        }
-        Err(last)
+        let (server, client) = self.listening()?;
+        Ok(self.finish(server, client.start()?))
     }
 
-    /// Runs both processes and requires status 0 of both.
+    /// Runs both processes and requires their success.
     ///
     /// # Errors
     /// Both command lines with their output.
     pub fn run_ok(&self) -> Result<Outcome, String> {
         let outcome = self.run()?;
-        if outcome.server.ok() && outcome.client.ok() {
+        if outcome.server.ok() && (self.ended_well)(&outcome.client) {
             return Ok(outcome);
         }
         Err(outcome.describe())
+    }
+
+    /// Waits for the end of both processes, at most until the limit. An end without its peer may
+    /// wait forever, and gets a shorter time.
+    pub fn finish(&self, mut server: Running, mut client: Running) -> Outcome {
+        let mut alone: Option<Instant> = None;
+        wait_until(self.limit, || {
+            if alone.is_none() && server.ended() {
+                alone = Some(Instant::now());
+            }
+            client.ended() || alone.is_some_and(|since| since.elapsed() > GRACE)
+        });
+        let client = client.wait(Duration::ZERO);
+        let grace = if (self.ended_well)(&client) { GRACE } else { AFTER_FAILURE };
+        wait_until(grace, || server.ended());
+        let state = if grace == GRACE && !server.ended() { (self.state)() } else { String::new() };
+        let mut server = server.wait(Duration::ZERO);
+        server.text += &state;
+        Outcome { server, client }
+    }
+}
+
+/// Looks every few milliseconds until a condition holds, or the time is over.
+fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !done() && Instant::now() < end {
+        std::thread::sleep(TICK);
     }
 }
 

@@ -74,6 +74,22 @@ impl Program {
         Self { argv, env: Vec::new(), options: Vec::new(), bare: false }
     }
 
+    /// A command line, under `adverb run --`.
+    pub fn of_line(line: &str) -> Self {
+        let words = words(line);
+        Self::new(&words[0], &words[1..])
+    }
+
+    /// The same with a port in place of a word.
+    #[must_use]
+    pub fn at_port(&self, word: &str, port: u16) -> Self {
+        let mut program = self.clone();
+        for arg in &mut program.argv {
+            *arg = arg.replace(word, &port.to_string());
+        }
+        program
+    }
+
     /// Runs without `adverb run`, on the system's own libraries.
     #[must_use]
     pub fn bare(mut self) -> Self {
@@ -252,7 +268,11 @@ impl Running {
         self.wait_until(&format!("listen on TCP port {port}"), limit, |_| listens(port))
     }
 
-    fn wait_until(
+    /// Waits until a condition holds; `what` describes the condition.
+    ///
+    /// # Errors
+    /// The child ends or the time is over before.
+    pub fn wait_until(
         &mut self,
         what: &str,
         limit: Duration,
@@ -335,7 +355,7 @@ impl Running {
         }
         let mut text = self.text();
         if timed_out {
-            text.push_str(&format!("\n(killed after {limit:?}; threads then:\n{stuck})\n"));
+            text.push_str(&format!("\n(killed after {elapsed:?}; threads then:\n{stuck})\n"));
         }
         Finished { line: self.line.clone(), status, text, elapsed, timed_out }
     }

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{Finished, Program, Running, free_port, listens, words};
-use crate::{Verdict, require, service};
+use crate::pair::{Listener, Outcome, Pair, TCP};
+use crate::process::{Program, Running, listens};
+use crate::{Verdict, require};
 
 /// Time limit of a program.
 pub const LIMIT: Duration = Duration::from_secs(90);
-const LISTEN_LIMIT: Duration = Duration::from_secs(60);
-/// The port space of connections.
-const TCP: u64 = 0x106;
 /// Bytes of each stream that iperf3's server may leave unread. The server stops reading when the
 /// control connection says that the test is over.
 const UNREAD: u64 = 1 << 20;
@@ -60,21 +58,16 @@ impl Way {
         Self { path, flag: format!("--sockets={}", directory.display()) }
     }
 
-    /// A command line; `PORT` is replaced.
-    pub fn program(&self, line: &str, port: u16) -> Program {
-        let line = words(line.replace("PORT", &port.to_string()));
-        Program::new(&line[0], &line[1..]).flag(&self.flag).env("ADVERB_PATH", self.path)
+    /// A command line under `adverb run --sockets`.
+    pub fn program(&self, line: &str) -> Program {
+        Program::of_line(line).flag(&self.flag).env("ADVERB_PATH", self.path)
     }
 
-    /// Starts a server that listens by the connection manager, and not by TCP.
-    ///
-    /// # Errors
-    /// The server ends, or does not listen in time.
-    pub fn listening(&self, line: &str, port: u16) -> Result<Running, String> {
-        let mut server = self.program(line, port).start()?;
-        service::wait(&mut server, TCP, port, LISTEN_LIMIT)?;
-        require!(!listens(port), "it listens by TCP: {}", server.text());
-        Ok(server)
+    /// A server and a client; the word `PORT` stands for the port. The server listens by the
+    /// connection manager, and not by TCP.
+    pub fn pair(&self, server: &str, client: &str) -> Pair {
+        Pair::by_address(self.program(server), self.program(client), LIMIT)
+            .listener(Listener::By(by_id_alone))
     }
 
     /// Checks that all data of the iperf3 client in `streams` streams reached the server, by the
@@ -83,20 +76,13 @@ impl Way {
     /// # Errors
     /// The output of both.
     pub fn iperf3(&self, streams: usize, mib: u64) -> Verdict {
-        let port = free_port()?;
-        let server = self.listening("iperf3 -s -1 -B 127.0.0.1 -p PORT", port)?;
-        let line = format!("iperf3 -J -c 127.0.0.1 -p PORT -P {streams} -n {mib}M");
-        let client = self.program(&line, port).run(LIMIT)?;
-        let server = server.wait(if client.ok() { LIMIT } else { Duration::from_secs(2) });
-        require!(client.ok() && server.ok(), "{}", both(&server, &client));
-        let got =
-            client.text.rsplit_once("\"sum_received\"").and_then(|(_, rest)| rest.split_once("\"bytes\":"));
+        let client = format!("iperf3 -J -c 127.0.0.1 -p PORT -P {streams} -n {mib}M");
+        let outcome = self.pair("iperf3 -s -1 -B 127.0.0.1 -p PORT", &client).run_ok()?;
+        let got = outcome.client.text.rsplit_once("\"sum_received\"");
+        let got = got.and_then(|(_, rest)| rest.split_once("\"bytes\":"));
         let got = got.and_then(|(_, rest)| rest.split(',').next()?.trim().parse::<u64>().ok());
-        require!(
-            got >= Some((mib << 20) - streams as u64 * UNREAD),
-            "{got:?} bytes came: {}",
-            both(&server, &client)
-        );
+        let enough = got >= Some((mib << 20) - streams as u64 * UNREAD);
+        require!(enough, "{got:?} bytes came: {}", outcome.describe());
         Ok(())
     }
 
@@ -106,11 +92,10 @@ impl Way {
     /// # Errors
     /// The output of server and client.
     pub fn store(&self, store: Store, connections: usize) -> Verdict {
-        let port = free_port()?;
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/sockets_store.py");
-        let mut server = self.listening(store.line(), port)?;
-        let line = format!("python3 {} {} PORT {connections}", script.display(), store.name());
-        let client = self.program(&line, port).run(LIMIT)?;
+        let client = format!("python3 {} {} PORT {connections}", script.display(), store.name());
+        let (mut server, client) = self.pair(store.line(), &client).listening()?;
+        let client = client.run(LIMIT)?;
         // The server runs until a signal ends it in order. The server notices the signal at the end
         // of a wait.
         if client.ok() {
@@ -119,14 +104,15 @@ impl Way {
         } else {
             server.kill_hard();
         }
-        let server = server.wait(LIMIT);
-        require!(server.ok(), "{}", both(&server, &client));
-        require!(client.ok() && client.text.contains("ok "), "{}", both(&server, &client));
+        let outcome = Outcome { server: server.wait(LIMIT), client };
+        let fine = outcome.server.ok() && outcome.client.ok() && outcome.client.text.contains("ok ");
+        require!(fine, "{}", outcome.describe());
         Ok(())
     }
 }
 
-/// The end of both, with their output.
-pub fn both(server: &Finished, client: &Finished) -> String {
-    format!("client: {}\nserver: {}", client.describe(), server.describe())
+fn by_id_alone(server: &mut Running, port: u16) -> Verdict {
+    Listener::Id(TCP).wait(server, port)?;
+    require!(!listens(port), "it listens by TCP: {}", server.text());
+    Ok(())
 }

@@ -1,27 +1,16 @@
 //! A server at one end and a client at the other.
 
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use adverb_foreign::pair::Outcome;
+use adverb_foreign::pair::{Listener, Outcome, Pair};
 use adverb_foreign::process::{Program, Running};
 
 use crate::ends::{End, Family};
 use crate::vm;
 
-/// Time limit for a server to listen; emulation is slow.
-pub(crate) const LISTEN_SECONDS: u32 = 40;
-
-/// How long an end may run after the other has ended.
-const GRACE: Duration = Duration::from_secs(30);
-
-/// Checks every few milliseconds until a condition holds, or the time is over.
-fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + limit;
-    while !done() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+/// Time limit for a server in the machine to listen; emulation is slow.
+const LISTEN_SECONDS: u32 = 40;
 
 /// The sides of server and client.
 #[derive(Clone, Copy, Debug)]
@@ -45,56 +34,9 @@ impl Ends {
         format!("{}_to_{}", self.client, self.server)
     }
 
-    /// Runs both programs to their end or the limit. Both get `-p PORT`, and the client gets the
-    /// server's IPv4 address. The programs exchange queue pair numbers over this address, with any
-    /// GIDs.
-    ///
-    /// # Errors
-    /// An end cannot be started, or the server never listens. The caller judges the exit statuses.
-    pub fn run(
-        self,
-        program: impl Fn(End) -> Result<Program, String>,
-        limit: Duration,
-    ) -> Result<Outcome, String> {
-        // Each pair has its own port. No other program uses ports in the namespace or the machine.
-        static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
-        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
-        let mut server = program(self.server)?.arg("-p").arg(port.to_string()).start()?;
-        let listens = match self.server {
-            End::Adverb => server.wait_for_listener(port, Duration::from_secs(LISTEN_SECONDS.into())),
-            End::Rxe => vm::await_port(port, LISTEN_SECONDS),
-        };
-        if let Err(why) = listens {
-            return Err(format!("the server does not listen: {why}\n{}", server.text()));
-        }
-        let client = program(self.client)?.arg("-p").arg(port.to_string());
-        let client = client.arg(self.server.address(Family::V4)).start()?;
-        Ok(self.finish(server, client, limit))
-    }
-
-    /// Waits for the end of both, at most until the limit.
-    pub fn finish(self, mut server: Running, mut client: Running, limit: Duration) -> Outcome {
-        // An end without its peer may wait forever.
-        let mut alone: Option<Instant> = None;
-        wait_until(limit, || {
-            if alone.is_none() && server.ended() {
-                alone = Some(Instant::now());
-            }
-            client.ended() || alone.is_some_and(|since| since.elapsed() > GRACE)
-        });
-        let client = client.wait(Duration::ZERO);
-        wait_until(if client.ok() { GRACE } else { GRACE / 15 }, || server.ended());
-        let state = if client.ok() && self.server == End::Rxe && !server.ended() {
-            vm::state_of_rxe()
-        } else {
-            String::new()
-        };
-        let mut server = server.wait(Duration::ZERO);
-        server.text += &state;
-        Outcome { server, client }
-    }
-
-    /// Like [`run`](Self::run), and requires status 0 of both.
+    /// Runs both programs to their end or the limit, and requires status 0 of both. Both get `-p
+    /// PORT`, and the client gets the server's IPv4 address. The programs exchange queue pair
+    /// numbers over this address, with any GIDs.
     ///
     /// # Errors
     /// Both command lines with their output.
@@ -103,7 +45,32 @@ impl Ends {
         program: impl Fn(End) -> Result<Program, String>,
         limit: Duration,
     ) -> Result<Outcome, String> {
-        let outcome = self.run(program, limit)?;
-        if outcome.server.ok() && outcome.client.ok() { Ok(outcome) } else { Err(outcome.describe()) }
+        let pair = Pair::of(program(self.server)?, program(self.client)?, limit);
+        let listener = match self.server {
+            End::Adverb => Listener::Socket,
+            End::Rxe => Listener::By(socket_in_the_machine),
+        };
+        let pair = pair.host(self.server.address(Family::V4)).listener(listener);
+        self.with_state(pair.at_port(next_port())).run_ok()
     }
+
+    /// A hang of a server in the machine is reported with the state of rxe.
+    pub(crate) fn with_state(self, pair: Pair) -> Pair {
+        if self.server == End::Rxe { pair.state(vm::state_of_rxe) } else { pair }
+    }
+}
+
+/// A port, unused by earlier pairs. No other program uses ports in the namespace or the machine.
+pub(crate) fn next_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn socket_in_the_machine(_: &mut Running, port: u16) -> Result<(), String> {
+    vm::await_port(port, LISTEN_SECONDS)
+}
+
+/// Waits until an id of the machine's connection manager listens at the port.
+pub(crate) fn id_in_the_machine(_: &mut Running, port: u16) -> Result<(), String> {
+    vm::await_id(port, LISTEN_SECONDS)
 }

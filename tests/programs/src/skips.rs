@@ -1,8 +1,8 @@
 //! Lists of skipped tests, each with a reason: lines `name: reason`. A name contains no colon
 //! followed by a blank.
 
-use adverb_foreign::Verdict;
-use libtest_mimic::Trial;
+use adverb_foreign::suite::{Case, case_or_skip};
+use libtest_mimic::Completion;
 
 /// Names and reasons of a list. Blank lines and lines that begin with `#` are ignored.
 pub fn parse(list: &str) -> Vec<(&str, &str)> {
@@ -13,13 +13,9 @@ pub fn parse(list: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// A case that cannot run on this machine: ignored, with the reason on standard output.
-pub fn ignored(name: impl Into<String>, reason: &str) -> Trial {
-    let name = name.into();
-    println!("skipped {name}: {reason}");
-    let reason = reason.to_string();
-    let refuse = move || -> Verdict { Err(reason) };
-    Trial::test(name, move || refuse().map_err(Into::into)).with_ignored_flag(true)
+/// A case that cannot run on this machine: ignored, with the reason.
+pub fn ignored(name: impl Into<String>, reason: &'static str) -> Case {
+    case_or_skip(name, move || Ok(Completion::ignored_with(reason)))
 }
 
 #[cfg(test)]

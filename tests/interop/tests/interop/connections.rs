@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use adverb_foreign::suite::by_length;
+use adverb_foreign::pair::{TCP, UDP};
+use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::connections::Lines;
 use adverb_interop::ends::{End, Family};
 use adverb_interop::mads::SlowMads;
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
-use libtest_mimic::Trial;
 
 use crate::counted;
 use crate::perftest::results;
@@ -31,7 +31,7 @@ const PINGS: &str = "ping data: rdma-ping-";
 const DONE: (&str, usize) = ("return status 0", 1);
 
 const fn lines(server: &'static str, client: &'static str) -> Lines {
-    Lines { server, client, port: None }
+    Lines { server, client, place: (TCP, None) }
 }
 
 const ROWS: &[Row] = &[
@@ -86,7 +86,10 @@ const ROWS: &[Row] = &[
     Row {
         name: "udaddy",
         short: true,
-        lines: Lines { port: Some(7174), ..lines("udaddy -b SERVER -c 20", "udaddy -s SERVER -c 20") },
+        lines: Lines {
+            place: (UDP, Some(7174)),
+            ..lines("udaddy -b SERVER -c 20", "udaddy -s SERVER -c 20")
+        },
         says: DONE,
     },
     Row {
@@ -128,7 +131,7 @@ const PERFTEST: &[(&str, Lines)] = &[
 ];
 const PERFTEST_SHORT: [&str; 2] = ["ib_send_bw", "ib_read_lat"];
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     for (at, row) in ROWS.iter().filter(|r| by_length(true, r.short)).enumerate() {
         for (family, ends) in pairs(at) {
             let name = format!("connections/{}", row.name);
@@ -153,7 +156,7 @@ fn pairs(at: usize) -> Vec<(Family, Ends)> {
 }
 
 fn programs(row: Row, ends: Ends, family: Family) -> Verdict {
-    let outcome = row.lines.run_ok(ends, family, LIMIT)?;
+    let outcome = row.lines.pair(ends, family, LIMIT).run_ok()?;
     let (says, times) = row.says;
     let said = outcome.client.text.matches(says).count();
     require!(said >= times, "{said} times {says:?}, not {times}\n{}", outcome.describe());
@@ -165,7 +168,7 @@ fn programs(row: Row, ends: Ends, family: Family) -> Verdict {
 /// on the host, unless the network delays the request.
 fn figures(lines: Lines, ends: Ends, family: Family) -> Verdict {
     let _slow = if ends.server == End::Rxe { Some(SlowMads::begin()?) } else { None };
-    let outcome = lines.run_ok(ends, family, LIMIT)?;
+    let outcome = lines.pair(ends, family, LIMIT).run_ok()?;
     let rows = results(&outcome.client.text);
     require!(rows.len() == 1 && rows[0][1] >= 1.0, "no line of figures\n{}", outcome.describe());
     Ok(())

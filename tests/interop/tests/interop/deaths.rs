@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use adverb_foreign::suite::by_length;
+use adverb_foreign::pair::TCP;
+use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::connections::Lines;
 use adverb_interop::ends::{End, Family};
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 use adverb_interop::vm;
-use libtest_mimic::Trial;
 
 use crate::counted;
 
@@ -19,10 +19,13 @@ const NEWS: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 /// Number of deaths, one of which must meet the limit, because a loaded host is sometimes late.
 const TRIES: usize = 3;
-const TALK: Lines =
-    Lines { server: "rping -s -a SERVER -p PORT -v", client: "rping -c -a SERVER -p PORT -v", port: None };
+const TALK: Lines = Lines {
+    server: "rping -s -a SERVER -p PORT -v",
+    client: "rping -c -a SERVER -p PORT -v",
+    place: (TCP, None),
+};
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     for dies in by_length(&[End::Adverb, End::Rxe][..], &[End::Adverb][..]) {
         for (family, ends) in [(Family::V4, TO_RXE), (Family::V6, FROM_RXE)] {
             let who = if ends.server == *dies { "server" } else { "client" };
@@ -47,7 +50,7 @@ fn killed(dies: End, ends: Ends, family: Family) -> Verdict {
 }
 
 fn one_death(dies: End, ends: Ends, family: Family) -> Result<Duration, String> {
-    let (mut server, client) = TALK.start(ends, family)?;
+    let (mut server, client) = TALK.pair(ends, family, START).listening()?;
     let mut client = client.start()?;
     // Output to a pipe comes in pages.
     client.wait_for_text("ping data: rdma-ping-5", START)?;

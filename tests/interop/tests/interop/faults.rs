@@ -7,11 +7,10 @@
 
 use std::time::Duration;
 
-use adverb_foreign::suite::{by_length, short};
+use adverb_foreign::suite::{Case, by_length, short};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::{End, Family};
 use adverb_interop::pair::{Ends, FROM_RXE, REFERENCE, TO_RXE};
-use libtest_mimic::Trial;
 
 use crate::{counted, peer};
 
@@ -143,7 +142,7 @@ const LATE: &[Row] = &[
 /// (IBTA table 45).
 const TIMERS: &[&str] = &["1", "12", "20", "31", "0"];
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     for row in ROWS {
         let retries = ["-t", "14", "-R", "3", "-N", "3"];
         add(cases, format!("faults/{}", row.fault), "faults", *row, retries.to_vec());
@@ -159,7 +158,7 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
 }
 
-fn add(cases: &mut Vec<Trial>, name: String, group: &'static str, row: Row, options: Vec<&'static str>) {
+fn add(cases: &mut Vec<Case>, name: String, group: &'static str, row: Row, options: Vec<&'static str>) {
     for family in [Family::V4, Family::V6] {
         // Results of a fault do not depend on the address family. A few rows check this.
         if family == Family::V6 && !matches!(row.fault, "rkey_write" | "oversize_send" | "ud_qkey") {

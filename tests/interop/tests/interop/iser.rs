@@ -10,19 +10,18 @@ use std::time::Duration;
 
 use adverb_foreign::cc::compile_with;
 use adverb_foreign::process::{Program, target_dir};
-use adverb_foreign::suite::by_length;
+use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::{End, Family};
 use adverb_interop::pair::TO_RXE;
 use adverb_interop::vm;
-use libtest_mimic::Trial;
 
 use crate::counted;
 
 const LIMIT: Duration = Duration::from_secs(180);
 const TARGET: &str = "iqn.2026-01.test:disk";
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     for family in by_length(&[Family::V4, Family::V6][..], &[Family::V6][..]) {
         let family = *family;
         let mut push = |name: &str, what: fn(Family) -> Verdict| {

@@ -16,12 +16,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use adverb_foreign::cc::compile_file;
-use adverb_foreign::suite::{case, run};
+use adverb_foreign::suite::{self, Case, Suite, case};
 use adverb_foreign::{Verdict, process};
 use adverb_interop::ends::{End, Family};
 use adverb_interop::pair::Ends;
 use adverb_interop::{table, vm};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     if !Arguments::from_args().list {
@@ -33,6 +33,12 @@ fn main() -> ExitCode {
             return vm::again_beside(&[]);
         }
     }
+    suite::main(SUITES)
+}
+
+const SUITES: &[Suite] = &[Suite::new("interop", cases).after(table::print)];
+
+fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     operations::push(&mut cases);
     faults::push(&mut cases);
@@ -41,9 +47,7 @@ fn main() -> ExitCode {
     connections::push(&mut cases);
     deaths::push(&mut cases);
     iser::push(&mut cases);
-    let code = run("interop", cases);
-    table::print();
-    code
+    cases
 }
 
 /// After this time without a processor, even long retries run out.
@@ -65,7 +69,7 @@ fn counted(
     ends: Ends,
     family: Family,
     what: impl Fn() -> Verdict + Send + 'static,
-) -> Trial {
+) -> Case {
     let name = format!("{name}/{family}/{}", ends.name());
     case(name.clone(), move || {
         let mut verdict = Ok(());

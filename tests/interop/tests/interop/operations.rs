@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use adverb_foreign::suite::{by_length, short};
+use adverb_foreign::suite::{Case, by_length, short};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::{End, Family};
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
-use libtest_mimic::Trial;
 
 use crate::{counted, peer};
 
@@ -36,7 +35,7 @@ impl Run {
     }
 }
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     let mtus = by_length(&[256, 512, 1024, 2048, 4096][..], &[256, 4096][..]);
     for &mtu in mtus {
         let sizes = around(mtu);
@@ -73,7 +72,7 @@ fn around(mtu: u32) -> String {
     all.map(|n| n.to_string()).join(",")
 }
 
-fn add(cases: &mut Vec<Trial>, what: &str, run: Run) {
+fn add(cases: &mut Vec<Case>, what: &str, run: Run) {
     for family in [Family::V4, Family::V6] {
         // The short run alternates between the two families.
         if short() && run.transport != "ud" && (run.mtu == 256) == (family == Family::V4) {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use adverb_foreign::process::words;
-use adverb_foreign::suite::by_length;
+use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::Family;
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
-use libtest_mimic::Trial;
 
 use crate::counted;
 
@@ -61,7 +60,7 @@ const SHORT: &[(&str, &str)] = &[
 /// The rows that also run over IPv6.
 const V6: &[&str] = &["-n 300", "-n 500", "-n 200 -c UD"];
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     for &(program, flags) in by_length(FULL, SHORT) {
         for family in [Family::V4, Family::V6] {
             if family == Family::V6 && !V6.contains(&flags) {

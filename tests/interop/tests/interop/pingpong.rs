@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use adverb_foreign::process::words;
-use adverb_foreign::suite::by_length;
+use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::Family;
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
-use libtest_mimic::Trial;
 
 use crate::counted;
 
@@ -31,7 +30,7 @@ const FULL: &[(&str, &str)] = &[
 const SHORT: &[(&str, &str)] =
     &[("rc", "-e"), ("rc", "-m 256 -s 65537"), ("uc", ""), ("ud", "-s 4096 -e"), ("srq", "-e")];
 
-pub fn push(cases: &mut Vec<Trial>) {
+pub fn push(cases: &mut Vec<Case>) {
     for (kind, flags) in by_length(FULL, SHORT) {
         for family in by_length(&[Family::V4, Family::V6][..], &[Family::V4][..]) {
             for ends in [TO_RXE, FROM_RXE] {

@@ -13,8 +13,8 @@ use adverb_bench::report::{cell, table};
 use adverb_bench::rounds::{Options, rounds};
 use adverb_bench::series::{Samples, Series};
 use adverb_bench::{Result, cc, machine};
-use adverb_foreign::process::{Program, free_port};
-use adverb_foreign::service;
+use adverb_foreign::pair::{Listener, Pair};
+use adverb_foreign::process::Program;
 use clap::Parser;
 
 /// Rounds of a full run.
@@ -24,8 +24,6 @@ const COUNT: [usize; 2] = [1000, 200];
 const LIMIT: Duration = Duration::from_secs(60);
 /// After this time the rest is left out, and the report says so.
 const BUDGET: Duration = Duration::from_secs(240);
-/// The port space of connections.
-const SPACE: u64 = 0x106;
 
 /// The kind of connection between two processes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,22 +84,19 @@ fn measure(options: &Options) -> Result<bool> {
 /// A server and a client: connections per second, and seconds until the first byte.
 fn once(way: Way, count: usize) -> Result<(f64, f64)> {
     let program = cc::program("first_byte")?.display().to_string();
-    let port = free_port()?;
     let end = |side: &str| {
         let transport = if way == Way::Tcp { "tcp" } else { "rdma" };
-        let line = Program::new(program.clone(), &[transport, side, "127.0.0.1", &port.to_string()]);
+        let line = Program::new(program.clone(), &[transport, side, "127.0.0.1", "PORT"]);
         match way {
             Way::Tcp => line.bare(),
             Way::Local => line.env(PATH, "local"),
             Way::Wire => line.env(PATH, "wire"),
         }
     };
-    let mut server = end("server").start()?;
-    match way {
-        Way::Tcp => server.wait_for_listener(port, LIMIT)?,
-        _ => service::wait(&mut server, SPACE, port, LIMIT)?,
-    }
-    let client = end("client").arg(count.to_string()).run(LIMIT)?;
+    let pair = Pair::by_address(end("server"), end("client").arg(count.to_string()), LIMIT);
+    let pair = if way == Way::Tcp { pair.listener(Listener::Socket) } else { pair };
+    let (server, client) = pair.listening()?;
+    let client = client.run(LIMIT)?;
     client.require_ok().map_err(|why| format!("{why}\nserver: {}", server.text()))?;
     let found = |name| number_after(&client.text, name).ok_or_else(|| client.describe());
     Ok((found("connections")?, found("first_byte")?))

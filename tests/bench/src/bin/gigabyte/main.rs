@@ -15,11 +15,11 @@ mod pattern;
 mod report;
 mod transfer;
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use adverb_bench::Result;
-use clap::{Parser, Subcommand};
+use adverb_bench::pair;
+use clap::Parser;
 use transfer::{Outcome, Verb};
 
 /// Faults of packets: a name, and the value of `ADVERB_FAULT`.
@@ -41,7 +41,6 @@ const MIX: (&str, &str) =
 
 /// A gigabyte between two processes under each fault, every byte checked
 #[derive(Parser)]
-#[command(args_conflicts_with_subcommands = true)]
 struct Options {
     /// How much
     #[arg(long, default_value_t = 1024)]
@@ -55,17 +54,6 @@ struct Options {
     /// Put the table between its markers in this file
     #[arg(long, value_name = "FILE")]
     write: Option<String>,
-    #[command(subcommand)]
-    role: Option<Role>,
-}
-
-/// What one of the two processes is started with.
-#[derive(Subcommand)]
-enum Role {
-    #[command(hide = true)]
-    Serve { verb: String, mib: u64 },
-    #[command(hide = true)]
-    Call { verb: String, mib: u64, address: String },
 }
 
 impl Options {
@@ -79,34 +67,27 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let outcome = match &options.role {
-        Some(Role::Serve { verb, mib }) => role(verb, *mib, None),
-        Some(Role::Call { verb, mib, address }) => role(verb, *mib, Some(address)),
-        None => all(&options),
+    let result = match pair::child_args().as_deref() {
+        // The first argument is the processor.
+        Some(args) => live(args.get(1..).unwrap_or_default()),
+        None => all(&Options::parse()),
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("gigabyte: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    pair::ended("gigabyte", result)
 }
 
 /// Runs server or client.
-fn role(verb: &str, mib: u64, address: Option<&str>) -> Result<bool> {
-    let verb = Verb::named(verb)?;
-    let outcome = match address {
-        None => transfer::serve(verb, mib),
-        Some(address) => transfer::call(verb, mib, address),
-    };
-    outcome.map(|()| true).map_err(|e| e.to_string())
+fn live(args: &[String]) -> Result<()> {
+    let [verb, mib, address @ ..] = args else { return Err(format!("no such child: {args:?}")) };
+    let (verb, mib) = (Verb::named(verb)?, mib.parse().map_err(|e| format!("{mib}: {e}"))?);
+    match address {
+        [] => transfer::serve(verb, mib),
+        [address, ..] => transfer::call(verb, mib, address),
+    }
+    .map_err(|e| e.to_string())
 }
 
 /// Runs every kind of fault with every verb.
-fn all(options: &Options) -> Result<bool> {
+fn all(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     let mut good = true;
     for (name, fault) in options.weather() {
@@ -132,56 +113,20 @@ fn all(options: &Options) -> Result<bool> {
     if let Some(file) = &options.write {
         report::write(file, &table)?;
     }
-    Ok(good)
-}
-
-/// Server or client, with the output.
-struct Process {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    fn start(args: &[&str], fault: &str) -> Result<Process> {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(&program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).env("ADVERB_PATH", "wire");
-        if fault.is_empty() {
-            command.env_remove("ADVERB_FAULT");
-        } else {
-            command.env("ADVERB_FAULT", format!("{fault},seed=7"));
-        }
-        let mut child = command.spawn().map_err(|e| format!("{}: {e}", program.display()))?;
-        let lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
-        Ok(Process { child, lines })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        self.lines.next().ok_or("a process ended early")?.map_err(|e| e.to_string())
-    }
-
-    /// Closes the input of the process and waits for the end.
-    fn end(mut self) -> Result<()> {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().map_err(|e| e.to_string())?;
-        if status.success() { Ok(()) } else { Err(status.to_string()) }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Harmless if the process has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    if good { Ok(()) } else { Err("a transfer failed".to_string()) }
 }
 
 /// Runs a transfer between two processes. The faults apply to both.
 fn pair(verb: Verb, mib: u64, fault: &str) -> Result<Outcome> {
     let mib = mib.to_string();
-    let mut server = Process::start(&["serve", verb.name(), &mib], fault)?;
+    let fault = (!fault.is_empty()).then(|| format!("{fault},seed=7"));
+    let start = |args: &[&str]| {
+        let env = [("ADVERB_PATH", Some("wire")), ("ADVERB_FAULT", fault.as_deref())];
+        pair::talk_with(None, &args.iter().map(ToString::to_string).collect::<Vec<_>>(), &env)
+    };
+    let mut server = start(&[verb.name(), &mib])?;
     let address = server.line()?;
-    let mut client = Process::start(&["call", verb.name(), &mib, &address], fault)?;
+    let mut client = start(&[verb.name(), &mib, &address])?;
     let (one, two) = (Outcome::parse(&client.line()?)?, Outcome::parse(&server.line()?)?);
     client.end()?;
     server.end()?;

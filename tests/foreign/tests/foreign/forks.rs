@@ -1,0 +1,69 @@
+//! The device allocates nothing around a fork (MEM-6, MEM-7). A program linked with a counter of
+//! allocator calls forks in every way, with many shared blocks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use adverb_foreign::cc::{compile_with, source_dir};
+use adverb_foreign::device::loopback;
+use adverb_foreign::process::Program;
+use adverb_foreign::suite::{Case, case};
+use adverb_foreign::{Verdict, require};
+
+/// A fork that waits for the allocator, while its own thread is inside the allocator, hangs
+/// forever.
+const LIMIT: Duration = Duration::from_secs(60);
+const CASES: [&str; 5] = ["every_way", "spawned", "on_a_block", "in_a_handler", "refused"];
+/// Blocks of a program under `--check` are not shared, so none of its forks is refused.
+const CHECKED: [&str; 4] = ["every_way", "spawned", "on_a_block", "in_a_handler"];
+/// The report of `--check` for the function `fork`, the only way to fork that calls handlers.
+const REPORT: &str = "check: registered-memory-forked: the process forks while 1 registered region is shared";
+
+pub fn cases() -> Vec<Case> {
+    let plain = CASES.map(|name| case(name, move || one(name)));
+    let checked = CHECKED.map(|name| case(format!("check/{name}"), move || checked(name)));
+    plain.into_iter().chain(checked).collect()
+}
+
+/// Under `adverb run --check` the same holds. The report comes after the fork, from the parent.
+fn checked(name: &str) -> Verdict {
+    let lo = loopback()?;
+    let out = Program::new(program()?.display().to_string(), &[name])
+        .flag("--check")
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    let reports = out.text.matches(REPORT).count();
+    require!(reports == usize::from(name == "every_way"), "{reports} reports: {}", out.describe());
+    let named = out.text.lines().filter(|l| l.contains(REPORT)).all(|l| {
+        l.contains(" in by_fork, forks.c:") && l.contains(" from ") && l.contains("in touch_blocks, forks.c:")
+    });
+    require!(named, "{}", out.describe());
+    Ok(())
+}
+
+fn one(name: &str) -> Verdict {
+    let lo = loopback()?;
+    let out = Program::new(program()?.display().to_string(), &[name])
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    let said = out.text.contains("adverb: warn: fork fails: there are no descriptors");
+    require!(said == (name == "refused"), "{}", out.describe());
+    Ok(())
+}
+
+/// The program and the library with the counter.
+fn program() -> Result<PathBuf, String> {
+    let source = |name: &str| source_dir().join(format!("{name}.c"));
+    let counter =
+        compile_with("cc", &["-O1", "-shared", "-fPIC"], &source("allocations"), "liballocations.so")?;
+    let directory = counter.parent().ok_or("a file has a directory")?.display().to_string();
+    let (search, path) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
+    let flags = ["-O1", "-Wl,--no-as-needed", &search, &path, "-lallocations"];
+    compile_with("cc", &flags, &source("forks"), "forks")
+}

@@ -1,0 +1,59 @@
+//! A program that loses a wake-up or an acknowledgement gets a report (EXT-4, EXT-5): cases of
+//! `c/heart.c`, judged by the library's standard error. `adverb run` sets `ADVERB_LOG=warn`, so the
+//! programs request nothing.
+
+use std::time::Duration;
+
+use adverb_foreign::cases::rig;
+use adverb_foreign::suite::{Case, case};
+use adverb_foreign::{Verdict, require};
+
+/// The programs wait twenty seconds for a report.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The function of `heart.c` that arms the queue.
+const ARMS: &str = "in arm_the_receiver";
+
+pub fn cases() -> Vec<Case> {
+    let early = ["lost wake-up", "8 completions that came before its last arm", "armed at heart+0x", ARMS];
+    let late = ["lost wake-up", "5 completions", "armed at heart+0x", ARMS];
+    let never = ["lost wake-up", "5 completions", "never armed"];
+    let unacknowledged = ["destroying", "2 event", "not acknowledged"];
+    vec![
+        case("EXT-4/epoll_in_order", || silent("EXT-4", "epoll_in_order")),
+        case("EXT-4/epoll_early", move || told("EXT-4", "epoll_early", &early)),
+        case("EXT-4/poll_in_order", || silent("EXT-4", "poll_in_order")),
+        case("EXT-4/poll_early", move || told("EXT-4", "poll_early", &early)),
+        case("EXT-4/get_in_order", || silent("EXT-4", "get_in_order")),
+        case("EXT-4/get_early", move || told("EXT-4", "get_early", &early)),
+        case("EXT-4/never_armed", move || told("EXT-4", "never_armed", &never)),
+        case("EXT-4/armed_too_late", move || told("EXT-4", "armed_too_late", &late)),
+        // The program itself judges the report.
+        case("EXT-4/slow_poller", || lines("EXT-4", "slow_poller").map(drop)),
+        case("EXT-5/unacknowledged", move || told("EXT-5", "unacknowledged", &unacknowledged)),
+    ]
+}
+
+/// Runs a case and returns the output and the lines of the library's log.
+fn lines(id: &str, name: &str) -> Result<(String, Vec<String>), String> {
+    let out = rig("heart", &[], &[name])?.run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok {id} {name}")), "{}", out.describe());
+    let lines = out.text.lines().filter(|l| l.starts_with("adverb: ")).map(str::to_string).collect();
+    Ok((out.describe(), lines))
+}
+
+/// Exactly one line, at level `warn`, has all these words.
+fn told(id: &str, name: &str, words: &[&str]) -> Verdict {
+    let (output, lines) = lines(id, name)?;
+    let all = |line: &&String| line.starts_with("adverb: warn: ") && words.iter().all(|w| line.contains(w));
+    let reports = lines.iter().filter(all).count();
+    require!(reports == 1, "{reports} lines say all of {words:?}:\n{output}");
+    Ok(())
+}
+
+/// A correct program gets no report.
+fn silent(id: &str, name: &str) -> Verdict {
+    let (output, lines) = lines(id, name)?;
+    require!(lines.is_empty(), "{} lines where none was due:\n{output}", lines.len());
+    Ok(())
+}

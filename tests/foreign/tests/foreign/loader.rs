@@ -1,0 +1,167 @@
+//! Programs with a private copy of libibverbs: the program sees the device, or prints the reason
+//! why not.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use adverb_foreign::Verdict;
+use adverb_foreign::cc::source_dir;
+use adverb_foreign::process::{Program, target_dir};
+use adverb_foreign::require;
+use adverb_foreign::suite::{Case, case};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// The name of a copy as made by a tool for wheels.
+const HASHED: &str = "libibverbs-0a1b2c3d.so.1.14.44.0";
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case("SYS-3/a_module_with_a_copy_under_a_hashed_name", || {
+            sees(Program::new(built()?.program(), &["module", &built()?.file("module.so")]))
+        }),
+        case("SYS-3/a_program_linked_with_a_copy_by_a_run_path", || {
+            sees(Program::new(built()?.file("own_runpath"), &["own"]).flag("--replace"))
+        }),
+        case("SYS-3/a_program_linked_with_a_copy_by_an_rpath", || {
+            sees(Program::new(built()?.file("own_rpath"), &["own"]).flag("--replace"))
+        }),
+        case("SYS-3/a_run_path_without_an_option", || {
+            sees(Program::new(built()?.file("own_runpath"), &["own"]))
+        }),
+        case("SYS-3/an_rpath_without_an_option", || sees(Program::new(built()?.file("own_rpath"), &["own"]))),
+        case("SYS-3/a_program_linked_with_a_copy_by_its_absolute_path", || {
+            sees(Program::new(built()?.file("own_absolute"), &["own"]))
+        }),
+        case("SYS-3/a_copy_opened_by_its_absolute_path", || {
+            sees(Program::new(built()?.program(), &["file", &built()?.file(&format!("x.libs/{HASHED}"))]))
+        }),
+        case("SYS-3/the_systems_library_opened_by_its_absolute_path", || {
+            sees(Program::new(built()?.program(), &["file", &system_library()?]))
+        }),
+        case("SYS-3/python_opens_the_systems_library_by_its_absolute_path", python),
+        case("SYS-3/a_copy_stays_where_the_user_wants_it", stays),
+        case("SYS-3/a_program_linked_statically_is_told", || told("static", "is linked statically")),
+        case("SYS-3/a_program_with_a_copy_in_itself_is_told", || {
+            told("inside", "contains a copy of libibverbs")
+        }),
+        case("SYS-3/a_program_that_can_be_helped_is_told_nothing", || {
+            let out =
+                Program::new(built()?.program(), &["module", &built()?.file("module.so")]).run(LIMIT)?;
+            require!(!out.describe().contains("warning"), "{}", out.describe());
+            Ok(())
+        }),
+    ]
+}
+
+/// A directory with programs and libraries, laid out like an unpacked wheel.
+#[derive(Clone)]
+struct Built(PathBuf);
+
+impl Built {
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn program(&self) -> String {
+        self.file("loader")
+    }
+}
+
+fn built() -> Result<Built, String> {
+    static BUILT: OnceLock<Result<Built, String>> = OnceLock::new();
+    BUILT.get_or_init(build).clone()
+}
+
+fn cc(args: &[&str]) -> Result<(), String> {
+    let out =
+        Command::new("cc").args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1"]).args(args).output();
+    let out = out.map_err(|e| format!("cc: {e}: run scripts/test-deps"))?;
+    if out.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&out.stderr).into_owned()) }
+}
+
+fn build() -> Result<Built, String> {
+    let at = Built(target_dir()?.join(format!("foreign-c/loader-{}", std::process::id())));
+    let io = |e: std::io::Error| e.to_string();
+    std::fs::create_dir_all(at.0.join("x.libs")).map_err(io)?;
+    let source = |name: &str| source_dir().join(name).display().to_string();
+    std::fs::write(
+        at.0.join("copy.map"),
+        "IBVERBS_1.0 { local: *; };\nIBVERBS_1.1 { global: ibv_get_device_list; ibv_get_device_name; } IBVERBS_1.0;\n",
+    )
+    .map_err(io)?;
+    let (copy, module, loader) = (source("loader_copy.c"), source("loader_module.c"), source("loader.c"));
+    let script = format!("-Wl,--version-script={}", at.file("copy.map"));
+    let shared = ["-shared", "-fPIC", &*script];
+    let (hashed, plain) = (at.file(&format!("x.libs/{HASHED}")), at.file("x.libs/libibverbs.so.1"));
+    cc(&[&shared[..], &["-Wl,-soname", &format!("-Wl,{HASHED}"), &copy, "-o", &hashed]].concat())?;
+    cc(&[&shared[..], &["-Wl,-soname,libibverbs.so.1", &copy, "-o", &plain]].concat())?;
+    let path = "-Wl,-rpath,$ORIGIN/x.libs";
+    cc(&["-shared", "-fPIC", &module, &hashed, path, "-o", &at.file("module.so")])?;
+    cc(&[&loader, "-ldl", "-o", &at.program()])?;
+    cc(&["-DOWN", &loader, &hashed, "-ldl", path, "-Wl,--enable-new-dtags", "-o", &at.file("own_runpath")])?;
+    // This kind of path comes before LD_LIBRARY_PATH.
+    cc(&["-DOWN", &loader, &plain, "-ldl", path, "-Wl,--disable-new-dtags", "-o", &at.file("own_rpath")])?;
+    // A library without a SONAME is loaded by the path from its link.
+    let nameless = at.file("x.libs/libibverbs.so");
+    cc(&[&shared[..], &[&copy, "-o", &nameless]].concat())?;
+    cc(&["-DOWN", &loader, &nameless, "-ldl", "-o", &at.file("own_absolute")])?;
+    let empty = at.file("empty.c");
+    std::fs::write(&empty, "int main(void) { return 0; }\n").map_err(io)?;
+    cc(&["-static", &empty, "-o", &at.file("static")])?;
+    inside(&at, &loader)?;
+    Ok(at)
+}
+
+/// A program with Debian's libibverbs.a linked in. The archive needs libnl, whose link files are in
+/// a separate package.
+fn inside(at: &Built, loader: &str) -> Result<(), String> {
+    let list = "-DOWN";
+    let libraries = ["-l:libibverbs.a", "-l:libnl-route-3.so.200", "-l:libnl-3.so.200", "-ldl", "-lpthread"];
+    cc(&[&[list, loader][..], &libraries, &["-o", &at.file("inside")]].concat())
+}
+
+/// The system's own library, by its path.
+fn system_library() -> Result<String, String> {
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
+        .iter()
+        .map(|dir| format!("{dir}/libibverbs.so.1"))
+        .find(|path| Path::new(path).exists())
+        .ok_or_else(|| "no libibverbs.so.1 of the system's: run scripts/test-deps".into())
+}
+
+fn sees(program: Program) -> Verdict {
+    let out = program.run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains("device adverb_"), "{}", out.describe());
+    // Without the command the program sees no device, because its copy knows none on this machine.
+    let bare = program.bare().run(LIMIT)?;
+    require!(!bare.text.contains("device adverb_"), "{}", bare.describe());
+    Ok(())
+}
+
+fn python() -> Verdict {
+    let script = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); n = ctypes.c_int(-1); \
+                  l.ibv_get_device_list.restype = ctypes.c_void_p; l.ibv_get_device_list(ctypes.byref(n)); \
+                  print('devices:', n.value)";
+    let out = Program::new("python3", &["-c", script, &system_library()?]).run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains("devices: ") && !out.text.contains("devices: 0"), "{}", out.describe());
+    Ok(())
+}
+
+fn stays() -> Verdict {
+    let built = built()?;
+    let out = Program::new(built.program(), &["module", &built.file("module.so")])
+        .flag("--no-replace")
+        .run(LIMIT)?;
+    require!(out.text.contains("devices: 0"), "{}", out.describe());
+    Ok(())
+}
+
+fn told(program: &str, words: &str) -> Verdict {
+    let out = Program::new(built()?.file(program), &["own"]).run(LIMIT)?;
+    require!(out.describe().contains(words), "{}", out.describe());
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! SYS-5: an open device follows its interface, in a network namespace of the test.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::Duration;
+
+use adverb_foreign::cc::compile;
+use adverb_foreign::process::{adverb, start, which};
+use adverb_foreign::suite::{Case, case};
+use adverb_foreign::{Verdict, require};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Only the addresses of the test; an automatic IPv6 address would come later.
+const STEPS: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+ip link add net0 type veth peer name net1
+for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 192.0.2.1/24 dev net0
+n=0
+until "$ADVERB" devices | grep -q adverb_net0; do
+    n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
+    sleep 0.1
+done
+RIG_NET=net0 RIG_DEV=adverb_net0 "$ADVERB" run -- "$PROGRAM"
+"#;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case("SYS-5/an_open_device_follows_its_interface", follows),
+        case("SYS-5/an_address_under_duplicate_address_detection_is_waited_for", tentative),
+        case("UCM-7/a_request_that_cannot_leave_this_machine_ends_at_once", unsendable),
+        case("TRU-4/whoever_has_the_udp_port_is_named_at_opening", taken),
+    ]
+}
+
+/// A program of another user holds the UDP port at every address. A program that opens a device
+/// gets an error message. A program that only lists devices goes on.
+const TAKEN: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+"$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/free 2>&1
+setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 4791))
+print("up", flush=True)
+time.sleep(60)' >/run/up & holder=$!
+n=0
+until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
+"$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
+kill $holder
+grep -c warn /run/free || true
+cat /run/taken
+"#;
+
+/// Duplicate address detection takes three seconds, so it is still running when the program looks.
+/// The other end of the cable has `fd00:77::9`. So detection finds that `net0` must not use this
+/// address.
+const TENTATIVE: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+ip link add net0 type veth peer name net1
+sysctl -qw net.ipv6.conf.net0.accept_dad=1 net.ipv6.conf.net0.dad_transmits=3
+for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add fd00:77::9/64 dev net1 nodad
+ip addr add fd00:77::9/64 dev net0
+ip addr add 192.0.2.1/24 dev net0
+wait_for() {
+    n=0
+    until ip -6 addr show dev net0 | grep "$1" | grep -q "$2"; do
+        n=$((n + 1)); [ $n -lt 300 ] || { echo "$1 never becomes $2"; ip addr; exit 1; }
+        sleep 0.1
+    done
+}
+wait_for fd00:77::9 dadfailed
+export RIG_DEV=adverb_net0
+for address in fe80::77 fd00:77::1; do
+    ip addr add $address/64 dev net0
+    ip -6 addr show dev net0 | grep $address | grep -q tentative || { echo "detection is over too soon"; exit 1; }
+    "$ADVERB" run -- "$PROGRAM" wait $address
+done
+"$ADVERB" run -- "$PROGRAM" gone fd00:77::9
+"#;
+
+fn tentative() -> Verdict {
+    let program = compile("tentative")?;
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "sh", "-e", "-c", TENTATIVE]);
+    command.env("ADVERB", adverb()?).env("PROGRAM", program).env_remove("ADVERB_LOG");
+    let out = start(command, "addresses that are new".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.matches("ok tentative").count() == 3, "{}", out.describe());
+    // A correct program gets no message.
+    require!(!out.text.contains("adverb: "), "an untrue line: {}", out.describe());
+    Ok(())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// The same port in use; a client requests a connection.
+const UNSENDABLE: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 4791))
+print("up", flush=True)
+time.sleep(120)' >/run/up & holder=$!
+n=0
+until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
+timeout 50 "$ADVERB" run -- rping -c -a 127.0.0.1 -C 1 && status=0 || status=$?
+echo "rping ended with $status"
+kill $holder
+"#;
+
+/// Repeating the request would take 77 s.
+fn unsendable() -> Verdict {
+    require!(is_root(), "this test becomes another user, which only root can: run it as root");
+    which("rping")?;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "sh", "-e", "-c", UNSENDABLE])
+        .env("ADVERB", adverb()?)
+        .env_remove("ADVERB_LOG");
+    let out = start(command, "a request that cannot leave".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.contains("RDMA_CM_EVENT_UNREACHABLE, error -98"), "{}", out.describe());
+    require!(!out.text.contains("rping ended with 124"), "it waits: {}", out.describe());
+    let said = out.text.lines().filter(|line| line.starts_with("adverb: error")).collect::<Vec<_>>();
+    require!(said.len() == 1 && said[0].contains("user 4321"), "{said:?}: {}", out.describe());
+    Ok(())
+}
+
+fn taken() -> Verdict {
+    require!(is_root(), "this test becomes another user, which only root can: run it as root");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "sh", "-e", "-c", TAKEN])
+        .env("ADVERB", adverb()?)
+        .env_remove("ADVERB_LOG");
+    let out = start(command, "a UDP port that is taken".into())?.wait(LIMIT);
+    out.require_ok()?;
+    for words in
+        ["nothing can be connected at adverb_lo", "UDP port 4791 at 127.0.0.1", "user 4321", "PORT_ACTIVE"]
+    {
+        require!(out.text.contains(words), "no {words}: {}", out.describe());
+    }
+    require!(out.text.starts_with("0\n"), "a warning without a reason: {}", out.describe());
+    Ok(())
+}
+
+fn follows() -> Verdict {
+    let program = compile("ports")?;
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "sh", "-e", "-c", STEPS]);
+    command.env("ADVERB", adverb()?).env("PROGRAM", program);
+    let out = start(command, "an interface that changes".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.contains("ok ports"), "{}", out.describe());
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! A program built with sanitizers runs like any other under `adverb run`, and no report appears
+//! without a fault of the program. `c/sanitized.c` exchanges messages between two processes of two
+//! threads each, and starts a shell.
+
+use std::time::Duration;
+
+use adverb_foreign::cc::{compile_with, source_dir};
+use adverb_foreign::device::loopback;
+use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::process::{Program, which};
+use adverb_foreign::suite::{Case, case};
+use adverb_foreign::{Verdict, require};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Output of the run-time libraries after a finding, or when they do not start.
+const REPORTS: [&str; 6] =
+    ["ERROR: ", "WARNING: ", "SUMMARY: ", "runtime error: ", "does not come first", "Sanitizer CHECK failed"];
+/// Halts at the first report, with a separate exit status.
+const STRICT: &[&str] = &["-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"];
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (compiler, sanitizers) in [
+        ("gcc", &["address", "address,undefined", "leak", "thread", "undefined"][..]),
+        ("clang", &["address", "leak", "thread", "undefined"][..]),
+    ] {
+        // A second compiler, which links its run-time libraries into the program. The tests do not
+        // install this compiler.
+        let absent = compiler == "clang" && which(compiler).is_err();
+        for sanitizer in sanitizers {
+            let ours = move || exchanges(compiler, &[&format!("-fsanitize={sanitizer}")], sanitizer);
+            cases.push(case(format!("{compiler}/{sanitizer}"), ours).ignored_if(absent));
+        }
+    }
+    cases.push(case("gcc/address_with_options_of_its_own", options_stay));
+    cases.push(case("gcc/reports_of_the_program_come_through", reports_come_through));
+    cases
+}
+
+fn pair(compiler: &str, flags: &[&str], name: &str) -> Result<Pair, String> {
+    let source = source_dir().join("sanitized.c");
+    let name = format!("sanitized_{compiler}_{}", name.replace(',', "_"));
+    let program = compile_with(compiler, &[STRICT, flags].concat(), &source, &name)?;
+    let lo = loopback()?;
+    let pair = Pair::new::<&str>(&program.display().to_string(), &[], LIMIT);
+    Ok(pair.env("RIG_DEV", &lo.dev).env("RIG_GID", &lo.gid))
+}
+
+fn silent(outcome: &Outcome) -> Verdict {
+    for end in [&outcome.server, &outcome.client] {
+        let report = REPORTS.iter().find(|r| end.text.contains(**r));
+        require!(report.is_none(), "a report:\n{}", outcome.describe());
+        // Output of the shell that the program starts.
+        require!(end.text.contains("child\n") && end.text.contains("END\n"), "{}", outcome.describe());
+    }
+    Ok(())
+}
+
+fn exchanges(compiler: &str, flags: &[&str], name: &str) -> Verdict {
+    silent(&pair(compiler, flags, name)?.run_ok()?)
+}
+
+/// The options of a sanitizer are often set by the user, or by the parent of the program. Adverb
+/// does not depend on them.
+fn options_stay() -> Verdict {
+    let pair =
+        pair("gcc", &["-fsanitize=address"], "options")?.env("ASAN_OPTIONS", "detect_leaks=0:exitcode=77");
+    silent(&pair.run_ok()?)?;
+    // Here a shell in between sets the options anew.
+    let program = compile_with("gcc", &["-fsanitize=address"], &source_dir().join("faulty.c"), "faulty")?;
+    let line = format!("ASAN_OPTIONS=detect_leaks=0 {}", program.display());
+    let out = Program::new("sh", &["-c", &line]).run(LIMIT)?;
+    out.require_ok()
+}
+
+/// Faults of the program are still found.
+fn reports_come_through() -> Verdict {
+    for (sanitizer, fault, words) in [
+        ("address", "-DFAULT_OVERFLOW", "heap-buffer-overflow"),
+        ("thread", "-DFAULT_RACE", "data race"),
+        ("leak", "-DFAULT_LEAK", "detected memory leaks"),
+    ] {
+        let flags = [&format!("-fsanitize={sanitizer}"), fault];
+        let program =
+            compile_with("gcc", &flags, &source_dir().join("faulty.c"), &format!("fault_{sanitizer}"))?;
+        let out = Program::new::<&str>(program.display().to_string(), &[]).run(LIMIT)?;
+        require!(!out.ok() && out.text.contains(words), "nothing is reported:\n{}", out.describe());
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Eight threads with every byte checked, and children that use the device after a fork.
+
+use std::time::Duration;
+
+use adverb_foreign::Verdict;
+use adverb_foreign::cases::rig;
+use adverb_foreign::require;
+use adverb_foreign::suite::{Case, by_length, case};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case("eight_threads_on_own_and_shared_objects", || {
+            let seconds: u64 = std::env::var("ADVERB_THREADS_SECONDS")
+                .ok()
+                .and_then(|s| s.parse().ok())
+                .unwrap_or_else(|| by_length(60, 5));
+            program("threads", &seconds.to_string(), seconds + 60, "ok threads")
+        }),
+        case("cancelled_threads_leave_nothing_locked", || program("cancel", "2000", 120, "ok cancel")),
+        case("waiting_on_what_is_destroyed", || program("orphans", "", 70, "ok orphans")),
+        case("handles_used_after_their_end", || program("stale", "", 70, "ok stale")),
+        case("plain_posts_beside_chains", || program("two_ways", "", 70, "ok two ways")),
+        case("progress_threads_that_spin/the_program_sleeps", || {
+            program("spinners", "200", 130, "ok spinners")
+        }),
+        case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
+        case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
+        case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),
+        case("a_fork_with_the_heap_registered", || program("fork_peers", "heap", 130, "ok fork peers")),
+        case("TRU-3/nothing_of_the_dead_is_held/idle", || remains("idle")).once(),
+        case("TRU-3/nothing_of_the_dead_is_held/in_mid_copy", || remains("copying")).once(),
+        case("TRU-3/nothing_of_the_dead_is_held/beside_forks", || remains("forking")).once(),
+        case("TRU-3/what_the_dead_had_sent_is_delivered", || remains("unread")).once(),
+        case("TRU-3/what_a_peer_reaches", what_a_peer_reaches).once(),
+    ]
+}
+
+/// Over the network nothing is shared, so there is nothing to check.
+fn remains(how: &str) -> Verdict {
+    program("remains", how, 130, "ok remains")
+}
+
+/// SECURITY.md says which memory a peer of the same user can read, and which variables prevent
+/// this.
+fn what_a_peer_reaches() -> Verdict {
+    let ways = [("local", "on", "reached"), ("local", "off", "out of reach"), ("wire", "on", "out of reach")];
+    for (path, adopt, words) in ways {
+        let variables = [("ADVERB_PATH", path), ("ADVERB_ADOPT", adopt)];
+        program_with("remains", "reach", &variables, 130, &format!("unregistered memory is {words}"))?;
+    }
+    Ok(())
+}
+
+fn program(name: &str, arg: &str, limit: u64, words: &str) -> Verdict {
+    program_with(name, arg, &[], limit, words)
+}
+
+fn program_with(name: &str, arg: &str, variables: &[(&str, &str)], limit: u64, words: &str) -> Verdict {
+    let plain = rig(name, &[], &[arg])?;
+    let program = variables.iter().fold(plain, |program, &(name, value)| program.env(name, value));
+    let out = program.run(Duration::from_secs(limit))?;
+    out.require_ok()?;
+    require!(out.text.contains(words), "{}", out.describe());
+    print!("{}", out.text);
+    Ok(())
+}
