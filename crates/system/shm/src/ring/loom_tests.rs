@@ -106,7 +106,7 @@ fn crosses(cells: usize, lengths: &'static [usize]) {
             };
             assert_eq!(seen, (number as u32 + 1, vec![number as u8; len]));
         }
-        assert_eq!(reader.take(|_, _, _| ()), Ok(None), "a record that nobody pushed");
+        assert_eq!(reader.take(|_, _, _| ()), Ok(None), "a record without a push");
         producer.join().unwrap();
         assert!(reader.is_empty());
     });
