@@ -555,7 +555,7 @@ static const struct {
 	{"wrong_in_pauses", oversleep, in_pauses, "\"consumer\" waits in p"},
 	{"wrong_in_pause", oversleep, in_pause, "\"consumer\" waits in "},
 	{"wrong_after_a_while", oversleep, slow_then_in_epoll, "\"consumer\" waits in epoll_"},
-	{"wrong_in_io_uring", oversleep, in_uring, "nobody has polled for 1 s\n"},
+	{"wrong_in_io_uring", oversleep, in_uring, "no thread has polled for 1 s\n"},
 	{"wrong_forgets_to_arm", forget, in_epoll, "\"consumer\" waits in epoll_"},
 	{"wrong_never_arms", never_arm, in_epoll, "\"consumer\" waits in epoll_"},
 	{"wrong_beside_work", beside_work, in_epoll, "\"consumer\" waits in epoll_"},

@@ -307,13 +307,13 @@ static const struct {
 	const char *id, *name;
 	void (*run)(void);
 } cases[] = {
-	{"OBJ-8", "ud_has_sends_alone", ud_has_sends_alone},
-	{"OBJ-9", "invalidate_of_no_key", invalidate_of_no_key},
-	{"OBJ-9", "invalidate_of_a_region", invalidate_of_a_region},
-	{"OBJ-9", "invalidate_of_a_type_1_window", invalidate_of_a_type_1_window},
-	{"OBJ-9", "invalidate_of_another_queue_pairs_window", invalidate_of_another_queue_pairs_window},
-	{"OBJ-10", "binds_of_foreign_handles", binds_of_foreign_handles},
-	{"OBJ-10", "binds_of_destroyed_handles", binds_of_destroyed_handles},
+	{"OBJ-12", "ud_has_sends_alone", ud_has_sends_alone},
+	{"OBJ-13", "invalidate_of_no_key", invalidate_of_no_key},
+	{"OBJ-13", "invalidate_of_a_region", invalidate_of_a_region},
+	{"OBJ-13", "invalidate_of_a_type_1_window", invalidate_of_a_type_1_window},
+	{"OBJ-13", "invalidate_of_another_queue_pairs_window", invalidate_of_another_queue_pairs_window},
+	{"OBJ-14", "binds_of_foreign_handles", binds_of_foreign_handles},
+	{"OBJ-14", "binds_of_destroyed_handles", binds_of_destroyed_handles},
 	{"OBJ-11", "swaps_of_a_wrong_length", swaps_of_a_wrong_length},
 	{"CQN-10", "arming", arming},
 };

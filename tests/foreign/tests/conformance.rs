@@ -1,5 +1,5 @@
 //! Cases in which IBTA, NICs and soft-RoCE differ, and Adverb's choice (docs/conformance.md): the
-//! cases of `c/conformance.c`, each on both paths (OBJ-8 to OBJ-11, CQN-10, CQN-11).
+//! cases of `c/conformance.c`, each on both paths (OBJ-11 to OBJ-14, CQN-10, CQN-11).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

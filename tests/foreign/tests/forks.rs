@@ -20,8 +20,7 @@ const CASES: [&str; 5] = ["every_way", "spawned", "on_a_block", "in_a_handler", 
 /// Blocks of a program under `--check` are not shared, so none of its forks is refused.
 const CHECKED: [&str; 4] = ["every_way", "spawned", "on_a_block", "in_a_handler"];
 /// The report of `--check` for the function `fork`, the only way to fork that calls handlers.
-const REPORT: &str =
-    "check: registered-memory-forked: the process forks while 1 region it registered is shared";
+const REPORT: &str = "check: registered-memory-forked: the process forks while 1 registered region is shared";
 
 fn main() -> ExitCode {
     let plain = CASES.map(|name| case(name, move || one(name)));

@@ -122,8 +122,8 @@ fn cut() -> Verdict {
         ("sl", 16, 4, 0),
     ] {
         let words = format!(
-            "adverb: warn: {field} is {value}, which does not fit the {bits} bits of the field: it becomes \
-             {kept}, as on mlx5"
+            "adverb: warn: {field} is {value}, which does not fit the {bits} bits of the field: \
+             the field becomes {kept}, as on mlx5"
         );
         require!(out.text.matches(&words).count() == 1, "not once {words:?}: {}", out.describe());
         let all = format!("warn: {field} is ");

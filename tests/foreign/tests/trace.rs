@@ -350,7 +350,7 @@ fn sigchld() -> Verdict {
     let out = Program::new("sh", &["-c", &script]).bare().run(LIMIT)?;
     let ignored =
         out.text.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    let (child, told) = (1 << 16, out.text.contains("status 7") && !out.text.contains("nobody will tell"));
+    let (child, told) = (1 << 16, out.text.contains("status 7") && !out.text.contains("no survivor runs"));
     require!(ignored.is_some_and(|i| i & child != 0) && told, "{}", out.describe());
     require!(!out.text.contains("hunt 125"), "{}", out.describe());
     for path in [&file, &with(&file, ".jsonl")] {

@@ -129,9 +129,10 @@ impl Edges {
         let (reads, number) = (edge.reads, left.of.number);
         reporter.say(Code::EdgeNotDrained, &places, || {
             format!(
-                "{reads} are left in descriptor {number}, which the epoll with descriptor {epoll} watches edge-triggered, and the \
-                 thread that took the last one sleeps there without a time limit: an edge tells of new events alone, so take \
-                 events until there are none (EAGAIN) before the next epoll_wait"
+                "{reads} are left in descriptor {number}, which the epoll with descriptor {epoll} \
+                 watches edge-triggered, and the thread that took the last event sleeps there \
+                 without a time limit: an edge reports only new events, so take events until none \
+                 is left (EAGAIN) before the next epoll_wait"
             )
         });
     }

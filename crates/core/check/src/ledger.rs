@@ -101,7 +101,7 @@ impl Ledger {
     /// A call truncated values. `words` names the fields and the values.
     pub fn value_cut(&mut self, words: &str, place: Place) {
         self.reporter.say(Code::ValueCut, &[("set", place)], || {
-            format!("{words}; that is so on NICs, and devices that do not cut values see others")
+            format!("{words}, as on NICs; devices that do not cut values use the whole value")
         });
     }
 
@@ -112,8 +112,9 @@ impl Ledger {
         let Some(place) = self.qps.get(&number).and_then(|qp| qp.longest_timer) else { return };
         self.reporter.say(Code::LongestRnrTimer, &[("set", place)], || {
             format!(
-                "a message came to queue pair {number:#x} before its receive, and min_rnr_timer is 0, which means 655.36 ms, \
-                 the longest of all: its sender waits so long (1 means 10 µs, 12 means 640 µs)"
+                "a message came to queue pair {number:#x} before its receive was posted, and the \
+                 sender now waits for the time of min_rnr_timer: 0 means 655.36 ms, the longest \
+                 time (1 means 10 µs, 12 means 640 µs)"
             )
         });
     }
@@ -180,9 +181,10 @@ impl Ledger {
     pub fn changed(&mut self, number: u32, request: &Request, place: Place) {
         self.reporter.say(Code::BufferChanged, &[("posted", request.place), ("polled", place)], || {
             format!(
-                "the buffer of the request with wr_id {:#x} on queue pair {number:#x} changed while it was posted: its bytes at \
-                 the completion are not those of the post, and the device may have sent either; a buffer is the device's until \
-                 a completion of it, or of a later request, is polled",
+                "the buffer of the request with wr_id {:#x} on queue pair {number:#x} changed \
+                 while it was posted, so the device may have sent the old or the new bytes; do not \
+                 write to a buffer before a completion of this request, or of a later request, is \
+                 polled",
                 request.wr_id
             )
         });
@@ -204,13 +206,14 @@ impl Ledger {
         places.extend(other.map(|(_, taken)| ("the other's event taken", taken.place)));
         self.reporter.say(Code::EventOveracknowledged, &places, || {
             let own = format!(
-                "{} acknowledges {} of {source} more than were taken of it",
+                "{} acknowledges {} of {source} more than the program took",
                 source.call(),
                 count(too_many as usize, "event")
             );
             match other {
                 Some((other, taken)) => format!(
-                    "{own}, while {} of {other} {} not acknowledged: destroying {other} will wait for ever",
+                    "{own}, while {} of {other} {} not acknowledged: destroying {other} will never \
+                     return",
                     count(taken.waiting as usize, "event"),
                     if taken.waiting == 1 { "is" } else { "are" }
                 ),
@@ -267,8 +270,8 @@ impl Ledger {
         let places = [("event taken", taken.place), ("destroyed", place)];
         self.reporter.say(Code::EventNotAcknowledged, &places, || {
             format!(
-                "{source} is destroyed while {} of it {} not acknowledged: the call waits for {}, which is for ever if \
-                 no other thread comes by",
+                "{source} is destroyed while {} of this object {} not acknowledged: the call waits \
+                 for {}, and never returns if no other thread makes this call",
                 count(taken.waiting as usize, "event"),
                 if taken.waiting == 1 { "is" } else { "are" },
                 source.call()
@@ -297,8 +300,9 @@ impl Ledger {
             let places = [("deregistered", place), ("posted", request.place), ("registered", region.place)];
             self.reporter.say(Code::RegionInUse, &places, || {
                 format!(
-                    "the region with key {lkey:#x} is deregistered while the request with wr_id {:#x} on queue pair {number:#x} \
-                     uses it: its completion was not polled, so the device may still need the region, and the request fails",
+                    "the region with key {lkey:#x} is deregistered while the request with wr_id \
+                     {:#x} on queue pair {number:#x} uses the region: the completion was not \
+                     polled, so the device may still need the region, and the request fails",
                     request.wr_id
                 )
             });
@@ -333,10 +337,11 @@ impl Ledger {
         let places = [("fork", place), ("registered", registered)];
         self.reporter.say(Code::RegisteredMemoryForked, &places, || {
             format!(
-                "the process forks while {} it registered {} shared with the child: whoever writes first afterwards gets \
-                 another page, and a NIC keeps the old one; call ibv_fork_init before anything is registered, or keep the memory \
-                 out of the child by madvise(MADV_DONTFORK)",
-                count(regions, "region"),
+                "the process forks while {} {} shared with the child: the \
+                 first process that writes gets a new page, and a NIC keeps the old page; call \
+                 ibv_fork_init before the first registration, or keep the memory out of the child \
+                 by madvise(MADV_DONTFORK)",
+                count(regions, "registered region"),
                 if regions == 1 { "is" } else { "are" }
             )
         });
@@ -362,8 +367,9 @@ impl Ledger {
             let last = self.failed;
             self.reporter.say(Code::UndefinedFields, &[("polled", last)], || {
                 format!(
-                    "the program ends with status {status} after {} whose undefined fields (opcode, byte_len, imm_data and others) \
-                     were filled with random values: of a failed completion only wr_id, status, qp_num and vendor_err are defined",
+                    "the program ends with status {status} after {} with random values in the \
+                     undefined fields (opcode, byte_len, imm_data and others): in a failed \
+                     completion only wr_id, status, qp_num and vendor_err are defined",
                     count(filled as usize, "failed completion")
                 )
             });

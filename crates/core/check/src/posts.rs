@@ -20,8 +20,9 @@ impl Ledger {
         {
             self.reporter.say(Code::ChainPostedAgain, &[("posted again", place)], || {
                 format!(
-                    "a chain is posted again on queue pair {number:#x} although the call before took the first {} of it: \
-                     bad_wr names the first request that was not taken, and the rest is to be posted from there",
+                    "a chain is posted again on queue pair {number:#x} although the last call \
+                     accepted its first {}: bad_wr points to the first refused request, so post \
+                     the chain again from bad_wr on",
                     count(taken.len(), "request")
                 )
             });
@@ -60,8 +61,9 @@ impl Ledger {
         }
         self.reporter.say(Code::SendQueueNeverFreed, &[("posted", place)], || {
             format!(
-                "the send queue of queue pair {number:#x} is full: all its {} are taken by requests without IBV_SEND_SIGNALED, \
-                 so no completion will ever free one; signal at least one request in {max}",
+                "the send queue of queue pair {number:#x} is full: requests without \
+                 IBV_SEND_SIGNALED take all {}, so no completion will ever free a place; signal at \
+                 least one request in {max}",
                 count(max, "place"),
             )
         });
@@ -78,9 +80,10 @@ impl Ledger {
             let places = [("posted", full.place), ("last signaled", full.signaled), ("last polled", polled)];
             self.reporter.say(Code::SendQueueOverposted, &places, || {
                 format!(
-                    "a post found the send queue is full (queue pair {number:#x}, {}), was refused with ENOMEM as NICs do, and \
-                     nothing was posted after it: a completion frees its own request and those before it, and only when it \
-                     was polled; the next of CQ {} frees {}",
+                    "the send queue is full (queue pair {number:#x}, {}): a post failed with \
+                     ENOMEM as on NICs, and the program never posted again; a polled completion \
+                     frees the places of its request and of all earlier requests; the next \
+                     completion of CQ {} frees {}",
                     count(max, "place"),
                     full.cq.unwrap_or_default(),
                     count(full.frees, "place"),
@@ -140,8 +143,9 @@ impl Ledger {
         for (lost, since) in qp.refused.extract_if(.., |(_, since)| *since >= patience) {
             self.reporter.say(Code::RequestLost, &[("posted", lost.place)], || {
                 format!(
-                    "the request with wr_id {:#x} was refused on queue pair {number:#x} for want of a place (ENOMEM) and never \
-                     posted again, while {since} others were; its number had been used before, so it seems to be lost",
+                    "the request with wr_id {:#x} was refused on the full queue pair {number:#x} \
+                     (ENOMEM) and never posted again, while {since} other requests were posted; \
+                     the wr_id had been used before, so the request seems to be lost",
                     lost.wr_id
                 )
             });
@@ -188,8 +192,9 @@ impl Ledger {
         if posts > most {
             self.reporter.say(Code::PostedInError, &[("posted", place)], || {
                 format!(
-                    "{posts} requests were posted in the error state of queue pair {number:#x} after the program had polled a \
-                     flushed one: each comes back flushed at once; a failed completion is not to be answered by posting again"
+                    "{posts} requests were posted in the error state of queue pair {number:#x} \
+                     after the program had polled a flushed completion: each request is flushed at \
+                     once; do not post again after a failed completion"
                 )
             });
         }
@@ -204,9 +209,9 @@ impl Ledger {
         if expected > entries {
             self.reporter.say(Code::CqTooSmall, &[("made", cq.made), ("posted", place)], || {
                 format!(
-                    "CQ {number} has {}, and {expected} completions may come before the program polls the next: receives and \
-                     signaled requests that are posted and not polled; if they all come it overflows, which ends the CQ \
-                     and all its queue pairs",
+                    "CQ {number} has {}, and {expected} completions may come before the next poll, \
+                     for posted receives and signaled requests; if all come, the CQ overflows, and \
+                     the CQ and all its queue pairs fail",
                     if entries == 1 { "1 entry".into() } else { format!("{entries} entries") },
                 )
             });
@@ -223,8 +228,9 @@ impl Ledger {
                 None if piece.length == 0 => {
                     self.reporter.say(Code::ZeroLengthElement, &[("posted", request.place)], || {
                         format!(
-                            "element {i} of a request on {} has length 0 and a key, {:#x}, of no region: some devices look at \
-                             the key, and to some length 0 means 2^31 bytes; leave the element out",
+                            "element {i} of a request on {} has length 0 and a key, {:#x}, of no \
+                             region: some devices check the key, and on some devices length 0 \
+                             means 2^31 bytes; leave the element out",
                             queue(number),
                             piece.lkey
                         )
@@ -235,8 +241,9 @@ impl Ledger {
                     let end = |at: u64, length: u64| at.wrapping_add(length);
                     self.reporter.say(Code::OutsideRegion, &places, || {
                         format!(
-                            "element {i} of a request on {} is {:#x}..{:#x}, which leaves the region of its key {:#x}, \
-                             {:#x}..{:#x}: the request will fail with a local protection error",
+                            "element {i} of a request on {} is {:#x}..{:#x}, which exceeds the \
+                             region of its key {:#x}, {:#x}..{:#x}: the request will fail with a \
+                             local protection error",
                             queue(number),
                             piece.addr,
                             end(piece.addr, piece.length.into()),

@@ -248,7 +248,7 @@ fn elements_lie_in_their_regions() {
     post(&mut l, &[with(piece(0x1fc0, 0x41))]);
     let all = l.reports();
     assert_eq!(all[0].places, [("posted", SEND), ("registered", 50)]);
-    assert!(all[0].text.contains("leaves the region"), "{}", all[0].text);
+    assert!(all[0].text.contains("exceeds the region"), "{}", all[0].text);
     post(&mut l, &[with(Piece { addr: 0, length: 0, lkey: 0xdead })]);
     assert_eq!(codes(&mut l), [Code::ZeroLengthElement]);
 }
@@ -304,7 +304,7 @@ fn a_fork_shares_what_is_not_kept_from_the_child() {
     // A region in two of the three mappings is counted once.
     let reports = fork(&mut l, &[(0, 0x1000), (0x1000, 0x1800), (0x1800, 0x3000)]);
     assert_eq!(reports[0].code, Code::RegisteredMemoryForked);
-    assert!(reports[0].text.contains("while 1 region it registered is shared"), "{}", reports[0].text);
+    assert!(reports[0].text.contains("while 1 registered region is shared"), "{}", reports[0].text);
     assert_eq!(reports.len(), 1);
 }
 

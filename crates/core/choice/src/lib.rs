@@ -136,7 +136,7 @@ impl Choice {
             (Call::Post, Choice::Full) => {
                 "places in the send queue were free only when completions were polled, and these came late"
             }
-            (Call::Post, _) => "the request, and what it led to, was done before this call returned",
+            (Call::Post, _) => "the request and all its effects were done before this call returned",
             (Call::Event, Choice::Before) => "several events were queued before this call read the first",
             (Call::Event, _) => "everything on its way came just after this event was read",
             (Call::Receive, _) => "everything on its way came before this receive was posted",
@@ -302,7 +302,7 @@ impl FromStr for Entry {
         let site: Site = site.parse()?;
         let choices = site.call.choices();
         let choice = choices.iter().copied().find(|c| c.name() == choice);
-        let choice = choice.ok_or_else(|| Bad::new(text, "nothing of that name can be chosen there"))?;
+        let choice = choice.ok_or_else(|| Bad::new(text, "no such choice at this call"))?;
         Ok(Entry { site, object: object.parse()?, count: count.parse()?, choice })
     }
 }

@@ -83,7 +83,7 @@ fn a_seed_is_a_schedule_and_nonsense_is_named() {
         ("", "begins"),
         ("adverb-schedule 1\nseed x rate 1", "seed"),
         ("adverb-schedule 1\nseed 1 rate 10001", "rate"),
-        ("adverb-schedule 1\narm@a object 1 count 1 garbage", "chosen"),
+        ("adverb-schedule 1\narm@a object 1 count 1 garbage", "no such choice"),
         ("adverb-schedule 1\nnap@a object 1 count 1 before", "kind"),
         ("adverb-schedule 1\narm@a%zz object 1 count 1 before", "digits"),
         ("adverb-schedule 1\narm@a object 0x1 count 1 before", "number"),

@@ -38,9 +38,10 @@ reasons! {
     5 UNSUPPORTED_REQUEST "the peer does not support the request"
     6 INVALID_COMMUNICATION_ID "the peer does not know this connection (any more)"
     7 INVALID_COMMUNICATION_INSTANCE "the ids, queue pair and service named together belong to no connection of the peer"
-    8 INVALID_SERVICE_ID "nobody listens on that port (service id) at the peer"
+    8 INVALID_SERVICE_ID "no program listens on this port (service id) at the peer"
     9 INVALID_TRANSPORT "the peer does not accept this transport (RC, UC or XRC) there"
-    10 STALE_CONNECTION "an older connection with the same queue pair had not ended; it is being closed now: try again"
+    10 STALE_CONNECTION "an older connection with the same queue pair had not ended, and is being \
+                         closed now: try again"
     11 RDC_NOT_EXIST "the reliable datagram channel does not exist at the peer"
     12 INVALID_GID "the address (GID) of the path is not one of the peer's"
     13 INVALID_LID "the local identifier (LID) of the path is not one of the peer's"
@@ -56,15 +57,16 @@ reasons! {
     23 INVALID_ALTERNATE_PACKET_RATE "the peer does not accept the packet rate of the alternate path"
     24 PORT_REDIRECT "the peer's connection manager is at another address, which the additional information names"
     25 PORT_AND_CM_REDIRECT "the service is at another address, which the additional information names"
-    26 INVALID_MTU "the peer does not accept the path MTU, or knows no such one"
-    27 INSUFFICIENT_RESPONDER_RESOURCES "the peer cannot answer as many RDMA reads and atomics at one time as were asked for"
-    28 CONSUMER_DEFINED "the peer's program refused; what it says is in the private data"
+    26 INVALID_MTU "the peer does not accept or does not know the path MTU"
+    27 INSUFFICIENT_RESPONDER_RESOURCES "the peer cannot answer the requested number of RDMA reads \
+                                         and atomics at one time"
+    28 CONSUMER_DEFINED "the peer's program refused; the private data has its answer"
     29 INVALID_RNR_RETRY "the peer does not accept the RNR retry count"
     30 DUPLICATE_LOCAL_COMMUNICATION_ID "the peer has a connection with the same communication id already"
     31 INVALID_CLASS_VERSION "the peer speaks another version of the connection management class"
     32 INVALID_FLOW_LABEL "the peer does not accept the flow label of the path"
     33 INVALID_ALTERNATE_FLOW_LABEL "the peer does not accept the flow label of the alternate path"
-    35 VENDOR_OPTION_NOT_SUPPORTED "the peer does not support the vendor's options (ECE) that were asked for"
+    35 VENDOR_OPTION_NOT_SUPPORTED "the peer does not support the requested vendor options (ECE)"
 }
 
 impl fmt::Display for RejectReason {

@@ -68,7 +68,7 @@ impl fmt::Display for SidrStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sentence = match self.0 {
             0 => "the service answered",
-            1 => "nobody listens on that port (service id) at the peer",
+            1 => "no program listens on this port (service id) at the peer",
             2 => "the service refused",
             3 => "the service has no queue pair for the asker",
             4 => "the service is at another address, which the additional information names",

@@ -82,43 +82,43 @@ catalogue! {
         ["Which ibv_alloc_pd did the region and the queue pair come from? Both need the same."]
         ["belongs to another protection domain"];
     OutOfBounds 0x03
-        "The request reads or writes memory beyond the region or window that its key opens."
+        "The request reads or writes memory beyond the region or window of the key."
         ["bytes of the request", "its address", "bytes of the region", "the region's address", "the key"]
-        ["Was the region registered with the length of all that is used, headers included?",
-         "Is the address the region's own, or that of another block?",
+        ["Was the region registered with the whole length, headers included?",
+         "Is the address in this region, or in another block?",
          "Do both ends agree on the size of a slot?"]
         ["leave the", "that key"];
     AccessDenied 0x04
-        "The region was registered without a right that the operation needs."
-        ["the key", "the rights it has", "the right that is needed"]
+        "The operation needs a right with which the region was not registered."
+        ["the key", "the rights of the key", "the needed right"]
         ["Which flags did ibv_reg_mr get? A remote write needs REMOTE_WRITE and LOCAL_WRITE, a receive LOCAL_WRITE."]
         ["grants", "the operation needs"];
     WindowNotUsable 0x05
-        "The memory window is not bound, or it is of type 2 and bound to another queue pair."
+        "The memory window is not bound, or is a type 2 window of another queue pair."
         ["the key"]
-        ["Had the bind completed when the peer was told of the key?",
-         "Is the request on the queue pair that the window was bound on?"]
+        ["Had the bind completed before the peer received the key?",
+         "Is the request on the queue pair of the bind?"]
         ["is not bound, or bound to another queue pair"];
     InUse 0x06
-        "The region cannot be changed or ended while something depends on it."
+        "The region cannot be changed or deregistered while another object depends on the region."
         ["the key"]
         ["Is a window still bound to the region? Invalidate or free it first."]
         ["is in use (registered already"];
     QpAccessDenied 0x07
         "The queue pair itself forbids this remote operation, whatever the key allows."
-        ["the right that is needed"]
+        ["the needed right"]
         ["Which qp_access_flags did ibv_modify_qp get on the way to INIT?"]
         ["the queue pair's access flags do not include"];
     Fault 0x08
-        "Registered memory is not there any more: unmapped, protected or cut off while it was registered."
+        "Registered memory cannot be reached any more: the program unmapped, protected or truncated the memory."
         ["the address"]
-        ["Was it unmapped or its file truncated before ibv_dereg_mr?",
-         "Was it made read-only by mprotect?"]
+        ["Was the memory unmapped, or the file truncated, before ibv_dereg_mr?",
+         "Did mprotect make the memory read-only?"]
         ["registered memory at", "cannot be reached"];
     Misaligned 0x09
-        "An atomic operation needs an address that is a multiple of 8."
+        "An atomic operation needs an address which is a multiple of 8."
         ["the address"]
-        ["Where in its structure does the counter lie? A packed structure moves it."]
+        ["At which offset of the structure is the counter? A packed structure changes the offset."]
         ["is not aligned to 8 bytes"];
     TooManySges 0x0a
         "The request has more scatter/gather entries than the queue was made for."
@@ -128,7 +128,7 @@ catalogue! {
     TooMuchInline 0x0b
         "The request has more inline data than the queue pair was made for."
         ["bytes given", "bytes allowed"]
-        ["What did ibv_create_qp get in max_inline_data? It returns there what it gave; devices differ."]
+        ["Which max_inline_data did ibv_create_qp get? The call writes the granted value there, and devices differ."]
         ["bytes of inline data, the queue was made for"];
     MessageTooLong 0x0c
         "The message is longer than the transport or the port carries."
@@ -136,28 +136,28 @@ catalogue! {
         ["On UD a message is one packet: the path MTU at most.", "Otherwise max_msg_sz of the port is the limit."]
         ["message of", "bytes, at most"];
     RecvTooShort 0x0d
-        "The receive that a message came to is shorter than the message."
+        "The posted receive is shorter than the message."
         ["bytes of the message, at least", "bytes of the receive's buffers"]
         ["Do both ends agree on the longest message?",
-         "Do receives of different lengths stand in the order in which messages come?"]
+         "Are receives of different lengths posted in the order of the messages?"]
         ["does not fit receive buffers of"];
     OpNotSupported 0x0e
         "This operation does not exist on this type of queue pair."
-        ["the operation", "where it was asked"]
-        ["UC has no READ and no atomics, UD only sends.", "A receive on a queue pair with an SRQ goes to the SRQ."]
+        ["the operation", "the type of queue pair or queue"]
+        ["UC has no READ and no atomics, UD has SEND only.", "With an SRQ, receives are posted to the SRQ, not to the queue pair."]
         ["is not possible on"];
     WrongState 0x0f
-        "The queue pair is not in a state in which that is allowed."
+        "The queue pair's state does not allow this operation."
         ["the operation", "the state"]
-        ["Sends need RTS, receives INIT or later.", "Is a post made after the queue pair failed?"]
+        ["Sends need RTS, receives INIT or later.", "Does the program post after the queue pair has failed?"]
         ["is not allowed in state"];
     QueueFull 0x10
-        "The queue holds as many requests as it was made for. A send request holds its place until a completion of it or of a \
-         later one was polled."
-        ["the queue", "its depth"]
-        ["Does the program count what unsignalled requests hold, and what one completion frees?",
-         "Is the send CQ polled when nothing is waited for?",
-         "After a failed post only the requests from bad_wr on are to be posted again."]
+        "The queue has no free place. A send request keeps its place until the program polls the completion of this request or \
+         of a later request."
+        ["the queue", "the depth"]
+        ["Does the program count unsignalled requests, and the places freed by a completion?",
+         "Does the program poll the send CQ even when no completion is expected?",
+         "After a failed post, post again only the requests from bad_wr on."]
         ["is full (", "work requests)"];
     BadArgument 0x11
         "An argument is missing or out of range."
@@ -165,57 +165,57 @@ catalogue! {
         ["The text names the argument and the rule."]
         [];
     NotRegistered 0x12
-        "The key is of a region for fast registration that no request has registered, or that was invalidated since."
+        "The key belongs to a fast-registered region without a registration, or with a later invalidation."
         ["the key"]
-        ["Does the registration stand before its use in the same send queue?", "Who invalidated it: a request, or the peer's send?"]
+        ["Is the registration posted before its use, in the same send queue?", "What invalidated the key: a request, or the peer's send?"]
         ["of a fast-registered region that is not registered"];
     RetryExceeded 0x81
-        "The peer did not answer: no acknowledgement came, however often the packet was sent again."
-        ["the peer's queue pair and GID", "the first PSN without an answer", "transmissions", "how long ago the peer was heard last"]
-        ["Does the peer's process live, and is its queue pair in RTR or RTS, or was it destroyed already?",
-         "Do both ends have each other's numbers: queue pair, PSN, GID?",
-         "If it was never heard: does UDP port 4791 pass the firewalls, both ways?",
-         "If it was heard: is timeout (4.096 µs · 2^n) too short for the path, or retry_cnt too small?"]
+        "The peer did not answer: no acknowledgement came after all retransmissions."
+        ["the peer's queue pair and GID", "the first PSN without an answer", "transmissions", "the time since the peer's last packet"]
+        ["Does the peer's process live? Is the peer's queue pair in RTR or RTS, or destroyed already?",
+         "Does each end have the right numbers of the other end: queue pair, PSN, GID?",
+         "If no packet ever came from the peer: do all firewalls pass UDP port 4791, in both directions?",
+         "If packets came from the peer: is timeout (4.096 µs · 2^n) too short for the path, or retry_cnt too small?"]
         ["no answer from QP", "transmissions"];
     RnrRetryExceeded 0x82
-        "The peer had no receive posted when the message came, as often as rnr_retry allowed it to be sent again."
+        "The peer had no receive posted for the message, in all attempts allowed by rnr_retry."
         ["the peer's queue pair and GID", "the PSN", "attempts"]
-        ["Does the peer post its receive before it tells that it is ready?",
-         "rnr_retry 7 tries for ever; min_rnr_timer at the peer is the pause (0 is the longest, 655 ms)."]
+        ["Does the peer post the receive before telling this side to send?",
+         "rnr_retry 7 means no limit. min_rnr_timer of the peer is the pause (0 is the longest pause, 655 ms)."]
         ["had no receive posted for PSN"];
     RemoteNak 0x83
         "The peer's queue pair refused the request."
-        ["the peer's queue pair", "the PSN", "its answer"]
-        ["The peer's own log says why: which key, which bounds, which right.",
+        ["the peer's queue pair", "the PSN", "the peer's answer"]
+        ["The peer's own log has the reason: the key, the bounds or the right.",
          "Remote access error: key, bounds or rights at the peer. Invalid request: length, type or the queue pair's access flags."]
         ["refused PSN"];
     ProtocolViolation 0x84
-        "The peer sent something that the protocol does not allow here."
-        ["what it was", "the PSN"]
-        ["Do both ends agree on path MTU and on the number of outstanding READs and atomics?",
+        "The peer sent a packet which the protocol does not allow here."
+        ["the violation", "the PSN"]
+        ["Do both ends agree on the path MTU and on the number of outstanding READs and atomics?",
          "Is another program using this queue pair's number?"]
         ["protocol violation at PSN"];
     CqOverflow 0x85
-        "More completions came than the completion queue holds, and the queue pairs on it failed."
+        "More completions came than the completion queue has entries, so the queue pairs of this CQ failed."
         ["entries of the queue"]
-        ["Does it hold the send and receive depths of all queue pairs on it together?",
-         "Is it polled while the program waits for something else?"]
+        ["Does the CQ have as many entries as all send and receive queues of its queue pairs together?",
+         "Does the program poll the CQ while waiting for something else?"]
         ["completion queue of", "entries overflowed"];
     PeerGone 0x86
         "The process at the other end has ended."
         ["the peer's queue pair and GID"]
-        ["How did it end: exit, signal, killed for memory?"]
+        ["How did the process end: exit, signal, or the kernel's out-of-memory killer?"]
         ["the process of QP", "has ended"];
     Flushed 0xf9
-        "The request was not carried out, as its queue pair had gone to the error state. The first failure is the one that counts."
-        ["the first failure, if it was not the program's own doing"]
-        ["If the text names a first failure: look that up.",
-         "If not, the program itself moved the queue pair to the error state, which is the way to drain it."]
+        "The request was not carried out, because the queue pair had gone to the error state. The first failure counts."
+        ["the first failure, unless the program itself moved the queue pair to the error state"]
+        ["If the text names a first failure: look up this failure.",
+         "If not, the program itself moved the queue pair to the error state. Programs do so to drain a queue pair."]
         ["flushed; the queue pair"];
     Injected 0xfb
-        "The failure was asked for by --fault or ADVERB_FAULT."
+        "The option --fault or the variable ADVERB_FAULT asked for this failure."
         []
-        ["The specification that was given, and the line that says what was injected."]
+        ["Look at the given specification, and at the line of the log about the injected fault."]
         ["fault injected on request"];
 }
 

@@ -162,7 +162,7 @@ impl fmt::Display for Error {
         match self {
             Error::Device(e) => write!(f, "{e}"),
             Error::NotConnected { op, state } => {
-                write!(f, "{op} needs a connected queue pair, this one is in state {state:?}")
+                write!(f, "{op} needs a connected queue pair, but this queue pair is in state {state:?}")
             }
             Error::QueueFull { queue, depth } => write!(f, "{queue} is full ({depth} work requests)"),
             Error::OutOfRange { start, end, len } => {

@@ -116,7 +116,7 @@ impl Drop for Lent {
             // A child of `fork` has its own copy of the bytes, which the device cannot reach.
             && e.errno() != Errno::EIO as i32
         {
-            log::error!("memory that was lent stays in use: {e}");
+            log::error!("lent memory stays in use: {e}");
             // If this returned, the device could write memory that the program uses as its own.
             std::process::abort();
         }

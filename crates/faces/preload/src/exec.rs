@@ -155,12 +155,15 @@ unsafe fn has_drop_ins(mut list: List) -> bool {
     false
 }
 
-const CLEARED: &[u8] = b" is started with an environment that was cleared (env -i, sudo): the drop-in libraries are not in place, and it will not \
-          see the device; put `adverb run --` in front of it\n";
-const LOST: &[u8] = b" is started with an LD_LIBRARY_PATH without the directory of the drop-in libraries: it will not see the device; leave \
-          the variable in place, or put `adverb run --` in front of the program\n";
-const PRIVILEGED: &[u8] = b" is set-user-ID or set-group-ID: the loader ignores LD_LIBRARY_PATH and LD_PRELOAD for it, and it will not see the \
-          device; run a copy without these\n";
+const CLEARED: &[u8] = b" is started with a cleared environment (env -i, sudo): the drop-in \
+                         libraries are not in place, so the program will not see the device; put \
+                         `adverb run --` in front of the program\n";
+const LOST: &[u8] = b" is started with an LD_LIBRARY_PATH without the directory of the drop-in \
+                      libraries: the program will not see the device; leave the variable in place, \
+                      or put `adverb run --` in front of the program\n";
+const PRIVILEGED: &[u8] = b" is set-user-ID or set-group-ID: the loader ignores LD_LIBRARY_PATH \
+                            and LD_PRELOAD, so the program will not see the device; run a copy \
+                            without these rights\n";
 
 /// The text of a warning about a program that will not see the device. `None`: there is nothing to
 /// warn about, or this run has warned about the program before. `open` opens the program's file.

@@ -169,7 +169,8 @@ impl Event {
             Ok(()) => Given::Yes,
             Err(why) => {
                 eprintln!(
-                    "adverb: warn: a request to connect is dropped: its id could not be set up (errno {})",
+                    "adverb: warn: a connection request is dropped, because no id could be set up \
+                     (errno {})",
                     why.0
                 );
                 // SAFETY: the program does not know the id yet.

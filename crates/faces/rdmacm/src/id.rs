@@ -252,8 +252,8 @@ impl Id {
                 said = true;
                 let kinds: Vec<_> = state.open.iter().map(|k| name_of(*k)).collect();
                 eprintln!(
-                    "adverb: warn: {call} waits for the acknowledgement of {missing} event(s) that rdma_get_cm_event \
-                     returned: {}; rdma_ack_cm_event gives each back",
+                    "adverb: warn: {call} waits for the acknowledgement of {missing} event(s) \
+                     returned by rdma_get_cm_event: {}; call rdma_ack_cm_event for each",
                     kinds.join(", ")
                 );
             }

@@ -16,8 +16,8 @@ fn say() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         eprintln!(
-            "adverb: error: rsockets are not offered: rsocket and its like fail; use rdma_cm connections, or plain \
-             sockets"
+            "adverb: error: rsockets are not supported: rsocket() and the related calls fail; use \
+             rdma_cm connections, or plain sockets"
         );
     });
 }

@@ -13,31 +13,33 @@ pub const REPORTS: &[Entry] = &[
     Entry {
         code: 0x101,
         name: "LostWakeUp",
-        meaning: "A thread sleeps on a completion channel beside completions that no event will tell of, since they came before \
-                  the queue was armed, or it was never armed.",
+        meaning: "A thread sleeps on a completion channel, but completions are in the CQ for which no event will come. The \
+                  completions came before the last arm, or the CQ was never armed.",
         values: &[
             "the CQ",
-            "completions in it",
-            "the place in the program that armed it last",
-            "the thread that waits for the channel, and the call; where the kernel does not show it, for how long nobody has polled",
+            "completions in the CQ",
+            "the place in the program of the last arm",
+            "the thread that waits for the channel, and the call; if the kernel hides the thread, the time since the last poll",
         ],
         look: &[
-            "Is the queue polled until it is empty after each arm? The order is: get the event, acknowledge it, arm, poll until \
-             empty.",
+            "Does the program poll until the CQ is empty after each arm? The order is: get the event, acknowledge the event, \
+             arm, poll until empty.",
             "Does the loop return before a poll has found nothing?",
             "Did another thread take the event?",
-            "A thread that works is not reported. \"nobody has polled for 10 s\" can be a worker that waits in the middle of its work.",
+            "A working thread is not reported. If the report has no thread, the reason may be a worker that waits in the middle of \
+             its work.",
         ],
         marks: &["lost wake-up: "],
     },
     Entry {
         code: 0x102,
         name: "UnacknowledgedEvents",
-        meaning: "An object is destroyed while events of it were read and not acknowledged; the call waits until they are.",
-        values: &["the object", "events", "how long it has waited"],
+        meaning: "A call destroys an object with events which were read and not acknowledged. The call waits for the \
+                  acknowledgements.",
+        values: &["the object", "the number of events", "the time of the wait so far"],
         look: &[
-            "Does each ibv_get_cq_event have its ibv_ack_cq_events, on the queue that it returned?",
-            "Does each ibv_get_async_event have its ibv_ack_async_event?",
+            "Does each ibv_get_cq_event have an ibv_ack_cq_events, on the returned CQ?",
+            "Does each ibv_get_async_event have an ibv_ack_async_event?",
         ],
         marks: &["destroying ", "that were read and not acknowledged"],
     },
@@ -45,26 +47,28 @@ pub const REPORTS: &[Entry] = &[
         code: 0x103,
         name: "AttributeRefused",
         meaning: "ibv_modify_qp refused the transition: an attribute is missing, not allowed in this transition, or out of range.",
-        values: &["the attribute, or the transition and what it needs"],
+        values: &["the attribute, or the transition and the missing attributes"],
         look: &[
             "The text names the attribute and the rule.",
-            "On RoCE every address has a GRH: ah_attr.is_global is 1, and sgid_index is one of the device's.",
+            "On RoCE every address has a GRH: ah_attr.is_global is 1, and sgid_index is an index of the device's GID table.",
         ],
         marks: &["ibv_modify_qp fails: "],
     },
     Entry {
         code: 0x104,
         name: "DeregistrationWaits",
-        meaning: "ibv_dereg_mr, or a call that ends a queue pair, waits for a peer that is in the middle of a copy.",
-        values: &["the peer's process", "its state, if it is stopped"],
-        look: &["Is that process stopped, by a debugger or a signal? It goes on when that process does."],
+        meaning: "ibv_dereg_mr, or a call that ends a queue pair, waits for a peer in the middle of a copy.",
+        values: &["the peer's process", "the state of a stopped process"],
+        look: &[
+            "Is the peer's process stopped by a debugger or a signal? The call continues when the process continues.",
+        ],
         marks: &["the end of a region or queue pair waits for process "],
     },
     Entry {
         code: 0x105,
         name: "ForgedSource",
-        meaning: "A packet claims an address of this machine and does not come from a port that this user holds.",
-        values: &["its source", "the port", "how many"],
+        meaning: "A packet has a source address of this machine, but does not come from this user's port.",
+        values: &["the source address", "the port", "the number of packets"],
         look: &["Does another user's process, or the kernel's own RoCE device, send from this machine?"],
         marks: &["dropped a packet from ", "an address of this machine"],
     },

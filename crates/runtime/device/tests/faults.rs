@@ -135,7 +135,7 @@ fn inner_one_sided_late() {
 #[test]
 fn flt_6_damage_is_of_the_network_alone() {
     let text = child::run("inner_all_operations", &[("ADVERB_FAULT", "corrupt=100%,ecn=100%")]);
-    assert!(text.contains("warn: corrupt= and ecn= befall packets of the network alone"), "{text}");
+    assert!(text.contains("warn: corrupt= and ecn= apply only to packets of the network"), "{text}");
     for name in ["fault_corrupt", "fault_ecn", "tx_packets"] {
         assert_eq!(counter(&text, name), 0, "{name}: {text}");
     }

@@ -141,7 +141,7 @@ impl log::Log for Lies {
     }
     fn log(&self, record: &log::Record<'_>) {
         let text = record.args().to_string();
-        if text.contains("marks itself") {
+        if text.contains("claims to copy") {
             self.0.lock().unwrap().push(text);
         }
     }
@@ -212,7 +212,7 @@ fn what_points_nowhere_harms_nobody() {
             // The device leaves the lying peer and logs the process number of the peer. The
             // connection to the peer ends.
             let lie =
-                format!("process {} marks itself at work in memory of this one and does nothing", bad.pid());
+                format!("process {} claims to copy in memory of this process, and copies nothing", bad.pid());
             assert_eq!(*LIES.0.lock().unwrap(), [lie]);
         }
         drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());

@@ -64,7 +64,7 @@ fn tell(name: &str, said: &Said) -> io::Result<()> {
     if owner.uid() != nix::unistd::geteuid().as_raw() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("its name is held by user {}, who is told nothing", owner.uid()),
+            format!("the name belongs to user {}, so nothing is sent", owner.uid()),
         ));
     }
     send(fd.as_raw_fd(), &said.emit(), MsgFlags::MSG_NOSIGNAL)?;

@@ -51,21 +51,21 @@ pub fn silence(s: &Silence) -> String {
     );
     let why = if s.from_peer > 0 {
         format!(
-            "; {} MADs have come from there, so the way is open: its listener's backlog is full, or the \
-             program does not answer its requests",
+            "; {} MADs have come from this address, so the way is open: the listener's backlog is \
+             full, or the program does not answer requests",
             s.from_peer
         )
     } else if s.local {
-        "; the address is this machine's: a process that has the port there is stopped, or belongs to another \
-         user"
+        "; this machine has the address: the process with the port is stopped, or belongs to \
+         another user"
             .into()
     } else if s.mads > 0 {
-        "; MADs come from others but none from there: check that the address is right, that an RDMA device \
-         is up there, and that no firewall drops UDP port 4791"
+        "; MADs come from other addresses, but none from this address: check the address, the RDMA \
+         device there, and firewalls for UDP port 4791"
             .into()
     } else {
-        "; no MAD has come from anybody: check the address, and that no firewall drops UDP port 4791 in \
-         either direction"
+        "; no MAD has come from any address: check the address, and firewalls for UDP port 4791 in \
+         both directions"
             .into()
     };
     let _ = write!(text, "{why}");
@@ -92,10 +92,10 @@ mod tests {
                 from_peer,
             })
         };
-        assert!(silent(false, 0, 0).contains("no MAD has come from anybody"));
-        assert!(silent(false, 3, 0).contains("none from there"));
+        assert!(silent(false, 0, 0).contains("no MAD has come from any address"));
+        assert!(silent(false, 3, 0).contains("none from this address"));
         assert!(silent(false, 3, 1).contains("backlog is full"));
-        assert!(silent(true, 0, 0).contains("this machine's"));
+        assert!(silent(true, 0, 0).contains("this machine has the address"));
         let text = silent(false, 0, 0);
         for part in ["10.0.0.2", "REQ", "port 7471 (RDMA_PS_TCP)", "16 times", "adverb_eth0"] {
             assert!(text.contains(part), "{part} in {text}");

@@ -96,8 +96,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
         if let Some(ip) = asking.destination.ip() {
             log::warn!(
-                "rdma_resolve_addr: nobody on the link of {} says where packets for {ip} go (ARP, neighbour \
-                 discovery): is that host up, and on this link? (ADDR_ERROR, status -{})",
+                "rdma_resolve_addr: no host on the link of {} answers for {ip} (ARP, neighbour \
+                 discovery): is the host up, and on this link? (ADDR_ERROR, status -{})",
                 asking.place.name,
                 Errno::ETIMEDOUT as i32
             );

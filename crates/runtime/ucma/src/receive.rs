@@ -212,7 +212,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let to = scoped(header.destination, service as u16);
         let Some(number) = self.listener_for(service, to) else {
             log::info!(
-                "rdma_cm: {} asked for {} at {}, where nobody listens: those who do are bound to other addresses",
+                "rdma_cm: {} asked for {} at {}, but the listeners are bound to other addresses",
                 path.remote,
                 explain::service(service),
                 header.destination
@@ -372,8 +372,8 @@ impl<D: Door, T: Tokens> World<D, T> {
             Ending::Unanswered { sent: 0 } => Event::conn(EventKind::Disconnected, TIMED_OUT, &[]),
             Ending::Unanswered { sent } => {
                 log::warn!(
-                    "rdma_cm: the peer of a connection did not answer the DREQ (sent {sent} times): it is dead or \
-                     cannot be reached"
+                    "rdma_cm: the peer of a connection did not answer the DREQ (sent {sent} \
+                     times): the peer is dead or cannot be reached"
                 );
                 Event::conn(EventKind::Disconnected, TIMED_OUT, &[])
             }
@@ -383,7 +383,8 @@ impl<D: Door, T: Tokens> World<D, T> {
             }
             Ending::Stale => {
                 log::info!(
-                    "rdma_cm: the peer has forgotten a connection: it uses its queue pair for another"
+                    "rdma_cm: the peer has forgotten a connection, and uses its queue pair for \
+                     another connection"
                 );
                 Event::conn(EventKind::Disconnected, 0, &[])
             }

@@ -32,8 +32,8 @@ pub enum LinkError {
     },
     /// The kernel does not allow binding a socket to an IPv6 address yet.
     #[error(
-        "the address {ip} cannot be used yet: the kernel still asks whether another host has it (IPv6 duplicate address \
-         detection, which needs a carrier)"
+        "the address {ip} cannot be used yet: the kernel still checks whether another host has \
+         this address (IPv6 duplicate address detection, which needs a carrier)"
     )]
     Tentative {
         /// The requested address.
@@ -67,19 +67,23 @@ fn port_taken(
     match holders.iter().find(|holder| *holder != uid) {
         Some(&holder) => write!(
             f,
-            "{} holds it{}, there or at another address of this machine, and only programs of one user share it (this \
-             program runs as {}); have that user end the program that has it, or use a network namespace of your own",
+            "{} has the port{}, there or at another address of this machine, and only programs of \
+             one user share the port (this program runs as {}); ask this user to end the program, \
+             or use a network namespace of your own",
             User(holder),
             if holder == 0 { " (a program of root, or the kernel's own RoCE device, rdma_rxe)" } else { "" },
             User(*uid)
         )?,
         None if holders.is_empty() => f.write_str(
-            "a program of another user, a program that does not share it (SO_REUSEPORT), or the kernel's own RoCE device \
-             (rdma_rxe) holds it",
+            "a program of another user, a program that does not share the port (SO_REUSEPORT), or \
+             the kernel's own RoCE device (rdma_rxe) has the port",
         )?,
-        None => f.write_str("a program of this user that does not share it (SO_REUSEPORT) holds it; end that program")?,
+        None => f.write_str(
+            "a program of this user that does not share the port (SO_REUSEPORT) has the port; end \
+             this program",
+        )?,
     }
-    write!(f, "; `ss -ulpn sport = :{port}` names it")
+    write!(f, "; `ss -ulpn sport = :{port}` names the program")
 }
 
 impl LinkError {

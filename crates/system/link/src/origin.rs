@@ -105,7 +105,7 @@ impl UdpLink {
             let why = if src.port() == port {
                 "this process has no socket there"
             } else {
-                "it is not from the port"
+                "the packet is from another port"
             };
             log::warn!(
                 "dropped a packet from {src}, an address of this machine: {why}, so any user may have sent it (port {port}; \

@@ -301,7 +301,8 @@ fn steer_lock(
                         && !warned.swap(true, Relaxed)
                     {
                         log::warn!(
-                            "{} holds the name @{name}, which processes of this user measure in turns by; they do without it",
+                            "{} has the name @{name}, so processes of this user do not take turns \
+                             in the steering test",
                             User(uid)
                         );
                     }

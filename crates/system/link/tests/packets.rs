@@ -223,7 +223,7 @@ fn errors_speak() {
     let error = link.add_address(V4, 0).unwrap_err();
     assert!(matches!(error, LinkError::PortTaken { ip, port: p, .. } if ip == V4 && p == port), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("a program of this user that does not share it"), "{text}");
+    assert!(text.contains("a program of this user that does not share the port"), "{text}");
     assert!(text.contains(&port.to_string()), "{text}");
     drop(owner);
     let strange = "192.0.2.1".parse().unwrap();

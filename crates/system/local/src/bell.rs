@@ -77,7 +77,7 @@ impl Bells {
             return Ok(Rope(self.table.register(fd.into_raw_fd())?));
         }
         let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
-        Err(io::Error::other(format!("its bell is {}, where an AF_UNIX stream belongs", found.display())))
+        Err(io::Error::other(format!("the doorbell is {}, not an AF_UNIX stream", found.display())))
     }
 
     /// Takes over a descriptor, so that no child of a fork keeps it open.

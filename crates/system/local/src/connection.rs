@@ -50,7 +50,7 @@ impl From<Untold> for io::Error {
             Untold::NoOwner => io::ErrorKind::ConnectionRefused.into(),
             Untold::OtherUser(uid) => io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("its name is held by {}, who is sent nothing", User(uid)),
+                format!("the name belongs to {}, so nothing is sent", User(uid)),
             ),
             Untold::Changed(changed) => io::Error::new(io::ErrorKind::PermissionDenied, changed),
             Untold::Other(error) => error,

@@ -33,8 +33,9 @@ impl fmt::Display for UserChanged {
         }
         write!(
             f,
-            " opened the device as {} and runs as {} now, so no process of this host takes a new connection from it; \
-             open the device after the change of user (setuid, seteuid), or connect before the change",
+            " opened the device as {} and runs as {} now, so no process of this host accepts a new \
+             connection from this process; open the device after the change of user (setuid, \
+             seteuid), or connect before the change",
             User(self.opened),
             User(self.now)
         )
@@ -116,7 +117,7 @@ fn no_free_slot(
     }
     write!(
         f,
-        "who can only mean to keep this user out; have the programs ended that hold the names (`ss -xlp | grep @adverb-{uid}-` \
-         as root names them), or use a network namespace of your own"
+        "probably to keep this user out; end the programs with these names (`ss -xlp | grep \
+         @adverb-{uid}-` as root shows the programs), or use a network namespace of your own"
     )
 }

@@ -103,7 +103,7 @@ impl Local {
             self.disown(old.slot());
         }
         self.own_slot(claim.slot());
-        log::debug!("the process has become {}: its slot is {}", User(now), claim.slot());
+        log::debug!("the user of the process is now {}, and the slot is {}", User(now), claim.slot());
         self.user.told_apart.store(owner::users_can_be_told_apart(), Release);
         self.user.uid.store(now, Release);
         self.user.named.store(now, Release);

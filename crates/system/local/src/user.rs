@@ -26,8 +26,9 @@ impl LocalUser {
         let told_apart = owner::users_can_be_told_apart();
         if !told_apart {
             log::warn!(
-                "this process runs as the user that stands for all unknown ones in its user namespace, so it cannot tell its own \
-                 processes from those of others: packets between processes of this host go over the network only; run it as another user"
+                "this process runs as the overflow user of the user namespace, so processes of \
+                 this user and of other users look alike: packets between processes of this host \
+                 go over the network only; run the program as another user"
             );
         }
         LocalUser {

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OsError {
     /// The kernel (a security policy, a sandbox) forbids the operation.
-    #[error("the system forbids to {doing}: a sandbox or a security policy is in the way")]
+    #[error("the system forbids to {doing}: a sandbox or a security policy is the reason")]
     PermissionDenied {
         /// The failed operation.
         doing: &'static str,

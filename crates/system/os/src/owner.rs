@@ -92,7 +92,7 @@ pub fn each_name(mut found: impl FnMut(&str, u32)) {
         }
     });
     if let Err(error) = asked {
-        log::debug!("the kernel does not say who holds which names: {error}");
+        log::debug!("the kernel does not show the owners of the names: {error}");
     }
 }
 

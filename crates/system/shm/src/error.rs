@@ -52,5 +52,5 @@ pub enum ShmError {
 
 /// The other end of a ring wrote a value against the protocol. The ring is unusable from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the peer broke the ring it shares with this process")]
+#[error("the peer broke the ring shared with this process")]
 pub struct Broken;

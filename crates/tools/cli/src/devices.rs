@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Lists the devices that programs will see
 ///
-/// There is one for each network interface that is up and has an address, loopback included.
+/// Each network interface that is up and has an address gives a device, loopback included.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print JSON: an array with an object for each device
@@ -17,8 +17,9 @@ pub struct Args {
 }
 
 /// The error message of every command that needs a device and finds none.
-pub const NO_DEVICE: &str = "this machine has no network interface that is up and has an address, so there is no device; \
-    `ip link set lo up` (as root, or in a network namespace of your own) brings up the loopback interface, which is enough";
+pub const NO_DEVICE: &str = "there is no device, because no network interface of this machine is \
+                             up and has an address; `ip link set lo up` (as root, or in your own \
+                             network namespace) brings up the loopback interface, which is enough";
 
 pub fn main(args: &Args) -> Result<(), String> {
     let devices =

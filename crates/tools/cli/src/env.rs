@@ -6,14 +6,13 @@ use std::ffi::OsStr;
 
 /// Prints the environment that `adverb run` gives a program
 ///
-/// For services and shells that start many programs themselves. `adverb run` does more: it says
-/// what would keep a program from the device, and sees to the connections of a program that is
-/// killed.
+/// For services and shells that start many programs themselves. `adverb run` does more: the
+/// command names obstacles to the device, and ends the connections of a killed program.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  adverb env >>\"$GITHUB_ENV\"\n  \
-    set -a; eval \"$(adverb env --shell)\"; set +a")]
+#[command(after_help = "Examples:\n  adverb env >>\"$GITHUB_ENV\"\n  set -a; eval \"$(adverb env \
+                        --shell)\"; set +a")]
 pub struct Args {
-    /// Quote the values for a shell; lines NAME=VALUE as they are otherwise
+    /// Quote the values for a shell; without this option, lines NAME=VALUE are not quoted
     #[arg(long)]
     shell: bool,
     #[command(flatten)]

@@ -26,13 +26,13 @@ const USAGE: u8 = 2;
 
 /// RDMA without hardware: a software device wholly in user space
 ///
-/// Runs programs written for RDMA verbs on a machine that has no RDMA device, without root and
+/// Runs programs written for RDMA verbs on a machine without an RDMA device, without root and
 /// without a kernel module.
 #[derive(Parser)]
 #[command(name = "adverb", version, arg_required_else_help = true)]
-#[command(after_help = "First steps:\n  adverb demo                       does it work here?\n  \
-    adverb devices                    what programs will see\n  \
-    adverb run -- ibv_devinfo -v      any verbs program")]
+#[command(after_help = "First steps:\n  adverb demo                       does the device work \
+                        here?\n  adverb devices                    what programs will see\n  \
+                        adverb run -- ibv_devinfo -v      any verbs program")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

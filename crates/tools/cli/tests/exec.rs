@@ -27,7 +27,7 @@ fn run_says_when_the_environment_is_cleared() {
         &["--", "sh", "-c", "exec env -i echo here"],
     ] {
         let said = warned(args);
-        assert!(said.contains("echo is started with an environment that was cleared"), "{args:?}: {said}");
+        assert!(said.contains("echo is started with a cleared environment"), "{args:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     for args in [
@@ -145,8 +145,8 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
     };
     for (line, why) in [
-        ("env -i ./verbs_p", "an environment that was cleared"),
-        ("env -i PATH=$PWD verbs_p", "an environment that was cleared"),
+        ("env -i ./verbs_p", "a cleared environment"),
+        ("env -i PATH=$PWD verbs_p", "a cleared environment"),
         ("env -u LD_LIBRARY_PATH ./verbs_p", "without the directory of the drop-in libraries"),
     ] {
         let said = said(line);

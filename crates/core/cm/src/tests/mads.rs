@@ -253,7 +253,7 @@ fn reasons_have_sentences_of_their_own() {
     assert!(RejectReason::ALL.iter().all(|r| r.name().is_some()));
     assert_eq!(
         RejectReason(8).to_string(),
-        "nobody listens on that port (service id) at the peer (reject reason 8)"
+        "no program listens on this port (service id) at the peer (reject reason 8)"
     );
     assert_eq!(RejectReason(99).to_string(), "the peer gave a reason that is not defined (reject reason 99)");
     assert_eq!((RejectReason(10).name(), RejectReason(34).name()), (Some("STALE_CONNECTION"), None));

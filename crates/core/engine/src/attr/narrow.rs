@@ -66,7 +66,11 @@ impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cut { field, given } = *self;
         let (name, bits, kept) = (field.name(), field.bits(), field.keeps(given));
-        write!(f, "{name} is {given}, which does not fit the {bits} bits of the field: it becomes {kept}")
+        write!(
+            f,
+            "{name} is {given}, which does not fit the {bits} bits of the field: the field becomes \
+             {kept}"
+        )
     }
 }
 

@@ -218,7 +218,7 @@ fn check_values(attr: &QpAttr, mask: AttrMask, limits: &Limits) -> Result<(), At
     if mask.contains(AV) {
         check_path("IBV_QP_AV", &a.av, limits)?;
         if mask.contains(PORT) && a.av.port_num != a.port_num {
-            let rule = "the address vector's port is not that of IBV_QP_PORT";
+            let rule = "the port of the address vector is not the port of IBV_QP_PORT";
             return Err(AttrError::BadValue { attr: "IBV_QP_AV", value: a.av.port_num.into(), rule });
         }
     }

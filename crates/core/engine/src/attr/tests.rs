@@ -300,7 +300,8 @@ fn narrow_fields_keep_their_low_bits() {
         assert_eq!(other, wide);
     }
     let cut = Cut { field: Narrow::MinRnrTimer, given: 32 };
-    let words = "min_rnr_timer is 32, which does not fit the 5 bits of the field: it becomes 0";
+    let words = "min_rnr_timer is 32, which does not fit the 5 bits of the field: the field \
+                 becomes 0";
     assert_eq!(std::format!("{cut}"), words);
 }
 

@@ -315,7 +315,10 @@ impl SendQueue {
             return Err(Cause::OpNotSupported { op: "filling in checksums (IBV_SEND_IP_CSUM)", on });
         }
         if config.qp_type == QpType::Ud && wr.ud.is_none() {
-            return Err(Cause::BadArgument { what: "address handle", rule: "a UD send needs one" });
+            return Err(Cause::BadArgument {
+                what: "address handle",
+                rule: "a UD send needs an address handle",
+            });
         }
         match wr.data {
             Payload::Sges(sges) if sges.len() > self.max_sge => Err(Cause::TooManySges {

@@ -27,7 +27,7 @@ pub enum ConnectError {
         private_data: Vec<u8>,
     },
     /// Queue pairs of these types do not connect to each other.
-    #[error("a queue pair of type {own:?} does not connect to one of type {peer:?}")]
+    #[error("a queue pair of type {own:?} does not connect to a queue pair of type {peer:?}")]
     Type {
         /// The type of the local queue pair.
         own: QpType,
@@ -35,7 +35,10 @@ pub enum ConnectError {
         peer: QpType,
     },
     /// The route to the address uses another device than the queue pair.
-    #[error("the address is reached through {needed}, the queue pair is one of {own}: make it there")]
+    #[error(
+        "the address is reached through {needed}, but the queue pair is of {own}: make the queue \
+         pair on {needed}"
+    )]
     Device {
         /// The device of the queue pair.
         own: String,

@@ -313,7 +313,7 @@ impl Drop for Posting<'_, '_> {
 /// A posted request. The output is the completion of a successful request; a failure is
 /// [`Error::Failed`], with the cause.
 #[derive(Debug)]
-#[must_use = "dropped, nobody hears how the request ends"]
+#[must_use = "if the future is dropped, the outcome of the request is lost"]
 pub struct Posted {
     qp: AsyncQp,
     queue: Queue,

@@ -120,7 +120,7 @@ impl fmt::Display for Found {
             writeln!(f, "  {line}")?;
         }
         if self.chosen.len() > SHOWN {
-            writeln!(f, "  and {} choices more", self.chosen.len() - SHOWN)?;
+            writeln!(f, "  and {} more choices", self.chosen.len() - SHOWN)?;
         }
         if self.chosen.is_empty() {
             writeln!(f, "  without any choice: the test fails by itself")?;

@@ -109,13 +109,13 @@ pub fn live<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     if says.context.is_some_and(|c| c != origin.context) {
         return Err(Error::invalid(
             format!("context of the {name} {handle:p}"),
-            format!("it was changed, the object belongs to {:p}", origin.context),
+            format!("the field was changed; the object belongs to {:p}", origin.context),
         ));
     }
     match says.handle {
         Some(number) if number != origin.handle => Err(Error::new(
             Errno::ENOENT,
-            format!("no {name} has the handle {number}: the field was changed, it was {}", origin.handle),
+            format!("no {name} has the handle {number}: the field was changed from {}", origin.handle),
         )),
         _ => Ok(object),
     }
@@ -132,7 +132,7 @@ pub fn live_in<H: Handle>(handle: *mut H, file: usize) -> Result<Live<H::Object>
     }
     Err(Error::invalid(
         format!("the {} {handle:p}", H::Object::NAME),
-        "it belongs to another context than the object it is to be used with",
+        "this object and the object used with it belong to different contexts",
     ))
 }
 
@@ -151,7 +151,7 @@ fn refuse<K: Kind>(handle: usize) -> Error {
     let why = match (Slot::<K>::at(handle), chunks::find(handle)) {
         _ if handle == 0 => return Error::new(Errno::EINVAL, format!("the {name} is null")),
         (Some(slot), _) if slot.was_used() => "it was destroyed",
-        (None, Some((_, kind))) if kind != K::KIND => "it is an object of another kind",
+        (None, Some((_, kind))) if kind != K::KIND => "the object is of another kind",
         _ => "this library made no such object",
     };
     Error::new(Errno::EINVAL, format!("{what:p} is no {name}: {why}"))

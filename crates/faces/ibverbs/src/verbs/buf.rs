@@ -74,7 +74,7 @@ pub(super) fn check_inside(
     if inside {
         Ok(())
     } else {
-        Err(Error::invalid(format!("{length} bytes at {addr:p}"), "they are not within the buffer"))
+        Err(Error::invalid(format!("{length} bytes at {addr:p}"), "the range is not within the buffer"))
     }
 }
 

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         let attr = unsafe { &*attr };
         if attr.comp_mask != 0 {
             let what = format!("comp_mask is {:#x}", attr.comp_mask);
-            return Err(Error::invalid(what, "no bit of it is defined"));
+            return Err(Error::invalid(what, "no bits are defined"));
         }
         tell(Event::Counted(&obj.qp));
         obj.qp.attach_counter(&counter.counter, attr.op_mask)

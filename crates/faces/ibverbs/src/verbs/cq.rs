@@ -109,7 +109,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     let (Ok(cqe), Ok(vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
-        return failed_null("ibv_create_cq", &Error::invalid("cqe or comp_vector", "it cannot be negative"));
+        return failed_null("ibv_create_cq", &Error::invalid("cqe or comp_vector", "must not be negative"));
     };
     let extras = Extras { single_threaded: false, ignores_overrun: false, timestamps: false, custom: None };
     create(context, cqe, cq_context, channel, vector, extras)
@@ -137,7 +137,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     let (cqe, vector, wc_flags, mask) =
         unsafe { ((*attr).cqe, (*attr).comp_vector, (*attr).wc_flags, (*attr).comp_mask) };
     if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
-        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "it has bits that are not known"));
+        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "unknown bits are set"));
     }
     if wc_flags & !WC_FLAGS != 0 {
         return Err(Error::unsupported(format!(
@@ -148,7 +148,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     // SAFETY: the mask says that the field is there.
     let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { unsafe { (*attr).flags } } else { 0 };
     if flags & !FLAGS != 0 {
-        return Err(Error::invalid(format!("flags are {flags:#x}"), "they have bits that are not known"));
+        return Err(Error::invalid(format!("flags are {flags:#x}"), "unknown bits are set"));
     }
     let file = live(context)?.file.number();
     let parent = if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
@@ -159,7 +159,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     };
     let custom = match &parent {
         Some(plain) if plain.parent.is_none() => {
-            return Err(Error::invalid("parent_domain", "it is a protection domain, but no parent domain"));
+            return Err(Error::invalid("parent_domain", "a protection domain, but no parent domain"));
         }
         Some(parent) => custom_alloc(parent, size_of::<CqObj>(), 64, RESOURCE_CQ)?,
         None => None,
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let resize = || {
         let obj = live(cq)?;
         let wanted = u32::try_from(cqe)
-            .map_err(|_| Error::invalid(format!("cqe is {cqe}"), "it cannot be negative"))?;
+            .map_err(|_| Error::invalid(format!("cqe is {cqe}"), "must not be negative"))?;
         let now = obj.cq.resize(wanted)?;
         tell(Event::Cq { cq: &obj.cq, ignores_overrun: false });
         // SAFETY: a visible field.

@@ -107,7 +107,7 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
         return;
     }
     if !LISTS.lock().remove(&(list as usize)) {
-        let e = Error::invalid(format!("{list:p}"), "it is no list of devices, or was freed already");
+        let e = Error::invalid(format!("{list:p}"), "not a list of devices, or freed already");
         failed("ibv_free_device_list", &e);
         return;
     }

@@ -34,7 +34,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
 fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Error> {
     let obj = live(context)?;
     if attr.comp_mask != 0 {
-        return Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "no bit of it is defined"));
+        return Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "no bits are defined"));
     }
     let place = reserve()?;
     let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;

@@ -45,7 +45,7 @@ pub(super) fn register(pd: *mut ibv_pd, part: &Part, dmah: Option<InUse>) -> Res
     let exported = EXPORTED.lock().iter().find(|e| e.inode == found).map(|e| e.dm.upgrade());
     let mr = match exported {
         Some(Some(dm)) => obj.pd.reg_exported_dm(&dm, part.offset, length, part.iova, access)?,
-        Some(None) => return Err(Error::invalid("fd", "the device memory behind it was freed")),
+        Some(None) => return Err(Error::invalid("fd", "the device memory was freed")),
         None => obj.pd.reg_fd(part.fd, part.offset, length, part.iova, access)?,
     };
     let (origin, lkey) = (obj.origin(), mr.key());

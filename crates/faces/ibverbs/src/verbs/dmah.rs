@@ -33,7 +33,7 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
         IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
     if attr.comp_mask & !known != 0 {
         let what = format!("comp_mask is {:#x}", attr.comp_mask);
-        return Err(Error::invalid(what, "it has bits that are not known"));
+        return Err(Error::invalid(what, "unknown bits are set"));
     }
     if has(IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attr.cpu_id as usize) {
         let text = format!("cpu_id is {}: this thread does not run there", attr.cpu_id);

@@ -63,7 +63,7 @@ unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
     // SAFETY: the caller's promise.
     let a = unsafe { &*attr };
     if a.comp_mask != 0 {
-        return Err(Error::invalid(format!("comp_mask is {:#x}", a.comp_mask), "no bit of it is defined"));
+        return Err(Error::invalid(format!("comp_mask is {:#x}", a.comp_mask), "no bits are defined"));
     }
     if a.flags & !IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 {
         let text = format!("flags {:#x}: only IBV_FLOW_ATTR_FLAGS_DONT_TRAP is offered", a.flags);

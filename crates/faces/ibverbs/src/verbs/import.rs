@@ -28,10 +28,11 @@ fn not_ours(fd: RawFd) -> Error {
     let name = CMD_FD_NAME.to_string_lossy();
     if target.to_string_lossy().contains(&*name) {
         Error::unsupported(format!(
-            "cmd_fd {fd} is of a context of another process; objects are shared within one"
+            "cmd_fd {fd} belongs to a context of another process; objects can be shared only \
+             within a process"
         ))
     } else {
-        Error::invalid(format!("cmd_fd is {fd}"), "it is not the cmd_fd of a context")
+        Error::invalid(format!("cmd_fd is {fd}"), "not the cmd_fd of a context")
     }
 }
 

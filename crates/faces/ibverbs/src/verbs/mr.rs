@@ -71,10 +71,7 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
         | IBV_REG_MR_MASK_DMAH
         | IBV_REG_MR_MASK_BUF;
     if attr.comp_mask & !KNOWN != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", attr.comp_mask),
-            "it has bits that are not known",
-        ));
+        return Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "unknown bits are set"));
     }
     let dmah = if has(IBV_REG_MR_MASK_DMAH) {
         if attr.access as u32 & IBV_ACCESS_ON_DEMAND != 0 {

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn alloc_td(
 fn make_td(context: *mut ibv_context, mask: u32) -> Result<*mut ibv_td, Error> {
     let file = live(context)?.file.number();
     if mask != 0 {
-        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "no bit of it is defined"));
+        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "no bits are defined"));
     }
     let inner = TdObj { users: AtomicUsize::new(0) };
     Ok(reserve::<TdObj>()?.fill(ibv_td { context }, inner, Origin { context, file, handle: 0 }))
@@ -113,7 +113,7 @@ unsafe fn parent_domain(
     let below = live_in(pd, file)?;
     let thread = maybe_in(td, file)?;
     if mask & !KNOWN != 0 {
-        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "it has bits that are not known"));
+        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "unknown bits are set"));
     }
     let mut parent = ParentDomain { td, alloc: None, free: None, pd_context: core::ptr::null_mut() };
     if mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 {

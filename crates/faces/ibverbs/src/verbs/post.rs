@@ -169,7 +169,7 @@ unsafe fn with_request<R>(
     };
     let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
     let count = usize::try_from(wr.num_sge)
-        .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "it cannot be negative"))?;
+        .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "must not be negative"))?;
     // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
     let sges = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
     // SAFETY: a plain word of the union.
@@ -332,7 +332,7 @@ pub(super) unsafe fn post_each(
                 let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
                 post(&RecvWr { wr_id: request.wr_id, sges })
             }
-            Err(_) => Err(Error::invalid(format!("num_sge is {}", request.num_sge), "it cannot be negative")),
+            Err(_) => Err(Error::invalid(format!("num_sge is {}", request.num_sge), "must not be negative")),
         };
         if let Err(e) = posted {
             return Err((next, e));

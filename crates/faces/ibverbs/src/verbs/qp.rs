@@ -221,9 +221,8 @@ fn cap_out(c: &QpCap) -> ibv_qp_cap {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     let modify = || {
         let obj = live(qp)?;
-        let mask = AttrMask::from_bits(attr_mask as u32).ok_or_else(|| {
-            Error::invalid(format!("attr_mask is {attr_mask:#x}"), "it has bits that are not known")
-        })?;
+        let mask = AttrMask::from_bits(attr_mask as u32)
+            .ok_or_else(|| Error::invalid(format!("attr_mask is {attr_mask:#x}"), "unknown bits are set"))?;
         // SAFETY: the program's attributes.
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;

@@ -96,7 +96,7 @@ unsafe fn create_ex(
     // SAFETY: the caller's promise.
     let mask = unsafe { (*attr).comp_mask };
     if mask >= IBV_SRQ_INIT_ATTR_RESERVED {
-        return Err(Error::unsupported(format!("comp_mask is {mask:#x}: it has bits that are not known")));
+        return Err(Error::unsupported(format!("comp_mask is {mask:#x}: unknown bits are set")));
     }
     let has = |bit| mask & bit != 0;
     // SAFETY: the mask says which fields are there.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         let mask = srq_attr_mask as u32;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             let what = format!("srq_attr_mask is {mask:#x}");
-            return Err(Error::invalid(what, "it has bits that are not known"));
+            return Err(Error::invalid(what, "unknown bits are set"));
         }
         let given = |bit, value| (mask & bit != 0).then_some(value);
         obj.srq.modify(given(IBV_SRQ_MAX_WR, attr.max_wr), given(IBV_SRQ_LIMIT, attr.srq_limit))

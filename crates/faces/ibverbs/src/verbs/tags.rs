@@ -49,14 +49,13 @@ pub unsafe extern "C" fn post_srq_ops(
 unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Error> {
     let flags = wr.flags as u32;
     if flags & !(IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC) != 0 {
-        return Err(Error::invalid(format!("flags are {flags:#x}"), "they have bits that are not known"));
+        return Err(Error::invalid(format!("flags are {flags:#x}"), "unknown bits are set"));
     }
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
-            let count = usize::try_from(add.num_sge).map_err(|_| {
-                Error::invalid(format!("num_sge is {}", add.num_sge), "it cannot be negative")
-            })?;
+            let count = usize::try_from(add.num_sge)
+                .map_err(|_| Error::invalid(format!("num_sge is {}", add.num_sge), "must not be negative"))?;
             // SAFETY: `num_sge` entries; the layouts agree.
             let sges = unsafe { slice(add.sg_list.cast::<Sge>(), count) };
             ListOp::Add(TaggedBuffer { recv_wr_id: add.recv_wr_id, sges, tag: add.tag, mask: add.mask })

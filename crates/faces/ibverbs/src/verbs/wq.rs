@@ -130,7 +130,7 @@ unsafe fn create_table(
     let log = attr.log_ind_tbl_size;
     if attr.comp_mask != 0 {
         let what = format!("comp_mask is {:#x}", attr.comp_mask);
-        return Err(Error::invalid(what, "no bit of it is defined"));
+        return Err(Error::invalid(what, "no bits are defined"));
     }
     if log > MAX_TABLE.ilog2() {
         let rule = format!("at most {} is possible", MAX_TABLE.ilog2());
@@ -176,7 +176,7 @@ pub(super) unsafe fn create_spreading(
     // SAFETY: the caller's promise. Each field is read only if the mask names it.
     let (mask, qp_type) = unsafe { ((*attr).comp_mask, (*attr).qp_type) };
     if qp_type != IBV_QPT_RAW_PACKET {
-        return Err(Error::unsupported("only raw packet queue pairs spread what they receive"));
+        return Err(Error::unsupported("only raw packet queue pairs spread received frames"));
     }
     if mask & NEEDED != NEEDED {
         let rule = "an indirection table, a hash and a protection domain are needed together";

@@ -25,10 +25,7 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     let obj = live(context)?;
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED {
-        return Err(Error::unsupported(format!(
-            "comp_mask is {:#x}: it has bits that are not known",
-            attr.comp_mask
-        )));
+        return Err(Error::unsupported(format!("comp_mask is {:#x}: unknown bits are set", attr.comp_mask)));
     }
     if attr.comp_mask != NEEDED {
         return Err(Error::invalid("comp_mask", "fd and oflags are both needed"));
@@ -49,10 +46,10 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     let mut files = FILES.lock();
     let known = files.contains_key(&file);
     if !known && attr.oflags & libc::O_CREAT == 0 {
-        return Err(Error::new(Errno::EAGAIN, "no domain is open on that file and O_CREAT was not given"));
+        return Err(Error::new(Errno::EAGAIN, "no domain is open on this file, and O_CREAT is not set"));
     }
     if known && attr.oflags & libc::O_EXCL != 0 {
-        return Err(Error::invalid("oflags has O_EXCL", "a domain is open on that file already"));
+        return Err(Error::invalid("oflags has O_EXCL", "a domain is open on this file already"));
     }
     let xrcd = Xrcd::open(&obj.context, Some(file))?;
     *files.entry(file).or_default() += 1;

@@ -106,7 +106,7 @@ impl fmt::Display for Evidence {
             write!(f, "{between}every other thread is idle")?;
         }
         if let Some(silent) = self.silent {
-            write!(f, "{between}nobody has polled for {} s", silent.as_secs())?;
+            write!(f, "{between}no thread has polled for {} s", silent.as_secs())?;
         }
         Ok(())
     }

@@ -183,7 +183,7 @@ fn ext_4_work_that_is_handed_over() {
     let busy = handed(&[IN_FUTEX, WAITS, WORKS]);
     assert_eq!(after(&busy), Some(LONG), "the third thread could be what the worker waits for");
     let text = reported(&busy).unwrap().1.to_string();
-    assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and nobody has polled for 10 s"#);
+    assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and no thread has polled for 10 s"#);
     // The polling thread took the event itself, so the thread comes back.
     let mut own = scene(&[IN_FUTEX, WAITS, WORKS]);
     own.hands.same = true;
@@ -194,7 +194,7 @@ fn ext_4_work_that_is_handed_over() {
 #[test]
 fn ext_4_a_hidden_thread_gets_a_second() {
     assert_eq!(after(&scene(&[HIDDEN])), Some(PAUSE));
-    assert!(reported(&scene(&[HIDDEN])).unwrap().1.to_string().ends_with("nobody has polled for 1 s"));
+    assert!(reported(&scene(&[HIDDEN])).unwrap().1.to_string().ends_with("no thread has polled for 1 s"));
     let mut nothing = Scene { hidden: true, ..scene(&[]) };
     assert_eq!(after(&nothing), Some(PAUSE));
     nothing.hidden = false;
@@ -202,7 +202,7 @@ fn ext_4_a_hidden_thread_gets_a_second() {
     let task = Scene { task: true, ..scene(&[WORKS]) };
     let (silent, evidence) = reported(&task).unwrap();
     assert_eq!(silent, LONG);
-    assert_eq!(evidence.to_string(), "a task waits for the event, and nobody has polled for 10 s");
+    assert_eq!(evidence.to_string(), "a task waits for the event, and no thread has polled for 10 s");
 }
 
 /// A queue that no thread has touched belongs only to the waiting threads.

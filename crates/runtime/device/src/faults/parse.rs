@@ -41,7 +41,7 @@ impl FromStr for Spec {
         }
         for item in text.split(',').map(str::trim) {
             let result = match item.split_once('=') {
-                None => Err(format!("it needs a value, NAME=VALUE; {KNOWN}")),
+                None => Err(format!("needs a value, NAME=VALUE; {KNOWN}")),
                 Some((name, value)) => spec.take(name.trim(), value.trim(), &mut given),
             };
             result.map_err(|why| SpecError { item: item.to_owned(), why })?;
@@ -164,7 +164,7 @@ fn drop_psn(value: &str) -> Result<DropPsn> {
 
 /// `NTH@after=MESSAGES` or `NTH@after=MESSAGES@status=STATUS`.
 fn kill_qp(value: &str) -> Result<KillQp> {
-    let rule = "it is written as kill-qp=2@after=100: the second queue pair created, after 100 messages";
+    let rule = "the form is kill-qp=2@after=100: the second queue pair created, after 100 messages";
     let (nth, after) = value.split_once('@').ok_or(rule)?;
     let (after, status) =
         after.split_once('@').map_or((after, None), |(after, status)| (after, Some(status)));
@@ -183,13 +183,13 @@ fn kill_qp(value: &str) -> Result<KillQp> {
 /// `NTH@TIME`.
 fn delay_qp(value: &str) -> Result<DelayQp> {
     const EXAMPLE: &str = "delay-qp=2@5ms";
-    let (nth, held) = value.split_once('@').ok_or("it is written as delay-qp=2@5ms")?;
+    let (nth, held) = value.split_once('@').ok_or("the form is delay-qp=2@5ms")?;
     Ok(DelayQp { nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32, time: time(EXAMPLE, held)? })
 }
 
 /// `EVENT@NTH@after=MESSAGES`.
 fn event(value: &str) -> Result<RaiseEvent> {
-    let rule = "it is written as event=port_err@1@after=20: after 20 messages of the first queue pair";
+    let rule = "the form is event=port_err@1@after=20: after 20 messages of the first queue pair";
     let (name, at) = value.split_once('@').ok_or(rule)?;
     let (nth, after) = at.split_once('@').ok_or(rule)?;
     let after = after.trim().strip_prefix("after=").ok_or(rule)?;
@@ -202,7 +202,7 @@ fn event(value: &str) -> Result<RaiseEvent> {
 
 /// `MESSAGE@NTH`.
 fn drop_mad(value: &str) -> Result<DropMad> {
-    let (name, at) = value.split_once('@').ok_or("it is written as cm-drop=rep@1: the first REP is lost")?;
+    let (name, at) = value.split_once('@').ok_or("the form is cm-drop=rep@1: the first REP is lost")?;
     let names: Vec<_> = MadKind::ALL.iter().map(|kind| (*kind, kind.to_string().to_lowercase())).collect();
     let all: Vec<_> = names.iter().map(|(kind, name)| (*kind, name.as_str())).collect();
     Ok(DropMad {
@@ -213,7 +213,7 @@ fn drop_mad(value: &str) -> Result<DropMad> {
 
 /// `NTH` or `NTH@reason=REASON`.
 fn refuse(value: &str) -> Result<Refuse> {
-    let rule = "it is written as cm-reject=1@reason=28: the first request is refused, with that reason";
+    let rule = "the form is cm-reject=1@reason=28: the first request is refused with this reason";
     let (at, reason) = value.split_once('@').map_or((value, None), |(at, reason)| (at, Some(reason)));
     let reason = match reason {
         None => RejectReason::CONSUMER_DEFINED,
@@ -236,7 +236,7 @@ fn known<T: Copy>(what: &str, name: &str, all: &[(T, &str)]) -> Result<T> {
 /// `CALL@NTH` or `CALL@NTH=ERRNO`.
 fn fail(value: &str) -> Result<FailCall> {
     let (name, at) =
-        value.split_once('@').ok_or("it is written as fail=create_cq@3: the third call fails with ENOMEM")?;
+        value.split_once('@').ok_or("the form is fail=create_cq@3: the third call fails with ENOMEM")?;
     let name = name.trim();
     let call = Call::ALL.into_iter().find(|call| call.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Call::ALL.iter().map(|call| call.name()).collect();

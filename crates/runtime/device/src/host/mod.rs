@@ -69,7 +69,7 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
         Err(_) | Ok("" | "local") => Ok(PathChoice::Local),
         Ok("wire") => Ok(PathChoice::Wire),
         Ok(other) => {
-            Err(crate::Error::invalid(format!("ADVERB_PATH is {other:?}"), "it is \"local\" or \"wire\""))
+            Err(crate::Error::invalid(format!("ADVERB_PATH is {other:?}"), "must be \"local\" or \"wire\""))
         }
     }
 }

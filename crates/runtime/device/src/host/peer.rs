@@ -89,13 +89,13 @@ impl Peer {
         bells: &Bells,
     ) -> io::Result<Self> {
         if pid <= 0 {
-            return Err(io::Error::other("it lives in another PID namespace"));
+            return Err(io::Error::other("the process is in another PID namespace"));
         }
         let HandshakeFds { ring: tx, bell: rope, tables, shadow } = given_fds;
         let Given { ring, bell, .. } = given;
         let tables = PeerTables::open(tables).map_err(io::Error::other)?;
         if tables.identity().nonce != hello.nonce {
-            return Err(io::Error::other("its tables are another process's"));
+            return Err(io::Error::other("the tables are of another process"));
         }
         let mut tx = Producer::open(tx).map_err(io::Error::other)?;
         let cma = reaches(pid, tables.thread());
@@ -330,7 +330,7 @@ impl Peer {
     pub(crate) fn may_read_us(&self) -> bool {
         let may = !self.no_calls.load(Ordering::Relaxed);
         if !may {
-            copied_twice(self.pid, &"it may not read the memory of this one");
+            copied_twice(self.pid, &"the peer may not read the memory of this process");
         }
         may
     }
@@ -471,7 +471,10 @@ fn new_id() -> u64 {
 fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
     let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
     if !is_its {
-        log::debug!("process {pid} names no thread of its own: its private memory is not reached directly");
+        log::debug!(
+            "process {pid} names a thread of another process, so private memory is not reached \
+             directly"
+        );
         return Err(CmaError::Gone);
     }
     let cma = Cma::new(thread);

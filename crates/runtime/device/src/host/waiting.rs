@@ -104,8 +104,8 @@ impl Wait<'_> {
         }
         if !lies && !std::mem::replace(&mut self.said, true) {
             log::warn!(
-                "the end of a region or queue pair waits for process {pid}, which is in the middle of a copy{how}: it returns when that process \
-                 goes on or ends"
+                "the end of a region or queue pair waits for process {pid}, which is in the middle \
+                 of a copy{how}: the call returns when the process continues or ends"
             );
         }
         lies
@@ -157,7 +157,7 @@ impl Lanes {
                     let lies = wait.judge();
                     if lies {
                         wait.peer.lies();
-                        leave(wait.peer, "marks itself at work in memory of this one and does nothing");
+                        leave(wait.peer, "claims to copy in memory of this process, and copies nothing");
                         self.forget_departed(wait.peer);
                     }
                     !lies

@@ -193,7 +193,8 @@ impl Node {
         {
             self.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
             log::debug!(
-                "dropped a packet from {} for queue pair {qpn:#08x}: its peer is on this host",
+                "dropped a packet from {} for queue pair {qpn:#08x}: the peer of the queue pair is \
+                 on this host",
                 p.src
             );
             return;

@@ -197,7 +197,7 @@ impl Context {
             return Err(Error::invalid(
                 format!("sgid_index is {}", attr.sgid_index),
                 format!(
-                    "that GID table entry is empty, the port has {}",
+                    "this GID table entry is empty; the port has {}",
                     self.gids().iter().filter(|gid| !gid.is_zero()).count()
                 ),
             ));

@@ -203,7 +203,7 @@ impl Cq {
         let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         let unarmed = pushed.map_err(|Lost { cause, first }| {
             if first {
-                log::error!("{cause}; poll it more often or make it larger");
+                log::error!("{cause}; poll the queue more often, or make the queue larger");
                 self.context.raise(AsyncEvent::CqErr, self.clone());
             }
             cause

@@ -35,7 +35,7 @@ impl Pd {
             match e {
                 FdError::Descriptor(e) => Error::new(e, format!("{name}: {}", e.desc())),
                 FdError::NoMemory(Errno::ENOMEM) => {
-                    Error::new(Errno::ENOMEM, format!("{name}: {len} bytes of it cannot be mapped"))
+                    Error::new(Errno::ENOMEM, format!("{name}: {len} bytes cannot be mapped"))
                 }
                 FdError::NoMemory(e) => Error::invalid(
                     name,

@@ -155,7 +155,7 @@ impl Qp {
             .ok_or_else(|| {
                 Error::invalid(
                     format!("qp_num is {number:#x}"),
-                    "no XRC target of this domain has that number",
+                    "no XRC target of this domain has this number",
                 )
             })
     }

@@ -273,7 +273,7 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     let mut magic = [0; pcapng::MAGIC.len()];
     if !found.is_file() || found.len() > 0 && (file.read_exact(&mut magic).is_err() || magic != pcapng::MAGIC)
     {
-        let text = "there is something else than an earlier capture, which is not overwritten";
+        let text = "this file is no earlier capture, and is not overwritten";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     match file.try_lock() {

@@ -195,11 +195,16 @@ impl Private {
 impl fmt::Display for Private {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Private::Off => f.write_str("no allocations are shared (not started by adverb run, or ADVERB_ADOPT=off)"),
-            Private::NoBlock => {
-                f.write_str("it is no page-aligned allocation (posix_memalign, aligned_alloc) made since the device list was asked for")
+            Private::Off => {
+                f.write_str("no allocations are shared (not started by adverb run, or ADVERB_ADOPT=off)")
             }
-            Private::Replaced => f.write_str("the program has mapped something else there since it was allocated"),
+            Private::NoBlock => f.write_str(
+                "not a page-aligned allocation (posix_memalign, aligned_alloc) made after the \
+                 request for the device list",
+            ),
+            Private::Replaced => {
+                f.write_str("the program has mapped other memory there after the allocation")
+            }
             Private::Kernel(errno) => write!(f, "the kernel refuses a mapping: {}", errno.desc()),
         }
     }

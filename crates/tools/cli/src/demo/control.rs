@@ -19,7 +19,7 @@ impl Control {
     /// Sends numbers and waits for the other side's numbers: a rendezvous.
     pub fn exchange(&mut self, numbers: &[u64]) -> Result<Vec<u64>, String> {
         let line: Vec<String> = numbers.iter().map(|n| format!("{n:x}")).collect();
-        self.write(&line.join(" ")).map_err(|e| format!("the other process cannot be told: {e}"))?;
+        self.write(&line.join(" ")).map_err(|e| format!("cannot send to the other process: {e}"))?;
         match self.line()? {
             None => Err("the other process ended".into()),
             Some(line) => line
@@ -56,7 +56,7 @@ impl Control {
     fn line(&mut self) -> Result<Option<String>, String> {
         let mut line = String::new();
         match self.from.read_line(&mut line) {
-            Err(e) => Err(format!("the other process cannot be heard: {e}")),
+            Err(e) => Err(format!("cannot receive from the other process: {e}")),
             Ok(0) => Ok(None),
             Ok(_) => match line.trim_end().strip_prefix(FAILED) {
                 Some(why) => Err(format!("the other process: {why}")),

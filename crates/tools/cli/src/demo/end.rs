@@ -56,7 +56,9 @@ impl World {
     pub fn connect(&mut self, end: &End) -> Result<(), String> {
         let psn = first_psn(end.qp.number());
         let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
-        let &[qpn, peer_psn] = &theirs[..] else { return Err("the other process speaks otherwise".into()) };
+        let &[qpn, peer_psn] = &theirs[..] else {
+            return Err("the other process uses another protocol".into());
+        };
         end.connect(&self.path()?, self.mtu(), (psn, peer_psn as u32), qpn as u32)?;
         self.sync()
     }

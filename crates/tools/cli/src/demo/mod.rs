@@ -27,16 +27,16 @@ pub const SECOND: &str = "demo-second";
 /// After this time something hangs, however slow the machine is.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Shows that it works here: two processes, every operation, every byte checked
+/// Tests the device on this machine: two processes, every operation, every byte checked
 ///
-/// Needs no RDMA package. Ends with status 0 only if every check passed; then a small table of
-/// latencies and rates follows.
+/// Needs no RDMA package. Ends with status 0 only if every check passed, and then prints a small
+/// table of latencies and rates.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The device; `adverb devices` lists them [default: the first that works]
+    /// The device, from the list of `adverb devices` [default: the first working device]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Leave the measurements out
+    /// Omit the measurements
     #[arg(long)]
     no_measure: bool,
     /// The emulator that runs this command, where the kernel cannot start it by itself

@@ -58,12 +58,13 @@ pub fn words(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
 /// Advice on limits of the system.
 pub fn advice(errno: i32) -> &'static str {
     match Errno::from_raw(errno) {
-        Errno::EMFILE => "; the limit of this process is shown and raised by `ulimit -n`",
+        Errno::EMFILE => "; `ulimit -n` shows and raises the limit of this process",
         Errno::ENFILE => "; the limit of the machine is /proc/sys/fs/file-max",
         Errno::ENOMEM => {
-            "; the machine has no memory left, or a limit is in the way: `ulimit -v`, the control group's"
+            "; the machine has no memory left, or a limit applies: `ulimit -v`, or the control \
+             group"
         }
-        Errno::EAGAIN => "; the limit of processes and threads is shown and raised by `ulimit -u`",
+        Errno::EAGAIN => "; `ulimit -u` shows and raises the limit of processes and threads",
         _ => "",
     }
 }
@@ -93,7 +94,7 @@ impl World {
             u64::from(buffer.key()),
         ])?;
         let &[high, low, va, rkey] = &theirs[..] else {
-            return Err("the other process speaks otherwise".into());
+            return Err("the other process uses another protocol".into());
         };
         let peer = Remote { va, rkey: u32::try_from(rkey).unwrap_or(0) };
         let peer_gid = Gid(((u128::from(high) << 64) | u128::from(low)).to_be_bytes());

@@ -43,22 +43,23 @@ fn descriptors(soft: u64, hard: u64) -> Finding {
         ", after the hard limit was raised (root, or the container's options)"
     };
     let remedy = format!(
-        "each peer and each channel takes some, {DESCRIPTORS} are enough for most: `ulimit -n 4096`{how}"
+        "each peer and each channel needs descriptors, and {DESCRIPTORS} are enough for most \
+         programs: `ulimit -n 4096`{how}"
     );
     Finding::warn("descriptors", found, remedy)
 }
 
 fn locked(soft: u64) -> Finding {
     let found = match soft {
-        RLIM_INFINITY => "as much memory may be locked as there is".into(),
+        RLIM_INFINITY => "all memory may be locked".into(),
         soft => format!("{} may be locked", bytes(soft)),
     };
     if soft >= LOCKED {
         return Finding::ok("memlock", found);
     }
     // The device pins no memory, but programs check the limit.
-    let remedy =
-        "Adverb locks nothing, but some programs check it before they register memory: `ulimit -l unlimited`";
+    let remedy = "Adverb locks no memory, but some programs check this limit before they register \
+                  memory: `ulimit -l unlimited`";
     Finding::ok("memlock", format!("{found}; {remedy}"))
 }
 
@@ -73,30 +74,32 @@ fn receive_buffer() -> Option<Finding> {
 
 fn judged_buffer(limit: u64, privileged: bool) -> Finding {
     if privileged {
-        return Finding::ok("rmem_max", "this process may have any receive buffer (CAP_NET_ADMIN)");
+        return Finding::ok("rmem_max", "this process may set any size of a receive buffer (CAP_NET_ADMIN)");
     }
     let found = format!("a receive buffer holds at most {} (net.core.rmem_max)", bytes(limit));
     if limit >= RECEIVE_BUFFER {
         return Finding::ok("rmem_max", found);
     }
     let remedy = format!(
-        "packets that come while the receiver does not run, or from several peers at once, are lost beyond that and sent again, \
-         which costs throughput on fast networks: `sysctl -w net.core.rmem_max={WANTED_BUFFER}`, as root"
+        "a full buffer loses packets while the receiver does not run, or when several peers send \
+         at once; packets are then sent again, which costs throughput on fast networks: `sysctl -w \
+         net.core.rmem_max={WANTED_BUFFER}`, as root"
     );
     Finding::warn("rmem_max", found, remedy)
 }
 
 fn shm() -> Finding {
     let Ok(found) = statvfs("/dev/shm") else {
-        let remedy = "XDG_RUNTIME_DIR may name a directory of mode 700 for the files of `adverb run`";
+        let remedy = "set XDG_RUNTIME_DIR to a directory of mode 700 for the files of `adverb run`";
         return Finding::warn("/dev/shm", "there is none", remedy);
     };
     let free = found.blocks_available().saturating_mul(found.fragment_size());
     if free >= ROOM {
         return Finding::ok("/dev/shm", format!("{} are free", bytes(free)));
     }
-    let remedy = "`docker run --shm-size=64m`, or XDG_RUNTIME_DIR on another file system; `adverb run` tries other places by itself, \
-                  other programs (UCX, MPI) may need it";
+    let remedy = "`docker run --shm-size=64m`, or XDG_RUNTIME_DIR on another file system; `adverb \
+                  run` tries other directories by itself, but other programs (UCX, MPI) may need \
+                  /dev/shm";
     Finding::warn("/dev/shm", format!("{} are free", bytes(free)), remedy)
 }
 
@@ -107,11 +110,14 @@ fn places() -> Option<Finding> {
     let writable = |path: &Path| nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_ok();
     let first = places.into_iter().chain(more).flatten().find(|path| writable(path));
     Some(match first {
-        Some(path) => Finding::ok("files", format!("{} takes the files of `adverb run`", path.display())),
+        Some(path) => {
+            Finding::ok("files", format!("{} has room for the files of `adverb run`", path.display()))
+        }
         None => Finding::warn(
             "files",
-            "no directory takes the files that stand for /dev/infiniband and /sys/class/infiniband",
-            "programs that look there (UCX, NCCL) find no device: XDG_RUNTIME_DIR may name a directory of mode 700",
+            "no directory has room for the files of /dev/infiniband and /sys/class/infiniband",
+            "programs that read these files (UCX, NCCL) find no device: set XDG_RUNTIME_DIR to a \
+             directory of mode 700",
         ),
     })
 }
@@ -119,7 +125,7 @@ fn places() -> Option<Finding> {
 fn memory() -> Finding {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some((group, limit, used)) = limit_of(&own, Path::new("/sys/fs/cgroup")) else {
-        return Finding::ok("memory", "no control group limits it");
+        return Finding::ok("memory", "no control group limits the memory");
     };
     let left = limit.saturating_sub(used);
     let found = format!("the control group {group} has {}, of which {} are left", bytes(limit), bytes(left));

@@ -13,22 +13,21 @@ use crate::out::{out, outln};
 use finding::{Finding, State};
 use std::process::ExitCode;
 
-/// Looks at this machine: what works, what is in the way of programs, and what helps
+/// Checks this machine: what works, what hinders programs, and what helps
 ///
-/// Looks at versions, interfaces, the UDP port, calls between processes, and limits.
+/// Checks versions, interfaces, the UDP port, calls between processes, and limits.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Two hosts against each other: `adverb doctor --listen` on one, `adverb doctor --with HOST` on \
-    the other.\nExit status: 0 if nothing fails (warnings are none), 1 if something does."
-)]
+#[command(after_help = "To test the way between two hosts: `adverb doctor --listen` on one, \
+                        `adverb doctor --with HOST` on the other.\nExit status: 0 if no line \
+                        fails, 1 if a line fails; warnings do not count.")]
 pub struct Args {
     /// Print JSON: an array with an object for each finding
     #[arg(long)]
     json: bool,
-    /// Wait for `--with` of another host, try the way between both, and end
+    /// Wait for `--with` of another host, test the way between both hosts, and end
     #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "0.0.0.0")]
     listen: Option<String>,
-    /// Try the way to another host, where `--listen` waits
+    /// Test the way to another host, which runs `--listen`
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "listen")]
     with: Option<String>,
     /// A second process of the command: reads four bytes at this address of its parent

@@ -15,13 +15,13 @@ pub fn findings() -> Vec<Finding> {
     let devices = match adverb_device::device::list() {
         Ok(devices) => devices,
         Err(e) => {
-            let remedy = "netlink must be allowed: look at seccomp and at the container's profile";
+            let remedy = "allow netlink: look at seccomp and at the container's profile";
             return vec![Finding::fail("interface", format!("the interfaces cannot be listed: {e}"), remedy)];
         }
     };
     if devices.is_empty() {
-        let found = "no network interface is up and has an address, so there is no device";
-        let remedy = "`ip link set lo up`, as root or in a network namespace of your own";
+        let found = "there is no device, because no network interface is up and has an address";
+        let remedy = "`ip link set lo up`, as root or in your own network namespace";
         return vec![Finding::fail("interface", found, remedy)];
     }
     let mut all: Vec<_> = devices.iter().map(|device| interface(device)).collect();
@@ -65,7 +65,8 @@ fn loops(device: &Device) -> Option<Finding> {
         Err(why) => Finding::fail(
             "packets",
             format!("UDP from {ip} to itself does not arrive: {why}"),
-            "look for a firewall: `nft list ruleset` or `iptables -S`, as root; UDP port 4791 must be let in and out",
+            "look for a firewall: `nft list ruleset` or `iptables -S`, as root; the firewall must \
+             pass UDP port 4791 in and out",
         ),
     })
 }

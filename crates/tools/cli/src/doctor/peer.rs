@@ -38,7 +38,7 @@ pub fn listen(address: &str) -> Vec<Finding> {
     let told = |e: std::io::Error| {
         Finding::fail(
             "peer",
-            format!("nobody can be waited for at {address}: {e}"),
+            format!("cannot listen at {address}: {e}"),
             "name another port: `adverb doctor --listen 0.0.0.0:4792`",
         )
     };
@@ -74,7 +74,8 @@ pub fn with(host: &str) -> Vec<Finding> {
             "peer",
             format!("{host} cannot be reached by TCP: {e}"),
             format!(
-                "`adverb doctor --listen` must wait there, and firewalls must pass TCP port {PORT}, or another that you name"
+                "`adverb doctor --listen` must run there, and firewalls must pass TCP port {PORT}, \
+                 or the port that you name"
             ),
         )],
     }
@@ -106,8 +107,8 @@ fn failed(why: &str) -> Finding {
     let shown: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     Finding::fail(
         "peer",
-        format!("the two hosts cannot be tried: {shown}"),
-        "`adverb doctor` on each of them says what is in the way there",
+        format!("the test between the two hosts failed: {shown}"),
+        "`adverb doctor` on each host names the obstacles there",
     )
 }
 
@@ -130,7 +131,7 @@ fn tried_with(role: Role, stream: &TcpStream) -> Result<(Finding, Vec<Tried>), S
     let peer = stream.peer_addr().map_err(said)?.ip().to_canonical();
     if local == peer {
         return Err(format!(
-            "{local} is an address of this host itself, where programs do not need the network"
+            "{local} is an address of this host; programs on one host do not need the network"
         ));
     }
     let from = BufReader::new(stream.try_clone().map_err(said)?.take(MOST_SAID));
@@ -215,21 +216,23 @@ fn judged(all: &[Tried]) -> Vec<Finding> {
     let Some(lost) = all.iter().find(|tried| !(tried.out && tried.back)) else { return findings };
     let bytes = lost.mtu.bytes();
     let whose = match (lost.out, lost.back) {
-        (true, _) => "what the other host sends does not arrive",
-        (false, true) => "what this host sends does not arrive",
-        (false, false) => "what either host sends does not arrive",
+        (true, _) => "packets from the other host do not arrive",
+        (false, true) => "packets from this host do not arrive",
+        (false, false) => "packets from either host do not arrive",
     };
     findings.push(match crossed {
         None => Finding::fail(
             "packets",
             format!("RoCEv2 does not cross: {whose}"),
-            "let UDP port 4791 in and out on both hosts and on what is between them: `nft list ruleset` or `iptables -S`, as root",
+            "allow UDP port 4791 in and out on both hosts and on all devices between them: `nft \
+             list ruleset` or `iptables -S`, as root",
         ),
         Some(tried) => Finding::fail(
             "path MTU",
             format!("packets of {bytes} bytes do not cross: {whose}"),
             format!(
-                "something between the hosts has a smaller MTU than their interfaces: raise it, or have programs ask for a path MTU of {}",
+                "a device between the hosts has a smaller MTU than the hosts' interfaces: raise \
+                 this MTU, or let programs ask for a path MTU of {}",
                 tried.mtu.bytes()
             ),
         ),
@@ -256,7 +259,7 @@ mod tests {
         assert!(none.state == State::Fail && none.remedy.as_ref().unwrap().contains("4791"), "{none:?}");
         let mtu = &judged(&[small, tried(PathMtu::Mtu512, false, true)])[1];
         assert!(mtu.state == State::Fail && mtu.what == "path MTU", "{mtu:?}");
-        assert!(mtu.found.contains("what this host sends"), "{mtu:?}");
+        assert!(mtu.found.contains("packets from this host"), "{mtu:?}");
         assert!(mtu.remedy.as_ref().unwrap().ends_with("256"), "{mtu:?}");
     }
 

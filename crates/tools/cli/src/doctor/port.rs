@@ -24,9 +24,10 @@ pub fn findings() -> Vec<Finding> {
             Ok(_) => Finding::ok("port", format!("UDP port {PORT} is free")),
             Err(e) => Finding::fail(
                 "port",
-                format!("UDP port {PORT} cannot be had: {e}"),
-                "an interface of the kernel may have it: `rdma link` shows soft-RoCE, `rdma link delete NAME` ends it; or run \
-                 programs in a network namespace of their own",
+                format!("UDP port {PORT} is not available: {e}"),
+                "soft-RoCE of the kernel may have the port: `rdma link` shows the interface, `rdma \
+                 link delete NAME` removes the interface; or run programs in a separate network \
+                 namespace",
             ),
         }];
     }
@@ -35,27 +36,24 @@ pub fn findings() -> Vec<Finding> {
 
 fn judge(sockets: &[Socket], user: u32, ours: usize, holder: impl Fn(u64) -> Option<String>) -> Finding {
     let stranger = sockets.iter().find(|socket| socket.user != user);
-    let who = |socket: &Socket| holder(socket.inode).unwrap_or_else(|| "a process that is not shown".into());
+    let who = |socket: &Socket| holder(socket.inode).unwrap_or_else(|| "a hidden process".into());
     if let Some(stranger) = stranger {
         return Finding::fail(
             "port",
             format!("UDP port {PORT} belongs to user {}: {}", stranger.user, who(stranger)),
-            "one user has the port in a network namespace: end that program, or run yours in a namespace of its own, as by \
-             `unshare -rn` or a container",
+            "the port belongs to one user per network namespace: end the other program, or run \
+             yours in a separate namespace, as by `unshare -rn` or a container",
         );
     }
     if ours == 0 {
         return Finding::fail(
             "port",
-            format!("UDP port {PORT} belongs to {}, which is no program on Adverb", who(&sockets[0])),
-            "end that program, or run yours in a network namespace of its own",
+            format!("UDP port {PORT} belongs to {}, which does not use Adverb", who(&sockets[0])),
+            "end this program, or run yours in a separate network namespace",
         );
     }
     let sockets = sockets.len();
-    Finding::ok(
-        "port",
-        format!("UDP port {PORT} is shared by programs of yours on Adverb ({sockets} sockets)"),
-    )
+    Finding::ok("port", format!("your programs on Adverb share UDP port {PORT} ({sockets} sockets)"))
 }
 
 /// The sockets of a table bound to the port.

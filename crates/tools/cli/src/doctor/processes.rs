@@ -22,7 +22,7 @@ pub fn findings() -> Vec<Finding> {
         Ok(Some(errno)) => {
             format!("one process may not read another's memory: process_vm_readv says {errno}")
         }
-        Err(why) => format!("it could not be tried whether one process may read another's memory: {why}"),
+        Err(why) => format!("the test whether one process may read another's memory did not run: {why}"),
     };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     vec![Finding::warn("processes", refused, remedy(scope.trim()))]
@@ -32,7 +32,8 @@ fn remedy(scope: &str) -> String {
     let without = "programs run nevertheless: bytes are copied twice within the host, except for those in page-aligned allocations";
     match scope {
         "" | "0" => format!(
-            "a container's seccomp profile may forbid it: allow process_vm_readv and process_vm_writev; {without}"
+            "a container's seccomp profile may forbid this call: allow process_vm_readv and \
+             process_vm_writev; {without}"
         ),
         scope => {
             format!("Yama's ptrace_scope is {scope}: `sysctl kernel.yama.ptrace_scope=0`, as root; {without}")

@@ -18,9 +18,9 @@ pub fn text(all: &[Finding]) -> String {
     let count = |state| all.iter().filter(|finding| finding.state == state).count();
     let (warnings, failures) = (count(State::Warn), count(State::Fail));
     let _ = match (failures, warnings) {
-        (0, 0) => writeln!(text, "\nAll is well: `adverb demo` shows it at work."),
-        (0, _) => writeln!(text, "\nPrograms run; {warnings} of {} lines could be better.", all.len()),
-        _ => writeln!(text, "\n{failures} of {} lines are in the way of programs.", all.len()),
+        (0, 0) => writeln!(text, "\nAll is well: `adverb demo` shows the device at work."),
+        (0, _) => writeln!(text, "\nPrograms run; {warnings} of {} checks have a warning.", all.len()),
+        _ => writeln!(text, "\n{failures} of {} checks failed.", all.len()),
     };
     text
 }
@@ -82,6 +82,6 @@ mod tests {
         let shown = words(&text).join(" ");
         assert_eq!(shown.matches(&words(&long).join(" ")).count(), 2, "{text}");
         assert!(text.contains("FAIL  port        taken\n               -> ask\n"), "{text}");
-        assert!(text.ends_with("1 of 3 lines are in the way of programs.\n"), "{text}");
+        assert!(text.ends_with("1 of 3 checks failed.\n"), "{text}");
     }
 }

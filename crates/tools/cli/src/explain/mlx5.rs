@@ -18,21 +18,22 @@ pub const CODES: &[Code] = &[
     Code {
         number: 0x51,
         status: "IBV_WC_LOC_PROT_ERR",
-        meaning: "Local protection error: an lkey of the own request is unknown, belongs to another protection domain, or does not \
-                  cover the memory that the request names. Freed and registered too short are the usual reasons.",
+        meaning: "Local protection error: an lkey of the program's own request is unknown, belongs to another protection domain, or \
+                  does not cover the memory of the request. The usual reasons are a deregistered region and a region that is \
+                  too short.",
         cause: Some(0x03),
     },
     Code {
         number: 0x52,
         status: "IBV_WC_LOC_PROT_ERR",
-        meaning: "Local protection error, as 0x51: the key of a scatter/gather entry is not valid for its memory.",
+        meaning: "Local protection error, as 0x51: the lkey of a scatter/gather entry is not valid for the entry's memory.",
         cause: Some(0x01),
     },
     Code {
         number: 0x81,
         status: "IBV_WC_RETRY_EXC_ERR",
-        meaning: "Transport retry counter exceeded: the peer did not acknowledge, however often the packet was sent again. It is \
-                  gone, was never connected to this queue pair, or the path loses packets.",
+        meaning: "Transport retry counter exceeded: no acknowledgement came after all retransmissions. The peer has ended, was never \
+                  connected to this queue pair, or the path loses packets.",
         cause: Some(0x81),
     },
     Code {
@@ -44,8 +45,8 @@ pub const CODES: &[Code] = &[
     Code {
         number: 0x89,
         status: "IBV_WC_REM_OP_ERR",
-        meaning: "Remote operation error: the peer could not carry the request out, often since its own receive buffer's key or \
-                  memory was bad. Its own completions say more.",
+        meaning: "Remote operation error: the peer could not carry the request out, often because of a bad key or bad memory of the \
+                  peer's receive buffer. The peer's own completions say more.",
         cause: Some(0x83),
     },
     Code {
@@ -57,21 +58,21 @@ pub const CODES: &[Code] = &[
     Code {
         number: 0xf4,
         status: "IBV_WC_WR_FLUSH_ERR",
-        meaning: "Flushed: not carried out, as the queue pair had failed before. The first completion with another status is the one \
-                  that counts.",
+        meaning: "Flushed: not carried out, because the queue pair had failed before. Look at the first completion with another \
+                  status.",
         cause: Some(0xf9),
     },
     Code {
         number: 0xf9,
         status: "IBV_WC_WR_FLUSH_ERR",
-        meaning: "Flushed (printed as 249): not carried out, as the queue pair had failed before. The first completion with another \
-                  status, on either end, is the one that counts.",
+        meaning: "Flushed (printed as 249): not carried out, because the queue pair had failed before. Look at the first completion \
+                  with another status, on either end.",
         cause: Some(0xf9),
     },
     Code {
         number: 65537,
-        status: "that varies",
-        meaning: "65537 (0x10001) is pasted in reports without a published meaning. Go by the completion's status.",
+        status: "varies",
+        meaning: "Reports contain 65537 (0x10001) without a published meaning. Go by the completion's status.",
         cause: None,
     },
 ];

@@ -11,12 +11,12 @@ mod tests;
 
 /// Explains a vendor_err number, or a pasted line of a log
 ///
-/// Numbers are Adverb's own and those that programs print on ConnectX NICs (mlx5). A line may be of
-/// Adverb, or of any program that prints a vendor_err: NCCL, UCX, perftest and others.
+/// Numbers are Adverb's own numbers and the numbers of ConnectX NICs (mlx5). A line may come from
+/// Adverb, or from any program that prints a vendor_err: NCCL, UCX, perftest and others.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A number (0x81, 129), a name (RetryExceeded), or a line in quotes; without it, all are
-    /// listed
+    /// A number (0x81, 129), a name (RetryExceeded), or a line in quotes; without an argument,
+    /// the command lists all
     #[arg(value_name = "CODE|LINE")]
     what: Vec<String>,
     /// Print the page docs/causes.md
@@ -41,7 +41,7 @@ fn list() -> String {
     for entry in catalogue::all() {
         let _ = writeln!(text, "{:#05x}  {}", entry.code, entry.name);
     }
-    text.push_str("\nadverb explain CODE says more, and knows the codes of mlx5 that programs print\n");
+    text.push_str("\nadverb explain CODE says more, and also explains codes of mlx5\n");
     text
 }
 
@@ -50,8 +50,8 @@ fn explain(what: &str) -> Result<String, String> {
     let found = asked::find(what);
     if found.entries.is_empty() && found.mlx5.is_empty() {
         return Err(format!(
-            "nothing is known of {what:?}: a number such as 0x81, a name such as RetryExceeded, a line of Adverb's log or one \
-             with a vendor_err is explained; `adverb explain` lists them"
+            "nothing is known of {what:?}: give a number such as 0x81, a name such as RetryExceeded, a line of Adverb's log, or \
+             a line with a vendor_err; `adverb explain` lists the numbers and names"
         ));
     }
     let mut text = String::new();
@@ -62,7 +62,7 @@ fn explain(what: &str) -> Result<String, String> {
         let _ = writeln!(text, "{:#04x} ({}) {} on Adverb\n", entry.code, entry.code, entry.name);
         text.push_str(&page::wrap(entry.meaning, "  "));
         if !entry.values.is_empty() {
-            text.push_str(&page::wrap(&format!("Its text says: {}.", entry.values.join("; ")), "  "));
+            text.push_str(&page::wrap(&format!("Values in the text: {}.", entry.values.join("; ")), "  "));
         }
         text.push_str("\n  What to look at:\n");
         for look in entry.look {
@@ -81,7 +81,7 @@ fn explain(what: &str) -> Result<String, String> {
         text.push_str(&page::wrap(code.meaning, "  "));
         if let Some(entry) = code.cause.and_then(catalogue::by_code) {
             let line = format!(
-                "Adverb names this {} ({:#04x}): adverb explain {:#04x}",
+                "Adverb's name for this is {} ({:#04x}): adverb explain {:#04x}",
                 entry.name, entry.code, entry.code
             );
             text.push_str(&page::wrap(&line, "  "));

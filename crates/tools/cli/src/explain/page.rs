@@ -32,24 +32,24 @@ pub fn wrap(text: &str, lead: &str) -> String {
 /// docs/causes.md.
 pub fn page() -> String {
     let mut text = String::from(
-        "# Causes\n\nWhat Adverb names when something fails, each with the number that stands in `vendor_err` and never changes. \
-         `adverb explain 0x81`,\n`adverb explain RetryExceeded` and `adverb explain 'a line of the log'` print the same. Made by \
-         `make causes` from the list in the source.\n\n| code | name |\n|--:|---|\n",
+        "# Causes\n\nThis page lists the causes of failures that Adverb reports. Each has a number, which stands in `vendor_err` and \
+         never changes.\n`adverb explain 0x81`, `adverb explain RetryExceeded` and `adverb explain 'a line of the log'` print the \
+         same.\n`make causes` makes this page from the list in the source.\n\n| code | name |\n|--:|---|\n",
     );
     for entry in catalogue::all() {
         let _ = writeln!(text, "| {:#04x} | [{}](#{}) |", entry.code, entry.name, entry.name.to_lowercase());
     }
-    text.push_str("\n0 is no detail: the completion succeeded.\n");
+    text.push_str("\n0 means no detail: the completion succeeded.\n");
     for entry in catalogue::CAUSES {
         section(&mut text, entry);
     }
-    text.push_str("\n# Reports\n\nLines of the log that are no completion's cause, so their numbers never stand in `vendor_err`.\n");
+    text.push_str("\n# Reports\n\nThese lines of the log are not the cause of a completion. Their numbers never stand in `vendor_err`.\n");
     for entry in catalogue::REPORTS {
         section(&mut text, entry);
     }
     text.push_str(
-        "\n# Numbers of mlx5\n\nWhat programs print on ConnectX NICs, by the status that stood beside it in public reports; the vendor \
-         publishes no list.\n\n| number | | status | meaning | as named here |\n|--:|--:|---|---|---|\n",
+        "\n# Numbers of mlx5\n\nPrograms print these numbers on ConnectX NICs. The status is the status in public reports, because the \
+         vendor publishes no list.\n\n| number | | status | meaning | name here |\n|--:|--:|---|---|---|\n",
     );
     for code in mlx5::CODES {
         let cause = code.cause.and_then(catalogue::by_code).map_or("", |e| e.name);
@@ -65,7 +65,7 @@ pub fn page() -> String {
 fn section(text: &mut String, entry: &Entry) {
     let _ = writeln!(text, "\n## {}\n\n`{:#04x}`, {}. {}", entry.name, entry.code, entry.code, entry.meaning);
     if !entry.values.is_empty() {
-        let _ = writeln!(text, "\nIts text says: {}.", entry.values.join("; "));
+        let _ = writeln!(text, "\nValues in the text: {}.", entry.values.join("; "));
     }
     text.push_str("\nWhat to look at:\n\n");
     for look in entry.look {

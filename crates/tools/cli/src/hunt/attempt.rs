@@ -160,16 +160,16 @@ impl Attempt {
     pub fn what(&self) -> String {
         let who = self.who;
         match &self.verdict {
-            Verdict::Fine => format!("{who} ends as it should"),
+            Verdict::Fine => format!("{who} ends as expected"),
             Verdict::NotStarted(status) => format!("{who} cannot be run (status {status})"),
             Verdict::Status(status) => format!("{who} ends with status {status}"),
             Verdict::Crash(signal) => match Signal::try_from(*signal) {
-                Ok(name) => format!("{who} dies of {name}"),
-                Err(_) => format!("{who} dies of signal {signal}"),
+                Ok(name) => format!("{who} is killed by {name}"),
+                Err(_) => format!("{who} is killed by signal {signal}"),
             },
             Verdict::Hang(why) if who == Who::Both => format!("{who} hang: {why}"),
             Verdict::Hang(why) => format!("{who} hangs: {why}"),
-            Verdict::Report(text) => format!("{who} goes on, by luck: {text}"),
+            Verdict::Report(text) => format!("{who} continues, by luck: {text}"),
         }
     }
 

@@ -12,9 +12,9 @@ const TOOL: &str = "adverb hunt";
 /// The kinds of findings with their descriptions.
 const RULES: [(&str, &str); 4] = [
     ("hang", "The program hangs under a choice of moments that the rules of verbs allow"),
-    ("crash", "The program dies of a signal under a choice of moments that the rules of verbs allow"),
+    ("crash", "A signal kills the program under a choice of moments that the rules of verbs allow"),
     ("status", "The program fails under a choice of moments that the rules of verbs allow"),
-    ("report", "The program goes on by luck: the device has reported a lost wake-up"),
+    ("report", "The program continues by luck: the device has reported a lost wake-up"),
 ];
 
 /// Writes the requested files.

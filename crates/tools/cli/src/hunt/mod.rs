@@ -30,38 +30,37 @@ const CONFIRM: Duration = Duration::from_secs(30);
 /// Searches for moments at which a program fails, and shows how to replay them
 ///
 /// Runs the program again and again. The device chooses when completions become visible, within
-/// what the rules of verbs allow: a right program survives every choice. What fails is shrunk to
-/// the fewest choices and kept in a file.
+/// the rules of verbs: a right program survives every choice. A failure is shrunk to the fewest
+/// choices and kept in a file.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs 4 -- sh -c './server & ./client; wait'\n  \
-    adverb hunt --pair -- ./server --port 7000 -- ./client --port 7000\n\n\
-    Exit status: 0 if nothing was found, 1 if something was, 125 if adverb fails."
-)]
+#[command(after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs \
+                        4 -- sh -c './server & ./client; wait'\n  adverb hunt --pair -- ./server \
+                        --port 7000 -- ./client --port 7000\n\nExit status: 0 if no failure was \
+                        found, 1 if a failure was found, 125 if adverb fails.")]
 pub struct Args {
     /// How long to search: 30s, 10m, 1h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// So many runs at a time; the program must bear that
+    /// The number of runs at a time; the program must allow several runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
-    /// Where random schedules begin
+    /// The first seed of random schedules
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Where the schedule of what is found is written
+    /// The file for the schedule of a found failure
     #[arg(long, value_name = "FILE", default_value = "adverb-hunt.schedule")]
     out: PathBuf,
-    /// Two commands with `--` between them, a server and its client: one hunt of both, which says
-    /// which of them failed
+    /// Hunt two commands as one, a server and its client, with `--` between them; the report names
+    /// the failed command
     #[arg(long)]
     pair: bool,
     /// Write the result as a JUnit test report
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write the result as SARIF, as code scanning takes it
+    /// Write the result as SARIF, for code scanning
     #[arg(long, value_name = "FILE")]
     sarif: Option<PathBuf>,
-    /// The program, looked for in PATH, and its arguments
+    /// The program, searched in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -85,7 +84,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err("s, m and h are possible".into()),
     };
     let number: u64 = digits.parse().map_err(|_| "a number with s, m or h is expected".to_owned())?;
-    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".into())
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "the time is too long".into())
 }
 
 pub fn main(args: &Args) -> ExitCode {
@@ -145,7 +144,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<End, String> 
         return Ok(end(text, Some(Finding { attempt: first, schedule: Schedule::default(), met })));
     }
     if first.sites.is_empty() {
-        let text = "adverb hunt: the program makes no verbs call at which there is a choice\n";
+        let text = "adverb hunt: the program makes no verbs call with a choice\n";
         return Ok(end(text.into(), None));
     }
     let limits = Limits::after(&first);

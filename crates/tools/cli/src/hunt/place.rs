@@ -163,7 +163,7 @@ impl Side {
     fn end(mut self) -> Result<Output, String> {
         // The process is not reaped yet, so the process id cannot belong to another process.
         let _ = killpg(pid_of(&self.child), Signal::SIGKILL);
-        self.child.wait().map_err(|e| format!("its end cannot be waited for: {e}"))?;
+        self.child.wait().map_err(|e| format!("the end of the process cannot be waited for: {e}"))?;
         let text = read(&self.out);
         let _ = std::fs::remove_file(&self.out);
         Ok(Output { who: self.who, text })

@@ -23,8 +23,11 @@ fn name_of(site: &Site, met: &[Met]) -> String {
 
 pub fn begins(first: &Attempt, singles: usize) -> String {
     let places: BTreeSet<_> = first.sites.iter().map(|m| &m.site).collect();
-    let stays =
-        if first.stayed { "; the server stays when its client has ended, so it is ended then" } else { "" };
+    let stays = if first.stayed {
+        "; the server stays when the client has ended, so the hunt ends the server"
+    } else {
+        ""
+    };
     let what = if first.outputs.len() > 1 { "pair" } else { "program" };
     format!(
         "adverb hunt: the {what} works in {:.1?} with {} places of choice; {singles} single choices, then pairs, then seeds{stays}\n",
@@ -45,7 +48,7 @@ pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> Str
     let mut text =
         format!("adverb hunt: nothing found in {runs} runs, {took:.0?} (seeds from {})\n", args.seed);
     for what in once {
-        line!(text, "  once, and not again: {what}");
+        line!(text, "  once, but not again: {what}");
     }
     text
 }
@@ -96,7 +99,7 @@ pub fn shown<'a>(schedule: &'a Schedule, attempt: &'a Attempt) -> &'a [Entry] {
 /// The choices, and the places at which they were made.
 fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]) {
     if schedule.is_empty() {
-        line!(text, "  chosen:  nothing, it fails by itself now and then");
+        line!(text, "  chosen:  nothing; the program fails by itself now and then");
         polls_if_lost(text, attempt, met);
         return;
     }
@@ -114,7 +117,7 @@ fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]
         }
     }
     if entries.len() > SHOWN {
-        line!(text, "  and {} choices more, in the file", entries.len() - SHOWN);
+        line!(text, "  and {} more choices, in the file", entries.len() - SHOWN);
     }
 }
 

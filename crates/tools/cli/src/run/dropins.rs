@@ -110,8 +110,9 @@ fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
     }
     let directory = place("alias", &links).map_err(|why| {
         format!(
-            "the path {} has a character at which the loader splits lists, and no other path to it can be made: {why}; \
-             put adverb where the path has no space, colon, semicolon or dollar sign",
+            "the path {} has a character at which the loader splits lists, and adverb cannot make \
+             another path: {why}; move adverb to a path without space, colon, semicolon or dollar \
+             sign",
             found.directory.display()
         )
     })?;

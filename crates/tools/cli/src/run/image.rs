@@ -22,26 +22,28 @@ pub fn obstacles(path: &Path, privileged: bool) -> Vec<String> {
     let mut all = Vec::new();
     if privileged {
         all.push(format!(
-            "{} is set-user-ID or set-group-ID, or has file capabilities: the loader ignores LD_LIBRARY_PATH, LD_PRELOAD and LD_AUDIT \
-             for it, and it will not see the device; run a copy without these, or, if it starts another program (sudo), put `adverb run --` \
-             in front of that one",
+            "{} is set-user-ID or set-group-ID, or has file capabilities: the loader ignores \
+             LD_LIBRARY_PATH, LD_PRELOAD and LD_AUDIT, so the program will not see the device; run \
+             a copy without these rights, or, if the program starts another program (sudo), put \
+             `adverb run --` in front of the other program",
             path.display()
         ));
     }
     let program = program_of(path);
     match look(&program) {
         Some(Image { loader: None, .. }) => all.push(format!(
-            "{} is linked statically: no loader puts the drop-in libraries in place, and it will not see the device; link it \
-             dynamically",
+            "{} is linked statically: no loader can load the drop-in libraries, so the program \
+             will not see the device; link the program dynamically",
             program.display()
         )),
         Some(Image { loader: Some(loader), .. }) if is_musl(&loader) => all.push(format!(
-            "{} is built with musl, and the drop-in libraries with glibc: it will not see the device; build it with glibc",
+            "{} is built with musl, and the drop-in libraries with glibc: the program will not see \
+             the device; build the program with glibc",
             program.display()
         )),
         Some(Image { own_copy: true, .. }) => all.push(format!(
-            "{} has a copy of libibverbs linked into it, which cannot be replaced, and which does not see the device; link it with \
-             -libverbs, not with libibverbs.a",
+            "{} contains a copy of libibverbs, which cannot be replaced and does not see the \
+             device; link the program with -libverbs, not with libibverbs.a",
             program.display()
         )),
         _ => {}

@@ -31,31 +31,30 @@ pub const OWN_FAILURE: u8 = 125;
 
 /// Runs a program on the software RDMA device
 ///
-/// The program replaces this process: its exit status, signals and terminal are its own. What it
-/// starts inherits the device. Nothing needs to be cleaned up afterwards.
+/// The program replaces this process, with its own exit status, signals and terminal. Programs
+/// started by the program inherit the device. No cleanup is needed afterwards.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d adverb_lo\n\n\
-    Exit status: that of PROGRAM; 125 if adverb fails, 126 if PROGRAM cannot be executed, 127 if it is not found."
-)]
+#[command(after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d \
+                        adverb_lo\n\nExit status: the status of PROGRAM; 125 if adverb fails, 126 \
+                        if PROGRAM cannot be executed, 127 if PROGRAM is not found.")]
 pub struct Args {
     #[command(flatten)]
     options: Options,
     /// Record calls, requests, completions, events and packets of all processes, for
-    /// ui.perfetto.dev (docs/trace.md); and as lines of JSON in FILE.jsonl
+    /// ui.perfetto.dev (docs/trace.md), and as lines of JSON in FILE.jsonl
     ///
-    /// The program is then a child of this process, which ends as the program ends.
+    /// The program is then a child of this process, and this process ends as the program ends.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Write the reports of all processes as a JUnit test report, with one test for each code
     ///
-    /// The program is then a child of this process, which ends as the program ends.
+    /// The program is then a child of this process, and this process ends as the program ends.
     #[arg(long, value_name = "FILE", requires = "check")]
     check_junit: Option<PathBuf>,
-    /// The same as SARIF, as code scanning takes it
+    /// Write the same reports as SARIF, for code scanning
     #[arg(long, value_name = "FILE", requires = "check")]
     check_sarif: Option<PathBuf>,
-    /// The program, looked for in PATH, and its arguments
+    /// The program, searched in PATH, and its arguments
     // Options before the program's name belong to `adverb run`, options after the name to the
     // program.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
@@ -65,31 +64,30 @@ pub struct Args {
 /// What a program is run with.
 #[derive(clap::Args)]
 pub struct Options {
-    /// What the device reports on standard error: off, error, warn, info, debug, trace
+    /// The level of the device's log on standard error: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     log: Option<log::LevelFilter>,
-    /// Do without the preloaded library that shows programs /dev/infiniband and
+    /// Omit the preloaded library that shows programs /dev/infiniband and
     /// /sys/class/infiniband
     #[arg(long)]
     no_preload: bool,
-    /// Replace copies of libibverbs also where the loader itself finds them: those that the program
-    /// is linked with by a run path
+    /// Replace also copies of libibverbs that the program is linked with by a run path
     ///
-    /// Copies that a program opens, and those that what it opens needs, give way in any case. This
-    /// takes an auditor of the loader (LD_AUDIT), which leaves less room for thread-local variables
-    /// of libraries: a sanitizer or another allocator may fail to load.
+    /// Copies that a program opens, or that an opened library needs, are replaced in any case. This
+    /// option needs an auditor of the loader (LD_AUDIT). The auditor leaves less room for
+    /// thread-local variables of libraries, so a sanitizer or another allocator may fail to load.
     #[arg(long, conflicts_with = "no_replace")]
     replace: bool,
-    /// Leave all copies of libibverbs that the program brings along in place
+    /// Keep all copies of libibverbs that the program brings along
     #[arg(long)]
     no_replace: bool,
-    /// Carry the program's TCP connections over RDMA: its sockets become rsockets of the
-    /// distribution's librdmacm
+    /// Carry the program's TCP connections over RDMA: sockets become rsockets of the distribution's
+    /// librdmacm
     ///
-    /// For programs that know nothing of RDMA, at both ends: a connection to a peer without it
-    /// stays TCP. Needs the distribution's librspreload (Debian: package librdmacm1), or DIR with
-    /// librdmacm.so.1 and librspreload.so of another rdma-core, as `build/lib` of its sources. UDP
-    /// stays the kernel's.
+    /// For programs without RDMA code, at both ends: a connection to a peer without this option
+    /// stays TCP. The option needs the distribution's librspreload (Debian: package librdmacm1), or
+    /// DIR with librdmacm.so.1 and librspreload.so of another rdma-core, such as `build/lib` of its
+    /// sources. UDP stays the kernel's.
     #[arg(
         long,
         value_name = "DIR",
@@ -98,7 +96,7 @@ pub struct Options {
         conflicts_with = "no_preload"
     )]
     sockets: Option<Option<PathBuf>>,
-    /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
+    /// Faults to inject, separated by commas: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
     /// delay=2ms±1ms (or +-), delay-qp=2@5ms, ecn=5%, first=200, drop-psn=7@#2, rnr=50ms,
     /// kill-qp=2@after=100, fail=create_cq@3, event=port_err@1@after=20, cm-drop=rep@1,
     /// cm-reject=1@reason=3, seed=7
@@ -106,27 +104,26 @@ pub struct Options {
     fault: Option<Spec>,
     /// Record the packets that the program sends and receives, for Wireshark (pcapng)
     ///
-    /// Each further process that the program starts, and every one while FILE is being written by
-    /// another run, puts its process number before the extension. The file of an earlier capture is
-    /// replaced.
+    /// Each further process of the program puts its process number before the extension. So does
+    /// every process while another run writes FILE. The file of an earlier capture is replaced.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Stand for a NIC, with its limits and without what it lacks: mlx5, irdma, efa, siw
+    /// Stand for a NIC, with the NIC's limits and missing features: mlx5, irdma, efa, siw
     /// (docs/nics.md)
     #[arg(long, value_name = "NIC", value_parser = nic)]
     as_nic: Option<String>,
-    /// Choose again what a hunt has chosen: the schedule in a file, or that of a seed (`adverb
+    /// Repeat the choices of a hunt: the schedule in a file, or the schedule of a seed (`adverb
     /// hunt`)
     #[arg(long, value_name = "FILE_OR_SEED")]
     replay: Option<PathBuf>,
-    /// Report what can be seen of the program's mistakes while it still works (docs/check.md)
+    /// Report mistakes of the program while the program still works (docs/check.md)
     #[arg(long)]
     check: bool,
-    /// Reports that are not wanted: a file with a code a line, or `*`, and behind it a pattern for
-    /// the words
+    /// A file of unwanted reports: each line has a code or `*`, and optionally a pattern for the
+    /// text
     #[arg(long, value_name = "FILE", requires = "check")]
     check_suppress: Option<PathBuf>,
-    /// The exit status after a report of a program that ends with 0
+    /// The exit status after a report, if the program ends with 0
     #[arg(long, value_name = "STATUS", requires = "check", value_parser = clap::value_parser!(u8).range(1..))]
     check_exit: Option<u8>,
 }
@@ -175,7 +172,8 @@ pub fn main(args: &Args) -> ExitCode {
     match adverb_survivor::leave_behind() {
         Ok((name, value)) => variables.push((name, value.into())),
         Err(e) => warn(&format!(
-            "nobody will tell peers on other hosts if the program is killed while it has connections of librdmacm: {e}"
+            "no survivor runs, so peers on other hosts will not hear if the program is killed with \
+             open rdma_cm connections: {e}"
         )),
     }
     let error = if is_watched {
@@ -259,7 +257,8 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
     }
     if let Some(why) = &libraries.nameless {
         warn(&format!(
-            "no directory can be made for the names of the drop-in libraries, so they are preloaded: {why}"
+            "no directory can be made for the names of the drop-in libraries, so the libraries are \
+             preloaded: {why}"
         ));
     }
     let sysroot = match args.no_preload {
@@ -293,7 +292,8 @@ fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload
         let Some((_, copy)) = brought.iter().find(|(of, _)| *of == library) else { continue };
         if no_preload {
             warn(&format!(
-                "{} is linked with a copy of its own, {}, which does not see the device: do without --no-preload, or use --replace",
+                "{} is linked with another copy of the library, {}, which does not see the device: \
+                 omit --no-preload, or use --replace",
                 program.display(),
                 copy.display()
             ));
@@ -308,8 +308,9 @@ fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload
 /// sysroot; for all others the libraries suffice.
 fn without_sysroot(why: &str) -> Option<PathBuf> {
     warn(&format!(
-        "no directory can be made for what stands for /dev/infiniband and /sys/class/infiniband; programs that look there (UCX, \
-         NCCL) will find no device, all others work: {why}; XDG_RUNTIME_DIR may name a directory of mode 700 with room for it"
+        "no directory can be made for the files of /dev/infiniband and /sys/class/infiniband; \
+         programs that read these files (UCX, NCCL) will find no device, and all other programs \
+         work: {why}; set XDG_RUNTIME_DIR to a directory of mode 700 with room"
     ));
     None
 }
@@ -352,7 +353,7 @@ fn explain(program: &OsStr, error: &std::io::Error) -> (String, u8) {
             (format!("{name}: no such program in any directory of PATH"), NOT_FOUND)
         }
         (std::io::ErrorKind::NotFound, Some(path)) => (
-            format!("{}: the interpreter or loader that it asks for is not there", path.display()),
+            format!("{}: the interpreter or loader of this program does not exist", path.display()),
             CANNOT_EXECUTE,
         ),
         (std::io::ErrorKind::PermissionDenied, found) => {

@@ -129,7 +129,7 @@ pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
     let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
     match found.mode() & 0o002 {
         0 => Ok(()),
-        _ => Err(format!("{}: everybody may write there (mode {:o})", path.display(), found.mode() & 0o7777)),
+        _ => Err(format!("{}: all users may write there (mode {:o})", path.display(), found.mode() & 0o7777)),
     }
 }
 
@@ -138,11 +138,11 @@ pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
 fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     let owner = found.uid();
     if owner != 0 && owner != user && Some(owner) != unmapped() {
-        return Err(format!("belongs to user {owner}, who may rename what is in it"));
+        return Err(format!("belongs to user {owner}, so this user may rename the files"));
     }
     if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
         let mode = found.mode() & 0o7777;
-        return Err(format!("others may rename what is in it (mode {mode:o}, without the sticky bit)"));
+        return Err(format!("other users may rename the files (mode {mode:o}, without the sticky bit)"));
     }
     Ok(())
 }

@@ -40,8 +40,9 @@ fn file(directories: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
 fn distributions(directories: &[PathBuf]) -> Result<(PathBuf, PathBuf), String> {
     let missing = |what: &str| {
         format!(
-            "--sockets needs the distribution's {what}, which is not installed: Debian and Ubuntu have it in the package \
-             librdmacm1 (apt install librdmacm1), Fedora and its kin in librdmacm"
+            "--sockets needs the distribution's {what}, which is not installed: Debian and Ubuntu \
+             have it in the package librdmacm1 (apt install librdmacm1), Fedora and similar \
+             systems in librdmacm"
         )
     };
     let rdmacm = file(directories, &[RDMACM]).ok_or_else(|| missing(RDMACM))?;
@@ -79,9 +80,9 @@ fn release(rdmacm: &Path) -> Option<u32> {
 fn defect(rdmacm: &Path) -> Option<String> {
     let release = release(rdmacm).filter(|release| (SERVICE_THREAD..MENDED).contains(release))?;
     Some(format!(
-        "{} is of rdma-core {release}, whose rsockets read freed memory once a process has four connections or \
-         more at a time: the program may hang or crash then; rdma-core {MENDED} has this mended: \
-         --sockets=DIR takes librdmacm.so.1 and librspreload.so of another release",
+        "{} is of rdma-core {release}; its rsockets read freed memory in a process with four or \
+         more connections at a time, so the program may hang or crash; rdma-core {MENDED} is \
+         repaired; --sockets=DIR takes librdmacm.so.1 and librspreload.so of another release",
         rdmacm.display()
     ))
 }
@@ -186,7 +187,7 @@ mod tests {
             assert_eq!(release(&name), Some(number));
             let said = defect(&name);
             assert_eq!(said.is_some(), named, "{number}");
-            assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number},"))));
+            assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number};"))));
             fs::remove_file(&name).unwrap();
         }
         // A file name without a release gives no warning.

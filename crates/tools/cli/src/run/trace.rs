@@ -81,10 +81,10 @@ impl Trace {
                 let _ = fs::remove_dir_all(&self.parts);
                 return Ok(());
             }
-            Ok(false) => "the trace is not whole (it may have needed more memory than there is)".into(),
+            Ok(false) => "the trace is incomplete (perhaps for lack of memory)".into(),
             Err(e) => format!("the trace cannot be put together: {e}"),
         };
-        Err(format!("{why}; what was recorded stays in {}", self.parts.display()))
+        Err(format!("{why}; the records stay in {}", self.parts.display()))
     }
 
     fn merge(&self) -> io::Result<Story> {
@@ -122,7 +122,7 @@ fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
     if found.is_file() && (found.len() == 0 || begins()?) {
         return fs::remove_file(path);
     }
-    let text = "there is something else than an earlier trace, which is not overwritten";
+    let text = "this file is no earlier trace, and is not overwritten";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
@@ -146,7 +146,11 @@ fn summary(story: &Story, file: &Path) -> String {
     );
     for told in &story.processes {
         if told.dropped > 0 {
-            text += &format!("; {} of {} found no room", number(told.dropped as usize, "record"), told.pid);
+            text += &format!(
+                "; {} of {} were lost for lack of room",
+                number(told.dropped as usize, "record"),
+                told.pid
+            );
         }
         if !told.ended {
             text += &format!("; {} ({}) did not end in order", told.pid, told.name.escape_debug());

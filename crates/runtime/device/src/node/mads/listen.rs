@@ -25,7 +25,7 @@ impl Mads {
             (false, Some(e), _) => Err(e),
             (false, None, Some(ip)) => Err(Error::new(
                 Errno::EADDRNOTAVAIL,
-                format!("no interface of this machine that is up has the address {ip}"),
+                format!("no active interface of this machine has the address {ip}"),
             )),
             (false, None, None) => Err(Error::new(
                 Errno::ENODEV,
@@ -67,7 +67,7 @@ impl Mads {
         if self.everywhere.load(Ordering::Relaxed)
             && let Some(e) = self.open_ports(node, None).map_or_else(Some, |(_, refused)| refused)
         {
-            log::info!("no requests arrive at an address that has come: {e}");
+            log::info!("no requests arrive at a new address: {e}");
         }
     }
 }

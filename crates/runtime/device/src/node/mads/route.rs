@@ -313,7 +313,7 @@ impl Mads {
         if let Some(answer) = adverb_cm::answer_for_nobody(mad) {
             node.counters.mad_for_nobody.fetch_add(1, Ordering::Relaxed);
             if let Err(e) = self.send(node, path, &answer) {
-                log::debug!("a MAD from {} for nobody is not answered: {e}", path.remote);
+                log::debug!("a MAD from {} without a receiver is not answered: {e}", path.remote);
             }
         }
     }
@@ -406,7 +406,7 @@ impl Mads {
 fn interface_of(ip: IpAddr) -> Result<u32, Error> {
     let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
     interface.map(|interface| interface.index).ok_or_else(|| {
-        Error::new(Errno::EADDRNOTAVAIL, format!("no device has the address {ip} (is its interface up?)"))
+        Error::new(Errno::EADDRNOTAVAIL, format!("no device has the address {ip} (is the interface up?)"))
     })
 }
 

@@ -42,7 +42,7 @@ pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
     }
     Err(Error::new(
         Errno::EADDRNOTAVAIL,
-        format!("no device has the address {address} (is its interface up?)"),
+        format!("no device has the address {address} (is the interface up?)"),
     ))
 }
 

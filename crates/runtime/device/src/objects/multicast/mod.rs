@@ -88,7 +88,7 @@ impl Qp {
         self.check_multicast(&gid)?;
         let mut attachments = self.own.attachments.lock();
         let at = attachments.iter().position(|a| a.gid == gid && a.lid == lid).ok_or_else(|| {
-            Error::invalid(format!("gid {gid}, lid {lid}"), "the queue pair is not attached to that group")
+            Error::invalid(format!("gid {gid}, lid {lid}"), "the queue pair is not attached to this group")
         })?;
         let ended = attachments.swap_remove(at);
         self.leave(&ended, &attachments);
@@ -124,7 +124,7 @@ impl Qp {
             return Err(Error::invalid("qp_type", "only UD queue pairs are attached to multicast groups"));
         }
         if !is_multicast(gid) {
-            return Err(Error::invalid(format!("gid is {gid}"), "it is no multicast GID"));
+            return Err(Error::invalid(format!("gid is {gid}"), "not a multicast GID"));
         }
         Ok(())
     }

@@ -31,7 +31,9 @@ pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Er
     let given =
         [("pd", pd.is_some()), ("send_cq", init.send_cq.is_some()), ("recv_cq", init.recv_cq.is_some())];
     match given.iter().find(|(_, given)| !given) {
-        Some((what, _)) => Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type))),
+        Some((what, _)) => {
+            Err(Error::invalid(what, format!("a {:?} queue pair needs this argument", init.qp_type)))
+        }
         None => Ok(()),
     }
 }
@@ -43,7 +45,9 @@ pub(super) fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit)
         nic.check_qp_type(init.qp_type)?;
     }
     let mut cap = init.cap;
-    let missing = |what: &str| Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type)));
+    let missing = |what: &str| {
+        Err(Error::invalid(what, format!("a {:?} queue pair needs this argument", init.qp_type)))
+    };
     match init.qp_type {
         QpType::XrcRecv => {
             if init.xrcd.is_none() {

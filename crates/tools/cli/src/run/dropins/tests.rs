@@ -97,7 +97,7 @@ fn where_no_directory_can_be_made_the_library_is_preloaded() {
         ["libibverbs.so", "librdmacm.so", "libadverb_preload.so"].map(|n| target.join("release").join(n))
     );
     let why = found.nameless.unwrap();
-    assert!(why.contains("everybody may write there") && why.contains("nowhere"), "{why}");
+    assert!(why.contains("all users may write there") && why.contains("nowhere"), "{why}");
     fs::remove_dir_all(target).unwrap();
 
     let target = scratch("no way");
@@ -105,6 +105,6 @@ fn where_no_directory_can_be_made_the_library_is_preloaded() {
     touch(target.join("release/libadverb_audit.so"));
     touch(target.join("release/librdmacm.so"));
     let why = find_with(&target.join("release/adverb"), false, &nowhere).unwrap_err();
-    assert!(why.contains("nowhere") && why.contains("put adverb where"), "{why}");
+    assert!(why.contains("nowhere") && why.contains("move adverb to"), "{why}");
     fs::remove_dir_all(target).unwrap();
 }

@@ -22,7 +22,8 @@ impl Taps {
     pub(in crate::node) fn new(capture: Option<Arc<Capture>>, rules: &PacketFaults) -> Option<Self> {
         if rules.corrupt != Rate::NEVER || rules.ecn != Rate::NEVER {
             log::warn!(
-                "corrupt= and ecn= befall packets of the network alone: ADVERB_PATH=wire sends those between processes of this host there"
+                "corrupt= and ecn= apply only to packets of the network: ADVERB_PATH=wire sends \
+                 packets between processes of this host over the network"
             );
         }
         let rules = PacketFaults { corrupt: Rate::NEVER, ecn: Rate::NEVER, ..rules.clone() };

@@ -70,7 +70,8 @@ impl Deaf {
         if !std::mem::replace(&mut full.said, true) {
             let first = u32::from(slot) << SLOT_SHIFT;
             log::warn!(
-                "the process of queue pairs {first:#x} and above takes nothing (is it stopped?): {what}"
+                "the process of queue pairs {first:#x} and above receives nothing (is the process \
+                 stopped?): {what}"
             );
         }
         true

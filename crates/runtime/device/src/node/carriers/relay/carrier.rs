@@ -70,9 +70,9 @@ impl Relay<'_> {
     /// messages for a process that has taken nothing for long are dropped.
     pub(in crate::node) fn flush_backlog(&self, drops: bool, backlog: &mut Backlog) -> bool {
         let what = if drops {
-            "datagrams for it are dropped"
+            "datagrams for this process are dropped"
         } else {
-            "what is sent to it waits until it goes on or ends"
+            "messages to this process wait until the process continues or ends"
         };
         let Backlog { peers, messages, begun, spare, deaf, .. } = backlog;
         *begun = 0;

@@ -148,7 +148,7 @@ impl<'a> Handshake<'a> {
                 Err(e) => {
                     let stranger = e.kind() == io::ErrorKind::PermissionDenied;
                     let level = if stranger { log::Level::Warn } else { log::Level::Debug };
-                    log::log!(level, "slot {slot} is not greeted, its packets go over the network: {e}");
+                    log::log!(level, "no handshake with slot {slot}, so packets go over the network: {e}");
                     // No process listens at the slot now. The next owner of the slot has to be
                     // greeted.
                     if e.kind() != io::ErrorKind::ConnectionRefused {
@@ -188,7 +188,8 @@ impl<'a> Handshake<'a> {
         drop(greeted);
         lanes.refuse(slot);
         log::info!(
-            "the process of slot {slot} did not agree to share memory: it is reached over the network"
+            "the process of slot {slot} did not agree to share memory, so packets go over the \
+             network"
         );
         None
     }
@@ -207,7 +208,7 @@ impl<'a> Handshake<'a> {
         for Greeting { mut hello, pid, fds, transit: _transit } in greetings {
             hello.slots = self.held_slots(&hello.slots, pid);
             let Some(&first) = hello.slots.first() else {
-                log::debug!("a greeting of process {pid} names no slot of its own");
+                log::debug!("a handshake of process {pid} names only slots of other processes");
                 continue;
             };
             let Err(e) = self.take_greeting(&hello, pid, fds) else { continue };
@@ -264,7 +265,7 @@ impl<'a> Handshake<'a> {
             for slot in &hello.slots {
                 lanes.refuse(*slot);
                 if let Some(peer) = lanes.known(*slot).filter(|p| p.pid() == pid) {
-                    self.rings(lanes).leave(&peer, "shares no memory with this one after all");
+                    self.rings(lanes).leave(&peer, "shares no memory with this process after all");
                 }
             }
             return Ok(());
@@ -291,7 +292,7 @@ impl<'a> Handshake<'a> {
         }
         let of_process = |peer: &&Arc<Peer>| peer.pid() == pid && !peer.has_left();
         if lanes.all.read().iter().filter(of_process).count() >= COPIES {
-            return Err(io::Error::other(format!("it is {COPIES} peers already")));
+            return Err(io::Error::other(format!("the process is {COPIES} peers already")));
         }
         let given_fds = HandshakeFds::of(fds, &lanes.bells)?;
         if given_fds.has_ended() {
@@ -309,7 +310,7 @@ impl<'a> Handshake<'a> {
         let peer = Arc::new(Peer::new(pid, hello, given, given_fds, &lanes.bells)?);
         peer.watch(&lanes.bells)?;
         lanes.enter(&hello.slots, &peer);
-        log::debug!("process {pid} (slots {:?}) shares memory with this one", hello.slots);
+        log::debug!("process {pid} (slots {:?}) shares memory with this process", hello.slots);
         Ok(())
     }
 
@@ -326,7 +327,7 @@ impl<'a> Handshake<'a> {
         given_fds: Option<HandshakeFds>,
     ) -> io::Result<()> {
         if peer.pid() != pid || peer.is_own() {
-            return Err(io::Error::other("it says that it is another process"));
+            return Err(io::Error::other("the handshake names another process"));
         }
         lanes.enter(&hello.slots, peer);
         // The peer already has the doorbell, and the doorbell from the peer has not changed.
