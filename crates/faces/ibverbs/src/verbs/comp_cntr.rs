@@ -67,7 +67,7 @@ unsafe fn create(
     let counter_type = match attr.type_ {
         IBV_COMP_CNTR_TYPE_WRS => CounterType::Requests,
         IBV_COMP_CNTR_TYPE_BYTES => CounterType::Bytes,
-        other => return Err(Error::invalid(format!("type is {other}"), "it is not known")),
+        other => return Err(Error::invalid(format!("type is {other}"), "unknown value")),
     };
     let place = reserve()?;
     let counter = CompCounter::new(&obj.context, counter_type)?;

@@ -127,7 +127,7 @@ fn find(device: *mut ibv_device) -> Result<&'static DeviceObj, Error> {
 /// devices of their own. So any pointer except null gives a name, and no memory is read.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
-        let e = Error::invalid("null", "it is no device");
+        let e = Error::invalid("null", "not a device");
         return failed_null::<c_char>("ibv_get_device_name", &e);
     }
     device.wrapping_byte_add(offset_of!(ibv_device, name)).cast()

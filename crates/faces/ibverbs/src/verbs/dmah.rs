@@ -41,7 +41,7 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
     }
     let mem_type = u32::from(attr.tph_mem_type);
     if has(IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && mem_type > IBV_TPH_MEM_TYPE_PM {
-        return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "it is not known"));
+        return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "unknown value"));
     }
     // A handle needs a processing hint (PCI Express 6.2). The processor and the type of memory are
     // optional.

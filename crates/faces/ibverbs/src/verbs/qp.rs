@@ -182,7 +182,7 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
         IBV_QPT_DRIVER => {
             return Err(Error::unsupported("driver queue pairs are not offered"));
         }
-        other => return Err(Error::invalid(format!("qp_type is {other}"), "it is not a type")),
+        other => return Err(Error::invalid(format!("qp_type is {other}"), "no such type")),
     })
 }
 
@@ -242,8 +242,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     let mut out = QpAttr::default();
     let state = |what: &str, value: u32| {
-        QpState::from_code(value)
-            .ok_or_else(|| Error::invalid(format!("{what} is {value}"), "it is not a state"))
+        QpState::from_code(value).ok_or_else(|| Error::invalid(format!("{what} is {value}"), "no such state"))
     };
     if mask.contains(AttrMask::STATE) {
         out.state = state("qp_state", a.qp_state)?;

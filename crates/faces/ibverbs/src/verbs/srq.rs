@@ -128,7 +128,7 @@ unsafe fn create_ex(
                 }
                 Some(Special::Tags { cq: (*attr).cq, max_tags: cap.max_num_tags })
             }
-            other => return Err(Error::invalid(format!("srq_type is {other}"), "it is not known")),
+            other => return Err(Error::invalid(format!("srq_type is {other}"), "unknown value")),
         };
         create(pd, (*attr).srq_context, &mut (*attr).attr, special)
     }

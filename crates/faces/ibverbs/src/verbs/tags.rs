@@ -62,7 +62,7 @@ unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Erro
         }
         IBV_WR_TAG_DEL => ListOp::Remove(wr.tm.handle),
         IBV_WR_TAG_SYNC => ListOp::Sync,
-        other => return Err(Error::invalid(format!("opcode is {other}"), "it is not known")),
+        other => return Err(Error::invalid(format!("opcode is {other}"), "unknown value")),
     };
     // A request with the synchronisation opcode synchronises, even without the flag.
     let reports = flags & IBV_OPS_TM_SYNC != 0 || wr.opcode == IBV_WR_TAG_SYNC;

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
             let asked = (attr.attr_mask & bit != 0).then_some(code);
             let known = |code| {
                 WqState::from_code(code)
-                    .ok_or_else(|| Error::invalid(format!("{what} is {code}"), "it is no state"))
+                    .ok_or_else(|| Error::invalid(format!("{what} is {code}"), "no such state"))
             };
             asked.map(known).transpose()
         };

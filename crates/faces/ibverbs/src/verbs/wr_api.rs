@@ -225,7 +225,7 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, val
 unsafe extern "C" fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, len: size_t, kind: u8, level: u8) {
     let op = u32::try_from(len)
         .map(|len| SendOp::Flush { remote: Remote { va, rkey }, len, placement: kind, selectivity: level })
-        .map_err(|_| Error::invalid(format!("flush length is {len}"), "it has 32 bits"));
+        .map_err(|_| Error::invalid(format!("flush length is {len}"), "the field has 32 bits"));
     // SAFETY: used between start and complete.
     unsafe { begin(qp, op) }
 }

@@ -43,7 +43,7 @@ impl Pd {
                 ),
                 FdError::Short(size) => Error::invalid(
                     format!("{len} bytes at offset {offset} of {name}"),
-                    format!("it has {size} bytes"),
+                    format!("the descriptor has {size} bytes"),
                 ),
             }
         })?;

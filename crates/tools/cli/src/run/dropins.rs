@@ -61,14 +61,16 @@ fn installed(beside: &Path, preload: bool) -> Option<Libraries> {
 /// beside the command.
 fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
     let file = |name: &str| {
-        [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(|| {
-            format!(
-                "the drop-in library {name} is missing: it is neither in {} nor in {}; `cargo build --release` builds it, \
-                 `make install` installs it",
-                beside.parent().unwrap_or(beside).join("lib/adverb").display(),
-                beside.join("deps").display()
-            )
-        })
+        [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(
+            || {
+                format!(
+                    "the drop-in library {name} is missing: not in {} and not in {}; `cargo build \
+                     --release` builds it, `make install` installs it",
+                    beside.parent().unwrap_or(beside).join("lib/adverb").display(),
+                    beside.join("deps").display()
+                )
+            },
+        )
     };
     let (mut links, mut files) = (Tree::new(), Vec::new());
     for (name, development, file_name) in LIBRARIES {
