@@ -152,8 +152,8 @@ catalogue! {
         ["Sends need RTS, receives INIT or later.", "Does the program post after the queue pair has failed?"]
         ["is not allowed in state"];
     QueueFull 0x10
-        "The queue has no free place. A send request keeps its place until the program polls the completion of this request or \
-         of a later request."
+        "The queue has no free place. On a NIC, and under hunt and --check, a send request keeps its place until the program \
+         polls the completion of this request or of a later request. Otherwise Adverb frees the place when the request is done."
         ["the queue", "the depth"]
         ["Does the program count unsignalled requests, and the places freed by a completion?",
          "Does the program poll the send CQ even when no completion is expected?",
