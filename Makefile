@@ -120,6 +120,7 @@ lint-tree: ## where unsafe may be, lints, import circles, mutants that apply, na
 	scripts/lint-tree
 	scripts/import-circles
 	scripts/wrap --check
+	scripts/prose --check
 
 wrap: ## prose and comments in lines of 100 columns
 	scripts/wrap

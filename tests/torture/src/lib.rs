@@ -6,10 +6,10 @@
 //! `torture` runs the scenarios and then one seed after the other. `soak` checks what processes
 //! leave behind.
 //!
-//! `c/scenarios.c` lists the scenarios, each with its requirement: growth, advice, waiters and the
-//! time after the last deregistration (MEM-1), bounds, rights and a stopped writer (MEM-2), other
-//! processes (MEM-3), vanished memory (MEM-4), memory that is returned (MEM-5), fork (MEM-6),
-//! programs that hook `mmap` (MEM-7).
+//! `c/scenarios.c` lists the scenarios, each with its requirement. MEM-1: growth, advice, waiters
+//! and the time after the last deregistration. MEM-2: bounds, rights and a stopped writer. MEM-3:
+//! other processes. MEM-4: vanished memory. MEM-5: memory that is returned. MEM-6: fork. MEM-7:
+//! programs that hook `mmap`.
 #![forbid(unsafe_code)]
 
 pub mod allocators;

@@ -27,7 +27,7 @@ struct Options {
     /// How many of them live at once.
     #[arg(long, default_value_t = 3)]
     jobs: usize,
-    /// The seed of who is killed when.
+    /// The seed that decides which process is killed, and when.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -41,7 +41,7 @@ codes! {
     RequestLost = "request-lost";
     /// More may complete than the completion queue has entries.
     CqTooSmall = "cq-too-small";
-    /// An object is destroyed with events that nobody has acknowledged.
+    /// An object is destroyed with events that are not acknowledged.
     EventNotAcknowledged = "event-not-acknowledged";
     /// More events are acknowledged than were taken.
     EventOveracknowledged = "event-overacknowledged";

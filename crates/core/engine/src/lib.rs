@@ -16,6 +16,14 @@
 //! 3. [`Effects`] collects completions and events in order. The host moves them to the CQs and
 //!    channels.
 //! 4. [`Qp::poll_timeout`] says when to call [`Qp::handle_timeout`].
+//!
+//! The engine never owns a payload. [`Qp::poll_output`] names checked ranges, and the host copies
+//! while it holds the lock of the keys. A received payload is placed through the [`Memory`] trait,
+//! after all checks of the packet and before its acknowledgement or completion is queued.
+//!
+//! All interfaces for several requests at once are one mechanism (DEF-8): requests are *staged*,
+//! and then *committed* in one step. This holds for chained posts, `ibv_wr_start` …
+//! `ibv_wr_complete`, batches of the Rust API and deferred requests of NDKPI.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -3,7 +3,7 @@
 //!
 //! librspreload replaces a program's sockets by rsockets, which are streams over RDMA. Each rsocket
 //! has a descriptor of `/dev/null` in the program; `read`, `poll` and similar calls find the
-//! rsocket behind the descriptor. librspreload is older than `epoll`, `accept4` and flags in a
+//! rsocket behind the descriptor. Librspreload is older than `epoll`, `accept4` and flags in a
 //! socket type, so these calls would use `/dev/null`. This library builds them from the calls that
 //! librspreload has:
 //!

@@ -13,7 +13,8 @@ use std::os::fd::AsRawFd;
 /// ```
 /// use adverb_survivor::Survivor;
 ///
-/// // A program that was started by hand has no survivor: its connections are entrusted to nobody.
+/// // A program that was started by hand has no survivor, so
+/// // its connections are not entrusted.
 /// let survivor = Survivor::named(None);
 /// survivor.withdraw(7);
 /// ```

@@ -50,8 +50,8 @@ const NO_RECEIVE: Seen = ("send=RNR_RETRY_EXC_ERR,WR_FLUSH_ERR state=ERR", "recv
 const RXE_RECEIVE_FAILS: &str = "recv=LOC_QP_OP_ERR,WR_FLUSH_ERR state=ERR";
 
 const TOO_LONG: &str = "IBTA 9.7.4.1.6 wants NAK invalid request and, in the receive, a length error; rxe sends a remote \
-                        operational error (ARCHITECTURE.md, Choices)";
-const DROPPED: &str = "a message that is too long is dropped, and the receive serves the next one (ARCHITECTURE.md, Choices); \
+                        operational error (docs/design/choices.md)";
+const DROPPED: &str = "a message that is too long is dropped, and the receive serves the next one (docs/design/choices.md); \
                        rxe breaks the queue pair";
 
 const fn row(fault: &'static str, reference: Seen) -> Row {

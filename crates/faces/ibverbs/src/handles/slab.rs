@@ -138,7 +138,7 @@ impl<K: Kind> Slot<K> {
     /// Removes a pin. The last pin of a dead object drops the library's part.
     ///
     /// # Safety
-    /// The pin belongs to the caller, who does not use it any more.
+    /// The pin belongs to the caller. The caller does not use it any more.
     #[inline]
     pub(super) unsafe fn unpin(&'static self, pin: Pin) {
         let word = &self.life.word;

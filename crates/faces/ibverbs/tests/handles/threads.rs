@@ -188,7 +188,7 @@ fn a_fork_beside_threads_that_make_objects_leaves_the_child_able_to() {
         for _ in 0..100 {
             let child = unsafe { libc::fork() };
             if child == 0 {
-                // A lock that nobody opens ends the child by the alarm.
+                // A lock that stays locked ends the child by the alarm.
                 unsafe { libc::alarm(30) };
                 for _ in 0..10 {
                     make(context);

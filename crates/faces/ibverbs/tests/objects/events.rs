@@ -63,7 +63,7 @@ fn an_asynchronous_event_names_its_queue_pair() {
     }
 }
 
-/// OBJ-7: a queue pair that fails by itself shows it to those who ask for its state, and nowhere
+/// OBJ-7: a queue pair that fails by itself shows it to callers that ask for its state, and nowhere
 /// else. CHN-9: what was acknowledged is counted in the structure.
 #[test]
 fn obj_7_chn_9_the_structures_fields_follow_the_programs_own_calls() {
@@ -105,7 +105,7 @@ fn obj_7_chn_9_the_structures_fields_follow_the_programs_own_calls() {
         assert_eq!(qp::ibv_modify_qp(pair, &raw mut attr, mask as c_int), 0);
         assert_eq!((*pair).state, IBV_QPS_RTS);
 
-        // A write that nobody allows: the queue pair fails.
+        // A write without permission: the queue pair fails.
         let context = &(*open.0).ops;
         assert_eq!((context.req_notify_cq.expect("an entry"))(queue, 0), 0);
         let mut wr = zeroed::<ibv_send_wr>();

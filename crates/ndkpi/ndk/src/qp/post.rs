@@ -126,10 +126,10 @@ impl Qp {
     /// The region's token must be invalid when the request is processed.
     ///
     /// # Errors
-    /// As [`Qp::send`]; `ACCESS_VIOLATION` (remote access to a region that was
-    /// not prepared for remote access), `INVALID_PARAMETER` (pages that are not mapped, too many
-    /// pages, too few pages, or a base address whose offset in a page is not `fbo`),
-    /// `INVALID_DEVICE_STATE` (the region was not prepared).
+    /// As [`Qp::send`]. `ACCESS_VIOLATION`: remote access to a region that was not prepared for
+    /// remote access. `INVALID_PARAMETER`: pages that are not mapped, too many pages, too few
+    /// pages, or a base address whose offset in a page is not `fbo`. `INVALID_DEVICE_STATE`: the
+    /// region was not prepared.
     #[allow(clippy::too_many_arguments, reason = "the parameters of NdkFastRegister")]
     pub fn fast_register(
         &self,

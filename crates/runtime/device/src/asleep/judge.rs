@@ -113,7 +113,7 @@ impl fmt::Display for Evidence {
 }
 
 impl Scene {
-    /// Decides whether a wake-up is lost. ARCHITECTURE.md has the table, *Lost wake-ups*.
+    /// Decides whether a wake-up is lost. The table is in docs/design/notification.md.
     #[must_use]
     pub fn judge(&self) -> Option<Evidence> {
         let after = |time: Duration| (self.silent >= time).then_some(time);

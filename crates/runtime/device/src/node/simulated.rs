@@ -1,7 +1,21 @@
 //! A node in virtual time, without sockets, threads and clocks (feature `sim`).
 //!
 //! The simulator sets the time, carries the packets ([`SimulatedWire`]) and performs the turns of
-//! the background thread ([`SimulatedNode`]). All other parts are the node of a real process.
+//! the background thread ([`SimulatedNode`]). All other parts are the node of a real process. The
+//! simulator takes over at four places:
+//!
+//! - **Clock.** `node/clock.rs` reads the machine's clock, or the time of the simulator. Each look
+//!   at the virtual clock moves the time on a little, so a loop that waits for a time ends.
+//! - **Wire.** `Node::link` is a `Wire`: sockets, or a [`SimulatedWire`]. Services, frames, groups
+//!   and greetings need sockets, so a simulated wire answers them as absent.
+//! - **Background thread.** `Sleep::begin` announces a sleep and says how long the sleep may last.
+//!   `turn` is all work between two sleeps. A real thread blocks in `ppoll` between the two; the
+//!   simulator waits in virtual time.
+//! - **Get-event call.** `EventQueue::pop_step` is one look of a thread that waits in such a call.
+//!
+//! A simulated node shares no memory with other nodes, so rings and handshakes are not simulated.
+//! After each step, the oracle (`tests/sim/src/node`) asks the node for its next deadline and its
+//! waiting work. So a lost wake-up shows at once: the background thread sleeps beside the work.
 use super::carriers::wire::{SimulatedWire, Wire};
 use super::clock::Clocks;
 use super::core::Node;

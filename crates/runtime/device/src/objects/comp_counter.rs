@@ -1,4 +1,8 @@
 //! Completion counters: the number of finished operations, without a completion for each.
+//!
+//! The engine reports each finished operation (`Effects::counted`), signaled or not, and only for
+//! queue pairs with a counter. If a counter counts READs or WRITEs of a peer on this host, these
+//! operations come as packets, because no code of this process sees a one-sided operation.
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::objects::context::Context;

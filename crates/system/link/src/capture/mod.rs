@@ -11,12 +11,12 @@
 //! longer than an IP packet. Then the end of its payload is left out, and the original length in
 //! the block is the full length.
 //!
-//! The records are written after each sent run and each received batch, so that little is missing
-//! when the process is killed. Packets through shared memory are written by the device's background
-//! thread, a few milliseconds later. If the process is killed then, the kernel may cut this write
-//! short between two pages. So the last packet of a file may be cut; readers report this and
-//! continue, and all earlier packets are whole. A write error ends the capture with a line in the
-//! log, and has no other effect.
+//! The records are written before each run is sent and after each batch is received. So no answer
+//! stands before its request, and little is missing when the process is killed. Packets through
+//! shared memory are written by the device's background thread, a few milliseconds later. If the
+//! process is killed then, the kernel may cut this write short between two pages. So the last
+//! packet of a file may be cut; readers report this and continue, and all earlier packets are
+//! whole. A write error ends the capture with a line in the log, and has no other effect.
 
 mod frame;
 mod pcapng;

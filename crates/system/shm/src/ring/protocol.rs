@@ -16,8 +16,8 @@ const TAG_BITS: u32 = 24;
 const RECORD: u64 = 1;
 const SKIP: u64 = 2;
 /// Header words cleared in advance at one time. With 1 instead of 8, a record going to and fro is
-/// 10 % faster, and a stream of short records runs at half the speed: stores to successive lines
-/// proceed in parallel, stores to lines going to and fro do not.
+/// 10 % faster, and a stream of short records runs at half the speed. Stores to successive lines
+/// proceed in parallel, and stores to lines going to and fro do not.
 const AHEAD: u64 = 8;
 
 /// The memory of a ring. Positions count cells since the creation of the ring. An index is a

@@ -16,7 +16,7 @@ const MARK: &[u8] = b"libibverbs: Warning: ";
 
 const PF_X: u32 = 1;
 
-/// Warnings for the user who starts the program at `path`. Empty if nothing is in the way, or if
+/// Warnings for the user of the program at `path`. Empty if nothing is in the way, or if
 /// the file is no program of this machine.
 pub fn obstacles(path: &Path, privileged: bool) -> Vec<String> {
     let mut all = Vec::new();

@@ -16,8 +16,8 @@ pub const SLOTS: usize = 4;
 
 const ROOM: usize = 104 << 10;
 const GUARD: usize = 4096;
-/// Parts of a queue pair: for each slot the payload to send or write, the result of a read, and a
-/// receive; then the target of the peer's writes, the source of its reads, and a counter.
+/// Parts of a queue pair. Each slot has the payload to send or write, the result of a read, and a
+/// receive. Then follow the target of the peer's writes, the source of its reads, and a counter.
 const PARTS: usize = 3 * SLOTS + 3;
 const ACCESS: Access =
     Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
