@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod bell;
 mod connection;
 mod error;
@@ -32,13 +33,14 @@ mod slot;
 mod stats;
 mod user;
 
+pub use ask::{Asker, Silence, Silent};
 pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
 pub use connection::{ConnectionId, Untold};
 pub use error::{LocalError, UserChanged};
 pub use frame_queue::RawFrame;
 pub use frames::FramePort;
 pub use local::Local;
-pub use message::{Greeting, Hello, MAX_FRAME};
+pub use message::{Greeting, Hello, MAX_FRAME, Question};
 pub use packet::{Arrived, DELIVERY, Delivery, Envelope, LocalPacket, Taker, add_packet};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
