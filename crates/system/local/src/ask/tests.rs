@@ -3,6 +3,9 @@ use std::sync::atomic::AtomicU32;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Held by each test, as an asker asks the processes of the other tests, too.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A process that answers by `page` until dropped.
 fn answering(local: &Arc<Local>, page: impl Fn(Question) -> Vec<u8> + Send + 'static) -> Serving {
     let stop = Arc::new(AtomicBool::new(false));
@@ -33,6 +36,7 @@ impl Drop for Serving {
 /// TOP-2: a reply has as many pages as the process gives, in order, and each asker gets its own.
 #[test]
 fn top_2_pages_come_in_order() {
+    let _alone = ALONE.lock();
     let local = Local::new(0x7001).unwrap();
     let slot = local.slots()[0];
     let _serving = answering(&local, |question| question.from.to_le_bytes().to_vec());
@@ -58,6 +62,7 @@ fn top_2_pages_come_in_order() {
 /// gets no reply to an earlier question.
 #[test]
 fn top_2_a_process_without_a_reply_is_named() {
+    let _alone = ALONE.lock();
     let local = Local::new(0x7002).unwrap();
     let slot = local.slots()[0];
     let mut asker = Asker::new().unwrap();
@@ -89,6 +94,7 @@ fn top_2_a_process_without_a_reply_is_named() {
 /// TOP-2: askers that come and go leave the process's backlog as it was.
 #[test]
 fn top_2_a_process_that_accepts_nothing_is_left_alone() {
+    let _alone = ALONE.lock();
     let local = Local::new(0x7003).unwrap();
     let slot = local.slots()[0];
     let mut last = None;
@@ -109,6 +115,7 @@ fn top_2_a_process_that_accepts_nothing_is_left_alone() {
 /// TOP-1: questions that are never answered cost a bounded amount of memory.
 #[test]
 fn top_1_few_questions_are_kept() {
+    let _alone = ALONE.lock();
     let local = Local::new(0x7004).unwrap();
     let woken = Arc::new(AtomicU32::new(0));
     let wakes = woken.clone();
