@@ -14,6 +14,8 @@ mod logger;
 mod out;
 mod results;
 mod run;
+mod stat;
+mod top;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -45,6 +47,8 @@ enum Command {
     Hunt(hunt::Args),
     Devices(devices::Args),
     Doctor(doctor::Args),
+    Top(top::Args),
+    Stat(stat::Args),
     Demo(demo::Args),
     Explain(explain::Args),
     /// The second process of the demonstration; speaks with the first by its standard input and
@@ -64,6 +68,8 @@ fn main() -> ExitCode {
         Command::Hunt(args) => return hunt::main(args),
         Command::Doctor(args) => return doctor::main(args),
         Command::Devices(args) => ("devices", devices::main(args)),
+        Command::Top(args) => ("top", top::main(args)),
+        Command::Stat(args) => ("stat", stat::main(args)),
         Command::Demo(args) => ("demo", demo::main(args)),
         Command::Explain(args) => ("explain", explain::main(args)),
         Command::DemoSecond(args) => return demo::second_main(args),
