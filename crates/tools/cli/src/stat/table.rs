@@ -31,7 +31,7 @@ impl Line {
 
 /// A number in at most five characters: 12, 9.9k, 123k, 1.2M.
 pub fn number(value: f64) -> String {
-    const UNITS: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     let (mut value, mut unit) = (value, 0);
     while value >= 999.5 && unit + 1 < UNITS.len() {
         (value, unit) = (value / 1000.0, unit + 1);
@@ -60,12 +60,16 @@ fn cell(text: &str, width: usize) -> String {
     format!("{text:width$}")
 }
 
-/// The lines of the table. `rows`: the most lines of queue pairs.
-pub fn lines(world: &World, rows: usize) -> Vec<Line> {
-    let mut lines = Vec::new();
+/// The lines of the table. `room`: the number of lines wanted. Reports matter more than the last
+/// queue pairs, so these give way; a third of the room stays theirs.
+pub fn lines(world: &World, room: usize) -> Vec<Line> {
+    let (mut lines, mut last) = (Vec::new(), Vec::new());
     processes(world, &mut lines);
+    reports(world, &mut last);
+    // A blank line and the head.
+    let rows = room.saturating_sub(lines.len() + last.len() + 2).max(room / 3);
     pairs(world, rows, &mut lines);
-    reports(world, &mut lines);
+    lines.append(&mut last);
     lines
 }
 

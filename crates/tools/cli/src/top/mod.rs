@@ -56,16 +56,7 @@ fn frame(world: &World, interval: Duration, rows: usize) -> Vec<Line> {
     let title = format!("adverb top: {}", table::summary(world));
     let gap = table::COLUMNS.saturating_sub(title.chars().count() + keys.len()).max(2);
     let mut lines = vec![Line::new(Style::Head, &format!("{title}{:gap$}{keys}", ""))];
-    // The reports below the table matter more than the last queue pairs.
-    let whole = table::lines(world, usize::MAX).len() + 1;
-    let pairs: usize = world
-        .processes
-        .iter()
-        .flat_map(|shown| &shown.pairs)
-        .map(|pair| 1 + usize::from(!pair.note.is_empty()))
-        .sum();
-    let room = (pairs + rows).saturating_sub(whole);
-    lines.extend(table::lines(world, room.max(3).max(rows / 3)));
+    lines.extend(table::lines(world, rows.saturating_sub(1)));
     lines.truncate(rows.max(1));
     lines
 }
