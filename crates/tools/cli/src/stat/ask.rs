@@ -78,7 +78,10 @@ impl Rounds {
         }
         // A process with several slots has answered at each.
         by_slot.retain(|slot, answered| answered.process.slot == *slot);
-        silent.dedup_by_key(|silent| (silent.pid, silent.why.clone()));
+        // Another slot of the same process has answered.
+        silent.retain(|silent| {
+            by_slot.values().all(|answered| answered.elsewhere || answered.pid != silent.pid)
+        });
         Round { at, answered: by_slot.into_values().collect(), silent }
     }
 }

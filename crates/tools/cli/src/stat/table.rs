@@ -88,7 +88,7 @@ pub fn summary(world: &World) -> String {
 }
 
 fn processes(world: &World, lines: &mut Vec<Line>) {
-    let head = "    PID PROGRAM          QPS OUT/s:msg bytes  IN/s:msg bytes  RETRIES   DROPS";
+    let head = "    PID PROGRAM          QPS OUT msg/s   B/s  IN msg/s   B/s  RETRIES   DROPS";
     lines.push(Line::new(Style::Head, head));
     for shown in &world.processes {
         let process = &shown.answered.process;
@@ -130,7 +130,7 @@ fn pairs(world: &World, rows: usize, lines: &mut Vec<Line>) {
     lines.push(Line::new(Style::Plain, ""));
     lines.push(Line::new(
         Style::Head,
-        "    PID QUEUE PAIR     TO                        OUT/s  IN/s  OPEN OLDEST RETRIES",
+        "    PID QUEUE PAIR     TO                       OUT/s  IN/s  OPEN OLDEST RETRIES",
     ));
     let mut used = 0;
     for (place, (shown, pair)) in all.iter().enumerate() {
@@ -152,7 +152,7 @@ fn pair_lines(world: &World, shown: &Shown, one: &ShownPair, lines: &mut Vec<Lin
         "{:>7} {} {} {:>5} {:>5} {:>5} {:>6} {:>7}",
         shown.answered.pid,
         cell(&format!("{} {qpn:#08x}", one.pair.transport()), 14),
-        cell(&to(world, one), 25),
+        cell(&to(world, one), 24),
         number(out),
         number(one.into.bytes),
         open,
@@ -179,9 +179,9 @@ fn to(world: &World, one: &ShownPair) -> String {
     let dest = one.pair.dest;
     match &one.peer {
         Peer::None => one.pair.state_name().into(),
-        Peer::Here(place, _) => format!("{dest:#08x} {}", world.processes[*place].label()),
-        Peer::Silent(place) => format!("{dest:#08x} {}", world.silent[*place].pid),
-        Peer::Address(ip) => format!("{dest:#08x} {ip}"),
+        Peer::Here(place, _) => world.processes[*place].label(),
+        Peer::Silent(place) => format!("{} {}", world.silent[*place].pid, world.silent[*place].name),
+        Peer::Address(ip) => format!("{ip} {dest:#08x}"),
     }
 }
 

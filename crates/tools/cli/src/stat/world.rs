@@ -291,7 +291,7 @@ fn peer_of(pair: &Pair, round: &Round) -> Peer {
 fn queue_note(queue: &Queue) -> Option<(Weight, String)> {
     let Queue { number, waiting, unread, silent_ms, .. } = queue;
     if !queue.stuck.is_empty() {
-        return Some((Weight::Wrong, format!("LOST WAKE-UP on CQ {number}: {}", short(queue))));
+        return Some((Weight::Wrong, format!("LOST WAKE-UP on CQ {number}")));
     }
     if queue.broken {
         return Some((Weight::Wrong, format!("CQ {number} has overflowed")));
@@ -355,7 +355,8 @@ fn note(
     }
     let own = of_queues(answered, pair);
     if let Some((Weight::Wrong, text)) = own {
-        return (Weight::Wrong, text);
+        let stuck = queues_of(answered, pair).find(|queue| !queue.stuck.is_empty()).map(short);
+        return (Weight::Wrong, stuck.map_or_else(|| text.clone(), |stuck| format!("{text}: {stuck}")));
     }
     if stands || pair.retrying {
         let (who, what) = match peer {

@@ -13,7 +13,7 @@ fn top_7_the_text_is_as_prometheus_wants_it() {
         process: Process { name: name.into(), ..Process::default() },
         counters: [("rx_drop_icrc".to_owned(), 3)].into(),
         queues: [(2, Queue { number: 2, stuck: "CQ 2".into(), waiting: 8, ..Queue::default() })].into(),
-        pairs: [(5, Pair { number: 5, sent_bytes: 1 << 60, open: 4, ..Pair::default() })].into(),
+        pairs: [(5, Pair { number: 5, sent_bytes: 1 << 50, open: 4, ..Pair::default() })].into(),
         ..Answered::default()
     };
     let silent = Silent { pid: 9, slot: 1, name: "gone".into(), why: "no answer".into() };
@@ -29,7 +29,7 @@ fn top_7_the_text_is_as_prometheus_wants_it() {
         "adverb_up{pid=\"9\",program=\"gone\"} 0".to_owned(),
         format!("adverb_dropped_packets_total{{{program},reason=\"rx_drop_icrc\"}} 3"),
         format!(
-            "adverb_qp_sent_bytes_total{{{program},qp=\"0x000005\",transport=\"RC\"}} 1152921504606846976"
+            "adverb_qp_sent_bytes_total{{{program},qp=\"0x000005\",transport=\"RC\"}} 1125899906842624"
         ),
         format!("adverb_qp_open_requests{{{program},qp=\"0x000005\",transport=\"RC\"}} 4"),
         format!("adverb_cq_completions{{{program},cq=\"2\"}} 8"),

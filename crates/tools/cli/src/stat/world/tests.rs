@@ -71,7 +71,7 @@ fn top_3_rates_are_those_of_both_ends() {
 fn top_3_requests_have_ages() {
     let mut history = History::default();
     let begun = Instant::now();
-    let mut look = |second, posted, open| {
+    let mut look = |second: u64, posted: u64, open: u32| {
         let answered = process(1, 1 + second, &[Pair { posted, open, ..pair(A, B) }], &[]);
         let world = history.world(&round(begun + Duration::from_secs(second), vec![answered]));
         let shown = &world.processes[0].pairs[0];
@@ -82,14 +82,14 @@ fn top_3_requests_have_ages() {
     assert_eq!(look(3, 15, 5), (Some(2), [4, 0, 0]));
     assert_eq!(look(11, 20, 10), (Some(10), [5, 4, 0]));
     // Three of the first four are done.
-    assert_eq!(look(12, 20, 7), (Some(11), [7, 2, 0]));
+    assert_eq!(look(12, 20, 7), (Some(11), [7, 1, 0]));
     assert_eq!(look(70, 20, 7), (Some(69), [7, 7, 1]));
     assert_eq!(look(71, 25, 5), (Some(0), [0, 0, 0]));
     // The program has reset the queue pair and has counted on.
     assert_eq!(look(72, 26, 0), (None, [0, 0, 0]));
     // A queue pair with ever new requests remembers a bounded number of times.
     for second in 100..400 {
-        let (oldest, older) = look(second, 26 + second, 26 + second);
+        let (oldest, older) = look(second, 26 + second, 26 + second as u32);
         assert_eq!(oldest, Some(second - 100));
         assert!(older[0] >= older[1] && older[1] >= older[2]);
     }
@@ -125,7 +125,7 @@ fn top_4_a_queue_pair_says_what_it_waits_for() {
     assert_eq!(weight, Weight::Wrong);
     let (weight, text) = note_of(&[quiet.clone()], open(), there(), &[lost]);
     assert_eq!(weight, Weight::Odd);
-    assert!(text.starts_with("waits for 1002 p2: LOST WAKE-UP on CQ 2: 8 completions"), "{text}");
+    assert_eq!(text, "waits for 1002 p2: LOST WAKE-UP on CQ 2");
     let word =
         |mine: &[Queue], pair: Pair, there: Pair, theirs: &[Queue]| note_of(mine, pair, there, theirs).1;
     assert_eq!(word(&[], open(), there(), &[asleep.clone()]), "waits for 1002 p2: asleep on armed CQ 2");
