@@ -14,6 +14,7 @@ pub mod link;
 pub mod ndk;
 pub mod queue_pair;
 pub mod shm;
+pub mod snapshot;
 pub mod text;
 pub mod wire;
 
@@ -33,4 +34,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ring", shm::ring::run),
     ("tables", shm::tables::run),
     ("segments", shm::segments::run),
+    ("snapshot", snapshot::run),
 ];

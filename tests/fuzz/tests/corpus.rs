@@ -89,4 +89,4 @@ macro_rules! targets {
     };
 }
 
-targets! { wire handle_packet datagram hand_over fault_spec cm ndk_connect greeting ring tables segments }
+targets! { wire handle_packet datagram hand_over fault_spec cm ndk_connect greeting ring tables segments snapshot }

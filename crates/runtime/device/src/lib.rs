@@ -25,6 +25,7 @@ pub mod nic;
 pub mod node;
 mod objects;
 pub mod ranks;
+pub mod snapshot;
 pub use adverb_printable as printable;
 mod started;
 mod sync;

@@ -62,6 +62,8 @@ impl From<Untold> for io::Error {
 pub(crate) struct Sender {
     /// The sender's process id in the PID namespace of this process; 0 from another PID namespace.
     pub(crate) pid: i32,
+    /// The connection, for a reply.
+    pub(crate) token: u64,
     /// The descriptors; any left are closed on drop.
     pub(crate) fds: Vec<OwnedFd>,
     /// Must be kept as long as the descriptors.

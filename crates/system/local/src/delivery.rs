@@ -283,7 +283,7 @@ impl Local {
             add(&self.counters.local_drop_malformed, 1);
             return Some(0);
         }
-        let sender = Sender { pid: connection.pid, fds: local.fds, transit: local.transit };
+        let sender = Sender { pid: connection.pid, token, fds: local.fds, transit: local.transit };
         Some(self.take_message(received(buffer, local.len), sender, take))
     }
 
@@ -295,9 +295,10 @@ impl Local {
             }
             Some(Message::Refresh { ip }) => return take(Arrived::Refresh { ip }),
             Some(Message::Handshake(message)) => {
-                let Sender { pid, fds, transit } = sender;
+                let Sender { pid, fds, transit, .. } = sender;
                 self.keep_handshake(ReceivedHandshake { message, pid, fds, transit });
             }
+            Some(Message::Question(question)) => self.keep_question(sender.token, question),
             Some(Message::Frame { interface, bytes }) => {
                 add(&self.counters.frames_in, 1);
                 self.keep_frame(RawFrame { interface, leaving: false, bytes: bytes.to_vec() });

@@ -19,7 +19,7 @@ pub fn stranger(seed: u64, uid: u32) -> Result<Arc<Local>, LocalError> {
 
 /// Handles a message as from another process of the user.
 pub fn message(local: &Local, bytes: &[u8], take: Taker<'_>) -> usize {
-    let sender = Sender { pid: 0, fds: Vec::new(), transit: adverb_os::Transit::begin() };
+    let sender = Sender { pid: 0, token: 0, fds: Vec::new(), transit: adverb_os::Transit::begin() };
     local.take_message(bytes, sender, take)
 }
 
@@ -36,6 +36,7 @@ pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
         Message::Refresh { ip } => message::refresh(ip),
         Message::Answer { nonce, index, slots } => message::answer(nonce, index, &slots),
         Message::Handshake(message) => message.emit(),
+        Message::Question(question) => question.emit(),
     })
 }
 

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod connection;
 mod delivery;
 mod doorbell;
@@ -32,13 +33,14 @@ mod slot;
 mod stats;
 mod user;
 
+pub use ask::{Asker, Silence, Silent};
 pub use connection::{ConnectionId, Untold};
 pub use doorbell::{Doorbell, DoorbellHandle, Doorbells, PeerFd, Rung};
 pub use error::{LocalError, UserChanged};
 pub use frame_queue::RawFrame;
 pub use frames::FramePort;
 pub use local::Local;
-pub use message::{HandshakeMessage, MAX_FRAME, ReceivedHandshake};
+pub use message::{HandshakeMessage, MAX_FRAME, Question, ReceivedHandshake};
 pub use packet::{Arrived, DELIVERY, Delivery, Envelope, LocalPacket, Taker, add_packet};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{

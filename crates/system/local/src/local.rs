@@ -17,6 +17,7 @@ use adverb_os::sys::FdTable;
 use adverb_os::{OsError, SocketErrors};
 use adverb_sync::{Mutex, RwLock};
 
+use crate::ask::Questions;
 use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LocalError;
 use crate::frame_queue::Frames;
@@ -43,6 +44,7 @@ pub struct Local {
     pub(crate) incoming: Incoming,
     pub(crate) services: Services,
     pub(crate) frames: Frames,
+    pub(crate) questions: Questions,
     pub(crate) claims: RwLock<Arc<Vec<Arc<SlotClaim>>>>,
     /// The number of slots claimed so far.
     claimed: AtomicUsize,
@@ -84,6 +86,7 @@ impl Local {
             incoming,
             services: Services::default(),
             frames: Frames::default(),
+            questions: Questions::default(),
             claims: RwLock::default(),
             claimed: AtomicUsize::new(0),
             own: [const { AtomicU64::new(0) }; (1 << SLOT_BITS) / 64],

@@ -23,6 +23,11 @@ const KIND_ANSWER: u8 = 3;
 const KIND_HANDSHAKE: u8 = 4;
 const KIND_FROM_SENDER: u8 = 5;
 const KIND_FRAME: u8 = 6;
+const KIND_QUESTION: u8 = 7;
+const KIND_REPLY: u8 = 8;
+/// Bytes before the body of a reply, and of a whole question.
+const REPLY_HEADER: usize = 16;
+const QUESTION: usize = 20;
 /// The version of the shared memory layouts, on which both sides must agree in addition to the
 /// message format.
 const HANDSHAKE_VERSION: u8 = 3;
@@ -59,6 +64,8 @@ pub enum Message<'a> {
         /// The frame, beginning with the destination address.
         bytes: &'a [u8],
     },
+    /// A process of the user asks what this process does.
+    Question(Question),
     /// The answer to a steering test.
     Answer {
         /// The round of steering tests.
@@ -68,6 +75,48 @@ pub enum Message<'a> {
         /// The slots of the process that received the steering test.
         slots: Vec<Slot>,
     },
+}
+
+/// A question for a page of what a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Chosen by the asker, and repeated in the reply.
+    pub tag: u32,
+    /// Where the page begins: the number of a queue pair.
+    pub from: u32,
+}
+
+impl Question {
+    pub(crate) fn emit(self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&[KIND_QUESTION, 0, 0, 0]);
+        out.extend_from_slice(&self.tag.to_le_bytes());
+        out.extend_from_slice(&self.from.to_le_bytes());
+        out
+    }
+
+    /// Parses a whole message after a check of its magic and kind.
+    fn parse(bytes: &[u8]) -> Option<Question> {
+        let (tag, from) = (u32::from_le_bytes(array(bytes, 12)?), u32::from_le_bytes(array(bytes, 16)?));
+        (bytes.len() == QUESTION).then_some(Question { tag, from })
+    }
+}
+
+/// The header of a reply to the question with this tag.
+pub(crate) fn reply_header(tag: u32) -> [u8; REPLY_HEADER] {
+    let mut header = [0; REPLY_HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8] = KIND_REPLY;
+    header[12..].copy_from_slice(&tag.to_le_bytes());
+    header
+}
+
+/// Parses a reply: the tag of its question, and the body.
+pub(crate) fn parse_reply(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    if array::<8>(bytes, 0)? != MAGIC || *bytes.get(8)? != KIND_REPLY {
+        return None;
+    }
+    Some((u32::from_le_bytes(array(bytes, 12)?), bytes.get(REPLY_HEADER..)?))
 }
 
 /// The identity and the properties of a process.
@@ -213,6 +262,9 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     }
     if kind == KIND_HANDSHAKE {
         return HandshakeMessage::parse(bytes).map(Message::Handshake);
+    }
+    if kind == KIND_QUESTION {
+        return Question::parse(bytes).map(Message::Question);
     }
     let v6 = match *bytes.get(9)? {
         4 => false,

@@ -15,8 +15,10 @@ use crate::sys::{self, Fd, netlink};
 const OVERFLOW_UID: u32 = 65534;
 /// Flags of `unix_diag_req`: what to show. `UNIX_DIAG_*` are attributes of the answer.
 const UDIAG_SHOW_NAME: u32 = 1;
+const UDIAG_SHOW_RQLEN: u32 = 1 << 4;
 const UDIAG_SHOW_UID: u32 = 1 << 6;
 const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_RQLEN: u16 = 4;
 const UNIX_DIAG_UID: u16 = 7;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Bytes before the attributes of an answer.
@@ -70,25 +72,33 @@ pub fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
 /// Calls `found` with each abstract name of this socket type and the user holding it. No calls if
 /// the kernel does not answer.
 pub fn each_name(mut found: impl FnMut(&str, u32)) {
+    each_listener(|name, uid, _| found(name, uid));
+}
+
+/// As [`each_name`], with the number of connections that wait for the holder to accept them.
+pub fn each_listener(mut found: impl FnMut(&str, u32, u32)) {
     // Family, protocol, padding, all states, any inode, what to show, cookie.
     let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
-    for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_UID, 0, 0] {
+    let show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID | UDIAG_SHOW_RQLEN;
+    for word in [u32::MAX, 0, show, 0, 0] {
         request.extend_from_slice(&word.to_ne_bytes());
     }
     let asked = netlink::dump(libc::NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, &request, &mut |item| {
         if item.get(1) != Some(&(libc::SOCK_SEQPACKET as u8)) {
             return;
         }
-        let (mut name, mut uid) = (None, None);
+        let word = |value: &[u8]| value.first_chunk::<4>().map(|word| u32::from_ne_bytes(*word));
+        let (mut name, mut uid, mut waiting) = (None, None, 0);
         for (kind, value) in netlink::attributes(item.get(UNIX_DIAG_MSG..).unwrap_or_default()) {
             match kind {
                 UNIX_DIAG_NAME => name = value.strip_prefix(&[0]),
-                UNIX_DIAG_UID => uid = value.first_chunk::<4>().map(|uid| u32::from_ne_bytes(*uid)),
+                UNIX_DIAG_UID => uid = word(value),
+                UNIX_DIAG_RQLEN => waiting = word(value).unwrap_or_default(),
                 _ => {}
             }
         }
         if let (Some(Ok(name)), Some(uid)) = (name.map(std::str::from_utf8), uid) {
-            found(name, uid);
+            found(name, uid, waiting);
         }
     });
     if let Err(error) = asked {

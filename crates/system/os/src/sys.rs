@@ -17,6 +17,7 @@ pub mod netlink;
 mod options;
 mod packet;
 mod process;
+mod terminal;
 mod transit;
 mod wait;
 
@@ -41,6 +42,7 @@ pub use options::{
 pub use packet::{packet_socket, recv_frame, send_frame};
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
 pub use process::{effective_uid, only_uid};
+pub use terminal::terminal_size;
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub use wait::poll;
 pub use wait::{add_byte, take_byte};

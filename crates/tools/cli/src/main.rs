@@ -15,6 +15,8 @@ mod out;
 mod pages;
 mod results;
 mod run;
+mod stat;
+mod top;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ enum Command {
     Hunt(hunt::Args),
     Devices(devices::Args),
     Doctor(doctor::Args),
+    Top(top::Args),
+    Stat(stat::Args),
     Demo(demo::Args),
     Explain(explain::Args),
     Completions(pages::CompletionsArgs),
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Command::Hunt(args) => return hunt::main(args),
         Command::Doctor(args) => return doctor::main(args),
         Command::Devices(args) => ("devices", devices::main(args)),
+        Command::Top(args) => ("top", top::main(args)),
+        Command::Stat(args) => ("stat", stat::main(args)),
         Command::Demo(args) => ("demo", demo::main(args)),
         Command::Explain(args) => ("explain", explain::main(args)),
         Command::Completions(args) => ("completions", pages::completions(args)),

@@ -29,6 +29,7 @@ mod sockets;
 mod symbols;
 mod system;
 mod threads;
+mod top;
 mod trace;
 mod ucma;
 mod ucx;
@@ -61,8 +62,8 @@ const SUITES: &[Suite] = &[
     // OBJ-1 to OBJ-5: memory of descriptors, registrations by attributes, DMA handles, completion
     // counters and huge pages.
     Suite::new("objects", || cases::of("objects")).once(),
-    // OBJ-8 to OBJ-11, CQN-10, CQN-11: cases in which IBTA, NICs and soft-RoCE differ, and Adverb's
-    // choice (docs/conformance.md).
+    // OBJ-11 to OBJ-14, CQN-10, CQN-11: cases in which IBTA, NICs and soft-RoCE differ, and
+    // Adverb's choice (docs/conformance.md).
     Suite::new("conformance", || cases::of("conformance")).once(),
     // TM-1 to TM-5: tag matching on SRQs.
     Suite::new("tags", || cases::of("tags")).once(),
@@ -76,6 +77,8 @@ const SUITES: &[Suite] = &[
     Suite::new("nics", nics::cases).once(),
     Suite::new("capture", capture::cases).once(),
     Suite::new("trace", trace::cases).once(),
+    // The cases look at all processes of the user.
+    Suite::new("top", top::cases).once().alone(),
     Suite::new("ext", ext::cases),
     Suite::new("rdmacm", rdmacm::cases).once(),
     Suite::new("connections", connections::cases).once(),

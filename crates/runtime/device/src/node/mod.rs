@@ -31,6 +31,7 @@ mod receives;
 mod registry;
 mod rendezvous;
 mod shared_queue;
+mod shown;
 #[cfg(feature = "sim")]
 mod simulated;
 mod sleep;
@@ -41,6 +42,7 @@ mod stats;
 mod tests;
 mod thread;
 mod timers;
+mod traffic;
 mod tx;
 mod wake;
 
@@ -58,6 +60,7 @@ pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
 pub(crate) use shared_queue::SharedQueue;
+pub(crate) use shown::ShownQueue;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;

@@ -156,6 +156,24 @@ impl Numbers {
         all.iter().map(|qp| &**qp).for_each(f);
     }
 
+    /// The queue pairs with this or a larger number, in order.
+    pub(super) fn from(&self, first: u32) -> Vec<Arc<AnyQp>> {
+        let mut all = Vec::new();
+        {
+            let inner = self.inner.read();
+            let qps = inner.slots.iter().flat_map(|block| block.qps.iter().flatten());
+            all.extend(qps.filter(|qp| qp.number() >= first).cloned());
+        }
+        all.sort_unstable_by_key(|qp| qp.number());
+        all
+    }
+
+    /// Number of queue pairs.
+    pub(super) fn count(&self) -> usize {
+        let inner = self.inner.read();
+        inner.slots.iter().map(|block| block.qps.iter().flatten().count()).sum()
+    }
+
     pub(super) fn get(&self, qpn: u32) -> Option<Arc<AnyQp>> {
         let inner = self.inner.read();
         let block = inner.slots.iter().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)?;

@@ -3,6 +3,8 @@
 use super::carriers::Carried;
 use super::carriers::wire::Wire;
 use super::shared_queue::SharedQueue;
+use super::shown::ShownQueue;
+use super::traffic::Traffic;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
@@ -52,6 +54,8 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn raise(&self, event: QpEvent);
     /// Tells the program of an event on request, about the queue pair or its port.
     fn raise_injected(&self, event: AsyncEvent);
+    /// The completion queues, for sends and for receives.
+    fn queues(&self) -> [Option<Arc<dyn ShownQueue>>; 2];
     /// The shared receive queue. `None`: the queue pair has its own receives.
     fn shared(&self) -> Option<&SharedQueue>;
     /// The number of receives in the shared queue has fallen below the program's limit.
@@ -90,6 +94,8 @@ pub(crate) struct QpInner {
     pub(crate) waiting: (usize, usize),
     /// Chains of requests committed, and requests in them (DEF-8).
     pub(crate) commits: (u64, u64),
+    /// Messages and bytes.
+    pub(crate) traffic: Traffic,
     /// Faults on request.
     pub(crate) faults: Option<QpFaults>,
     /// The completion counters.
@@ -112,6 +118,7 @@ impl<O> QueuePair<O> {
             carried: Carried::default(),
             waiting: (0, 0),
             commits: (0, 0),
+            traffic: Traffic::default(),
             faults,
             attached: None,
             rendezvous: VecDeque::new(),

@@ -248,7 +248,11 @@ impl Node {
         let mut source = Receives(&qp.own);
         let memory = PagedMemory { keys: &keys, memory: Placing(near) };
         let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
+        let executed = inner.engine.counters().executed;
         inner.engine.handle_packet(&mut env, packet);
+        if inner.engine.counters().executed != executed {
+            inner.traffic.executed(packet);
+        }
     }
 
     /// Gives a queue pair the packets that arrived early, when their turn has come.

@@ -172,6 +172,7 @@ impl Node {
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
         let node = Node::of(Parts { process, clocks, link, host, taps, faults, news, seed: random_u64() })?;
         node.watch()?;
+        node.hear_questions();
         thread::spawn(&node)?;
         Ok(node)
     }

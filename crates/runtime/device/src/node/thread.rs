@@ -94,6 +94,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
         hear_of_interfaces(node);
     }
     node.mads.run(node);
+    node.answer_questions();
     Relay(node).send_leaving();
     node.run_watches();
     let woke = node.policy.shown();

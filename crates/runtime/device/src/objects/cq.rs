@@ -22,6 +22,7 @@ pub mod hunt;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;
+mod shown;
 mod trace;
 mod watch;
 

@@ -53,8 +53,8 @@ pub enum ArmSite {
 pub struct Look {
     /// Completions for which no event will come, unless an event is made and not yet read.
     pub unannounced: usize,
-    /// An arm is pending.
-    pub armed: bool,
+    /// The pending arm.
+    pub arm: Option<ArmKind>,
     /// Arms so far.
     pub arms: u64,
     /// The place of the last arm.
@@ -260,7 +260,7 @@ impl NotifyCore {
         let inner = self.inner.lock();
         Look {
             unannounced: if inner.closed { 0 } else { inner.cq.unannounced() },
-            armed: inner.cq.armed().is_some(),
+            arm: inner.cq.armed(),
             arms: inner.arms,
             site: inner.site,
             polls: inner.polls,

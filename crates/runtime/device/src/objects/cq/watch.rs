@@ -171,8 +171,8 @@ impl Cq {
         if look.unannounced == 0 || self.unread.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let Look { unannounced: waiting, armed, arms, site, .. } = *look;
-        Some(LostWakeup { cq: self.clone(), waiting, armed, arms, site })
+        let Look { unannounced: waiting, arm, arms, site, .. } = *look;
+        Some(LostWakeup { cq: self.clone(), waiting, armed: arm.is_some(), arms, site })
     }
 
     /// A thread polls.
@@ -252,32 +252,45 @@ impl Cq {
         // new watch.
         self.watch.at.store(NEVER, Ordering::SeqCst);
         let look = self.core.look();
-        let touches = self.watch.seen.count(&look);
         let reported = self.watch.reported.load(Ordering::Relaxed) == look.arms + 1;
-        let Some(lost) = self.lost_wakeup_in(&look).filter(|_| look.missed && !reported) else {
+        if reported || self.lost_wakeup_in(&look).is_none() || !look.missed {
             return;
-        };
-        let mut silent = Duration::ZERO;
-        if touches == self.watch.touches.load(Ordering::Relaxed) {
-            silent = Duration::from_nanos(now.0.saturating_sub(self.watch.since.load(Ordering::Relaxed)));
-            let evidence = self.judge(&look, silent);
-            let after = self.core.look();
-            // The threads were looked at one after the other. If the queue is unchanged, the
-            // threads' actions in between did not concern the queue.
-            let same = self.watch.seen.count(&after) == touches && self.lost_wakeup_in(&after).is_some();
-            if let Some(evidence) = evidence.filter(|_| same) {
-                self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
-                log::warn!("lost wake-up: {lost}; {evidence}");
-                return;
-            }
-        } else {
-            self.watch.since.store(now.0, Ordering::Relaxed);
-            self.watch.touches.store(touches, Ordering::Relaxed);
+        }
+        let silent = self.silent(&look, now);
+        if let Some((lost, evidence)) = self.lost(&look, silent) {
+            self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
+            log::warn!("lost wake-up: {lost}; {evidence}");
+            return;
         }
         let next = now + next_look(silent);
         if self.watch.at.compare_exchange(NEVER, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.context.node().enter_watch(next, self.number, NEVER);
         }
+    }
+
+    /// Time since the last observed touch of the queue. A touch since the last look begins the time
+    /// anew.
+    pub(super) fn silent(&self, look: &Look, now: Time) -> Duration {
+        let touches = self.watch.seen.count(look);
+        let since = self.watch.since.load(Ordering::Relaxed);
+        if since != 0 && touches == self.watch.touches.load(Ordering::Relaxed) {
+            return Duration::from_nanos(now.0.saturating_sub(since));
+        }
+        self.watch.since.store(now.0, Ordering::Relaxed);
+        self.watch.touches.store(touches, Ordering::Relaxed);
+        Duration::ZERO
+    }
+
+    /// The completions of a lost wake-up, and the evidence.
+    pub(super) fn lost(self: &Arc<Self>, look: &Look, silent: Duration) -> Option<(LostWakeup, Evidence)> {
+        let lost = self.lost_wakeup_in(look).filter(|_| look.missed && !silent.is_zero())?;
+        let touches = self.watch.seen.count(look);
+        let evidence = self.judge(look, silent)?;
+        let after = self.core.look();
+        // The threads were looked at one after the other. If the queue is unchanged, the threads'
+        // actions in between did not concern the queue.
+        let same = self.watch.seen.count(&after) == touches;
+        (same && self.lost_wakeup_in(&after).is_some()).then_some((lost, evidence))
     }
 
     /// The evidence for a lost wake-up, if there is any. "All threads are idle" holds only if no
@@ -296,12 +309,12 @@ impl Cq {
     }
 
     /// The known facts about the queue and the program's threads.
-    fn scene(&self, look: &Look, silent: Duration) -> Option<Scene> {
+    pub(super) fn scene(&self, look: &Look, silent: Duration) -> Option<Scene> {
         let Sink::Channel(channel) = &self.sink else { return None };
         let queue_threads = self.watch.seen.queue_threads();
         let pipe = channel.pipe()?;
         let others: Vec<_> = channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
-        let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().armed;
+        let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().arm.is_some();
         let listed = process::threads();
         let hidden = listed.is_none();
         // Without a list, only threads that have touched the queue or the channel are known.

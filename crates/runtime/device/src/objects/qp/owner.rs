@@ -3,7 +3,7 @@
 use super::QpObject;
 use crate::async_event::AsyncEvent;
 use crate::node::ports::Follower;
-use crate::node::{AnyQp, Owner, SharedQueue};
+use crate::node::{AnyQp, Owner, SharedQueue, ShownQueue};
 use crate::objects::cq::Cq;
 use crate::objects::pd::Xrcd;
 use crate::objects::raw::Role;
@@ -61,6 +61,10 @@ impl Owner for QpObject {
             ) => self.context.raise(event, me),
             _ => self.context.raise_of_port(event),
         }
+    }
+
+    fn queues(&self) -> [Option<Arc<dyn ShownQueue>>; 2] {
+        [&self.send_cq, &self.recv_cq].map(|cq| cq.clone().map(|cq| cq as Arc<dyn ShownQueue>))
     }
 
     #[inline]

@@ -180,10 +180,12 @@ impl Qp {
             self.own.context.node().posts_one_sided();
         }
         self.hunt_staged(wr.wr_id);
-        inner.waiting.1 += match wr.data {
+        let len = match wr.data {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
             Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
         };
+        inner.waiting.1 += len;
+        inner.traffic.posted(len as u64, matches!(wr.op, SendOp::Read(_)));
         Ok(())
     }
 
@@ -272,7 +274,9 @@ impl SendChain<'_> {
             }
         }
         self.performed += 1;
-        let read = if matches!(request.op, PlainOp::Read(_)) { len } else { 0 };
+        let is_read = matches!(request.op, PlainOp::Read(_));
+        inner.traffic.posted(len.into(), is_read);
+        let read = if is_read { len } else { 0 };
         let opcode = request.op.wc_opcode();
         if let Some(completion) = inner.engine.host_posted(request.wr_id, request.flags, opcode, read) {
             // An owner that takes something back does not wait for the consequences of a

@@ -248,6 +248,7 @@ impl Rings<'_> {
             None => (WcOpcode::Recv, payload.len() as u32),
             Some(len) => (WcOpcode::RecvRdmaWithImm, len),
         };
+        inner.traffic.arrived(payload.len());
         let completion = inner.engine.landed(id, what, message.immediate, message.solicited);
         if let Err(cause) = qp.own.complete(CqRef::Recv, completion) {
             let effects = &mut batch.tx.effects;
@@ -296,7 +297,9 @@ impl Rings<'_> {
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let mut env =
                 Env { clock: &clock, keys: &keys, memory: &memory, srq: &mut Receives(&qp.own), effects };
-            inner.engine.take_message(&mut env, (receive, next), &packet);
+            if inner.engine.take_message(&mut env, (receive, next), &packet) {
+                inner.traffic.arrived(payload.len());
+            }
         }
         self.node.deliver(qp, inner, effects);
     }

@@ -1,0 +1,153 @@
+//! Pages of what this process does, for other processes of the user ([`crate::snapshot`]).
+//!
+//! The background thread answers. A question wakes the thread, whichever thread has received the
+//! question. Nothing is written for a page without a question.
+use super::core::Node;
+use super::queue_pair::{AnyQp, QpInner};
+use crate::snapshot::{PAGE, PacketPath, Page, Pair, Process, Queue};
+use adverb_engine::{QpType, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Longest wait for the locks of all queue pairs of a page.
+const LOCK_WAIT: Duration = Duration::from_millis(10);
+/// Time for looks at the threads that wait for completion queues.
+const LOOKS: Duration = Duration::from_millis(10);
+
+/// A completion queue as a page shows it.
+pub(crate) trait ShownQueue {
+    /// The number of the queue.
+    fn number(&self) -> u32;
+    /// The state of the queue. `closely`: with the threads that wait for the queue's events, which
+    /// costs a few system calls a thread.
+    fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue;
+}
+
+impl Node {
+    /// Has questions wake the background thread.
+    pub(super) fn hear_questions(self: &Arc<Self>) {
+        let node = Arc::downgrade(self);
+        if let Some(local) = self.link.local() {
+            local.on_question(move || {
+                if let Some(node) = node.upgrade() {
+                    node.wake_thread();
+                }
+            });
+        }
+    }
+
+    /// Answers the questions that have come.
+    pub(super) fn answer_questions(&self) {
+        if let Some(local) = self.link.local() {
+            local.answer_questions(|question| self.page(question.from).emit());
+        }
+    }
+
+    /// The page that begins at a queue pair number.
+    pub(crate) fn page(&self, from: u32) -> Page {
+        let all = self.registry.qps.from(from);
+        let mut page = Page { process: self.process(), ..Page::default() };
+        if from == 0 {
+            let counted = self.named_counters().into_iter().filter(|(_, value)| *value > 0);
+            page.counters = counted.map(|(name, value)| (name.to_owned(), value)).collect();
+        }
+        let until = self.now() + LOCK_WAIT;
+        let (mut bytes, mut queues) = (0, BTreeMap::new());
+        for qp in all {
+            if bytes > PAGE {
+                page.next = Some(qp.number());
+                break;
+            }
+            let pair = self.pair(&qp, until.since(self.now()));
+            // The texts are usually empty.
+            bytes += Pair::LONGEST / 4;
+            for queue in qp.own.queues().into_iter().flatten() {
+                let before = queues.insert(queue.number(), queue);
+                bytes += if before.is_none() { Queue::LONGEST / 4 } else { 0 };
+            }
+            page.queue_pairs.push(pair);
+        }
+        let until = self.now() + LOOKS;
+        page.queues = queues
+            .into_values()
+            .map(|queue| {
+                let now = self.now();
+                queue.show(now, now < until)
+            })
+            .collect();
+        page
+    }
+
+    fn process(&self) -> Process {
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        Process {
+            pid: std::process::id(),
+            slot: self.link.slots().first().copied().unwrap_or_default(),
+            at: self.now().0,
+            name: name.trim_end_matches('\n').to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            contexts: self.open.load(Ordering::Relaxed) as u32,
+            queue_pairs: self.registry.qps.count() as u32,
+        }
+    }
+
+    /// The state of a queue pair. Waits for the queue pair's lock for at most `patience`.
+    fn pair(&self, qp: &AnyQp, patience: Duration) -> Pair {
+        let pair = Pair { number: qp.number(), qp_type: code(qp.qp_type()), ..Pair::default() };
+        let locked = qp.inner.try_lock().or_else(|| qp.inner.try_lock_for(patience));
+        locked.map_or(Pair { busy: true, ..pair.clone() }, |inner| shown(qp, &inner, pair))
+    }
+}
+
+fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
+    let QpInner { engine, carried, traffic, commits, .. } = inner;
+    let (attr, counters, depth) = (engine.attr(), engine.counters(), engine.config().cap.max_send_wr);
+    let shared = qp.own.shared().map(|shared| shared.receives.lock());
+    let [send_cq, recv_cq] = qp.own.queues().map(|queue| queue.map_or(0, |queue| queue.number()));
+    let peer = carried.ring.peer.as_ref();
+    Pair {
+        state: attr.state as u8,
+        retrying: engine.is_retrying(),
+        shared: shared.is_some(),
+        way: match (&qp.port, peer) {
+            (Some(_), _) => PacketPath::Frames,
+            (_, Some(_)) => PacketPath::Memory,
+            _ => PacketPath::Network,
+        },
+        peer_pid: peer.map_or(0, |peer| peer.pid().unsigned_abs()),
+        dest: attr.dest_qpn,
+        own_gid: attr.av.sgid,
+        peer_gid: attr.av.dgid,
+        send_cq,
+        recv_cq,
+        depth,
+        open: depth.saturating_sub((engine.free_sends() + engine.staged_sends()) as u32),
+        receives: engine.receives_waiting(shared.as_deref()) as u32,
+        posted: commits.1,
+        sent_bytes: traffic.sent_bytes,
+        read_bytes: traffic.read_bytes,
+        received: traffic.received,
+        received_bytes: traffic.received_bytes,
+        retransmitted: counters.retransmitted,
+        timeouts: counters.timeouts,
+        rnr_naks: counters.rnr_naks,
+        seq_naks: counters.seq_naks,
+        drops: counters.dropped_total(),
+        error: engine.first_error().map(ToString::to_string).unwrap_or_default(),
+        ..pair
+    }
+}
+
+/// The place of a transport in the names of [`Pair`].
+fn code(qp_type: QpType) -> u8 {
+    match qp_type {
+        QpType::Rc => 0,
+        QpType::Uc => 1,
+        QpType::Ud => 2,
+        QpType::XrcSend => 3,
+        QpType::XrcRecv => 4,
+        QpType::RawPacket => 5,
+    }
+}

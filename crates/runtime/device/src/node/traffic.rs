@@ -1,0 +1,39 @@
+//! Messages and bytes of a queue pair.
+use adverb_engine::Packet;
+
+/// Messages and bytes of a queue pair, for [`crate::snapshot`]. Changed under the queue pair's
+/// lock. The chains of requests are counted in [`QpInner::handovers`](super::queue_pair::QpInner).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    /// Bytes of posted messages, without READs.
+    pub(crate) sent_bytes: u64,
+    /// Bytes of posted READs.
+    pub(crate) read_bytes: u64,
+    /// Requests of the peer that were executed.
+    pub(crate) received: u64,
+    /// Bytes of these requests.
+    pub(crate) received_bytes: u64,
+}
+
+impl Traffic {
+    /// The program posts a request of `len` bytes.
+    #[inline]
+    pub(crate) fn posted(&mut self, len: u64, is_read: bool) {
+        let bytes = if is_read { &mut self.read_bytes } else { &mut self.sent_bytes };
+        *bytes = bytes.wrapping_add(len);
+    }
+
+    /// A packet with a request of the peer was executed.
+    #[inline]
+    pub(super) fn executed(&mut self, packet: &Packet<'_>) {
+        self.received += u64::from(packet.headers.bth.opcode.ends_message());
+        self.received_bytes = self.received_bytes.wrapping_add(packet.payload.len() as u64);
+    }
+
+    /// A message of `len` bytes arrived without packets.
+    #[inline]
+    pub(super) fn arrived(&mut self, len: usize) {
+        self.received += 1;
+        self.received_bytes = self.received_bytes.wrapping_add(len as u64);
+    }
+}

@@ -1,0 +1,54 @@
+//! A completion queue as other processes of the user see it ([`crate::snapshot`]).
+use super::{Cq, Sink};
+use crate::asleep::judge::Doing;
+use crate::node::ShownQueue;
+use crate::snapshot::{Arm, Queue};
+use adverb_engine::Time;
+use adverb_engine::cq::arm::ArmKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl ShownQueue for Cq {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue {
+        let look = self.core.look();
+        let channel = matches!(self.sink, Sink::Channel(_));
+        let unread = self.unread.load(Ordering::Relaxed);
+        let silent = if channel { self.silent(&look, now) } else { Duration::ZERO };
+        let mut queue = Queue {
+            number: self.number,
+            capacity: self.core.capacity(),
+            waiting: self.core.waiting() as u32,
+            unannounced: look.unannounced as u32,
+            unread: unread as u32,
+            arm: match look.arm {
+                None => Arm::None,
+                Some(ArmKind::Next) => Arm::Next,
+                Some(ArmKind::Solicited) => Arm::Solicited,
+                Some(ArmKind::Errors) => Arm::Errors,
+            },
+            channel,
+            broken: self.core.is_broken(),
+            arms: look.arms,
+            silent_ms: silent.as_millis() as u64,
+            ..Queue::default()
+        };
+        // A program that has just polled is not asleep beside the completions.
+        if !closely || !channel || look.arm.is_none() && look.unannounced == 0 {
+            return queue;
+        }
+        if let Some((lost, evidence)) = self.lost(&look, silent) {
+            queue.stuck = format!("{lost}; {evidence}");
+        }
+        let waits = |doing: &Doing| matches!(doing, Doing::Waits { .. });
+        let threads = self.scene(&look, silent).map(|scene| scene.threads).unwrap_or_default();
+        if let Some(thread) = threads.iter().find(|thread| waits(&thread.doing)) {
+            queue.waiter = format!("thread {} {:?} in {}", thread.id, thread.name, thread.call);
+        }
+        queue
+    }
+}

@@ -1,0 +1,213 @@
+//! What a process shows to other processes of the user (`adverb top`, `adverb stat`): the values of
+//! queue pairs and completion queues, asked for as another process asks.
+mod common;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{PathMtu, QpCap, QpType, SendOp};
+use adverb_device::snapshot::{Arm, Page, Pair, Queue};
+use adverb_device::{Qp, QpInit};
+
+use adverb_local::Asker;
+use common::{QpEnd, pair};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One test at a time, as all share the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The pages of this process.
+fn pages(asker: &mut Asker) -> Vec<Page> {
+    let mut pages = Vec::new();
+    asker.ask(PATIENCE, |_, pid, bytes| {
+        if pid != std::process::id() as i32 {
+            return None;
+        }
+        let page = Page::parse(bytes).expect("a page");
+        let next = page.next;
+        pages.push(page);
+        next
+    });
+    pages
+}
+
+fn shown(qp: &Qp) -> Pair {
+    let pages = pages(&mut Asker::new().unwrap());
+    let all = pages.into_iter().flat_map(|page| page.queue_pairs);
+    all.into_iter().find(|pair| pair.number == qp.number()).expect("the queue pair")
+}
+
+fn queue(end: &QpEnd) -> Queue {
+    let pages = pages(&mut Asker::new().unwrap());
+    let all = pages.into_iter().flat_map(|page| page.queues);
+    all.into_iter().find(|queue| queue.number == end.cq.number()).expect("the queue")
+}
+
+/// TOP-3: messages, bytes, requests without an end and receives are those of the program.
+#[test]
+fn top_3_values_of_a_transfer() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    for i in 0..10 {
+        b.recv(i, &[b.sge(i as usize * 4096, 4096)]);
+    }
+    for i in 0..3 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+    }
+    a.send(3, SendOp::Send, &[a.sge(0, 3000)]);
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    a.send(4, SendOp::Read(remote), &[a.sge(0, 500)]);
+    a.wait(5);
+    b.wait(4);
+    let (sender, receiver) = (shown(&a.qp), shown(&b.qp));
+    assert_eq!((sender.transport(), sender.state_name()), ("RC", "RTS"));
+    assert_eq!((sender.posted, sender.sent_bytes, sender.read_bytes), (5, 3 * 64 + 3000, 500));
+    assert_eq!((sender.open, sender.depth, sender.received), (0, 512, 0));
+    assert_eq!((sender.dest, receiver.dest), (b.qp.number(), a.qp.number()));
+    assert_eq!((sender.send_cq, sender.recv_cq), (a.cq.number(), a.cq.number()));
+    assert!(receiver.received >= 4 && receiver.received_bytes == 3 * 64 + 3000, "{receiver:?}");
+    assert_eq!((receiver.receives, receiver.posted, receiver.drops), (6, 0, 0));
+    let counters = pages(&mut Asker::new().unwrap()).swap_remove(0).counters;
+    let committed = counters.iter().find(|(name, _)| name == "committed");
+    assert!(committed.is_some_and(|(_, value)| *value >= 5), "{counters:?}");
+    // A message that finds no receive stays open.
+    for i in 0..7 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+    }
+    a.wait(6);
+    let open = shown(&a.qp);
+    assert_eq!((open.posted, open.open), (12, 1), "{open:?}");
+    b.recv(9, &[b.sge(0, 64)]);
+    a.wait(1);
+    assert_eq!(shown(&a.qp).open, 0);
+}
+
+/// TOP-3: the arm, the completions and the unread events of a completion queue.
+#[test]
+fn top_3_values_of_a_completion_queue() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let send = |n: u64| {
+        for i in 0..n {
+            b.recv(i, &[b.sge(0, 64)]);
+        }
+        for i in 0..n {
+            a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+        }
+        a.wait(n as usize);
+    };
+    let until = |what: &str, is: &dyn Fn(&Queue) -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let queue = queue(&b);
+            if is(&queue) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {queue:?}");
+        }
+    };
+    let fresh = queue(&b);
+    assert_eq!((fresh.capacity, fresh.arm, fresh.channel), (4096, Arm::None, true));
+    b.cq.req_notify(ArmKind::Solicited).unwrap();
+    assert_eq!(queue(&b).arm, Arm::Solicited);
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    assert_eq!((queue(&b).arm, queue(&b).arms), (Arm::Next, 2));
+    send(3);
+    until("an event", &|queue| (queue.waiting, queue.unread, queue.arm) == (3, 1, Arm::None));
+    b.channel.next_event(None).unwrap().ack_events(1);
+    until("no event", &|queue| (queue.waiting, queue.unannounced, queue.unread) == (3, 3, 0));
+    b.wait(3);
+    until("nothing", &|queue| (queue.waiting, queue.unannounced) == (0, 0));
+}
+
+/// TOP-4: a queue with completions for which no event will come, and whose program sleeps, is named
+/// with the words of the log and the thread. A queue whose program sleeps rightly is not.
+#[test]
+fn top_4_a_lost_wake_up_is_shown() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (channel, cq) = (b.channel.clone(), b.cq.clone());
+    let waiter = std::thread::spawn(move || {
+        cq.req_notify(ArmKind::Next).unwrap();
+        channel.next_event(None).unwrap().ack_events(1);
+        // The program neither polls nor arms, and waits again.
+        assert!(channel.next_event(None).is_err());
+    });
+    let deadline = Instant::now() + PATIENCE;
+    let until = |is: &dyn Fn(&Queue) -> bool| loop {
+        let queue = queue(&b);
+        if is(&queue) {
+            return queue;
+        }
+        assert!(Instant::now() < deadline, "{queue:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let right = until(&|queue| !queue.waiter.is_empty());
+    assert!(right.stuck.is_empty() && right.waiter.contains("in ibv_get_cq_event"), "{right:?}");
+    b.recv(0, &[b.sge(0, 64)]);
+    a.send(0, SendOp::Send, &[a.sge(0, 64)]);
+    let lost = until(&|queue| !queue.stuck.is_empty());
+    let number = b.cq.number();
+    let words = format!("CQ {number} holds 1 completion and was not armed again after its last event");
+    assert!(lost.stuck.starts_with(&words) && lost.stuck.contains("shown.rs:"), "{lost:?}");
+    assert_eq!((lost.waiting, lost.unannounced, lost.unread), (1, 1, 0));
+    b.wait(1);
+    until(&|queue| queue.stuck.is_empty());
+    b.channel.interrupt();
+    waiter.join().unwrap();
+}
+
+/// TOP-2: many queue pairs come in several pages, each once and in order.
+#[test]
+fn top_2_many_queue_pairs_come_in_pages() {
+    let _alone = alone();
+    let end = QpEnd::new(QpType::Rc);
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        cap: QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+        signal_all: false,
+        send_cq: Some(end.cq.clone()),
+        recv_cq: Some(end.cq.clone()),
+        srq: None,
+        xrcd: None,
+    };
+    let qps: Vec<_> = (0..500).map(|_| Qp::new(&end.context, Some(&end.pd), &init).unwrap()).collect();
+    let mut asker = Asker::new().unwrap();
+    for _ in 0..2 {
+        let pages = pages(&mut asker);
+        assert!(pages.len() > 2, "{} pages", pages.len());
+        let numbers: Vec<u32> = pages.iter().flat_map(|page| &page.queue_pairs).map(|qp| qp.number).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b));
+        assert!(qps.iter().all(|qp| numbers.contains(&qp.number())));
+        assert!(pages.iter().all(|page| page.process.queue_pairs as usize == numbers.len()));
+        let first = &pages[0];
+        assert!(pages[1..].iter().all(|page| page.counters.is_empty()));
+        assert!(first.process.contexts > 0 && first.process.pid == std::process::id());
+    }
+}
+
+/// TOP-5: a process that is asked nothing runs nothing, and a process that sleeps answers.
+#[test]
+fn top_5_an_idle_process_does_nothing_and_answers() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    let mut asker = Asker::new().unwrap();
+    for _ in 0..2 {
+        let all = pages(&mut asker).into_iter().flat_map(|page| page.queue_pairs);
+        assert!(all.into_iter().any(|pair| pair.number == a.qp.number()));
+    }
+    let switches = || getrusage(UsageWho::RUSAGE_SELF).unwrap().voluntary_context_switches();
+    // The background thread ends its stay away from the sockets.
+    std::thread::sleep(Duration::from_millis(300));
+    let before = switches();
+    std::thread::sleep(Duration::from_millis(500));
+    // The sleep of this thread is one.
+    assert!(switches() - before <= 4, "{} wake-ups in half a second", switches() - before);
+    assert!(!pages(&mut asker).is_empty());
+}

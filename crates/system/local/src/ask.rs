@@ -1,0 +1,274 @@
+//! What a process does, for other processes of its user: questions, replies, and the side that
+//! asks.
+//!
+//! A question goes to the name of a slot, over a connection with a proved user at both ends
+//! ([`crate::handover`]). The reply comes back over the same connection. A reply is a *page*: the
+//! process keeps no state between two questions, and the asker says where the next page begins.
+//! Only the caller knows the format of a page.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use adverb_os::owner::{self, Proof};
+use adverb_os::sys::{self, Fd, FdTable, RawAddr};
+use adverb_sync::Mutex;
+
+use crate::local::Local;
+use crate::message::{self, MAX_MESSAGE, Question};
+use crate::slot::{MAX_SLOT, MIN_SLOT, Slot, slot_name};
+
+/// Takes a page of the process with this slot and process id, and names the beginning of the next
+/// page.
+type TakePage<'t> = &'t mut dyn FnMut(Slot, i32, &[u8]) -> Option<u32>;
+
+/// The largest number of kept questions. Further questions get no reply.
+const KEPT: usize = 16;
+/// A process with this many waiting connections accepts none at the moment. A further connection
+/// would only fill its backlog.
+const BACKLOG: u32 = 32;
+/// The largest number of pages of a process. A page of the device holds about a hundred queue
+/// pairs.
+const PAGES: usize = 4096;
+
+/// The questions to this process.
+#[derive(Default)]
+pub(crate) struct Questions {
+    kept: Mutex<Vec<(u64, Question)>>,
+    any: AtomicBool,
+    waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Local {
+    /// Sets the function that is called when a question has come. The function must not call this
+    /// value.
+    pub fn on_question(&self, waker: impl Fn() + Send + Sync + 'static) {
+        let _ = self.questions.waker.set(Box::new(waker));
+    }
+
+    pub(crate) fn keep_question(&self, token: u64, question: Question) {
+        let mut kept = self.questions.kept.lock();
+        if kept.len() < KEPT {
+            kept.push((token, question));
+            self.questions.any.store(true, Relaxed);
+        }
+        drop(kept);
+        if let Some(waker) = self.questions.waker.get() {
+            waker();
+        }
+    }
+
+    /// Answers the questions that came since the last call: `page` makes the page for a question.
+    /// Never waits for the asker: a reply without room is dropped.
+    pub fn answer_questions(&self, mut page: impl FnMut(Question) -> Vec<u8>) {
+        if !self.questions.any.load(Relaxed) {
+            return;
+        }
+        let kept = {
+            let mut kept = self.questions.kept.lock();
+            self.questions.any.store(false, Relaxed);
+            std::mem::take(&mut *kept)
+        };
+        for (token, question) in kept {
+            let body = page(question);
+            let header = message::reply_header(question.tag);
+            let taking = self.incoming.taking.lock();
+            if let Some(connection) = taking.connections.get(&token)
+                && let Err(error) = sys::send_local(&connection.fd, &[&header, &body], &[])
+            {
+                log::debug!("a reply to process {} is lost: {error}", connection.pid);
+            }
+        }
+    }
+}
+
+/// Why a process gave no reply, or not the whole reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// No reply in time.
+    Late,
+    /// The process accepts no connections at the moment.
+    Full,
+    /// Another user holds the name.
+    OtherUser(u32),
+}
+
+/// A process without a whole reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silent {
+    /// The slot of the process.
+    pub slot: Slot,
+    /// The process id in the PID namespace of the asker; 0 if unknown.
+    pub pid: i32,
+    /// Why there is no reply.
+    pub why: Silence,
+}
+
+/// A connection to the owner of a slot.
+struct Asked {
+    fd: Fd,
+    pid: i32,
+    /// A question without a reply.
+    open: bool,
+    pages: usize,
+    /// The whole reply has come.
+    done: bool,
+}
+
+/// Asks the processes of the user in this network namespace what they do.
+///
+/// The asker keeps one connection to each process, and at most one open question. So a process that
+/// does not reply gets no second question.
+pub struct Asker {
+    uid: u32,
+    fds: Arc<FdTable>,
+    /// Readable while a reply can be taken.
+    any: Fd,
+    known: BTreeMap<Slot, Asked>,
+    tag: u32,
+    buffer: Vec<u8>,
+}
+
+impl Asker {
+    /// An asker of the effective user.
+    ///
+    /// # Errors
+    /// An error of the kernel: no descriptors. `PermissionDenied` if the kernel does not tell the
+    /// user from other users.
+    pub fn new() -> io::Result<Self> {
+        if !owner::users_can_be_told_apart() {
+            let why = "this user stands for all unknown users of its user namespace";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let fds = FdTable::new();
+        let any = sys::any_of(&fds)?;
+        let buffer = vec![0; MAX_MESSAGE];
+        Ok(Asker { uid: sys::effective_uid(), fds, any, known: BTreeMap::new(), tag: 0, buffer })
+    }
+
+    /// Asks every process, and waits for the replies for at most `wait`. `take` gets each page with
+    /// the slot and the process id, and returns where the next page begins; `None` after the last
+    /// page. Returns the processes without a whole reply.
+    pub fn ask(
+        &mut self,
+        wait: Duration,
+        mut take: impl FnMut(Slot, i32, &[u8]) -> Option<u32>,
+    ) -> Vec<Silent> {
+        let until = Instant::now() + wait;
+        self.tag = self.tag.wrapping_add(1);
+        let mut silent = self.connect_to_all();
+        for asked in self.known.values_mut() {
+            (asked.pages, asked.done) = (0, false);
+        }
+        let tag = self.tag;
+        self.known.retain(|_, asked| asked.open || asked.question(Question { tag, from: 0 }));
+        loop {
+            self.take_all(&mut take);
+            let left = until.saturating_duration_since(Instant::now());
+            let all = self.known.values().all(|asked| asked.done);
+            if all || left.is_zero() || sys::poll(&[self.any.raw()], libc::POLLIN, left).is_err() {
+                break;
+            }
+        }
+        let late = self.known.iter().filter(|(_, asked)| !asked.done);
+        silent.extend(late.map(|(slot, asked)| Silent { slot: *slot, pid: asked.pid, why: Silence::Late }));
+        silent
+    }
+
+    /// Connects to the owners of the slots in use, and forgets the others.
+    fn connect_to_all(&mut self) -> Vec<Silent> {
+        let common = format!("adverb-{}-", self.uid);
+        let mut found = BTreeMap::new();
+        owner::each_listener(|name, uid, waiting| {
+            let slot = name.strip_prefix(&common).and_then(|rest| rest.parse::<Slot>().ok());
+            if let Some(slot) = slot.filter(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot)) {
+                // A connection that waits to be accepted has the listener's name as well.
+                let entry = found.entry(slot).or_insert((uid, 0));
+                entry.1 = waiting.max(entry.1);
+            }
+        });
+        self.known.retain(|slot, _| found.contains_key(slot));
+        let mut silent = Vec::new();
+        for (slot, (uid, waiting)) in found {
+            if self.known.contains_key(&slot) {
+                continue;
+            }
+            let connected = if uid != self.uid {
+                Err(Silence::OtherUser(uid))
+            } else if waiting >= BACKLOG {
+                Err(Silence::Full)
+            } else {
+                self.connect(slot)
+            };
+            match connected {
+                Ok(Some(asked)) => drop(self.known.insert(slot, asked)),
+                // The process has just ended.
+                Ok(None) => {}
+                Err(why) => silent.push(Silent { slot, pid: 0, why }),
+            }
+        }
+        silent
+    }
+
+    fn connect(&self, slot: Slot) -> Result<Option<Asked>, Silence> {
+        let Ok(fd) = sys::message_socket(&self.fds) else { return Err(Silence::Full) };
+        match sys::connect(&fd, &RawAddr::abstract_name(&slot_name(self.uid, slot))) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Err(Silence::Full),
+            Err(_) => return Ok(None),
+        }
+        match owner::prove(&fd, self.uid) {
+            Ok(Proof::Own(pid)) => sys::watch(&self.any, &fd, u64::from(slot))
+                .map_or(Err(Silence::Full), |()| {
+                    Ok(Some(Asked { fd, pid, open: false, pages: 0, done: false }))
+                }),
+            Ok(Proof::OtherUser(uid)) => Err(Silence::OtherUser(uid)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Takes the replies that have come.
+    fn take_all(&mut self, take: TakePage<'_>) {
+        let (tag, buffer) = (self.tag, &mut self.buffer[..]);
+        self.known.retain(|slot, asked| {
+            while !asked.done {
+                let len = match sys::recv_local(&asked.fd, buffer) {
+                    Ok(local) if local.len > 0 => local.len.min(buffer.len()),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    // The process has ended.
+                    _ => return false,
+                };
+                asked.open = false;
+                let from = match message::parse_reply(&buffer[..len]) {
+                    Some((of, page)) if of == tag => {
+                        asked.pages += 1;
+                        take(*slot, asked.pid, page).filter(|_| asked.pages < PAGES)
+                    }
+                    // The reply to an earlier question, which came too late.
+                    Some(_) => Some(0),
+                    None => None,
+                };
+                match from {
+                    Some(from) if !asked.question(Question { tag, from }) => return false,
+                    Some(_) => {}
+                    None => asked.done = true,
+                }
+            }
+            true
+        });
+    }
+}
+
+impl Asked {
+    /// Sends a question. `false`: the process has ended.
+    fn question(&mut self, question: Question) -> bool {
+        self.open = sys::send_local(&self.fd, &[&question.emit()], &[]).is_ok();
+        self.open
+    }
+}
+
+#[cfg(test)]
+mod tests;
