@@ -12,7 +12,7 @@ ADVERB := $(abspath $(BUILD))/adverb
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 # How much. A target says what it takes by itself; these are given on the command line:
-# SHORT=1 WIRE=1 SUITES= SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
+# SHORT=1 WIRE=1 SUITES= CRATES= SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
 SIZE = $(if $(SHORT),$(2),$(1))
 
 # Crates whose tests start other programs, each by a target of its own.
@@ -58,8 +58,19 @@ test: ## packages, unit tests, the demo, some foreign programs on both paths; a 
 check-all: ## all that CI runs, suite by suite: the tests in full, rules of the tree, models, fuzzing, other hosts
 	.ci/run
 
+# In two halves of about the same time side by side, as most of it is waiting. All have the same packages, and so the same builds.
+UNIT = $(CARGO) test --no-fail-fast --workspace $(APART)
 unit: ids ## tests of our own crates
-	$(CARGO) test --no-fail-fast --workspace $(APART)
+	$(UNIT) --no-run
+	$(MAKE) --jobs 2 --output-sync=target --keep-going unit-1 unit-2
+
+.PHONY: unit-1 unit-2
+unit-1:
+	$(UNIT) --test '[a-k]*'
+
+unit-2:
+	$(UNIT) --lib --bins --examples --test '[!a-k]*'
+	$(UNIT) --doc
 
 lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) fmt --all --check
@@ -121,7 +132,7 @@ help: ## this list
 
 ### Rules of the tree and of its dependencies
 
-.PHONY: deps lint-tree wrap ids msrv msrv-version deny mutants tsan
+.PHONY: deps lint-tree wrap ids msrv msrv-version deny mutants mutants-pure tsan
 deps: ## installs what the tests need from Debian's packages
 	scripts/test-deps
 
@@ -147,8 +158,15 @@ deny: ## licences, sources, duplicates, advisories; needs cargo-deny (CHECKS=: s
 	$(CARGO) deny check $(CHECKS)
 	$(CARGO) deny --manifest-path fuzz/Cargo.toml check $(CHECKS)
 
-mutants: ## breaks each rule on purpose: some test must notice; takes long
+mutants: ## breaks rules on purpose: some test must notice (scripts/mutants.d, then mutants-pure); a night
 	scripts/mutants
+	$(MAKE) mutants-pure
+
+# Rules without clock, socket, thread or process, so that a crate's own tests judge its mutants.
+PURE = steering choice wire check cm engine
+mutants-pure: ## cargo-mutants on the crates of rules (CRATES=cm: that one); installs it if it is missing
+	$(CARGO) mutants --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-mutants@27.1.0
+	$(CARGO) mutants --no-shuffle --output $(TARGET_DIR) $(addprefix --package adverb-,$(or $(CRATES),$(PURE)))
 
 tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolchain
 	scripts/tsan

@@ -1,7 +1,7 @@
 //! Suites of named cases in one test binary: which of them run, on which path, and a closing line
 //! for each suite.
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Output};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,8 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 use crate::{Verdict, alone};
 
+/// What the copy of the binary for [`Suite::aside`] runs.
+const ASIDE: &str = "suites aside";
 /// A case of at least this length is named after its suite.
 const SLOW: Duration = Duration::from_secs(5);
 /// Options of the test harness with a value in the next argument.
@@ -94,6 +96,7 @@ pub struct Suite {
     cases: fn() -> Vec<Case>,
     once: bool,
     alone: bool,
+    aside: bool,
     before: fn() -> Verdict,
     after: fn(),
     beside: usize,
@@ -104,7 +107,16 @@ impl Suite {
     /// pairs of them would take each other's processors.
     #[must_use]
     pub const fn new(name: &'static str, cases: fn() -> Vec<Case>) -> Self {
-        Self { name, cases, once: false, alone: false, before: || Ok(()), after: || (), beside: 1 }
+        Self {
+            name,
+            cases,
+            once: false,
+            alone: false,
+            aside: false,
+            before: || Ok(()),
+            after: || (),
+            beside: 1,
+        }
     }
 
     /// All cases are [`Case::once`].
@@ -118,6 +130,14 @@ impl Suite {
     #[must_use]
     pub const fn alone(mut self) -> Self {
         self.alone = true;
+        self
+    }
+
+    /// Runs in new namespaces while other suites run, because the cases wait most of the time. All
+    /// such suites run one after the other.
+    #[must_use]
+    pub const fn aside(mut self) -> Self {
+        self.aside = true;
         self
     }
 
@@ -216,12 +236,31 @@ pub fn main(suites: &[Suite]) -> ExitCode {
     {
         eprintln!("programs may outlive the tests if a signal ends them: {e}");
     }
-    let mut failed = Vec::new();
-    for suite in suites.iter().filter(|suite| alone::inside().is_none_or(|inside| inside == suite.name)) {
-        if !run(&chosen, suites, suite) {
-            failed.push(suite.name);
+    let has_cases = |suite: &&Suite| {
+        let (cases, _) = chosen.cases(suites, suite);
+        cases.iter().any(|(_, case)| path_of_run().is_none() || !case.once && !suite.once)
+    };
+    let (aside, others): (Vec<&Suite>, Vec<&Suite>) = suites.iter().partition(|suite| suite.aside);
+    let run_all = |list: &[&Suite]| {
+        // Every suite runs, whatever happens to the suites before it.
+        list.iter().filter(|suite| !run(&chosen, suites, suite)).map(|suite| suite.name).collect()
+    };
+    let failed: Vec<&str> = match alone::inside().as_deref() {
+        Some(ASIDE) => run_all(&aside),
+        Some(name) => run_all(&suites.iter().filter(|suite| suite.name == name).collect::<Vec<_>>()),
+        None if chosen.options.list || !aside.iter().any(has_cases) || !others.iter().any(has_cases) => {
+            run_all(&suites.iter().collect::<Vec<_>>())
         }
-    }
+        None => match alone::again(ASIDE) {
+            Some(mut again) => {
+                let again = std::thread::spawn(move || again.output());
+                let mut failed = run_all(&others);
+                failed.extend((!finished(again.join())).then_some("those aside"));
+                failed
+            }
+            None => run_all(&suites.iter().collect::<Vec<_>>()),
+        },
+    };
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -229,6 +268,18 @@ pub fn main(suites: &[Suite]) -> ExitCode {
         println!("failed suites: {}", failed.join(" "));
     }
     ExitCode::from(101)
+}
+
+/// Prints the output of the suites that ran aside. Returns whether all of them passed.
+fn finished(output: std::thread::Result<std::io::Result<Output>>) -> bool {
+    let Ok(Ok(output)) = output else {
+        println!("the suites aside did not run: {output:?}");
+        return false;
+    };
+    for stream in [&output.stdout, &output.stderr] {
+        print!("{}", String::from_utf8_lossy(stream));
+    }
+    output.status.success()
 }
 
 /// Runs the chosen cases of a suite. Returns whether all of them passed.
@@ -256,7 +307,7 @@ fn run(chosen: &Chosen, suites: &[Suite], suite: &Suite) -> bool {
             println!("suite {}: FAILED before its first case: {why}", suite.name);
             return false;
         }
-        if suite.alone
+        if (suite.alone || suite.aside)
             && let Some(mut again) = alone::again(suite.name)
         {
             return again.status().is_ok_and(|status| status.success());

@@ -86,8 +86,9 @@ fn push(cases: &mut Vec<Case>, program: &'static str, flags: &str) {
 }
 
 fn bandwidth(cases: &mut Vec<Case>) {
-    // With -a the largest size moves n × 8 MiB: for n = 300 this is 2.5 GB.
-    let (n, d) = by_length((300, 3), (50, 1));
+    // With -a all sizes together move n × 16 MiB. More requests than a queue holds (128) go through
+    // every place of the queue.
+    let (n, d) = by_length((150, 2), (50, 1));
     for program in BW {
         let atomic = program == "ib_atomic_bw";
         push(cases, program, "");
@@ -125,7 +126,8 @@ fn bandwidth(cases: &mut Vec<Case>) {
 }
 
 fn latency(cases: &mut Vec<Case>) {
-    let (n, d) = by_length((200, 3), (50, 1));
+    // One message is outstanding at a time, so a few of each size show as much as many.
+    let (n, d) = by_length((40, 2), (10, 1));
     for program in LAT {
         let atomic = program == "ib_atomic_lat";
         push(cases, program, "");
@@ -143,8 +145,8 @@ fn latency(cases: &mut Vec<Case>) {
             push(cases, program, &format!("-I 64 -a -n {n}"));
         }
     }
-    push(cases, "ib_send_lat", "-a -e -n 100");
-    push(cases, "ib_read_lat", "-a -e -n 100");
+    push(cases, "ib_send_lat", &format!("-a -e -n {n}"));
+    push(cases, "ib_read_lat", &format!("-a -e -n {n}"));
     push(cases, "ib_send_lat", "--use-srq -n 1000");
     push(cases, "ib_send_lat", "--use-srq -e -n 1000");
     push(cases, "ib_atomic_lat", "-A CMP_AND_SWAP -n 1000");
@@ -152,10 +154,10 @@ fn latency(cases: &mut Vec<Case>) {
 
 /// SEND over UC, UD and XRC; WRITE over UC and XRC.
 fn transports(cases: &mut Vec<Case>) {
-    let (n, d) = by_length((300, 3), (50, 1));
+    let (bw, lat, d) = by_length((150, 40, 2), (50, 10, 1));
     for c in ["UC", "UD"] {
-        push(cases, "ib_send_bw", &format!("-c {c} -a -n {n}"));
-        push(cases, "ib_send_lat", &format!("-c {c} -a -n {n}"));
+        push(cases, "ib_send_bw", &format!("-c {c} -a -n {bw}"));
+        push(cases, "ib_send_lat", &format!("-c {c} -a -n {lat}"));
         for flags in ["-b -n 1000", "-q 16 -n 500", "-e -n 1000", "-t 512 -n 2000", "-I 64 -s 64 -n 2000"] {
             push(cases, "ib_send_bw", &format!("-c {c} {flags}"));
         }

@@ -13,7 +13,7 @@ pub fn cases() -> Vec<Case> {
             let seconds: u64 = std::env::var("ADVERB_THREADS_SECONDS")
                 .ok()
                 .and_then(|s| s.parse().ok())
-                .unwrap_or_else(|| by_length(60, 5));
+                .unwrap_or_else(|| by_length(20, 5));
             program("threads", &seconds.to_string(), seconds + 60, "ok threads")
         }),
         case("cancelled_threads_leave_nothing_locked", || program("cancel", "2000", 120, "ok cancel")),
