@@ -99,8 +99,12 @@ static void wait_for_messages(bool arms_first, bool more)
 	struct epoll_event e;
 	struct ibv_cq *cq;
 	void *context;
+	int n;
 
-	CHECK(epoll_wait(poller, &e, 1, -1) == 1, "epoll_wait");
+	// A stop and a continue end the call with EINTR.
+	while ((n = epoll_wait(poller, &e, 1, -1)) < 0 && errno == EINTR)
+		;
+	CHECK(n == 1, "epoll_wait");
 	CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
 	ibv_ack_cq_events(cq, 1);
 	if (arms_first)

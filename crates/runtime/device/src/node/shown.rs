@@ -4,6 +4,7 @@
 //! question. Nothing is written for a page without a question.
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
+use super::stats::lock_within;
 use crate::snapshot::{PAGE, PacketPath, Page, Pair, Process, Queue};
 use adverb_engine::{QpType, Time};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest wait for the locks of all queue pairs of a page.
-const LOCK_WAIT: Duration = Duration::from_millis(10);
+const LOCK_WAIT: Duration = Duration::from_millis(50);
 /// Time for looks at the threads that wait for completion queues.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -96,7 +97,7 @@ impl Node {
     /// The state of a queue pair. Waits for the queue pair's lock for at most `patience`.
     fn pair(&self, qp: &AnyQp, patience: Duration) -> Pair {
         let pair = Pair { number: qp.number(), qp_type: code(qp.qp_type()), ..Pair::default() };
-        let locked = qp.inner.try_lock().or_else(|| qp.inner.try_lock_for(patience));
+        let locked = lock_within(qp, patience);
         locked.map_or(Pair { busy: true, ..pair.clone() }, |inner| shown(qp, &inner, pair))
     }
 }

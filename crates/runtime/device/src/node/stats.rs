@@ -1,13 +1,40 @@
 //! All counters of a process, over its carriers and queue pairs.
 use super::core::Node;
 use super::counters::Stats;
-use super::queue_pair::AnyQp;
+use super::queue_pair::{AnyQp, QpInner};
+use crate::ranks;
 use adverb_engine::qp::Counters;
+use adverb_sync::RankedGuard;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a locked queue pair.
 const COUNT_WAIT: Duration = Duration::from_millis(20);
+/// Looks at a lock between two sleeps, and the length of such a sleep.
+const LOOKS: u32 = 200;
+const NAP: Duration = Duration::from_micros(50);
+
+/// Locks a queue pair, or gives up after `patience`. A program that posts without a pause takes the
+/// lock again right after each release, before a sleeping thread can wake. So this thread looks
+/// again and again, with short sleeps in between for a holder without a processor.
+pub(super) fn lock_within(
+    qp: &AnyQp,
+    patience: Duration,
+) -> Option<RankedGuard<'_, QpInner, ranks::QueuePair>> {
+    let until = Instant::now() + patience;
+    loop {
+        for _ in 0..LOOKS {
+            if let Some(inner) = qp.inner.try_lock() {
+                return Some(inner);
+            }
+            std::hint::spin_loop();
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(NAP);
+    }
+}
 
 impl Node {
     /// Chains committed and their requests, of all queue pairs as in [`Node::qp_counters`].
@@ -15,7 +42,7 @@ impl Node {
         let mut sum =
             (self.counters.commits.load(Ordering::Relaxed), self.counters.committed.load(Ordering::Relaxed));
         self.registry.qps.for_each(|qp: &AnyQp| {
-            if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
+            if let Some(inner) = lock_within(qp, COUNT_WAIT) {
                 sum.0 += inner.commits.0;
                 sum.1 += inner.commits.1;
             }
@@ -29,7 +56,7 @@ impl Node {
     pub fn qp_counters(&self) -> Counters {
         let mut sum = *self.counters.ended.lock();
         self.registry.qps.for_each(|qp: &AnyQp| {
-            if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
+            if let Some(inner) = lock_within(qp, COUNT_WAIT) {
                 sum.add(inner.engine.counters());
             }
         });

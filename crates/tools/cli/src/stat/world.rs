@@ -218,9 +218,13 @@ impl History {
         let mut ages = HashMap::new();
         for (place, answered) in round.answered.iter().enumerate() {
             let mut own = BTreeMap::new();
-            for (number, pair) in answered.pairs.iter().filter(|(_, pair)| !pair.busy) {
+            for (number, pair) in &answered.pairs {
                 let key = (answered.process.slot, answered.process.pid, *number);
                 let mut past = self.pairs.remove(&key).unwrap_or_default();
+                if pair.busy {
+                    kept.insert(key, past);
+                    continue;
+                }
                 own.insert(*number, past.change(pair, answered.process.at));
                 ages.insert((place, *number), past.ages(pair, round.at));
                 (past.at, past.done, past.pair) = (answered.process.at, Some(done(pair)), pair.clone());

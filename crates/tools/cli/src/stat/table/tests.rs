@@ -59,7 +59,7 @@ fn top_6_queue_pairs_without_room_are_counted() {
     let all = lines(&world, usize::MAX);
     let few = lines(&world, 30);
     assert!(!all.iter().any(|line| line.text.contains("more")));
-    assert_eq!(few.len(), 30, "{few:#?}");
+    assert!(few.len() <= 30, "{few:#?}");
     let more = few.iter().find_map(|line| line.text.trim().strip_prefix("… and ")?.strip_suffix(" more"));
     let hidden: usize = more.expect("a count").parse().unwrap();
     // A queue pair has two lines, and the count has one.
