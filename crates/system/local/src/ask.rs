@@ -2,7 +2,7 @@
 //! asks.
 //!
 //! A question goes to the name of a slot, over a connection with a proved user at both ends
-//! ([`crate::handover`]). The reply comes back over the same connection. A reply is a *page*: the
+//! ([`crate::delivery`]). The reply comes back over the same connection. A reply is a *page*: the
 //! process keeps no state between two questions, and the asker says where the next page begins.
 //! Only the caller knows the format of a page.
 
