@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adverb_foreign::device::Loopback;
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::Program;
 
 use crate::Result;
@@ -11,7 +11,7 @@ use crate::pair::Cpus;
 
 /// One end of a pair.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct PairEnd {
     /// A command that starts the program: `taskset`, `ip netns exec`, or nothing.
     pub before: Vec<String>,
     /// Adverb's device.
@@ -20,7 +20,7 @@ pub struct End {
     pub interface: String,
 }
 
-impl End {
+impl PairEnd {
     /// A program at this end, under `adverb run`.
     #[must_use]
     pub fn program(&self, argv: &[String]) -> Program {
@@ -34,9 +34,9 @@ impl End {
 #[derive(Clone, Debug)]
 pub struct Ends {
     /// The end that starts first.
-    pub server: End,
+    pub server: PairEnd,
     /// The end that connects.
-    pub client: End,
+    pub client: PairEnd,
     /// The server's address.
     pub host: String,
 }
@@ -45,7 +45,7 @@ impl Ends {
     /// Both ends on the loopback interface.
     #[must_use]
     pub fn loopback(device: &Loopback) -> Self {
-        let end = End { before: Vec::new(), device: device.clone(), interface: "lo".to_string() };
+        let end = PairEnd { before: Vec::new(), device: device.clone(), interface: "lo".to_string() };
         Self { server: end.clone(), client: end, host: "127.0.0.1".to_string() }
     }
 
@@ -63,7 +63,7 @@ impl Ends {
     ///
     /// # Errors
     /// An end cannot be started, or the server never listens.
-    pub fn run(&self, program: impl Fn(&End) -> Program, limit: Duration) -> Result<Outcome> {
+    pub fn run(&self, program: impl Fn(&PairEnd) -> Program, limit: Duration) -> Result<PairOutcome> {
         self.run_two(program(&self.server), program(&self.client), limit)
     }
 
@@ -71,7 +71,7 @@ impl Ends {
     ///
     /// # Errors
     /// An end cannot be started, or the server never listens.
-    pub fn run_two(&self, server: Program, client: Program, limit: Duration) -> Result<Outcome> {
+    pub fn run_two(&self, server: Program, client: Program, limit: Duration) -> Result<PairOutcome> {
         Pair::of(server, client, limit).host(&self.host).run()
     }
 }

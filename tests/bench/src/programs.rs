@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use adverb_foreign::pair::Outcome;
+use adverb_foreign::pair::PairOutcome;
 use adverb_foreign::process::{Program, words};
 
 use crate::Result;
-use crate::ends::{End, Ends};
+use crate::ends::{Ends, PairEnd};
 
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
@@ -110,7 +110,7 @@ impl Perftest<'_> {
         found.ok_or_else(|| shown(&out))
     }
 
-    fn program(&self, end: &End, n: usize) -> Program {
+    fn program(&self, end: &PairEnd, n: usize) -> Program {
         let more = if self.latency { "-H" } else { "-N" };
         let device = &end.device;
         let line =
@@ -123,14 +123,14 @@ impl Perftest<'_> {
 
 /// Whether both ends succeeded.
 #[must_use]
-pub fn both_ok(out: &Outcome) -> bool {
+pub fn both_ok(out: &PairOutcome) -> bool {
     out.server.ok() && out.client.ok()
 }
 
 /// Both ends with their output, without the list of all latencies, which may have a hundred
 /// thousand lines.
 #[must_use]
-pub fn shown(out: &Outcome) -> String {
+pub fn shown(out: &PairOutcome) -> String {
     let mut out = out.clone();
     for end in [&mut out.client, &mut out.server] {
         let kept: Vec<&str> = end.text.lines().filter(|l| one_of_many(l).is_none()).collect();

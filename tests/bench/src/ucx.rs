@@ -3,7 +3,7 @@
 use adverb_foreign::process::words;
 
 use crate::Result;
-use crate::ends::{End, Ends};
+use crate::ends::{Ends, PairEnd};
 use crate::programs::{Figures, LIMIT, both_ok, shown};
 
 /// The transport over the kernel's TCP.
@@ -31,7 +31,7 @@ impl Ucx<'_> {
     /// The program failed or printed something else; with its output.
     pub fn run(&self, ends: &Ends, n: usize) -> Result<Figures> {
         let Self { test, tls, over, size, latency } = *self;
-        let end = |end: &End, more: &str| {
+        let end = |end: &PairEnd, more: &str| {
             let program = end.program(&words(format!("ucx_perftest {more}"))).env("UCX_TLS", tls);
             let program = if over { program } else { program.bare() };
             match (over, tls) {

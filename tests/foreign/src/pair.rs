@@ -69,7 +69,7 @@ pub struct Pair {
 
 /// The end of both processes.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct PairOutcome {
     /// The process that was started first.
     pub server: Finished,
     /// The process that connected.
@@ -185,7 +185,7 @@ impl Pair {
     ///
     /// # Errors
     /// An end cannot be started, or the server never listens. The caller judges the exit statuses.
-    pub fn run(&self) -> Result<Outcome, String> {
+    pub fn run(&self) -> Result<PairOutcome, String> {
         let (server, client) = self.listening()?;
         Ok(self.finish(server, client.start()?))
     }
@@ -194,7 +194,7 @@ impl Pair {
     ///
     /// # Errors
     /// Both command lines with their output.
-    pub fn run_ok(&self) -> Result<Outcome, String> {
+    pub fn run_ok(&self) -> Result<PairOutcome, String> {
         let outcome = self.run()?;
         if outcome.server.ok() && (self.ended_well)(&outcome.client) {
             return Ok(outcome);
@@ -204,7 +204,7 @@ impl Pair {
 
     /// Waits for the end of both processes, at most until the limit. An end without its peer may
     /// wait forever, and gets a shorter time.
-    pub fn finish(&self, mut server: Running, mut client: Running) -> Outcome {
+    pub fn finish(&self, mut server: Running, mut client: Running) -> PairOutcome {
         let mut alone: Option<Instant> = None;
         wait_until(self.limit, || {
             if alone.is_none() && server.ended() {
@@ -218,7 +218,7 @@ impl Pair {
         let state = if grace == GRACE && !server.ended() { (self.state)() } else { String::new() };
         let mut server = server.wait(Duration::ZERO);
         server.text += &state;
-        Outcome { server, client }
+        PairOutcome { server, client }
     }
 }
 
@@ -230,7 +230,7 @@ fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-impl Outcome {
+impl PairOutcome {
     /// Command lines, statuses and output of both processes.
     pub fn describe(&self) -> String {
         format!("client: {}\nserver: {}", self.client.describe(), self.server.describe())

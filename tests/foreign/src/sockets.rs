@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::pair::{Listener, Outcome, Pair, TCP};
+use crate::pair::{Listener, Pair, PairOutcome, TCP};
 use crate::process::{Program, Running, listens};
 use crate::{Verdict, require};
 
@@ -42,12 +42,12 @@ impl Store {
 
 /// The path of packets, and the librdmacm with the rsockets.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct SocketPath {
     path: &'static str,
     flag: String,
 }
 
-impl Way {
+impl SocketPath {
     /// With the distribution's librdmacm.
     pub fn distribution(path: &'static str) -> Self {
         Self { path, flag: "--sockets".into() }
@@ -104,7 +104,7 @@ impl Way {
         } else {
             server.kill_hard();
         }
-        let outcome = Outcome { server: server.wait(LIMIT), client };
+        let outcome = PairOutcome { server: server.wait(LIMIT), client };
         let fine = outcome.server.ok() && outcome.client.ok() && outcome.client.text.contains("ok ");
         require!(fine, "{}", outcome.describe());
         Ok(())

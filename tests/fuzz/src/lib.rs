@@ -19,10 +19,10 @@ pub mod text;
 pub mod wire;
 
 /// A target.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All targets, by the names of their directories in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("wire", wire::run),
     ("handle_packet", queue_pair::run),
     ("datagram", link::datagram),

@@ -16,14 +16,14 @@ const FAULTY_QP: u32 = 5;
 const DATAGRAM: usize = 1 << 16;
 
 /// A link with its receive buffers.
-pub(crate) struct End {
+pub(crate) struct FedLink {
     pub(crate) fed: Fed,
     buffers: RxBuffers,
     addresses: Vec<(AddrIndex, IpAddr)>,
 }
 
-impl End {
-    fn new(faults: PacketFaults) -> End {
+impl FedLink {
+    fn new(faults: PacketFaults) -> FedLink {
         let v4: IpAddr = Ipv4Addr::LOCALHOST.into();
         let v6: IpAddr = Ipv6Addr::LOCALHOST.into();
         let config = Config { faults, ..Config::default() };
@@ -33,7 +33,7 @@ impl End {
         let open = |ip| Some((fed.link().add_address(ip, 0).ok()?, ip));
         let addresses = [v4, v6].into_iter().filter_map(open).collect();
         fed.link().tap().add_qp(own_qpn(&fed, FAULTY_QP), 1);
-        End { fed, buffers: RxBuffers::new(1), addresses }
+        FedLink { fed, buffers: RxBuffers::new(1), addresses }
     }
 }
 
@@ -41,13 +41,14 @@ fn own_qpn(fed: &Fed, low: u32) -> u32 {
     u32::from(fed.link().local().slots()[0]) << SLOT_SHIFT | low
 }
 
-pub(crate) fn plain() -> MutexGuard<'static, End> {
-    static END: LazyLock<Mutex<End>> = LazyLock::new(|| Mutex::new(End::new(PacketFaults::default())));
+pub(crate) fn plain() -> MutexGuard<'static, FedLink> {
+    static END: LazyLock<Mutex<FedLink>> =
+        LazyLock::new(|| Mutex::new(FedLink::new(PacketFaults::default())));
     END.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn faulty() -> MutexGuard<'static, End> {
-    static END: LazyLock<Mutex<End>> = LazyLock::new(|| {
+fn faulty() -> MutexGuard<'static, FedLink> {
+    static END: LazyLock<Mutex<FedLink>> = LazyLock::new(|| {
         let rate = Rate::per_billion(200_000_000).expect("a fifth");
         let delay = Delay { mean: Duration::from_micros(20), spread: Duration::from_micros(20) };
         let faults = PacketFaults {
@@ -58,7 +59,7 @@ fn faulty() -> MutexGuard<'static, End> {
             delay: Some(delay),
             ..PacketFaults::default()
         };
-        Mutex::new(End::new(faults))
+        Mutex::new(FedLink::new(faults))
     });
     END.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -111,7 +112,7 @@ pub fn datagram(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();
     let mut end = if flags & 1 == 0 { plain() } else { faulty() };
-    let End { fed, buffers, addresses } = &mut *end;
+    let FedLink { fed, buffers, addresses } = &mut *end;
     let (to, dst) = addresses[usize::from(flags >> 1 & 1) % addresses.len()];
     let near = flags & 4 == 0;
     let src = match dst {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use adverb_foreign::pair::{Listener, Pair};
 use adverb_foreign::process::words;
 
-use crate::ends::{End, Family};
+use crate::ends::{Family, Side};
 use crate::pair::{Ends, id_in_the_machine, next_port};
 
 /// Command lines of a server and a client. `SERVER` and `PORT` stand for the server's address and
@@ -24,14 +24,14 @@ pub struct Lines {
 impl Lines {
     /// The pair of programs at these ends.
     pub fn pair(self, ends: Ends, family: Family, limit: Duration) -> Pair {
-        let program = |end: End, line: &str| {
+        let program = |end: Side, line: &str| {
             let line = words(line.replace("SERVER", ends.server.address(family)));
             end.program(&line[0], &line[1..])
         };
         let (space, port) = self.place;
         let listener = match ends.server {
-            End::Adverb => Listener::Id(space),
-            End::Rxe => Listener::By(id_in_the_machine),
+            Side::Adverb => Listener::Id(space),
+            Side::Rxe => Listener::By(id_in_the_machine),
         };
         let pair =
             Pair::by_address(program(ends.server, self.server), program(ends.client, self.client), limit);

@@ -14,7 +14,7 @@ use crate::vm;
 
 /// The side of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Side {
     /// `adverb run`, on the host.
     Adverb,
     /// `rxe0`, in the virtual machine.
@@ -30,11 +30,11 @@ pub enum Family {
     V6,
 }
 
-impl fmt::Display for End {
+impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            End::Adverb => "adverb",
-            End::Rxe => "rxe",
+            Side::Adverb => "adverb",
+            Side::Rxe => "rxe",
         })
     }
 }
@@ -50,36 +50,36 @@ impl fmt::Display for Family {
 
 /// A device and a GID index, as arguments of the programs.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct DeviceArgs {
     /// Device name.
     pub device: String,
     /// GID index.
     pub gid: String,
 }
 
-impl End {
+impl Side {
     /// The address of the end, as set by `scripts/vm/vm`.
     pub fn address(self, family: Family) -> &'static str {
         match (self, family) {
-            (End::Adverb, Family::V4) => "10.77.0.1",
-            (End::Adverb, Family::V6) => "fd77::1",
-            (End::Rxe, Family::V4) => "10.77.0.2",
-            (End::Rxe, Family::V6) => "fd77::2",
+            (Side::Adverb, Family::V4) => "10.77.0.1",
+            (Side::Adverb, Family::V6) => "fd77::1",
+            (Side::Rxe, Family::V4) => "10.77.0.2",
+            (Side::Rxe, Family::V6) => "fd77::2",
         }
     }
 
     /// A program of both ends.
     pub fn program<S: AsRef<str>>(self, name: &str, args: &[S]) -> Program {
         match self {
-            End::Adverb => Program::new(name, args),
-            End::Rxe => vm::program(name, args),
+            Side::Adverb => Program::new(name, args),
+            Side::Rxe => vm::program(name, args),
         }
     }
 
     fn devices(self) -> Result<&'static [Device], String> {
         static ADVERB: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
         static RXE: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
-        let known = if self == End::Adverb { &ADVERB } else { &RXE };
+        let known = if self == Side::Adverb { &ADVERB } else { &RXE };
         let found = known.get_or_init(|| {
             let out = self.program("ibv_devinfo", &["-v"]).run(Duration::from_secs(60))?;
             out.require_ok()?;
@@ -92,7 +92,7 @@ impl End {
     ///
     /// # Errors
     /// No device has this GID.
-    pub fn place(self, family: Family) -> Result<Place, String> {
+    pub fn place(self, family: Family) -> Result<DeviceArgs, String> {
         let address: IpAddr = self.address(family).parse().map_err(|e| format!("{self}: {e}"))?;
         let gid = match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -100,7 +100,7 @@ impl End {
         };
         self.devices()?
             .iter()
-            .find_map(|d| Some(Place { device: d.name.clone(), gid: d.gid_index(gid)?.to_string() }))
+            .find_map(|d| Some(DeviceArgs { device: d.name.clone(), gid: d.gid_index(gid)?.to_string() }))
             .ok_or_else(|| format!("{self}: no device has the RoCE v2 GID {gid}"))
     }
 
@@ -110,8 +110,8 @@ impl End {
     /// The program cannot be copied.
     pub fn install(self, program: &Path) -> Result<String, String> {
         match self {
-            End::Adverb => Ok(program.to_string_lossy().into_owned()),
-            End::Rxe => {
+            Side::Adverb => Ok(program.to_string_lossy().into_owned()),
+            Side::Rxe => {
                 let name = program.file_name().unwrap_or_default().to_string_lossy();
                 let to = format!("/usr/bin/{name}");
                 vm::put(program, &to)?;

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use adverb_foreign::pair::{Listener, Outcome, Pair};
+use adverb_foreign::pair::{Listener, Pair, PairOutcome};
 use adverb_foreign::process::{Program, Running};
 
-use crate::ends::{End, Family};
+use crate::ends::{Family, Side};
 use crate::vm;
 
 /// Time limit for a server in the machine to listen; emulation is slow.
@@ -16,17 +16,17 @@ const LISTEN_SECONDS: u32 = 40;
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// Started first.
-    pub server: End,
+    pub server: Side,
     /// Connects, and is the requester if the program has a requester.
-    pub client: End,
+    pub client: Side,
 }
 
 /// Adverb requests, rxe responds.
-pub const TO_RXE: Ends = Ends { server: End::Rxe, client: End::Adverb };
+pub const TO_RXE: Ends = Ends { server: Side::Rxe, client: Side::Adverb };
 /// Rxe requests, Adverb responds.
-pub const FROM_RXE: Ends = Ends { server: End::Adverb, client: End::Rxe };
+pub const FROM_RXE: Ends = Ends { server: Side::Adverb, client: Side::Rxe };
 /// Both ends are rxe, in one machine: the reference for Adverb's results.
-pub const REFERENCE: Ends = Ends { server: End::Rxe, client: End::Rxe };
+pub const REFERENCE: Ends = Ends { server: Side::Rxe, client: Side::Rxe };
 
 impl Ends {
     /// A name like `adverb_to_rxe`, requester first.
@@ -42,13 +42,13 @@ impl Ends {
     /// Both command lines with their output.
     pub fn run_ok(
         self,
-        program: impl Fn(End) -> Result<Program, String>,
+        program: impl Fn(Side) -> Result<Program, String>,
         limit: Duration,
-    ) -> Result<Outcome, String> {
+    ) -> Result<PairOutcome, String> {
         let pair = Pair::of(program(self.server)?, program(self.client)?, limit);
         let listener = match self.server {
-            End::Adverb => Listener::Socket,
-            End::Rxe => Listener::By(socket_in_the_machine),
+            Side::Adverb => Listener::Socket,
+            Side::Rxe => Listener::By(socket_in_the_machine),
         };
         let pair = pair.host(self.server.address(Family::V4)).listener(listener);
         self.with_state(pair.at_port(next_port())).run_ok()
@@ -56,7 +56,7 @@ impl Ends {
 
     /// A hang of a server in the machine is reported with the state of rxe.
     pub(crate) fn with_state(self, pair: Pair) -> Pair {
-        if self.server == End::Rxe { pair.state(vm::state_of_rxe) } else { pair }
+        if self.server == Side::Rxe { pair.state(vm::state_of_rxe) } else { pair }
     }
 }
 

@@ -2,7 +2,7 @@
 //! asks.
 //!
 //! A question goes to the name of a slot, over a connection with a proved user at both ends
-//! ([`crate::handover`]). The reply comes back over the same connection. A reply is a *page*: the
+//! ([`crate::delivery`]). The reply comes back over the same connection. A reply is a *page*: the
 //! process keeps no state between two questions, and the asker says where the next page begins.
 //! Only the caller knows the format of a page.
 
@@ -60,8 +60,8 @@ impl Local {
         }
     }
 
-    /// Answers the questions that came since the last call: `page` makes the page for a question.
-    /// Never waits for the asker: a reply without room is dropped.
+    /// Answers the questions that arrived since the last call: `page` makes the page for a
+    /// question. Never waits for the asker: a reply without room is dropped.
     pub fn answer_questions(&self, mut page: impl FnMut(Question) -> Vec<u8>) {
         if !self.questions.any.load(Relaxed) {
             return;
@@ -247,7 +247,7 @@ impl Asker {
                         asked.pages += 1;
                         take(*slot, asked.pid, page).filter(|_| asked.pages < PAGES)
                     }
-                    // The reply to an earlier question, which came too late.
+                    // The reply to an earlier question, which arrived too late.
                     Some(_) => Some(0),
                     None => None,
                 };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use adverb_foreign::device::loopback;
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::{Finished, Program, adverb, free_port, start, words};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::tshark::{Reading, Seen, capture};
@@ -229,7 +229,7 @@ fn faults_are_said(path: &str) -> Verdict {
 }
 
 /// A pair of perftest on the loopback device, with captures in a directory or without.
-fn perftest(program: &str, flags: &str, capture: Option<&Scratch>) -> Result<Outcome, String> {
+fn perftest(program: &str, flags: &str, capture: Option<&Scratch>) -> Result<PairOutcome, String> {
     let lo = loopback()?;
     let args = words(format!("-d {} -x {} {flags}", lo.dev, lo.gid));
     let end = |name: &str| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use adverb_foreign::cc::{compile_with, source_dir};
 use adverb_foreign::device::loopback;
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::{Finished, Program, words};
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_foreign::{Verdict, require};
@@ -67,7 +67,7 @@ fn counter(end: &Finished, name: &str) -> u64 {
 }
 
 /// Packets with a fault at either end.
-fn met(outcome: &Outcome) -> u64 {
+fn met(outcome: &PairOutcome) -> u64 {
     const NAMES: [&str; 5] = ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt", "fault_delay"];
     NAMES.iter().map(|name| counter(&outcome.server, name) + counter(&outcome.client, name)).sum()
 }
@@ -179,7 +179,7 @@ fn perftests(cases: &mut Vec<Case>) {
 }
 
 /// Packets of reliable queue pairs took the same path as without faults.
-fn stays_on(path: &str, outcome: &Outcome) -> Verdict {
+fn stays_on(path: &str, outcome: &PairOutcome) -> Verdict {
     for end in [&outcome.server, &outcome.client] {
         let near = counter(end, "ring_sent") + counter(end, "qp_one_sided");
         let good = if path == "local" { counter(end, "tx_packets") == 0 } else { near == 0 };

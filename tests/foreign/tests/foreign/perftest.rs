@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adverb_foreign::device::loopback;
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::{Program, words};
 use adverb_foreign::suite::{Case, by_length, case, short};
 use adverb_foreign::{Verdict, require};
@@ -176,7 +176,7 @@ fn transports(cases: &mut Vec<Case>) {
     push(cases, "ib_write_bw", "-c XRC -n 1000");
 }
 
-fn pair_on(program: &str, flags: &str, choose_gid: bool) -> Result<Outcome, String> {
+fn pair_on(program: &str, flags: &str, choose_gid: bool) -> Result<PairOutcome, String> {
     let lo = loopback()?;
     let mut args = vec!["-d".to_string(), lo.dev, "-F".to_string()];
     if choose_gid {
@@ -215,7 +215,7 @@ fn mtu(text: &str) -> Option<u32> {
     line.split_once(':')?.1.trim().trim_end_matches("[B]").parse().ok()
 }
 
-fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
+fn judge(outcome: &PairOutcome, program: &str, flags: &str) -> Verdict {
     let text = &outcome.client.text;
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let value = |flag: &str| flags.split_whitespace().skip_while(|f| *f != flag).nth(1);

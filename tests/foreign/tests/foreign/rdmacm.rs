@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use adverb_foreign::cases::{PATHS, listed, rig};
-use adverb_foreign::pair::{IB, Listener, Outcome, Pair, TCP, UDP};
+use adverb_foreign::pair::{IB, Listener, Pair, PairOutcome, TCP, UDP};
 use adverb_foreign::process::{Finished, Program, Running};
 use adverb_foreign::suite::{Case, by_length, case, short};
 use adverb_foreign::{Verdict, require};
@@ -178,7 +178,7 @@ fn by_address(server: &str, client: &str, path: &str) -> Pair {
 }
 
 fn both(server: Finished, client: Finished) -> String {
-    Outcome { server, client }.describe()
+    PairOutcome { server, client }.describe()
 }
 
 fn pair(two: Two, server: &str, client: &str, path: &str) -> Verdict {
@@ -217,7 +217,7 @@ fn cmtime(path: &str) -> Verdict {
     let client = format!("cmtime -s 127.0.0.1 -p PORT -c {}", by_length(1000, 100));
     let (server, client) = by_address("cmtime -b 127.0.0.1 -p PORT", &client, path).listening()?;
     let client = client.run(LIMIT)?;
-    let outcome = Outcome { server: server.wait(Duration::ZERO), client };
+    let outcome = PairOutcome { server: server.wait(Duration::ZERO), client };
     let text = &outcome.client.text;
     require!(outcome.client.ok(), "{}", outcome.describe());
     for line in ["connect      :", "disconnect   :", "destroy      :"] {

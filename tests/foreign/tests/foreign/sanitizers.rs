@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adverb_foreign::cc::{compile_with, source_dir};
 use adverb_foreign::device::loopback;
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::{Program, which};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
@@ -46,7 +46,7 @@ fn pair(compiler: &str, flags: &[&str], name: &str) -> Result<Pair, String> {
     Ok(pair.env("RIG_DEV", &lo.dev).env("RIG_GID", &lo.gid))
 }
 
-fn silent(outcome: &Outcome) -> Verdict {
+fn silent(outcome: &PairOutcome) -> Verdict {
     for end in [&outcome.server, &outcome.client] {
         let report = REPORTS.iter().find(|r| end.text.contains(**r));
         require!(report.is_none(), "a report:\n{}", outcome.describe());

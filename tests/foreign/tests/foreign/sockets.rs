@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use adverb_foreign::cases::PATHS;
 use adverb_foreign::cc::compile;
-use adverb_foreign::pair::Outcome;
+use adverb_foreign::pair::PairOutcome;
 use adverb_foreign::process::{Program, target_dir};
-use adverb_foreign::sockets::{LIMIT, Store, Way};
+use adverb_foreign::sockets::{LIMIT, SocketPath, Store};
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_foreign::{Verdict, require};
 
@@ -22,11 +22,11 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for path in PATHS {
         cases.push(case(format!("SYS-7/{path}/iperf3"), move || {
-            Way::distribution(path).iperf3(1, by_length(200, 20))
+            SocketPath::distribution(path).iperf3(1, by_length(200, 20))
         }));
         for (name, store) in [("redis", Store::Redis), ("memcached", Store::Memcached)] {
             cases.push(case(format!("SYS-7/{path}/{name}"), move || {
-                Way::distribution(path).store(store, CONNECTIONS)
+                SocketPath::distribution(path).store(store, CONNECTIONS)
             }));
         }
         cases.push(case(format!("SYS-7/{path}/rstream"), move || stream("rstream", path)));
@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Streams of rsockets, verified (`-T v`).
 fn stream(name: &str, path: &'static str) -> Verdict {
-    let way = Way::distribution(path);
+    let way = SocketPath::distribution(path);
     for size in ["64", "65536"] {
         let line = format!("{name} -p PORT -S {size} -I 10 -C 20 -T v -T b");
         let outcome = way.pair(&line, &format!("{line} -s 127.0.0.1")).run_ok()?;
@@ -52,7 +52,7 @@ fn stream(name: &str, path: &'static str) -> Verdict {
 }
 
 fn rcopy(path: &'static str) -> Verdict {
-    let way = Way::distribution(path);
+    let way = SocketPath::distribution(path);
     let dir = target_dir()?.join("foreign-c");
     let own = format!("{path}.{}", std::process::id());
     let (from, to) = (dir.join(format!("sockets.in.{own}")), dir.join(format!("sockets.out.{own}")));
@@ -63,7 +63,7 @@ fn rcopy(path: &'static str) -> Verdict {
     let client = client.run(LIMIT)?;
     // The server waits for further clients forever.
     server.kill_hard();
-    let outcome = Outcome { server: server.wait(Duration::from_secs(5)), client };
+    let outcome = PairOutcome { server: server.wait(Duration::from_secs(5)), client };
     let got = std::fs::read(&to).unwrap_or_default();
     let _ = std::fs::remove_file(&to).and(std::fs::remove_file(&from));
     require!(outcome.client.ok() && got == bytes, "{}", outcome.describe());

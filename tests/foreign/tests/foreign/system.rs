@@ -7,7 +7,7 @@ use std::time::Duration;
 use adverb_foreign::Verdict;
 use adverb_foreign::cc::compile;
 use adverb_foreign::device::{devices, loopback};
-use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::{Program, target_dir};
 use adverb_foreign::require;
 use adverb_foreign::suite::{Case, case};
@@ -244,7 +244,7 @@ fn rcopy() -> Verdict {
     let client = client.run(LIMIT)?;
     // The server waits for further clients forever.
     server.kill_hard();
-    let outcome = Outcome { server: server.wait(Duration::from_secs(5)), client };
+    let outcome = PairOutcome { server: server.wait(Duration::from_secs(5)), client };
     let got = std::fs::read(&to).unwrap_or_default();
     let _ = std::fs::remove_file(&to);
     require!(outcome.client.ok() && got == bytes, "{}", outcome.describe());

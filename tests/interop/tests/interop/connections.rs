@@ -7,7 +7,7 @@ use adverb_foreign::pair::{TCP, UDP};
 use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::connections::Lines;
-use adverb_interop::ends::{End, Family};
+use adverb_interop::ends::{Family, Side};
 use adverb_interop::mads::SlowMads;
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 
@@ -167,7 +167,7 @@ fn programs(row: Row, ends: Ends, family: Family) -> Verdict {
 /// request arrives before the server listens (reason 8). An emulated server is slower than a client
 /// on the host, unless the network delays the request.
 fn figures(lines: Lines, ends: Ends, family: Family) -> Verdict {
-    let _slow = if ends.server == End::Rxe { Some(SlowMads::begin()?) } else { None };
+    let _slow = if ends.server == Side::Rxe { Some(SlowMads::begin()?) } else { None };
     let outcome = lines.pair(ends, family, LIMIT).run_ok()?;
     let rows = results(&outcome.client.text);
     require!(rows.len() == 1 && rows[0][1] >= 1.0, "no line of figures\n{}", outcome.describe());

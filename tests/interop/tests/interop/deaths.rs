@@ -6,7 +6,7 @@ use adverb_foreign::pair::TCP;
 use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::connections::Lines;
-use adverb_interop::ends::{End, Family};
+use adverb_interop::ends::{Family, Side};
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 use adverb_interop::vm;
 
@@ -26,7 +26,7 @@ const TALK: Lines = Lines {
 };
 
 pub fn push(cases: &mut Vec<Case>) {
-    for dies in by_length(&[End::Adverb, End::Rxe][..], &[End::Adverb][..]) {
+    for dies in by_length(&[Side::Adverb, Side::Rxe][..], &[Side::Adverb][..]) {
         for (family, ends) in [(Family::V4, TO_RXE), (Family::V6, FROM_RXE)] {
             let who = if ends.server == *dies { "server" } else { "client" };
             let name = format!("deaths/{dies}_{who}_is_killed");
@@ -37,7 +37,7 @@ pub fn push(cases: &mut Vec<Case>) {
 
 /// Both programs exchange messages until one of them is killed with all its children. The other
 /// prints its events.
-fn killed(dies: End, ends: Ends, family: Family) -> Verdict {
+fn killed(dies: Side, ends: Ends, family: Family) -> Verdict {
     let mut took = Vec::new();
     for _ in 0..TRIES {
         let net = one_death(dies, ends, family)?;
@@ -49,7 +49,7 @@ fn killed(dies: End, ends: Ends, family: Family) -> Verdict {
     Err(format!("the peer heard of it only after {took:?}"))
 }
 
-fn one_death(dies: End, ends: Ends, family: Family) -> Result<Duration, String> {
+fn one_death(dies: Side, ends: Ends, family: Family) -> Result<Duration, String> {
     let (mut server, client) = TALK.pair(ends, family, START).listening()?;
     let mut client = client.start()?;
     // Output to a pipe comes in pages.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use adverb_foreign::suite::{Case, by_length, short};
 use adverb_foreign::{Verdict, require};
-use adverb_interop::ends::{End, Family};
+use adverb_interop::ends::{Family, Side};
 use adverb_interop::pair::{Ends, FROM_RXE, REFERENCE, TO_RXE};
 
 use crate::{counted, peer};
@@ -176,11 +176,11 @@ fn add(cases: &mut Vec<Case>, name: String, group: &'static str, row: Row, optio
 
 fn provoke(row: &Row, options: &[&str], ends: Ends, family: Family) -> Verdict {
     let expected = match (ends.client, ends.server) {
-        (End::Adverb, _) => row.requesting.unwrap_or(row.reference),
-        (_, End::Adverb) => row.responding.unwrap_or(row.reference),
+        (Side::Adverb, _) => row.requesting.unwrap_or(row.reference),
+        (_, Side::Adverb) => row.responding.unwrap_or(row.reference),
         _ => row.reference,
     };
-    let event = if ends.server == End::Adverb { row.event } else { "none" };
+    let event = if ends.server == Side::Adverb { row.event } else { "none" };
     let outcome = ends.run_ok(
         |end| {
             let fault = ["-a", end.address(family), "-x", row.fault];

@@ -12,7 +12,7 @@ use adverb_foreign::cc::compile_with;
 use adverb_foreign::process::{Program, target_dir};
 use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
-use adverb_interop::ends::{End, Family};
+use adverb_interop::ends::{Family, Side};
 use adverb_interop::pair::TO_RXE;
 use adverb_interop::vm;
 
@@ -37,12 +37,12 @@ fn url(family: Family) -> Result<String, String> {
     static MADE: OnceLock<Result<(), String>> = OnceLock::new();
     MADE.get_or_init(|| {
         let megabytes = by_length("32", "4");
-        let [v4, v6] = [Family::V4, Family::V6].map(|f| End::Rxe.address(f));
+        let [v4, v6] = [Family::V4, Family::V6].map(|f| Side::Rxe.address(f));
         let out = vm::program("iser-target", &[megabytes, TARGET, v4, &format!("[{v6}]")]).run(LIMIT)?;
         out.require_ok().map_err(|why| format!("{why}\n{}", vm::state_of_rxe()))
     })
     .clone()?;
-    let address = End::Rxe.address(family);
+    let address = Side::Rxe.address(family);
     Ok(match family {
         Family::V4 => format!("iser://{address}:3260/{TARGET}/0"),
         Family::V6 => format!("iser://[{address}]:3260/{TARGET}/0"),

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use adverb_foreign::cc::compile_file;
 use adverb_foreign::suite::{self, Case, Suite, case};
 use adverb_foreign::{Verdict, process};
-use adverb_interop::ends::{End, Family};
+use adverb_interop::ends::{Family, Side};
 use adverb_interop::pair::Ends;
 use adverb_interop::{table, vm};
 use libtest_mimic::Arguments;
@@ -92,12 +92,12 @@ fn counted(
 }
 
 /// The path of the compiled `c/peer.c` at the end.
-fn peer(end: End) -> Result<&'static str, String> {
+fn peer(end: Side) -> Result<&'static str, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static ADVERB: OnceLock<Result<String, String>> = OnceLock::new();
     static RXE: OnceLock<Result<String, String>> = OnceLock::new();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/peer.c");
     let built = BUILT.get_or_init(|| compile_file(&source, "interop-peer")).as_ref().map_err(Clone::clone)?;
-    let place = if end == End::Adverb { &ADVERB } else { &RXE };
+    let place = if end == Side::Adverb { &ADVERB } else { &RXE };
     place.get_or_init(|| end.install(built)).as_deref().map_err(Clone::clone)
 }

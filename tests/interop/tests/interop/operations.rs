@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use adverb_foreign::suite::{Case, by_length, short};
 use adverb_foreign::{Verdict, require};
-use adverb_interop::ends::{End, Family};
+use adverb_interop::ends::{Family, Side};
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 
 use crate::{counted, peer};
@@ -96,7 +96,7 @@ fn exchange(run: &Run, ends: Ends, family: Family) -> Verdict {
             let options = ["-a", end.address(family), "-q", run.transport, "-m", &mtu, "-w", &window];
             let work = ["-o", run.operations, "-s", &run.sizes];
             let program = end.program(peer(end)?, &[&options[..], &work[..]].concat());
-            let ours = end == End::Adverb && !run.fault.is_empty();
+            let ours = end == Side::Adverb && !run.fault.is_empty();
             Ok(if ours { program.env("ADVERB_FAULT", run.fault) } else { program })
         },
         LIMIT,

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use adverb_foreign::Verdict;
-use adverb_foreign::sockets::{Store, Way};
+use adverb_foreign::sockets::{SocketPath, Store};
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_programs::fetch;
 use adverb_programs::stage::PATHS;
@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for path in PATHS {
         cases.push(case(format!("{path}/iperf3"), move || {
-            Way::directory(path, &built()?).iperf3(STREAMS, by_length(400, 40))
+            SocketPath::directory(path, &built()?).iperf3(STREAMS, by_length(400, 40))
         }));
         for (name, store) in [("redis", Store::Redis), ("memcached", Store::Memcached)] {
             cases.push(case(format!("{path}/{name}"), move || with_a_store(path, store)));
@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn with_a_store(path: &'static str, store: Store) -> Verdict {
-    Way::directory(path, &built()?).store(store, by_length(40, 8))
+    SocketPath::directory(path, &built()?).store(store, by_length(40, 8))
 }
 
 /// `librdmacm.so.1` and `librspreload.so` of this release, from PyPI's source archive of pyverbs,

@@ -4,7 +4,7 @@ use adverb_cm::{Ending, Timing};
 
 /// How an end's part in a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum EndOutcome {
     /// The other end refused, or had given up.
     Rejected,
     /// The other end did not answer.
@@ -21,7 +21,7 @@ pub(super) enum Outcome {
 
 /// One end of an attempt.
 #[derive(Clone, Debug, Default)]
-pub(super) struct End {
+pub(super) struct AttemptEnd {
     /// The program agreed: the passive side accepted.
     pub agreed: bool,
     /// The connection was made from this end's view: confirmed by this end, or seen confirmed.
@@ -30,7 +30,7 @@ pub(super) struct End {
     pub hung_up: bool,
     /// Passive end with agreement: its host and queue pair.
     pub queue_pair: Option<(usize, u32)>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<EndOutcome>,
     /// For an end that left: DREQs and REJs lost by the network, and whether the network carried
     /// any of them.
     pub dreqs_lost: u32,
@@ -38,9 +38,9 @@ pub(super) struct End {
     pub word_carried: bool,
 }
 
-impl End {
+impl AttemptEnd {
     /// Records the outcome; a second outcome is a violation.
-    pub fn over(&mut self, outcome: Outcome) -> Check {
+    pub fn over(&mut self, outcome: EndOutcome) -> Check {
         match &self.outcome {
             Some(before) => Err(Violation(format!("a second outcome: {outcome:?} after {before:?}"))),
             None => {
@@ -51,7 +51,7 @@ impl End {
     }
 
     fn left(&self) -> bool {
-        self.hung_up || matches!(self.outcome, Some(Outcome::LetGo | Outcome::GaveUp))
+        self.hung_up || matches!(self.outcome, Some(EndOutcome::LetGo | EndOutcome::GaveUp))
     }
 
     /// This end left, and the network lost all messages about this: each DREQ, or both REJs. There
@@ -65,9 +65,9 @@ impl End {
         let unheard = matches!(
             self.outcome,
             Some(
-                Outcome::Died
-                    | Outcome::Unanswered
-                    | Outcome::Ended(Ending::Unanswered { .. } | Ending::Stale)
+                EndOutcome::Died
+                    | EndOutcome::Unanswered
+                    | EndOutcome::Ended(Ending::Unanswered { .. } | Ending::Stale)
             )
         );
         unheard || self.left_unheard()
@@ -78,8 +78,8 @@ impl End {
 /// that arrives again after everything is over counts as another request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
-    pub active: End,
-    pub passive: Vec<End>,
+    pub active: AttemptEnd,
+    pub passive: Vec<AttemptEnd>,
     /// Host and queue pair that the active end has confirmed, and sends to. A process that replaces
     /// a dead process may take a late copy of the same request. The active end sends nothing to
     /// such an end.
@@ -92,7 +92,7 @@ impl Attempt {
     /// The ends could not agree, because one of them died or stayed out of reach for all of the
     /// protocol's time.
     pub fn is_torn(&self) -> bool {
-        self.active.is_torn() || self.passive.iter().any(End::is_torn)
+        self.active.is_torn() || self.passive.iter().any(AttemptEnd::is_torn)
     }
 
     pub fn was_made(&self) -> bool {
@@ -119,7 +119,7 @@ impl Attempt {
         if self.active.made && !agreed {
             return wrong("a connection that nobody has agreed to");
         }
-        let left = self.active.left() || self.passive.iter().any(End::left);
+        let left = self.active.left() || self.passive.iter().any(AttemptEnd::left);
         if self.active.made && !left {
             return wrong("a connection ended that nobody has ended");
         }
@@ -130,7 +130,7 @@ impl Attempt {
     fn farewells(&self) -> Check {
         let ends = [(&self.active, 1)].into_iter().chain(self.passive.iter().map(|end| (end, 0)));
         for (end, other) in ends {
-            let Some(Outcome::Ended(Ending::Peer(said))) = &end.outcome else { continue };
+            let Some(EndOutcome::Ended(Ending::Peer(said))) = &end.outcome else { continue };
             // An end that destroys its id without disconnecting sends no private data.
             let silent = said.0.iter().all(|byte| *byte == 0);
             let words = &self.farewell[other];

@@ -1,6 +1,6 @@
 //! A process: its endpoint, and the ids and queue pairs of its program.
 use super::Config;
-use super::oracle::{Attempt, End};
+use super::oracle::{Attempt, AttemptEnd};
 use crate::rng::Rng;
 use adverb_cm::{Endpoint, Id};
 use std::collections::{BTreeMap, VecDeque};
@@ -38,7 +38,7 @@ pub(super) struct Mine {
 }
 
 impl Mine {
-    pub fn end<'a>(&self, attempts: &'a mut [Attempt]) -> &'a mut End {
+    pub fn end<'a>(&self, attempts: &'a mut [Attempt]) -> &'a mut AttemptEnd {
         let attempt = &mut attempts[self.attempt];
         match self.passive {
             None => &mut attempt.active,

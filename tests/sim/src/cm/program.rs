@@ -1,6 +1,6 @@
 //! A program that takes the usual steps of a connection, and sometimes other steps.
 use super::net::{address, host_of};
-use super::oracle::{Attempt, End, Outcome};
+use super::oracle::{Attempt, AttemptEnd, EndOutcome};
 use super::process::{Mine, NOBODY, Plan, SERVICE};
 use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
@@ -156,8 +156,8 @@ impl World {
                 ensure!(end.outcome.is_some(), "time-wait of a connection that stands: {end:?}");
                 return Ok(());
             }
-            Event::Rejected(_) => Outcome::Rejected,
-            Event::Unanswered { .. } => Outcome::Unanswered,
+            Event::Rejected(_) => EndOutcome::Rejected,
+            Event::Unanswered { .. } => EndOutcome::Unanswered,
             Event::Disconnected(ending) => {
                 // A DREQ may overtake the RTU, and a refusal ends an accepted request.
                 ensure!(
@@ -167,7 +167,7 @@ impl World {
                 if matches!(ending, Ending::Peer(_) | Ending::Confirmed(_)) && mine.passive.is_some() {
                     end.made = true;
                 }
-                Outcome::Ended(ending)
+                EndOutcome::Ended(ending)
             }
             other => return Err(Violation(format!("an event of another kind: {}", short(&other)))),
         };
@@ -182,7 +182,7 @@ impl World {
         let attempt = attempt_of(&req.private_data.0)?;
         ensure!(attempt < self.attempts.len(), "a request of nobody's");
         let passive = self.attempts[attempt].passive.len();
-        self.attempts[attempt].passive.push(End::default());
+        self.attempts[attempt].passive.push(AttemptEnd::default());
         let peer = Some((host_of(path.remote), req.qpn));
         let mine = Mine { attempt, passive: Some(passive), qpn: None, peer };
         self.processes[who].mine.insert(id, mine);
@@ -244,14 +244,14 @@ impl World {
             0 => {
                 let reason = RejectReason::CONSUMER_DEFINED;
                 self.processes[who].endpoint.reject(id, reason, b"", b"no").map_err(refused)?;
-                mine.end(&mut self.attempts).over(Outcome::GaveUp)?;
+                mine.end(&mut self.attempts).over(EndOutcome::GaveUp)?;
                 self.plan_soon(who, Plan::LetGo(id));
                 Ok(())
             }
             1 => {
                 self.processes[who].endpoint.drop_request(id).map_err(refused)?;
                 self.processes[who].mine.remove(&id);
-                mine.end(&mut self.attempts).over(Outcome::GaveUp)
+                mine.end(&mut self.attempts).over(EndOutcome::GaveUp)
             }
             _ => self.let_go(who, id),
         }
@@ -337,7 +337,7 @@ impl World {
         let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
         let end = mine.end(&mut self.attempts);
         if end.outcome.is_none() {
-            end.over(if end.made { Outcome::LetGo } else { Outcome::GaveUp })?;
+            end.over(if end.made { EndOutcome::LetGo } else { EndOutcome::GaveUp })?;
         }
         self.leaving.insert((who, id), mine);
         self.quiet(who, id);

@@ -1,7 +1,7 @@
 //! Hosts, the network between them, and planned actions.
 use super::Config;
 use super::net::Net;
-use super::oracle::{Attempt, Outcome};
+use super::oracle::{Attempt, EndOutcome};
 use super::process::{Mine, Plan, Process};
 use crate::rng::{Rng, mix};
 use crate::verdict::Check;
@@ -108,7 +108,7 @@ impl World {
         for mine in std::mem::take(&mut dead.mine).into_values() {
             let end = mine.end(&mut self.attempts);
             if end.outcome.is_none() {
-                end.over(Outcome::Died)?;
+                end.over(EndOutcome::Died)?;
             }
         }
         self.processes.push(fresh);

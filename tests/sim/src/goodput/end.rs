@@ -37,7 +37,7 @@ impl Memory for Bytes {
     }
 }
 
-pub(super) struct End {
+pub(super) struct GoodputEnd {
     side: usize,
     qp: Qp,
     keys: KeyTable,
@@ -46,8 +46,8 @@ pub(super) struct End {
     effects: Effects,
 }
 
-impl End {
-    pub(super) fn new(side: usize, transfer: &Transfer) -> End {
+impl GoodputEnd {
+    pub(super) fn new(side: usize, transfer: &Transfer) -> GoodputEnd {
         let depth = DEPTH as u32;
         let cap = QpCap {
             max_send_wr: depth,
@@ -76,7 +76,7 @@ impl End {
         let source = if transfer.verb == Verb::Read { 1 } else { 0 };
         let len = transfer.bytes as usize;
         let bytes = if side == source { pattern(transfer.seed, len) } else { vec![0; len] };
-        End { side, qp, keys, key, memory: Bytes(RefCell::new(bytes)), effects: Effects::default() }
+        GoodputEnd { side, qp, keys, key, memory: Bytes(RefCell::new(bytes)), effects: Effects::default() }
     }
 
     pub(super) fn connect(&mut self, now: Time) {

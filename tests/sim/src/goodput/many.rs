@@ -1,6 +1,6 @@
 //! Several senders and one receiver: flows that share a router and its line.
-use super::end::End;
-use super::path::{Path, Way};
+use super::end::GoodputEnd;
+use super::path::{Path, PathDirection};
 use super::{DEPTH, LIMIT, MESSAGE, Transfer, Verb};
 use crate::rng::Rng;
 use adverb_engine::{Time, WcStatus};
@@ -59,8 +59,8 @@ impl Shares {
 
 /// A sender and its end at the receiver.
 struct Flow {
-    ends: [End; 2],
-    back: Way,
+    ends: [GoodputEnd; 2],
+    back: PathDirection,
     start: Time,
     posted: u64,
     done: u64,
@@ -73,13 +73,13 @@ pub fn share(many: &ManyToOne) -> Shares {
     let begin = Time(1_000_000);
     let mut flows: Vec<Flow> = (0..many.senders)
         .map(|n| {
-            let mut ends = [End::new(0, &transfer), End::new(1, &transfer)];
+            let mut ends = [GoodputEnd::new(0, &transfer), GoodputEnd::new(1, &transfer)];
             ends.iter_mut().for_each(|end| end.connect(begin));
             let start = Time(begin.0 + many.stagger * n as u64);
-            Flow { ends, back: Way::new(many.path), start, posted: 0, done: 0 }
+            Flow { ends, back: PathDirection::new(many.path), start, posted: 0, done: 0 }
         })
         .collect();
-    let mut line = Way::new(many.path);
+    let mut line = PathDirection::new(many.path);
     let mut hosts: Vec<Time> = vec![Time::ZERO; many.senders];
     let mut rng = Rng::new(many.seed ^ 0x3a11);
     let mut now = begin;
@@ -93,7 +93,7 @@ pub fn share(many: &ManyToOne) -> Shares {
             break Some(why);
         }
         let starts = flows.iter().map(|f| f.start).filter(|at| *at > now);
-        let timers = flows.iter().flat_map(|f| f.ends.iter().filter_map(End::timeout));
+        let timers = flows.iter().flat_map(|f| f.ends.iter().filter_map(GoodputEnd::timeout));
         let backs = flows.iter().filter_map(|f| f.back.next());
         let Some(next) = line.next().into_iter().chain(starts).chain(timers).chain(backs).min() else {
             break Some("nothing happens any more".to_owned());
@@ -144,7 +144,7 @@ impl Flow {
         &mut self,
         now: Time,
         n: usize,
-        line: &mut Way,
+        line: &mut PathDirection,
         host: &mut Time,
         rng: &mut Rng,
     ) -> Result<(), String> {

@@ -26,8 +26,8 @@ pub use table::table;
 use crate::rng::Rng;
 use adverb_engine::qp::Counters;
 use adverb_engine::{Time, WcStatus};
-use end::End;
-use path::Way;
+use end::GoodputEnd;
+use path::PathDirection;
 
 /// Bytes of a message.
 const MESSAGE: u64 = 1 << 20;
@@ -89,8 +89,8 @@ impl Measured {
 
 /// The network between the two ends, and the clock.
 struct World {
-    ends: [End; 2],
-    ways: [Way; 2],
+    ends: [GoodputEnd; 2],
+    ways: [PathDirection; 2],
     rng: Rng,
     now: Time,
     packets: u64,
@@ -100,8 +100,8 @@ struct World {
 #[must_use]
 pub fn measure(transfer: &Transfer) -> Measured {
     let mut world = World {
-        ends: [End::new(0, transfer), End::new(1, transfer)],
-        ways: [Way::new(transfer.path), Way::new(transfer.path)],
+        ends: [GoodputEnd::new(0, transfer), GoodputEnd::new(1, transfer)],
+        ways: [PathDirection::new(transfer.path), PathDirection::new(transfer.path)],
         rng: Rng::new(transfer.seed ^ 0x600d),
         now: Time(1_000_000),
         packets: 0,

@@ -63,7 +63,7 @@ pub(super) struct Packet {
 }
 
 /// One direction of a path.
-pub(super) struct Way {
+pub(super) struct PathDirection {
     path: Path,
     /// When the host's own wire is free, and when the wire behind the router is.
     host: Time,
@@ -77,9 +77,9 @@ pub(super) struct Way {
     pub(super) overflowed: u64,
 }
 
-impl Way {
-    pub(super) fn new(path: Path) -> Way {
-        Way {
+impl PathDirection {
+    pub(super) fn new(path: Path) -> PathDirection {
+        PathDirection {
             path,
             host: Time::ZERO,
             busy: Time::ZERO,

@@ -45,14 +45,14 @@ enum Kind {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct ModelKey {
     key: Key,
     pd: PdId,
     kind: Kind,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Keys(Vec<Entry>);
+pub(crate) struct Keys(Vec<ModelKey>);
 
 impl Keys {
     pub(crate) fn len(&self) -> usize {
@@ -60,33 +60,33 @@ impl Keys {
     }
     pub(crate) fn region(&mut self, key: Key, pd: PdId, access: Access, iova: u64, len: u64, addr: u64) {
         let opened = Opened { access, start: iova, len, backing: Backing::Flat(addr) };
-        self.0.push(Entry { key, pd, kind: Kind::Region(opened) });
+        self.0.push(ModelKey { key, pd, kind: Kind::Region(opened) });
     }
     pub(crate) fn on_demand(&mut self, key: Key, pd: PdId, access: Access, iova: u64, len: u64, addr: u64) {
         let opened = Opened { access, start: iova, len, backing: Backing::OnDemand(addr) };
-        self.0.push(Entry { key, pd, kind: Kind::Region(opened) });
+        self.0.push(ModelKey { key, pd, kind: Kind::Region(opened) });
     }
     /// May memory of this key have holes?
     pub(crate) fn is_on_demand(&self, key: Key) -> bool {
         let on_demand = |o: &Opened| matches!(o.backing, Backing::OnDemand(_));
-        matches!(self.exact(key), Some(Entry { kind: Kind::Region(o), .. }) if on_demand(o))
+        matches!(self.exact(key), Some(ModelKey { kind: Kind::Region(o), .. }) if on_demand(o))
     }
     pub(crate) fn window(&mut self, key: Key, pd: PdId) {
-        self.0.push(Entry { key, pd, kind: Kind::Window(None) });
+        self.0.push(ModelKey { key, pd, kind: Kind::Window(None) });
     }
     pub(crate) fn fast(&mut self, key: Key, pd: PdId) {
-        self.0.push(Entry { key, pd, kind: Kind::Fast { opened: None, staged: Vec::new() } });
+        self.0.push(ModelKey { key, pd, kind: Kind::Fast { opened: None, staged: Vec::new() } });
     }
     pub(crate) fn remove(&mut self, key: Key) {
         self.0.retain(|e| e.key != key);
     }
     pub(crate) fn stage(&mut self, key: Key, list: PageListId, pages: &[u64]) {
-        if let Some(Entry { kind: Kind::Fast { staged, .. }, .. }) = self.of_index_mut(key) {
+        if let Some(ModelKey { kind: Kind::Fast { staged, .. }, .. }) = self.of_index_mut(key) {
             staged.push((list, pages.to_vec()));
         }
     }
     pub(crate) fn unstage(&mut self, key: Key, list: PageListId) {
-        if let Some(Entry { kind: Kind::Fast { staged, .. }, .. }) = self.of_index_mut(key) {
+        if let Some(ModelKey { kind: Kind::Fast { staged, .. }, .. }) = self.of_index_mut(key) {
             staged.retain(|(id, _)| *id != list);
         }
     }
@@ -104,17 +104,17 @@ impl Keys {
         Some((opened.start, opened.len))
     }
 
-    fn exact(&self, key: Key) -> Option<&Entry> {
+    fn exact(&self, key: Key) -> Option<&ModelKey> {
         self.0.iter().find(|e| e.key == key)
     }
-    fn of_index(&self, key: Key) -> Option<&Entry> {
+    fn of_index(&self, key: Key) -> Option<&ModelKey> {
         self.0.iter().find(|e| e.key >> 8 == key >> 8)
     }
-    fn of_index_mut(&mut self, key: Key) -> Option<&mut Entry> {
+    fn of_index_mut(&mut self, key: Key) -> Option<&mut ModelKey> {
         self.0.iter_mut().find(|e| e.key >> 8 == key >> 8)
     }
     fn windows_on(&self, region: u32) -> usize {
-        let on = |e: &&Entry| matches!(&e.kind, Kind::Window(Some(b)) if b.region == region);
+        let on = |e: &&ModelKey| matches!(&e.kind, Kind::Window(Some(b)) if b.region == region);
         self.0.iter().filter(on).count()
     }
 

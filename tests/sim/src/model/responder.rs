@@ -4,7 +4,7 @@ use super::keys::Pieces;
 use super::{Check, Op, Recv, ensure, merged, slice_sges, spread};
 use crate::memory::Touch;
 use crate::net::Meta;
-use crate::world::{End, PD, QKEY, QPN, World, XRC_SRQN};
+use crate::world::{PD, QKEY, QPN, World, WorldEnd, XRC_SRQN};
 use adverb_engine::wr::Remote;
 use adverb_engine::{
     Access, AtomicOp, KeyOp, QpState, QpType, SendFlags, SendOp, WcFlags, WcOpcode, WcStatus,
@@ -73,7 +73,7 @@ enum Supply<'a> {
 }
 
 impl World {
-    fn supply<'a>(&'a self, end: &'a End, headers: &Headers, held: bool) -> Supply<'a> {
+    fn supply<'a>(&'a self, end: &'a WorldEnd, headers: &Headers, held: bool) -> Supply<'a> {
         if held && let Some(recv) = &end.rx.active {
             return Supply::Some(recv);
         }
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    fn predict_unreliable(&self, end: &End, op: &Op, meta: &Meta, headers: &Headers) -> Expect {
+    fn predict_unreliable(&self, end: &WorldEnd, op: &Op, meta: &Meta, headers: &Headers) -> Expect {
         let follows = end.rx.under_way == Some((meta.op, meta.psn));
         if meta.psn != op.first && !follows {
             return Expect::default();
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// The packet with the next PSN.
-    fn predict_packet(&self, end: &End, op: &Op, psn: u64, headers: &Headers) -> Expect {
+    fn predict_packet(&self, end: &WorldEnd, op: &Op, psn: u64, headers: &Headers) -> Expect {
         let keys = &self.devices[end.device].naive;
         let who = (PD, QPN + self.index_of(end) as u32);
         let (skip, mtu) = ((psn - op.first) * end.mtu(), end.mtu());
@@ -212,7 +212,7 @@ impl World {
 
     fn predict_atomic(
         &self,
-        end: &End,
+        end: &WorldEnd,
         expect: Expect,
         r: Remote,
         to: Option<Pieces>,
@@ -231,7 +231,7 @@ impl World {
 
     /// Fills a receive from byte `from` on, into `expect`. `false`: the memory cannot be written.
     /// Entries before a hole are filled, but no entry if a key is wrong.
-    fn fill(&self, end: &End, recv: &Recv, from: u64, data: &[u8], expect: &mut Expect) -> bool {
+    fn fill(&self, end: &WorldEnd, recv: &Recv, from: u64, data: &[u8], expect: &mut Expect) -> bool {
         let device = &self.devices[end.device];
         let mut parts = Vec::new();
         for s in slice_sges(&recv.sges, from, data.len() as u64) {
@@ -251,7 +251,7 @@ impl World {
         true
     }
 
-    fn predict_send(&self, end: &End, op: &Op, skip: u64, headers: &Headers, expect: Expect) -> Expect {
+    fn predict_send(&self, end: &WorldEnd, op: &Op, skip: u64, headers: &Headers, expect: Expect) -> Expect {
         let keys = &self.devices[end.device].naive;
         let begins = skip == 0;
         let recv = match self.supply(end, headers, !begins || end.kind == QpType::Uc) {
@@ -281,7 +281,7 @@ impl World {
         expect
     }
 
-    fn predict_datagram(&self, end: &End, op: &Op, headers: &Headers, payload: &[u8]) -> Expect {
+    fn predict_datagram(&self, end: &WorldEnd, op: &Op, headers: &Headers, payload: &[u8]) -> Expect {
         if op.ud.is_none_or(|(_, qkey)| qkey != QKEY) {
             return Expect::default();
         }

@@ -76,7 +76,7 @@ impl Message {
 }
 
 /// An end.
-pub(super) struct End {
+pub(super) struct NodeEnd {
     pub(super) number: usize,
     pub(super) node: usize,
     pub(super) qp_type: QpType,
@@ -116,7 +116,7 @@ pub(super) fn bytes_of(end: usize, seq: u64, len: usize) -> Vec<u8> {
     pattern((end as u64 + 1) << 40 | seq, len)
 }
 
-impl End {
+impl NodeEnd {
     pub(super) fn send_at(&self, seq: u64) -> usize {
         self.area + seq as usize % SENDS * SLOT
     }
@@ -222,7 +222,7 @@ impl End {
 
     /// A request of this end has retired, so the bytes must be in place. `buffers` are the buffers
     /// of this end and of the peer.
-    pub(super) fn check_retired(&self, op: &Op, buffers: [&Buffer; 2], peer: &End) -> Check {
+    pub(super) fn check_retired(&self, op: &Op, buffers: [&Buffer; 2], peer: &NodeEnd) -> Check {
         let id = self.number;
         if self.qp_type != QpType::Rc {
             return Ok(());

@@ -1,5 +1,5 @@
 //! A world: its nodes, and the steps of their threads in virtual time.
-use super::end::{AREA, End, SENDS};
+use super::end::{AREA, NodeEnd, SENDS};
 use super::net::{HostWire, Net, ip, lock};
 use super::queue::Queue;
 use super::threads::{Background, Consumer};
@@ -72,7 +72,7 @@ pub struct World {
     /// Host of each node.
     pub(super) hosts: Vec<usize>,
     pub(super) nodes: Vec<Host>,
-    pub(super) ends: Vec<End>,
+    pub(super) ends: Vec<NodeEnd>,
     pub(super) queues: Vec<Queue>,
     pub(super) winding_up: bool,
     /// Time of the last post.
@@ -279,7 +279,7 @@ impl World {
         let apart = ends[0] != ends[1];
         let relayed = apart && self.hosts[ends[0]] == self.hosts[ends[1]];
         let queues = host.queues.clone();
-        self.ends.push(End {
+        self.ends.push(NodeEnd {
             number,
             node,
             qp_type,

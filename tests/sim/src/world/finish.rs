@@ -91,7 +91,7 @@ impl World {
             return Ok(());
         }
         for (q, end) in self.ends.iter().enumerate() {
-            let never_down = |e: &super::End| e.engine.state() == QpState::Rts && self.epoch_of(q) == 1;
+            let never_down = |e: &super::WorldEnd| e.engine.state() == QpState::Rts && self.epoch_of(q) == 1;
             if never_down(end) && never_down(&self.ends[end.peer]) {
                 let timeouts = end.engine.counters().timeouts;
                 ensure!(timeouts == 0, "queue pair {q}: {timeouts} timeouts on a perfect network");

@@ -97,7 +97,7 @@ pub(crate) struct Device {
 
 /// A queue pair, with the oracle's knowledge of it.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct WorldEnd {
     pub(crate) engine: Qp,
     pub(crate) effects: Effects,
     pub(crate) kind: QpType,
@@ -129,7 +129,7 @@ impl Device {
     }
 }
 
-impl End {
+impl WorldEnd {
     pub(crate) fn is_reliable(&self) -> bool {
         self.kind.is_reliable()
     }
@@ -150,7 +150,7 @@ pub struct World {
     pub(crate) devices: Vec<Device>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) srqs: Vec<SharedQueue>,
-    pub(crate) ends: Vec<End>,
+    pub(crate) ends: Vec<WorldEnd>,
     /// Number of connections of each link so far.
     pub(crate) epochs: Vec<u32>,
     pub(crate) net: Net,
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    pub(crate) fn index_of(&self, end: &End) -> usize {
+    pub(crate) fn index_of(&self, end: &WorldEnd) -> usize {
         // `end` is the only end whose peer's peer is `end`, except for the two ends of a link
         // themselves.
         self.ends[end.peer].peer

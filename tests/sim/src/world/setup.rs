@@ -1,5 +1,5 @@
 //! Builds a world, and connects its queue pairs.
-use super::{Device, End, OTHER_PD, PD, QKEY, QPN, Queue, SharedQueue, World, XRC_SRQN};
+use super::{Device, OTHER_PD, PD, QKEY, QPN, Queue, SharedQueue, World, WorldEnd, XRC_SRQN};
 use crate::config::{Config, Link, Service};
 use crate::memory::{Arena, SHARED};
 use crate::model::keys::Keys;
@@ -104,7 +104,7 @@ fn kinds(service: Service) -> [QpType; 2] {
     }
 }
 
-fn end(config: &Config, link: &Link, q: usize) -> End {
+fn end(config: &Config, link: &Link, q: usize) -> WorldEnd {
     let side = q % 2;
     let kind = kinds(link.service)[side];
     let device = link.devices[side];
@@ -129,7 +129,7 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
         counted: false,
     })
     .expect("memory for a queue pair");
-    End {
+    WorldEnd {
         engine,
         effects: Effects::default(),
         kind,

@@ -7,7 +7,7 @@
 //! - **Clock.** `node/clock.rs` reads the machine's clock, or the time of the simulator. Each look
 //!   at the virtual clock moves the time on a little, so a loop that waits for a time ends.
 //! - **Wire.** `Node::link` is a `Wire`: sockets, or a [`SimulatedWire`]. Services, frames, groups
-//!   and greetings need sockets, so a simulated wire answers them as absent.
+//!   and handshakes need sockets, so a simulated wire answers them as absent.
 //! - **Background thread.** `Sleep::begin` announces a sleep and says how long the sleep may last.
 //!   `turn` is all work between two sleeps. A real thread blocks in `ppoll` between the two; the
 //!   simulator waits in virtual time.

@@ -2,7 +2,7 @@
 use adverb_engine::Packet;
 
 /// Messages and bytes of a queue pair, for [`crate::snapshot`]. Changed under the queue pair's
-/// lock. The chains of requests are counted in [`QpInner::handovers`](super::queue_pair::QpInner).
+/// lock. The chains of requests are counted in [`QpInner::commits`](super::queue_pair::QpInner).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     /// Bytes of posted messages, without READs.

@@ -88,11 +88,11 @@ pub struct Pair {
     pub recv_cq: u32,
     /// The size of the send queue.
     pub depth: u32,
-    /// Send requests that are handed over and not done.
+    /// Send requests that are committed and not done.
     pub open: u32,
     /// Receives that wait for a message.
     pub receives: u32,
-    /// Send requests handed over.
+    /// Send requests committed.
     pub posted: u64,
     /// Bytes of the messages that the program posted, without READs.
     pub sent_bytes: u64,

@@ -43,7 +43,7 @@ pub enum Peer {
     Here(usize, u32),
     /// A process of this host without an answer, by its place in [`World::silent`].
     Silent(usize),
-    /// Another host, or a queue pair that is gone.
+    /// Another host, or a queue pair that no longer exists.
     Address(IpAddr),
 }
 

@@ -111,7 +111,7 @@ impl Screen {
         }
     }
 
-    /// A pressed key. `None`: the terminal is gone.
+    /// A pressed key. `None`: the terminal was closed.
     fn key(&mut self) -> Option<u8> {
         let mut bytes = [0; 64];
         let n = self.input.as_mut()?.read(&mut bytes).ok()?;

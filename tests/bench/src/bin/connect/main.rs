@@ -27,16 +27,16 @@ const BUDGET: Duration = Duration::from_secs(240);
 
 /// The kind of connection between two processes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Way {
+enum ConnectionKind {
     Tcp,
     Local,
     Wire,
 }
 
-const WAYS: [(Way, &str); 3] = [
-    (Way::Tcp, "TCP"),
-    (Way::Local, "rdma_cm, same host"),
-    (Way::Wire, "rdma_cm, wire (`ADVERB_PATH=wire`)"),
+const WAYS: [(ConnectionKind, &str); 3] = [
+    (ConnectionKind::Tcp, "TCP"),
+    (ConnectionKind::Local, "rdma_cm, same host"),
+    (ConnectionKind::Wire, "rdma_cm, wire (`ADVERB_PATH=wire`)"),
 ];
 
 /// Measured values: seconds per connection, and seconds until the first byte.
@@ -82,19 +82,19 @@ fn measure(options: &Options) -> Result<bool> {
 }
 
 /// A server and a client: connections per second, and seconds until the first byte.
-fn once(way: Way, count: usize) -> Result<(f64, f64)> {
+fn once(way: ConnectionKind, count: usize) -> Result<(f64, f64)> {
     let program = cc::program("first_byte")?.display().to_string();
     let end = |side: &str| {
-        let transport = if way == Way::Tcp { "tcp" } else { "rdma" };
+        let transport = if way == ConnectionKind::Tcp { "tcp" } else { "rdma" };
         let line = Program::new(program.clone(), &[transport, side, "127.0.0.1", "PORT"]);
         match way {
-            Way::Tcp => line.bare(),
-            Way::Local => line.env(PATH, "local"),
-            Way::Wire => line.env(PATH, "wire"),
+            ConnectionKind::Tcp => line.bare(),
+            ConnectionKind::Local => line.env(PATH, "local"),
+            ConnectionKind::Wire => line.env(PATH, "wire"),
         }
     };
     let pair = Pair::by_address(end("server"), end("client").arg(count.to_string()), LIMIT);
-    let pair = if way == Way::Tcp { pair.listener(Listener::Socket) } else { pair };
+    let pair = if way == ConnectionKind::Tcp { pair.listener(Listener::Socket) } else { pair };
     let (server, client) = pair.listening()?;
     let client = client.run(LIMIT)?;
     client.require_ok().map_err(|why| format!("{why}\nserver: {}", server.text()))?;
@@ -102,7 +102,7 @@ fn once(way: Way, count: usize) -> Result<(f64, f64)> {
     Ok((found("connections")?, found("first_byte")?))
 }
 
-fn report(samples: &Samples<(Way, What)>) -> String {
+fn report(samples: &Samples<(ConnectionKind, What)>) -> String {
     let mut rows = vec![
         ["127.0.0.1, one after the other", "connections/s", "to TCP", "first byte, µs", "to TCP"]
             .map(str::to_string)
@@ -111,7 +111,7 @@ fn report(samples: &Samples<(Way, What)>) -> String {
     let show = |series: Option<Series>| cell(series, samples.rounds);
     for (way, name) in WAYS {
         // Ratios of times, so that a ratio above one means slower in both columns.
-        let ratio = |what| show(samples.ratio(&(way, what), &[(Way::Tcp, what)], f64::min));
+        let ratio = |what| show(samples.ratio(&(way, what), &[(ConnectionKind::Tcp, what)], f64::min));
         let rate = samples.series(&(way, What::Connection)).map(|s| Series {
             median: 1.0 / s.median,
             min: 1.0 / s.max,

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use adverb_bench::Result;
 use adverb_bench::pair;
 use clap::Parser;
-use transfer::{Outcome, Verb};
+use transfer::{TransferOutcome, Verb};
 
 /// Faults of packets: a name, and the value of `ADVERB_FAULT`.
 const WEATHER: [(&str, &str); 11] = [
@@ -117,7 +117,7 @@ fn all(options: &Options) -> Result<()> {
 }
 
 /// Runs a transfer between two processes. The faults apply to both.
-fn pair(verb: Verb, mib: u64, fault: &str) -> Result<Outcome> {
+fn pair(verb: Verb, mib: u64, fault: &str) -> Result<TransferOutcome> {
     let mib = mib.to_string();
     let fault = (!fault.is_empty()).then(|| format!("{fault},seed=7"));
     let start = |args: &[&str]| {
@@ -127,8 +127,8 @@ fn pair(verb: Verb, mib: u64, fault: &str) -> Result<Outcome> {
     let mut server = start(&[verb.name(), &mib])?;
     let address = server.line()?;
     let mut client = start(&[verb.name(), &mib, &address])?;
-    let (one, two) = (Outcome::parse(&client.line()?)?, Outcome::parse(&server.line()?)?);
+    let (one, two) = (TransferOutcome::parse(&client.line()?)?, TransferOutcome::parse(&server.line()?)?);
     client.end()?;
     server.end()?;
-    Ok(Outcome { seconds: one.seconds, harmed: one.harmed + two.harmed })
+    Ok(TransferOutcome { seconds: one.seconds, harmed: one.harmed + two.harmed })
 }

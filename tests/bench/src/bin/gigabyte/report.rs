@@ -3,19 +3,19 @@ use std::fmt::Write;
 
 use adverb_bench::Result;
 
-use crate::transfer::Outcome;
+use crate::transfer::TransferOutcome;
 
 const BEGIN: &str = "<!-- goodput: begin -->\n";
 const END: &str = "<!-- goodput: end -->";
 
-type Row<'a> = (&'a str, Vec<Result<Outcome>>);
+type Row<'a> = (&'a str, Vec<Result<TransferOutcome>>);
 
 /// Goodput by kind of fault and verb, in MB/s.
 pub(crate) fn table(mib: u64, rows: &[Row<'_>]) -> String {
     let mut out =
         String::from("| what befalls packets | Write MB/s | Send MB/s | Read MB/s |\n|---|---:|---:|---:|\n");
     for (name, cells) in rows {
-        let cell = |c: &Result<Outcome>| match c {
+        let cell = |c: &Result<TransferOutcome>| match c {
             Ok(o) => format!("{:.1}", (mib << 20) as f64 / o.seconds / 1e6),
             Err(_) => "failed".to_owned(),
         };

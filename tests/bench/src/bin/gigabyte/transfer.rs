@@ -48,42 +48,42 @@ impl Verb {
 
 /// Result of a transfer, at one end or both.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct TransferOutcome {
     pub(crate) seconds: f64,
     /// Packets with a fault.
     pub(crate) harmed: u64,
 }
 
-impl Outcome {
-    pub(crate) fn parse(line: &str) -> Text<Outcome> {
+impl TransferOutcome {
+    pub(crate) fn parse(line: &str) -> Text<TransferOutcome> {
         let mut words = line.split_whitespace();
         let mut next = || words.next().ok_or_else(|| format!("not an outcome: {line:?}"));
         let seconds = next()?.parse().map_err(|e| format!("{line:?}: {e}"))?;
         let harmed = words.nth(1).ok_or("no count")?.parse().map_err(|e| format!("{line:?}: {e}"))?;
-        Ok(Outcome { seconds, harmed })
+        Ok(TransferOutcome { seconds, harmed })
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for TransferOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3} s, {} packets harmed", self.seconds, self.harmed)
     }
 }
 
 /// One end: its ring, and the connection to the other end.
-struct End {
+struct TransferEnd {
     end: adverb::testing::Endpoint,
     ring: Buffer,
     scratch: Vec<u8>,
     messages: u64,
 }
 
-impl End {
-    fn new(mib: u64) -> Result<End> {
+impl TransferEnd {
+    fn new(mib: u64) -> Result<TransferEnd> {
         let depth = 4 * SLOTS as u32;
         let end = adverb::testing::Endpoint::new(|qp| qp.max_send_wr(depth).max_recv_wr(depth))?;
         let ring = end.buffer((SLOTS * MESSAGE) as usize)?;
-        Ok(End { end, ring, scratch: vec![0; MESSAGE as usize], messages: mib })
+        Ok(TransferEnd { end, ring, scratch: vec![0; MESSAGE as usize], messages: mib })
     }
 
     fn place(message: u64) -> std::ops::Range<usize> {
@@ -211,15 +211,15 @@ impl End {
         Ok(())
     }
 
-    fn outcome(&self, started: Instant) -> Outcome {
+    fn outcome(&self, started: Instant) -> TransferOutcome {
         let harmed = self.end.context.stats().packets_harmed;
-        Outcome { seconds: started.elapsed().as_secs_f64(), harmed }
+        TransferOutcome { seconds: started.elapsed().as_secs_f64(), harmed }
     }
 }
 
 /// Prints the result, and stays until its input ends. The other end may still wait for a lost
 /// answer.
-fn part(outcome: &Outcome) -> Result<()> {
+fn part(outcome: &TransferOutcome) -> Result<()> {
     println!("{outcome}");
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
@@ -228,7 +228,7 @@ fn part(outcome: &Outcome) -> Result<()> {
 /// The listening process.
 pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
     let listener = Listener::bind("127.0.0.1:0")?;
-    let mut end = End::new(mib)?;
+    let mut end = TransferEnd::new(mib)?;
     for message in 0..SLOTS {
         end.await_notice(verb, message, true)?;
     }
@@ -246,7 +246,7 @@ pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
 /// The connecting process.
 pub(crate) fn call(verb: Verb, mib: u64, address: &str) -> Result<()> {
     let address: SocketAddr = address.parse()?;
-    let mut end = End::new(mib)?;
+    let mut end = TransferEnd::new(mib)?;
     for _ in 0..2 * SLOTS {
         end.await_notice(verb, 0, false)?;
     }

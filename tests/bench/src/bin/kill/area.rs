@@ -24,7 +24,7 @@ const ACCESS: Access =
 
 /// A part of the memory of a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub enum Part {
+pub enum MemoryPart {
     Out(usize),
     Into(usize),
     Receive(usize),
@@ -33,15 +33,15 @@ pub enum Part {
     Counter,
 }
 
-impl Part {
+impl MemoryPart {
     fn number(self) -> usize {
         match self {
-            Part::Out(slot) => slot,
-            Part::Into(slot) => SLOTS + slot,
-            Part::Receive(slot) => 2 * SLOTS + slot,
-            Part::Target => 3 * SLOTS,
-            Part::Source => 3 * SLOTS + 1,
-            Part::Counter => 3 * SLOTS + 2,
+            MemoryPart::Out(slot) => slot,
+            MemoryPart::Into(slot) => SLOTS + slot,
+            MemoryPart::Receive(slot) => 2 * SLOTS + slot,
+            MemoryPart::Target => 3 * SLOTS,
+            MemoryPart::Source => 3 * SLOTS + 1,
+            MemoryPart::Counter => 3 * SLOTS + 2,
         }
     }
     fn offset(self, qp: usize) -> usize {
@@ -124,7 +124,7 @@ impl Area {
             area.put(n * (ROOM + GUARD), &guard(n))?;
         }
         for qp in 0..qps {
-            area.fill(qp, Part::Source, &message(id, qp, CONSTANT, LONGEST))?;
+            area.fill(qp, MemoryPart::Source, &message(id, qp, CONSTANT, LONGEST))?;
         }
         Ok(area)
     }
@@ -139,22 +139,22 @@ impl Area {
     }
 
     /// Writes the beginning of a part.
-    pub fn fill(&self, qp: usize, part: Part, bytes: &[u8]) -> Result<()> {
+    pub fn fill(&self, qp: usize, part: MemoryPart, bytes: &[u8]) -> Result<()> {
         self.put(part.offset(qp), bytes)
     }
 
     /// Reads the beginning of a part.
-    pub fn bytes(&self, qp: usize, part: Part, len: usize) -> Result<Vec<u8>> {
+    pub fn bytes(&self, qp: usize, part: MemoryPart, len: usize) -> Result<Vec<u8>> {
         self.get(part.offset(qp), len)
     }
 
     /// The first word of a part.
-    pub fn word(&self, qp: usize, part: Part) -> Result<u64> {
+    pub fn word(&self, qp: usize, part: MemoryPart) -> Result<u64> {
         let bytes = self.bytes(qp, part, 8)?;
         Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
     }
 
-    pub fn sge(&self, qp: usize, part: Part, len: usize) -> Sge {
+    pub fn sge(&self, qp: usize, part: MemoryPart, len: usize) -> Sge {
         let addr = self.memory.addr() + part.offset(qp) as u64;
         Sge { addr, length: len as u32, lkey: self.mr.key() }
     }
@@ -165,7 +165,7 @@ impl Area {
     }
 
     /// A part of the other end's memory, which has the same layout.
-    pub fn part_of(other: Remote, qp: usize, part: Part) -> Remote {
+    pub fn part_of(other: Remote, qp: usize, part: MemoryPart) -> Remote {
         Remote { va: other.va + part.offset(qp) as u64, ..other }
     }
 
@@ -181,16 +181,16 @@ impl Area {
             }
         }
         for qp in 0..self.qps {
-            if self.bytes(qp, Part::Source, LONGEST)? != message(id, qp, CONSTANT, LONGEST) {
+            if self.bytes(qp, MemoryPart::Source, LONGEST)? != message(id, qp, CONSTANT, LONGEST) {
                 return Err(format!("what is only read was written to, queue pair {qp}"));
             }
-            for (at, word) in self.bytes(qp, Part::Target, LONGEST)?.chunks_exact(8).enumerate() {
+            for (at, word) in self.bytes(qp, MemoryPart::Target, LONGEST)?.chunks_exact(8).enumerate() {
                 let word = u64::from_ne_bytes(word.try_into().map_err(|_| "a word of eight bytes")?);
                 if word != 0 && word >> 32 != peer >> 32 {
                     return Err(format!("word {at} of what queue pair {qp} is written is {word:#x}"));
                 }
             }
-            if self.bytes(qp, Part::Target, ROOM)?[LONGEST..].iter().any(|b| *b != 0) {
+            if self.bytes(qp, MemoryPart::Target, ROOM)?[LONGEST..].iter().any(|b| *b != 0) {
                 return Err(format!("bytes behind what queue pair {qp} is written"));
             }
         }

@@ -17,7 +17,7 @@ pub const QPS: usize = 4;
 const DEPTH: u32 = 16;
 
 /// Objects of a round.
-pub struct End {
+pub struct RoundObjects {
     pub id: u64,
     pub area: Area,
     cqs: [Arc<Cq>; 2],
@@ -30,7 +30,7 @@ fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-impl End {
+impl RoundObjects {
     /// Makes the objects.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl End {
         let slept = Cq::new(&world.context, 256, Some(&channel), 0).map_err(failed("CQ"))?;
         let cqs = [polled, slept];
         let qps = (0..QPS).map(|n| world.qp(&cqs[n % 2], &cqs[n % 2], DEPTH)).collect::<Result<_>>()?;
-        Ok(End { id, area, cqs, channel, qps, seed })
+        Ok(RoundObjects { id, area, cqs, channel, qps, seed })
     }
 
     /// The line for the other end: id, memory, and queue pairs.

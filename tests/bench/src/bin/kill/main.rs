@@ -28,7 +28,7 @@ use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use end::End;
+use end::RoundObjects;
 use left::Own;
 use traffic::{Dice, Tally};
 use witness::Witness;
@@ -71,7 +71,7 @@ fn live(args: &[String]) -> Result<()> {
         [role] if role == "witness" => witness::live(),
         [seed] => {
             let world = World::open(4096)?;
-            let end = End::new(&world, seed.parse().map_err(|e| format!("{seed}: {e}"))?)?;
+            let end = RoundObjects::new(&world, seed.parse().map_err(|e| format!("{seed}: {e}"))?)?;
             println!("{}", end.line());
             let mut line = String::new();
             std::io::stdin().read_line(&mut line).map_err(|e| format!("no orders: {e}"))?;
@@ -94,7 +94,7 @@ struct Round {
 
 fn round(world: &World, dice: &mut Dice) -> Result<Round> {
     let (mine, theirs, patience) = (dice.roll(u64::MAX), dice.roll(u64::MAX), moment(dice));
-    let end = End::new(world, mine)?;
+    let end = RoundObjects::new(world, mine)?;
     let mut other = pair::talk(None, &[theirs.to_string()])?;
     // Now and then the other process is killed during the set-up.
     let early = dice.roll(8) == 0;

@@ -11,7 +11,7 @@ use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Cause, Completion, SendFlags, SendOp, WcOpcode, WcStatus};
 use adverb_device::{CompChannel, Cq, Errno, Qp};
 
-use super::area::{Area, CONSTANT, LONGEST, Part, SLOTS, mark, message};
+use super::area::{Area, CONSTANT, LONGEST, MemoryPart, SLOTS, mark, message};
 
 /// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
@@ -124,7 +124,7 @@ impl<'a> Traffic<'a> {
 
     fn post_receive(&mut self, n: usize, slot: usize) -> Result<()> {
         let line = &mut self.lines[n];
-        let sges = [self.area.sge(line.place, Part::Receive(slot), LONGEST)];
+        let sges = [self.area.sge(line.place, MemoryPart::Receive(slot), LONGEST)];
         receive(&line.qp, RECEIVE | (n * SLOTS + slot) as u64, &sges)?;
         line.receives += 1;
         Ok(())
@@ -138,20 +138,20 @@ impl<'a> Traffic<'a> {
         let there = |part| Area::part_of(self.peer.area, line.place, part);
         let (op, code, part, len) = match kind {
             0 => {
-                area.fill(line.place, Part::Out(slot), &message(id, line.place, line.sent, len))?;
+                area.fill(line.place, MemoryPart::Out(slot), &message(id, line.place, line.sent, len))?;
                 line.sent += 1;
-                (SendOp::Send, WcOpcode::Send, Part::Out(slot), len)
+                (SendOp::Send, WcOpcode::Send, MemoryPart::Out(slot), len)
             }
             1 => {
                 line.written += 1;
                 let words = mark(id, line.written).to_ne_bytes().repeat(len / 8);
-                area.fill(line.place, Part::Out(slot), &words)?;
-                (SendOp::Write(there(Part::Target)), WcOpcode::RdmaWrite, Part::Out(slot), len)
+                area.fill(line.place, MemoryPart::Out(slot), &words)?;
+                (SendOp::Write(there(MemoryPart::Target)), WcOpcode::RdmaWrite, MemoryPart::Out(slot), len)
             }
-            2 => (SendOp::Read(there(Part::Source)), WcOpcode::RdmaRead, Part::Into(slot), len),
+            2 => (SendOp::Read(there(MemoryPart::Source)), WcOpcode::RdmaRead, MemoryPart::Into(slot), len),
             _ => {
-                let op = SendOp::FetchAdd { remote: there(Part::Counter), add: 1 };
-                (op, WcOpcode::FetchAdd, Part::Into(slot), 8)
+                let op = SendOp::FetchAdd { remote: there(MemoryPart::Counter), add: 1 };
+                (op, WcOpcode::FetchAdd, MemoryPart::Into(slot), 8)
             }
         };
         line.slots[slot] = Some(UnderWay { op: code, len });
@@ -256,7 +256,7 @@ impl<'a> Traffic<'a> {
     fn received(&mut self, n: usize, slot: usize, len: usize) -> Result<()> {
         let line = &mut self.lines[n];
         let wanted = message(self.peer.id, line.place, line.received, len);
-        if self.area.bytes(line.place, Part::Receive(slot), len)? != wanted {
+        if self.area.bytes(line.place, MemoryPart::Receive(slot), len)? != wanted {
             return Err(format!("message {} of {len} bytes over queue pair {}", line.received, line.place));
         }
         line.received += 1;
@@ -268,12 +268,12 @@ impl<'a> Traffic<'a> {
         match request.op {
             WcOpcode::RdmaRead => {
                 let wanted = message(self.peer.id, line.place, CONSTANT, request.len);
-                if self.area.bytes(line.place, Part::Into(slot), request.len)? != wanted {
+                if self.area.bytes(line.place, MemoryPart::Into(slot), request.len)? != wanted {
                     return Err(format!("a read of {} bytes over queue pair {}", request.len, line.place));
                 }
             }
             WcOpcode::FetchAdd => {
-                let old = self.area.word(line.place, Part::Into(slot))?;
+                let old = self.area.word(line.place, MemoryPart::Into(slot))?;
                 if old != line.added {
                     return Err(format!("the counter was {old} for {} additions", line.added));
                 }

@@ -71,12 +71,12 @@ impl Wait {
 }
 
 /// A socket, with the epoll to sleep on, if any.
-struct End {
+struct WaitingSocket {
     socket: UdpSocket,
     epoll: Option<Epoll>,
 }
 
-impl End {
+impl WaitingSocket {
     fn new(socket: UdpSocket, wait: Wait) -> Result<Self> {
         match wait {
             Wait::Block => socket.set_read_timeout(Some(SILENCE)),
@@ -120,7 +120,7 @@ fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
 pub fn ping_pong(cpus: Cpus, wait: Wait, bytes: usize, time: Duration) -> Result<f64> {
     let (socket, child) = connected(cpus, "echo", &[wait.name()])?;
     pair::pin(cpus.here)?;
-    let end = End::new(socket, wait)?;
+    let end = WaitingSocket::new(socket, wait)?;
     let mut buf = [0; PING];
     let mut trips = Trips::new(time);
     while trips.more() {
@@ -137,7 +137,7 @@ pub fn ping_pong(cpus: Cpus, wait: Wait, bytes: usize, time: Duration) -> Result
 pub fn echo(port: u16, wait: &str) -> Result<()> {
     let (socket, own) = bound()?;
     connect(&socket, port)?;
-    let end = End::new(socket, Wait::named(wait)?)?;
+    let end = WaitingSocket::new(socket, Wait::named(wait)?)?;
     println!("{own}");
     let mut buf = [0; PING];
     loop {

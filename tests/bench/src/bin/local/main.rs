@@ -20,7 +20,7 @@ use adverb_bench::series::Samples;
 use adverb_bench::{Result, machine};
 use adverb_foreign::device::loopback;
 use clap::Parser;
-use run::{Once, Onces, Place};
+use run::{Once, Onces, RunSettings};
 
 /// Rounds of a full run.
 const RUNS: usize = 5;
@@ -45,7 +45,7 @@ fn measure(options: &Options) -> Result<bool> {
     let start = Instant::now();
     // Read now, because a commit may happen during the run.
     let revision = machine::revision();
-    let place = Place { device: loopback()?, cpus: Cpus::allowed()?, time: plan::time(options.quick) };
+    let place = RunSettings { device: loopback()?, cpus: Cpus::allowed()?, time: plan::time(options.quick) };
     let mut samples = Samples::new(options.runs(RUNS));
     rounds(&plan::items(), BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
         run::run(item, round, &place, samples);

@@ -20,7 +20,7 @@ const FIRST: usize = 2000;
 const FIRST_BYTES: usize = 1 << 30;
 
 /// Environment of all runs.
-pub struct Place {
+pub struct RunSettings {
     /// The device.
     pub device: Loopback,
     /// A processor for each end.
@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 /// Runs an item and records the values, or the failure.
-pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>) {
+pub fn run(item: &Item, round: usize, place: &RunSettings, samples: &mut Samples<Key>) {
     let ends = Ends::loopback(&place.device).pinned(place.cpus);
     let result = match *item {
         Item::Shared(what, size) => shared(what, size, place.time),
@@ -86,7 +86,7 @@ fn measured(
     name: &str,
     size: usize,
     latency: bool,
-    place: &Place,
+    place: &RunSettings,
     samples: &Samples<Key>,
     run: impl Fn(usize) -> Result<Figures, String>,
 ) -> Result<Vec<(Key, f64)>, String> {
@@ -135,7 +135,7 @@ impl Once {
 
     /// The same for a verbs program in C under `adverb run`; `adopt` says whether peers map its
     /// allocations.
-    pub fn register(place: &Place, adopt: &str, limit: Duration, failures: &mut Vec<String>) -> Self {
+    pub fn register(place: &RunSettings, adopt: &str, limit: Duration, failures: &mut Vec<String>) -> Self {
         let ended = cc::program("register").and_then(|path| {
             Program::new(path.display().to_string(), &[place.device.dev.as_str()])
                 .env("ADVERB_ADOPT", adopt)

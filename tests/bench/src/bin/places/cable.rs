@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use adverb_bench::Result;
-use adverb_bench::ends::{End, Ends};
+use adverb_bench::ends::{Ends, PairEnd};
 use adverb_bench::places::CABLES;
 use adverb_foreign::device::{Loopback, parse_devinfo};
 use adverb_foreign::hosts::cabled;
@@ -44,9 +44,9 @@ pub fn outside(cable: &str, check: bool, time: Duration) -> Result<()> {
 
 /// The ends of the cable, when both devices are there. The server is in the first namespace.
 pub fn ends() -> Result<Ends> {
-    let end = |before: &str, address: Ipv4Addr, interface: &str| -> Result<End> {
+    let end = |before: &str, address: Ipv4Addr, interface: &str| -> Result<PairEnd> {
         let before = words(before);
-        Ok(End { device: device(&before, address)?, before, interface: interface.to_string() })
+        Ok(PairEnd { device: device(&before, address)?, before, interface: interface.to_string() })
     };
     Ok(Ends {
         server: end("", HERE, "here")?,

@@ -37,11 +37,11 @@ struct Options {
     processes: Option<usize>,
     /// Both parts if none is named
     #[arg(value_enum)]
-    parts: Vec<Part>,
+    parts: Vec<ScalePart>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum ScalePart {
     Pair,
     Mesh,
 }
@@ -58,10 +58,10 @@ fn measure(options: &Options) -> Result<()> {
     let wanted = |part| options.parts.is_empty() || options.parts.contains(&part);
     let size =
         |given: Option<usize>, full, short| given.unwrap_or(if options.short { short } else { full }).max(2);
-    if wanted(Part::Pair) {
+    if wanted(ScalePart::Pair) {
         pairs::measure(size(options.qps, 10_000, 500), options.short).map_err(|e| format!("pair: {e}"))?;
     }
-    if wanted(Part::Mesh) {
+    if wanted(ScalePart::Mesh) {
         mesh::measure(size(options.processes, 64, 12)).map_err(|e| format!("mesh: {e}"))?;
     }
     Ok(())

@@ -28,7 +28,7 @@ const IN: usize = 0;
 const HANG_LIMIT: Duration = Duration::from_secs(5);
 
 /// A queue pair with a channel for receives.
-pub struct End {
+pub struct WakeEnd {
     world: World,
     channel: Arc<CompChannel>,
     recv_cq: Arc<Cq>,
@@ -46,9 +46,9 @@ fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-impl End {
+impl WakeEnd {
     /// Creates the objects on the loopback device. The receive queue is armed and full.
-    pub fn new(by_epoll: bool) -> Result<End> {
+    pub fn new(by_epoll: bool) -> Result<WakeEnd> {
         let world = World::open(128)?;
         let channel = CompChannel::new(&world.context).map_err(failed("channel"))?;
         let recv_cq = Cq::new(&world.context, 64, Some(&channel), 0).map_err(failed("CQ"))?;
@@ -62,7 +62,7 @@ impl End {
             epoll = Some(pair::epoll_of(&[&*channel])?);
         }
         recv_cq.req_notify(ArmKind::Next).map_err(failed("arm"))?;
-        Ok(End {
+        Ok(WakeEnd {
             world,
             channel,
             recv_cq,

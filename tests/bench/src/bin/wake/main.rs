@@ -14,7 +14,7 @@ use std::time::Duration;
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus, Trips};
 use clap::Parser;
-use end::{End, PING, STOP};
+use end::{PING, STOP, WakeEnd};
 
 /// Name, and whether both ends sleep in an epoll of their own instead of the get-event call.
 const WAKES: [(&str, bool); 2] = [("cq_wake", false), ("cq_wake_epoll", true)];
@@ -47,7 +47,7 @@ fn measure(chosen: &pair::Chosen) -> Result<()> {
 
 /// Half of the median round trip in seconds.
 fn ping_pong(cpus: Cpus, name: &str, by_epoll: bool, time: Duration) -> Result<f64> {
-    let mut end = End::new(by_epoll)?;
+    let mut end = WakeEnd::new(by_epoll)?;
     let mut other = pair::start(cpus.there, &[name.to_string(), end.number().to_string()])?;
     let line = other.line()?;
     end.connect(line.parse().map_err(|e| format!("queue pair {line:?} of the other process: {e}"))?)?;
@@ -68,7 +68,7 @@ fn child(args: &[String]) -> Result<()> {
     let [cpu, name, peer] = args else { return Err(format!("no such child: {args:?}")) };
     let number = |s: &String| s.parse::<u32>().map_err(|e| format!("{s}: {e}"));
     let (_, by_epoll) = WAKES.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no {name}"))?;
-    let mut end = End::new(*by_epoll)?;
+    let mut end = WakeEnd::new(*by_epoll)?;
     end.connect(number(peer)?)?;
     pair::pin(number(cpu)? as usize)?;
     println!("{}", end.number());

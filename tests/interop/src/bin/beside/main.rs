@@ -69,26 +69,26 @@ impl Row {
 
 /// A table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum OwnTable {
     /// perftest's figures
     Perftest,
     /// Connections by address
     Connections,
 }
 
-impl Part {
+impl OwnTable {
     fn rows(self) -> &'static [Row] {
         match self {
-            Part::Perftest => PERFTEST,
-            Part::Connections => CONNECTIONS,
+            OwnTable::Perftest => PERFTEST,
+            OwnTable::Connections => CONNECTIONS,
         }
     }
 
     /// The markers of the table in the file, and the packages of its programs.
     const fn about(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Part::Perftest => ("rxe", &["perftest"]),
-            Part::Connections => ("rxe-connections", &["rdmacm-utils", "librdmacm-dev"]),
+            OwnTable::Perftest => ("rxe", &["perftest"]),
+            OwnTable::Connections => ("rxe-connections", &["rdmacm-utils", "librdmacm-dev"]),
         }
     }
 }
@@ -141,7 +141,7 @@ struct Options {
     rounds: NonZeroUsize,
     /// One of the tables alone
     #[arg(long, value_enum)]
-    part: Option<Part>,
+    part: Option<OwnTable>,
     /// Put the tables between their markers in this file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -157,7 +157,7 @@ struct Ours {
 fn measure_all(options: &Options) -> Result<(), String> {
     let revision = adverb_bench::machine::revision();
     machine::install(&process::adverb()?)?;
-    for part in Part::value_variants() {
+    for part in OwnTable::value_variants() {
         if options.part.is_none_or(|p| p == *part) {
             measure(*part, &revision, options)?;
         }
@@ -165,7 +165,7 @@ fn measure_all(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(part: Part, revision: &str, options: &Options) -> Result<(), String> {
+fn measure(part: OwnTable, revision: &str, options: &Options) -> Result<(), String> {
     let start = Instant::now();
     let mut table = format!(
         "| program, both processes in the machine | unit | rxe | wire | to rxe | ≥ {BAR} | same host | to rxe |\n\
