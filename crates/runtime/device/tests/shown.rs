@@ -203,11 +203,14 @@ fn top_5_an_idle_process_does_nothing_and_answers() {
         assert!(all.into_iter().any(|pair| pair.number == a.qp.number()));
     }
     let switches = || getrusage(UsageWho::RUSAGE_SELF).unwrap().voluntary_context_switches();
-    // The background thread ends its stay away from the sockets.
-    std::thread::sleep(Duration::from_millis(300));
-    let before = switches();
-    std::thread::sleep(Duration::from_millis(500));
-    // The sleep of this thread is one.
-    assert!(switches() - before <= 4, "{} wake-ups in half a second", switches() - before);
+    // The background thread ends its stay away from the sockets, and the watch of the completion
+    // queue ends. On a busy machine both take longer, so the test waits for half a second in which
+    // no thread but this one sleeps and wakes.
+    let idle = (0..60).any(|_| {
+        let before = switches();
+        std::thread::sleep(Duration::from_millis(500));
+        switches() - before <= 4
+    });
+    assert!(idle, "the process does not fall asleep");
     assert!(!pages(&mut asker).is_empty());
 }
