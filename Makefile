@@ -80,7 +80,7 @@ lint: lint-tree ## format, clippy, documentation, rules of the tree
 foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
 
-SOME = pingpong perftest pyverbs notify rdmacm ucx
+SOME = pingpong perftest/ib_write_bw perftest/ib_read_lat perftest/ib_atomic_bw pyverbs notify rdmacm ucx
 some: build ## some of these programs, on both paths: about three minutes
 	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
 	$(MAKE) foreign-wire SHORT=1 SUITES="$(SOME)"

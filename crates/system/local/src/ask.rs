@@ -8,13 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adverb_os::owner::{self, Proof};
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
-use adverb_sync::Mutex;
 
 use crate::local::Local;
 use crate::message::{self, MAX_MESSAGE, Question};
@@ -24,22 +22,12 @@ use crate::slot::{MAX_SLOT, MIN_SLOT, Slot, slot_name};
 /// page.
 type TakePage<'t> = &'t mut dyn FnMut(Slot, i32, &[u8]) -> Option<u32>;
 
-/// The largest number of kept questions. Further questions get no reply.
-const KEPT: usize = 16;
 /// A process with this many waiting connections accepts none at the moment. A further connection
 /// would only fill its backlog.
 const BACKLOG: u32 = 32;
 /// The largest number of pages of a process. A page of the device holds about a hundred queue
 /// pairs.
 const PAGES: usize = 4096;
-
-/// The questions to this process.
-#[derive(Default)]
-pub(crate) struct Questions {
-    kept: Mutex<Vec<(u64, Question)>>,
-    any: AtomicBool,
-    waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
 
 impl Local {
     /// Sets the function that is called when a question has come. The function must not call this
@@ -49,12 +37,7 @@ impl Local {
     }
 
     pub(crate) fn keep_question(&self, token: u64, question: Question) {
-        let mut kept = self.questions.kept.lock();
-        if kept.len() < KEPT {
-            kept.push((token, question));
-            self.questions.any.store(true, Relaxed);
-        }
-        drop(kept);
+        self.questions.keep(token, question);
         if let Some(waker) = self.questions.waker.get() {
             waker();
         }
@@ -63,15 +46,7 @@ impl Local {
     /// Answers the questions that arrived since the last call: `page` makes the page for a
     /// question. Never waits for the asker: a reply without room is dropped.
     pub fn answer_questions(&self, mut page: impl FnMut(Question) -> Vec<u8>) {
-        if !self.questions.any.load(Relaxed) {
-            return;
-        }
-        let kept = {
-            let mut kept = self.questions.kept.lock();
-            self.questions.any.store(false, Relaxed);
-            std::mem::take(&mut *kept)
-        };
-        for (token, question) in kept {
+        for (token, question) in self.questions.take() {
             let body = page(question);
             let header = message::reply_header(question.tag);
             let taking = self.incoming.taking.lock();

@@ -56,11 +56,10 @@ pub(crate) use link_error::quiet_from_local;
 pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
 pub use ports::PortState;
 pub use queue_pair::QueuePair;
-pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
+pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, ShownQueue};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
 pub(crate) use shared_queue::SharedQueue;
-pub(crate) use shown::ShownQueue;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;

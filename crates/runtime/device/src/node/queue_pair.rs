@@ -3,14 +3,14 @@
 use super::carriers::Carried;
 use super::carriers::wire::Wire;
 use super::shared_queue::SharedQueue;
-use super::shown::ShownQueue;
 use super::traffic::Traffic;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
 use crate::ranks;
+use crate::snapshot::Queue;
 use adverb_engine::qp::NoRecv;
-use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous};
+use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time};
 use adverb_local::RawFrame;
 use adverb_steering::Frame;
 use adverb_sync::Ranked;
@@ -42,6 +42,15 @@ pub struct QueuePair<O: ?Sized> {
 
 /// Any queue pair.
 pub(crate) type AnyQp = QueuePair<dyn Owner>;
+
+/// A completion queue as a page shows it.
+pub(crate) trait ShownQueue {
+    /// The number of the queue.
+    fn number(&self) -> u32;
+    /// The state of the queue. `closely`: with the threads that wait for the queue's events, which
+    /// costs a few system calls a thread.
+    fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue;
+}
 
 /// The object of a queue pair, as the node sees it. Called under the queue pair's lock, except for
 /// [`Owner::me`] and [`Owner::spread`].

@@ -1,5 +1,8 @@
 use super::*;
-use std::sync::atomic::AtomicU32;
+use crate::questions::KEPT;
+use adverb_sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
