@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Public nodes after 1.0; each inherits from the one before.
 const PUBLIC: [&str; 15] = [
-    "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14", "1.15", "1.16", "1.17",
-    "1.18",
+    "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14", "1.15",
+    "1.16", "1.17", "1.18",
 ];
 
 /// Private nodes of rdma-core 22 to 65; each stands alone.
@@ -33,7 +33,8 @@ fn main() {
     script += "ADVERB_1.0 { };\n";
     // What librdmacm.so.1 and the preloaded object of the same build call.
     script += "ADVERB_PRIVATE { };\n";
-    let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("libibverbs.map");
+    let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
+        .join("libibverbs.map");
     std::fs::write(&path, script).expect("OUT_DIR is writable");
 
     let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");

@@ -36,7 +36,8 @@ fn main() {
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let path = out.join("preload.map");
-    std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; "))).expect("OUT_DIR is writable");
+    std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; ")))
+        .expect("OUT_DIR is writable");
     arg(&format!("-Wl,--version-script={}", path.display()));
     arg("-Wl,-z,nodelete");
     arg("-Wl,-z,defs");
@@ -67,7 +68,15 @@ fn libraries(out: &Path) -> PathBuf {
     let cc = cc::Build::new().get_compiler();
     let run = cc
         .to_command()
-        .args(["-shared", "-nostdlib", "-fPIC", "-fno-builtin", "-w", "-Wl,-soname,libc.so.6", "-o"])
+        .args([
+            "-shared",
+            "-nostdlib",
+            "-fPIC",
+            "-fno-builtin",
+            "-w",
+            "-Wl,-soname,libc.so.6",
+            "-o",
+        ])
         .args([directory.join("libc.so"), source])
         .status();
     assert!(

@@ -18,7 +18,10 @@ const NODES: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
 
 /// Symbols needed from `libibverbs.so.1`, by node.
 const TAKEN: [(&str, &[&str]); 5] = [
-    ("IBVERBS_1.0", &["ibv_copy_qp_attr_from_kern", "ibv_create_comp_channel", "ibv_destroy_comp_channel"]),
+    (
+        "IBVERBS_1.0",
+        &["ibv_copy_qp_attr_from_kern", "ibv_create_comp_channel", "ibv_destroy_comp_channel"],
+    ),
     (
         "IBVERBS_1.1",
         &[
@@ -86,7 +89,8 @@ fn main() {
 
 /// Builds a shared object with the name, nodes and functions in [`TAKEN`].
 fn stand_in(out: &Path) -> PathBuf {
-    let (source, map, library) = (out.join("verbs.c"), out.join("verbs.map"), out.join("libibverbs.so"));
+    let (source, map, library) =
+        (out.join("verbs.c"), out.join("verbs.map"), out.join("libibverbs.so"));
     let (mut c, mut nodes) = (String::new(), String::new());
     for (node, names) in TAKEN {
         let mut listed = String::new();

@@ -15,8 +15,10 @@ fn main() {
     for name in &names {
         arg(&format!("-Wl,--defsym={name}=adverb_sockets_{name}"));
     }
-    let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("sockets.map");
-    std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; "))).expect("OUT_DIR is writable");
+    let path =
+        PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("sockets.map");
+    std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; ")))
+        .expect("OUT_DIR is writable");
     arg(&format!("-Wl,--version-script={}", path.display()));
     arg("-Wl,-z,nodelete");
     linker::lld();

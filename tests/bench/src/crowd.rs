@@ -96,7 +96,15 @@ impl Crowd {
         world.timeout = TIMEOUT;
         let channel = CompChannel::new(&world.context).map_err(failed("channel"))?;
         let scratch = vec![0; message];
-        Ok(Self { world, channel, cq: None, members: Vec::with_capacity(most), most, message, scratch })
+        Ok(Self {
+            world,
+            channel,
+            cq: None,
+            members: Vec::with_capacity(most),
+            most,
+            message,
+            scratch,
+        })
     }
 
     /// Makes the CQ, with room for all possible completions.
@@ -105,7 +113,9 @@ impl Crowd {
     /// The refusal of the device, in words.
     pub fn make_cq(&mut self) -> Result<()> {
         let entries = u32::try_from(self.most * (RECEIVES + 1)).map_err(|e| e.to_string())?;
-        self.cq = Some(Cq::new(&self.world.context, entries, Some(&self.channel), 0).map_err(failed("CQ"))?);
+        self.cq = Some(
+            Cq::new(&self.world.context, entries, Some(&self.channel), 0).map_err(failed("CQ"))?,
+        );
         Ok(())
     }
 
@@ -124,7 +134,14 @@ impl Crowd {
         }
         for n in first..first + count {
             let qp = self.world.qp(&cq, &cq, DEPTH).map_err(|e| format!("queue pair {n}: {e}"))?;
-            self.members.push(Member { qp, peer: 0, sent: 0, received: 0, written: 0, busy: false });
+            self.members.push(Member {
+                qp,
+                peer: 0,
+                sent: 0,
+                received: 0,
+                written: 0,
+                busy: false,
+            });
         }
         Ok(self.members[first..].iter().map(|m| m.qp.number()).collect())
     }
@@ -134,10 +151,13 @@ impl Crowd {
     /// # Errors
     /// The refusal of the device, in words.
     pub fn connect(&mut self, peers: &[u32]) -> Result<()> {
-        let first = self.members.len().checked_sub(peers.len()).ok_or("more peers than queue pairs")?;
+        let first =
+            self.members.len().checked_sub(peers.len()).ok_or("more peers than queue pairs")?;
         for (n, &peer) in (first..).zip(peers) {
             self.members[n].peer = peer;
-            self.world.connect(&self.members[n].qp, peer).map_err(|e| format!("queue pair {n}: {e}"))?;
+            self.world
+                .connect(&self.members[n].qp, peer)
+                .map_err(|e| format!("queue pair {n}: {e}"))?;
             (0..RECEIVES).try_for_each(|slot| self.post_receive(n, slot))?;
         }
         Ok(())
@@ -255,7 +275,9 @@ impl Crowd {
             if let Some(event) = self.poll(&cq)? {
                 return Ok(event);
             }
-            if turn.is_multiple_of(1024) && since.get_or_insert_with(Instant::now).elapsed() > HANG_LIMIT {
+            if turn.is_multiple_of(1024)
+                && since.get_or_insert_with(Instant::now).elapsed() > HANG_LIMIT
+            {
                 break;
             }
         }
@@ -310,7 +332,8 @@ impl Crowd {
 
     fn silence(&self) -> String {
         let busy = self.members.iter().filter(|m| m.busy).count();
-        let (sent, received) = self.members.iter().fold((0, 0), |(s, r), m| (s + m.sent, r + m.received));
+        let (sent, received) =
+            self.members.iter().fold((0, 0), |(s, r), m| (s + m.sent, r + m.received));
         format!(
             "no completion within {HANG_LIMIT:?}: {busy} of {} queue pairs have a request under way; {sent} messages \
              sent, {received} received",
@@ -378,7 +401,8 @@ impl Crowd {
         let read = |n| {
             let mut bytes = [0; WORD];
             let read = self.world.buffer.read_at(self.word_at(n), &mut bytes);
-            read.then(|| u64::from_ne_bytes(bytes)).ok_or_else(|| "a word outside of its memory".to_string())
+            read.then(|| u64::from_ne_bytes(bytes))
+                .ok_or_else(|| "a word outside of its memory".to_string())
         };
         (0..self.members.len()).map(read).collect()
     }
@@ -394,7 +418,9 @@ impl Crowd {
         let all = to_send.len();
         let (mut received, mut completed, mut under_way) = (0, 0, 0);
         while received < all || completed < all {
-            while let Some(&n) = to_send.front().filter(|n| under_way < window && !self.members[**n].busy) {
+            while let Some(&n) =
+                to_send.front().filter(|n| under_way < window && !self.members[**n].busy)
+            {
                 to_send.pop_front();
                 self.send(n)?;
                 under_way += 1;

@@ -45,7 +45,8 @@ impl Ends {
     /// Both ends on the loopback interface.
     #[must_use]
     pub fn loopback(device: &Loopback) -> Self {
-        let end = PairEnd { before: Vec::new(), device: device.clone(), interface: "lo".to_string() };
+        let end =
+            PairEnd { before: Vec::new(), device: device.clone(), interface: "lo".to_string() };
         Self { server: end.clone(), client: end, host: "127.0.0.1".to_string() }
     }
 
@@ -63,7 +64,11 @@ impl Ends {
     ///
     /// # Errors
     /// An end cannot be started, or the server never listens.
-    pub fn run(&self, program: impl Fn(&PairEnd) -> Program, limit: Duration) -> Result<PairOutcome> {
+    pub fn run(
+        &self,
+        program: impl Fn(&PairEnd) -> Program,
+        limit: Duration,
+    ) -> Result<PairOutcome> {
         self.run_two(program(&self.server), program(&self.client), limit)
     }
 
@@ -71,7 +76,12 @@ impl Ends {
     ///
     /// # Errors
     /// An end cannot be started, or the server never listens.
-    pub fn run_two(&self, server: Program, client: Program, limit: Duration) -> Result<PairOutcome> {
+    pub fn run_two(
+        &self,
+        server: Program,
+        client: Program,
+        limit: Duration,
+    ) -> Result<PairOutcome> {
         Pair::of(server, client, limit).host(&self.host).run()
     }
 }

@@ -11,8 +11,9 @@ fn said(program: &str, args: &[&str]) -> String {
 
 fn cpu() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model =
-        info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.trim()));
+    let model = info
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.trim()));
     let count = info.lines().filter(|l| l.starts_with("processor")).count();
     format!("{}, {count} processors", model.unwrap_or("unknown CPU"))
 }
@@ -38,7 +39,8 @@ pub fn describe(revision: &str, command: &str, packages: &[&str], took: Duration
     let version = |p: &&str| format!("{p} {}", said("dpkg-query", &["-W", "-f", "${Version}", p]));
     let packages = packages.iter().map(version).collect::<Vec<_>>().join(", ");
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "- {}, revision {revision}", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
+    let _ =
+        writeln!(text, "- {}, revision {revision}", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
     let _ = writeln!(text, "- {}; Linux {}; load at the end {load}", cpu(), said("uname", &["-r"]));
     let _ = writeln!(text, "- `{command}`: {packages} of Debian, {} s in all", took.as_secs());
     text

@@ -152,7 +152,8 @@ impl Obedient {
             "area" => Ok(line_of(&[crowd.area().va, crowd.area().rkey.into()])),
             "reach" => {
                 let (va, rkey) = (next()?, next()?);
-                self.area = Some(Remote { va, rkey: rkey.try_into().map_err(|e| format!("{rkey}: {e}"))? });
+                self.area =
+                    Some(Remote { va, rkey: rkey.try_into().map_err(|e| format!("{rkey}: {e}"))? });
                 Ok(String::new())
             }
             "write" => {
@@ -249,7 +250,10 @@ mod tests {
             Ok(())
         });
         let made = said.unwrap().split_once(' ').unwrap().1.parse::<u32>().unwrap();
-        assert!(seen.iter().all(|s| *s >= 1) && seen.iter().sum::<u32>() == made, "{made} {seen:?}");
+        assert!(
+            seen.iter().all(|s| *s >= 1) && seen.iter().sum::<u32>() == made,
+            "{made} {seen:?}"
+        );
         assert!(timed(1, Duration::ZERO, |_| Err("why".to_string())).is_err());
     }
 }

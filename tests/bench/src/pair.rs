@@ -83,7 +83,8 @@ pub struct Cpus {
 impl Cpus {
     /// Must be called before this process is pinned.
     pub fn allowed() -> Result<Self> {
-        let set = sched_getaffinity(Pid::from_raw(0)).map_err(|e| format!("sched_getaffinity: {e}"))?;
+        let set =
+            sched_getaffinity(Pid::from_raw(0)).map_err(|e| format!("sched_getaffinity: {e}"))?;
         let mut cpus = (0..CpuSet::count()).filter(|c| set.is_set(*c).unwrap_or(false));
         let here = cpus.next().ok_or("no processor to run on")?;
         Ok(Self { here, there: cpus.next().unwrap_or(here) })
@@ -164,7 +165,11 @@ pub fn talk(cpu: Option<usize>, args: &[String]) -> Result<Other> {
 }
 
 /// The same with environment variables; `None` removes a variable.
-pub fn talk_with(cpu: Option<usize>, args: &[String], env: &[(&str, Option<&str>)]) -> Result<Other> {
+pub fn talk_with(
+    cpu: Option<usize>,
+    args: &[String],
+    env: &[(&str, Option<&str>)],
+) -> Result<Other> {
     let mut command = myself(cpu, args)?;
     for (name, value) in env {
         match value {
@@ -191,8 +196,9 @@ pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
 
 /// The child's ends of [`eventfds`].
 pub fn inherited_eventfds() -> Result<(File, File)> {
-    let own =
-        |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string());
+    let own = |fd: std::os::fd::BorrowedFd<'_>| {
+        fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string())
+    };
     Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
 }
 
@@ -267,7 +273,10 @@ mod tests {
         let known = ["a", "b"];
         assert_eq!(read("limits --ms 20 b").of(&known).unwrap(), ["b"]);
         assert_eq!(read("limits").of(&known).unwrap(), known);
-        assert_eq!((read("limits").time(), read("limits --ms 20").ms), (Duration::from_millis(700), 20));
+        assert_eq!(
+            (read("limits").time(), read("limits --ms 20").ms),
+            (Duration::from_millis(700), 20)
+        );
         let why = read("limits c").of(&known).unwrap_err();
         assert!(why.contains("\"c\"") && why.contains("a, b"), "{why}");
         assert!(Line::try_parse_from(["limits", "--ms", "x"]).is_err());

@@ -26,7 +26,13 @@ pub struct Task {
 /// All tasks.
 pub const TASKS: [Task; 3] = [
     Task { name: "send_lat", verbs: "ib_send_lat", ucx: "tag_lat", size: 8, latency: true },
-    Task { name: "write_bw", verbs: "ib_write_bw", ucx: "ucp_put_bw", size: 1 << 20, latency: false },
+    Task {
+        name: "write_bw",
+        verbs: "ib_write_bw",
+        ucx: "ucp_put_bw",
+        size: 1 << 20,
+        latency: false,
+    },
     Task { name: "send_bw", verbs: "ib_send_bw", ucx: "tag_bw", size: 1 << 20, latency: false },
 ];
 

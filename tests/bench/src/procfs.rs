@@ -114,11 +114,13 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_name_and_place() {
-        let rollup =
-            "55-7f ---p 0 00:00 0  [rollup]\nRss:     1756 kB\nPss:      387 kB\nPss_Dirty:  112 kB\n";
+        let rollup = "55-7f ---p 0 00:00 0  [rollup]\nRss:     1756 kB\nPss:      387 kB\nPss_Dirty:  112 kB\n";
         let memory = Memory::parse(rollup).unwrap();
         assert_eq!(memory, Memory { rss: 1756 << 10, pss: 387 << 10 });
-        assert_eq!(memory.since(Memory { rss: 1 << 10, pss: 400 << 10 }), Memory { rss: 1755 << 10, pss: 0 });
+        assert_eq!(
+            memory.since(Memory { rss: 1 << 10, pss: 400 << 10 }),
+            Memory { rss: 1755 << 10, pss: 0 }
+        );
         assert_eq!(Memory::parse("Rss: 1 kB\n"), None);
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 1 0 21 34 5 6 20 0 1 0 99 1000 1";
         assert_eq!(ticks(stat), Some(55));

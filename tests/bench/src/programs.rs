@@ -39,7 +39,8 @@ pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> 
 /// The number after a name at the start of a line.
 #[must_use]
 pub fn number_after(text: &str, name: &str) -> Option<f64> {
-    text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.split(' ').next()?.parse().ok())
+    text.lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.split(' ').next()?.parse().ok())
 }
 
 /// Result of a program of perftest, or of UCX.
@@ -106,15 +107,18 @@ impl Perftest<'_> {
             return Err(shown(&out));
         }
         let text = &out.client.text;
-        let found = if self.latency { latencies(text).and_then(middle) } else { row(text, self.size) };
+        let found =
+            if self.latency { latencies(text).and_then(middle) } else { row(text, self.size) };
         found.ok_or_else(|| shown(&out))
     }
 
     fn program(&self, end: &PairEnd, n: usize) -> Program {
         let more = if self.latency { "-H" } else { "-N" };
         let device = &end.device;
-        let line =
-            format!("{} -F -d {} -x {} -s {} -n {n} {more}", self.program, device.dev, device.gid, self.size);
+        let line = format!(
+            "{} -F -d {} -x {} -s {} -n {n} {more}",
+            self.program, device.dev, device.gid, self.size
+        );
         let program = end.program(&words(line));
         let program = self.path.into_iter().fold(program, |p, path| p.env(PATH, path));
         if self.private { program.env("ADVERB_ADOPT", "off") } else { program }
@@ -161,7 +165,8 @@ fn middle(mut values: Vec<f64>) -> Option<Figures> {
 /// in millions per second.
 fn row(text: &str, size: usize) -> Option<Figures> {
     text.lines().find_map(|line| {
-        let numbers = line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        let numbers =
+            line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;
         match numbers[..] {
             [s, _, _, average, rate] if s == size as f64 => {
                 Some(Figures::Stream { bytes: average * 1_048_576.0, messages: rate * 1e6 })

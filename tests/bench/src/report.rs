@@ -84,7 +84,9 @@ pub fn cell(series: Option<Series>, rounds: usize) -> String {
 #[must_use]
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let width = |c: usize| {
+        rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for (n, row) in rows.iter().enumerate() {
@@ -110,7 +112,8 @@ pub fn table(rows: &[Vec<String>]) -> String {
 pub fn write(file: &Path, name: &str, text: &str) -> Result<(), String> {
     let path = file.display();
     let old = std::fs::read_to_string(file).map_err(|e| format!("{path}: {e}"))?;
-    let new = replaced(&old, name, text).ok_or_else(|| format!("{path} has no markers of {name:?}"))?;
+    let new =
+        replaced(&old, name, text).ok_or_else(|| format!("{path} has no markers of {name:?}"))?;
     std::fs::write(file, new).map_err(|e| format!("{path}: {e}"))
 }
 
@@ -149,7 +152,10 @@ mod tests {
         assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), true, 3), "unclear");
         assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), false, 3), "yes");
         assert_eq!(Bar::AtMost(0.5).verdict(series(0.8, 1.3, 3), false, 3), "no");
-        assert_eq!(Bar::AtMost(0.0).verdict(Series { median: 0.0, ..series(0.0, 0.0, 1) }, false, 1), "yes");
+        assert_eq!(
+            Bar::AtMost(0.0).verdict(Series { median: 0.0, ..series(0.0, 0.0, 1) }, false, 1),
+            "yes"
+        );
         assert_eq!(number(0.0), "0");
         assert_eq!(cell(Some(series(0.8, 1.3, 2)), 3), "0.90 (0.80–1.30; 2 of 3 runs)");
     }

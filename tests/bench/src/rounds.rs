@@ -60,7 +60,9 @@ pub fn rounds<I, K: Ord>(
     for round in 0..samples.rounds {
         for (n, item) in items.iter().enumerate() {
             if start.elapsed() > budget {
-                samples.failures.push(format!("out of time in round {}: the rest was left out", round + 1));
+                samples
+                    .failures
+                    .push(format!("out of time in round {}: the rest was left out", round + 1));
                 return;
             }
             eprint!("\rround {} of {}: {} of {}   ", round + 1, samples.rounds, n + 1, items.len());
@@ -76,9 +78,14 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let read = |line: &str| Options::try_parse_from(["bench"].into_iter().chain(line.split_whitespace()));
+        let read = |line: &str| {
+            Options::try_parse_from(["bench"].into_iter().chain(line.split_whitespace()))
+        };
         let quick = read("--quick --no-write other.md").unwrap();
-        assert_eq!((quick.runs(5), quick.no_write, quick.file), (1, true, PathBuf::from("other.md")));
+        assert_eq!(
+            (quick.runs(5), quick.no_write, quick.file),
+            (1, true, PathBuf::from("other.md"))
+        );
         assert_eq!(read("").unwrap().runs(5), 5);
         assert_eq!(read("--quick --runs 2").unwrap().runs(5), 2);
         assert!(["--slow", "--runs x", "--runs 0"].iter().all(|line| read(line).is_err()));
@@ -88,10 +95,14 @@ mod tests {
     fn what_there_is_no_time_for_is_said_to_be_left_out() {
         let mut samples: Samples<u8> = Samples::new(3);
         let mut ran = Vec::new();
-        rounds(&["a", "b"], Duration::from_secs(60), &mut samples, |i, round, _| ran.push((*i, round)));
+        rounds(&["a", "b"], Duration::from_secs(60), &mut samples, |i, round, _| {
+            ran.push((*i, round))
+        });
         assert_eq!(ran, [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
         assert!(samples.failures.is_empty());
-        rounds(&["a"], Duration::ZERO, &mut samples, |_, _, _| std::thread::sleep(Duration::from_millis(1)));
+        rounds(&["a"], Duration::ZERO, &mut samples, |_, _, _| {
+            std::thread::sleep(Duration::from_millis(1))
+        });
         assert_eq!(samples.failures.len(), 1, "{:?}", samples.failures);
     }
 }

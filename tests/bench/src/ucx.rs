@@ -51,7 +51,8 @@ impl Ucx<'_> {
 fn figures(text: &str, latency: bool) -> Option<Figures> {
     let mut lines = text.lines().skip_while(|l| !l.starts_with("iterations,"));
     let names: Vec<&str> = lines.next()?.split(',').collect();
-    let values: Option<Vec<f64>> = lines.next()?.split(',').map(|v| v.trim().parse().ok()).collect();
+    let values: Option<Vec<f64>> =
+        lines.next()?.split(',').map(|v| v.trim().parse().ok()).collect();
     let values = values.filter(|v| v.len() == names.len())?;
     let value = |name: &str| names.iter().position(|n| *n == name).map(|at| values[at]);
     // Units: microseconds, and MiB per second.
@@ -60,9 +61,10 @@ fn figures(text: &str, latency: bool) -> Option<Figures> {
             median: value("50.0_percentile_lat")? * 1e-6,
             mean: value("overall_lat")? * 1e-6,
         },
-        false => {
-            Figures::Stream { bytes: value("overall_bw")? * 1_048_576.0, messages: value("overall_mr")? }
-        }
+        false => Figures::Stream {
+            bytes: value("overall_bw")? * 1_048_576.0,
+            messages: value("overall_mr")?,
+        },
     })
 }
 

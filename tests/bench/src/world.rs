@@ -5,16 +5,18 @@ use std::sync::Arc;
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
 use adverb_device::engine::{
-    Access, AddressVector, AttrMask, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
-    SendWr, Sge,
+    Access, AddressVector, AttrMask, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr, Sge,
 };
 use adverb_device::{Context, Cq, Pd, Qp, QpInit, device};
 
 use crate::Result;
 
 /// Access rights of the buffer. The remote rights are also those of the queue pairs.
-const ACCESS: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::MW_BIND);
+const ACCESS: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::MW_BIND);
 
 /// First packet sequence number on both sides.
 const PSN: u32 = 0x00ff_ff00;

@@ -19,7 +19,8 @@ fn run(program: &str, args: &[&str]) -> String {
 
 fn number(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|l| l.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    line.and_then(|l| l.split(' ').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
 /// CQN-4, CQN-12, CHN-3, CHN-4: every event has its arm and completion, and every completion is
@@ -46,7 +47,11 @@ fn def_8_a_chain_is_one_hand_over() {
     let text = run(env!("CARGO_BIN_EXE_chains"), &["--ms", "20"]);
     for length in [1, 8, 32, 128] {
         assert_eq!(number(&text, &format!("chain_{length}_deferred_handovers")), 1.0, "{text}");
-        assert_eq!(number(&text, &format!("chain_{length}_singly_handovers")), f64::from(length), "{text}");
+        assert_eq!(
+            number(&text, &format!("chain_{length}_singly_handovers")),
+            f64::from(length),
+            "{text}"
+        );
     }
 }
 
@@ -62,7 +67,10 @@ fn idle_queue_pairs_carry_messages_before_and_after() {
 fn many_queue_pairs_and_processes_lose_nothing() {
     let text = run(env!("CARGO_BIN_EXE_scale"), &["--short"]);
     assert!(number(&text, "pair_qp_pss_0") > 0.0, "{text}");
-    assert!(number(&text, "pair_send_ratio_500") > 0.0 && number(&text, "pair_write_500") > 0.0, "{text}");
+    assert!(
+        number(&text, "pair_send_ratio_500") > 0.0 && number(&text, "pair_write_500") > 0.0,
+        "{text}"
+    );
     assert_eq!(number(&text, "mesh_messages"), 12.0 * 11.0 * 20.0, "{text}");
 }
 

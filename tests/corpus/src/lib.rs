@@ -58,12 +58,15 @@ impl Mistake {
     /// The file cannot be read, or does not contain [`line`](Self::line) exactly once.
     pub fn line_number(&self) -> Result<usize, String> {
         let path = build::source(self.program);
-        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let mut found = text.lines().zip(1..).filter(|(line, _)| line.contains(self.line)).map(|(_, n)| n);
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let mut found =
+            text.lines().zip(1..).filter(|(line, _)| line.contains(self.line)).map(|(_, n)| n);
         match (found.next(), found.next()) {
             (Some(n), None) => Ok(n),
             (first, _) => {
-                let times = if first.is_none() { "does not stand" } else { "stands more than once" };
+                let times =
+                    if first.is_none() { "does not stand" } else { "stands more than once" };
                 Err(format!("{:?} {times} in {}", self.line, path.display()))
             }
         }

@@ -33,7 +33,11 @@ pub fn again(what: &str) -> Option<Command> {
         command
     };
     let may = |way: &&&[&str]| {
-        unshare(way, SET_UP).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+        unshare(way, SET_UP)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
     };
     let why = match (ways.iter().find(may), std::env::current_exe()) {
         (Some(way), Ok(me)) => {
@@ -72,8 +76,9 @@ pub fn be_alone() {
 /// alone](is_alone).
 #[must_use]
 pub fn others() -> Vec<u32> {
-    let namespace =
-        |pid: &str| std::fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| (m.dev(), m.ino())).ok();
+    let namespace = |pid: &str| {
+        std::fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| (m.dev(), m.ino())).ok()
+    };
     let Some(own) = namespace("self") else { return Vec::new() };
     let me = std::process::id();
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -30,7 +30,9 @@ pub fn of_linked(program: &'static str, libraries: &'static [&'static str]) -> V
             .map(|path| {
                 let case_name = name.clone();
                 case_or_skip(format!("{path}/{name}"), move || {
-                    let out = rig(program, libraries, &[&case_name])?.env("ADVERB_PATH", path).run(LIMIT)?;
+                    let out = rig(program, libraries, &[&case_name])?
+                        .env("ADVERB_PATH", path)
+                        .run(LIMIT)?;
                     ok_or_skipped(&out, &format!("ok {case_name}"))
                 })
             })
@@ -71,7 +73,9 @@ fn table(program: &str) -> Result<Vec<(Option<String>, String)>, String> {
 pub fn rig<S: AsRef<str>>(name: &str, libraries: &[&str], args: &[S]) -> Result<Program, String> {
     let built = if libraries.is_empty() { compile(name) } else { compile_linked(name, libraries) }?;
     let lo = loopback()?;
-    Ok(Program::new(built.display().to_string(), args).env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid))
+    Ok(Program::new(built.display().to_string(), args)
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid))
 }
 
 /// Runs a program of `c/` on the loopback device. The exit status must be 0, and the output must

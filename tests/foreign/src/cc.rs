@@ -26,7 +26,8 @@ pub fn compile(name: &str) -> Result<PathBuf, String> {
 /// The compiler's messages.
 pub fn compile_linked(name: &str, libraries: &[&str]) -> Result<PathBuf, String> {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    let flags: Vec<_> = ["-O2", "-Wl,--no-as-needed"].into_iter().chain(libraries.iter().copied()).collect();
+    let flags: Vec<_> =
+        ["-O2", "-Wl,--no-as-needed"].into_iter().chain(libraries.iter().copied()).collect();
     compile_with(&cc, &flags, &source_dir().join(format!("{name}.c")), name)
 }
 
@@ -44,7 +45,12 @@ pub fn compile_file(source: &Path, name: &str) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// The compiler's messages.
-pub fn compile_with(cc: &str, flags: &[&str], source: &Path, name: &str) -> Result<PathBuf, String> {
+pub fn compile_with(
+    cc: &str,
+    flags: &[&str],
+    source: &Path,
+    name: &str,
+) -> Result<PathBuf, String> {
     static BUILT: Mutex<Option<HashMap<String, Result<PathBuf, String>>>> = Mutex::new(None);
     // The lock is held while the program compiles, so that a second case waits for the program.
     let mut built = BUILT.lock().unwrap_or_else(|e| e.into_inner());

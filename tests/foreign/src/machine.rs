@@ -47,7 +47,9 @@ pub fn interfaces() -> Result<Vec<Interface>, String> {
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         // 2: eth0    inet 192.0.2.2/24 brd ... ; a point-to-point interface is "eth0@if5".
         let f: Vec<&str> = line.split_whitespace().collect();
-        let (Some(name), Some(family), Some(addr)) = (f.get(1), f.get(2), f.get(3)) else { continue };
+        let (Some(name), Some(family), Some(addr)) = (f.get(1), f.get(2), f.get(3)) else {
+            continue;
+        };
         if !matches!(*family, "inet" | "inet6") || line.contains("tentative") {
             continue;
         }

@@ -48,7 +48,8 @@ impl Listener {
             Self::Id(space) => space,
         };
         let name = format!("-cm-{:x}-", space << 16 | u64::from(port));
-        let listens = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|names| names.contains(&name));
+        let listens =
+            || std::fs::read_to_string("/proc/net/unix").is_ok_and(|names| names.contains(&name));
         server.wait_until(&format!("listen with an id at port {port}"), LISTEN_LIMIT, |_| listens())
     }
 }
@@ -95,7 +96,16 @@ impl Pair {
     /// connection manager, in the port space of connections.
     pub fn by_address(server: Program, client: Program, limit: Duration) -> Self {
         let (listener, ended_well) = (Listener::Id(TCP), Finished::ok);
-        Self { server, client, host: None, listener, port: None, limit, ended_well, state: String::new }
+        Self {
+            server,
+            client,
+            host: None,
+            listener,
+            port: None,
+            limit,
+            ended_well,
+            state: String::new,
+        }
     }
 
     /// The client gets this address as its last argument.
@@ -168,7 +178,10 @@ impl Pair {
             match self.listener.wait(&mut server, port) {
                 Ok(()) => {
                     let client = self.client.at_port(PORT, port);
-                    return Ok((server, self.host.iter().fold(client, |client, host| client.arg(host))));
+                    return Ok((
+                        server,
+                        self.host.iter().fold(client, |client, host| client.arg(host)),
+                    ));
                 }
                 Err(why) => {
                     let taken = ["Address already in use", "Couldn't listen to port"];

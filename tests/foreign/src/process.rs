@@ -29,7 +29,10 @@ pub fn adverb() -> Result<PathBuf, String> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(format!("{} is missing: run `make` first, or set ADVERB to the command to test", path.display()))
+    Err(format!(
+        "{} is missing: run `make` first, or set ADVERB to the command to test",
+        path.display()
+    ))
 }
 
 /// The cargo target directory of the running test binary (`TARGET/PROFILE/deps/NAME`).
@@ -206,11 +209,16 @@ impl Output {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&[&self.lines[..], &self.open[0], &self.open[1]].concat()).into_owned()
+        String::from_utf8_lossy(&[&self.lines[..], &self.open[0], &self.open[1]].concat())
+            .into_owned()
     }
 }
 
-fn collect(mut pipe: impl Read + Send + 'static, stream: usize, to: &Arc<Mutex<Output>>) -> JoinHandle<()> {
+fn collect(
+    mut pipe: impl Read + Send + 'static,
+    stream: usize,
+    to: &Arc<Mutex<Output>>,
+) -> JoinHandle<()> {
     let output = Arc::clone(to);
     std::thread::spawn(move || {
         let mut buf = [0; 8192];
@@ -293,7 +301,11 @@ impl Running {
                 return Err(format!("{}: ended before it did {what}:\n{}", self.line, self.text()));
             }
             if Instant::now() >= end {
-                return Err(format!("{}: did not {what} within {limit:?}:\n{}", self.line, self.text()));
+                return Err(format!(
+                    "{}: did not {what} within {limit:?}:\n{}",
+                    self.line,
+                    self.text()
+                ));
             }
             std::thread::sleep(TICK);
         }

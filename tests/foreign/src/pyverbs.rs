@@ -85,7 +85,10 @@ pub fn run(suite: &Path, wanted: &[&str], on: &Loopback) -> Result<(Report, Stri
         let before = report.len();
         log.push_str(&run_once(suite, &rest, on, round, &mut report)?);
         if report.len() == before {
-            return Err(format!("the suite ended without a result for {} and the rest:\n{log}", rest[0]));
+            return Err(format!(
+                "the suite ended without a result for {} and the rest:\n{log}",
+                rest[0]
+            ));
         }
     }
 }
@@ -143,8 +146,11 @@ fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
     let mut open: Option<String> = None;
     for line in text.lines() {
         let mut f = line.splitn(3, '\t');
-        let (word, name, reason) =
-            (f.next().unwrap_or(""), f.next().unwrap_or("").to_string(), f.next().unwrap_or("").to_string());
+        let (word, name, reason) = (
+            f.next().unwrap_or(""),
+            f.next().unwrap_or("").to_string(),
+            f.next().unwrap_or("").to_string(),
+        );
         let word = match word {
             "START" => {
                 open = Some(name);

@@ -105,7 +105,8 @@ impl SocketPath {
             server.kill_hard();
         }
         let outcome = PairOutcome { server: server.wait(LIMIT), client };
-        let fine = outcome.server.ok() && outcome.client.ok() && outcome.client.text.contains("ok ");
+        let fine =
+            outcome.server.ok() && outcome.client.ok() && outcome.client.text.contains("ok ");
         require!(fine, "{}", outcome.describe());
         Ok(())
     }

@@ -14,7 +14,8 @@ const ASIDE: &str = "suites aside";
 /// A case of at least this length is named after its suite.
 const SLOW: Duration = Duration::from_secs(5);
 /// Options of the test harness with a value in the next argument.
-const WITH_VALUE: [&str; 6] = ["--test-threads", "--logfile", "--skip", "--color", "--format", "-Z"];
+const WITH_VALUE: [&str; 6] =
+    ["--test-threads", "--logfile", "--skip", "--color", "--format", "-Z"];
 
 /// Whether the short selection is requested (`ADVERB_FOREIGN_SHORT` set and not empty).
 pub fn short() -> bool {
@@ -200,7 +201,8 @@ impl Chosen {
 
     /// The chosen cases of a suite, with their full names, and the number of all other cases.
     fn cases(&self, suites: &[Suite], suite: &Suite) -> (Vec<(String, Case)>, usize) {
-        let named = (suite.cases)().into_iter().map(|case| (format!("{}/{}", suite.name, case.name), case));
+        let named =
+            (suite.cases)().into_iter().map(|case| (format!("{}/{}", suite.name, case.name), case));
         let all: Vec<_> = named.collect();
         let count = all.len();
         let wanted = |name: &String| {
@@ -215,7 +217,9 @@ impl Chosen {
     fn without_case(&self, suites: &[Suite]) -> Option<&String> {
         let names: Vec<String> = suites
             .iter()
-            .flat_map(|suite| (suite.cases)().into_iter().map(|case| format!("{}/{}", suite.name, case.name)))
+            .flat_map(|suite| {
+                (suite.cases)().into_iter().map(|case| format!("{}/{}", suite.name, case.name))
+            })
             .collect();
         self.words.iter().find(|word| !names.iter().any(|name| self.matches(suites, word, name)))
     }
@@ -247,8 +251,13 @@ pub fn main(suites: &[Suite]) -> ExitCode {
     };
     let failed: Vec<&str> = match alone::inside().as_deref() {
         Some(ASIDE) => run_all(&aside),
-        Some(name) => run_all(&suites.iter().filter(|suite| suite.name == name).collect::<Vec<_>>()),
-        None if chosen.options.list || !aside.iter().any(has_cases) || !others.iter().any(has_cases) => {
+        Some(name) => {
+            run_all(&suites.iter().filter(|suite| suite.name == name).collect::<Vec<_>>())
+        }
+        None if chosen.options.list
+            || !aside.iter().any(has_cases)
+            || !others.iter().any(has_cases) =>
+        {
             run_all(&suites.iter().collect::<Vec<_>>())
         }
         None => match alone::again(ASIDE) {
@@ -337,7 +346,8 @@ fn run(chosen: &Chosen, suites: &[Suite], suite: &Suite) -> bool {
 }
 
 fn list(options: &Arguments, cases: Vec<(String, Case)>) {
-    let trials = cases.into_iter().map(|(name, case)| case.trial(name, &Times::default())).collect();
+    let trials =
+        cases.into_iter().map(|(name, case)| case.trial(name, &Times::default())).collect();
     let _ = libtest_mimic::run(options, trials);
 }
 
@@ -355,7 +365,11 @@ mod tests {
             Suite::new("pairs", || names(&["ports/several", "SYS-5/one"])),
         ];
         let chosen = Chosen::of(line.split(' ').map(str::to_string));
-        suites.iter().flat_map(|suite| chosen.cases(&suites, suite).0).map(|(name, _)| name).collect()
+        suites
+            .iter()
+            .flat_map(|suite| chosen.cases(&suites, suite).0)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     #[test]

@@ -85,7 +85,8 @@ pub struct Reading {
 /// The mistake, with the number of the packet.
 pub fn capture(file: &Path) -> Result<Reading, String> {
     let text = fields(file)?;
-    let (damaged, whole): (Vec<&str>, Vec<&str>) = text.lines().partition(|l| l.contains("one bit flipped"));
+    let (damaged, whole): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|l| l.contains("one bit flipped"));
     let read = |line| read(line).map_err(|why| format!("{}: {why}\n{line}", file.display()));
     let packets = whole.into_iter().map(read).collect::<Result<_, _>>()?;
     Ok(Reading { packets, damaged: damaged.len() })
@@ -140,10 +141,16 @@ fn read(line: &str) -> Result<Seen, String> {
     let looked_for = headers.bth.opcode.transport() != Transport::Xrc;
     let ours = headers.aeth.filter(|_| looked_for).map(|aeth| u64::from(aeth.syndrome.as_u8()));
     if ours != unsigned(syndrome) {
-        return Err(format!("packet {number}: the syndrome is {ours:x?}, Wireshark says {syndrome}"));
+        return Err(format!(
+            "packet {number}: the syndrome is {ours:x?}, Wireshark says {syndrome}"
+        ));
     }
-    let ip =
-        IpMeta::V4 { src: v4(src)?, dst: v4(dst)?, id: number_of("ip.id", id)? as u16, dont_fragment: true };
+    let ip = IpMeta::V4 {
+        src: v4(src)?,
+        dst: v4(dst)?,
+        id: number_of("ip.id", id)? as u16,
+        dont_fragment: true,
+    };
     let udp = UdpMeta {
         src_port: number_of("udp.srcport", src_port)? as u16,
         dst_port: number_of("udp.dstport", dst_port)? as u16,
@@ -189,7 +196,8 @@ fn unsigned(text: &str) -> Option<u64> {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
     let (pairs, rest) = digits.as_chunks::<2>();
     (rest.is_empty() && !pairs.is_empty()).then(|| pairs.iter().map(|[a, b]| a << 4 | b).collect())
 }

@@ -233,15 +233,19 @@ impl Program {
             assert!(self.endpoint.remote(id).is_none());
         }
         assert!(self.endpoint.len() <= MAX_CONNECTIONS);
-        let waits =
-            |id: &&Id| matches!(self.endpoint.state(**id), Some(State::ReqReceived | State::SidrReqReceived));
+        let waits = |id: &&Id| {
+            matches!(self.endpoint.state(**id), Some(State::ReqReceived | State::SidrReqReceived))
+        };
         assert!(self.owed.keys().filter(waits).count() <= MAX_REQUESTS);
     }
 
     fn pass_time(&mut self, by: Duration) {
         self.now = self.now + by;
         self.endpoint.handle_timeout(self.now);
-        assert!(self.endpoint.poll_timeout().is_none_or(|at| at > self.now), "a timer does not move");
+        assert!(
+            self.endpoint.poll_timeout().is_none_or(|at| at > self.now),
+            "a timer does not move"
+        );
         self.settle(2 * MAX_CONNECTIONS);
     }
 }

@@ -16,8 +16,12 @@ fn made(input: &mut Input<'_>) -> Vec<u8> {
     let count = input.pick(&[0, 1, 1, 1, 2, 9, 1022, 1023, 40_000]);
     let first = input.u16();
     let slots: Vec<Slot> = (0..count).map(|n: u32| first.wrapping_add(n as u16)).collect();
-    let message =
-        HandshakeMessage { nonce: input.u64(), wants_answer: input.flag(), mtu: input.u32(), slots };
+    let message = HandshakeMessage {
+        nonce: input.u64(),
+        wants_answer: input.flag(),
+        mtu: input.u32(),
+        slots,
+    };
     let mut bytes = handshake(&message);
     // Some bytes are changed, and the end may be cut.
     for _ in 0..input.below(4) {
@@ -31,7 +35,10 @@ fn made(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 fn holds(message: &HandshakeMessage, len: usize) {
-    assert!(!message.slots.is_empty() && message.slots.len() <= usize::from(MAX_SLOT), "{message:?}");
+    assert!(
+        !message.slots.is_empty() && message.slots.len() <= usize::from(MAX_SLOT),
+        "{message:?}"
+    );
     assert!(message.slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot)), "{message:?}");
     assert!(message.slots.len() * 2 + FIXED <= len, "{message:?} of {len} bytes");
 }
@@ -53,7 +60,8 @@ pub fn run(data: &[u8]) {
     let link = end.fed.link();
     let times = if flags & 0xf0 == 0 { FLOOD } else { 1 };
     for _ in 0..times {
-        let got = end.fed.message(&bytes, &mut |packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
+        let got =
+            end.fed.message(&bytes, &mut |packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
         assert!(got <= bytes.len() / 14);
     }
     let kept = link.local().handshakes();

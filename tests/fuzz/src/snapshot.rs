@@ -10,8 +10,10 @@ pub fn run(data: &[u8]) {
     let Ok(page) = Page::parse(data) else { return };
     let Page { counters, queues, queue_pairs, .. } = &page;
     assert!(2 * (counters.len() + queues.len() + queue_pairs.len()) <= data.len(), "{page:?}");
-    let texts =
-        counters.iter().map(|(name, _)| name).chain(queues.iter().flat_map(|q| [&q.waiter, &q.stuck]));
+    let texts = counters
+        .iter()
+        .map(|(name, _)| name)
+        .chain(queues.iter().flat_map(|q| [&q.waiter, &q.stuck]));
     assert!(texts.map(String::len).sum::<usize>() <= data.len(), "{page:?}");
     assert_eq!(Page::parse(&page.emit()).as_ref(), Ok(&page));
 }

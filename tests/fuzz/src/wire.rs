@@ -52,14 +52,19 @@ fn checksum(input: &mut Input<'_>) {
         }
     };
     let packet = input.take(usize::MAX);
-    let udp =
-        UdpMeta { src_port: udp_ports.0, dst_port: udp_ports.1, len: (packet.len() as u16).wrapping_add(12) };
+    let udp = UdpMeta {
+        src_port: udp_ports.0,
+        dst_port: udp_ports.1,
+        len: (packet.len() as u16).wrapping_add(12),
+    };
     let right = ip(id);
     let sum = icrc(&right, &udp, packet).to_le_bytes();
     assert!(verify(&right, &udp, packet, sum));
     // The solver knows everything except the identification.
     let guess = match right {
-        IpMeta::V4 { src, dst, dont_fragment, .. } => IpMeta::V4 { src, dst, id: hint, dont_fragment },
+        IpMeta::V4 { src, dst, dont_fragment, .. } => {
+            IpMeta::V4 { src, dst, id: hint, dont_fragment }
+        }
         v6 => v6,
     };
     let mut solver = Solver::new();
@@ -82,7 +87,10 @@ fn checksum(input: &mut Input<'_>) {
                 }
                 v6 => v6,
             };
-            assert!(verify(&with, &udp, &damaged, sum), "an identification was found that is not right");
+            assert!(
+                verify(&with, &udp, &damaged, sum),
+                "an identification was found that is not right"
+            );
             assert!(!(v6 && covered), "damage went unnoticed");
         }
     }

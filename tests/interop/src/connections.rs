@@ -33,8 +33,11 @@ impl Lines {
             Side::Adverb => Listener::Id(space),
             Side::Rxe => Listener::By(id_in_the_machine),
         };
-        let pair =
-            Pair::by_address(program(ends.server, self.server), program(ends.client, self.client), limit);
+        let pair = Pair::by_address(
+            program(ends.server, self.server),
+            program(ends.client, self.client),
+            limit,
+        );
         ends.with_state(pair.listener(listener).at_port(port.unwrap_or_else(next_port)))
     }
 }

@@ -100,7 +100,9 @@ impl Side {
         };
         self.devices()?
             .iter()
-            .find_map(|d| Some(DeviceArgs { device: d.name.clone(), gid: d.gid_index(gid)?.to_string() }))
+            .find_map(|d| {
+                Some(DeviceArgs { device: d.name.clone(), gid: d.gid_index(gid)?.to_string() })
+            })
             .ok_or_else(|| format!("{self}: no device has the RoCE v2 GID {gid}"))
     }
 

@@ -37,7 +37,10 @@ impl Drop for SlowMads {
 }
 
 fn tc(line: &str) -> Result<(), String> {
-    let out = Command::new("tc").args(line.split_whitespace()).output().map_err(|e| format!("tc: {e}"))?;
+    let out = Command::new("tc")
+        .args(line.split_whitespace())
+        .output()
+        .map_err(|e| format!("tc: {e}"))?;
     if out.status.success() {
         return Ok(());
     }

@@ -62,7 +62,9 @@ mod tests {
         let lines: Vec<&str> = text.trim().lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(
-            lines[1].starts_with("rc read") && lines[1].contains('-') && lines[1].ends_with("FAILED 1/2")
+            lines[1].starts_with("rc read")
+                && lines[1].contains('-')
+                && lines[1].ends_with("FAILED 1/2")
         );
         assert!(lines[2].starts_with("rc send") && lines[2].contains("3/3"));
     }

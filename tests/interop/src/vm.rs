@@ -62,7 +62,10 @@ pub fn shell(line: &str) -> Program {
 /// The error message of the machine.
 pub fn put(file: &Path, to: &str) -> Result<(), String> {
     let file = file.to_string_lossy();
-    Program::new(script().to_string_lossy(), &["put", file.as_ref(), to]).bare().run(SHORT)?.require_ok()
+    Program::new(script().to_string_lossy(), &["put", file.as_ref(), to])
+        .bare()
+        .run(SHORT)?
+        .require_ok()
 }
 
 /// Waits until a socket in the machine listens on the TCP port.

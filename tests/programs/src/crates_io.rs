@@ -106,14 +106,14 @@ mod tests {
             {\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\"target\":{\"kind\":[\"lib\"],\"name\":\"x\"},\"profile\":{\"opt_level\":\"0\",\"test\":false},\"executable\":null}\n\
             {\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\"target\":{\"kind\":[\"test\"],\"name\":\"loopback\"},\"profile\":{\"opt_level\":\"0\",\"test\":true},\"executable\":\"/t/loopback-1\"}\n";
         let found = executables(text);
-        let want = Binary { kind: "test".into(), target: "loopback".into(), path: "/t/loopback-1".into() };
+        let want =
+            Binary { kind: "test".into(), target: "loopback".into(), path: "/t/loopback-1".into() };
         assert_eq!(found, [want]);
     }
 
     #[test]
     fn words_of_libtest_are_read() {
-        let text =
-            "running 3 tests\ntest a::b ... ok\ntest c - should panic ... FAILED\ntest d ... ignored, why\n";
+        let text = "running 3 tests\ntest a::b ... ok\ntest c - should panic ... FAILED\ntest d ... ignored, why\n";
         let want = [("a::b", "ok"), ("c", "FAILED"), ("d", "ignored")];
         assert_eq!(results(text), want.map(|(n, w)| (n.to_string(), w.to_string())));
     }

@@ -52,8 +52,7 @@ pub fn once(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Resul
 /// # Errors
 /// The archive cannot be downloaded or unpacked.
 pub fn sdist(dir: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
-    let script =
-        "\"$1\" -m pip download --quiet --no-deps --no-binary \"$2\" \"$2==$3\" && tar xzf \"$2-$3.tar.gz\"";
+    let script = "\"$1\" -m pip download --quiet --no-deps --no-binary \"$2\" \"$2==$3\" && tar xzf \"$2-$3.tar.gz\"";
     sh(dir, script, &[PYTHON, name, version])?;
     Ok(dir.join(format!("{name}-{version}")))
 }
@@ -63,7 +62,8 @@ pub fn sdist(dir: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
 /// # Errors
 /// The packages cannot be installed.
 pub fn venv(dir: &Path, packages: &[&str]) -> Result<PathBuf, String> {
-    let script = "python=$1; shift; \"$python\" -m venv venv && venv/bin/pip install --quiet \"$@\"";
+    let script =
+        "python=$1; shift; \"$python\" -m venv venv && venv/bin/pip install --quiet \"$@\"";
     let mut args = vec![PYTHON];
     args.extend(packages);
     sh(dir, script, &args)?;

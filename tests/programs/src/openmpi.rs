@@ -41,7 +41,9 @@ pub fn launch(
 ) -> Result<Finished, String> {
     let ranks = ranks.to_string();
     let mut argv = vec![launcher, "--oversubscribe", "-np", &ranks];
-    for (name, value) in [("pml", "ucx"), ("osc", "ucx"), ("btl", "self"), ("oob_tcp_if_include", "lo")] {
+    for (name, value) in
+        [("pml", "ucx"), ("osc", "ucx"), ("btl", "self"), ("oob_tcp_if_include", "lo")]
+    {
         argv.extend(["--mca", name, value]);
     }
     if launcher == "oshrun" {
@@ -59,6 +61,7 @@ pub fn launch(
         .run(&argv, limit)?;
     // Open MPI asks UCX for atomics of unsupported types, and works without them.
     let known = |l: &str| l.contains("invalid atomic operation datatype");
-    let complains = done.text.lines().any(|l| l.contains("UCX") && l.contains(" ERROR ") && !known(l));
+    let complains =
+        done.text.lines().any(|l| l.contains("UCX") && l.contains(" ERROR ") && !known(l));
     if !done.ok() || complains { Err(done.describe()) } else { Ok(done) }
 }

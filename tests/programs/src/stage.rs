@@ -30,7 +30,12 @@ pub struct Stage {
 impl Stage {
     /// Packets take the given path, `local` or `wire`.
     pub fn new(path: &str) -> Self {
-        Self { env: vec![("ADVERB_PATH".into(), path.into())], dir: None, bare: false, cable: false }
+        Self {
+            env: vec![("ADVERB_PATH".into(), path.into())],
+            dir: None,
+            bare: false,
+            cable: false,
+        }
     }
 
     /// Runs without `adverb run`: for builds, or for scripts that call `adverb run` themselves.

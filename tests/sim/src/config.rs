@@ -102,7 +102,9 @@ impl Config {
         let rng = &mut Rng::new(seed ^ 0xc0f1);
         let devices = rng.pick(&[2, 2, 2, 3, 4]);
         let tiny = rng.chance(120);
-        let cqs = (0..rng.range(1, 3)).map(|_| if tiny { rng.range(1, 12) as u32 } else { 4096 }).collect();
+        let cqs = (0..rng.range(1, 3))
+            .map(|_| if tiny { rng.range(1, 12) as u32 } else { 4096 })
+            .collect();
         let mut config = Config {
             seed,
             devices,
@@ -127,7 +129,9 @@ impl Config {
         }
         // A separate generator leaves worlds without lanes unchanged.
         let rng = &mut Rng::new(seed ^ 0x1a9e);
-        for link in config.links.iter_mut().filter(|l| matches!(l.service, Service::Rc | Service::Xrc)) {
+        for link in
+            config.links.iter_mut().filter(|l| matches!(l.service, Service::Rc | Service::Xrc))
+        {
             link.lane = rng.chance(150).then(|| rng.pick(&[1000, 6000, 65_536]));
         }
         config
@@ -159,7 +163,8 @@ fn draw_faults(rng: &mut Rng) -> Faults {
 fn draw_link(rng: &mut Rng, config: &Config, service: Service) -> Link {
     let a = rng.index(config.devices);
     // A queue pair may talk to another queue pair of the same device.
-    let b = if rng.chance(50) { a } else { (a + 1 + rng.index(config.devices - 1)) % config.devices };
+    let b =
+        if rng.chance(50) { a } else { (a + 1 + rng.index(config.devices - 1)) % config.devices };
     let psn = |rng: &mut Rng| match rng.below(3) {
         // Where PSNs wrap.
         0 => 0x100_0000 - rng.range(1, 40) as u32,
@@ -167,8 +172,13 @@ fn draw_link(rng: &mut Rng, config: &Config, service: Service) -> Link {
         _ => rng.below(1 << 24) as u32,
     };
     let cq = |rng: &mut Rng| rng.index(config.cqs.len());
-    let mtu =
-        rng.pick(&[PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024, PathMtu::Mtu4096]);
+    let mtu = rng.pick(&[
+        PathMtu::Mtu256,
+        PathMtu::Mtu256,
+        PathMtu::Mtu512,
+        PathMtu::Mtu1024,
+        PathMtu::Mtu4096,
+    ]);
     Link {
         service,
         devices: [a, b],

@@ -175,7 +175,11 @@ fn main() -> ExitCode {
     if args.seeds > 0 {
         all.push(run_many(&args));
     }
-    all.extend(args.connections.map(|worlds| connections::run_many(args.from, worlds, args.failures)));
-    all.extend(args.nodes.map(|worlds| nodes::run_many(args.from, worlds, args.jobs, args.failures)));
+    all.extend(
+        args.connections.map(|worlds| connections::run_many(args.from, worlds, args.failures)),
+    );
+    all.extend(
+        args.nodes.map(|worlds| nodes::run_many(args.from, worlds, args.jobs, args.failures)),
+    );
     all.into_iter().find(|one| *one != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

@@ -26,7 +26,13 @@ pub(crate) struct Arena {
 impl Arena {
     pub(crate) fn new(base: u64) -> Arena {
         let bytes = RefCell::new(vec![0; SHARED as usize]);
-        Arena { base, bytes, touches: RefCell::default(), holes: RefCell::default(), stray: Cell::new(None) }
+        Arena {
+            base,
+            bytes,
+            touches: RefCell::default(),
+            holes: RefCell::default(),
+            stray: Cell::new(None),
+        }
     }
 
     /// Allocates new bytes with this content, at a multiple of 8.

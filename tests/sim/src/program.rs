@@ -248,8 +248,13 @@ fn draw_features(rng: &mut Rng, config: &Config) -> Features {
     }
     let mtu = config.links.iter().map(|l| l.mtu.bytes() as u32).max().unwrap_or(256);
     let mut on = |chance, rates: &[u32]| if rng.chance(chance) { rng.pick(rates) } else { 0 };
-    let (bad_local, beyond, astray, misalign, short_receives) =
-        (on(120, &[10, 40]), on(120, &[10, 40]), on(150, &[20, 100]), on(80, &[30]), on(120, &[30, 100]));
+    let (bad_local, beyond, astray, misalign, short_receives) = (
+        on(120, &[10, 40]),
+        on(120, &[10, 40]),
+        on(150, &[20, 100]),
+        on(80, &[30]),
+        on(120, &[30, 100]),
+    );
     Features {
         verbs,
         keys,
@@ -316,7 +321,12 @@ fn draw_step(rng: &mut Rng, config: &Config, f: &Features, actions: &mut Vec<Act
                 let short = rng.chance(f.short_receives);
                 let len = if short { rng.below(64) as u32 } else { f.longest + 40 };
                 let bad_local = rng.chance(f.bad_local / 2);
-                recvs.push(Action::Recv { qp: qp ^ 1, len, sges: rng.range(1, 5) as u8, bad_local });
+                recvs.push(Action::Recv {
+                    qp: qp ^ 1,
+                    len,
+                    sges: rng.range(1, 5) as u8,
+                    bad_local,
+                });
             }
             if early {
                 actions.append(&mut recvs);
@@ -390,7 +400,11 @@ fn draw_arm(rng: &mut Rng) -> Action {
         5 | 6 => Action::ArmFresh { cq, kind },
         7 => Action::Notified { cq },
         8 => Action::Disarm { cq },
-        _ => Action::Moderate { cq, count: rng.below(5) as u32, ns: rng.pick(&[0, 30_000, 1_000_000]) },
+        _ => Action::Moderate {
+            cq,
+            count: rng.below(5) as u32,
+            ns: rng.pick(&[0, 30_000, 1_000_000]),
+        },
     }
 }
 

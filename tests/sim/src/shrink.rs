@@ -46,7 +46,8 @@ fn weight(p: &Program) -> u64 {
 
 fn post_weight(action: &Action) -> u64 {
     let Action::Post(p) = action else { return 0 };
-    let flags = [p.inline, p.signaled, p.solicited, p.fence, p.chain, p.bad_local, p.beyond, p.astray];
+    let flags =
+        [p.inline, p.signaled, p.solicited, p.fence, p.chain, p.bad_local, p.beyond, p.astray];
     u64::from(p.len) + u64::from(p.sges) + flags.iter().map(|f| u64::from(*f)).sum::<u64>()
 }
 

@@ -56,6 +56,7 @@ fn seeds_reach_every_end() {
 #[test]
 fn numbers_used_too_early_are_noticed() {
     let early = |seed| run(&Config { hasty: true, numbers: 1, delay: 100, ..Config::draw(seed) });
-    let noticed = (0..SEEDS).filter_map(|seed| early(seed).failure).find(|why| why.contains("a packet of"));
+    let noticed =
+        (0..SEEDS).filter_map(|seed| early(seed).failure).find(|why| why.contains("a packet of"));
     assert!(noticed.is_some(), "the oracle sees nothing");
 }

@@ -15,7 +15,11 @@ fn goodput(verb: Verb, path: Path, seed: u64) -> (u64, Measured) {
 /// difference, then run `make goodput`.
 #[test]
 fn the_table_is_up_to_date() {
-    assert_eq!(table(4 << 20), include_str!("goodput.md"), "the table has changed: see `make goodput`");
+    assert_eq!(
+        table(4 << 20),
+        include_str!("goodput.md"),
+        "the table has changed: see `make goodput`"
+    );
 }
 
 /// A loss costs round trips, not timeouts. Timeouts would make a slow connection a dead one.
@@ -27,7 +31,11 @@ fn loss_does_not_become_collapse() {
         {
             let path = Path { loss, ..Path::new(GIGABIT_10, round_trip * 1000) };
             let sum: u64 = (1..=3).map(|seed| goodput(verb, path, seed).0).sum();
-            assert!(sum / 3 >= least, "{verb:?}, {loss} in 1000 lost, {round_trip} µs: {} MB/s", sum / 3);
+            assert!(
+                sum / 3 >= least,
+                "{verb:?}, {loss} in 1000 lost, {round_trip} µs: {} MB/s",
+                sum / 3
+            );
         }
     }
 }
@@ -44,11 +52,16 @@ fn jitter_is_not_loss() {
         m.bytes_per_second(bytes) / 1_000_000
     };
     for verb in VERBS {
-        for (round_trip, mib, percent) in [(20_000, 24, 55), (200_000, 24, 55), (2_000_000, 256, 30)] {
+        for (round_trip, mib, percent) in
+            [(20_000, 24, 55), (200_000, 24, 55), (2_000_000, 256, 30)]
+        {
             let steady = of(verb, Path::new(GIGABIT_10, round_trip), mib << 20);
             let path = Path { jitter: round_trip / 2, ..Path::new(GIGABIT_10, round_trip / 2) };
             let fast = of(verb, path, mib << 20);
-            assert!(fast * 100 >= steady * percent, "{verb:?} {round_trip} ns: {fast} of {steady} MB/s");
+            assert!(
+                fast * 100 >= steady * percent,
+                "{verb:?} {round_trip} ns: {fast} of {steady} MB/s"
+            );
         }
     }
 }
@@ -121,6 +134,10 @@ fn many_senders_share_a_line() {
         let s = share(&ManyToOne { senders: 8, path, window, stagger: 0, seed: 1 });
         assert_eq!((&s.failure, s.timeouts), (&None, 0), "{round_trip} ns");
         let fast = s.bytes_per_second() / 1_000_000;
-        assert!(s.fairness() >= 900 && fast >= 1037, "{round_trip} ns: {} {fast} MB/s {s:?}", s.fairness());
+        assert!(
+            s.fairness() >= 900 && fast >= 1037,
+            "{round_trip} ns: {} {fast} MB/s {s:?}",
+            s.fairness()
+        );
     }
 }

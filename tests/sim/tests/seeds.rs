@@ -82,7 +82,8 @@ fn seeds_reach_every_status_and_verb() {
 #[test]
 fn shrink_leaves_what_matters() {
     let is_culprit = |a: &Action| matches!(a, Action::Post(p) if p.signaled && p.len > 20);
-    let program = (0..).map(Program::draw).find(|p| p.actions.iter().filter(|a| is_culprit(a)).count() > 3);
+    let program =
+        (0..).map(Program::draw).find(|p| p.actions.iter().filter(|a| is_culprit(a)).count() > 3);
     let small = shrink(&program.unwrap(), |p| p.actions.iter().any(is_culprit));
     let [Action::Post(post)] = &small.actions[..] else { panic!("left: {:?}", small.actions) };
     let Post { len, inline, fence, chain, .. } = **post;

@@ -30,17 +30,18 @@ fn find(name: &str) -> Result<Allocator, String> {
     if name == "glibc" {
         return Ok(Allocator { name: name.to_string(), library: None });
     }
-    let (_, file, package) = KNOWN
-        .iter()
-        .find(|k| k.0 == name)
-        .ok_or_else(|| format!("no allocator {name:?}: there are glibc, jemalloc, tcmalloc and mimalloc"))?;
+    let (_, file, package) = KNOWN.iter().find(|k| k.0 == name).ok_or_else(|| {
+        format!("no allocator {name:?}: there are glibc, jemalloc, tcmalloc and mimalloc")
+    })?;
     let places = [format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH), "/usr/lib".to_string()];
     places
         .iter()
         .map(|dir| Path::new(dir).join(file))
         .find(|p| p.exists())
         .map(|p| Allocator { name: name.to_string(), library: Some(p) })
-        .ok_or_else(|| format!("{file} is not installed: run scripts/test-deps (package {package})"))
+        .ok_or_else(|| {
+            format!("{file} is not installed: run scripts/test-deps (package {package})")
+        })
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ impl Driver {
         if allocators.is_empty() {
             return Err("no allocators".to_string());
         }
-        let paths = PATHS.into_iter().filter(|p| options.path == "both" || options.path == *p).collect();
+        let paths =
+            PATHS.into_iter().filter(|p| options.path == "both" || options.path == *p).collect();
         Ok(Self {
             programs: programs::compile()?,
             adverb: run::adverb()?,
@@ -77,7 +78,8 @@ impl Driver {
     }
 
     fn judge(&self, run: &Run) {
-        let name = format!("{} {} {}", run.name, run.allocator.name, run.path.unwrap_or("without Adverb"));
+        let name =
+            format!("{} {} {}", run.name, run.allocator.name, run.path.unwrap_or("without Adverb"));
         self.runs.fetch_add(1, Ordering::Relaxed);
         match run.judge(&self.adverb) {
             Ok(()) => println!("ok {name}"),
@@ -111,7 +113,8 @@ impl Driver {
         let wanted = self.options.scenario.as_deref();
         let mut runs = Vec::new();
         for line in String::from_utf8_lossy(&out.stdout).lines() {
-            let (id, name) = line.split_once(' ').ok_or_else(|| format!("--list printed {line:?}"))?;
+            let (id, name) =
+                line.split_once(' ').ok_or_else(|| format!("--list printed {line:?}"))?;
             if wanted.is_some_and(|w| w != name) {
                 continue;
             }
@@ -156,7 +159,8 @@ impl Driver {
         let path = self.paths[n / self.allocators.len() % self.paths.len()];
         // A seed in eight has hooks on the calls that map memory.
         let program = if seed % 8 == 5 { &self.programs.hooks } else { &self.programs.torture };
-        let mut line = format!("{} --seed {seed} --seconds {}", program.display(), self.options.each);
+        let mut line =
+            format!("{} --seed {seed} --seconds {}", program.display(), self.options.each);
         if let Some(threads) = self.options.threads {
             line += &format!(" --threads {threads}");
         }

@@ -26,7 +26,12 @@ pub fn compile() -> Result<Programs, String> {
     })
 }
 
-fn build(dir: &Path, name: &str, takes: impl Fn(&str) -> bool, flags: &[&str]) -> Result<PathBuf, String> {
+fn build(
+    dir: &Path,
+    name: &str,
+    takes: impl Fn(&str) -> bool,
+    flags: &[&str],
+) -> Result<PathBuf, String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
     let listing = std::fs::read_dir(&sources).map_err(|e| format!("{}: {e}", sources.display()))?;
     let mut files: Vec<PathBuf> = listing

@@ -44,7 +44,8 @@ impl Run {
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).envs(env.iter().cloned());
         // The command line as typed in a shell.
-        let quoted = argv.iter().map(|a| if a.contains(' ') { format!("'{a}'") } else { a.clone() });
+        let quoted =
+            argv.iter().map(|a| if a.contains(' ') { format!("'{a}'") } else { a.clone() });
         let line: Vec<String> = env.iter().map(|(k, v)| format!("{k}={v}")).chain(quoted).collect();
         (command, line.join(" "))
     }
@@ -76,14 +77,18 @@ fn examine(running: &mut Running) -> String {
     let seen = Command::new("timeout")
         .args(["30", "gdb", "-p", &pid, "-batch", "-ex", "thread apply all bt 16"])
         .output()
-        .map_or_else(|e| format!("gdb: {e}"), |out| String::from_utf8_lossy(&out.stdout).into_owned());
+        .map_or_else(
+            |e| format!("gdb: {e}"),
+            |out| String::from_utf8_lossy(&out.stdout).into_owned(),
+        );
     // SIGQUIT first: the program then prints its steps.
     let asked = Command::new("kill").args(["-QUIT", &pid]).status();
     let end = Instant::now() + Duration::from_secs(3);
     while asked.is_ok() && !running.ended() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let stacks: Vec<&str> = seen.lines().filter(|l| l.starts_with("Thread ") || l.starts_with('#')).collect();
+    let stacks: Vec<&str> =
+        seen.lines().filter(|l| l.starts_with("Thread ") || l.starts_with('#')).collect();
     running.kill_hard();
     format!("\n[it did not end by itself; its stacks:]\n{}", stacks.join("\n"))
 }
@@ -95,10 +100,15 @@ fn examine(running: &mut Running) -> String {
 pub fn adverb() -> Result<PathBuf, String> {
     let path = match std::env::var_os("ADVERB") {
         Some(path) => PathBuf::from(path),
-        None => std::env::current_exe().map_err(|e| format!("own path: {e}"))?.with_file_name("adverb"),
+        None => {
+            std::env::current_exe().map_err(|e| format!("own path: {e}"))?.with_file_name("adverb")
+        }
     };
     if path.is_file() {
         return Ok(path);
     }
-    Err(format!("{} is missing: run `make` first, or set ADVERB to the command to test", path.display()))
+    Err(format!(
+        "{} is missing: run `make` first, or set ADVERB to the command to test",
+        path.display()
+    ))
 }

@@ -67,7 +67,9 @@ impl Drop for Group {
 fn machine_shmem() -> Result<u64, String> {
     let text = fs::read_to_string("/proc/meminfo").map_err(|e| format!("/proc/meminfo: {e}"))?;
     text.lines()
-        .find_map(|l| l.strip_prefix("Shmem:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .find_map(|l| {
+            l.strip_prefix("Shmem:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+        })
         .map(|kib| kib << 10)
         .ok_or_else(|| "/proc/meminfo has no Shmem".to_string())
 }
@@ -78,7 +80,9 @@ fn sockets() -> usize {
     let lines = |file: &str, with: &str| {
         fs::read_to_string(file).unwrap_or_default().lines().filter(|l| l.contains(with)).count()
     };
-    lines("/proc/net/unix", "@adverb") + lines("/proc/net/udp", ":12B7") + lines("/proc/net/udp6", ":12B7")
+    lines("/proc/net/unix", "@adverb")
+        + lines("/proc/net/udp", ":12B7")
+        + lines("/proc/net/udp6", ":12B7")
 }
 
 struct Soak {
@@ -102,11 +106,13 @@ impl Soak {
         let (mut all, mut killed) = (0, 0);
         while Instant::now() < end {
             let mut command = Command::new("sh");
-            let procs = self.group.as_ref().map_or("/dev/null".into(), |g| g.0.join("cgroup.procs"));
+            let procs =
+                self.group.as_ref().map_or("/dev/null".into(), |g| g.0.join("cgroup.procs"));
             command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]).arg(procs).arg(&self.adverb);
             command.args(["run", "--"]).arg(&self.program).args(["--scenario", "cycle"]);
             command.env("ADVERB_PATH", PATHS[usize::from(all % 4 == 3)]);
-            let mut running = start(command, format!("{} --scenario cycle", self.program.display()))?;
+            let mut running =
+                start(command, format!("{} --scenario cycle", self.program.display()))?;
             all += 1;
             if next(3) == 0 {
                 std::thread::sleep(Duration::from_millis(next(1500)));
@@ -142,7 +148,10 @@ impl Soak {
             None => {
                 let now = machine_shmem()?;
                 if now > before.0 + TOLERANCE {
-                    left.push(format!("{} bytes more of shared memory in the machine", now - before.0));
+                    left.push(format!(
+                        "{} bytes more of shared memory in the machine",
+                        now - before.0
+                    ));
                 }
             }
         }
@@ -159,8 +168,9 @@ impl Soak {
         let end = Instant::now() + Duration::from_secs(self.options.seconds);
         let (mut all, mut killed) = (0, 0);
         let results: Vec<_> = std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..self.options.jobs.max(1)).map(|w| scope.spawn(move || self.work(w, end))).collect();
+            let workers: Vec<_> = (0..self.options.jobs.max(1))
+                .map(|w| scope.spawn(move || self.work(w, end)))
+                .collect();
             workers
                 .into_iter()
                 .map(|w| w.join().unwrap_or_else(|_| Err("a worker panicked".to_string())))
@@ -193,7 +203,10 @@ fn main() -> ExitCode {
     }
     let group = Group::new();
     if group.is_none() && !is_alone() {
-        println!("soak: no cgroup of our own: the machine's Shmem counts, within {} MiB", TOLERANCE >> 20);
+        println!(
+            "soak: no cgroup of our own: the machine's Shmem counts, within {} MiB",
+            TOLERANCE >> 20
+        );
     }
     let result = programs::compile()
         .and_then(|p| Ok(Soak { options, program: p.torture, adverb: adverb()?, group }))

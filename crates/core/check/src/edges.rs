@@ -125,7 +125,8 @@ impl Edges {
         let Some(edge) = self.by_number.get_mut(&left.of.number) else { return };
         edge.settled = true;
         let label = |n: usize| if n == 0 { "last event taken" } else { "called" };
-        let places: Vec<_> = edge.way.iter().enumerate().map(|(n, place)| (label(n), *place)).collect();
+        let places: Vec<_> =
+            edge.way.iter().enumerate().map(|(n, place)| (label(n), *place)).collect();
         let (reads, number) = (edge.reads, left.of.number);
         reporter.say(Code::EdgeNotDrained, &places, || {
             format!(

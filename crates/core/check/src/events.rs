@@ -70,7 +70,8 @@ impl Events {
 
     /// Another source of the same kind with waiting events.
     pub(crate) fn other(&self, than: Source) -> Option<(Source, Taken)> {
-        let alike = |s: &Source| *s != than && std::mem::discriminant(s) == std::mem::discriminant(&than);
+        let alike =
+            |s: &Source| *s != than && std::mem::discriminant(s) == std::mem::discriminant(&than);
         self.by_source.iter().find(|(s, t)| alike(s) && t.waiting > 0).map(|(s, t)| (*s, *t))
     }
 

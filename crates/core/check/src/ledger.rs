@@ -122,7 +122,9 @@ impl Ledger {
 
     /// The device may write to this memory, so its bytes may change without the program.
     pub fn write_to(&mut self, piece: Piece) {
-        let Some(start) = self.regions.memory_of(&piece).filter(|_| piece.length > 0) else { return };
+        let Some(start) = self.regions.memory_of(&piece).filter(|_| piece.length > 0) else {
+            return;
+        };
         let (mut first, mut end) = (start, start + u64::from(piece.length));
         let met: Vec<_> = self
             .written
@@ -180,15 +182,19 @@ impl Ledger {
 
     /// The bytes of a request have changed since its post.
     pub fn changed(&mut self, number: u32, request: &Request, place: CodeAddress) {
-        self.reporter.say(Code::BufferChanged, &[("posted", request.place), ("polled", place)], || {
-            format!(
-                "the buffer of the request with wr_id {:#x} on queue pair {number:#x} changed \
+        self.reporter.say(
+            Code::BufferChanged,
+            &[("posted", request.place), ("polled", place)],
+            || {
+                format!(
+                    "the buffer of the request with wr_id {:#x} on queue pair {number:#x} changed \
                  while it was posted, so the device may have sent the old or the new bytes; do not \
                  write to a buffer before a completion of this request, or of a later request, is \
                  polled",
-                request.wr_id
-            )
-        });
+                    request.wr_id
+                )
+            },
+        );
     }
 
     /// The program took an event.
@@ -298,7 +304,8 @@ impl Ledger {
         let running = self.qps.iter().filter(|(_, qp)| !qp.told && !qp.stopped);
         let users = running.filter_map(|(n, qp)| Some((*n, qp.sends.user_of(lkey)?)));
         if let Some((number, request)) = users.min_by_key(|(n, _)| *n) {
-            let places = [("deregistered", place), ("posted", request.place), ("registered", region.place)];
+            let places =
+                [("deregistered", place), ("posted", request.place), ("registered", region.place)];
             self.reporter.say(Code::RegionInUse, &places, || {
                 format!(
                     "the region with key {lkey:#x} is deregistered while the request with wr_id \
@@ -319,7 +326,8 @@ impl Ledger {
     /// per mapping, in the order of addresses. Does not allocate.
     pub fn share(&self, shared: &mut Shared, start: u64, end: u64) {
         for region in self.regions.all() {
-            let Some(at) = region.memory.filter(|at| start < at + region.length && *at < end) else {
+            let Some(at) = region.memory.filter(|at| start < at + region.length && *at < end)
+            else {
                 continue;
             };
             // A region that begins below the end of the previous mapping was already counted.

@@ -105,9 +105,12 @@ impl Objects {
         let mut all: HashMap<(Kind, u64), Left> = HashMap::new();
         for ((kind, _), live) in &self.live {
             let at = (*kind, live.made.way);
-            let Some(way) = self.ways.get(&at).filter(|way| way.latest > live.number) else { continue };
+            let Some(way) = self.ways.get(&at).filter(|way| way.latest > live.number) else {
+                continue;
+            };
             let place = live.made.place;
-            let left = all.entry(at).or_insert(Left { kind: *kind, place, left: 0, made: way.made });
+            let left =
+                all.entry(at).or_insert(Left { kind: *kind, place, left: 0, made: way.made });
             left.left += 1;
         }
         let mut all: Vec<_> = all.into_values().collect();

@@ -10,7 +10,13 @@ const NUMBERS: usize = 4096;
 
 impl Ledger {
     /// Requests are about to be posted to a send queue.
-    pub fn posting(&mut self, number: u32, requests: &[Request], in_error: bool, place: CodeAddress) {
+    pub fn posting(
+        &mut self,
+        number: u32,
+        requests: &[Request],
+        in_error: bool,
+        place: CodeAddress,
+    ) {
         requests.iter().for_each(|r| self.look_at(number, r));
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let taken = std::mem::take(&mut qp.taken);
@@ -77,7 +83,8 @@ impl Ledger {
         all.sort_by_key(|(number, ..)| *number);
         for (number, max, full) in all {
             let polled = full.cq.and_then(|cq| self.cqs.get(&cq)).map_or(0, |cq| cq.polled);
-            let places = [("posted", full.place), ("last signaled", full.signaled), ("last polled", polled)];
+            let places =
+                [("posted", full.place), ("last signaled", full.signaled), ("last polled", polled)];
             self.reporter.say(Code::SendQueueOverposted, &places, || {
                 format!(
                     "the send queue is full (queue pair {number:#x}, {}): a post failed with \
@@ -159,7 +166,13 @@ impl Ledger {
     }
 
     /// Receives are about to be posted to a queue pair.
-    pub fn receiving(&mut self, number: u32, requests: &[Request], in_error: bool, place: CodeAddress) {
+    pub fn receiving(
+        &mut self,
+        number: u32,
+        requests: &[Request],
+        in_error: bool,
+        place: CodeAddress,
+    ) {
         requests.iter().for_each(|r| self.look_at(number, r));
         self.in_error(number, requests.len(), in_error, place);
         let Some(qp) = self.qps.get_mut(&number) else { return };
@@ -169,7 +182,13 @@ impl Ledger {
     }
 
     /// The result of the post announced by [`Self::receiving`].
-    pub fn received(&mut self, number: u32, posted: usize, refused: Option<&Refused>, place: CodeAddress) {
+    pub fn received(
+        &mut self,
+        number: u32,
+        posted: usize,
+        refused: Option<&Refused>,
+        place: CodeAddress,
+    ) {
         let Some(refused) = refused else { return };
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let back = posted.saturating_sub(refused.taken);
@@ -226,8 +245,9 @@ impl Ledger {
 
     /// Checks a request by itself.
     fn look_at(&mut self, number: u32, request: &Request) {
-        let queue =
-            |n: u32| if n == 0 { "a shared receive queue".into() } else { format!("queue pair {n:#x}") };
+        let queue = |n: u32| {
+            if n == 0 { "a shared receive queue".into() } else { format!("queue pair {n:#x}") }
+        };
         for (i, piece) in request.pieces.iter().enumerate() {
             let region = self.regions.get(piece.lkey);
             match region {

@@ -82,6 +82,9 @@ impl SendQueue {
     /// A request with this key, to be reported by a later completion.
     pub(crate) fn user_of(&self, lkey: u32) -> Option<&Request> {
         let told = self.posted.iter().rposition(|r| r.signaled)?;
-        self.posted.iter().take(told + 1).find(|r| r.pieces.iter().any(|p| p.lkey == lkey && p.length > 0))
+        self.posted
+            .iter()
+            .take(told + 1)
+            .find(|r| r.pieces.iter().any(|p| p.lkey == lkey && p.length > 0))
     }
 }

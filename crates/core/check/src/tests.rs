@@ -9,8 +9,20 @@ fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();
     l.cq(1, entries, 90);
     l.cq(2, entries, 91);
-    l.queue_pair(QueuePair { number: QP, send_cq: Some(1), recv_cq: Some(2), max_send, max_recv: 8 });
-    l.registered(Region { lkey: 7, start: 0x1000, length: 0x1000, memory: Some(0x1000), place: 50 });
+    l.queue_pair(QueuePair {
+        number: QP,
+        send_cq: Some(1),
+        recv_cq: Some(2),
+        max_send,
+        max_recv: 8,
+    });
+    l.registered(Region {
+        lkey: 7,
+        start: 0x1000,
+        length: 0x1000,
+        memory: Some(0x1000),
+        place: 50,
+    });
     l
 }
 
@@ -165,7 +177,8 @@ fn a_cq_is_too_small_when_more_may_come_than_it_holds() {
         l.receiving(QP, &two, false, SEND);
         post(&mut l, &[send(1, false), send(2, true)]);
         l.polled(1, done(2), POLL);
-        two.iter().for_each(|r| drop(l.polled(2, Completed { receive: true, ..done(r.wr_id) }, POLL)));
+        two.iter()
+            .for_each(|r| drop(l.polled(2, Completed { receive: true, ..done(r.wr_id) }, POLL)));
     }
     assert_eq!(codes(&mut l), []);
     l.queue_pair_reset(QP);
@@ -174,7 +187,11 @@ fn a_cq_is_too_small_when_more_may_come_than_it_holds() {
     l.receiving(QP, &[receive(3)], false, SEND);
     let all = l.reports();
     assert_eq!((all[0].code, all[0].places[0]), (Code::CqTooSmall, ("made", 91)));
-    assert!(all[0].text.contains("may come") && all[0].text.contains("2 entries"), "{}", all[0].text);
+    assert!(
+        all[0].text.contains("may come") && all[0].text.contains("2 entries"),
+        "{}",
+        all[0].text
+    );
 }
 
 /// CHK-4: events are acknowledged on their own queue, once for each event.
@@ -338,7 +355,9 @@ fn a_value_that_is_cut_is_reported_once_a_place() {
 #[test]
 fn objects_are_left_when_later_ones_were_ended() {
     let made = Made { place: 80, way: 5 };
-    for (ends, expected) in [(vec![], vec![]), (vec![1, 2], vec![]), (vec![1, 3], vec![Code::LeftAtExit])] {
+    for (ends, expected) in
+        [(vec![], vec![]), (vec![1, 2], vec![]), (vec![1, 3], vec![Code::LeftAtExit])]
+    {
         let mut l = ledger(8, 64);
         (1..=3).for_each(|handle| l.made(Kind::Region, handle, made));
         ends.into_iter().for_each(|handle| l.ended(Kind::Region, handle));
@@ -350,7 +369,9 @@ fn objects_are_left_when_later_ones_were_ended() {
 /// CHK-8: undefined fields are reported if the program fails after they were filled.
 #[test]
 fn undefined_fields_are_named_when_the_program_fails() {
-    for (status, filled, expected) in [(0, 3, vec![]), (1, 0, vec![]), (1, 3, vec![Code::UndefinedFields])] {
+    for (status, filled, expected) in
+        [(0, 3, vec![]), (1, 0, vec![]), (1, 3, vec![Code::UndefinedFields])]
+    {
         let mut l = ledger(8, 64);
         l.at_exit(status, filled);
         assert_eq!(codes(&mut l), expected);
@@ -361,7 +382,9 @@ fn undefined_fields_are_named_when_the_program_fails() {
 #[test]
 fn suppressions_name_a_code_and_words() {
     let s: Suppressions =
-        "# ours\n\nbuffer-changed  *ucp_*.c:1\n* in library.so\nlongest-rnr-timer\n".parse().unwrap();
+        "# ours\n\nbuffer-changed  *ucp_*.c:1\n* in library.so\nlongest-rnr-timer\n"
+            .parse()
+            .unwrap();
     assert!(s.has(Code::BufferChanged, "posted at x in ucp_send, y.c:12"));
     assert!(!s.has(Code::BufferChanged, "posted at x in uct_send, y.c:12"));
     assert!(!s.has(Code::CqTooSmall, "in ucp_send, y.c:12"));
@@ -375,8 +398,10 @@ fn suppressions_name_a_code_and_words() {
 /// CHK-13: a report converts to a line of text and back, for any text.
 #[test]
 fn a_report_is_a_line_of_text() {
-    let places =
-        vec![("posted".to_owned(), "a+0x1 in f, /src/a b.c:7".to_owned()), ("from".into(), "b".into())];
+    let places = vec![
+        ("posted".to_owned(), "a+0x1 in f, /src/a b.c:7".to_owned()),
+        ("from".into(), "b".into()),
+    ];
     let told = Told { process: 12, code: Code::BufferChanged, text: "bytes: 1".into(), places };
     assert_eq!(told.to_string().parse(), Ok(told.clone()));
     let none = Told { places: vec![], ..told.clone() };
@@ -394,5 +419,7 @@ fn a_report_is_a_line_of_text() {
     ] {
         assert_eq!(cut.parse::<Told>(), Err(()), "{cut:?}");
     }
-    assert!(Code::ALL.iter().all(|code| code.meaning().len() > 20 && !code.meaning().ends_with('.')));
+    assert!(
+        Code::ALL.iter().all(|code| code.meaning().len() > 20 && !code.meaning().ends_with('.'))
+    );
 }

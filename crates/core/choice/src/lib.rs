@@ -131,19 +131,29 @@ impl Choice {
                 "completions after this empty poll came late, all at once, when the program slept"
             }
             (Call::Poll, Choice::Drip) => "completions after this empty poll came one at a time",
-            (Call::Poll, _) => "everything on its way came just after this poll had found the queue empty",
-            (Call::Error, _) => "fields of a failed completion that are undefined had random values",
+            (Call::Poll, _) => {
+                "everything on its way came just after this poll had found the queue empty"
+            }
+            (Call::Error, _) => {
+                "fields of a failed completion that are undefined had random values"
+            }
             (Call::Post, Choice::Full) => {
                 "places in the send queue were free only when completions were polled, and these came late"
             }
-            (Call::Post, _) => "the request, and what it led to, was done before this call returned",
-            (Call::Event, Choice::Before) => "several events were queued before this call read the first",
+            (Call::Post, _) => {
+                "the request, and what it led to, was done before this call returned"
+            }
+            (Call::Event, Choice::Before) => {
+                "several events were queued before this call read the first"
+            }
             (Call::Event, _) => "everything on its way came just after this event was read",
             (Call::Receive, _) => "everything on its way came before this receive was posted",
             (Call::Async, Choice::Before) => {
                 "several asynchronous events were queued before this call read the first"
             }
-            (Call::Async, _) => "everything on its way came just after this asynchronous event was read",
+            (Call::Async, _) => {
+                "everything on its way came just after this asynchronous event was read"
+            }
             (Call::Connection, Choice::Before) => {
                 "everything on its way came before this event of a connection was read"
             }
@@ -270,15 +280,17 @@ impl fmt::Display for Site {
 impl FromStr for Site {
     type Err = Bad;
     fn from_str(text: &str) -> Result<Self, Bad> {
-        let (call, place) = text.split_once('@').ok_or_else(|| Bad::new(text, "CALL@PLACE is expected"))?;
+        let (call, place) =
+            text.split_once('@').ok_or_else(|| Bad::new(text, "CALL@PLACE is expected"))?;
         let call = Call::ALL.into_iter().find(|c| c.name() == call);
         let call = call.ok_or_else(|| Bad::new(text, "there is no such kind of call"))?;
         let mut parts = place.split('%');
         let mut place = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let code = part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-            let code =
-                code.filter(u8::is_ascii).ok_or_else(|| Bad::new(text, "two digits stand behind %"))?;
+            let code = code
+                .filter(u8::is_ascii)
+                .ok_or_else(|| Bad::new(text, "two digits stand behind %"))?;
             place.push(code.into());
             place.push_str(&part[2..]);
         }
@@ -288,7 +300,14 @@ impl FromStr for Site {
 
 impl fmt::Display for ChoiceEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} object {} count {} {}", self.site, self.object, self.count, self.choice.name())
+        write!(
+            f,
+            "{} object {} count {} {}",
+            self.site,
+            self.object,
+            self.count,
+            self.choice.name()
+        )
     }
 }
 

@@ -39,15 +39,20 @@ impl Plan {
         sites.sort();
         sites.dedup();
         let objects = |site: &Site| {
-            let of: Vec<_> = met.iter().filter(|(s, _)| *s == site).map(|(_, n)| Which::Nth(*n)).collect();
+            let of: Vec<_> =
+                met.iter().filter(|(s, _)| *s == site).map(|(_, n)| Which::Nth(*n)).collect();
             if of.len() > 1 { of } else { Vec::new() }
         };
         let entries = |which: &dyn Fn(&Site) -> Vec<Which>| {
             let mut all = Vec::new();
             for (call, choice) in ORDER {
                 for site in sites.iter().copied().filter(|s| s.call == call) {
-                    let entry =
-                        |object| ChoiceEntry { site: site.clone(), object, count: Which::Any, choice };
+                    let entry = |object| ChoiceEntry {
+                        site: site.clone(),
+                        object,
+                        count: Which::Any,
+                        choice,
+                    };
                     all.extend(which(site).into_iter().map(entry));
                 }
             }

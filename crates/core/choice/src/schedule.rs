@@ -51,7 +51,8 @@ impl Schedule {
         }
         let draw = draw(self.seed, point);
         let choices = point.site.call.choices();
-        (draw % OF < u64::from(self.rate)).then(|| choices[(draw / OF % choices.len() as u64) as usize])
+        (draw % OF < u64::from(self.rate))
+            .then(|| choices[(draw / OF % choices.len() as u64) as usize])
     }
 }
 
@@ -72,16 +73,23 @@ impl FromStr for Schedule {
         if let Ok(seed) = text.trim().parse() {
             return Ok(Schedule::random(seed));
         }
-        let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let mut lines =
+            text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
         match lines.next() {
             Some(HEAD) => {}
-            other => return Err(Bad::new(other.unwrap_or_default(), "a schedule begins with another line")),
+            other => {
+                return Err(Bad::new(
+                    other.unwrap_or_default(),
+                    "a schedule begins with another line",
+                ));
+            }
         }
         let mut schedule = Schedule::default();
         for line in lines {
             match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["seed", seed, "rate", rate] => {
-                    schedule.seed = seed.parse().map_err(|_| Bad::new(line, "the seed is a number"))?;
+                    schedule.seed =
+                        seed.parse().map_err(|_| Bad::new(line, "the seed is a number"))?;
                     let rate: Option<u16> = rate.parse().ok().filter(|r| u64::from(*r) <= OF);
                     schedule.rate = rate.ok_or_else(|| Bad::new(line, "the rate is 0 to 10000"))?;
                 }

@@ -114,7 +114,8 @@ fn a_plan_goes_from_single_choices_to_seeds() {
     let pair = plan.next_schedule();
     assert_eq!(pair.entries.len(), 2);
     assert_ne!(pair.entries[0].site, pair.entries[1].site);
-    let seed = std::iter::repeat_with(|| plan.next_schedule()).find(|s| s.entries.is_empty()).unwrap();
+    let seed =
+        std::iter::repeat_with(|| plan.next_schedule()).find(|s| s.entries.is_empty()).unwrap();
     assert_eq!(seed, Schedule::random(9));
     assert_eq!(plan.next_schedule(), Schedule::random(10));
     for (i, one) in seen.iter().enumerate() {

@@ -8,7 +8,9 @@ use crate::ip::gid;
 use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrReq, SidrStatus};
 use crate::reason::RejectReason;
 use crate::table::Endpoint;
-use crate::types::{Accept, ConnectRequest, Event, Id, Path, QpKind, SidrAnswer, SidrRequest, State, Timing};
+use crate::types::{
+    Accept, ConnectRequest, Event, Id, Path, QpKind, SidrAnswer, SidrRequest, State, Timing,
+};
 use adverb_wire::Time;
 
 /// LID on networks without LIDs.
@@ -110,7 +112,8 @@ impl Accept {
     }
 
     fn rep(&self, id: u32, conn: &Conn) -> Rep {
-        let [_, ece_vendor_high, ece_vendor_middle, ece_vendor_low] = self.ece.vendor_id.to_be_bytes();
+        let [_, ece_vendor_high, ece_vendor_middle, ece_vendor_low] =
+            self.ece.vendor_id.to_be_bytes();
         let rep = Rep {
             ece_attr_mod: self.ece.attr_mod,
             local_id: id,
@@ -146,7 +149,12 @@ impl Endpoint {
         self.conns.get(&id.0).filter(|conn| !conn.released).ok_or(CommandError::UnknownId(id))
     }
 
-    fn conn_in(&self, id: Id, command: &'static str, allowed: &[State]) -> Result<&Conn, CommandError> {
+    fn conn_in(
+        &self,
+        id: Id,
+        command: &'static str,
+        allowed: &[State],
+    ) -> Result<&Conn, CommandError> {
         let conn = self.conn(id)?;
         if allowed.contains(&conn.state) {
             Ok(conn)
@@ -209,7 +217,13 @@ impl Endpoint {
     /// # Errors
     /// There is nothing to reject, or the data is too long (72 bytes of information, 148 bytes of
     /// private data).
-    pub fn reject(&mut self, id: Id, reason: RejectReason, info: &[u8], private_data: &[u8]) -> Done {
+    pub fn reject(
+        &mut self,
+        id: Id,
+        reason: RejectReason,
+        info: &[u8],
+        private_data: &[u8],
+    ) -> Done {
         let conn = self.conn_in(id, "reject", &[State::ReqReceived, State::RepReceived])?;
         let (message, local_id) = match conn.state {
             State::ReqReceived => (Answered::Req, 0),

@@ -96,7 +96,10 @@ impl IpHeader {
                 other => Err(IpHeaderError::IpVersion(other)),
             }
         };
-        Ok((IpHeader { source: SocketAddr::new(address(4)?, port), destination: address(20)? }, rest))
+        Ok((
+            IpHeader { source: SocketAddr::new(address(4)?, port), destination: address(20)? },
+            rest,
+        ))
     }
 
     /// Writes the header.

@@ -135,6 +135,6 @@ pub use reason::RejectReason;
 pub use route::{Route, answer_for_nobody, route};
 pub use table::{Endpoint, Remote};
 pub use types::{
-    Accept, Config, ConnectRequest, Ending, Event, Id, Listener, Path, QpKind, Rejection, SidrAnswer,
-    SidrRequest, State, Timing, Transmit,
+    Accept, Config, ConnectRequest, Ending, Event, Id, Listener, Path, QpKind, Rejection,
+    SidrAnswer, SidrRequest, State, Timing, Transmit,
 };

@@ -7,7 +7,9 @@
 //! most significant bit.
 use crate::bits::{Bits, Field, MAD_LEN};
 use crate::data::Data;
-pub use crate::values::{Answered, AprStatus, CM_CLASS, CM_CLASS_VERSION, Ece, MadError, SidrStatus};
+pub use crate::values::{
+    Answered, AprStatus, CM_CLASS, CM_CLASS_VERSION, Ece, MadError, SidrStatus,
+};
 use crate::values::{BASE_VERSION, METHOD_SEND};
 use alloc::boxed::Box;
 use core::fmt;

@@ -1,8 +1,8 @@
 //! Incoming MADs.
 use crate::conn::{Conn, Pace, RemoteKey};
 use crate::mad::{
-    Answered, Apr, AprStatus, Drep, Dreq, Lap, MadError, MadKind, Message, Mra, Rej, Rep, Req, Rtu, SidrRep,
-    SidrReq,
+    Answered, Apr, AprStatus, Drep, Dreq, Lap, MadError, MadKind, Message, Mra, Rej, Rep, Req, Rtu,
+    SidrRep, SidrReq,
 };
 use crate::reason::RejectReason;
 use crate::route::refuse;
@@ -16,7 +16,12 @@ const MTU: core::ops::RangeInclusive<u8> = 1..=5;
 
 fn rejection(rej: &Rej) -> Box<Rejection> {
     let info_len = rej.info_len.min(rej.info.len() as u8);
-    Box::new(Rejection { reason: rej.reason(), info: rej.info, info_len, private_data: rej.private_data })
+    Box::new(Rejection {
+        reason: rej.reason(),
+        info: rej.info,
+        info_len,
+        private_data: rej.private_data,
+    })
 }
 
 /// A rejection that did not come by a REJ.
@@ -71,7 +76,8 @@ impl Endpoint {
     }
 
     fn on_req(&mut self, now: Time, path: Path, transaction: u64, req: &Req) -> Option<()> {
-        if let Some(mad) = self.kept_answer(&(MadKind::Req, path.remote, transaction, req.local_id)) {
+        if let Some(mad) = self.kept_answer(&(MadKind::Req, path.remote, transaction, req.local_id))
+        {
             self.answer(path, mad);
             return Some(());
         }
@@ -105,7 +111,8 @@ impl Endpoint {
         if self.requests >= self.config.max_requests {
             return Some(());
         }
-        let pace = Pace::of_peer(req.local_response_timeout, req.primary_ack_timeout, req.max_cm_retries);
+        let pace =
+            Pace::of_peer(req.local_response_timeout, req.primary_ack_timeout, req.max_cm_retries);
         let mut conn = Conn::new(State::Idle, true, path, transaction, pace);
         conn.kind = kind;
         conn.remote_guid = req.ca_guid;
@@ -224,8 +231,13 @@ impl Endpoint {
         {
             let reason = RejectReason::STALE_CONNECTION;
             let message = Answered::Rep as u8;
-            let rej =
-                Rej { local_id: id, remote_id: rep.local_id, message, reason: reason.0, ..Rej::default() };
+            let rej = Rej {
+                local_id: id,
+                remote_id: rep.local_id,
+                message,
+                reason: reason.0,
+                ..Rej::default()
+            };
             self.answer(path, Message::from(rej).emit(transaction));
             self.event(id, Event::Rejected(local_rejection(reason)));
             self.enter_timewait(now, id);
@@ -263,10 +275,14 @@ impl Endpoint {
         let id = mra.remote_id;
         let conn = self.of_peer(path, id)?;
         let next = match conn.state {
-            State::ReqSent if mra.message == Answered::Req as u8 && conn.transaction == transaction => {
+            State::ReqSent
+                if mra.message == Answered::Req as u8 && conn.transaction == transaction =>
+            {
                 State::MraReqReceived
             }
-            State::RepSent if mra.message == Answered::Rep as u8 && conn.remote_id == Some(mra.local_id) => {
+            State::RepSent
+                if mra.message == Answered::Rep as u8 && conn.remote_id == Some(mra.local_id) =>
+            {
                 State::MraRepReceived
             }
             _ => return Some(()),
@@ -354,7 +370,9 @@ impl Endpoint {
     }
 
     fn on_sidr_req(&mut self, path: Path, transaction: u64, req: &SidrReq) -> Option<()> {
-        if let Some(mad) = self.kept_answer(&(MadKind::SidrReq, path.remote, transaction, req.request_id)) {
+        if let Some(mad) =
+            self.kept_answer(&(MadKind::SidrReq, path.remote, transaction, req.request_id))
+        {
             self.answer(path, mad);
             return Some(());
         }

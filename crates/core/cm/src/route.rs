@@ -2,7 +2,9 @@
 //! several processes needs both.
 use crate::bits::MAD_LEN;
 use crate::data::Data;
-use crate::mad::{Answered, Apr, AprStatus, Drep, MadError, MadKind, Message, Rej, SidrRep, SidrStatus};
+use crate::mad::{
+    Answered, Apr, AprStatus, Drep, MadError, MadKind, Message, Rej, SidrRep, SidrStatus,
+};
 use crate::reason::RejectReason;
 use crate::types::Id;
 
@@ -56,7 +58,9 @@ pub(crate) fn refuse(message: &Message, request: RejectReason) -> Option<Message
             let (local_id, remote_id, message) = (m.remote_id, m.local_id, Answered::Rep as u8);
             Rej { local_id, remote_id, message, reason, ..Rej::default() }.into()
         }
-        Message::Dreq(m) => Drep { local_id: m.remote_id, remote_id: m.local_id, ..Drep::default() }.into(),
+        Message::Dreq(m) => {
+            Drep { local_id: m.remote_id, remote_id: m.local_id, ..Drep::default() }.into()
+        }
         Message::SidrReq(m) => {
             let status = SidrStatus::UNSUPPORTED.0;
             let (request_id, service_id) = (m.request_id, m.service_id);

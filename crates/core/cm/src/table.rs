@@ -51,7 +51,11 @@ impl Endpoint {
     /// If [`Config::prefix_bits`] is more than 20, or the prefix has more bits.
     #[must_use]
     pub fn new(config: Config) -> Endpoint {
-        assert!(config.prefix_bits <= 20, "{} bits of prefix, at most 20 leave room", config.prefix_bits);
+        assert!(
+            config.prefix_bits <= 20,
+            "{} bits of prefix, at most 20 leave room",
+            config.prefix_bits
+        );
         assert!(
             u64::from(config.prefix) < 1 << config.prefix_bits,
             "the prefix {:#x} has more than {} bits",
@@ -81,10 +85,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`CommandError::ServiceInUse`].
-    pub fn listen(&mut self, service_id: u64, local: Option<IpAddr>) -> Result<Listener, CommandError> {
+    pub fn listen(
+        &mut self,
+        service_id: u64,
+        local: Option<IpAddr>,
+    ) -> Result<Listener, CommandError> {
         let listener = Listener(self.next_listener);
         match self.listeners.entry((service_id, local)) {
-            alloc::collections::btree_map::Entry::Occupied(_) => Err(CommandError::ServiceInUse(service_id)),
+            alloc::collections::btree_map::Entry::Occupied(_) => {
+                Err(CommandError::ServiceInUse(service_id))
+            }
             alloc::collections::btree_map::Entry::Vacant(place) => {
                 self.next_listener = self.next_listener.wrapping_add(1).max(1);
                 Ok(*place.insert(listener))
@@ -99,7 +109,11 @@ impl Endpoint {
     pub fn unlisten(&mut self, listener: Listener) -> Result<(), CommandError> {
         let before = self.listeners.len();
         self.listeners.retain(|_, l| *l != listener);
-        if self.listeners.len() < before { Ok(()) } else { Err(CommandError::UnknownListener(listener)) }
+        if self.listeners.len() < before {
+            Ok(())
+        } else {
+            Err(CommandError::UnknownListener(listener))
+        }
     }
 
     pub(crate) fn listener_for(&self, service_id: u64, local: IpAddr) -> Option<Listener> {
@@ -125,14 +139,20 @@ impl Endpoint {
     pub fn remote(&self, id: Id) -> Option<Remote> {
         let conn = self.conns.get(&id.0)?;
         let remote_id = conn.remote_id?;
-        Some(Remote { path: conn.path, remote_id, remote_qpn: conn.remote_qpn, local_qpn: conn.local_qpn })
+        Some(Remote {
+            path: conn.path,
+            remote_id,
+            remote_qpn: conn.remote_qpn,
+            local_qpn: conn.local_qpn,
+        })
     }
 
     /// Is there a connection of this local queue pair that may be established, or is in time-wait?
     /// If so, the number must not be used again yet.
     #[must_use]
     pub fn reserves_qpn(&self, qpn: u32) -> bool {
-        let held = |conn: &Conn| conn.local_qpn == qpn && (conn.stands() || conn.state == State::Timewait);
+        let held =
+            |conn: &Conn| conn.local_qpn == qpn && (conn.stands() || conn.state == State::Timewait);
         self.conns.values().any(held)
     }
 
@@ -305,7 +325,8 @@ impl Endpoint {
 
     /// Sends the kept MAD of a connection once more, independent of the timer.
     pub(crate) fn send_again(&mut self, id: u32) {
-        let kept = self.conns.get(&id).and_then(|conn| Some((conn.path, *conn.sending.as_ref()?.mad)));
+        let kept =
+            self.conns.get(&id).and_then(|conn| Some((conn.path, *conn.sending.as_ref()?.mad)));
         if let Some((path, mad)) = kept {
             self.answer(path, mad);
         }

@@ -56,7 +56,8 @@ impl Endpoint {
     fn give_up(&mut self, now: Time, id: u32, message: MadKind) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let (sent, since) = conn.sending.take().map_or((0, now), |s| (s.sent, s.since));
-        let (remote_id, guid, transaction) = (conn.remote_id.unwrap_or(0), conn.ca_guid, conn.transaction);
+        let (remote_id, guid, transaction) =
+            (conn.remote_id.unwrap_or(0), conn.ca_guid, conn.transaction);
         if message == MadKind::Dreq {
             self.ended(now, id, Ending::Unanswered { sent });
             return;
@@ -76,17 +77,24 @@ impl Endpoint {
     pub fn peer_ended(&mut self, now: Time, prefix: u32, here: impl Fn(&Path) -> bool) {
         let shift = 32 - u32::from(self.config.prefix_bits);
         let of_prefix = |id: u32| u64::from(id) >> shift == u64::from(prefix);
-        let ended = |conn: &crate::conn::Conn| conn.remote_id.is_some_and(of_prefix) && here(&conn.path);
+        let ended =
+            |conn: &crate::conn::Conn| conn.remote_id.is_some_and(of_prefix) && here(&conn.path);
         let ids: alloc::vec::Vec<u32> =
             self.conns.iter().filter(|(_, conn)| ended(conn)).map(|(&id, _)| id).collect();
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             match conn.state {
                 // The reasons are those that a kernel sends for its process.
-                State::ReqReceived | State::RepSent | State::MraRepReceived | State::MraReqReceived => {
+                State::ReqReceived
+                | State::RepSent
+                | State::MraRepReceived
+                | State::MraReqReceived => {
                     let only_asked = conn.state == State::ReqReceived;
-                    let reason =
-                        if only_asked { RejectReason::TIMEOUT } else { RejectReason::CONSUMER_DEFINED };
+                    let reason = if only_asked {
+                        RejectReason::TIMEOUT
+                    } else {
+                        RejectReason::CONSUMER_DEFINED
+                    };
                     conn.sending = None;
                     self.event(id, Event::Rejected(local_rejection(reason)));
                     self.go_idle(id);

@@ -101,9 +101,15 @@ impl fmt::Display for MadError {
         match *self {
             MadError::Length(n) => write!(f, "{n} bytes, a MAD has {MAD_LEN}"),
             MadError::BaseVersion(v) => write!(f, "MAD base version {v}, expected {BASE_VERSION}"),
-            MadError::Class(c) => write!(f, "management class {c:#04x}, expected {CM_CLASS:#04x} (CM)"),
-            MadError::ClassVersion(v) => write!(f, "CM class version {v}, expected {CM_CLASS_VERSION}"),
-            MadError::Method(m) => write!(f, "MAD method {m:#04x}, expected {METHOD_SEND:#04x} (Send)"),
+            MadError::Class(c) => {
+                write!(f, "management class {c:#04x}, expected {CM_CLASS:#04x} (CM)")
+            }
+            MadError::ClassVersion(v) => {
+                write!(f, "CM class version {v}, expected {CM_CLASS_VERSION}")
+            }
+            MadError::Method(m) => {
+                write!(f, "MAD method {m:#04x}, expected {METHOD_SEND:#04x} (Send)")
+            }
             MadError::Attribute(a) => write!(f, "no CM message has the attribute id {a:#06x}"),
         }
     }

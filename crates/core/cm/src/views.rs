@@ -36,8 +36,12 @@ impl Rep {
     /// Options of the vendor.
     #[must_use]
     pub const fn ece(&self) -> Ece {
-        let vendor_id =
-            u32::from_be_bytes([0, self.ece_vendor_high, self.ece_vendor_middle, self.ece_vendor_low]);
+        let vendor_id = u32::from_be_bytes([
+            0,
+            self.ece_vendor_high,
+            self.ece_vendor_middle,
+            self.ece_vendor_low,
+        ]);
         Ece { vendor_id, attr_mod: self.ece_attr_mod }
     }
 }

@@ -61,7 +61,8 @@ pub fn library(path: &[u8]) -> Option<Library> {
         };
         let Some(version) = rest.strip_prefix(b".so") else { return false };
         version.is_empty()
-            || version.first() == Some(&b'.') && version.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+            || version.first() == Some(&b'.')
+                && version.iter().all(|b| b.is_ascii_digit() || *b == b'.')
     })
 }
 

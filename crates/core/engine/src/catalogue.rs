@@ -294,8 +294,14 @@ mod tests {
         for cause in samples {
             let text = cause.to_string();
             for entry in CAUSES.iter().filter(|e| !e.marks.is_empty()) {
-                let first = matches!(&cause, Cause::Flushed { first: Some(c) } if c.entry() == entry);
-                assert_eq!(entry.is_in(&text), cause.entry() == entry || first, "{} in {text:?}", entry.name);
+                let first =
+                    matches!(&cause, Cause::Flushed { first: Some(c) } if c.entry() == entry);
+                assert_eq!(
+                    entry.is_in(&text),
+                    cause.entry() == entry || first,
+                    "{} in {text:?}",
+                    entry.name
+                );
             }
         }
     }

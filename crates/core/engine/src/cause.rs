@@ -76,8 +76,12 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::UnknownKey { key } => write!(f, "key {key:#010x} names no memory region or window"),
-            Cause::WrongPd { key } => write!(f, "key {key:#010x} belongs to another protection domain"),
+            Cause::UnknownKey { key } => {
+                write!(f, "key {key:#010x} names no memory region or window")
+            }
+            Cause::WrongPd { key } => {
+                write!(f, "key {key:#010x} belongs to another protection domain")
+            }
             Cause::OutOfBounds { key, va, len, start, size } => write!(
                 f,
                 "{len} bytes at {va:#x} leave the {size} bytes at {start:#x} that key {key:#010x} opens"
@@ -111,13 +115,20 @@ impl fmt::Display for Cause {
             Cause::TooMuchInline { given, max } => {
                 write!(f, "{given} bytes of inline data, the queue was made for {max}")
             }
-            Cause::MessageTooLong { len, max } => write!(f, "message of {len} bytes, at most {max} allowed"),
+            Cause::MessageTooLong { len, max } => {
+                write!(f, "message of {len} bytes, at most {max} allowed")
+            }
             Cause::RecvTooShort { message, buffers } => {
-                write!(f, "message of at least {message} bytes does not fit receive buffers of {buffers}")
+                write!(
+                    f,
+                    "message of at least {message} bytes does not fit receive buffers of {buffers}"
+                )
             }
             Cause::OpNotSupported { op, on } => write!(f, "{op} is not possible on {on}"),
             Cause::WrongState { op, state } => write!(f, "{op} is not allowed in state {state:?}"),
-            Cause::QueueFull { queue, depth } => write!(f, "{queue} is full ({depth} work requests)"),
+            Cause::QueueFull { queue, depth } => {
+                write!(f, "{queue} is full ({depth} work requests)")
+            }
             Cause::BadArgument { what, rule } => write!(f, "{what}: {rule}"),
             Cause::RetryExceeded { peer, dest_qpn, psn, attempts, last_ack_age } => write!(
                 f,
@@ -134,10 +145,18 @@ impl fmt::Display for Cause {
             Cause::RemoteNak { code, psn, dest_qpn } => {
                 write!(f, "QP {dest_qpn:#08x} refused PSN {psn}: {code}")
             }
-            Cause::ProtocolViolation { what, psn } => write!(f, "protocol violation at PSN {psn}: {what}"),
-            Cause::CqOverflow { depth } => write!(f, "completion queue of {depth} entries overflowed"),
-            Cause::Flushed { first: Some(c) } => write!(f, "flushed; the queue pair failed because: {c}"),
-            Cause::Flushed { first: None } => write!(f, "flushed; the queue pair is in the error state"),
+            Cause::ProtocolViolation { what, psn } => {
+                write!(f, "protocol violation at PSN {psn}: {what}")
+            }
+            Cause::CqOverflow { depth } => {
+                write!(f, "completion queue of {depth} entries overflowed")
+            }
+            Cause::Flushed { first: Some(c) } => {
+                write!(f, "flushed; the queue pair failed because: {c}")
+            }
+            Cause::Flushed { first: None } => {
+                write!(f, "flushed; the queue pair is in the error state")
+            }
             Cause::Injected => write!(f, "fault injected on request"),
         }
     }

@@ -148,7 +148,13 @@ impl Completion {
     }
     /// A failed completion.
     #[must_use]
-    pub fn failure(wr_id: u64, qpn: Qpn, opcode: WcOpcode, status: WcStatus, cause: Arc<Cause>) -> Self {
+    pub fn failure(
+        wr_id: u64,
+        qpn: Qpn,
+        opcode: WcOpcode,
+        status: WcStatus,
+        cause: Arc<Cause>,
+    ) -> Self {
         Completion {
             status,
             vendor_err: cause.vendor_err(),

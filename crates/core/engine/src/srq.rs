@@ -30,7 +30,15 @@ impl Srq {
     /// A queue for `max_wr` requests (at least one) with `max_sge` entries each.
     #[must_use]
     pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
-        Srq { pd, ring: VecDeque::new(), taken: 0, max_wr: max_wr.max(1), max_sge, limit: 0, tags: None }
+        Srq {
+            pd,
+            ring: VecDeque::new(),
+            taken: 0,
+            max_wr: max_wr.max(1),
+            max_sge,
+            limit: 0,
+            tags: None,
+        }
     }
 
     /// Makes the queue a tag-matching SRQ with room for `max` tagged buffers.

@@ -34,7 +34,10 @@ fn refusals_queue_nothing() {
     let too_many = PostError::Invalid(Cause::TooManySges { given: 3, max: 2 });
     assert_eq!(post(&mut srq, 9, 3), Err(too_many));
     post(&mut srq, 9, 2).unwrap();
-    assert!(matches!(post(&mut srq, 9, 2), Err(PostError::QueueFull(Cause::QueueFull { depth: 8, .. }))));
+    assert!(matches!(
+        post(&mut srq, 9, 2),
+        Err(PostError::QueueFull(Cause::QueueFull { depth: 8, .. }))
+    ));
     assert_eq!(srq.len(), 8);
 }
 

@@ -94,7 +94,11 @@ impl TagList {
 
     /// Performs an operation. `known` is the number of unexpected messages that the program
     /// reports, if any.
-    pub(crate) fn perform(&mut self, op: ListOp<'_>, known: Option<u32>) -> Result<ListDone, PostError> {
+    pub(crate) fn perform(
+        &mut self,
+        op: ListOp<'_>,
+        known: Option<u32>,
+    ) -> Result<ListDone, PostError> {
         if let ListOp::Add(buffer) = &op {
             let given = u32::try_from(buffer.sges.len()).unwrap_or(u32::MAX);
             if given > MAX_TAG_SGE {
@@ -155,11 +159,15 @@ impl TagList {
     /// message.
     pub(crate) fn pass(&mut self, first: &[u8]) -> Box<Tagged> {
         let none = Tmh { op: TagOp::NoTag, app_ctx: 0, tag: 0 };
-        let tagged = Tmh::parse(first).is_some_and(|h| matches!(h.op, TagOp::Eager | TagOp::Rendezvous));
+        let tagged =
+            Tmh::parse(first).is_some_and(|h| matches!(h.op, TagOp::Eager | TagOp::Rendezvous));
         if tagged {
             self.unexpected = self.unexpected.wrapping_add(1);
         }
-        Box::new(Tagged { kind: if tagged { TagKind::Unexpected } else { TagKind::NoTag }, tmh: none })
+        Box::new(Tagged {
+            kind: if tagged { TagKind::Unexpected } else { TagKind::NoTag },
+            tmh: none,
+        })
     }
 }
 
@@ -171,7 +179,11 @@ impl Tagged {
             // If the buffer is too short, both headers go to the buffer, so that the program can
             // continue by itself. A rendezvous performed by the SRQ puts nothing there.
             TagKind::Rendezvous(rvh) => {
-                let keep = if first && u64::from(rvh.len) > capacity { capacity.min(32) as usize } else { 0 };
+                let keep = if first && u64::from(rvh.len) > capacity {
+                    capacity.min(32) as usize
+                } else {
+                    0
+                };
                 &payload[..keep.min(payload.len())]
             }
             _ => payload,

@@ -16,7 +16,8 @@ fn srq(receives: u64) -> Srq {
 
 fn add(srq: &mut Srq, id: u64, tag: u64, mask: u64, known: Option<u32>) -> ListDone {
     let sge = Sge { addr: 0, length: 64, lkey: 1 };
-    srq.tag_op(ListOp::Add(TaggedBuffer { recv_wr_id: id, sges: &[sge], tag, mask }), known).unwrap()
+    srq.tag_op(ListOp::Add(TaggedBuffer { recv_wr_id: id, sges: &[sge], tag, mask }), known)
+        .unwrap()
 }
 
 fn take(srq: &mut Srq, op: TagOp, tag: u64) -> Option<(u64, TagKind)> {

@@ -49,8 +49,8 @@ pub fn answer(table: &Table<'_>, port: u32, mut datagram: &[u8], send: &mut dyn 
 /// Whether the message is a dump, for the commands of this client that support dumps.
 fn is_dump(message: &Message<'_>) -> bool {
     use command::{
-        GET, PORT_GET, RES_CM_ID_GET, RES_CQ_GET, RES_CTX_GET, RES_GET, RES_MR_GET, RES_PD_GET, RES_QP_GET,
-        RES_SRQ_GET, STAT_GET,
+        GET, PORT_GET, RES_CM_ID_GET, RES_CQ_GET, RES_CTX_GET, RES_GET, RES_MR_GET, RES_PD_GET,
+        RES_QP_GET, RES_SRQ_GET, STAT_GET,
     };
     let can = matches!(
         message.kind & 0x3ff,
@@ -139,7 +139,13 @@ fn with_port<'a>(table: &Table<'a>, message: &Message<'_>) -> Result<Device<'a>,
 }
 
 /// Answers for all devices, or for the named device.
-fn each(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool, fill: Fill<'_>) -> Said {
+fn each(
+    table: &Table<'_>,
+    message: &Message<'_>,
+    reply: &mut Reply<'_>,
+    dump: bool,
+    fill: Fill<'_>,
+) -> Said {
     if dump {
         table.devices().for_each(|d| say(message, reply, &d, NLM_F_MULTI, fill));
         reply.done(message, NLM_F_MULTI);
@@ -165,7 +171,13 @@ fn dump_of_one(
 }
 
 /// Objects of a kind. There are none.
-fn objects(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool, number: u16) -> Said {
+fn objects(
+    table: &Table<'_>,
+    message: &Message<'_>,
+    reply: &mut Reply<'_>,
+    dump: bool,
+    number: u16,
+) -> Said {
     if dump {
         return dump_of_one(table, message, reply, None);
     }
@@ -212,7 +224,11 @@ fn statistics(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, d
     let of = message.u32(attr::STAT_RES);
     let (qp, mr) = (Some(u32::from(attr::RES_QP)), Some(u32::from(attr::RES_MR)));
     if dump {
-        return if of == qp || of == mr { dump_of_one(table, message, reply, None) } else { Err(EINVAL) };
+        return if of == qp || of == mr {
+            dump_of_one(table, message, reply, None)
+        } else {
+            Err(EINVAL)
+        };
     }
     match of {
         None => {
@@ -229,7 +245,9 @@ fn statistics(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, d
             });
             Ok(())
         }
-        of if of == qp && message.has(attr::STAT_COUNTER_ID) => with_port(table, message).and(Err(ENOENT)),
+        of if of == qp && message.has(attr::STAT_COUNTER_ID) => {
+            with_port(table, message).and(Err(ENOENT))
+        }
         of if of == mr && message.has(attr::RES_MRN) => named(table, message).and(Err(ENOENT)),
         _ => Err(EINVAL),
     }

@@ -33,7 +33,13 @@ impl<'s> Reply<'s> {
     }
 
     /// Adds a message that answers `to`; `fill` writes its attributes.
-    pub fn message(&mut self, to: &Message<'_>, kind: u16, flags: u16, fill: impl FnOnce(&mut Self)) {
+    pub fn message(
+        &mut self,
+        to: &Message<'_>,
+        kind: u16,
+        flags: u16,
+        fill: impl FnOnce(&mut Self),
+    ) {
         if self.len.saturating_add(MESSAGE) > DATAGRAM {
             self.flush();
         }

@@ -94,7 +94,8 @@ fn error(told: &Told) -> i32 {
 fn a_dump_names_every_device_and_ends() {
     for count in [0, 1, 3, 500] {
         for command in [command::GET, command::RES_GET] {
-            let told = ask(&text(count), &request(command, numbers::NLM_F_DUMP | numbers::NLM_F_ACK, &[]));
+            let told =
+                ask(&text(count), &request(command, numbers::NLM_F_DUMP | numbers::NLM_F_ACK, &[]));
             assert_eq!(told.len(), count as usize + 1);
             for (n, (kind, flags, body)) in told[..count as usize].iter().enumerate() {
                 assert_eq!((*kind, *flags), (5 << 10 | command, numbers::NLM_F_MULTI));
@@ -157,7 +158,8 @@ fn objects_are_an_empty_list_and_counted_as_none() {
         command::RES_CTX_GET,
         command::RES_SRQ_GET,
     ] {
-        let told = ask(&text(1), &request(command, numbers::NLM_F_DUMP, &[(attr::DEV_INDEX, zero)]));
+        let told =
+            ask(&text(1), &request(command, numbers::NLM_F_DUMP, &[(attr::DEV_INDEX, zero)]));
         assert_eq!((told.len(), told[0].0), (1, numbers::NLMSG_DONE));
     }
     let told = ask(&text(1), &request(command::RES_GET, 0, &[(attr::DEV_INDEX, zero)]));
@@ -172,7 +174,8 @@ fn device_files_have_a_name_and_the_number_of_what_stands_for_them() {
     let asked = [(attr::DEV_INDEX, index), (attr::CHARDEV_TYPE, &b"uverbs\0"[..])];
     let had = attributes(&ask(&text(12), &request(command::GET_CHARDEV, 0, &asked))[0].2);
     assert!(had.contains(&(attr::CHARDEV_NAME, b"uverbs11\0".to_vec())));
-    let told = ask(&text(1), &request(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"rdma_cm\0")]));
+    let told =
+        ask(&text(1), &request(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"rdma_cm\0")]));
     let had = attributes(&told[0].2);
     assert!(had.contains(&(attr::CHARDEV_ABI, 4_u64.to_ne_bytes().to_vec())));
     assert!(had.contains(&(attr::CHARDEV, 0x103_u64.to_ne_bytes().to_vec())));
@@ -192,7 +195,11 @@ fn several_requests_in_a_datagram_are_answered_in_turn() {
 fn a_line_that_is_no_device_is_named() {
     assert_eq!(Table::parse(b"").unwrap().devices().count(), 0);
     for bad in ["x", "0 a 1", "0 a g 0 1 1 lo", "0 a 1 0 1 1 lo more", "4294967296 a 1 0 1 1 lo"] {
-        assert_eq!(Table::parse(format!("{}{bad}\n", text(2)).as_bytes()).unwrap_err(), BadLine(3), "{bad}");
+        assert_eq!(
+            Table::parse(format!("{}{bad}\n", text(2)).as_bytes()).unwrap_err(),
+            BadLine(3),
+            "{bad}"
+        );
     }
 }
 

@@ -48,8 +48,7 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[inline]
 #[must_use]
 pub fn is_obeyed(c: char) -> bool {
-    let directs =
-        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
@@ -67,7 +66,8 @@ pub fn first_char(bytes: &[u8]) -> Option<(Option<char>, usize)> {
         0xf0..=0xf4 => (4, first & 7, 0x1_0000),
         _ => return Some((None, 1)),
     };
-    let more = |code: u32, byte: &u8| (byte & 0xc0 == 0x80).then_some(code << 6 | u32::from(byte & 0x3f));
+    let more =
+        |code: u32, byte: &u8| (byte & 0xc0 == 0x80).then_some(code << 6 | u32::from(byte & 0x3f));
     let code = bytes.get(1..len).and_then(|rest| rest.iter().try_fold(u32::from(bits), more));
     let found = code.filter(|code| *code >= least).and_then(char::from_u32);
     Some((found, if found.is_some() { len } else { 1 }))
@@ -87,15 +87,21 @@ mod tests {
             }
             all
         };
-        for text in ["", "plain", "äöü, 漢字 🦀\u{7f}\u{80}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}"]
+        for text in
+            ["", "plain", "äöü, 漢字 🦀\u{7f}\u{80}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}"]
         {
             assert_eq!(read(text.as_bytes()), text);
         }
         // Overlong, half of a surrogate pair, too large, incomplete, and a continuation byte at the
         // beginning.
-        for bytes in
-            [&b"\xc0\x80"[..], b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\x9b"]
-        {
+        for bytes in [
+            &b"\xc0\x80"[..],
+            b"\xe0\x80\x80",
+            b"\xed\xa0\x80",
+            b"\xf4\x90\x80\x80",
+            b"\xe2\x82",
+            b"\x9b",
+        ] {
             assert_eq!(read(bytes), "\u{fffd}".repeat(bytes.len()));
         }
     }
@@ -104,8 +110,10 @@ mod tests {
     /// each limit.
     #[test]
     fn bytes_are_characters_where_they_are_utf_8() {
-        let first =
-            [0, 0x7f, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf4, 0xf5, 0xff];
+        let first = [
+            0, 0x7f, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf4, 0xf5,
+            0xff,
+        ];
         let next = [0, 0x3f, 0x40, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff];
         let agrees = |bytes: &[u8]| {
             let whole = (1..=bytes.len()).find_map(|len| core::str::from_utf8(&bytes[..len]).ok());
@@ -142,7 +150,8 @@ mod tests {
     #[test]
     fn tru_6_the_set_has_each_of_its_members_and_no_other() {
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
-            let obeyed = OBEYED.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)));
+            let obeyed =
+                OBEYED.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)));
             assert_eq!(is_obeyed(c), obeyed, "{:x}", u32::from(c));
             let text = String::from(c);
             let line = printable_line(&text);

@@ -37,7 +37,14 @@ pub enum Spec {
     /// type after the tags.
     Eth { dst: Match<6>, src: Match<6>, ether_type: Match<2>, vlan: Match<2> },
     /// IPv4.
-    Ipv4 { src: Match<4>, dst: Match<4>, proto: Match<1>, tos: Match<1>, ttl: Match<1>, flags: Match<1> },
+    Ipv4 {
+        src: Match<4>,
+        dst: Match<4>,
+        proto: Match<1>,
+        tos: Match<1>,
+        ttl: Match<1>,
+        flags: Match<1>,
+    },
     /// IPv6.
     Ipv6 {
         src: Match<16>,
@@ -91,9 +98,9 @@ impl Spec {
                     _ => false,
                 }
             }
-            Spec::Ports { transport, src, dst } => frame
-                .ports
-                .is_some_and(|p| p.transport == *transport && src.takes(&p.src) && dst.takes(&p.dst)),
+            Spec::Ports { transport, src, dst } => frame.ports.is_some_and(|p| {
+                p.transport == *transport && src.takes(&p.src) && dst.takes(&p.dst)
+            }),
         }
     }
 }
@@ -139,6 +146,7 @@ impl Rule {
         Rule { drops: true, ..self }
     }
     pub(crate) fn takes(&self, frame: &Frame) -> bool {
-        (self.kind != Kind::McDefault || frame.is_to_group()) && self.specs.iter().all(|s| s.takes(frame))
+        (self.kind != Kind::McDefault || frame.is_to_group())
+            && self.specs.iter().all(|s| s.takes(frame))
     }
 }

@@ -78,7 +78,11 @@ impl<T> Table<T> {
     /// in the order of priority, up to the priority of the first rule that traps the frame. If no
     /// matching rule traps the frame, the default rules get it as well. A dropping rule removes all
     /// targets of its own and later priorities, except sniffers.
-    pub fn choose<'a>(&'a self, frame: &Frame, heard: Heard) -> impl Iterator<Item = &'a T> + use<'a, T> {
+    pub fn choose<'a>(
+        &'a self,
+        frame: &Frame,
+        heard: Heard,
+    ) -> impl Iterator<Item = &'a T> + use<'a, T> {
         let mut chosen: Vec<&'a RuleEntry<T>> = Vec::new();
         let mut of = |kinds: &[Kind], until: Option<u16>| {
             let takes = |e: &&RuleEntry<T>| {
@@ -92,8 +96,9 @@ impl<T> Table<T> {
         };
         of(&[Kind::Sniffer], None);
         if heard == Heard::Arrived {
-            let traps =
-                |e: &&RuleEntry<T>| e.rule.kind == Kind::Normal && e.rule.traps && e.rule.takes(frame);
+            let traps = |e: &&RuleEntry<T>| {
+                e.rule.kind == Kind::Normal && e.rule.traps && e.rule.takes(frame)
+            };
             let trap = self.entries.iter().find(traps).map(|e| e.rule.priority);
             of(&[Kind::Normal], trap);
             if trap.is_none() {
@@ -103,7 +108,9 @@ impl<T> Table<T> {
         let dropped = chosen.iter().find(|e| e.rule.drops).map(|e| e.rule.priority);
         chosen
             .into_iter()
-            .filter(move |e| e.rule.kind == Kind::Sniffer || dropped.is_none_or(|at| e.rule.priority < at))
+            .filter(move |e| {
+                e.rule.kind == Kind::Sniffer || dropped.is_none_or(|at| e.rule.priority < at)
+            })
             .map(|e| &e.target)
     }
 }

@@ -8,9 +8,9 @@ use std::vec::Vec;
 
 /// The key of Microsoft's page "Verifying the RSS hash calculation".
 const KEY: [u8; 40] = [
-    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
-    0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
-    0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 const ADDRESSES: u64 = 0b1111;
 const TCP_PORTS: u64 = 0b11_0000;
@@ -95,7 +95,11 @@ fn raw_4_what_a_frame_has_not_is_not_hashed() {
     assert_ne!(hash.of(&parsed(&ipv4(a, b, TCP, 0, &ports(1, 2)))), plain);
     assert_eq!(hash.of(&parsed(&ipv4(a, b, UDP, 0, &ports(1, 2)))), plain);
     for fragment in [0x2000, 0x0001, 0x3fff] {
-        assert_eq!(hash.of(&parsed(&ipv4(a, b, TCP, fragment, &ports(1, 2)))), plain, "{fragment:#x}");
+        assert_eq!(
+            hash.of(&parsed(&ipv4(a, b, TCP, fragment, &ports(1, 2)))),
+            plain,
+            "{fragment:#x}"
+        );
     }
     assert_eq!(hash.of(&parsed(&ethernet(0x0806, &[1; 40]))), 0);
     let xor = Hash::xor(Fields(0b11));
@@ -144,8 +148,11 @@ fn raw_3_priorities_and_kinds_decide() {
         bytes[0] = 0x01;
         bytes
     });
-    let to_nine =
-        Spec::Ports { transport: Transport::Udp, src: Match::ANY, dst: Match::exactly(9_u16.to_be_bytes()) };
+    let to_nine = Spec::Ports {
+        transport: Transport::Udp,
+        src: Match::ANY,
+        dst: Match::exactly(9_u16.to_be_bytes()),
+    };
     let chosen = |table: &Table<&'static str>, frame: &Frame, heard| {
         table.choose(frame, heard).map(ToString::to_string).collect::<Vec<_>>()
     };

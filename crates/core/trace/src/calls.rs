@@ -129,8 +129,10 @@ fn shown(sign: Option<char>) -> Shown {
 /// is unknown.
 #[must_use]
 pub fn of(call: &str) -> Option<(Vec<(&'static str, Shown)>, Shown)> {
-    let mut words =
-        CALLS.lines().map(str::split_whitespace).find(|words| words.clone().next() == Some(call))?;
+    let mut words = CALLS
+        .lines()
+        .map(str::split_whitespace)
+        .find(|words| words.clone().next() == Some(call))?;
     let result = shown(words.nth(1)?.chars().next());
     let argument = |word: &'static str| {
         let sign = word.chars().last().filter(|c| matches!(c, '*' | '#'));

@@ -64,7 +64,8 @@ impl Mapped {
         // A file larger than the limit on file sizes would end the program by SIGXFSZ.
         let allowed = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
         let mut size = largest.min(allowed) / STEP * STEP;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         let at = loop {
             if size < LEAST.min(largest) {
                 return Err(io::ErrorKind::FileTooLarge.into());
@@ -118,8 +119,9 @@ impl Mapped {
         let behind = |used: u64| used.checked_add(len).filter(|end| *end <= self.size);
         let full = self.full.load(Ordering::Relaxed);
         let used = &self.header().used;
-        let place =
-            used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| behind(used).filter(|_| !full));
+        let place = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            behind(used).filter(|_| !full)
+        });
         let Ok(place) = place else { return self.drop_one() };
         if let Err(e) = self.back(place + len) {
             if !self.full.swap(true, Ordering::Relaxed) {
@@ -187,7 +189,8 @@ mod tests {
         let path = directory.join("1-0.part");
         let part = Mapped::create(&path, LEAST).unwrap();
         let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let ours = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path)).count();
+        let ours =
+            open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path)).count();
         assert_eq!(ours, 0);
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -124,7 +124,9 @@ pub fn write(story: &Story, out: &mut impl Write) -> io::Result<()> {
                     }
                     _ => {}
                 }
-                event.bytes(field::event::CATEGORY, b"verbs").bytes(field::event::NAME, node.name.as_bytes());
+                event
+                    .bytes(field::event::CATEGORY, b"verbs")
+                    .bytes(field::event::NAME, node.name.as_bytes());
                 node.arguments.iter().for_each(|(name, value)| annotate(event, name, value));
                 for arrow in arrows_from.get(&item.node).unwrap_or(&none) {
                     event.fixed(field::event::FLOW, *arrow);
@@ -196,7 +198,9 @@ impl Lines {
             let node = &story.nodes[at];
             let track = node.track;
             lines.of_node[at] = track as u64 + 1;
-            let (Track::Spread(_), Kind::Slice(d)) = (&story.tracks[track].1, node.kind) else { continue };
+            let (Track::Spread(_), Kind::Slice(d)) = (&story.tracks[track].1, node.kind) else {
+                continue;
+            };
             let until = d.map_or(end, |d| node.t + d).max(node.t + 1);
             let free = ends[track].iter_mut().find(|(_, busy)| *busy <= node.t);
             lines.of_node[at] = match free {
@@ -268,10 +272,13 @@ impl<W: Write> Writer<'_, W> {
     ) -> io::Result<()> {
         let told = &story.processes[*process];
         self.descriptor(|descriptor| {
-            descriptor.number(field::descriptor::UUID, line).number(field::descriptor::PARENT, parent);
+            descriptor
+                .number(field::descriptor::UUID, line)
+                .number(field::descriptor::PARENT, parent);
             match track {
                 Track::Thread(tid) => {
-                    let name = told.threads.iter().find(|(of, _)| of == tid).map_or("", |(_, name)| name);
+                    let name =
+                        told.threads.iter().find(|(of, _)| of == tid).map_or("", |(_, name)| name);
                     descriptor.message(field::descriptor::THREAD, |of| {
                         of.number(field::thread::PID, told.pid.into());
                         of.number(field::thread::TID, u64::from(tid.unsigned_abs()));

@@ -112,10 +112,16 @@ impl Process {
             Record::Event { t, cq, .. } => self.event(story, process, *t, *cq),
             Record::Packet { .. } => self.packet(story, process, record),
             Record::QueuePair { t, qp, transport, send_cq, recv_cq, srq } => {
-                let made =
-                    QueuePair { transport: transport.clone(), srq: *srq, mtu: 1024, ..QueuePair::default() };
+                let made = QueuePair {
+                    transport: transport.clone(),
+                    srq: *srq,
+                    mtu: 1024,
+                    ..QueuePair::default()
+                };
                 self.queue_pairs.insert(*qp, made);
-                let cq = |cq: &Option<u32>| Value::Text(cq.map_or("none".into(), |cq| format!("CQ {cq}")));
+                let cq = |cq: &Option<u32>| {
+                    Value::Text(cq.map_or("none".into(), |cq| format!("CQ {cq}")))
+                };
                 let arguments = vec![
                     ("transport", Value::Text(transport.clone())),
                     ("sends to", cq(send_cq)),
@@ -210,16 +216,19 @@ impl Process {
                 ("signaled", Value::Text(request.signaled.to_string())),
             ];
             let name = names::request(request.opcode).into();
-            let node = Node { track, t: *t, kind: Kind::Slice(None), name, arguments, from: Vec::new() };
+            let node =
+                Node { track, t: *t, kind: Kind::Slice(None), name, arguments, from: Vec::new() };
             let slice = story.add(node);
             let mut pending = Pending { wr_id: request.wr_id, slice, post, psns: None };
             match record {
                 Record::Post { qp, .. } => {
                     let known = self.queue_pairs.entry(*qp).or_default();
                     let psns = known.number(request);
-                    if let Some((first, count)) = psns.filter(|(_, count)| *count > 0 || known.near) {
+                    if let Some((first, count)) = psns.filter(|(_, count)| *count > 0 || known.near)
+                    {
                         let (opcode, bytes) = (request.opcode, request.bytes);
-                        let posted = Posted { first, count, slice, post, sent: false, opcode, bytes };
+                        let posted =
+                            Posted { first, count, slice, post, sent: false, opcode, bytes };
                         known.posted.push_back(posted);
                         if known.posted.len() > LOOK_BACK {
                             known.posted.pop_front();
@@ -256,7 +265,9 @@ impl Process {
             (false, _) => take_through(&mut known.send, done.wr_id),
         };
         // A request done without a packet was performed by its initiator, or flushed.
-        known.posted.retain(|posted| posted.sent || ended.iter().all(|one| one.slice != posted.slice));
+        known
+            .posted
+            .retain(|posted| posted.sent || ended.iter().all(|one| one.slice != posted.slice));
         let mut from = Vec::new();
         if done.is_receive() {
             if done.status == 0
@@ -315,8 +326,14 @@ impl Process {
                     let track = story.track(process, cq_track(*cq, "armed"));
                     let name = format!("armed for {kind}");
                     let (kind, from) = (Kind::Slice(None), vec![arm]);
-                    queue.armed =
-                        Some(story.add(Node { track, t: *t + 1, kind, name, arguments: Vec::new(), from }));
+                    queue.armed = Some(story.add(Node {
+                        track,
+                        t: *t + 1,
+                        kind,
+                        name,
+                        arguments: Vec::new(),
+                        from,
+                    }));
                 }
             }
             Record::Taken { t, d, tid, call, cq, errno } => {
@@ -351,14 +368,21 @@ impl Process {
                         ("status", status(one.status)),
                     ];
                     let node = story.instant(track, at, "polled".into(), arguments);
-                    let found =
-                        queue.waiting.iter().position(|(w, _)| w.qp == one.qp && w.wr_id == one.wr_id);
+                    let found = queue
+                        .waiting
+                        .iter()
+                        .position(|(w, _)| w.qp == one.qp && w.wr_id == one.wr_id);
                     let found = found.and_then(|at| queue.waiting.remove(at));
                     story.nodes[node].from.extend(found.map(|(_, node)| node));
                     story.nodes[node].from.extend(queue.taken.take());
                 }
                 if !done.is_empty() {
-                    story.counter(process, format!("CQ {cq}: completions waiting"), at, queue.waiting.len());
+                    story.counter(
+                        process,
+                        format!("CQ {cq}: completions waiting"),
+                        at,
+                        queue.waiting.len(),
+                    );
                 }
             }
             _ => {}
@@ -366,7 +390,9 @@ impl Process {
     }
 
     fn packet(&mut self, story: &mut Story, process: usize, record: &Record) {
-        let Record::Packet { t, sent, src, dst, opcode, qp, psn, from, syndrome, bytes, note, .. } = record
+        let Record::Packet {
+            t, sent, src, dst, opcode, qp, psn, from, syndrome, bytes, note, ..
+        } = record
         else {
             return;
         };
@@ -406,7 +432,9 @@ impl Process {
         }
         let sent = story.sent.get(&key).copied();
         story.nodes[node].from.extend(sent);
-        let Some(known) = self.queue_pairs.get_mut(qp).filter(|_| !note.contains("drop")) else { return };
+        let Some(known) = self.queue_pairs.get_mut(qp).filter(|_| !note.contains("drop")) else {
+            return;
+        };
         if note.contains(NEAR) {
             known.draw_near();
         }
@@ -427,7 +455,8 @@ impl Process {
             if known.posted.iter().any(|posted| within(psn, posted.first, posted.count)) {
                 continue;
             }
-            let fits = |posted: &&mut Posted| posted.count == 0 && begins(kind).contains(&posted.opcode);
+            let fits =
+                |posted: &&mut Posted| posted.count == 0 && begins(kind).contains(&posted.opcode);
             let Some(posted) = known.posted.iter_mut().find(fits) else { continue };
             let count = u32::try_from(posted.bytes.div_ceil(NEAR_MTU)).unwrap_or(1).max(1);
             (posted.first, posted.count) = (psn, count);
@@ -441,8 +470,10 @@ impl Process {
     /// The request to which a packet for queue pair `to` with this PSN belongs.
     fn request_of(&mut self, to: u32, from: Option<u32>, psn: u32) -> Option<&mut Posted> {
         let all = self.queue_pairs.iter_mut();
-        let mine = all.filter(|(number, qp)| from.map_or(qp.dest == Some(to), |from| **number == from));
-        mine.flat_map(|(_, qp)| qp.posted.iter_mut()).find(|posted| within(psn, posted.first, posted.count))
+        let mine =
+            all.filter(|(number, qp)| from.map_or(qp.dest == Some(to), |from| **number == from));
+        mine.flat_map(|(_, qp)| qp.posted.iter_mut())
+            .find(|posted| within(psn, posted.first, posted.count))
     }
 }
 
@@ -456,7 +487,9 @@ impl QueuePair {
         let count = match request.opcode {
             op if WITHOUT_PACKETS.contains(&op) => 0,
             _ if self.transport == "Ud" => 1,
-            _ => u32::try_from(request.bytes.div_ceil(u64::from(self.mtu.max(1)))).unwrap_or(1).max(1),
+            _ => u32::try_from(request.bytes.div_ceil(u64::from(self.mtu.max(1))))
+                .unwrap_or(1)
+                .max(1),
         };
         self.next_psn = Some(first.wrapping_add(count) & PSN_MASK);
         Some((first, count))
@@ -465,7 +498,10 @@ impl QueuePair {
     /// From here on the packets cross shared memory. Previously computed PSNs are invalid.
     fn draw_near(&mut self) {
         if !std::mem::replace(&mut self.near, true) {
-            self.posted.iter_mut().filter(|posted| !posted.sent).for_each(|posted| posted.count = 0);
+            self.posted
+                .iter_mut()
+                .filter(|posted| !posted.sent)
+                .for_each(|posted| posted.count = 0);
             self.send.iter_mut().for_each(|pending| pending.psns = None);
         }
     }

@@ -40,7 +40,9 @@ impl ProcessRecords {
         let mut header = [0; LINES as usize];
         match file.read_exact(&mut header) {
             // The process has just created the file.
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(ProcessRecords::default()),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                return Ok(ProcessRecords::default());
+            }
             done => done?,
         }
         let [used, dropped, dropped_at, ended] = std::array::from_fn::<u64, NUMBERS, _>(|n| {

@@ -72,8 +72,10 @@ pub fn forked() {
 
 fn create(directory: &Path) -> io::Result<Mapped> {
     let pid = getpid();
-    let made = (0..NAMES).map(|n| Mapped::create(&directory.join(format!("{pid}-{n}.part")), LIMIT));
-    let mut other = made.filter(|made| !matches!(made, Err(e) if e.kind() == io::ErrorKind::AlreadyExists));
+    let made =
+        (0..NAMES).map(|n| Mapped::create(&directory.join(format!("{pid}-{n}.part")), LIMIT));
+    let mut other =
+        made.filter(|made| !matches!(made, Err(e) if e.kind() == io::ErrorKind::AlreadyExists));
     other.next().unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))
 }
 
@@ -117,7 +119,8 @@ pub fn thread() -> i32 {
     let tid = gettid().as_raw();
     if place().is_some() {
         THREAD.set((tid, generation));
-        let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
+        let name =
+            std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
         record(&Record::Thread { tid, name: name.trim_end().to_owned() });
     }
     tid

@@ -111,19 +111,35 @@ impl Story {
         self.add(Node { track, t, kind, name: call.to_string(), arguments, from: Vec::new() })
     }
 
-    pub(crate) fn instant(&mut self, track: usize, t: u64, name: String, arguments: Arguments) -> usize {
+    pub(crate) fn instant(
+        &mut self,
+        track: usize,
+        t: u64,
+        name: String,
+        arguments: Arguments,
+    ) -> usize {
         self.add(Node { track, t, kind: Kind::Instant, name, arguments, from: Vec::new() })
     }
 
     pub(crate) fn counter(&mut self, process: usize, name: String, t: u64, value: usize) {
         let track = self.track(process, Track::Counter(name));
         let kind = Kind::Counter(value as i64);
-        self.add(Node { track, t, kind, name: String::new(), arguments: Vec::new(), from: Vec::new() });
+        self.add(Node {
+            track,
+            t,
+            kind,
+            name: String::new(),
+            arguments: Vec::new(),
+            from: Vec::new(),
+        });
     }
 
     /// All arrows, as pairs of nodes (from, to).
     pub fn arrows(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.nodes.iter().enumerate().flat_map(|(to, node)| node.from.iter().map(move |from| (*from, to)))
+        self.nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(to, node)| node.from.iter().map(move |from| (*from, to)))
     }
 
     /// The end time of the last node.

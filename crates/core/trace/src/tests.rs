@@ -10,15 +10,29 @@ fn request(wr_id: u64, opcode: u32, bytes: u64, signaled: bool) -> Request {
 }
 
 fn made(qp: u32, dest: u32, first: u32) -> Vec<Record> {
-    let nothing =
-        Record::Modified { t: 2, qp, state: None, mtu: None, dest: None, sq_psn: None, rq_psn: None };
+    let nothing = Record::Modified {
+        t: 2,
+        qp,
+        state: None,
+        mtu: None,
+        dest: None,
+        sq_psn: None,
+        rq_psn: None,
+    };
     let with = |f: fn(&mut Record, u32), value| {
         let mut record = nothing.clone();
         f(&mut record, value);
         record
     };
     vec![
-        Record::QueuePair { t: 1, qp, transport: "Rc".into(), send_cq: Some(1), recv_cq: Some(2), srq: None },
+        Record::QueuePair {
+            t: 1,
+            qp,
+            transport: "Rc".into(),
+            send_cq: Some(1),
+            recv_cq: Some(2),
+            srq: None,
+        },
         with(
             |r, v| {
                 if let Record::Modified { dest, mtu, .. } = r {
@@ -39,7 +53,8 @@ fn made(qp: u32, dest: u32, first: u32) -> Vec<Record> {
 }
 
 fn packet(t: u64, sent: bool, opcode: u8, qp: u32, psn: u32) -> Record {
-    let (src, dst) = if qp == RECEIVER { ("10.0.0.1", "10.0.0.2") } else { ("10.0.0.2", "10.0.0.1") };
+    let (src, dst) =
+        if qp == RECEIVER { ("10.0.0.1", "10.0.0.2") } else { ("10.0.0.2", "10.0.0.1") };
     Record::Packet {
         t,
         tid: 9,
@@ -62,7 +77,8 @@ fn done(qp: u32, wr_id: u64, opcode: u32) -> Done {
 
 /// A message of two packets to another process, which sleeps; and the answer.
 fn message() -> Vec<ProcessRecords> {
-    let process = |pid| Record::Process { t: 0, pid, name: "p".into(), command: vec!["p".into()], wall: 5 };
+    let process =
+        |pid| Record::Process { t: 0, pid, name: "p".into(), command: vec!["p".into()], wall: 5 };
     let mut sender = vec![process(7)];
     sender.extend(made(SENDER, RECEIVER, 0xff_ffff));
     sender.extend([
@@ -73,7 +89,11 @@ fn message() -> Vec<ProcessRecords> {
             tid: 7,
             call: "ibv_post_send".into(),
             qp: SENDER,
-            requests: vec![request(1, 0, 10, false), request(2, 2, 1500, true), request(3, 2, 8, true)],
+            requests: vec![
+                request(1, 0, 10, false),
+                request(2, 2, 1500, true),
+                request(3, 2, 8, true),
+            ],
             taken: 2,
             result: 12,
         },
@@ -125,7 +145,14 @@ fn message() -> Vec<ProcessRecords> {
         Record::Completion { t: 133, tid: 9, cq: 2, of: done(RECEIVER, 40, 128) },
         Record::Event { t: 134, tid: 9, cq: 2 },
         packet(135, true, 0x11, SENDER, 1),
-        Record::Taken { t: 40, d: 100, tid: 8, call: "ibv_get_cq_event".into(), cq: Some(2), errno: 0 },
+        Record::Taken {
+            t: 40,
+            d: 100,
+            tid: 8,
+            call: "ibv_get_cq_event".into(),
+            cq: Some(2),
+            errno: 0,
+        },
         Record::Poll {
             t: 150,
             d: 3,
@@ -153,7 +180,8 @@ fn message() -> Vec<ProcessRecords> {
 /// The sender's part of messages through shared memory: a WRITE performed by the initiator, a SEND
 /// of 1500 bytes in one packet, and a WRITE carried by a packet.
 fn near() -> ProcessRecords {
-    let mut records = vec![Record::Process { t: 0, pid: 7, name: "p".into(), command: Vec::new(), wall: 5 }];
+    let mut records =
+        vec![Record::Process { t: 0, pid: 7, name: "p".into(), command: Vec::new(), wall: 5 }];
     records.extend(made(SENDER, RECEIVER, 7));
     let post = |t, wr_id, opcode, bytes| Record::Post {
         t,
@@ -165,7 +193,8 @@ fn near() -> ProcessRecords {
         taken: 1,
         result: 0,
     };
-    let ended = |t, wr_id, opcode| Record::Completion { t, tid: 9, cq: 1, of: done(SENDER, wr_id, opcode) };
+    let ended =
+        |t, wr_id, opcode| Record::Completion { t, tid: 9, cq: 1, of: done(SENDER, wr_id, opcode) };
     let through_memory = |mut record: Record| {
         if let Record::Packet { note, .. } = &mut record {
             *note = "sent through shared memory".into();
@@ -197,7 +226,8 @@ fn arrows_of_packets_through_shared_memory() {
     let story = Story::of(&[near()]);
     let nodes = |name| story.named(name).map(|(at, _)| at).collect::<Vec<_>>();
     let from = |at: usize| story.nodes[at].from.clone();
-    let (posts, ends, acks) = (nodes("ibv_post_send"), nodes("completion"), nodes("RC ACKNOWLEDGE ACK"));
+    let (posts, ends, acks) =
+        (nodes("ibv_post_send"), nodes("completion"), nodes("RC ACKNOWLEDGE ACK"));
     assert_eq!(from(nodes("RC SEND_ONLY")[0]), [posts[1]]);
     let writes = nodes("RC RDMA_WRITE_ONLY");
     assert_eq!((from(writes[0]), from(writes[1])), (vec![posts[3]], vec![]));
@@ -263,7 +293,8 @@ fn arrows_go_from_post_to_poll() {
 fn requests_last_to_their_completion() {
     let story = Story::of(&message());
     let slices = |process: usize, name: &str| -> Vec<(u64, Kind)> {
-        let spread = |track: usize| matches!(&story.tracks[track], (p, Track::Spread(_)) if *p == process);
+        let spread =
+            |track: usize| matches!(&story.tracks[track], (p, Track::Spread(_)) if *p == process);
         story.named(name).filter(|(_, n)| spread(n.track)).map(|(_, n)| (n.t, n.kind)).collect()
     };
     assert_eq!(slices(0, "RDMA_WRITE"), [(100, Kind::Slice(Some(41)))]);
@@ -274,7 +305,9 @@ fn requests_last_to_their_completion() {
     let fill: Vec<_> = story
         .nodes
         .iter()
-        .filter(|n| story.tracks[n.track] == (1, Track::Counter("CQ 2: completions waiting".into())))
+        .filter(|n| {
+            story.tracks[n.track] == (1, Track::Counter("CQ 2: completions waiting".into()))
+        })
         .map(|n| n.kind)
         .collect();
     assert_eq!(fill, [Kind::Counter(1), Kind::Counter(0)]);
@@ -292,12 +325,17 @@ fn a_cut_part_is_read() {
             line
         })
         .collect();
-    let (part, cut) =
-        (ProcessRecords::of(&whole[..]).unwrap(), ProcessRecords::of(&whole[..whole.len() - 7]).unwrap());
+    let (part, cut) = (
+        ProcessRecords::of(&whole[..]).unwrap(),
+        ProcessRecords::of(&whole[..whole.len() - 7]).unwrap(),
+    );
     assert_eq!((part.records.len(), part.cut), (message()[1].records.len(), 0));
     assert_eq!((cut.records.len(), cut.cut), (part.records.len() - 1, 1));
     let story = Story::of(&[message()[0].clone(), cut]);
-    assert_eq!(story.processes.iter().map(|p| (p.ended, p.cut)).collect::<Vec<_>>(), [(true, 0), (false, 1)]);
+    assert_eq!(
+        story.processes.iter().map(|p| (p.ended, p.cut)).collect::<Vec<_>>(),
+        [(true, 0), (false, 1)]
+    );
 }
 
 /// A field of a protobuf message: its number, and a number or bytes.
@@ -415,8 +453,11 @@ fn lines_have_every_node() {
     let story = Story::of(&message());
     let mut text = Vec::new();
     lines::write(&story, &mut text).unwrap();
-    let all: Vec<serde_json::Value> =
-        String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let all: Vec<serde_json::Value> = String::from_utf8(text)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(all.len(), story.processes.len() + story.nodes.len());
     let arrows: usize = all.iter().filter_map(|line| line["from"].as_array()).map(Vec::len).sum();
     assert_eq!(arrows, story.arrows().count());

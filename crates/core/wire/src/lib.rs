@@ -20,7 +20,8 @@ mod timer;
 
 pub use grh::{GRH_LEN, Grh, Ipv4InGrh};
 pub use header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, NakCode, QPN_MASK, Reth, Syndrome, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, NakCode, QPN_MASK, Reth, Syndrome,
+    XrcEth,
 };
 pub use headers::{Headers, ParseError, pad_for};
 pub use opcode::{MAX_HEADER_LEN, Opcode, Operation, Transport};

@@ -174,7 +174,12 @@ const fn header_len(flags: u32) -> u8 {
 }
 
 const fn expand() -> [Info; 256] {
-    let none = Info { flags: 0, transport: Transport::Rc, operation: Operation::SendFirst, header_len: 12 };
+    let none = Info {
+        flags: 0,
+        transport: Transport::Rc,
+        operation: Operation::SendFirst,
+        header_len: 12,
+    };
     let mut table = [none; 256];
     let transports = [
         (Transport::Rc, RC),

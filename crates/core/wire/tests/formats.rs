@@ -68,7 +68,11 @@ fn headers_split_off_the_front() {
         let whole = &bytes[..need + 8];
         assert_eq!(Headers::parse(whole), Ok((headers, &whole[need..need + 5])));
         for end in [need, need + 1, need + 3] {
-            assert_eq!(Headers::parse_front(&bytes[..end]), Ok((headers, &bytes[need..end])), "{opcode}");
+            assert_eq!(
+                Headers::parse_front(&bytes[..end]),
+                Ok((headers, &bytes[need..end])),
+                "{opcode}"
+            );
             assert!(Headers::parse(&bytes[..end]).is_err(), "{opcode}: no whole packet");
         }
         for got in [12, need - 1] {
@@ -92,7 +96,8 @@ fn xrceth_comes_first_and_immediate_last() {
         ..headers(Transport::Xrc, Operation::WriteOnlyImm)
     };
     let bytes = emitted(&h);
-    let tail = [0, 0x11, 0x22, 0x33, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 0, 0, 0, 0x10, 9, 8, 7, 6];
+    let tail =
+        [0, 0x11, 0x22, 0x33, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 0, 0, 0, 0x10, 9, 8, 7, 6];
     assert_eq!(bytes[12..], tail);
     assert_eq!(Headers::parse(&bytes), Ok((h, &[][..])));
 }
@@ -133,7 +138,10 @@ fn errors_say_expected_and_found() {
     assert_eq!(Headers::parse(&with(0, 0x15)), Err(ParseError::UnknownOpcode(0x15)));
     assert_eq!(Headers::parse(&with(1, 0x02)), Err(ParseError::BadTransportVersion(2)));
     assert_eq!(Headers::parse(&with(1, 0x10)), Err(ParseError::BadPad { pad: 1, got: 0 }));
-    assert_eq!(Headers::parse(&[&good[..], &[0; 5]].concat()), Err(ParseError::Misaligned { got: 5 }));
+    assert_eq!(
+        Headers::parse(&[&good[..], &[0; 5]].concat()),
+        Err(ParseError::Misaligned { got: 5 })
+    );
     let text = ParseError::TooShort { need: 28, got: 27 }.to_string();
     assert_eq!(text, "headers take 28 bytes, the packet has 27");
 }
@@ -186,7 +194,8 @@ fn ipv4_in_the_grh_area() {
     };
     let bytes = ip.to_bytes();
     assert_eq!(bytes[..20], [0; 20]);
-    let header = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0, 199];
+    let header =
+        [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0, 199];
     assert_eq!(bytes[20..], header);
     assert_eq!(Ipv4InGrh::parse(&bytes), Some(ip));
     assert_eq!(Grh::parse(&bytes), None);
@@ -216,7 +225,10 @@ fn timers() {
     // From code 2 on, the time doubles every second code.
     assert!((2..30).all(|c| rnr_timer_us(c + 2) == 2 * rnr_timer_us(c)));
     assert_eq!(ack_timeout_ns(0), None);
-    assert_eq!(ack_timeout_ns(14).map(Duration::from_nanos), Some(Duration::from_nanos(67_108_864)));
+    assert_eq!(
+        ack_timeout_ns(14).map(Duration::from_nanos),
+        Some(Duration::from_nanos(67_108_864))
+    );
     assert_eq!(ack_timeout_ns(31), Some(4096 << 31));
 }
 

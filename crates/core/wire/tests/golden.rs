@@ -6,8 +6,8 @@ mod common;
 
 use adverb_wire::icrc::{IcrcState, IpMeta, Solver, verify, verify_v4_unknown_id};
 use adverb_wire::{
-    Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, ROCE_PORT, Syndrome, Transport, ud_source_port,
-    udp_source_port,
+    Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, ROCE_PORT, Syndrome, Transport,
+    ud_source_port, udp_source_port,
 };
 use common::captured;
 use std::collections::HashSet;
@@ -20,7 +20,8 @@ fn every_packet_parses_and_comes_out_the_same() {
     let all = captured();
     assert_eq!(all.len(), PACKETS);
     for p in &all {
-        let (headers, payload) = Headers::parse(&p.datagram).unwrap_or_else(|e| panic!("{}: {e}", p.name));
+        let (headers, payload) =
+            Headers::parse(&p.datagram).unwrap_or_else(|e| panic!("{}: {e}", p.name));
         assert!(headers.is_consistent(), "{}", p.name);
         assert_eq!(p.udp.dst_port, ROCE_PORT, "{}", p.name);
         let mut out = [0xee; MAX_HEADER_LEN];
@@ -45,10 +46,18 @@ fn the_captures_hold_many_kinds() {
     // RC with immediate at the end of a longer message, and with invalidate, are in no capture. See
     // formats.rs and properties.rs.
     use Operation::{
-        AtomicWrite, CongestionNotification, Flush, SendLastImm, SendLastInv, SendOnlyInv, WriteLastImm,
+        AtomicWrite, CongestionNotification, Flush, SendLastImm, SendLastInv, SendOnlyInv,
+        WriteLastImm,
     };
-    let absent =
-        [AtomicWrite, CongestionNotification, Flush, SendLastImm, SendLastInv, SendOnlyInv, WriteLastImm];
+    let absent = [
+        AtomicWrite,
+        CongestionNotification,
+        Flush,
+        SendLastImm,
+        SendLastInv,
+        SendOnlyInv,
+        WriteLastImm,
+    ];
     let wanted = Operation::ALL
         .iter()
         .filter(|o| !absent.contains(o))
@@ -106,10 +115,24 @@ fn the_identification_is_solved() {
         nonzero += usize::from(id != 0);
         for hint in [0, id, id.wrapping_sub(1), !id] {
             let ip = IpMeta::V4 { src, dst, id: hint, dont_fragment };
-            assert_eq!(solver.verify(&ip, &p.udp, &p.datagram, p.icrc), Some(id), "{} hint {hint}", p.name);
+            assert_eq!(
+                solver.verify(&ip, &p.udp, &p.datagram, p.icrc),
+                Some(id),
+                "{} hint {hint}",
+                p.name
+            );
             let (from, to, len) = (p.udp.src_port, p.udp.dst_port, p.udp.len);
-            let alone =
-                verify_v4_unknown_id(src, dst, hint, dont_fragment, from, to, len, &p.datagram, p.icrc);
+            let alone = verify_v4_unknown_id(
+                src,
+                dst,
+                hint,
+                dont_fragment,
+                from,
+                to,
+                len,
+                &p.datagram,
+                p.icrc,
+            );
             assert_eq!(alone, Some(id), "{} hint {hint}", p.name);
         }
     }

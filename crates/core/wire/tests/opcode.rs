@@ -115,7 +115,11 @@ fn place_in_message_follows_the_words() {
         assert_eq!(op.has_ieth(), has("Invalidate"), "{op}");
         assert_eq!(op.has_deth(), has("UD "), "{op}");
         assert_eq!(op.has_xrceth(), has("XRC ") && op.is_request(), "{op}");
-        let bare = has("Acknowledge") || has("Request") || has("CmpSwap") || has("FetchAdd") || has("FLUSH");
+        let bare = has("Acknowledge")
+            || has("Request")
+            || has("CmpSwap")
+            || has("FetchAdd")
+            || has("FLUSH");
         assert_eq!(op.carries_payload(), !bare, "{op}");
     }
 }

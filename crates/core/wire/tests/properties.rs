@@ -57,12 +57,8 @@ prop_compose! {
 
 fn ip() -> impl Strategy<Value = IpMeta> {
     prop_oneof![
-        any::<([u8; 4], [u8; 4], u16, bool)>().prop_map(|(src, dst, id, dont_fragment)| IpMeta::V4 {
-            src,
-            dst,
-            id,
-            dont_fragment
-        }),
+        any::<([u8; 4], [u8; 4], u16, bool)>()
+            .prop_map(|(src, dst, id, dont_fragment)| IpMeta::V4 { src, dst, id, dont_fragment }),
         any::<([u8; 16], [u8; 16])>().prop_map(|(src, dst)| IpMeta::V6 { src, dst }),
     ]
 }

@@ -32,7 +32,9 @@ mod wq;
 mod wr;
 
 pub use constants::*;
-pub use context::{ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_values_ex, unused_fn, verbs_context};
+pub use context::{
+    ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_values_ex, unused_fn, verbs_context,
+};
 pub use cq::*;
 pub use device::*;
 pub use flow::*;

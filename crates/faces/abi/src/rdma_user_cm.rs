@@ -453,13 +453,25 @@ mod tests {
             assert_eq!((request.parts(), room), ((number, &vec![7; full][..]), 8));
             let least = if matches!(number, 6 | 8) { full - 8 } else { full };
             assert!(whole(full as u16, full).is_some() && whole(least as u16, full).is_some());
-            assert!(whole(full as u16, full - 1).is_none(), "{number}: fewer bytes than the header says");
-            assert!(whole(least as u16 - 1, full).is_none(), "{number}: fewer bytes than the command has");
+            assert!(
+                whole(full as u16, full - 1).is_none(),
+                "{number}: fewer bytes than the header says"
+            );
+            assert!(
+                whole(least as u16 - 1, full).is_none(),
+                "{number}: fewer bytes than the command has"
+            );
         }
         assert!(Request::decode(&written(25, 400, 400)).is_none());
         assert!(Request::decode(&[0; 7]).is_none());
-        let Some((Request::Connect(short), _)) = Request::decode(&written(6, 280, 400)) else { panic!() };
-        assert_eq!((short.reserved, short.ece.vendor_id), (0x0707_0707, 0), "an older library has no ECE");
+        let Some((Request::Connect(short), _)) = Request::decode(&written(6, 280, 400)) else {
+            panic!()
+        };
+        assert_eq!(
+            (short.reserved, short.ece.vendor_id),
+            (0x0707_0707, 0),
+            "an older library has no ECE"
+        );
     }
 
     #[test]
@@ -477,8 +489,8 @@ mod tests {
             .map(|&n| Request::decode(&written(n, 400, 400)).unwrap().0.parts().1.len())
             .collect();
         let header = [
-            24, 16, 40, 64, 8, 16, 288, 8, 296, 264, 4, 16, 8, 24, 24, 8, 48, 16, 16, 16, 136, 272, 152, 88,
-            320,
+            24, 16, 40, 64, 8, 16, 288, 8, 296, 264, 4, 16, 8, 24, 24, 8, 48, 16, 16, 16, 136, 272,
+            152, 88, 320,
         ];
         assert_eq!(full, header);
         let answers = [

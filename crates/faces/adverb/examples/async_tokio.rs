@@ -7,7 +7,8 @@ use adverb::{Notify, Result};
 
 /// Runs the example.
 pub fn main() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(run())
 }
 

@@ -17,7 +17,10 @@ pub fn main() -> Result<()> {
     a.qp.write_imm("payload", memory.remote(), 7).post()?;
     a.completion()?;
     let told = b.completion()?;
-    assert_eq!((told.opcode(), told.imm(), told.byte_len()), (WcOpcode::RecvRdmaWithImm, Some(7), 7));
+    assert_eq!(
+        (told.opcode(), told.imm(), told.byte_len()),
+        (WcOpcode::RecvRdmaWithImm, Some(7), 7)
+    );
     // The sender closes the peer's window; the peer needs no request for this.
     let window = b.pd.create_mw(MwType::Type2)?;
     b.qp.bind_mw(&window, memory.slice(..), WindowRights::WRITE).post()?;

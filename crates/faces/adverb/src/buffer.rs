@@ -150,7 +150,8 @@ impl DeviceObject for BufferInner {
 
 impl Buffer {
     pub(crate) fn register(pd: &Pd, mapping: Mapping, rights: Rights) -> Result<Self> {
-        let mr = pd.raw().reg_mapping(&mapping, 0, mapping.len(), mapping.addr(), rights.access())?;
+        let mr =
+            pd.raw().reg_mapping(&mapping, 0, mapping.len(), mapping.addr(), rights.access())?;
         Ok(Buffer(Handle::new(BufferInner { mr, mapping, rights, pd: pd.clone() })))
     }
 

@@ -162,9 +162,14 @@ impl fmt::Display for Error {
         match self {
             Error::Device(e) => write!(f, "{e}"),
             Error::NotConnected { op, state } => {
-                write!(f, "{op} needs a connected queue pair, but this queue pair is in state {state:?}")
+                write!(
+                    f,
+                    "{op} needs a connected queue pair, but this queue pair is in state {state:?}"
+                )
             }
-            Error::QueueFull { queue, depth } => write!(f, "{queue} is full ({depth} work requests)"),
+            Error::QueueFull { queue, depth } => {
+                write!(f, "{queue} is full ({depth} work requests)")
+            }
             Error::OutOfRange { start, end, len } => {
                 write!(f, "bytes {start}..{end} are not inside of {len} bytes")
             }
@@ -189,7 +194,10 @@ impl fmt::Display for Error {
             }
             Error::Failed(failure) => write!(f, "{failure}"),
             Error::CqOverflow { depth } => {
-                write!(f, "completions were lost: the completion queue of {depth} entries overflowed")
+                write!(
+                    f,
+                    "completions were lost: the completion queue of {depth} entries overflowed"
+                )
             }
             Error::TimedOut => write!(f, "nothing came in time"),
             Error::WouldBlock => write!(f, "no event is waiting"),
@@ -234,8 +242,12 @@ impl std::error::Error for Error {
 impl From<adverb_device::Error> for Error {
     fn from(e: adverb_device::Error) -> Self {
         match e.why() {
-            Why::Cause(Cause::WrongState { op, state }) => Error::NotConnected { op, state: *state },
-            Why::Cause(Cause::QueueFull { queue, depth }) => Error::QueueFull { queue, depth: *depth },
+            Why::Cause(Cause::WrongState { op, state }) => {
+                Error::NotConnected { op, state: *state }
+            }
+            Why::Cause(Cause::QueueFull { queue, depth }) => {
+                Error::QueueFull { queue, depth: *depth }
+            }
             _ => Error::Device(e),
         }
     }

@@ -56,7 +56,8 @@ impl<T: DeviceObject> Handle<T> {
     /// Ends the object now, if this is the last handle.
     pub fn destroy(self) -> Result<(), Error> {
         let users = Arc::strong_count(&self.0) - 1;
-        let mut owned = Arc::into_inner(self.0).ok_or(Error::Busy { what: T::WHAT, users: users.max(1) })?;
+        let mut owned =
+            Arc::into_inner(self.0).ok_or(Error::Busy { what: T::WHAT, users: users.max(1) })?;
         owned.ended = true;
         Ok(owned.object.end()?)
     }

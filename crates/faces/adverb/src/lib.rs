@@ -122,15 +122,17 @@ pub use ah::{Ah, GRH_LEN};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
 pub use buffer::{BufSlice, Buffer, BufferBuilder, LentSlice, RemoteBuf, Rights};
 pub use completion::Completion;
-pub use cq::{CompChannel, Completions, Cq, CqBuilder, CqEvent, Drain, LostWakeup, NextEvent, Notify};
+pub use cq::{
+    CompChannel, Completions, Cq, CqBuilder, CqEvent, Drain, LostWakeup, NextEvent, Notify,
+};
 pub use data::{Data, Slices};
 pub use device::{Context, Device, Stats};
 pub use error::{Error, Failure, Result};
 pub use mw::{Mw, MwType, WindowRights};
 pub use pd::Pd;
 pub use qp::{
-    AsyncQp, AsyncRequest, Batch, BatchError, InfoError, Performing, Placement, Posted, Posting, Qp,
-    QpBuilder, QpInfo, Recv, Request,
+    AsyncQp, AsyncRequest, Batch, BatchError, InfoError, Performing, Placement, Posted, Posting,
+    Qp, QpBuilder, QpInfo, Recv, Request,
 };
 pub use raw::Lent;
 pub use srq::{Srq, SrqBuilder, SrqRecv};

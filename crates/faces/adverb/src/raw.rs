@@ -59,9 +59,16 @@ impl Pd {
     /// As [`Pd::reg_raw`]. EINVAL for the right to bind windows, because a window could outlive the
     /// call. After an error `f` was not called.
     #[allow(unsafe_code, reason = "the borrow vouches for the memory")]
-    pub fn lend<R>(&self, memory: &mut [u8], rights: Rights, f: impl FnOnce(&Lent) -> R) -> Result<R> {
+    pub fn lend<R>(
+        &self,
+        memory: &mut [u8],
+        rights: Rights,
+        f: impl FnOnce(&Lent) -> R,
+    ) -> Result<R> {
         if rights == rights.windows() {
-            return Err(adverb_device::Error::new(Errno::EINVAL, "lent memory takes no windows").into());
+            return Err(
+                adverb_device::Error::new(Errno::EINVAL, "lent memory takes no windows").into()
+            );
         }
         let (addr, len) = (memory.as_mut_ptr(), memory.len());
         // SAFETY: this call borrows the bytes exclusively for its whole length and does not touch
@@ -135,7 +142,8 @@ mod tests {
         let memory = Box::into_raw(vec![0u8; 4096].into_boxed_slice());
         // SAFETY: the memory is leaked above and taken back after the buffer has ended. Nothing
         // refers to the memory meanwhile.
-        let buffer = unsafe { b.pd.reg_raw(memory.cast(), 4096, Rights::LOCAL.remote_write()) }.unwrap();
+        let buffer =
+            unsafe { b.pd.reg_raw(memory.cast(), 4096, Rights::LOCAL.remote_write()) }.unwrap();
         assert_eq!((buffer.addr(), buffer.len()), (memory.cast::<u8>() as u64, 4096));
         a.qp.write("into a box", buffer.remote().slice(100..)).post().unwrap();
         a.completion().unwrap();
@@ -155,7 +163,8 @@ mod tests {
     fn memory_that_is_not_there_is_refused() {
         let (a, _b) = pair().unwrap();
         // SAFETY: nothing is mapped at this address. The call notices that and registers nothing.
-        let refused = unsafe { a.pd.reg_raw(std::ptr::without_provenance_mut(4096), 4096, Rights::LOCAL) };
+        let refused =
+            unsafe { a.pd.reg_raw(std::ptr::without_provenance_mut(4096), 4096, Rights::LOCAL) };
         assert_eq!(refused.unwrap_err().errno(), 14, "EFAULT");
     }
 

@@ -79,11 +79,17 @@ pub fn posted<E>(
         errno
     });
     let depth = || qp.query().cap.max_send_wr;
-    result.unwrap_or_else(|| Err(refused(Error::QueueFull { queue: "the send queue", depth: depth() })))
+    result.unwrap_or_else(|| {
+        Err(refused(Error::QueueFull { queue: "the send queue", depth: depth() }))
+    })
 }
 
 /// Runs a post of a receive.
-pub fn received(cq: Option<&Arc<Cq>>, at: CallSite, post: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn received(
+    cq: Option<&Arc<Cq>>,
+    at: CallSite,
+    post: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     match cq.filter(|cq| is_hunted(cq)) {
         Some(cq) => cq.hunt_call(Call::Receive, address_of(at), post),
         None => post(),

@@ -77,7 +77,8 @@ impl<'a> SrqBuilder<'a> {
     /// EINVAL for a size out of range.
     pub fn build(self) -> Result<Srq> {
         let xrc = self.xrc.as_ref().map(|(xrcd, cq)| (xrcd.raw(), cq.raw()));
-        let srq = adverb_device::Srq::new(self.pd.raw(), self.max_wr, self.max_sge, self.limit, xrc)?;
+        let srq =
+            adverb_device::Srq::new(self.pd.raw(), self.max_wr, self.max_sge, self.limit, xrc)?;
         Ok(Srq(Handle::new(SrqInner { srq, _pd: self.pd.clone(), _xrc: self.xrc })))
     }
 }
@@ -151,7 +152,8 @@ impl SrqRecv<'_> {
     /// is not queued.
     pub fn post(self) -> Result<()> {
         let wr_id = self.wr_id;
-        let posted = self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));
+        let posted =
+            self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));
         Ok(posted?)
     }
 }

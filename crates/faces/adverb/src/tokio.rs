@@ -83,7 +83,11 @@ pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
 ///
 /// # Errors
 /// As [`connect::Connector::connect`].
-pub async fn connect_with(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Result<Connection> {
+pub async fn connect_with(
+    addr: impl ToSocketAddrs,
+    qp: &Qp,
+    options: &Options,
+) -> Result<Connection> {
     Connector::with(options.clone()).connect(addr, qp).await
 }
 

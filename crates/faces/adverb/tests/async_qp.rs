@@ -55,11 +55,15 @@ fn an_awaited_request_gives_its_completion_or_its_failure() -> Result<()> {
         assert_eq!(theirs.load_u64(8)?, 3);
         let mut nowhere = theirs.remote();
         nowhere.key ^= 0x100;
-        let Err(Error::Failed(failure)) = a.write("x", nowhere).await else { panic!("no such key") };
+        let Err(Error::Failed(failure)) = a.write("x", nowhere).await else {
+            panic!("no such key")
+        };
         assert_eq!(failure.status, WcStatus::RemAccessErr);
         assert!(failure.cause.is_some());
         // Waiting requests are flushed, and later requests too.
-        let Err(Error::Failed(failure)) = a.send("y").await else { panic!("the connection is over") };
+        let Err(Error::Failed(failure)) = a.send("y").await else {
+            panic!("the connection is over")
+        };
         assert_eq!(failure.status, WcStatus::WrFlushErr);
         Ok(())
     })
@@ -70,7 +74,8 @@ fn a_full_queue_is_waited_for_in_order() -> Result<()> {
     const COUNT: u8 = 100;
     let (a, b) = pair_with(|qp| qp.max_send_wr(2).max_recv_wr(3))?;
     let theirs = memory(&b, COUNT.into());
-    let receives = (0..COUNT).map(|i| b.recv(theirs.slice(usize::from(i)..=usize::from(i))).into_future());
+    let receives =
+        (0..COUNT).map(|i| b.recv(theirs.slice(usize::from(i)..=usize::from(i))).into_future());
     let bytes: Vec<[u8; 1]> = (0..COUNT).map(|i| [i]).collect();
     let sends = bytes.iter().map(|byte| a.send(byte).into_future());
     std::thread::scope(|scope| {
@@ -111,7 +116,10 @@ fn a_dropped_future_gives_its_place_back() -> Result<()> {
 fn a_refused_request_is_an_error_at_once_and_takes_no_place() -> Result<()> {
     let unconnected = end(|qp| qp.max_send_wr(1))?;
     for _ in 0..3 {
-        assert!(matches!(block_on(unconnected.send("x").into_future()), Err(Error::NotConnected { .. })));
+        assert!(matches!(
+            block_on(unconnected.send("x").into_future()),
+            Err(Error::NotConnected { .. })
+        ));
     }
     let nothing = end(|qp| qp.max_send_wr(0))?;
     assert!(block_on(nothing.send("x").into_future()).is_err());
@@ -132,7 +140,8 @@ fn tasks_of_several_threads_share_a_queue_pair() -> Result<()> {
                 let old = memory(a, 8);
                 for _ in 0..EACH {
                     block_on(
-                        a.fetch_add(&old, board.remote().slice(thread * 8..thread * 8 + 8), 1).into_future(),
+                        a.fetch_add(&old, board.remote().slice(thread * 8..thread * 8 + 8), 1)
+                            .into_future(),
                     )
                     .unwrap();
                 }

@@ -1,5 +1,7 @@
 //! Setting up connections through the connection manager: blocking, as futures, and on tokio.
-use adverb::connect::{self, ConnectError, Connector, Listener, MAX_PRIVATE, Options, RejectReason};
+use adverb::connect::{
+    self, ConnectError, Connector, Listener, MAX_PRIVATE, Options, RejectReason,
+};
 use adverb::testing::{Endpoint, HANG_LIMIT};
 use adverb::{Error, QpState};
 use std::net::{IpAddr, SocketAddr};
@@ -71,7 +73,8 @@ fn the_accepting_side_may_look_first_and_say_no() {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| connect::connect_with(addr, &a.qp, &Options::private(*b"please")));
+        let asking =
+            scope.spawn(|| connect::connect_with(addr, &a.qp, &Options::private(*b"please")));
         let incoming = listener.accept().unwrap();
         assert!(says(&incoming.peer().private_data, b"please"));
         assert_eq!(incoming.device(), a.context.device().name());
@@ -128,7 +131,8 @@ fn connected() -> [(Endpoint, connect::Connection); 2] {
 #[test]
 fn what_queue_pairs_are_made_with_is_agreed_on() {
     let a = Endpoint::new(|qp| qp.read_depth(3, 9).rnr_retry(2)).unwrap();
-    let b = Endpoint::new(|qp| qp.read_depth(5, 7).rnr_retry(4).path_mtu(adverb::PathMtu::Mtu1024)).unwrap();
+    let b = Endpoint::new(|qp| qp.read_depth(5, 7).rnr_retry(4).path_mtu(adverb::PathMtu::Mtu1024))
+        .unwrap();
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let _both = std::thread::scope(|scope| {
@@ -219,8 +223,12 @@ fn a_request_whose_sender_gave_up_cannot_be_accepted() {
 fn wrong_calls_are_named() {
     let a = end();
     let addr: SocketAddr = "127.0.0.1:7".parse().unwrap();
-    let e = connect::connect_with(addr, &a.qp, &Options::private(vec![0; MAX_PRIVATE + 1])).unwrap_err();
-    assert!(matches!(why(&e), ConnectError::PrivateTooLong { len } if *len == MAX_PRIVATE + 1), "{e}");
+    let e = connect::connect_with(addr, &a.qp, &Options::private(vec![0; MAX_PRIVATE + 1]))
+        .unwrap_err();
+    assert!(
+        matches!(why(&e), ConnectError::PrivateTooLong { len } if *len == MAX_PRIVATE + 1),
+        "{e}"
+    );
     let e = Listener::bind("192.0.2.1:0").unwrap_err();
     assert_eq!(e.errno(), 99, "{e}");
     let ud = Endpoint::new(|qp| qp.ud()).unwrap();
@@ -248,7 +256,8 @@ async fn tokio_meets_blocking() {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let qp = b.qp.clone();
-    let accepting = tokio::task::spawn_blocking(move || listener.accept_with(&qp, &Options::default()));
+    let accepting =
+        tokio::task::spawn_blocking(move || listener.accept_with(&qp, &Options::default()));
     let _at_a = adverb::tokio::connect(addr, &a.qp).await.unwrap();
     let _at_b = accepting.await.unwrap().unwrap();
     talk(&a, &b);

@@ -4,7 +4,10 @@
 fn the_readme_shows_a_test_that_runs() {
     let readme = include_str!("../../../../README.md");
     let code = include_str!("newcomer.rs");
-    assert!(readme.contains(&format!("```rust\n{code}```")), "README.md and tests/newcomer.rs differ");
+    assert!(
+        readme.contains(&format!("```rust\n{code}```")),
+        "README.md and tests/newcomer.rs differ"
+    );
 }
 
 /// Requirement ids mean nothing to users.
@@ -26,7 +29,8 @@ fn the_documentation_has_no_ids_of_requirements() {
                 let id = |word: &str| {
                     let parts = word.split_once('-');
                     parts.is_some_and(|(kind, number)| {
-                        ["CQN", "CHN", "EXT", "DEF", "NDK", "MEM", "TRU", "CM", "UCM"].contains(&kind)
+                        ["CQN", "CHN", "EXT", "DEF", "NDK", "MEM", "TRU", "CM", "UCM"]
+                            .contains(&kind)
                             && number.parse::<u32>().is_ok()
                     })
                 };

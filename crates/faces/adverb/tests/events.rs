@@ -135,7 +135,10 @@ fn chn_1_the_event_names_its_queue() {
         end.context.create_cq().channel(&end.channel).user_data(data).entries(16).build().unwrap()
     });
     for cq in &cqs {
-        let (x, y) = (end.pd.create_qp().cq(cq).build().unwrap(), end.pd.create_qp().cq(cq).build().unwrap());
+        let (x, y) = (
+            end.pd.create_qp().cq(cq).build().unwrap(),
+            end.pd.create_qp().cq(cq).build().unwrap(),
+        );
         x.connect_to(&y.info().unwrap()).unwrap();
         y.connect_to(&x.info().unwrap()).unwrap();
         cq.notify(Notify::Next).unwrap();
@@ -207,7 +210,10 @@ fn chn_4_an_event_keeps_its_queue_until_it_is_dropped() {
     let Endpoint { cq, qp, channel, .. } = b;
     qp.destroy().unwrap();
     let number = cq.number();
-    assert!(matches!(cq.destroy(), Err(Error::Busy { users: 1, .. })), "the event is not acknowledged");
+    assert!(
+        matches!(cq.destroy(), Err(Error::Busy { users: 1, .. })),
+        "the event is not acknowledged"
+    );
     assert_eq!(event.cq().number(), number);
     assert!(matches!(channel.clone().destroy(), Err(Error::Busy { .. })));
     // After the acknowledgement the queue ends, and with it the last user of the channel.
@@ -330,7 +336,9 @@ fn chn_4_chn_5_queues_may_go_while_threads_wait() {
         let waiter = || {
             let mut seen = 0;
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                if let Some(event) = end.channel.next_event_timeout(Duration::from_millis(1)).unwrap() {
+                if let Some(event) =
+                    end.channel.next_event_timeout(Duration::from_millis(1)).unwrap()
+                {
                     // The event keeps its queue.
                     assert!(event.cq().poll_one().is_ok());
                     seen += 1;

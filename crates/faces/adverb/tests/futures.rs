@@ -97,7 +97,9 @@ fn streams_of_one_queue_share_its_completions() -> Result<()> {
         b_qp.recv(()).id(i).post()?;
     }
     let mut got: Vec<u64> = std::thread::scope(|scope| {
-        let take = || (0..EACH / 4).map(|_| block_on(cq.completion()).unwrap().wr_id()).collect::<Vec<_>>();
+        let take = || {
+            (0..EACH / 4).map(|_| block_on(cq.completion()).unwrap().wr_id()).collect::<Vec<_>>()
+        };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
         for _ in 0..EACH {
             a_qp.send(()).signaled(false).post().unwrap();
@@ -165,7 +167,8 @@ fn a_stream_ends_after_an_overflow() -> Result<()> {
     let mut stream = cq.completions()?;
     let items = block_on(async {
         let mut items = Vec::new();
-        while let Some(item) = std::future::poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await {
+        while let Some(item) = std::future::poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await
+        {
             items.push(item);
         }
         items
@@ -192,7 +195,8 @@ fn a_task_without_an_executor_stops_nobody() -> Result<()> {
         drop(b_qp);
     })))));
     let waker = Waker::from(task.clone());
-    let polled = task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
+    let polled =
+        task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
     drop((task, waker));
     a_qp.send(()).post()?;
@@ -221,7 +225,8 @@ fn a_task_on_a_channel_without_an_executor_stops_nobody() -> Result<()> {
         drop(b);
     })))));
     let waker = Waker::from(task.clone());
-    let polled = task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
+    let polled =
+        task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
     drop((task, waker));
     a.qp.send(()).post()?;

@@ -72,7 +72,10 @@ fn a_lost_wake_up_is_found() {
     let again = Hunt::new().replay(&found.schedule).run(wrong);
     // On a busy machine the moment may be missed in every replay.
     assert!(again.is_err() || found.again.0 < 5, "{text}");
-    assert!(text.contains(&format!("hunt.rs:{line}:")) || found.chosen.is_empty(), "line {line}: {text}");
+    assert!(
+        text.contains(&format!("hunt.rs:{line}:")) || found.chosen.is_empty(),
+        "line {line}: {text}"
+    );
 }
 
 /// HUN-9: a post that waits for its place in the queue is a place of choice like any other post.

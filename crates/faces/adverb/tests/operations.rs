@@ -1,7 +1,8 @@
 //! All operations through the native API, and all misuses with their errors.
 use adverb::testing::{Endpoint, HANG_LIMIT, pair, pair_with};
 use adverb::{
-    Cause, Completion, Error, MwType, PathMtu, Placement, QpState, Rights, WcOpcode, WcStatus, WindowRights,
+    Cause, Completion, Error, MwType, PathMtu, Placement, QpState, Rights, WcOpcode, WcStatus,
+    WindowRights,
 };
 use std::ops::Bound;
 
@@ -45,7 +46,10 @@ fn messages_gather_and_scatter() {
     a.qp.send(&[from.slice(5..10), from.slice(..5)]).id(8).post().unwrap();
     let got = b.completion().unwrap();
     assert_eq!((got.wr_id(), got.byte_len(), got.opcode()), (7, 10, WcOpcode::Recv));
-    assert_eq!((got.imm(), got.invalidated(), got.is_solicited(), got.is_recv()), (None, None, false, true));
+    assert_eq!(
+        (got.imm(), got.invalidated(), got.is_solicited(), got.is_recv()),
+        (None, None, false, true)
+    );
     assert_eq!(got.qp_number(), b.qp.number());
     assert_eq!(into.to_vec(10..13).unwrap(), b"wor");
     assert_eq!(into.to_vec(..7).unwrap(), b"ldhello");
@@ -103,7 +107,10 @@ fn words_are_written_and_flushed() {
     assert_eq!(a.completion().unwrap().opcode(), WcOpcode::Flush);
     assert_eq!(theirs.load_u64(8).unwrap(), 77);
     let endless = adverb::RemoteBuf { len: 1 << 32, ..theirs.remote() };
-    assert!(matches!(a.qp.flush(endless, Placement::Persistent).post(), Err(Error::OutOfRange { .. })));
+    assert!(matches!(
+        a.qp.flush(endless, Placement::Persistent).post(),
+        Err(Error::OutOfRange { .. })
+    ));
     let not_granted = b.pd.create_buffer(64).remote_write().build().unwrap();
     a.qp.flush(not_granted.remote(), Placement::Persistent).post().unwrap();
     assert_eq!(failed(&a).status, WcStatus::RemAccessErr);
@@ -180,7 +187,10 @@ fn inline_data_is_free_at_once() {
     assert_eq!(too_long.cause(), Some(&Cause::TooMuchInline { given: 101, max: 100 }));
     let big = a.pd.alloc(5000).unwrap();
     let too_long = a.qp.send(&big).inline().post().unwrap_err();
-    assert!(matches!(too_long.cause(), Some(Cause::TooMuchInline { given: 5000, .. })), "{too_long}");
+    assert!(
+        matches!(too_long.cause(), Some(Cause::TooMuchInline { given: 5000, .. })),
+        "{too_long}"
+    );
 }
 
 #[test]
@@ -189,7 +199,9 @@ fn windows_open_and_close() {
     let theirs = b.pd.create_buffer(100).windows().build().unwrap();
     let mw = b.pd.create_mw(MwType::Type2).unwrap();
     let first_key = mw.key();
-    b.qp.bind_mw(&mw, theirs.slice(10..20), WindowRights::READ.and(WindowRights::WRITE)).post().unwrap();
+    b.qp.bind_mw(&mw, theirs.slice(10..20), WindowRights::READ.and(WindowRights::WRITE))
+        .post()
+        .unwrap();
     assert_ne!(mw.key(), first_key, "each bind makes a new key");
     assert_eq!(b.completion().unwrap().opcode(), WcOpcode::BindMw);
     let remote = mw.remote(theirs.slice(10..20));

@@ -59,7 +59,9 @@ pub fn open(path: &'static core::ffi::CStr) -> isize {
 /// Reads some bytes. Returns a negative errno on failure.
 pub fn read(fd: isize, to: &mut [u8]) -> isize {
     // SAFETY: `to` is a buffer of this length.
-    unsafe { call(number::READ, [fd.cast_unsigned(), to.as_mut_ptr().expose_provenance(), to.len(), 0]) }
+    unsafe {
+        call(number::READ, [fd.cast_unsigned(), to.as_mut_ptr().expose_provenance(), to.len(), 0])
+    }
 }
 
 /// Closes a descriptor of this object.

@@ -2,7 +2,10 @@
 //! adverb-ibverbs --example handle_cost`. The queue pair has not left RESET, so that posts fail as
 //! early as they can; the queues are empty.
 #![allow(unsafe_code, reason = "it calls the C ABI")]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "every call keeps the contract of its manual page")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every call keeps the contract of its manual page"
+)]
 
 use ibverbs::abi::*;
 use ibverbs::verbs::{cq, device, pd, qp};
@@ -30,7 +33,9 @@ fn main() {
         let mut n = 0;
         let list = device::ibv_get_device_list(&raw mut n);
         let devices = std::slice::from_raw_parts(list, n as usize);
-        let lo = devices.iter().find(|d| CStr::from_ptr(device::ibv_get_device_name(**d)) == c"adverb_lo");
+        let lo = devices
+            .iter()
+            .find(|d| CStr::from_ptr(device::ibv_get_device_name(**d)) == c"adverb_lo");
         let context = device::ibv_open_device(*lo.expect("the loopback device"));
         let domain = pd::ibv_alloc_pd(context);
         let queue = cq::ibv_create_cq(context, 16, null_mut(), null_mut(), 0);
@@ -43,7 +48,8 @@ fn main() {
         let ex = qp::ibv_qp_to_qp_ex(pair);
         assert!(!ex.is_null());
         let ops = (*context).ops;
-        let (poll, arm, send) = (ops.poll_cq.unwrap(), ops.req_notify_cq.unwrap(), ops.post_send.unwrap());
+        let (poll, arm, send) =
+            (ops.poll_cq.unwrap(), ops.req_notify_cq.unwrap(), ops.post_send.unwrap());
         let mut wc = [ibv_wc::zeroed(); 1];
         time("poll of an empty queue", || {
             black_box(poll(queue, 1, wc.as_mut_ptr()));

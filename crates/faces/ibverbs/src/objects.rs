@@ -54,7 +54,13 @@ pub struct ParentDomain {
     /// The thread domain, if any.
     pub td: *mut ibv_td,
     pub alloc: Option<
-        unsafe extern "C" fn(*mut ibv_pd, *mut c_void, libc::size_t, libc::size_t, u64) -> *mut c_void,
+        unsafe extern "C" fn(
+            *mut ibv_pd,
+            *mut c_void,
+            libc::size_t,
+            libc::size_t,
+            u64,
+        ) -> *mut c_void,
     >,
     pub free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
     pub pd_context: *mut c_void,

@@ -28,7 +28,11 @@ fn probes(types: &[&[TypeLayout]], constants: &[&[Constant]]) -> Vec<Probe> {
     let mut probes = Vec::new();
     let mut probe = |key: String, what: &str, expression: String, expected: i64| {
         let statement = format!("printf(\"{what} {key} %lld\\n\", (long long)({expression}));");
-        probes.push(Probe { key: key.clone(), statement, expected: format!("{what} {key} {expected}") });
+        probes.push(Probe {
+            key: key.clone(),
+            statement,
+            expected: format!("{what} {key} {expected}"),
+        });
     };
     for ty in types.iter().copied().flatten() {
         let c = ty.c_name;
@@ -55,8 +59,9 @@ fn probes(types: &[&[TypeLayout]], constants: &[&[Constant]]) -> Vec<Probe> {
 }
 
 fn source(includes: &[&str], probes: &[Probe], skip: &BTreeSet<usize>) -> (String, usize) {
-    let mut text =
-        String::from("#define _GNU_SOURCE\n#include <stddef.h>\n#include <stdio.h>\n#include <time.h>\n");
+    let mut text = String::from(
+        "#define _GNU_SOURCE\n#include <stddef.h>\n#include <stdio.h>\n#include <time.h>\n",
+    );
     for include in includes {
         writeln!(text, "#include <{include}>").expect("a string");
     }
@@ -64,7 +69,8 @@ fn source(includes: &[&str], probes: &[Probe], skip: &BTreeSet<usize>) -> (Strin
     text.push_str("int main(void) {\n");
     let first = text.lines().count() + 1;
     for (i, probe) in probes.iter().enumerate() {
-        writeln!(text, "{}", if skip.contains(&i) { "" } else { &probe.statement }).expect("a string");
+        writeln!(text, "{}", if skip.contains(&i) { "" } else { &probe.statement })
+            .expect("a string");
     }
     text.push_str("return 0; }\n");
     (text, first)
@@ -77,13 +83,23 @@ fn compile(include_dir: Option<&Path>, file: &Path, output: &Path) -> Result<(),
     }
     // Old headers define unnamed-bitfield tricks that newer compilers warn about; only errors
     // matter here.
-    let run = cc.args(["-w", "-fmax-errors=0", "-o"]).arg(output).arg(file).env("LC_ALL", "C").output();
+    let run =
+        cc.args(["-w", "-fmax-errors=0", "-o"]).arg(output).arg(file).env("LC_ALL", "C").output();
     let run = run.expect("a C compiler: install the package gcc (or clang) that provides `cc`");
-    if run.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&run.stderr).into_owned()) }
+    if run.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&run.stderr).into_owned())
+    }
 }
 
 /// Compiles and runs the probes. Lines that do not compile are things the header lacks.
-fn differences(include_dir: Option<&Path>, includes: &[&str], probes: &[Probe], name: &str) -> Differences {
+fn differences(
+    include_dir: Option<&Path>,
+    includes: &[&str],
+    probes: &[Probe],
+    name: &str,
+) -> Differences {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let (file, program) = (dir.join(format!("{name}.c")), dir.join(name));
     let mut absent = BTreeSet::new();
@@ -94,7 +110,8 @@ fn differences(include_dir: Option<&Path>, includes: &[&str], probes: &[Probe], 
         let before = absent.len();
         for line in errors.lines().filter(|l| l.contains(" error: ")) {
             let rest = line.strip_prefix(&format!("{}:", file.display()));
-            let number = rest.and_then(|r| r.split(':').next()).and_then(|n| n.parse::<usize>().ok());
+            let number =
+                rest.and_then(|r| r.split(':').next()).and_then(|n| n.parse::<usize>().ok());
             absent.extend(number.and_then(|n| n.checked_sub(first)).filter(|&i| i < probes.len()));
         }
         assert!(absent.len() > before, "the header itself does not compile:\n{errors}");
@@ -144,10 +161,17 @@ fn the_mirrors_are_what_the_header_says() {
     let versions = committed();
     if let Ok(version) = std::env::var("ADVERB_VERBS_VERSION") {
         let expected = versions.get(version.as_str()).expect("a version of versions.txt, or 65");
-        let list =
-            |set: BTreeSet<&String>| set.into_iter().map(|d| format!("\n{version} {d}")).collect::<String>();
-        let (new, ended) = (found.difference(expected).collect(), expected.difference(&found).collect());
-        assert!(found == *expected, "unexpected:{}\nexpected but not found:{}", list(new), list(ended));
+        let list = |set: BTreeSet<&String>| {
+            set.into_iter().map(|d| format!("\n{version} {d}")).collect::<String>()
+        };
+        let (new, ended) =
+            (found.difference(expected).collect(), expected.difference(&found).collect());
+        assert!(
+            found == *expected,
+            "unexpected:{}\nexpected but not found:{}",
+            list(new),
+            list(ended)
+        );
         return;
     }
     if versions.values().any(|expected| *expected == found) {
@@ -159,7 +183,10 @@ fn the_mirrors_are_what_the_header_says() {
     for difference in &found {
         let (what, key) = what_and_key(difference);
         let new_then = what == "size" && known.contains(&("absent", key));
-        assert!(known.contains(&(what, key)) || new_then, "no known version has this: {difference}");
+        assert!(
+            known.contains(&(what, key)) || new_then,
+            "no known version has this: {difference}"
+        );
     }
 }
 
@@ -184,7 +211,8 @@ fn the_path_record_is_what_the_header_says() {
     let types: Vec<TypeLayout> =
         abi::KERNEL_LAYOUTS.iter().copied().filter(|t| t.name.starts_with("ibv_")).collect();
     assert_eq!(types.len(), 1);
-    let found = differences(dir.as_deref(), &["infiniband/sa.h"], &probes(&[&types], &[]), "sa_probe");
+    let found =
+        differences(dir.as_deref(), &["infiniband/sa.h"], &probes(&[&types], &[]), "sa_probe");
     assert_eq!(found, Differences::new());
 }
 
@@ -209,7 +237,8 @@ fn old_sizes_follow_from_the_mirrors() {
                 0
             };
             let prefix = format!("size {} ", ty.name);
-            let old = differences.iter().find_map(|d| d.strip_prefix(&prefix)?.parse::<usize>().ok());
+            let old =
+                differences.iter().find_map(|d| d.strip_prefix(&prefix)?.parse::<usize>().ok());
             let size = (end - start).next_multiple_of(ty.align);
             assert_eq!(size, old.unwrap_or(ty.size), "{} at rdma-core {version}", ty.name);
             checked += 1;

@@ -71,7 +71,8 @@ impl Library {
     }
 
     fn find(&self, name: &str, node: &str) -> Option<*mut c_void> {
-        let (name, node) = (CString::new(name).expect("no zero"), CString::new(node).expect("no zero"));
+        let (name, node) =
+            (CString::new(name).expect("no zero"), CString::new(node).expect("no zero"));
         // SAFETY: a live handle and two strings.
         let symbol = unsafe { libc::dlvsym(self.0, name.as_ptr(), node.as_ptr()) };
         (!symbol.is_null()).then_some(symbol)
@@ -81,7 +82,8 @@ impl Library {
 #[test]
 fn every_committed_symbol_is_found_at_its_node() {
     let library = Library::open();
-    let missing: Vec<_> = committed().into_iter().filter(|(n, v)| library.find(n, v).is_none()).collect();
+    let missing: Vec<_> =
+        committed().into_iter().filter(|(n, v)| library.find(n, v).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -104,7 +106,10 @@ fn nothing_else_is_exported() {
     let committed = committed();
     let unexpected: Vec<_> = exported.difference(&committed).collect();
     let missing: Vec<_> = committed.difference(&exported).collect();
-    assert!(unexpected.is_empty() && missing.is_empty(), "unexpected {unexpected:?}, missing {missing:?}");
+    assert!(
+        unexpected.is_empty() && missing.is_empty(),
+        "unexpected {unexpected:?}, missing {missing:?}"
+    );
 }
 
 /// Programs look names up without a version, too: `ibv_query_gid_type`, a private one, among them.
@@ -116,16 +121,20 @@ fn every_name_is_found_without_a_version() {
         // SAFETY: a live handle and a string.
         !unsafe { libc::dlsym(library.0, name.as_ptr()) }.is_null()
     };
-    let missing: BTreeSet<_> = committed().into_iter().map(|(n, _)| n).filter(|n| !found(n)).collect();
+    let missing: BTreeSet<_> =
+        committed().into_iter().map(|(n, _)| n).filter(|n| !found(n)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
 fn each_name_has_one_default_version() {
     let run = Command::new("objdump").arg("-T").arg(library()).output();
-    let text = String::from_utf8(run.expect("objdump: install the package binutils").stdout).expect("ASCII");
+    let text = String::from_utf8(run.expect("objdump: install the package binutils").stdout)
+        .expect("ASCII");
     let mut defaults = BTreeMap::<&str, usize>::new();
-    for line in text.lines().filter(|l| l.starts_with('0') && !l.contains("*UND*") && !l.contains('(')) {
+    for line in
+        text.lines().filter(|l| l.starts_with('0') && !l.contains("*UND*") && !l.contains('('))
+    {
         let mut words = line.split_whitespace().rev();
         *defaults.entry(words.next().expect("a name")).or_default() += 1;
     }

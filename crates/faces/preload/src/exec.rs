@@ -170,7 +170,11 @@ const PRIVILEGED: &[u8] = b" is set-user-ID or set-group-ID: the loader ignores 
 ///
 /// # Safety
 /// `list` is null, or a list of strings.
-unsafe fn obstacle(name: &[u8], list: List, open: impl FnOnce() -> Option<File>) -> Option<&'static [u8]> {
+unsafe fn obstacle(
+    name: &[u8],
+    list: List,
+    open: impl FnOnce() -> Option<File>,
+) -> Option<&'static [u8]> {
     // SAFETY: `getpid` always succeeds.
     let is_first = OWN.load(Ordering::Relaxed) == unsafe { libc::getpid() };
     // SAFETY: the caller's promise.
@@ -210,8 +214,12 @@ unsafe fn tell(path: Path, list: List, searched: bool) {
     if path.is_null() {
         return;
     }
-    // SAFETY: the C library's view of the environment: a string or null.
-    let search = if searched { unsafe { libc::getenv(c"PATH".as_ptr()) } } else { core::ptr::null_mut() };
+    let search = if searched {
+        // SAFETY: the C library's view of the environment: a string or null.
+        unsafe { libc::getenv(c"PATH".as_ptr()) }
+    } else {
+        core::ptr::null_mut()
+    };
     // SAFETY: the caller's promise.
     unsafe { tell_of(path, list, || File::find(libc::AT_FDCWD, path, search)) };
 }
@@ -231,7 +239,9 @@ unsafe fn tell_of(path: Path, list: List, open: impl FnOnce() -> Option<File>) {
         line.add_printable(name);
         line.add(why);
         // SAFETY: the text is valid during the call.
-        unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.len) };
+        unsafe {
+            libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.len)
+        };
     }
     set_errno(before);
 }
@@ -375,12 +385,15 @@ pub unsafe extern "C" fn adverb_preload_execveat(
             tell_of(path, envp, || File::find(dir, path, core::ptr::null()));
         }
     }
-    let Some(real) = real!(EXECVEAT: fn(c_int, Path, List, List, c_int) -> c_int) else { return absent() };
+    let Some(real) = real!(EXECVEAT: fn(c_int, Path, List, List, c_int) -> c_int) else {
+        return absent();
+    };
     // SAFETY: the caller's arguments.
     unsafe { real(dir, path, argv, envp, flags) }
 }
 
-type Spawn = unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int;
+type Spawn =
+    unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int;
 
 /// The common part of the two functions that start a child.
 ///

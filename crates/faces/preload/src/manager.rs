@@ -295,7 +295,11 @@ extern "C" fn answer(done: isize, library: usize) -> isize {
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+pub unsafe extern "C" fn adverb_preload_write(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+) -> isize {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "sub rsp, 56",
@@ -327,7 +331,11 @@ pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, l
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+pub unsafe extern "C" fn adverb_preload_write(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+) -> isize {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, -80]!",
@@ -410,7 +418,9 @@ pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    let Some(real) = real!(DUP3: fn(c_int, c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
+    let Some(real) = real!(DUP3: fn(c_int, c_int, c_int) -> c_int) else {
+        return result(libc::ENOSYS);
+    };
     let library = of(fd);
     if fd != to {
         let_go(to);
@@ -427,11 +437,16 @@ unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_i
     // SAFETY: the third argument is variadic in C, and on the supported machines it is passed like
     // a fixed argument. If the caller passes no third argument, the value read here is passed on
     // and not used.
-    let real = real.get().map(|at| unsafe {
-        core::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int>(at)
-    });
+    let real =
+        real.get().map(|at| unsafe {
+            core::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int,
+            >(at)
+        });
     let Some(real) = real else { return result(libc::ENOSYS) };
-    let library = if what == libc::F_DUPFD || what == libc::F_DUPFD_CLOEXEC { of(fd) } else { None };
+    let library =
+        if what == libc::F_DUPFD || what == libc::F_DUPFD_CLOEXEC { of(fd) } else { None };
     // SAFETY: the caller's arguments.
     duplicated(library, unsafe { real(fd, what, with) })
 }
@@ -451,7 +466,11 @@ pub unsafe extern "C" fn adverb_preload_fcntl(fd: c_int, what: c_int, with: *mut
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_fcntl64(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+pub unsafe extern "C" fn adverb_preload_fcntl64(
+    fd: c_int,
+    what: c_int,
+    with: *mut c_void,
+) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { control(&FCNTL64, fd, what, with) }
 }

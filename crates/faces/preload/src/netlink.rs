@@ -94,7 +94,10 @@ fn port(fd: c_int) -> Option<u32> {
     // SAFETY: our own address and its length.
     let got = unsafe { get(fd, &raw mut address, &raw mut len) };
     set_errno(before);
-    if got != 0 || len as usize != UNIX_HEAD + NAME || c_int::from(address.sun_family) != libc::AF_UNIX {
+    if got != 0
+        || len as usize != UNIX_HEAD + NAME
+        || c_int::from(address.sun_family) != libc::AF_UNIX
+    {
         return None;
     }
     let mut name = address.sun_path.iter().map(|c| *c as u8);
@@ -109,7 +112,11 @@ fn port(fd: c_int) -> Option<u32> {
 /// # Safety
 /// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C" fn adverb_preload_socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there() {
         return open(kind);
     }
@@ -182,7 +189,11 @@ fn drain(fd: c_int) {
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C" fn adverb_preload_bind(
+    fd: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
     if port(fd).is_some() {
         return if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) };
     }
@@ -349,7 +360,8 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendto(
         // SAFETY: the caller's bytes.
         return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
     }
-    match real!(SENDTO: fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize) {
+    match real!(SENDTO: fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize)
+    {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(fd, bytes, len, flags, to, to_len) },
         None => result(libc::ENOSYS) as isize,
@@ -410,8 +422,7 @@ pub unsafe extern "C" fn adverb_preload_recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    let Some(real) =
-        real!(RECVFROM: fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
+    let Some(real) = real!(RECVFROM: fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
     else {
         return result(libc::ENOSYS) as isize;
     };
@@ -462,7 +473,11 @@ pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+pub unsafe extern "C" fn adverb_preload_recvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> isize {
     let Some(real) = real!(RECVMSG: fn(c_int, *mut msghdr, c_int) -> isize) else {
         return result(libc::ENOSYS) as isize;
     };

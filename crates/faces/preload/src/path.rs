@@ -54,8 +54,12 @@ impl Buffer {
 
 /// Whether an RDMA driver would provide this path.
 pub fn is_ours(path: &[u8]) -> bool {
-    let below = |base: &[u8]| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-    path.starts_with(CLASSES) || below(DEVICES) || VIRTUAL.iter().chain(&MANAGER).any(|base| below(base))
+    let below = |base: &[u8]| {
+        path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    path.starts_with(CLASSES)
+        || below(DEVICES)
+        || VIRTUAL.iter().chain(&MANAGER).any(|base| below(base))
 }
 
 /// The path to use instead of `path`: `path` itself, a path below `ADVERB_SYSROOT`, or `/dev/null`
@@ -74,7 +78,8 @@ pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> 
     }
     let Some(root) = root() else { return path };
     let before = errno();
-    let stand_in = if exists(path) { None } else { buffer.join(root, bytes).filter(|&p| exists(p)) };
+    let stand_in =
+        if exists(path) { None } else { buffer.join(root, bytes).filter(|&p| exists(p)) };
     set_errno(before);
     match stand_in {
         None => path,

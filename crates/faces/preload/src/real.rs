@@ -24,7 +24,11 @@ impl Real {
             return Some(known);
         }
         let null = core::ptr::null_mut();
-        if self.address.compare_exchange(null, LOOKING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if self
+            .address
+            .compare_exchange(null, LOOKING, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
             return None;
         }
         let before = errno();

@@ -49,7 +49,8 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
 fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/look.c");
-    let status = Command::new(compiler).args(flags).args(["-w", "-o"]).arg(&output).arg(source).status();
+    let status =
+        Command::new(compiler).args(flags).args(["-w", "-o"]).arg(&output).arg(source).status();
     assert!(status.expect("a C compiler: scripts/test-deps installs gcc and musl-tools").success());
     output
 }
@@ -84,7 +85,12 @@ fn run(program: &Path, root: Option<&Path>) -> String {
         command.env("ADVERB_SYSROOT", root);
     }
     let output = command.output().expect("the program runs");
-    assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{:?}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("ASCII")
 }
 
@@ -101,8 +107,10 @@ fn a_program_sees_the_prepared_tree_and_so_does_its_child() {
 #[test]
 fn without_the_variable_nothing_changes() {
     let with = run(program(false), None);
-    let without =
-        Command::new(program(false)).env_remove("ADVERB_SYSROOT").output().expect("the program runs");
+    let without = Command::new(program(false))
+        .env_remove("ADVERB_SYSROOT")
+        .output()
+        .expect("the program runs");
     assert_eq!(with, String::from_utf8(without.stdout).expect("ASCII"));
     assert!(with.contains("stat errno 2\n"), "{with}");
 }
@@ -147,7 +155,8 @@ fn exactly_the_listed_names_are_interposed() {
     assert_eq!(listed, defined);
 
     let run = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output();
-    let text = String::from_utf8(run.expect("nm: install the package binutils").stdout).expect("ASCII");
+    let text =
+        String::from_utf8(run.expect("nm: install the package binutils").stdout).expect("ASCII");
     let mut exported: Vec<&str> = text
         .lines()
         .filter_map(|l| l.split_whitespace().last())
@@ -179,7 +188,8 @@ fn a_program_built_with_musl_sees_the_tree() {
     let root = tree("musl");
     let program = compile_with("musl-gcc", "look_musl", &["-O1", "-D_GNU_SOURCE"]);
     // Whether musl has `statx` depends on its version.
-    let (on, seen) = (ON.replace("statx 1\n", ""), run(&program, Some(&root)).replace("statx 1\n", ""));
+    let (on, seen) =
+        (ON.replace("statx 1\n", ""), run(&program, Some(&root)).replace("statx 1\n", ""));
     assert_eq!(seen, format!("{on}child\n{on}"));
 }
 
@@ -193,7 +203,9 @@ fn only_paths_of_an_rdma_driver_are_ours() {
     ] {
         assert!(adverb_preload::is_ours(path.as_bytes()), "{path}");
     }
-    for path in ["", "/", "/dev", "/dev/infinibandx", "/dev/null", "/sys/class/net", "sys/class/infiniband"] {
+    for path in
+        ["", "/", "/dev", "/dev/infinibandx", "/dev/null", "/sys/class/net", "sys/class/infiniband"]
+    {
         assert!(!adverb_preload::is_ours(path.as_bytes()), "{path}");
     }
 }

@@ -9,7 +9,9 @@ use crate::error::{ErrnoResult, zero_or_minus_one};
 use crate::id::{Id, address};
 use crate::query::{IB_ADDRESS, copy_address, query_address, query_address_only, query_gids};
 use crate::{command, event};
-use adverb_abi::rdma_user_cm::{Request, rdma_ucm_bind, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
+use adverb_abi::rdma_user_cm::{
+    Request, rdma_ucm_bind, rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
+};
 
 /// Whether this is a loopback address.
 fn is_loopback(address: &sockaddr_storage) -> bool {
@@ -18,9 +20,12 @@ fn is_loopback(address: &sockaddr_storage) -> bool {
     // storage.
     unsafe {
         match c_int::from(address.ss_family) {
-            libc::AF_INET => (*at.cast::<libc::sockaddr_in>()).sin_addr.s_addr.to_ne_bytes()[0] == 127,
+            libc::AF_INET => {
+                (*at.cast::<libc::sockaddr_in>()).sin_addr.s_addr.to_ne_bytes()[0] == 127
+            }
             libc::AF_INET6 => {
-                core::net::Ipv6Addr::from((*at.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr).is_loopback()
+                core::net::Ipv6Addr::from((*at.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr)
+                    .is_loopback()
             }
             _ => false,
         }
@@ -51,7 +56,12 @@ unsafe fn bind_address(id: &Id, to: *const sockaddr) -> ErrnoResult {
 ///
 /// # Safety
 /// Both addresses have the length of their family. The source may be null.
-pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeout: c_int) -> ErrnoResult {
+pub unsafe fn resolve(
+    id: &Id,
+    src: *const sockaddr,
+    dst: *const sockaddr,
+    timeout: c_int,
+) -> ErrnoResult {
     // SAFETY: the caller's word; all zeros are a valid address.
     let ((dst_addr, dst_len), (src_addr, src_len)) = unsafe {
         let none = (core::mem::zeroed::<sockaddr_storage>(), 0);

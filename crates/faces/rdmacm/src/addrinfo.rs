@@ -110,7 +110,11 @@ unsafe fn convert(to: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &addrinf
         } else {
             copied(found.ai_addr, found.ai_addrlen)?
         };
-        let name = if found.ai_canonname.is_null() { null_mut() } else { libc::strdup(found.ai_canonname) };
+        let name = if found.ai_canonname.is_null() {
+            null_mut()
+        } else {
+            libc::strdup(found.ai_canonname)
+        };
         if hints.ai_flags & RAI_PASSIVE != 0 {
             to.ai_flags = RAI_PASSIVE;
             (to.ai_src_addr, to.ai_src_len) = address;
@@ -158,7 +162,8 @@ unsafe fn fill(
         to.ai_port_space = wanted.ai_port_space;
         if wanted.ai_dst_len > 0 {
             // SAFETY: the caller's word.
-            (to.ai_dst_addr, to.ai_dst_len) = unsafe { copied(wanted.ai_dst_addr, wanted.ai_dst_len) }?;
+            (to.ai_dst_addr, to.ai_dst_len) =
+                unsafe { copied(wanted.ai_dst_addr, wanted.ai_dst_len) }?;
         }
     } else {
         let ask = hints.map(asked);
@@ -166,7 +171,12 @@ unsafe fn fill(
         // SAFETY: the strings are the caller's. `found` has room for the result, and is freed after
         // it has been copied.
         unsafe {
-            let code = libc::getaddrinfo(node, service, ask.as_ref().map_or(null(), |a| a), &raw mut found);
+            let code = libc::getaddrinfo(
+                node,
+                service,
+                ask.as_ref().map_or(null(), |a| a),
+                &raw mut found,
+            );
             if code != 0 {
                 return Err(Why::Name(code));
             }

@@ -68,7 +68,8 @@ unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult<rdma_
         sent.0.rnr_retry_count = param.rnr_retry_count;
         let len = usize::from(param.private_data_len);
         if !param.private_data.is_null() && len > 0 {
-            let room = sent.0.private_data.get_mut(sent.1..sent.1 + len).ok_or(Errno(libc::EINVAL))?;
+            let room =
+                sent.0.private_data.get_mut(sent.1..sent.1 + len).ok_or(Errno(libc::EINVAL))?;
             // SAFETY: the caller's word.
             room.copy_from_slice(unsafe {
                 core::slice::from_raw_parts(param.private_data.cast::<u8>(), len)
@@ -131,7 +132,10 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
         };
         // The answer names the vendor of the request, so that the peer knows the vendor of the
         // options.
-        let ece = rdma_ucm_ece { vendor_id: state.remote_ece.vendor_id, attr_mod: state.local_ece.options };
+        let ece = rdma_ucm_ece {
+            vendor_id: state.remote_ece.vendor_id,
+            attr_mod: state.local_ece.options,
+        };
         (state.responder_resources, state.initiator_depth, ece)
     });
     if !id.is_datagram() {
@@ -182,7 +186,10 @@ fn disconnect(id: &Id) -> ErrnoResult {
 /// # Safety
 /// The route of the id is resolved. `param` is null, or points to parameters with their private
 /// data.
-pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| connect(id, param.as_ref())) })
 }
@@ -204,7 +211,10 @@ pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 ///
 /// # Safety
 /// `id` arrived with a request. `param` is null, or points to parameters with their private data.
-pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| accept(id, param.as_ref())) })
 }
@@ -216,17 +226,20 @@ pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdm
 /// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
-    zero_or_minus_one(
-        unsafe { Id::of(id) }
-            .and_then(|id| if id.public.qp.get().is_null() { confirm(id) } else { Err(Errno(libc::EINVAL)) }),
-    )
+    zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
+        if id.public.qp.get().is_null() { confirm(id) } else { Err(Errno(libc::EINVAL)) }
+    }))
 }
 
 /// `rdma_reject`: 0, or -1 with `errno` set.
 ///
 /// # Safety
 /// `id` arrived with a request. `data` is null, or points to `len` bytes.
-pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, 0)) })
 }
@@ -236,9 +249,15 @@ pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_
 ///
 /// # Safety
 /// `id` arrived with a request. `data` is null, or points to `len` bytes.
-pub unsafe extern "C-unwind" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
     // SAFETY: the caller's word.
-    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, REJECT_VENDOR_OPTION)) })
+    zero_or_minus_one(unsafe {
+        Id::of(id).and_then(|id| reject(id, data, len, REJECT_VENDOR_OPTION))
+    })
 }
 
 /// `rdma_notify`: reports an asynchronous event of the queue pair. 0, or -1 with `errno` set.

@@ -114,8 +114,9 @@ impl Devices {
         }
         verbs::with_devices(|listed| {
             let exact = listed.iter().find(|d| d.guid == guid && d.index == index);
-            let found =
-                exact.or_else(|| listed.iter().find(|d| d.guid == guid)).ok_or(Errno(libc::ENODEV))?;
+            let found = exact
+                .or_else(|| listed.iter().find(|d| d.guid == guid))
+                .ok_or(Errno(libc::ENODEV))?;
             // SAFETY: the list is valid inside this closure.
             unsafe { self.open(*found) }
         })
@@ -141,8 +142,11 @@ impl Use {
     /// The shared XRC domain of this device.
     pub fn xrcd(&self) -> ErrnoResult<*mut ibv_xrcd> {
         let mut devices = DEVICES.lock();
-        let device =
-            devices.open.iter_mut().find(|d| d.context == self.context).ok_or(Errno(libc::ENODEV))?;
+        let device = devices
+            .open
+            .iter_mut()
+            .find(|d| d.context == self.context)
+            .ok_or(Errno(libc::ENODEV))?;
         if device.xrcd.is_null() {
             // SAFETY: the context is never closed.
             device.xrcd = unsafe { verbs::open_xrcd(device.context) }?;
@@ -158,7 +162,9 @@ impl Drop for Use {
         if devices.owner != self.owner || self.owner != std::process::id() {
             return;
         }
-        let Some(device) = devices.open.iter_mut().find(|d| d.context == self.context) else { return };
+        let Some(device) = devices.open.iter_mut().find(|d| d.context == self.context) else {
+            return;
+        };
         device.users -= 1;
         if device.users > 0 {
             return;

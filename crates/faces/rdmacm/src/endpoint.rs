@@ -44,7 +44,8 @@ unsafe fn fill(
             qp::create_plain(id, pd, attr)?;
         }
         if from.ai_connect_len > 0 && !from.ai_connect.is_null() {
-            let data = core::slice::from_raw_parts(from.ai_connect.cast::<u8>(), from.ai_connect_len);
+            let data =
+                core::slice::from_raw_parts(from.ai_connect.cast::<u8>(), from.ai_connect_len);
             id.with(|state| state.connect = data.to_vec());
         }
     }
@@ -62,10 +63,13 @@ unsafe fn create(
     // it.
     unsafe {
         let from = from.as_ref().ok_or(Errno(libc::EINVAL))?;
-        let new = id::create(null_mut(), null_mut(), from.ai_port_space as u32, from.ai_qp_type as u32)?;
-        Id::of(new).and_then(|id| fill(id, from, pd, attr.as_mut())).map(|()| new).inspect_err(|_| {
-            rdma_destroy_ep(new);
-        })
+        let new =
+            id::create(null_mut(), null_mut(), from.ai_port_space as u32, from.ai_qp_type as u32)?;
+        Id::of(new).and_then(|id| fill(id, from, pd, attr.as_mut())).map(|()| new).inspect_err(
+            |_| {
+                rdma_destroy_ep(new);
+            },
+        )
     }
 }
 

@@ -12,7 +12,9 @@ use crate::event_object::{Event, Public, destroy, drop_of};
 use crate::id::{Group, Id, destroy_handle};
 use crate::query::{query_address, query_gids, query_paths};
 use crate::{channel, command, options, qp, services};
-use adverb_abi::rdma_user_cm::{RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event};
+use adverb_abi::rdma_user_cm::{
+    RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event,
+};
 
 /// Whether the program gets an event.
 enum Given {
@@ -96,7 +98,8 @@ impl Event {
         match from.event {
             ADDR_RESOLVED if from.status == 0 => {
                 let known = query_address(id).and_then(|()| query_gids(id));
-                let known = known.and_then(|()| id.device(|_| Ok(())).map_err(|_| Errno(libc::ENODEV)));
+                let known =
+                    known.and_then(|()| id.device(|_| Ok(())).map_err(|_| Errno(libc::ENODEV)));
                 self.fails_as(ADDR_ERROR, known);
             }
             ROUTE_RESOLVED if from.status == 0 => self.fails_as(ROUTE_ERROR, query_paths(id)),
@@ -141,7 +144,12 @@ impl Event {
     /// event.
     fn request(&mut self, listener: &Id, from: &rdma_ucm_event_resp) -> Given {
         let (public, sync) = (&listener.public, listener.with(|s| s.sync));
-        let new = Id::new(public.channel.get(), public.context.get(), public.ps.get(), public.qp_type.get());
+        let new = Id::new(
+            public.channel.get(),
+            public.context.get(),
+            public.ps.get(),
+            public.qp_type.get(),
+        );
         let Ok(new) = new else {
             let _ = destroy_handle(listener.fd(), from.id);
             return Given::No;

@@ -356,7 +356,8 @@ pub unsafe extern "C-unwind" fn rdma_create_id(
     ps: u32,
 ) -> c_int {
     let qp_type = if ps == PS_IPOIB || ps == PS_UDP { IBV_QPT_UD } else { IBV_QPT_RC };
-    let made = if id.is_null() { Err(Errno(libc::EINVAL)) } else { create(channel, context, ps, qp_type) };
+    let made =
+        if id.is_null() { Err(Errno(libc::EINVAL)) } else { create(channel, context, ps, qp_type) };
     zero_or_minus_one(made.map(|new| {
         // SAFETY: the caller's word.
         unsafe { id.write(new) }

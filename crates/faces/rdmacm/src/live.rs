@@ -40,7 +40,11 @@ impl<T> Live<T> {
 
     /// EINVAL if the object does not exist.
     pub fn check(&self, at: *const T) -> ErrnoResult {
-        if self.known.lock().living.contains(&at.addr()) { Ok(()) } else { Err(Errno(libc::EINVAL)) }
+        if self.known.lock().living.contains(&at.addr()) {
+            Ok(())
+        } else {
+            Err(Errno(libc::EINVAL))
+        }
     }
 
     /// Ends the object for all other callers; EINVAL if the object does not exist.

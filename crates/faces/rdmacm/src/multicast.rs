@@ -130,7 +130,10 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
 ///
 /// # Safety
 /// `id` exists. `addr` points to an address with the length of its family.
-pub unsafe extern "C-unwind" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_leave_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| leave(id, addr)) })
 }

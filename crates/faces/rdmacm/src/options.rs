@@ -7,7 +7,9 @@ use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::{channel, command, event_object};
 use adverb_abi::ibv_ece;
-use adverb_abi::rdma_user_cm::{Request, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_id, rdma_ucm_set_option};
+use adverb_abi::rdma_user_cm::{
+    Request, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_id, rdma_ucm_set_option,
+};
 
 /// Migrates an id to a channel, or with null to a channel of its own. Waits until events read
 /// before have been acknowledged.
@@ -41,7 +43,13 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> ErrnoResult {
 ///
 /// # Safety
 /// `value` points to `len` bytes, or is null.
-pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: usize) -> ErrnoResult {
+pub unsafe fn set(
+    id: &Id,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: usize,
+) -> ErrnoResult {
     let body = rdma_ucm_set_option {
         optval: value.expose_provenance() as u64,
         id: id.handle.get(),
@@ -57,7 +65,10 @@ pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: u
 ///
 /// # Safety
 /// `id` exists. `to` exists or is null.
-pub unsafe extern "C-unwind" fn rdma_migrate_id(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    to: *mut rdma_event_channel,
+) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| migrate(id, to)))
 }
@@ -81,11 +92,16 @@ pub unsafe extern "C-unwind" fn rdma_set_option(
 ///
 /// # Safety
 /// `id` and `ece` exist, or are null.
-pub unsafe extern "C-unwind" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_set_local_ece(
+    id: *mut rdma_cm_id,
+    ece: *mut ibv_ece,
+) -> c_int {
     // SAFETY: the caller's word.
     let (id, ece) = unsafe { (Id::of(id), ece.as_ref()) };
     zero_or_minus_one(match (id, ece) {
-        (Ok(id), Some(ece)) if id.public.qp.get().is_null() && ece.vendor_id != 0 && ece.comp_mask == 0 => {
+        (Ok(id), Some(ece))
+            if id.public.qp.get().is_null() && ece.vendor_id != 0 && ece.comp_mask == 0 =>
+        {
             id.with(|state| state.local_ece = *ece);
             Ok(())
         }
@@ -97,7 +113,10 @@ pub unsafe extern "C-unwind" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
 ///
 /// # Safety
 /// `id` exists or is null. `ece` has room for the peer's offer or is null.
-pub unsafe extern "C-unwind" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+pub unsafe extern "C-unwind" fn rdma_get_remote_ece(
+    id: *mut rdma_cm_id,
+    ece: *mut ibv_ece,
+) -> c_int {
     // SAFETY: the caller's word.
     let (id, ece) = unsafe { (Id::of(id), ece.as_mut()) };
     zero_or_minus_one(match (id, ece) {

@@ -23,7 +23,12 @@ pub fn attributes(id: &Id, state: u32) -> ErrnoResult<(ibv_qp_attr, c_int)> {
 ///
 /// # Safety
 /// The queue pair exists.
-unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ibv_qp_attr)) -> ErrnoResult {
+unsafe fn step(
+    id: &Id,
+    qp: *mut ibv_qp,
+    state: u32,
+    change: impl FnOnce(&mut ibv_qp_attr),
+) -> ErrnoResult {
     let (mut attr, mask) = attributes(id, state)?;
     change(&mut attr);
     // SAFETY: the caller's word.
@@ -149,7 +154,9 @@ pub fn destroy_cqs(id: &Id) {
                 let _ = verbs::destroy_cq(cq);
             }
         }
-        for channel in [recv_channel, if send_channel == recv_channel { null_mut() } else { send_channel }] {
+        for channel in
+            [recv_channel, if send_channel == recv_channel { null_mut() } else { send_channel }]
+        {
             if !channel.is_null() {
                 let _ = verbs::destroy_comp_channel(channel);
             }
@@ -201,7 +208,8 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> ErrnoResult {
     let differ = |a: *mut ibv_cq, b: *mut ibv_cq| !a.is_null() && !b.is_null() && a != b;
     // SAFETY: the caller's word.
     let (domain, own_domain, send_cq, recv_cq, cap) = unsafe {
-        let domain = if (*attr).comp_mask & IBV_QP_INIT_ATTR_PD != 0 { (*attr).pd } else { null_mut() };
+        let domain =
+            if (*attr).comp_mask & IBV_QP_INIT_ATTR_PD != 0 { (*attr).pd } else { null_mut() };
         let own = domain.is_null() || (*domain).context == public.verbs.get();
         (domain, own, (*attr).send_cq, (*attr).recv_cq, (*attr).cap)
     };
@@ -245,7 +253,9 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> ErrnoResult {
             (*attr).srq = public.srq.get();
         }
         verbs::create_qp(public.verbs.get(), attr).and_then(|qp| {
-            let ready = offer_ece(id, qp).and_then(|()| first_states(id, qp)).and_then(|()| note_ece(id, qp));
+            let ready = offer_ece(id, qp)
+                .and_then(|()| first_states(id, qp))
+                .and_then(|()| note_ece(id, qp));
             ready.map(|()| qp).inspect_err(|_| {
                 let _ = verbs::destroy_qp(qp);
             })

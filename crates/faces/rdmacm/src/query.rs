@@ -21,7 +21,8 @@ pub fn query_address(id: &Id) -> ErrnoResult {
 
 /// Fetches the addresses. The caller sets the device.
 pub fn query_address_only(id: &Id) -> ErrnoResult<rdma_ucm_query_addr_resp> {
-    let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_ADDR)?;
+    let found: rdma_ucm_query_addr_resp =
+        command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_ADDR)?;
     copy_address(&id.public.route.addr.src, &found.src_addr, found.src_size);
     copy_address(&id.public.route.addr.dst, &found.dst_addr, found.dst_size);
     Ok(found)
@@ -39,14 +40,19 @@ pub fn copy_address(to: &core::cell::Cell<sockaddr_storage>, from: &sockaddr_sto
     let mut whole = to.get();
     // SAFETY: both sides have room for `size` bytes; any bytes are a valid address.
     unsafe {
-        core::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), (&raw mut whole).cast::<u8>(), size);
+        core::ptr::copy_nonoverlapping(
+            (&raw const *from).cast::<u8>(),
+            (&raw mut whole).cast::<u8>(),
+            size,
+        );
     }
     to.set(whole);
 }
 
 /// Fetches the GIDs.
 pub fn query_gids(id: &Id) -> ErrnoResult {
-    let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_GID)?;
+    let found: rdma_ucm_query_addr_resp =
+        command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_GID)?;
     id.public.route.addr.ibaddr.sgid.set(gid_of(&found.src_addr));
     id.public.route.addr.ibaddr.dgid.set(gid_of(&found.dst_addr));
     Ok(())
@@ -54,13 +60,15 @@ pub fn query_gids(id: &Id) -> ErrnoResult {
 
 fn gid_of(address: &sockaddr_storage) -> ibv_gid {
     // SAFETY: the sixteen bytes are within the address.
-    let raw = unsafe { (&raw const *address).cast::<u8>().add(IB_ADDRESS).cast::<[u8; 16]>().read() };
+    let raw =
+        unsafe { (&raw const *address).cast::<u8>().add(IB_ADDRESS).cast::<[u8; 16]>().read() };
     ibv_gid { raw }
 }
 
 /// Fetches the paths.
 pub fn query_paths(id: &Id) -> ErrnoResult {
-    let found: rdma_ucm_query_path_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_PATH)?;
+    let found: rdma_ucm_query_path_resp =
+        command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_PATH)?;
     let paths = &found.path_data[..(found.num_paths as usize).min(found.path_data.len())];
     if paths.is_empty() {
         return Ok(());
@@ -68,7 +76,8 @@ pub fn query_paths(id: &Id) -> ErrnoResult {
     // SAFETY: calloc takes a count and a size. The old list belongs to us. The new list has room
     // for all paths.
     unsafe {
-        let list = libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast::<ibv_sa_path_rec>();
+        let list =
+            libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast::<ibv_sa_path_rec>();
         if list.is_null() {
             return Err(Errno(libc::ENOMEM));
         }

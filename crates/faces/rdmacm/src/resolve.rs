@@ -16,8 +16,13 @@ use adverb_abi::rdma_user_cm::*;
 fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> ErrnoResult {
     let mut param = WrittenParam::zeroed();
     param.arg = arg;
-    let body =
-        rdma_ucm_write_cm_event { id: id.handle.get(), reserved: 0, event, status: status as u32, param };
+    let body = rdma_ucm_write_cm_event {
+        id: id.handle.get(),
+        reserved: 0,
+        event,
+        status: status as u32,
+        param,
+    };
     command::perform(id.fd(), Request::WriteCmEvent(body))
 }
 
@@ -31,8 +36,10 @@ unsafe fn by_service(id: &Id, service: *const c_char) -> ErrnoResult {
     }
     // SAFETY: the caller's word.
     let service = unsafe { core::ffi::CStr::from_ptr(service) }.to_bytes();
-    let mut body =
-        rdma_ucm_resolve_ib_service { id: id.handle.get(), ..rdma_ucm_resolve_ib_service::zeroed() };
+    let mut body = rdma_ucm_resolve_ib_service {
+        id: id.handle.get(),
+        ..rdma_ucm_resolve_ib_service::zeroed()
+    };
     match number(service) {
         Some(number) => {
             body.service_id = number;

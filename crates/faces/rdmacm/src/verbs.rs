@@ -94,7 +94,11 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> ErrnoResult<T>) -> ErrnoR
         // SAFETY: the list has `count` devices.
         unsafe {
             let device = *list.add(i);
-            Listed { device, guid: ibv_get_device_guid(device), index: ibv_get_device_index(device) as u32 }
+            Listed {
+                device,
+                guid: ibv_get_device_guid(device),
+                index: ibv_get_device_index(device) as u32,
+            }
         }
     });
     let listed: Vec<_> = listed.collect();
@@ -152,7 +156,8 @@ pub unsafe fn open_xrcd(context: Context) -> ErrnoResult<*mut ibv_xrcd> {
     };
     // SAFETY: the slot holds a function of this type, and the context is open.
     made(unsafe {
-        let open: Open = core::mem::transmute::<*const c_void, Open>(table(context, slot!(open_xrcd))?);
+        let open: Open =
+            core::mem::transmute::<*const c_void, Open>(table(context, slot!(open_xrcd))?);
         open(context, &raw mut attr)
     })
 }
@@ -163,7 +168,8 @@ pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> ErrnoResult {
     type Close = unsafe extern "C" fn(*mut ibv_xrcd) -> c_int;
     // SAFETY: the slot holds a function of this type; the caller guarantees the domain.
     checked(unsafe {
-        let close: Close = core::mem::transmute::<*const c_void, Close>(table(context, slot!(close_xrcd))?);
+        let close: Close =
+            core::mem::transmute::<*const c_void, Close>(table(context, slot!(close_xrcd))?);
         close(xrcd)
     })
 }
@@ -206,7 +212,10 @@ pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> ErrnoResult {
 ///
 /// # Safety
 /// The context is open, and the objects in the attributes belong to it.
-pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> ErrnoResult<*mut ibv_srq> {
+pub unsafe fn create_srq(
+    context: Context,
+    attr: &mut ibv_srq_init_attr_ex,
+) -> ErrnoResult<*mut ibv_srq> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
     let plain = attr.comp_mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) == 0
         && attr.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0
@@ -236,7 +245,10 @@ pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> ErrnoResult {
 /// # Safety
 /// The context is open, and the objects in the attributes belong to it. The structure may be
 /// shorter than its type, as given by `comp_mask`.
-pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> ErrnoResult<*mut ibv_qp> {
+pub unsafe fn create_qp(
+    context: Context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> ErrnoResult<*mut ibv_qp> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
     // SAFETY: the long attributes begin with the short attributes; the slot holds a function of
     // this type.

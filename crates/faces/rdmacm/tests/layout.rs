@@ -37,7 +37,8 @@ fn check(name: &str, includes: &str, types: &[&[TypeLayout]]) {
         }
     }
     source += "return 0; }\n";
-    let directory = std::env::temp_dir().join(format!("adverb-rdmacm-{name}-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("adverb-rdmacm-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");
     let (file, program) = (directory.join("layout.c"), directory.join("layout"));
     std::fs::write(&file, source).expect("a file");

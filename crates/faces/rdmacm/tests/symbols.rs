@@ -48,7 +48,10 @@ fn every_name_is_at_its_node() {
     let (exported, committed) = (symbols(&library(), true), committed());
     let missing: Vec<_> = committed.difference(&exported).collect();
     let unexpected: Vec<_> = exported.difference(&committed).collect();
-    assert!(missing.is_empty() && unexpected.is_empty(), "missing {missing:?}, unexpected {unexpected:?}");
+    assert!(
+        missing.is_empty() && unexpected.is_empty(),
+        "missing {missing:?}, unexpected {unexpected:?}"
+    );
     assert_eq!(committed.len(), 74);
     assert_eq!(committed.iter().filter(|(name, _)| name.starts_with("rdma_")).count(), 44);
 }

@@ -24,11 +24,17 @@ fn a_path_is_translated_field_by_field() {
     let path = path_record(&ib_path_rec_data { flags: 3, reserved: 0, path_rec: raw });
     assert_eq!((path.dgid.bytes(), path.sgid.bytes()), ([0xd; 16], [0x5; 16]));
     assert_eq!((u16::from_be(path.dlid), u16::from_be(path.slid)), (0x1234, 0x5678));
-    assert_eq!((u32::from_be(path.flow_label), path.hop_limit, path.traffic_class), (0xabcde, 64, 104));
+    assert_eq!(
+        (u32::from_be(path.flow_label), path.hop_limit, path.traffic_class),
+        (0xabcde, 64, 104)
+    );
     assert_eq!((path.reversible, path.numb_path, path.pkey, path.sl), (1, 1, 0xffff, 3));
     assert_eq!((path.mtu_selector, path.mtu), (2, 5));
     assert_eq!((path.rate_selector, path.rate), (2, 18));
-    assert_eq!((path.packet_life_time_selector, path.packet_life_time, path.preference), (2, 16, 3));
+    assert_eq!(
+        (path.packet_life_time_selector, path.packet_life_time, path.preference),
+        (2, 16, 3)
+    );
 }
 
 #[test]

@@ -60,7 +60,11 @@ fn note_made(rsocket: c_int) -> c_int {
 /// # Safety
 /// As for the replaced function. The same holds for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn adverb_sockets_rsocket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     note_made(next!(new c"rsocket": fn(domain => c_int, kind => c_int, protocol => c_int) -> c_int))
 }
 
@@ -74,7 +78,9 @@ pub unsafe extern "C-unwind" fn adverb_sockets_raccept(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    note_made(next!(new c"raccept": fn(fd => c_int, from => *mut sockaddr, len => *mut socklen_t) -> c_int))
+    note_made(
+        next!(new c"raccept": fn(fd => c_int, from => *mut sockaddr, len => *mut socklen_t) -> c_int),
+    )
 }
 
 /// Replaces the function of this name of librdmacm. librdmacm's `rclose` asks a thread of the
@@ -185,7 +191,8 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fclose(file: *mut FILE) -> c_int 
             // SAFETY: the path is a string, and this function owns the new descriptor.
             unsafe {
                 let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-                let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), flags);
+                let file =
+                    libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), flags);
                 over(file as c_int, fd);
                 libc::syscall(libc::SYS_close, file);
             }

@@ -22,7 +22,11 @@ fn of_theirs(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
 /// # Safety
 /// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(
+    fd: c_int,
+    what: c_int,
+    with: *mut c_void,
+) -> c_int {
     match is_theirs(fd) {
         true => of_theirs(fd, what, with),
         false => next!(new c"fcntl": fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int),
@@ -34,10 +38,16 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(fd: c_int, what: c_int, wit
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_fcntl64(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn adverb_sockets_fcntl64(
+    fd: c_int,
+    what: c_int,
+    with: *mut c_void,
+) -> c_int {
     match is_theirs(fd) {
         true => of_theirs(fd, what, with),
-        false => next!(new c"fcntl64": fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int),
+        false => {
+            next!(new c"fcntl64": fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int)
+        }
     }
 }
 

@@ -105,7 +105,8 @@ fn is_mixed(set: c_int) -> bool {
     }
     let before = errno();
     let mut sets = sets();
-    let same = sets.waker(set).is_some_and(|waker| with_waker(set, libc::EPOLL_CTL_MOD, waker).is_ok());
+    let same =
+        sets.waker(set).is_some_and(|waker| with_waker(set, libc::EPOLL_CTL_MOD, waker).is_ok());
     if !same {
         MIXED.clear(set);
         end(&mut sets, set);
@@ -151,7 +152,9 @@ fn change(set: c_int, how: c_int, fd: c_int, event: Option<epoll_event>) -> Resu
     let asked = || event.map(|e| (e.events, e.u64)).ok_or(Refusal::NoEvent);
     let done = match how {
         libc::EPOLL_CTL_ADD => asked().and_then(|(events, data)| sets.add(set, fd, events, data)),
-        libc::EPOLL_CTL_MOD => asked().and_then(|(events, data)| sets.modify(set, fd, events, data)),
+        libc::EPOLL_CTL_MOD => {
+            asked().and_then(|(events, data)| sets.modify(set, fd, events, data))
+        }
         libc::EPOLL_CTL_DEL => sets.remove(set, fd),
         _ => Err(Refusal::NoSuchCall),
     };
@@ -228,8 +231,16 @@ unsafe fn of_the_kernel(
 ///
 /// # Safety
 /// As [`of_the_kernel`].
-unsafe fn wait(set: c_int, to: *mut epoll_event, most: c_int, limit: Limit, mask: *const sigset_t) -> c_int {
-    let Some(most) = usize::try_from(most).ok().filter(|n| *n > 0) else { return failed(libc::EINVAL) };
+unsafe fn wait(
+    set: c_int,
+    to: *mut epoll_event,
+    most: c_int,
+    limit: Limit,
+    mask: *const sigset_t,
+) -> c_int {
+    let Some(most) = usize::try_from(most).ok().filter(|n| *n > 0) else {
+        return failed(libc::EINVAL);
+    };
     loop {
         let mut polls = if is_mixed(set) { sets().polls(set) } else { Vec::new() };
         if polls.is_empty() {
@@ -258,7 +269,8 @@ unsafe fn wait(set: c_int, to: *mut epoll_event, most: c_int, limit: Limit, mask
         if kernels && most > found.len() {
             let null = core::ptr::null();
             // SAFETY: the rest of the caller's room.
-            let more = unsafe { of_the_kernel(set, to.add(found.len()), most - found.len(), 0, null) };
+            let more =
+                unsafe { of_the_kernel(set, to.add(found.len()), most - found.len(), 0, null) };
             if more < 0 && count == 0 {
                 return more;
             }

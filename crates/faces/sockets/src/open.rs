@@ -39,14 +39,19 @@ fn set_blocking(fd: c_int, blocks: bool) -> c_int {
 /// # Safety
 /// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn adverb_sockets_socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     let (base, flags) = (kind & !FLAGS, kind & FLAGS);
     let internet = domain == libc::AF_INET || domain == libc::AF_INET6;
     if internet && base == libc::SOCK_DGRAM {
         // SAFETY: plain numbers.
         return unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int };
     }
-    let stream = internet && base == libc::SOCK_STREAM && (protocol == 0 || protocol == libc::IPPROTO_TCP);
+    let stream =
+        internet && base == libc::SOCK_STREAM && (protocol == 0 || protocol == libc::IPPROTO_TCP);
     let (kind, flags) = if stream { (base, flags) } else { (kind, 0) };
     let fd = next!(new c"socket": fn(domain => c_int, kind => c_int, protocol => c_int) -> c_int);
     note(fd);
@@ -91,7 +96,11 @@ pub unsafe extern "C-unwind" fn adverb_sockets_accept4(
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_ioctl(fd: c_int, what: c_ulong, with: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn adverb_sockets_ioctl(
+    fd: c_int,
+    what: c_ulong,
+    with: *mut c_void,
+) -> c_int {
     if what == libc::FIONBIO && !with.is_null() && is_theirs(fd) {
         // SAFETY: the caller's pointer leads to a number.
         return set_blocking(fd, unsafe { *with.cast::<c_int>() } == 0);

@@ -54,10 +54,12 @@ impl Marks {
 
     /// Removes and returns all descriptors.
     pub(crate) fn take(&self) -> impl Iterator<Item = c_int> {
-        self.0.iter().zip(0..).filter(|(word, _)| word.load(Ordering::Relaxed) != 0).flat_map(|(word, at)| {
-            let word = word.swap(0, Ordering::AcqRel);
-            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit)
-        })
+        self.0.iter().zip(0..).filter(|(word, _)| word.load(Ordering::Relaxed) != 0).flat_map(
+            |(word, at)| {
+                let word = word.swap(0, Ordering::AcqRel);
+                (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit)
+            },
+        )
     }
 }
 

@@ -81,7 +81,8 @@ impl Timer {
         // SAFETY: plain numbers, and a `times` that lives during the call. The calls go directly to
         // the kernel, because no other preloaded function may see this descriptor.
         unsafe {
-            let fd = libc::syscall(libc::SYS_timerfd_create, libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
+            let fd =
+                libc::syscall(libc::SYS_timerfd_create, libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
             if fd < 0 {
                 return Err(errno());
             }
@@ -109,7 +110,9 @@ pub(crate) fn poll(polls: &mut [pollfd], limit: Limit) -> c_int {
         return theirs(polls, -1);
     }
     let found = theirs(polls, 0);
-    let Some(left) = limit.left().filter(|left| found == 0 && !left.is_zero()) else { return found };
+    let Some(left) = limit.left().filter(|left| found == 0 && !left.is_zero()) else {
+        return found;
+    };
     let timer = match Timer::after(left) {
         Ok(timer) => timer,
         Err(error) => return failed(error),
@@ -155,7 +158,11 @@ unsafe fn has_theirs(polls: *const pollfd, n: nfds_t) -> bool {
 /// # Safety
 /// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_poll(polls: *mut pollfd, n: nfds_t, millis: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn adverb_sockets_poll(
+    polls: *mut pollfd,
+    n: nfds_t,
+    millis: c_int,
+) -> c_int {
     // SAFETY: the caller's array.
     if !unsafe { has_theirs(polls, n) } {
         return next!(new c"poll": fn(polls => *mut pollfd, n => nfds_t, millis => c_int) -> c_int);
@@ -184,7 +191,9 @@ pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
     // SAFETY: the caller's arguments.
     unsafe {
         match limit(time) {
-            Ok(limit) => masked(mask, || poll(core::slice::from_raw_parts_mut(polls, n as usize), limit)),
+            Ok(limit) => {
+                masked(mask, || poll(core::slice::from_raw_parts_mut(polls, n as usize), limit))
+            }
             Err(error) => failed(error),
         }
     }
@@ -404,7 +413,10 @@ mod tests {
         // SAFETY: the sets belong to this function.
         let mut polls = unsafe { asked(71, sets) };
         let seen: Vec<_> = polls.iter().map(|p| (p.fd, p.events)).collect();
-        assert_eq!(seen, [(3, libc::POLLIN), (53, libc::POLLIN | libc::POLLOUT), (70, libc::POLLOUT)]);
+        assert_eq!(
+            seen,
+            [(3, libc::POLLIN), (53, libc::POLLIN | libc::POLLOUT), (70, libc::POLLOUT)]
+        );
         polls[1].revents = libc::POLLIN | libc::POLLOUT;
         polls[2].revents = libc::POLLHUP;
         // SAFETY: the sets belong to this function.

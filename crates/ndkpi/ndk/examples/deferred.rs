@@ -32,9 +32,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let flags = OpFlags::DEFER | OpFlags::ALLOW_REMOTE_READ;
     let first = qp.fast_register(1, &regions[0], &lam.pages[..2], 0, 8192, 0x1000, flags);
-    println!("FastRegister 1, deferred, 2 pages:          {}", first.err().unwrap_or(NtStatus::SUCCESS));
+    println!(
+        "FastRegister 1, deferred, 2 pages:          {}",
+        first.err().unwrap_or(NtStatus::SUCCESS)
+    );
     let second = qp.fast_register(2, &regions[1], &lam.pages[..3], 0, 12288, 0x1000, flags);
-    println!("FastRegister 2, deferred, 3 pages (2 fit):  {}", second.err().unwrap_or(NtStatus::SUCCESS));
+    println!(
+        "FastRegister 2, deferred, 3 pages (2 fit):  {}",
+        second.err().unwrap_or(NtStatus::SUCCESS)
+    );
     println!("Send: not posted, because the request before it failed");
 
     let deadline = Instant::now() + Duration::from_millis(200);

@@ -99,7 +99,9 @@ impl Adapter {
     /// `DELETE_PENDING` for a second close. After an error, the adapter is not closed.
     pub fn close(&self) -> Result<(), NtStatus> {
         if in_callback() {
-            log::error!("an adapter is closed from inside a callback, which it would wait for: refused");
+            log::error!(
+                "an adapter is closed from inside a callback, which it would wait for: refused"
+            );
             return Err(NtStatus::POSSIBLE_DEADLOCK);
         }
         self.0.lifecycle.close_and_wait()?;

@@ -95,13 +95,17 @@ impl Adapter {
 }
 
 impl Cq {
-    pub(crate) fn create(adapter: &Adapter, depth: u32, notification: Notification) -> Result<Cq, NtStatus> {
+    pub(crate) fn create(
+        adapter: &Adapter,
+        depth: u32,
+        notification: Notification,
+    ) -> Result<Cq, NtStatus> {
         let hold = adapter.hold()?;
         let dispatcher = &adapter.0.dispatcher;
         let sink = Sink::Channel(dispatcher.channel().clone());
         let vector = device::COMP_VECTORS - 1;
-        let device =
-            DeviceCq::with_sink(adapter.context(), depth, sink, vector).map_err(|e| status_of(&e))?;
+        let device = DeviceCq::with_sink(adapter.context(), depth, sink, vector)
+            .map_err(|e| status_of(&e))?;
         let lifecycle = adapter.new_lifecycle(ObjectType::Cq, vec![hold]);
         let inner = Arc::new_cyclic(|me: &Weak<CqInner>| {
             let cookie = dispatcher.register(me.clone());
@@ -193,7 +197,10 @@ impl Cq {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
@@ -292,7 +299,8 @@ impl CqInner {
         let mut hidden = false;
         if self.has_halves.load(Ordering::Relaxed) {
             self.device.peek(1, |c| {
-                hidden = !is_receive(c) && qps.get(&c.qpn).is_some_and(|q| q.requests.hides(c.wr_id));
+                hidden =
+                    !is_receive(c) && qps.get(&c.qpn).is_some_and(|q| q.requests.hides(c.wr_id));
             });
         }
         hidden
@@ -313,7 +321,10 @@ impl CqInner {
 
     /// Resizes the device's queue according to `sizes`.
     fn apply(&self, sizes: &Sizes) -> Result<(), NtStatus> {
-        self.device.resize(sizes.device_depth(self.max_depth())).map(|_| ()).map_err(|e| status_of(&e))
+        self.device
+            .resize(sizes.device_depth(self.max_depth()))
+            .map(|_| ())
+            .map_err(|e| status_of(&e))
     }
 
     /// Forgets closed queue pairs if the queue is empty. Then none of their completions is left.
@@ -325,8 +336,11 @@ impl CqInner {
         // Clear the flag before checking the queue. A queue pair that is closed from here on sets
         // the flag again.
         self.has_closed.store(false, Ordering::SeqCst);
-        let closed: Vec<u32> =
-            qps.iter().filter(|(_, c)| c.requests.closed.load(Ordering::SeqCst)).map(|(n, _)| *n).collect();
+        let closed: Vec<u32> = qps
+            .iter()
+            .filter(|(_, c)| c.requests.closed.load(Ordering::SeqCst))
+            .map(|(n, _)| *n)
+            .collect();
         if !self.device.is_empty() {
             self.has_closed.store(true, Ordering::SeqCst);
             return;
@@ -380,7 +394,8 @@ fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<N
             result.type_specific_completion_output = completion.imm.into();
         }
     } else {
-        (result.request_context, result.operation) = completer?.requests.completed(completion.wr_id)?;
+        (result.request_context, result.operation) =
+            completer?.requests.completed(completion.wr_id)?;
     }
     Some(result)
 }

@@ -99,7 +99,8 @@ impl Dispatcher {
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| exhausted(&e))?;
         // The thread polls the descriptor, so a read must not block.
-        fcntl(context.async_events(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|e| exhausted(&e))?;
+        fcntl(context.async_events(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+            .map_err(|e| exhausted(&e))?;
         let dispatcher = Arc::new(Dispatcher {
             context: context.clone(),
             channel,

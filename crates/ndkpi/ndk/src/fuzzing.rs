@@ -116,7 +116,10 @@ impl Connection {
             }
         }
         if let Some((limits, _)) = self.handshake.connection_data() {
-            assert!(limits.inbound <= LIMITS.inbound && limits.outbound <= LIMITS.outbound, "{limits:?}");
+            assert!(
+                limits.inbound <= LIMITS.inbound && limits.outbound <= LIMITS.outbound,
+                "{limits:?}"
+            );
         }
     }
 

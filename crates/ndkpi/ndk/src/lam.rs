@@ -99,13 +99,21 @@ impl Lams {
             }
             let mapped = table.find(*address)?;
             let start = mapped.span.address() & !(PAGE_SIZE - 1);
-            Some(Page { mapping: mapped.span.mapping.clone(), addr: start + (address - mapped.base) })
+            Some(Page {
+                mapping: mapped.span.mapping.clone(),
+                addr: start + (address - mapped.base),
+            })
         };
         addresses.iter().map(|a| host(a).ok_or(NtStatus::INVALID_PARAMETER)).collect()
     }
 
     /// The local key that gives a protection domain access at `address`.
-    pub(crate) fn local_key(&self, pd: &Arc<DevicePd>, address: u64, len: u32) -> Result<u32, NtStatus> {
+    pub(crate) fn local_key(
+        &self,
+        pd: &Arc<DevicePd>,
+        address: u64,
+        len: u32,
+    ) -> Result<u32, NtStatus> {
         let mapped = self.table.read().find(address).cloned().ok_or(NtStatus::ACCESS_VIOLATION)?;
         let end = address.checked_add(len.into()).ok_or(NtStatus::ACCESS_VIOLATION)?;
         if address < mapped.first || end > mapped.first + mapped.span.len {
@@ -162,7 +170,8 @@ mod tests {
         let addresses: Vec<u64> = pages.iter().map(|p| p.addr).collect();
         assert_eq!(addresses, [memory.addr() + 8192, memory.addr(), memory.addr()]);
         // Invented addresses are refused.
-        for made_up in [0, 0x1000, lam.pages[0].0 + 8, lam.pages[2].0 + 4096, lam.pages[0].0 - 4096] {
+        for made_up in [0, 0x1000, lam.pages[0].0 + 8, lam.pages[2].0 + 4096, lam.pages[0].0 - 4096]
+        {
             assert!(lams.pages(&[LogicalAddress(made_up)]).is_err(), "{made_up:#x}");
         }
         lams.release(&lam);
@@ -178,9 +187,14 @@ mod tests {
         let (lams, memory) = (Lams::default(), Mapping::alloc(4096).unwrap());
         let lam = lams.build(&Mdl::of(&memory), 4096).unwrap();
         let key = lams.local_key(&pd, lam.pages[0].0, 8).unwrap();
-        assert_eq!(lams.local_key(&pd, lam.pages[0].0 + 100, 8), Ok(key), "one registration a domain");
+        assert_eq!(
+            lams.local_key(&pd, lam.pages[0].0 + 100, 8),
+            Ok(key),
+            "one registration a domain"
+        );
         let mapped = lams.table.read().find(lam.pages[0].0).cloned().unwrap();
-        let rights: Vec<Access> = mapped.registered.lock().iter().map(|(_, mr)| mr.region().access).collect();
+        let rights: Vec<Access> =
+            mapped.registered.lock().iter().map(|(_, mr)| mr.region().access).collect();
         assert_eq!(rights, [Access::LOCAL_WRITE]);
         lams.release(&lam);
         pd.dealloc().unwrap();

@@ -123,7 +123,11 @@ mod tests {
         let span = chain.span(5000).unwrap();
         assert_eq!((span.address(), span.len), (memory.addr() + 100, 5000));
         assert_eq!(chain.span(5001).unwrap_err(), NtStatus::INVALID_PARAMETER, "a gap");
-        assert_eq!(chain.span(5101).unwrap_err(), NtStatus::INVALID_PARAMETER, "longer than the chain");
+        assert_eq!(
+            chain.span(5101).unwrap_err(),
+            NtStatus::INVALID_PARAMETER,
+            "longer than the chain"
+        );
         assert_eq!(chain.span(0).unwrap_err(), NtStatus::INVALID_PARAMETER);
         let span = chain.span(3000).unwrap();
         assert_eq!((span.address(), span.len), (memory.addr() + 100, 3000));

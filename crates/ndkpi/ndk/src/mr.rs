@@ -55,8 +55,12 @@ impl Pd {
 impl Mr {
     pub(crate) fn create(pd: &Pd, fast_register: bool) -> Result<Mr, NtStatus> {
         let lifecycle = pd.adapter().new_lifecycle(ObjectType::Mr, vec![pd.hold()?]);
-        let inner =
-            Arc::new(MrInner { lifecycle, pd: pd.clone(), fast_register, state: Mutex::new(State::Empty) });
+        let inner = Arc::new(MrInner {
+            lifecycle,
+            pd: pd.clone(),
+            fast_register,
+            state: Mutex::new(State::Empty),
+        });
         inner.lifecycle.keep(inner.clone());
         Ok(Mr(inner))
     }
@@ -130,7 +134,10 @@ impl Mr {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.lifecycle.close(move || me.0.teardown(), completion)
     }
@@ -156,10 +163,17 @@ impl Mr {
 
     /// The key of a registered region to which a window can be bound. The window has `len` bytes at
     /// `address` and the rights in `flags`.
-    pub(crate) fn key_to_bind(&self, address: u64, len: u64, flags: OpFlags) -> Result<Key, NtStatus> {
+    pub(crate) fn key_to_bind(
+        &self,
+        address: u64,
+        len: u64,
+        flags: OpFlags,
+    ) -> Result<Key, NtStatus> {
         match &*self.0.state.lock() {
             State::Registered(r) => {
-                if flags.intersects(remote_write_bit()) && !r.flags.contains(MrFlags::ALLOW_LOCAL_WRITE) {
+                if flags.intersects(remote_write_bit())
+                    && !r.flags.contains(MrFlags::ALLOW_LOCAL_WRITE)
+                {
                     return Err(NtStatus::ACCESS_VIOLATION);
                 }
                 let offset = address.checked_sub(r.address).ok_or(NtStatus::INVALID_PARAMETER)?;
@@ -190,7 +204,8 @@ pub(crate) fn remote_write_bit() -> OpFlags {
 /// The device's rights for a registration.
 fn access_of(flags: MrFlags) -> Result<Access, NtStatus> {
     let remote_write = MrFlags::ALLOW_REMOTE_WRITE - MrFlags::ALLOW_LOCAL_WRITE;
-    let writes_alone = flags.intersects(remote_write) && !flags.contains(MrFlags::ALLOW_LOCAL_WRITE);
+    let writes_alone =
+        flags.intersects(remote_write) && !flags.contains(MrFlags::ALLOW_LOCAL_WRITE);
     if !MrFlags::all().contains(flags) || writes_alone {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -232,7 +247,9 @@ impl MrInner {
 
     fn deregister(&self) -> Result<(), NtStatus> {
         let mut state = self.state.lock();
-        let State::Registered(registered) = &*state else { return Err(NtStatus::INVALID_DEVICE_STATE) };
+        let State::Registered(registered) = &*state else {
+            return Err(NtStatus::INVALID_DEVICE_STATE);
+        };
         registered.mr.dereg().map_err(|e| status_of(&e))?;
         *state = State::Empty;
         Ok(())

@@ -51,7 +51,10 @@ impl Mw {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let device = self.0.device.clone();
         let teardown = move || {
             if let Err(e) = device.dealloc() {

@@ -126,7 +126,8 @@ impl Qp {
             (sizes.receive_queue_depth, sizes.max_receive_request_sge) = (0, 0);
         }
         let info = pd.adapter().query_info();
-        let others = [Some(receive_cq.adapter()), Some(initiator_cq.adapter()), srq.map(Srq::adapter)];
+        let others =
+            [Some(receive_cq.adapter()), Some(initiator_cq.adapter()), srq.map(Srq::adapter)];
         if others.into_iter().flatten().any(|a| !Arc::ptr_eq(&a.0, &pd.adapter().0)) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -156,7 +157,8 @@ impl Qp {
             xrcd: None,
         };
         let device = new_device_qp(pd, &init, &[receive_cq, initiator_cq])?;
-        let requests = Arc::new(Requests::new(qp_context, sizes.initiator_queue_depth, device_depth));
+        let requests =
+            Arc::new(Requests::new(qp_context, sizes.initiator_queue_depth, device_depth));
         let dispatcher = &pd.adapter().0.dispatcher;
         let inner = Arc::new_cyclic(|me: &Weak<QpInner>| {
             let cookie = dispatcher.register(me.clone());
@@ -195,7 +197,10 @@ impl Qp {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         if !self.0.lifecycle.is_closing() {
             self.0.end_link();
         }
@@ -217,7 +222,10 @@ impl Qp {
     ///
     /// # Errors
     /// `CONNECTION_INVALID` if the queue pair was connected before, flushed or closed.
-    pub(crate) fn connected(&self, on_fault: impl FnOnce() + Send + 'static) -> Result<(), NtStatus> {
+    pub(crate) fn connected(
+        &self,
+        on_fault: impl FnOnce() + Send + 'static,
+    ) -> Result<(), NtStatus> {
         // Under the lock, so that a failure right after the exchange finds `on_fault`.
         let mut told = self.0.on_fault.lock();
         let link = &self.0.link;

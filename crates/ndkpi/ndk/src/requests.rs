@@ -131,8 +131,10 @@ impl Requests {
     }
 
     fn outstanding(&self) -> u64 {
-        let signaled = self.signaled.next.load(Ordering::Relaxed) - self.head.load(Ordering::Acquire);
-        signaled + self.silent.next.load(Ordering::Relaxed) - self.silent_head.load(Ordering::Relaxed)
+        let signaled =
+            self.signaled.next.load(Ordering::Relaxed) - self.head.load(Ordering::Acquire);
+        signaled + self.silent.next.load(Ordering::Relaxed)
+            - self.silent_head.load(Ordering::Relaxed)
     }
 
     /// Stops counting silent requests that have left the device's queue. `free` is the number of
@@ -218,7 +220,11 @@ mod tests {
         for context in 0..100 {
             assert_eq!(requests.completed(ids.remove(0)), Some((context, OperationType::Send)));
             ids.push(post(context + 3).unwrap());
-            assert_eq!(post(0).unwrap_err(), NtStatus::INSUFFICIENT_RESOURCES, "one was read, one is free");
+            assert_eq!(
+                post(0).unwrap_err(),
+                NtStatus::INSUFFICIENT_RESOURCES,
+                "one was read, one is free"
+            );
         }
     }
 

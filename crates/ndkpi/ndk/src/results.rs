@@ -71,16 +71,21 @@ pub(crate) fn status_of_completion(status: WcStatus, receive: bool) -> NtStatus 
         WcStatus::LocLenErr => NtStatus::DATA_OVERRUN,
         WcStatus::LocProtErr | WcStatus::LocAccessErr => NtStatus::ACCESS_VIOLATION,
         WcStatus::LocQpOpErr | WcStatus::MwBindErr => NtStatus::INVALID_DEVICE_REQUEST,
-        WcStatus::RemAccessErr | WcStatus::RemInvReqErr | WcStatus::RemOpErr | WcStatus::RemInvRdReqErr => {
-            NtStatus::REMOTE_RESOURCES
+        WcStatus::RemAccessErr
+        | WcStatus::RemInvReqErr
+        | WcStatus::RemOpErr
+        | WcStatus::RemInvRdReqErr => NtStatus::REMOTE_RESOURCES,
+        WcStatus::RetryExcErr | WcStatus::RnrRetryExcErr | WcStatus::RespTimeoutErr => {
+            NtStatus::IO_TIMEOUT
         }
-        WcStatus::RetryExcErr | WcStatus::RnrRetryExcErr | WcStatus::RespTimeoutErr => NtStatus::IO_TIMEOUT,
         WcStatus::BadRespErr | WcStatus::RemAbortErr => NtStatus::CONNECTION_ABORTED,
-        WcStatus::LocEecOpErr | WcStatus::LocRddViolErr | WcStatus::InvEecnErr | WcStatus::InvEecStateErr => {
-            NtStatus::CONNECTION_INVALID
-        }
-        WcStatus::FatalErr | WcStatus::GeneralErr | WcStatus::TmErr | WcStatus::TmRndvIncomplete => {
-            NtStatus::INTERNAL_ERROR
-        }
+        WcStatus::LocEecOpErr
+        | WcStatus::LocRddViolErr
+        | WcStatus::InvEecnErr
+        | WcStatus::InvEecStateErr => NtStatus::CONNECTION_INVALID,
+        WcStatus::FatalErr
+        | WcStatus::GeneralErr
+        | WcStatus::TmErr
+        | WcStatus::TmRndvIncomplete => NtStatus::INTERNAL_ERROR,
     }
 }

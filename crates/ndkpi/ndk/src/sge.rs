@@ -65,10 +65,17 @@ impl SgList {
     }
 }
 
-fn translate(sge: &Sge<'_>, pd: &Arc<DevicePd>, privileged: u32, lams: &Lams) -> Result<DeviceSge, NtStatus> {
+fn translate(
+    sge: &Sge<'_>,
+    pd: &Arc<DevicePd>,
+    privileged: u32,
+    lams: &Lams,
+) -> Result<DeviceSge, NtStatus> {
     match *sge {
         // An empty entry needs no token.
-        Sge::Registered { length: 0, .. } | Sge::Logical { length: 0, .. } => Ok(DeviceSge::default()),
+        Sge::Registered { length: 0, .. } | Sge::Logical { length: 0, .. } => {
+            Ok(DeviceSge::default())
+        }
         // The token says which member of the NDK_SGE's union is meant.
         Sge::Registered { address, length, token }
         | Sge::Logical { address: LogicalAddress(address), length, token }
@@ -77,7 +84,9 @@ fn translate(sge: &Sge<'_>, pd: &Arc<DevicePd>, privileged: u32, lams: &Lams) ->
             let lkey = lams.local_key(pd, address, length)?;
             Ok(DeviceSge { addr: address, length, lkey })
         }
-        Sge::Registered { address, length, token } => Ok(DeviceSge { addr: address, length, lkey: token }),
+        Sge::Registered { address, length, token } => {
+            Ok(DeviceSge { addr: address, length, lkey: token })
+        }
         Sge::Logical { .. } => Err(NtStatus::ACCESS_VIOLATION),
         Sge::Bytes(_) => Err(NtStatus::INVALID_PARAMETER),
     }

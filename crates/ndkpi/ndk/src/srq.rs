@@ -50,7 +50,8 @@ impl Pd {
         completion: impl FnOnce(Result<Srq, NtStatus>) + Send + 'static,
     ) -> Result<RequestOutcome<Srq>, NtStatus> {
         let hold = self.hold()?;
-        let made = Srq::create(self, depth, max_receive_request_sge, notify_threshold, notification);
+        let made =
+            Srq::create(self, depth, max_receive_request_sge, notify_threshold, notification);
         complete_creation(hold, made, Srq::lifecycle, completion)
     }
 }
@@ -64,8 +65,8 @@ impl Srq {
         notification: Option<SrqNotification>,
     ) -> Result<Srq, NtStatus> {
         let hold = pd.hold()?;
-        let device =
-            DeviceSrq::new(pd.device(), depth, max_sge, threshold, None).map_err(|e| status_of(&e))?;
+        let device = DeviceSrq::new(pd.device(), depth, max_sge, threshold, None)
+            .map_err(|e| status_of(&e))?;
         let dispatcher = pd.adapter().0.dispatcher.clone();
         let lifecycle = pd.adapter().new_lifecycle(ObjectType::Srq, vec![hold]);
         let inner = Arc::new_cyclic(|me: &Weak<SrqInner>| {
@@ -123,7 +124,10 @@ impl Srq {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         self.0.lifecycle.close(move || me.0.teardown(), completion)
     }

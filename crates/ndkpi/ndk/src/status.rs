@@ -148,7 +148,9 @@ pub(crate) fn status_of(error: &adverb_device::Error) -> NtStatus {
     log::debug!("{error}");
     match Errno::from_raw(error.errno()) {
         Errno::EINVAL => NtStatus::INVALID_PARAMETER,
-        Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN => NtStatus::INSUFFICIENT_RESOURCES,
+        Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN => {
+            NtStatus::INSUFFICIENT_RESOURCES
+        }
         Errno::EFAULT | Errno::EPERM | Errno::EACCES => NtStatus::ACCESS_VIOLATION,
         Errno::EBUSY => NtStatus::DEVICE_BUSY,
         Errno::EOPNOTSUPP => NtStatus::NOT_SUPPORTED,

@@ -9,7 +9,8 @@ fn def_8_a_chain_is_one_commit() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
     let node = a.adapter.context().node();
-    let write = |context, flags| a.qp.write(context, &[a.sge(0, 256)], remote, token, flags).unwrap();
+    let write =
+        |context, flags| a.qp.write(context, &[a.sge(0, 256)], remote, token, flags).unwrap();
     // The first request opens sockets and resolves routes.
     write(0, OpFlags::empty());
     a.results(1);

@@ -25,12 +25,16 @@ fn ndk_7_a_connection_from_listen_to_close() {
         // Receives need no connection. Other requests do.
         a.receive(1);
         b.receive(2);
-        assert_eq!(a.qp.send(3, &text(b"early"), OpFlags::INLINE), Err(NtStatus::CONNECTION_INVALID));
+        assert_eq!(
+            a.qp.send(3, &text(b"early"), OpFlags::INLINE),
+            Err(NtStatus::CONNECTION_INVALID)
+        );
         let listening = Listening::new(&b);
         let (active, called) = call(&a, listening.address);
         let passive = listening.next();
         assert_eq!(passive.get_connection_data(), Ok(said(reads(8, 16), b"call", CALL)));
-        let accepted = Pending::start(|c| passive.accept(&b.qp, reads(4, 120), b"answer", None, c)).unwrap();
+        let accepted =
+            Pending::start(|c| passive.accept(&b.qp, reads(4, 120), b"answer", None, c)).unwrap();
         called.result().unwrap();
         assert_eq!(active.get_connection_data(), Ok(said(reads(16, 4), b"answer", ANSWER)));
         accepted.assert_pending();
@@ -57,7 +61,9 @@ fn ndk_7_a_connection_from_listen_to_close() {
 #[test]
 fn ndk_7_a_connection_over_ipv6() {
     let (a, b) = ends();
-    let Some(ip) = a.adapter.context().device().interface().addresses.iter().find(|ip| ip.is_ipv6()) else {
+    let Some(ip) =
+        a.adapter.context().device().interface().addresses.iter().find(|ip| ip.is_ipv6())
+    else {
         // The machine's loopback interface has no IPv6 address.
         return;
     };
@@ -84,7 +90,8 @@ fn ndk_7_read_limits_are_capped_by_the_adapter() {
     let called = called.unwrap();
     let passive = listening.next();
     assert_eq!(passive.get_connection_data().unwrap().reads, reads(max_in, max_out));
-    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(u32::MAX, 0), b"", None, c)).unwrap();
+    let accepted =
+        Pending::start(|c| passive.accept(&b.qp, reads(u32::MAX, 0), b"", None, c)).unwrap();
     called.result().unwrap();
     assert_eq!(active.get_connection_data().unwrap().reads, reads(0, max_out));
     wait(|c| active.complete_connect(None, c)).unwrap();
@@ -113,7 +120,8 @@ fn ndk_7_a_rejected_connector_has_the_private_data_and_may_try_again() {
     // The address is free again, for this connector and for others.
     assert_eq!(active.get_local_address(), Err(NtStatus::CONNECTION_INVALID));
     let called =
-        Pending::start(|c| active.connect(&a.qp, from, listening.address, reads(1, 1), b"", c)).unwrap();
+        Pending::start(|c| active.connect(&a.qp, from, listening.address, reads(1, 1), b"", c))
+            .unwrap();
     let passive = listening.next();
     let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
     called.result().unwrap();
@@ -133,7 +141,8 @@ fn ndk_7_a_rejected_connector_may_try_again_from_the_same_address_at_once() {
     let active = connector(&a);
     let mut from = any();
     for round in 0..200 {
-        let called = Pending::start(|c| active.connect(&a.qp, from, listening.address, reads(1, 1), b"", c));
+        let called =
+            Pending::start(|c| active.connect(&a.qp, from, listening.address, reads(1, 1), b"", c));
         let called = called.unwrap_or_else(|e| panic!("round {round}: {e}"));
         let passive = listening.next();
         from = active.get_local_address().unwrap();
@@ -168,7 +177,10 @@ fn ndk_7_calls_that_reach_nobody() {
         let a = QpEnd::with(mode, 64);
         // Claimed, but without a listener.
         let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
-        assert_eq!(call_result(&a, endpoint.get_local_address()), Err(NtStatus::CONNECTION_REFUSED));
+        assert_eq!(
+            call_result(&a, endpoint.get_local_address()),
+            Err(NtStatus::CONNECTION_REFUSED)
+        );
         // The kernel does not even try a connection from a loopback address.
         let connector = connector(&a);
         let away = "192.0.2.1:5000".parse().unwrap();
@@ -200,7 +212,10 @@ fn ndk_7_bad_arguments_are_named() {
     assert_eq!(others, Err(NtStatus::INVALID_PARAMETER));
     assert_eq!(wait(|done| c.complete_connect(None, done)), Err(NtStatus::CONNECTION_INVALID));
     assert_eq!(wait(|done| c.disconnect(done)), Err(NtStatus::CONNECTION_INVALID));
-    assert_eq!(wait(|done| c.accept(&a.qp, reads(1, 1), b"", None, done)), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(
+        wait(|done| c.accept(&a.qp, reads(1, 1), b"", None, done)),
+        Err(NtStatus::CONNECTION_INVALID)
+    );
     assert_eq!(c.reject(b""), Err(NtStatus::CONNECTION_INVALID));
     assert_eq!(c.get_connection_data(), Err(NtStatus::CONNECTION_INVALID));
     assert_eq!(c.get_local_address(), Err(NtStatus::CONNECTION_INVALID));
@@ -210,7 +225,10 @@ fn ndk_7_bad_arguments_are_named() {
     assert_eq!(other.get_local_address(), Err(NtStatus::INVALID_DEVICE_STATE));
     assert_eq!(wait(|done| other.listen(elsewhere, done)), Err(NtStatus::INVALID_ADDRESS));
     assert_eq!(wait(|done| other.listen(to, done)), Err(NtStatus::SHARING_VIOLATION));
-    assert_eq!(wait(|done| listening.listener.listen(any(), done)), Err(NtStatus::INVALID_DEVICE_STATE));
+    assert_eq!(
+        wait(|done| listening.listener.listen(any(), done)),
+        Err(NtStatus::INVALID_DEVICE_STATE)
+    );
     listening.assert_no_event();
     closed(|done| other.close(done));
     assert_eq!(other.close(|| ()), Err(NtStatus::DELETE_PENDING));

@@ -17,7 +17,9 @@ fn ends() -> (QpEnd, QpEnd) {
 /// Waits until a connector knows that its peer has given up. The test reads the debug output,
 /// because a call to the connector would change the connector's state otherwise.
 fn assert_aborted(connector: &Connector) {
-    common::eventually("the peer has given up", || format!("{connector:?}").contains("Ended(Aborted)"));
+    common::eventually("the peer has given up", || {
+        format!("{connector:?}").contains("Ended(Aborted)")
+    });
 }
 
 #[test]
@@ -89,7 +91,10 @@ fn ndk_7_a_flushed_queue_pair_is_not_connected() {
     let passive = listening.next();
     let wrong = wait(|c| passive.accept(&b2.qp, reads(1, 1), b"", None, c));
     assert_eq!(wrong, Err(NtStatus::INVALID_PARAMETER));
-    assert_eq!(wait(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(
+        wait(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)),
+        Err(NtStatus::CONNECTION_INVALID)
+    );
     let fresh = wait(|c| b.pd.create_qp(&b.cq, &b.cq, 8, common::sizes(), c)).unwrap();
     let accepted = Pending::start(|c| passive.accept(&fresh, reads(1, 1), b"", None, c)).unwrap();
     called.result().unwrap();
@@ -115,7 +120,10 @@ fn ndk_7_a_callback_may_close_its_connector() {
             let closes = tx.clone();
             let close = mine.close(move || closes.send("closed").unwrap());
             // The running callback keeps the close from completing.
-            assert_eq!((result, close), (Err(NtStatus::CONNECTION_REFUSED), Ok(RequestOutcome::Pending)));
+            assert_eq!(
+                (result, close),
+                (Err(NtStatus::CONNECTION_REFUSED), Ok(RequestOutcome::Pending))
+            );
             tx.send("returns").unwrap();
         };
         // From another port of the same address, without a listener, so that the answer comes from
@@ -166,7 +174,8 @@ fn ndk_7_a_listener_closes_behind_its_connectors() {
 
 fn call_shared(a: &QpEnd, from: &SharedEndpoint, to: SocketAddr) -> Result<(), NtStatus> {
     let connector = connector(a);
-    let result = wait(|c| connector.connect_with_shared_endpoint(&a.qp, from, to, reads(1, 1), b"", c));
+    let result =
+        wait(|c| connector.connect_with_shared_endpoint(&a.qp, from, to, reads(1, 1), b"", c));
     closed(|c| connector.close(c));
     result
 }
@@ -174,7 +183,8 @@ fn call_shared(a: &QpEnd, from: &SharedEndpoint, to: SocketAddr) -> Result<(), N
 #[test]
 fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     let (a, b) = ends();
-    let (a2, b2) = (wait(|c| a.pd.create_qp(&a.cq, &a.cq, 8, common::sizes(), c)).unwrap(), QpEnd::new());
+    let (a2, b2) =
+        (wait(|c| a.pd.create_qp(&a.cq, &a.cq, 8, common::sizes(), c)).unwrap(), QpEnd::new());
     let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
     let address = endpoint.get_local_address();
     assert_ne!(address.port(), 0);
@@ -183,7 +193,14 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     for (listening, (active_qp, passive_end)) in listenings.iter().zip([(&a.qp, &b), (&a2, &b2)]) {
         let active = connector(&a);
         let called = Pending::start(|c| {
-            active.connect_with_shared_endpoint(active_qp, &endpoint, listening.address, reads(1, 1), b"", c)
+            active.connect_with_shared_endpoint(
+                active_qp,
+                &endpoint,
+                listening.address,
+                reads(1, 1),
+                b"",
+                c,
+            )
         });
         let passive = listening.next();
         assert_eq!(passive.get_peer_address(), Ok(address));
@@ -199,7 +216,8 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     let a3 = wait(|c| a.pd.create_qp(&a.cq, &a.cq, 9, common::sizes(), c)).unwrap();
     let third = connector(&a);
     let to = listenings[0].address;
-    let same = wait(|c| third.connect_with_shared_endpoint(&a3, &endpoint, to, reads(1, 1), b"", c));
+    let same =
+        wait(|c| third.connect_with_shared_endpoint(&a3, &endpoint, to, reads(1, 1), b"", c));
     assert_eq!(same, Err(NtStatus::ADDRESS_ALREADY_EXISTS));
     assert_eq!(
         wait(|c| third.connect(&a3, address, to, reads(1, 1), b"", c)),
@@ -212,9 +230,10 @@ fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
     let (active, passive) = &connectors[0];
     wait(|c| active.disconnect(c)).unwrap();
     closed(|c| active.close(c));
-    let called =
-        Pending::start(|c| third.connect_with_shared_endpoint(&a3, &endpoint, to, reads(1, 1), b"", c))
-            .unwrap();
+    let called = Pending::start(|c| {
+        third.connect_with_shared_endpoint(&a3, &endpoint, to, reads(1, 1), b"", c)
+    })
+    .unwrap();
     let again = listenings[0].next();
     again.reject(b"").unwrap();
     assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED));
@@ -268,13 +287,15 @@ fn ndk_7_closes_complete_from_the_connector_down() {
         cancelled();
     };
     let to = listening.address;
-    let called = connector.connect_with_shared_endpoint(&qp, &endpoint, to, reads(1, 1), b"", completion);
+    let called =
+        connector.connect_with_shared_endpoint(&qp, &endpoint, to, reads(1, 1), b"", completion);
     assert_eq!(called, Ok(RequestOutcome::Pending));
     let passive = listening.next();
     assert_eq!(endpoint.close(note("endpoint")), Ok(RequestOutcome::Pending));
     assert_eq!(qp.close(note("queue pair")), Ok(RequestOutcome::Pending));
     assert_eq!(connector.close(note("connector")), Ok(RequestOutcome::Pending));
-    let mut order: Vec<_> = (0..4).map(|_| rx.recv_timeout(DEADLINE).expect("all complete")).collect();
+    let mut order: Vec<_> =
+        (0..4).map(|_| rx.recv_timeout(DEADLINE).expect("all complete")).collect();
     // The order of the endpoint and the queue pair is not defined.
     order[2..].sort_unstable();
     assert_eq!(order, ["cancelled", "connector", "endpoint", "queue pair"]);

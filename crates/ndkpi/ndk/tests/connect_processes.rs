@@ -103,7 +103,8 @@ fn exchange(a: &QpEnd) {
     assert_eq!(short(&a.results(PIECES as usize)), done);
     // Each request fits a packet. Every other packet took at most one call.
     let end = node.stats();
-    let (packets, calls) = (end.packets_sent - before.packets_sent, end.send_calls - before.send_calls);
+    let (packets, calls) =
+        (end.packets_sent - before.packets_sent, end.send_calls - before.send_calls);
     // Between processes of one host there are no packets.
     assert!(calls <= 2 + packets.saturating_sub(PIECES), "{packets} packets, {calls} calls");
     a.qp.read(40, &[a.sge(u64::from(total), total)], remote, token, NONE).unwrap();
@@ -121,12 +122,16 @@ fn pattern() -> Vec<u8> {
 fn accept(
     b: &QpEnd,
     listening: &Listening,
-) -> (adverb_ndk::connect::Connector, std::sync::mpsc::Receiver<adverb_ndk::connect::DisconnectReason>) {
+) -> (
+    adverb_ndk::connect::Connector,
+    std::sync::mpsc::Receiver<adverb_ndk::connect::DisconnectReason>,
+) {
     let passive = listening.next();
     assert_eq!(passive.get_connection_data(), Ok(said(reads(8, 16), b"call", CALL)));
     let (on_disconnect, left) = event();
     let accepted =
-        Pending::start(|c| passive.accept(&b.qp, reads(4, 100), b"answer", on_disconnect, c)).unwrap();
+        Pending::start(|c| passive.accept(&b.qp, reads(4, 100), b"answer", on_disconnect, c))
+            .unwrap();
     accepted.result().unwrap();
     (passive, left)
 }

@@ -74,7 +74,10 @@ fn def_3_a_post_that_succeeds_completes_once_and_one_that_fails_never() {
         write(base + 1, DEFER | SILENT).unwrap();
         // Too many entries, a flag that a write does not allow, and registered memory with INLINE.
         let five = [a.sge(0, 1); 5];
-        assert_eq!(a.qp.write(base + 2, &five, remote, token, DEFER), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(
+            a.qp.write(base + 2, &five, remote, token, DEFER),
+            Err(NtStatus::INVALID_PARAMETER)
+        );
         assert_eq!(write(base + 3, OpFlags::ALLOW_REMOTE_READ), Err(NtStatus::INVALID_PARAMETER));
         assert_eq!(write(base + 4, DEFER | OpFlags::INLINE), Err(NtStatus::INVALID_PARAMETER));
         write(base + 5, SILENT).unwrap();
@@ -150,8 +153,9 @@ fn def_5_a_failed_request_takes_the_deferred_ones_behind_it_along() {
             return;
         }
     }
-    let expected: Vec<_> =
-        (1..6).map(|i| (i, if i == 1 { NtStatus::REMOTE_RESOURCES } else { NtStatus::CANCELLED })).collect();
+    let expected: Vec<_> = (1..6)
+        .map(|i| (i, if i == 1 { NtStatus::REMOTE_RESOURCES } else { NtStatus::CANCELLED }))
+        .collect();
     assert_eq!(short(&a.results(5)), expected);
     a.assert_no_more();
 }
@@ -182,7 +186,10 @@ fn def_5_close_completes_what_was_deferred_and_the_queue_keeps_it() {
     let mut contexts: Vec<_> = results.iter().map(|r| r.request_context).collect();
     contexts.sort_unstable();
     assert_eq!(contexts, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
-    assert!(results.iter().all(|r| r.qp_context == 7 && r.status == NtStatus::CANCELLED), "{results:?}");
+    assert!(
+        results.iter().all(|r| r.qp_context == 7 && r.status == NtStatus::CANCELLED),
+        "{results:?}"
+    );
 }
 
 #[test]
@@ -196,9 +203,15 @@ fn def_6_order_of_posting_is_order_of_execution() {
         let flags = if i % 5 == 4 { OpFlags::empty() } else { DEFER };
         a.qp.send(i, &[a.sge(i * 8, 8)], if i == 31 { OpFlags::empty() } else { flags }).unwrap();
     }
-    assert_eq!(a.results(32).iter().map(|r| r.request_context).collect::<Vec<_>>(), Vec::from_iter(0..32));
+    assert_eq!(
+        a.results(32).iter().map(|r| r.request_context).collect::<Vec<_>>(),
+        Vec::from_iter(0..32)
+    );
     let received = b.results(32);
-    assert_eq!(received.iter().map(|r| r.request_context).collect::<Vec<_>>(), Vec::from_iter(0..32));
+    assert_eq!(
+        received.iter().map(|r| r.request_context).collect::<Vec<_>>(),
+        Vec::from_iter(0..32)
+    );
     // All messages use the same buffer, which holds the last message.
     assert_eq!(b.read(0, 8), 31u64.to_le_bytes());
 }

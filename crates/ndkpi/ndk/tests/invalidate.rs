@@ -41,11 +41,16 @@ fn ndk_6_in_plain_results_it_is_a_plain_receive_and_still_invalidates() {
     b.receive(1);
     a.qp.send_and_invalidate(2, &[a.sge(0, 5)], NONE, token).unwrap();
     a.results(1);
-    let empty =
-        NdkResult { status: NtStatus::PENDING, bytes_transferred: 0, qp_context: 0, request_context: 0 };
+    let empty = NdkResult {
+        status: NtStatus::PENDING,
+        bytes_transferred: 0,
+        qp_context: 0,
+        request_context: 0,
+    };
     let mut results = [empty; 3];
     eventually("the receive completes", || b.cq.get_results(&mut results) == 1);
-    let expected = NdkResult { status: OK, bytes_transferred: 5, qp_context: 7, request_context: 1 };
+    let expected =
+        NdkResult { status: OK, bytes_transferred: 5, qp_context: 7, request_context: 1 };
     assert_eq!(results, [expected, empty, empty]);
     b.qp.invalidate(3, Invalidated::Mr(&mr), NONE).unwrap();
     assert_eq!(short(&b.results(1)), [(3, NtStatus::INVALID_DEVICE_REQUEST)]);
@@ -58,7 +63,8 @@ fn ndk_6_an_invalidated_token_opens_nothing_and_can_be_registered_anew() {
     b.qp.invalidate(1, Invalidated::Mr(&mr), NONE).unwrap();
     assert_eq!(short(&b.results(1)), [(1, OK)]);
     let lam = b.fast(1).1;
-    b.qp.fast_register(2, &mr, &lam.pages[1..2], 0, 4096, 0x5000, OpFlags::ALLOW_REMOTE_READ).unwrap();
+    b.qp.fast_register(2, &mr, &lam.pages[1..2], 0, 4096, 0x5000, OpFlags::ALLOW_REMOTE_READ)
+        .unwrap();
     assert_eq!(short(&b.results(1)), [(2, OK)]);
     let new = mr.get_remote_token();
     assert_ne!(new, token);

@@ -28,7 +28,8 @@ fn every_request(pending: PendingMode) -> (usize, usize) {
                 }
                 RequestOutcome::Pending => {
                     called += 1;
-                    let value = rx.recv_timeout(DEADLINE).expect("the completion is called").unwrap();
+                    let value =
+                        rx.recv_timeout(DEADLINE).expect("the completion is called").unwrap();
                     assert!(rx.recv_timeout(DEADLINE).is_err(), "called once");
                     value
                 }
@@ -41,8 +42,14 @@ fn every_request(pending: PendingMode) -> (usize, usize) {
     let pd = ask!(|c: adverb_ndk::object::Completion<_>| adapter.create_pd(c));
     let srq = ask!(|c: adverb_ndk::object::Completion<_>| pd.create_srq(16, 2, 0, None, c));
     let qp = ask!(|c: adverb_ndk::object::Completion<_>| pd.create_qp(&cq, &cq, 0, sizes(), c));
-    let shared =
-        ask!(|c: adverb_ndk::object::Completion<_>| pd.create_qp_with_srq(&cq, &cq, &srq, 0, sizes(), c));
+    let shared = ask!(|c: adverb_ndk::object::Completion<_>| pd.create_qp_with_srq(
+        &cq,
+        &cq,
+        &srq,
+        0,
+        sizes(),
+        c
+    ));
     let mr = ask!(|c: adverb_ndk::object::Completion<_>| pd.create_mr(false, c));
     let fast = ask!(|c: adverb_ndk::object::Completion<_>| pd.create_mr(true, c));
     let mw = ask!(|c: adverb_ndk::object::Completion<_>| pd.create_mw(c));
@@ -79,7 +86,11 @@ fn ndk_7_a_failure_comes_in_line_or_through_the_callback() {
         let pd = pd_of(&adapter);
         let cq = wait(|c| adapter.create_cq(64, |_| (), c)).unwrap();
         let (tx, rx) = channel();
-        let asked = adapter.create_cq(info.max_cq_depth + 1, |_| (), move |r| tx.send(r.map(drop)).unwrap());
+        let asked = adapter.create_cq(
+            info.max_cq_depth + 1,
+            |_| (),
+            move |r| tx.send(r.map(drop)).unwrap(),
+        );
         match pending {
             PendingMode::Never => assert_eq!(asked.unwrap_err(), NtStatus::INVALID_PARAMETER),
             _ => {
@@ -88,10 +99,22 @@ fn ndk_7_a_failure_comes_in_line_or_through_the_callback() {
             }
         }
         let too_large = [
-            adverb_ndk::QpSizes { receive_queue_depth: info.max_receive_queue_depth + 1, ..sizes() },
-            adverb_ndk::QpSizes { initiator_queue_depth: info.max_initiator_queue_depth + 1, ..sizes() },
-            adverb_ndk::QpSizes { max_receive_request_sge: info.max_receive_request_sge + 1, ..sizes() },
-            adverb_ndk::QpSizes { max_initiator_request_sge: info.max_initiator_request_sge + 1, ..sizes() },
+            adverb_ndk::QpSizes {
+                receive_queue_depth: info.max_receive_queue_depth + 1,
+                ..sizes()
+            },
+            adverb_ndk::QpSizes {
+                initiator_queue_depth: info.max_initiator_queue_depth + 1,
+                ..sizes()
+            },
+            adverb_ndk::QpSizes {
+                max_receive_request_sge: info.max_receive_request_sge + 1,
+                ..sizes()
+            },
+            adverb_ndk::QpSizes {
+                max_initiator_request_sge: info.max_initiator_request_sge + 1,
+                ..sizes()
+            },
             adverb_ndk::QpSizes { inline_data_size: info.max_inline_data_size + 1, ..sizes() },
         ];
         for sizes in too_large {
@@ -170,7 +193,11 @@ fn ndk_7_an_antecedent_closes_after_its_successors() {
         adapter.close().unwrap();
         let mut log = log.lock().unwrap();
         if !in_line {
-            assert_eq!(log.remove(0), "qp", "its completion has returned before the others are called");
+            assert_eq!(
+                log.remove(0),
+                "qp",
+                "its completion has returned before the others are called"
+            );
         }
         log.sort_unstable();
         assert_eq!(*log, ["cq", "pd"]);
@@ -240,7 +267,11 @@ fn ndk_7_an_antecedent_is_held_until_the_close_completion_of_its_successor_has_r
     let srq = wait(|c| pd.create_srq(16, 1, 0, None, c)).unwrap();
     let qp = wait(|c| pd.create_qp_with_srq(&cq, &cq, &srq, 0, sizes(), c)).unwrap();
     let (completion, entered, go_on) = slow();
-    assert_eq!(srq.close(move || completion(())), Ok(RequestOutcome::Pending), "the queue pair uses it");
+    assert_eq!(
+        srq.close(move || completion(())),
+        Ok(RequestOutcome::Pending),
+        "the queue pair uses it"
+    );
     assert_eq!(qp.close(|| ()), Ok(RequestOutcome::Done(())));
     entered.recv_timeout(DEADLINE).unwrap();
     let (tx, rx) = channel();

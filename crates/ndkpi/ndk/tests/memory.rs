@@ -16,7 +16,10 @@ fn a_region_is_registered_and_deregistered_by_its_states() {
     let register = |mdl: &Mdl, length, flags| wait(|c| mr.register(mdl, length, flags, c));
     assert_eq!((mr.get_local_token(), mr.get_remote_token()), (0, 0));
     assert_eq!(wait(|c| mr.deregister(c)), Err(NtStatus::INVALID_DEVICE_STATE));
-    assert_eq!(wait(|c| mr.initialize_fast_register(1, true, c)), Err(NtStatus::INVALID_DEVICE_REQUEST));
+    assert_eq!(
+        wait(|c| mr.initialize_fast_register(1, true, c)),
+        Err(NtStatus::INVALID_DEVICE_REQUEST)
+    );
     let invalid = Err(NtStatus::INVALID_PARAMETER);
     assert_eq!(register(&whole, 3 * 4096 + 1, MrFlags::empty()), invalid, "longer than the list");
     assert_eq!(register(&whole, 0, MrFlags::empty()), invalid);
@@ -99,7 +102,8 @@ fn a_window_opens_its_part_of_a_region() {
     let (a, b) = pair();
     let mw = b.window();
     let base = b.memory.addr();
-    let bind = |context, address, length, flags| b.qp.bind(context, &b.mr, &mw, address, length, flags);
+    let bind =
+        |context, address, length, flags| b.qp.bind(context, &b.mr, &mw, address, length, flags);
     let before = mw.get_remote_token();
     bind(1, base + 4096, 100, READABLE).unwrap();
     let token = mw.get_remote_token();
@@ -158,7 +162,8 @@ fn closing_a_region_takes_it_from_its_windows() {
     // The window can be bound again, so nothing is left of the old binding.
     let mr = wait(|c| b.pd.create_mr(false, c)).unwrap();
     wait(|c| mr.register(&Mdl::of(&b.memory), 64, MrFlags::empty(), c)).unwrap();
-    let (c, qp) = (QpEnd::new(), wait(|c| b.pd.create_qp(&b.cq, &b.cq, 0, common::sizes(), c)).unwrap());
+    let (c, qp) =
+        (QpEnd::new(), wait(|c| b.pd.create_qp(&b.cq, &b.cq, 0, common::sizes(), c)).unwrap());
     adverb_ndk::joined::join(&c.qp, &qp).unwrap();
     qp.bind(2, &mr, &mw, b.memory.addr(), 64, READABLE).unwrap();
     assert!(b.results(1).iter().all(|r| (r.request_context, r.status) == (2, OK)));
@@ -172,7 +177,8 @@ fn pages_of_a_fast_registration_are_in_any_order() {
     let (mr, lam) = b.fast(4);
     let pages = [lam.pages[7], lam.pages[2], lam.pages[200]];
     let base = 0x1_0000_0000 + 100;
-    b.qp.fast_register(1, &mr, &pages, 100, 2 * 4096, base, READABLE | OpFlags::ALLOW_REMOTE_WRITE).unwrap();
+    b.qp.fast_register(1, &mr, &pages, 100, 2 * 4096, base, READABLE | OpFlags::ALLOW_REMOTE_WRITE)
+        .unwrap();
     assert_eq!(short(&b.results(1)), [(1, OK)]);
     let data: Vec<u8> = (0..2 * 4096u32).map(|i| (i * 7 + i / 256) as u8).collect();
     a.write(0, &data);
@@ -198,8 +204,14 @@ fn a_fast_registration_is_refused_in_line_for_what_can_be_seen_at_once() {
         a.qp.fast_register(1, mr, pages, fbo, length, base, flags)
     };
     let invalid = Err(NtStatus::INVALID_PARAMETER);
-    assert_eq!(register(&local, &lam.pages[..1], 0, 8, 0, NONE), Err(NtStatus::INVALID_DEVICE_STATE));
-    assert_eq!(register(&a.mr, &lam.pages[..1], 0, 8, 0, NONE), Err(NtStatus::INVALID_DEVICE_STATE));
+    assert_eq!(
+        register(&local, &lam.pages[..1], 0, 8, 0, NONE),
+        Err(NtStatus::INVALID_DEVICE_STATE)
+    );
+    assert_eq!(
+        register(&a.mr, &lam.pages[..1], 0, 8, 0, NONE),
+        Err(NtStatus::INVALID_DEVICE_STATE)
+    );
     assert_eq!(wait(|c| local.initialize_fast_register(0, false, c)), invalid);
     let too_many = wait(|c| local.initialize_fast_register(u32::MAX, false, c));
     assert_eq!(too_many, Err(NtStatus::IMPLEMENTATION_LIMIT));
@@ -209,12 +221,24 @@ fn a_fast_registration_is_refused_in_line_for_what_can_be_seen_at_once() {
         assert_eq!(refused, Err(NtStatus::ACCESS_VIOLATION), "not prepared for remote access");
     }
     assert_eq!(register(&mr, &[], 0, 8, 0, NONE), invalid);
-    assert_eq!(register(&mr, &lam.pages[..3], 0, 8, 0, NONE), invalid, "more pages than prepared for");
+    assert_eq!(
+        register(&mr, &lam.pages[..3], 0, 8, 0, NONE),
+        invalid,
+        "more pages than prepared for"
+    );
     assert_eq!(register(&mr, &lam.pages[..1], 0, 0, 0, NONE), invalid);
     assert_eq!(register(&mr, &lam.pages[..1], 1, 4096, 1, NONE), invalid, "beyond its pages");
     assert_eq!(register(&mr, &lam.pages[..1], 4096, 1, 0, NONE), invalid);
-    assert_eq!(register(&mr, &lam.pages[..1], 8, 8, 0, NONE), invalid, "base and first byte do not fit");
-    assert_eq!(register(&mr, &[LogicalAddress(a.memory.addr())], 0, 8, 0, NONE), invalid, "made up");
+    assert_eq!(
+        register(&mr, &lam.pages[..1], 8, 8, 0, NONE),
+        invalid,
+        "base and first byte do not fit"
+    );
+    assert_eq!(
+        register(&mr, &[LogicalAddress(a.memory.addr())], 0, 8, 0, NONE),
+        invalid,
+        "made up"
+    );
     // Prepared for more pages: the earlier registration is not valid any more.
     wait(|c| local.initialize_fast_register(2, true, c)).unwrap();
     register(&local, &lam.pages[..2], 8, 8184, 4096 * 5 + 8, READABLE).unwrap();

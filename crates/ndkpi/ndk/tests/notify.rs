@@ -136,7 +136,9 @@ fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
     // The callback has returned when the queue is armed.
     std::thread::sleep(GRACE);
     cq.arm(Any);
-    has_entered.recv_timeout(common::DEADLINE).expect("the second completion came after the callback began");
+    has_entered
+        .recv_timeout(common::DEADLINE)
+        .expect("the second completion came after the callback began");
     go_on.send(()).unwrap();
     assert_eq!(results(&cq, 2).len(), 2);
     closed(|c| qp.close(c));
@@ -152,7 +154,8 @@ fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
     let a = QpEnd::new();
     let adapter = adapter(PendingMode::Never);
     let cq = Arc::new(OnceLock::<adverb_ndk::Cq>::new());
-    let (running, overlaps, calls) = (AtomicBool::new(false), Arc::new(AtomicUsize::new(0)), Arc::default());
+    let (running, overlaps, calls) =
+        (AtomicBool::new(false), Arc::new(AtomicUsize::new(0)), Arc::default());
     let (callback_cq, callback_overlaps) = (cq.clone(), overlaps.clone());
     let callback_calls: Arc<AtomicUsize> = Arc::clone(&calls);
     let notification = move |_| {

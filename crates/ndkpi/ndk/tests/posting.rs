@@ -97,7 +97,10 @@ fn ndk_5_silent_requests_complete_when_they_fail_and_only_then() {
     a.qp.read(1003, &[a.sge(0, 8)], remote, token, SILENT).unwrap();
     let results = a.results(2);
     assert_eq!(short(&results), [(1002, NtStatus::REMOTE_RESOURCES), (1003, NtStatus::CANCELLED)]);
-    assert_eq!((results[0].operation, results[1].operation), (OperationType::Write, OperationType::Read));
+    assert_eq!(
+        (results[0].operation, results[1].operation),
+        (OperationType::Write, OperationType::Read)
+    );
     a.assert_no_more();
 }
 
@@ -167,14 +170,16 @@ fn ndk_5_a_read_with_local_invalidate_is_one_request() {
         let (remote, token) = b.remote(0);
         b.write(0, b"brought by a read");
         let register = |context| {
-            let flags = OpFlags::DEFER | SILENT | OpFlags::ALLOW_LOCAL_WRITE | OpFlags::RDMA_READ_SINK;
+            let flags =
+                OpFlags::DEFER | SILENT | OpFlags::ALLOW_LOCAL_WRITE | OpFlags::RDMA_READ_SINK;
             a.qp.fast_register(context, &mr, &lam.pages[..1], 0, 4096, 0x9000, flags).unwrap();
             Sge::Registered { address: 0x9000, length: 17, token: mr.get_local_token() }
         };
         for i in 0..5 {
             a.write(0, &[0; 17]);
             let sge = register(10);
-            a.qp.read(i, &[sge], remote, token, flags | OpFlags::RDMA_READ_LOCAL_INVALIDATE).unwrap();
+            a.qp.read(i, &[sge], remote, token, flags | OpFlags::RDMA_READ_LOCAL_INVALIDATE)
+                .unwrap();
             a.qp.write(20, &[], remote, token, NONE).unwrap();
             let expected = if flags == SILENT { vec![20] } else { vec![i, 20] };
             let results = a.results(expected.len());

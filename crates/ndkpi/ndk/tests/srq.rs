@@ -34,7 +34,10 @@ fn queue_pairs_share_receives_in_order() {
         from.write(0, &[i as u8; 64]);
         from.qp.send(i, &[from.sge(0, 64)], NONE).unwrap();
         let got = b.results(1)[0];
-        assert_eq!((got.request_context, got.qp_context, got.bytes_transferred), (i, qp_context, 64));
+        assert_eq!(
+            (got.request_context, got.qp_context, got.bytes_transferred),
+            (i, qp_context, 64)
+        );
         assert_eq!(b.read(i as usize * 64, 64), [i as u8; 64]);
         from.results(1);
     }

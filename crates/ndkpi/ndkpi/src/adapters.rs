@@ -61,7 +61,10 @@ fn pending_mode(mode: ULONG) -> Result<PendingMode, NtStatus> {
 /// # Safety
 /// `name` is null or a text that ends with a zero byte; "What C promises", 2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn AdverbNdkOpenAdapter(name: *const c_char, out: *mut *mut NDK_ADAPTER) -> NTSTATUS {
+pub unsafe extern "C" fn AdverbNdkOpenAdapter(
+    name: *const c_char,
+    out: *mut *mut NDK_ADAPTER,
+) -> NTSTATUS {
     // SAFETY: the caller promises a valid `name` and `out`.
     unsafe { AdverbNdkOpenAdapterEx(name, ADVERB_NDK_PENDING_NEVER, out) }
 }

@@ -176,8 +176,9 @@ mod tests {
         }
         let mut heard = 1;
         let context = (&raw mut heard).cast();
-        let complete =
-            |result| request_completion(Some(note), context).map(|complete| complete(result)).is_ok();
+        let complete = |result| {
+            request_completion(Some(note), context).map(|complete| complete(result)).is_ok()
+        };
         assert!(complete(Ok(())));
         assert_eq!(heard, NtStatus::SUCCESS.0);
         assert!(complete(Err(NtStatus::IO_TIMEOUT)));

@@ -14,7 +14,11 @@ impl Log for Stderr {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let text = record.args().to_string();
-            eprintln!("adverb: {}: {}", record.level().as_str().to_ascii_lowercase(), printable_line(&text));
+            eprintln!(
+                "adverb: {}: {}",
+                record.level().as_str().to_ascii_lowercase(),
+                printable_line(&text)
+            );
         }
     }
     fn flush(&self) {}

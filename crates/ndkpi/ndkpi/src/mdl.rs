@@ -21,7 +21,8 @@ unsafe fn span(mut mdl: *const MDL, length: u64) -> Result<u64, NtStatus> {
     // SAFETY: the caller promises valid descriptors.
     let first = unsafe { mdl.as_ref() }.ok_or(NtStatus::INVALID_PARAMETER)?;
     let start = address(first);
-    let end = start.checked_add(length).filter(|_| length > 0).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let end =
+        start.checked_add(length).filter(|_| length > 0).ok_or(NtStatus::INVALID_PARAMETER)?;
     let mut next = start;
     while next < end {
         // SAFETY: the caller promises valid descriptors, for each entry of the chain.
@@ -50,7 +51,11 @@ fn address(mdl: &MDL) -> u64 {
 ///
 /// # Safety
 /// "What C promises", 2 and 4.
-pub unsafe fn describe(mdl: *const MDL, length: SIZE_T, writable: bool) -> Result<(Mdl, u64), NtStatus> {
+pub unsafe fn describe(
+    mdl: *const MDL,
+    length: SIZE_T,
+    writable: bool,
+) -> Result<(Mdl, u64), NtStatus> {
     let length = length as u64;
     // SAFETY: the caller promises valid descriptors.
     let address = unsafe { span(mdl, length) }?;

@@ -35,7 +35,13 @@ pub unsafe fn read(address: PSOCKADDR, length: ULONG) -> Result<SocketAddr, NtSt
             // structure.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Ok(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            Ok(SocketAddrV6::new(
+                ip,
+                u16::from_be(v6.sin6_port),
+                v6.sin6_flowinfo,
+                v6.sin6_scope_id,
+            )
+            .into())
         }
         _ => Err(NtStatus::INVALID_PARAMETER),
     }
@@ -48,7 +54,11 @@ pub unsafe fn read(address: PSOCKADDR, length: ULONG) -> Result<SocketAddr, NtSt
 ///
 /// # Safety
 /// "What C promises", 2.
-pub unsafe fn write(from: SocketAddr, address: PSOCKADDR, length: *mut ULONG) -> Result<(), NtStatus> {
+pub unsafe fn write(
+    from: SocketAddr,
+    address: PSOCKADDR,
+    length: *mut ULONG,
+) -> Result<(), NtStatus> {
     // SAFETY: the caller promises a pointer from C.
     let length = unsafe { length.as_mut() }.ok_or(NtStatus::INVALID_PARAMETER)?;
     let room = std::mem::replace(length, size(&from));

@@ -60,8 +60,11 @@ pub fn enter<K: Kind>(inner: K::Inner) -> *mut K::C {
         ObjectType: K::TYPE,
         NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK { rf: [core::ptr::null_mut(); 4] },
     };
-    let object =
-        Object::<K> { c: K::visible(header), alive: AtomicUsize::new(0), inner: ManuallyDrop::new(inner) };
+    let object = Object::<K> {
+        c: K::visible(header),
+        alive: AtomicUsize::new(0),
+        inner: ManuallyDrop::new(inner),
+    };
     let object = Box::into_raw(Box::new(object));
     // SAFETY: `object` was allocated by the line above, and no other thread has the pointer yet.
     unsafe { (*object).alive.store(object as usize, Ordering::Release) };
@@ -81,7 +84,8 @@ unsafe fn alive<'a, K: Kind>(c: *mut K::C) -> Option<&'a AtomicUsize> {
     }
     // SAFETY: the caller promises a readable header. The reads are volatile, because another thread
     // may close a handle of the same memory and write the header (a consumer's error).
-    let (version, kind) = unsafe { ((&raw const (*header).Version).read_volatile(), object_type(header)) };
+    let (version, kind) =
+        unsafe { ((&raw const (*header).Version).read_volatile(), object_type(header)) };
     if known_version(version).is_none() || kind != K::TYPE {
         return None;
     }

@@ -15,7 +15,8 @@ fn sh(dir: &Path, script: &str) -> String {
         .env("LIBRARY", common::c::library())
         .output()
         .expect("a shell");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{script}\n{out}\n{err}");
     out.into_owned()
 }
@@ -23,7 +24,8 @@ fn sh(dir: &Path, script: &str) -> String {
 /// NDK-8.
 #[test]
 fn pkg_config_leads_to_the_installed_library() {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("installed.{}", std::process::id()));
+    let dir =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("installed.{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("writable");
     // The other files are not part of this test. `scripts/check-objects` checks the dependencies of
     // two of them.

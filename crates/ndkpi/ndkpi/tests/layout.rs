@@ -51,7 +51,8 @@ fn program<'a>(questions: impl Iterator<Item = &'a String>) -> String {
             ["value", name] => name.to_owned(),
             _ => unreachable!("{question}"),
         };
-        writeln!(text, "printf(\"{question} %lld\\n\", (long long)({expression}));").expect("a string");
+        writeln!(text, "printf(\"{question} %lld\\n\", (long long)({expression}));")
+            .expect("a string");
     }
     text + "return 0;\n}\n"
 }
@@ -88,7 +89,8 @@ fn the_headers_lay_out_what_the_mirrors_do() {
 #[test]
 fn the_layouts_are_those_of_64_bit_windows() {
     let (mirrored, committed) = (mirrored(), committed());
-    let wrong: Vec<_> = committed.iter().filter(|(what, value)| mirrored.get(*what) != Some(value)).collect();
+    let wrong: Vec<_> =
+        committed.iter().filter(|(what, value)| mirrored.get(*what) != Some(value)).collect();
     assert!(wrong.is_empty(), "not as on Windows: {wrong:?}");
     // Every object, table and request value must have facts, so that a new type cannot be left
     // unchecked.
@@ -117,7 +119,9 @@ fn every_status_of_the_provider_has_its_name() {
     }
     // All possible values of a status. The provider's own list says which of these values exist.
     let named = |code: u32| NtStatus(code as i32).name().is_some();
-    let codes = [0, 0x4000_0000, 0x8000_0000, 0xc000_0000].into_iter().flat_map(|kind| kind..kind + 0x1_0000);
+    let codes = [0, 0x4000_0000, 0x8000_0000, 0xc000_0000]
+        .into_iter()
+        .flat_map(|kind| kind..kind + 0x1_0000);
     for code in codes.filter(|&code| named(code)) {
         assert!(
             STATUSES.iter().any(|(status, _)| status.0 == code as i32),

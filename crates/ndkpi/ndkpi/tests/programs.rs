@@ -29,9 +29,11 @@ fn def_7_def_8_deferred_chains() {
 fn def_7_the_example() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/c/ndk_deferred.c");
     let said = run(&build("ndk_deferred", &[file]), &[]);
-    let results: Vec<&str> = said.lines().filter(|l| l.contains("completion")).map(str::trim).collect();
+    let results: Vec<&str> =
+        said.lines().filter(|l| l.contains("completion")).map(str::trim).collect();
     let good = |of: &str| format!("completion of the {of}: STATUS_SUCCESS");
-    let (first, second, send) = (good("first fast register"), good("second fast register"), good("send"));
+    let (first, second, send) =
+        (good("first fast register"), good("second fast register"), good("send"));
     let expected = [&first, &second, &send, "3 completions in all", &first, "1 completion in all"];
     assert_eq!(results, expected, "{said}");
     assert!(said.contains("hand-overs to the device: 1\n"), "{said}");
@@ -52,8 +54,8 @@ fn ndk_6_ndk_7_ping_pong() {
 #[test]
 fn tru_6_a_name_in_the_log_does_not_steer_the_terminal() {
     let program = build("deferred_logged", &[source("deferred")]);
-    let capture =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("evil-{}\u{1b}[31m\nforged", std::process::id()));
+    let capture = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("evil-{}\u{1b}[31m\nforged", std::process::id()));
     let mut command = Command::new(program);
     command.env("ADVERB_LOG", "info").env("ADVERB_CAPTURE", &capture);
     command.env("LD_LIBRARY_PATH", library().parent().expect("a directory"));
@@ -107,7 +109,10 @@ fn ndk_8_the_library_says_its_name() {
     let file = std::fs::read(library()).expect("the library");
     assert!(file.windows(15).any(|w| w == b"\0libndkpi.so.1\0"), "no SONAME");
     let program = std::fs::read(build("named", &[source("srq")])).expect("the program");
-    assert!(program.windows(15).any(|w| w == b"\0libndkpi.so.1\0"), "the program needs another name");
+    assert!(
+        program.windows(15).any(|w| w == b"\0libndkpi.so.1\0"),
+        "the program needs another name"
+    );
 }
 
 /// Calls that break a rule are refused with a status and do no harm (NDK-7).

@@ -26,7 +26,10 @@ static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 /// EBUSY if a device was opened already, or a capture was already chosen.
 pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
     if is_started() || CHOSEN.set(path.into()).is_err() {
-        return Err(Error::new(Errno::EBUSY, "a capture is chosen once, before the first device is opened"));
+        return Err(Error::new(
+            Errno::EBUSY,
+            "a capture is chosen once, before the first device is opened",
+        ));
     }
     Ok(())
 }
@@ -63,6 +66,9 @@ fn announce(asked: &Path, made: &Path) {
         log::info!("packets are captured in {}", made.display());
     } else {
         let (asked, made) = (asked.display(), made.display());
-        log::warn!("{asked} exists: the packets of process {} are captured in {made}", std::process::id());
+        log::warn!(
+            "{asked} exists: the packets of process {} are captured in {made}",
+            std::process::id()
+        );
     }
 }

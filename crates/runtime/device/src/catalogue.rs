@@ -69,7 +69,9 @@ pub const REPORTS: &[CatalogueEntry] = &[
         name: "ForgedSource",
         meaning: "A packet has a source address of this machine, but does not come from this user's port.",
         values: &["the source address", "the port", "the number of packets"],
-        look: &["Does another user's process, or the kernel's own RoCE device, send from this machine?"],
+        look: &[
+            "Does another user's process, or the kernel's own RoCE device, send from this machine?",
+        ],
         marks: &["dropped a packet from ", "an address of this machine"],
     },
 ];

@@ -43,7 +43,10 @@ impl Counts {
         };
         // The drop undoes this increment, also after a refusal.
         if LIVE.fetch_add(1, Ordering::Relaxed) >= MAX_COUNTERS as usize {
-            return Err(Error::new(Errno::ENOMEM, format!("{MAX_COUNTERS} completion counters are in use")));
+            return Err(Error::new(
+                Errno::ENOMEM,
+                format!("{MAX_COUNTERS} completion counters are in use"),
+            ));
         }
         Ok(Arc::new(counts))
     }
@@ -87,7 +90,8 @@ impl Attached {
             ));
         }
         if ops & self.ops() != 0 {
-            let text = format!("op_mask is {ops:#x}: {:#x} have a counter already", ops & self.ops());
+            let text =
+                format!("op_mask is {ops:#x}: {:#x} have a counter already", ops & self.ops());
             return Err(Error::new(Errno::EBUSY, text));
         }
         for (op, place) in self.0.iter_mut().enumerate().filter(|(op, _)| ops & 1 << op != 0) {

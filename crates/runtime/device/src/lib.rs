@@ -46,8 +46,8 @@ pub use memory::share_allocations;
 pub use nix::errno::Errno;
 pub use node::PortState;
 pub use objects::{
-    Element, buffer, comp_counter, context, cq, cuts, device, fast_mr, mad, multicast, pd, qp, raw, srq,
-    sysfs,
+    Element, buffer, comp_counter, context, cq, cuts, device, fast_mr, mad, multicast, pd, qp, raw,
+    srq, sysfs,
 };
 pub use pd::{Dm, Mr, Mw, Pd, Xrcd};
 pub use qp::{Qp, QpInit};

@@ -148,7 +148,8 @@ impl Mapping {
     /// Do `len` bytes at the address `addr` lie inside?
     #[must_use]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
-        addr.checked_sub(self.addr()).is_some_and(|offset| len <= self.len() && offset <= self.len() - len)
+        addr.checked_sub(self.addr())
+            .is_some_and(|offset| len <= self.len() && offset <= self.len() - len)
     }
 
     fn range(&self, offset: usize, len: usize) -> Option<Range> {

@@ -11,7 +11,9 @@ fn sharing_choice() -> Result<bool, Error> {
     match std::env::var("ADVERB_ADOPT").as_deref() {
         Err(_) | Ok("" | "on") => Ok(true),
         Ok("off") => Ok(false),
-        Ok(other) => Err(Error::invalid(format!("ADVERB_ADOPT is {other:?}"), "must be \"on\" or \"off\"")),
+        Ok(other) => {
+            Err(Error::invalid(format!("ADVERB_ADOPT is {other:?}"), "must be \"on\" or \"off\""))
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 const FILE: &str = "ADVERB_TEST_FILE";
 
 fn file(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("adverb-device-{name}-{}.pcapng", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("adverb-device-{name}-{}.pcapng", std::process::id()));
     let _ = std::fs::remove_file(&path);
     path
 }
@@ -27,7 +28,9 @@ struct Seen {
 
 fn packets(mut bytes: &[u8]) -> Vec<Seen> {
     const HEADERS: usize = 20 + 8;
-    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let word = |bytes: &[u8], at: usize| {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+    };
     let mut all = Vec::new();
     while !bytes.is_empty() {
         let block = &bytes[..word(bytes, 4)];
@@ -42,7 +45,11 @@ fn packets(mut bytes: &[u8]) -> Vec<Seen> {
             assert_eq!(option[..2], [1, 0], "a comment");
             let len = usize::from(u16::from_le_bytes([option[2], option[3]]));
             let comment = String::from_utf8(option[4..4 + len].to_vec()).unwrap();
-            all.push(Seen { bytes: frame[HEADERS..frame.len() - 4].to_vec(), sent: flags == 2, comment });
+            all.push(Seen {
+                bytes: frame[HEADERS..frame.len() - 4].to_vec(),
+                sent: flags == 2,
+                comment,
+            });
         }
         bytes = &bytes[block.len()..];
     }
@@ -91,10 +98,14 @@ fn what_is_sent_and_received_is_in_the_file() {
 #[test]
 fn cap_2_a_capture_leaves_the_path_as_it_is() {
     let path = file("near");
-    let text = child::run("inner_operations", &[(FILE, path.to_str().unwrap()), ("ADVERB_PATH", "local")]);
+    let text =
+        child::run("inner_operations", &[(FILE, path.to_str().unwrap()), ("ADVERB_PATH", "local")]);
     let counters = text.lines().find(|l| l.contains("counters:")).unwrap();
     // Two WRITEs, two READs and two atomics.
-    assert!(counters.contains(" qp_one_sided=6 ") && counters.contains(" ring_sent="), "{counters}");
+    assert!(
+        counters.contains(" qp_one_sided=6 ") && counters.contains(" ring_sent="),
+        "{counters}"
+    );
     assert!(!counters.contains(" tx_packets="), "{counters}");
     let all = packets(&std::fs::read(&path).unwrap());
     std::fs::remove_file(path).unwrap();
@@ -173,7 +184,10 @@ fn exchange(a: &QpEnd, b: &QpEnd, op: SendOp, size: usize) {
 #[test]
 fn a_file_that_cannot_be_had_harms_nothing() {
     let text = child::run("inner_no_file", &[("ADVERB_CAPTURE", "/no/such/directory/a.pcapng")]);
-    assert!(text.contains("error: packets are not captured: /no/such/directory/a.pcapng"), "{text}");
+    assert!(
+        text.contains("error: packets are not captured: /no/such/directory/a.pcapng"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -9,7 +9,10 @@ const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access:
 
 /// Pages of a mapping, by page number.
 fn pages(mapping: &Mapping, order: &[u64]) -> Vec<Page> {
-    order.iter().map(|n| Page { mapping: mapping.clone(), addr: mapping.addr() + n * 4096 }).collect()
+    order
+        .iter()
+        .map(|n| Page { mapping: mapping.clone(), addr: mapping.addr() + n * 4096 })
+        .collect()
 }
 
 fn register(end: &QpEnd, reg: FastReg) {

@@ -5,8 +5,8 @@ use adverb_device::engine::completion::WcFlags;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{
-    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpState, QpType, RecvWr, SendFlags, SendOp,
-    SendWr, WcOpcode, WcStatus,
+    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr, WcOpcode, WcStatus,
 };
 use adverb_device::faults::{self, Spec};
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Errno, Mapping, Page, Pd};
@@ -25,8 +25,10 @@ const WIRE: (&str, &str) = ("ADVERB_PATH", "wire");
 /// A counter from the line in the log at the end of a process. Zero if the line does not name the
 /// counter.
 fn counter(text: &str, name: &str) -> u64 {
-    let line =
-        text.lines().find(|l| l.contains("counters:")).unwrap_or_else(|| panic!("no counters: {text}"));
+    let line = text
+        .lines()
+        .find(|l| l.contains("counters:"))
+        .unwrap_or_else(|| panic!("no counters: {text}"));
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     value.map_or(0, |v| v.parse().unwrap())
 }
@@ -135,7 +137,10 @@ fn inner_one_sided_late() {
 #[test]
 fn flt_6_damage_is_of_the_network_alone() {
     let text = child::run("inner_all_operations", &[("ADVERB_FAULT", "corrupt=100%,ecn=100%")]);
-    assert!(text.contains("warn: corrupt= and ecn= apply only to packets of the network"), "{text}");
+    assert!(
+        text.contains("warn: corrupt= and ecn= apply only to packets of the network"),
+        "{text}"
+    );
     for name in ["fault_corrupt", "fault_ecn", "tx_packets"] {
         assert_eq!(counter(&text, name), 0, "{name}: {text}");
     }
@@ -209,7 +214,11 @@ fn atomics(a: &QpEnd, b: &QpEnd) {
     assert!(b.pages.write_at(0, &0u64.to_ne_bytes()));
     for i in 0..ROUNDS {
         a.send(i, SendOp::FetchAdd { remote, add: 3 }, &[a.sge(8 * i as usize, 8)]);
-        a.send(i, SendOp::CompareSwap { remote, compare: 3 * i + 3, swap: 3 * i + 3 }, &[a.sge(1 << 20, 8)]);
+        a.send(
+            i,
+            SendOp::CompareSwap { remote, compare: 3 * i + 3, swap: 3 * i + 3 },
+            &[a.sge(1 << 20, 8)],
+        );
         if i % 8 == 7 {
             assert!(a.wait(16).iter().all(|c| c.status == WcStatus::Success));
         }
@@ -312,7 +321,11 @@ fn inner_unreliable() {
         a.wait(1);
         let end = Instant::now() + Duration::from_secs(20);
         while packets_seen(&a.context) <= i {
-            assert!(Instant::now() < end, "packet {i} is lost: {:?}", a.context.node().link().stats());
+            assert!(
+                Instant::now() < end,
+                "packet {i} is lost: {:?}",
+                a.context.node().link().stats()
+            );
             b.cq.poll(64, |c| arrived.push(c.wr_id)).unwrap();
         }
     }
@@ -519,7 +532,9 @@ fn open() -> Result<Arc<Context>, adverb_device::Error> {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_fail() {
-    choose("fail=create_cq@2,fail=alloc_pd@1,fail=open_device@2,fail=create_comp_channel@1,fail=reg_mr@1");
+    choose(
+        "fail=create_cq@2,fail=alloc_pd@1,fail=open_device@2,fail=create_comp_channel@1,fail=reg_mr@1",
+    );
     let context = open().unwrap();
     let no_memory = |what: &str, error: Option<adverb_device::Error>| {
         let error = error.unwrap_or_else(|| panic!("{what} did not fail"));

@@ -72,8 +72,9 @@ fn a_doorbell_is_what_it_should_be() {
 
 /// The file for the shared pages of a process.
 fn pages() -> OwnedFd {
-    let file =
-        File::from(memfd_create(c"pages", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap());
+    let file = File::from(
+        memfd_create(c"pages", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap(),
+    );
     file.set_len(1 << 62).unwrap();
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
@@ -234,8 +235,12 @@ fn the_many() {
         if wrong.as_deref() == Ok("slots") {
             slots.extend((MIN_SLOT..=MAX_SLOT).filter(|slot| *slot != own));
         }
-        let message =
-            HandshakeMessage { nonce: tables.identity().nonce, wants_answer: true, mtu: 65_536, slots };
+        let message = HandshakeMessage {
+            nonce: tables.identity().nonce,
+            wants_answer: true,
+            mtu: 65_536,
+            slots,
+        };
         let rung = match wrong.as_deref() {
             Ok("pipe") => pipe.as_fd(),
             Ok("tables") => tables_fd.as_fd(),

@@ -9,8 +9,8 @@ use adverb_device::node::Node;
 use adverb_link::FdKind;
 use adverb_wire::icrc::icrc_v4;
 use adverb_wire::{
-    Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn, ROCE_PORT, Reth,
-    Syndrome, Transport,
+    Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn,
+    ROCE_PORT, Reth, Syndrome, Transport,
 };
 use common::{QKEY, QpEnd, SIZE, child, pair, pattern};
 use std::collections::BTreeMap;
@@ -81,7 +81,16 @@ impl Forger {
     fn sealed(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         let SocketAddr::V4(from) = self.at else { panic!("an IPv4 address") };
         let len = (bytes.len() + 12) as u16;
-        let sum = icrc_v4(from.ip().octets(), [127, 0, 0, 1], 0, true, from.port(), ROCE_PORT, len, &bytes);
+        let sum = icrc_v4(
+            from.ip().octets(),
+            [127, 0, 0, 1],
+            0,
+            true,
+            from.port(),
+            ROCE_PORT,
+            len,
+            &bytes,
+        );
         bytes.extend_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -241,15 +250,22 @@ fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
 
     let mut kinds: Vec<(&QpEnd, &str, &Forger, Vec<u8>)> = Vec::new();
     kinds.push((&b, "qp_drop_source", &stranger, stranger.packet(&good, &bytes)));
-    let nobody = Bth { dest_qpn: b.qp.number() & !0x3fff | (b.qp.number() + 0x2000) & 0x3fff, ..good.bth };
+    let nobody =
+        Bth { dest_qpn: b.qp.number() & !0x3fff | (b.qp.number() + 0x2000) & 0x3fff, ..good.bth };
     kinds.push((&b, "no_such_qp", &peer, peer.packet(&Headers { bth: nobody, ..good }, &bytes)));
     let pkey = Bth { pkey: 0x1234, ..good.bth };
     kinds.push((&b, "qp_drop_pkey", &peer, peer.packet(&Headers { bth: pkey, ..good }, &bytes)));
     let wrong = Opcode::new(Transport::Uc, Operation::WriteOnly).unwrap();
     let other = Bth { opcode: wrong, ..good.bth };
-    kinds.push((&b, "qp_drop_transport", &peer, peer.packet(&Headers { bth: other, ..good }, &bytes)));
+    kinds.push((
+        &b,
+        "qp_drop_transport",
+        &peer,
+        peer.packet(&Headers { bth: other, ..good }, &bytes),
+    ));
     let mut late = rc(b.qp.number(), Operation::FetchAdd, PSN - 5000);
-    late.atomic = Some(AtomicEth { va: b.pages.addr(), rkey: b.pages.key(), swap_add: 1, compare: 0 });
+    late.atomic =
+        Some(AtomicEth { va: b.pages.addr(), rkey: b.pages.key(), swap_add: 1, compare: 0 });
     kinds.push((&b, "qp_drop_sequence", &peer, peer.packet(&late, &[])));
     let mut ghost = rc(a.qp.number(), Operation::Acknowledge, PSN + 77);
     ghost.aeth = Some(Aeth { syndrome: Syndrome::Nak(NakCode::RemoteAccess), msn: 0 });
@@ -263,7 +279,12 @@ fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
     kinds.push((&ud, "qp_drop_no_receive", &stranger, stranger.packet(&datagram, &bytes)));
     datagram.deth = Some(Deth { qkey: QKEY + 1, src_qpn: 1 });
     kinds.push((&ud, "qp_drop_qkey", &stranger, stranger.packet(&datagram, &bytes)));
-    kinds.push((&idle, "qp_drop_state", &peer, peer.packet(&write(&idle, Transport::Rc, PSN), &bytes)));
+    kinds.push((
+        &idle,
+        "qp_drop_state",
+        &peer,
+        peer.packet(&write(&idle, Transport::Rc, PSN), &bytes),
+    ));
     let mut damaged = stranger.packet(&good, &bytes);
     damaged[20] ^= 4;
     kinds.push((&b, "rx_drop_icrc", &stranger, damaged));

@@ -3,7 +3,8 @@
 //! port bindings, and hostile MADs.
 mod common;
 use adverb_cm::{
-    Accept, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Id, QpKind, Timing, answer_for_nobody, ip,
+    Accept, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Id, QpKind, Timing,
+    answer_for_nobody, ip,
 };
 use adverb_device::Errno;
 use adverb_device::engine::Time;
@@ -88,8 +89,10 @@ impl MadHandler for Manager {
         self.with(Endpoint::handle_timeout).1
     }
     fn peer_ended(&self, _: Time, prefix: u32) -> Option<Time> {
-        self.with(|endpoint, now| endpoint.peer_ended(now, prefix, |path| self.mads().is_local(path.remote)))
-            .1
+        self.with(|endpoint, now| {
+            endpoint.peer_ended(now, prefix, |path| self.mads().is_local(path.remote))
+        })
+        .1
     }
 }
 
@@ -190,7 +193,8 @@ fn request_once(service_id: u64) -> ConnectRequest {
 }
 
 fn connect(manager: &Manager, service: u64) -> Id {
-    let id = manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
+    let id =
+        manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
     let (of, event) = manager.next_event();
     assert!(matches!(event, Event::Reply(_)) && of == id, "{event:?}");
     manager.command(|endpoint, _| endpoint.established(id)).unwrap();
@@ -219,7 +223,8 @@ fn connection() {
         assert_eq!(event, Event::Disconnected(Ending::PeerEnded));
     }
     // No process has the service any more. A process that receives the MAD rejects the request.
-    let id = manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
+    let id =
+        manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
     let (of, event) = manager.next_event();
     let Event::Rejected(why) = event else { panic!("{event:?}") };
     assert_eq!((of, why.reason), (id, adverb_cm::RejectReason::INVALID_SERVICE_ID));
@@ -247,7 +252,8 @@ fn a_port_is_bound_by_one() {
     taken(service, None, false);
     drop(here);
     // Shared claims on a port can coexist, but only a single claim can listen.
-    let (a, b) = (mads.claim(service, None, true).unwrap(), mads.claim(service, None, true).unwrap());
+    let (a, b) =
+        (mads.claim(service, None, true).unwrap(), mads.claim(service, None, true).unwrap());
     taken(service, None, false);
     a.listen().unwrap();
     a.listen().unwrap();
@@ -356,7 +362,9 @@ impl Sender {
             if wanted(n) {
                 return n;
             }
-            let all = || self.node.named_counters().into_iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>();
+            let all = || {
+                self.node.named_counters().into_iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+            };
             assert!(Instant::now() < end, "{name}={n} after {} MADs: {:?}", self.sent, all());
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -399,7 +407,9 @@ fn hostile() {
         sender.until("mad_refused", |n| n == round * bad.len() as u64);
     }
     assert_eq!(sender.counted("mad_for_nobody"), 0);
-    assert!(manager.events.lock().unwrap().is_empty() && manager.endpoint.lock().unwrap().is_empty());
+    assert!(
+        manager.events.lock().unwrap().is_empty() && manager.endpoint.lock().unwrap().is_empty()
+    );
     // Random bytes behind a valid header. The MADs name connections and services that no process
     // here has.
     let mut x = 0x1234_5678_u32;
@@ -423,8 +433,14 @@ fn hostile() {
         }
     }
     let answered = sender.until("mad_for_nobody", |n| n + 32 >= owed);
-    assert!(answered > 500 && answered <= sender.sent, "{answered} answers to {} MADs", sender.sent);
-    assert!(manager.events.lock().unwrap().is_empty() && manager.endpoint.lock().unwrap().is_empty());
+    assert!(
+        answered > 500 && answered <= sender.sent,
+        "{answered} answers to {} MADs",
+        sender.sent
+    );
+    assert!(
+        manager.events.lock().unwrap().is_empty() && manager.endpoint.lock().unwrap().is_empty()
+    );
     // The MAD handler still works.
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request(service))).unwrap();
     let (passive, event) = manager.next_event();

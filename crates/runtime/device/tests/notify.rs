@@ -72,7 +72,8 @@ fn ext_3_a_persistent_arm_notifies_of_every_completion_until_it_is_taken_back() 
     b.cq.moderate(4, Duration::ZERO).unwrap();
     b.cq.notify_persistent(ArmKind::Next).unwrap();
     burst(&a, &b, 9);
-    let events = std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
+    let events =
+        std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
     assert_eq!(events, 2);
 }
 
@@ -86,7 +87,8 @@ fn ext_3_events_that_nobody_reads_are_bounded_by_the_queue() {
         burst(&a, &b, 4);
         b.wait(4);
     }
-    let events = std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
+    let events =
+        std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
     assert_eq!(events, 8);
     // After the events were read, new completions make events again.
     burst(&a, &b, 1);
@@ -269,7 +271,8 @@ fn chn_7_a_thread_that_waits_for_asynchronous_events_sleeps_until_there_is_one()
 fn inner_asynchronous() {
     use adverb_device::AsyncEvent;
     let (a, mut b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
-    let cap = adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() };
+    let cap =
+        adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() };
     let srq = adverb_device::Srq::new(&b.pd, 64, 1, 0, None).unwrap();
     let init = adverb_device::QpInit {
         qp_type: QpType::Rc,
@@ -364,7 +367,10 @@ fn ext_4_a_program_that_stops_polling_early_is_told() {
         !reports(&b.cq, "lost wake-up").is_empty()
     });
     let report = &reports(&b.cq, "lost wake-up")[0];
-    assert!(report.contains(&format!("thread {} ", nix::unistd::gettid())), "which thread: {report}");
+    assert!(
+        report.contains(&format!("thread {} ", nix::unistd::gettid())),
+        "which thread: {report}"
+    );
     assert!(report.contains("holds 8 completions that came before its last arm"), "{report}");
     assert!(report.contains("tests/notify.rs"), "armed where: {report}");
     std::thread::sleep(Duration::from_millis(300));
@@ -417,7 +423,11 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     let (mut a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     let init = adverb_device::QpInit {
         qp_type: QpType::Rc,
-        cap: adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() },
+        cap: adverb_device::engine::QpCap {
+            max_send_wr: 16,
+            max_send_sge: 1,
+            ..Default::default()
+        },
         signal_all: true,
         send_cq: Some(cq.clone()),
         recv_cq: Some(cq.clone()),

@@ -222,7 +222,10 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
     // here.
     let late = begun.elapsed() >= Duration::from_secs(2);
-    assert!(late || counter("deliver_drop_not_receiving") == before, "it waited until others were dropped");
+    assert!(
+        late || counter("deliver_drop_not_receiving") == before,
+        "it waited until others were dropped"
+    );
     all.goes_on();
 }
 
@@ -329,7 +332,13 @@ fn the_crowded() {
 /// Takes all remaining queue pair numbers of the slot.
 fn fill(end: &QpEnd) -> Vec<std::sync::Arc<Qp>> {
     let cq = Cq::new(&end.context, 1, None, 0).unwrap();
-    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let cap = QpCap {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
     let init = QpInit {
         qp_type: QpType::Rc,
         cap,

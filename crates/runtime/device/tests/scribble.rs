@@ -199,7 +199,10 @@ fn what_points_nowhere_harms_nobody() {
             assert!(Instant::now() < limit, "{pattern}: no end");
         };
         assert_eq!(said, "done");
-        assert!(!matches!(pattern, "references" | "messages") || forged > 0, "{pattern}: none was taken");
+        assert!(
+            !matches!(pattern, "references" | "messages") || forged > 0,
+            "{pattern}: none was taken"
+        );
         // A deregistration ends although the forger is alive and some of its hazards name the
         // region and the queue pair.
         if pattern == "hazards" {
@@ -211,8 +214,10 @@ fn what_points_nowhere_harms_nobody() {
             assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
             // The device leaves the lying peer and logs the process number of the peer. The
             // connection to the peer ends.
-            let lie =
-                format!("process {} claims to copy in memory of this process, and copies nothing", bad.pid());
+            let lie = format!(
+                "process {} claims to copy in memory of this process, and copies nothing",
+                bad.pid()
+            );
             assert_eq!(*LIES.0.lock().unwrap(), [lie]);
         }
         drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());
@@ -247,7 +252,10 @@ fn tru_3_holes_are_read_and_not_filled() {
     };
     assert!(taken > 0, "no reference to a hole was taken");
     let mut back = vec![1; HOLE];
-    assert!(end.pages.read_at(0, &mut back) && back.iter().all(|byte| *byte == 0), "a hole is zeros");
+    assert!(
+        end.pages.read_at(0, &mut back) && back.iter().all(|byte| *byte == 0),
+        "a hole is zeros"
+    );
     assert_eq!(filled, "0", "pages were filled");
     end.qp.destroy().unwrap();
 }
@@ -358,7 +366,10 @@ fn the_scribbler() {
     end.send(1, SendOp::Send, &[end.sge(0, 64)]);
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
     let mut places = shared();
-    assert!(places.iter().any(|p| p.1 == 0x4_1000) && places.iter().any(|p| p.1 == TABLES), "{places:?}");
+    assert!(
+        places.iter().any(|p| p.1 == 0x4_1000) && places.iter().any(|p| p.1 == TABLES),
+        "{places:?}"
+    );
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
     tell("scribbles");
     let until = Instant::now() + Duration::from_millis(300);
@@ -480,7 +491,13 @@ impl Hand {
     fn holes(&mut self, ring: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
-            cell.copy_from_slice(&refers(target, n as u32, HOLES + n as u64 % 64 * 65_536, HOLE as u32, 0));
+            cell.copy_from_slice(&refers(
+                target,
+                n as u32,
+                HOLES + n as u64 % 64 * 65_536,
+                HOLE as u32,
+                0,
+            ));
         }
         self.memory.write_all_at(&cells, ring + 4096)
     }
@@ -492,8 +509,11 @@ impl Hand {
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
             let right = n % 8 < 2;
             let addr = if right { here } else { self.pick(&NOWHERE) };
-            let len =
-                if right { FORGED as u64 } else { self.pick(&[0, 1, 4096, 65_536, 65_537, 0xffff_ffff]) };
+            let len = if right {
+                FORGED as u64
+            } else {
+                self.pick(&[0, 1, 4096, 65_536, 65_537, 0xffff_ffff])
+            };
             let how = if right { 0 } else { self.pick(&[0, 1, 2, 255]) };
             cell.copy_from_slice(&refers(target, n as u32, addr, len as u32, how as u8));
         }
@@ -511,7 +531,8 @@ impl Hand {
             let tag = if right { 16 } else { self.pick(&[16, 17, 31, 0xff_ffff]) };
             cell[..8].copy_from_slice(&(1_u64 << 56 | tag << 32 | len).to_le_bytes());
             let flags = self.pick(&[0, 1, 2, 3, 255]) as u32;
-            let to = self.pick(&[target.into(), target.into(), target.into(), 0, 1, 0xff_ffff]) as u32;
+            let to =
+                self.pick(&[target.into(), target.into(), target.into(), 0, 1, 0xff_ffff]) as u32;
             cell[8..12].copy_from_slice(&(to | flags << 24).to_le_bytes());
             let receive = if right { n as u64 / 4 % 8 } else { self.dice.next() };
             cell[12..16].copy_from_slice(&(receive as u32).to_le_bytes());
@@ -530,14 +551,20 @@ impl Hand {
     /// The address of this process's table entry for `rkey`.
     fn entry(&self, tables: u64, len: u64, rkey: u32) -> Option<u64> {
         let entries = (tables + 0x5000..tables + len.min(OFFERS)).step_by(64);
-        entries.into_iter().find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
+        entries
+            .into_iter()
+            .find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
     }
 
     /// Replaces the address, the length and the kind of a key's memory. With the new addresses, the
     /// direct accesses of the peer never reach memory of this process.
     fn forge_key(&mut self, entry: u64, remote: Remote) {
         let (va, len) = if self.dice.below(2) == 0 { (remote.va, 128) } else { (0, u64::MAX) };
-        let addr = if va == 0 { self.pick(&[1 << 63, u64::MAX - 63, u64::MAX]) } else { self.pick(&NOWHERE) };
+        let addr = if va == 0 {
+            self.pick(&[1 << 63, u64::MAX - 63, u64::MAX])
+        } else {
+            self.pick(&NOWHERE)
+        };
         // Words of an entry: 0 is the sequence, 1 and 2 hold numbers, 3 to 5 hold the address range
         // and the place of the memory. The top bit of word 7 marks the entry as valid. The low bits
         // of word 7 say how the memory is reached.
@@ -553,7 +580,8 @@ impl Hand {
     /// process can have. The sleep announcement is random. The hazards name the region and queue
     /// pair that the peer is about to take back. Some of the named threads exist, others do not.
     fn hazards(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
-        let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
+        let (announcement, used) =
+            (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
         self.put(tables + 128, used);
         for hazard in 0..256 {
@@ -564,7 +592,8 @@ impl Hand {
             self.put(at + 8, owner);
             let restarts = self.dice.below(2) << 63;
             self.put(at + 16, u64::from(qpn) | u64::from(key) << 24 | restarts);
-            let thread = self.pick(&[0, 1, std::process::id().into(), gettid().as_raw() as u64, value >> 8]);
+            let thread =
+                self.pick(&[0, 1, std::process::id().into(), gettid().as_raw() as u64, value >> 8]);
             self.put(at + 24, thread);
         }
     }

@@ -153,7 +153,8 @@ fn top_4_a_lost_wake_up_is_shown() {
     a.send(0, SendOp::Send, &[a.sge(0, 64)]);
     let lost = until(&|queue| !queue.stuck.is_empty());
     let number = b.cq.number();
-    let words = format!("CQ {number} holds 1 completion and was not armed again after its last event");
+    let words =
+        format!("CQ {number} holds 1 completion and was not armed again after its last event");
     assert!(lost.stuck.starts_with(&words) && lost.stuck.contains("shown.rs:"), "{lost:?}");
     assert_eq!((lost.waiting, lost.unannounced, lost.unread), (1, 1, 0));
     b.wait(1);
@@ -169,19 +170,27 @@ fn top_2_many_queue_pairs_come_in_pages() {
     let end = QpEnd::new(QpType::Rc);
     let init = QpInit {
         qp_type: QpType::Rc,
-        cap: QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+        cap: QpCap {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        },
         signal_all: false,
         send_cq: Some(end.cq.clone()),
         recv_cq: Some(end.cq.clone()),
         srq: None,
         xrcd: None,
     };
-    let qps: Vec<_> = (0..500).map(|_| Qp::new(&end.context, Some(&end.pd), &init).unwrap()).collect();
+    let qps: Vec<_> =
+        (0..500).map(|_| Qp::new(&end.context, Some(&end.pd), &init).unwrap()).collect();
     let mut asker = Asker::new().unwrap();
     for _ in 0..2 {
         let pages = pages(&mut asker);
         assert!(pages.len() > 2, "{} pages", pages.len());
-        let numbers: Vec<u32> = pages.iter().flat_map(|page| &page.queue_pairs).map(|qp| qp.number).collect();
+        let numbers: Vec<u32> =
+            pages.iter().flat_map(|page| &page.queue_pairs).map(|qp| qp.number).collect();
         assert!(numbers.is_sorted_by(|a, b| a < b));
         assert!(qps.iter().all(|qp| numbers.contains(&qp.number())));
         assert!(pages.iter().all(|page| page.process.queue_pairs as usize == numbers.len()));

@@ -121,7 +121,10 @@ fn mem_2_nothing_changes_once_a_region_is_deregistered() {
         let mut now = vec![0; LEN];
         assert!(pages.read_at(0, &mut now));
         let late = now.iter().filter(|byte| **byte != OWN).count();
-        assert_eq!(late, 0, "bytes came late in round {round}: {what}, shared: {shared}, stops: {stops}");
+        assert_eq!(
+            late, 0,
+            "bytes came late in round {round}: {what}, shared: {shared}, stops: {stops}"
+        );
         reset(&end);
         end.connect_to(qpn, PathMtu::Mtu1024);
         party.say("again");
@@ -146,7 +149,8 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
         let other = QpEnd::new(QpType::Rc);
         other.qp.destroy().unwrap();
         let (_, mapping) = memory(false);
-        let local = end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), Access::LOCAL_WRITE).unwrap();
+        let local =
+            end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), Access::LOCAL_WRITE).unwrap();
         local.dereg().unwrap();
         let remote = end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), REMOTE).unwrap();
         remote.dereg().unwrap();
@@ -174,11 +178,15 @@ fn mem_2_no_read_of_ones_own_comes_late() {
     let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..rounds() * 4 {
         let (pages, mapping) = memory(true);
-        let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), Access::LOCAL_WRITE).unwrap();
+        let mr = end
+            .pd
+            .reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), Access::LOCAL_WRITE)
+            .unwrap();
         let length = if round % 4 == 0 { LEN as u32 } else { 8 };
         let data = PlainData::Entry(Sge { addr: mapping.addr(), length, lkey: mr.key() });
         let (op, flags) = (PlainOp::Read(remote), SendFlags::empty());
-        let is_read = |chain: &mut SendChain<'_>| chain.perform(&PlainPost { wr_id: 0, flags, op, data });
+        let is_read =
+            |chain: &mut SendChain<'_>| chain.perform(&PlainPost { wr_id: 0, flags, op, data });
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
@@ -293,8 +301,10 @@ fn the_leaver() {
     std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(30));
         let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let numbers: Vec<i32> =
-            fds.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        let numbers: Vec<i32> = fds
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|fd| *fd > 2)
+            .collect();
         for fd in numbers {
             let _ = close(fd);
         }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 fn duration() -> Duration {
-    let seconds = std::env::var("ADVERB_THREADS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
+    let seconds =
+        std::env::var("ADVERB_THREADS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
     Duration::from_secs(seconds)
 }
 

@@ -7,7 +7,9 @@ use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpState, QpType, 
 use adverb_device::node::Node;
 use common::party::{listen, tell};
 use common::{QpEnd, child};
-use nix::sys::socket::{AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, recv, socket};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, recv, socket,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -32,15 +34,23 @@ impl Stranger {
             "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-device`)"
         );
         // Run a copy of the program, because the other user may have no access to the build tree.
-        let exe = std::env::temp_dir().join(format!("adverb-device-trust-{name}-{}", std::process::id()));
+        let exe =
+            std::env::temp_dir().join(format!("adverb-device-trust-{name}-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
         let mut command = Command::new(&exe);
         command.args(["--exact", name, "--ignored", "--nocapture"]).env("STRANGER_ARGS", args);
-        command.uid(STRANGER).gid(STRANGER).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .uid(STRANGER)
+            .gid(STRANGER)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = loop {
             match command.spawn() {
                 // Another thread has just forked while the copy was open for writing.
-                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::yield_now()
+                }
                 child => break child.unwrap(),
             }
         };
@@ -99,10 +109,16 @@ fn connect(end: &QpEnd, dest_qpn: u32, v6: bool) -> Result<(), Error> {
         min_rnr_timer: 1,
         ..QpAttr::default()
     };
-    let mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    let mask =
+        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
     end.qp.modify(&attr, mask | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER)?;
-    let attr =
-        QpAttr { state: QpState::Rts, timeout: 10, retry_cnt: 2, max_rd_atomic: 1, ..QpAttr::default() };
+    let attr = QpAttr {
+        state: QpState::Rts,
+        timeout: 10,
+        retry_cnt: 2,
+        max_rd_atomic: 1,
+        ..QpAttr::default()
+    };
     let mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT;
     end.qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC)
 }
@@ -148,8 +164,11 @@ fn the_listener() {
     let claim = |slot: u32| -> Option<(u32, UnixListener)> {
         let fd: OwnedFd =
             socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
-        bind(fd.as_raw_fd(), &UnixAddr::new_abstract(format!("adverb-{uid}-{slot}").as_bytes()).ok()?)
-            .ok()?;
+        bind(
+            fd.as_raw_fd(),
+            &UnixAddr::new_abstract(format!("adverb-{uid}-{slot}").as_bytes()).ok()?,
+        )
+        .ok()?;
         nix::sys::socket::listen(&fd, Backlog::new(64).ok()?).ok()?;
         Some((slot, fd.into()))
     };
@@ -199,7 +218,8 @@ fn inner_side_by_side() {
 #[ignore = "the process of another user, started by a test"]
 fn the_neighbour() {
     let (a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
-    let connected = connect(&a, b.qp.number(), true).and_then(|()| connect(&b, a.qp.number(), true));
+    let connected =
+        connect(&a, b.qp.number(), true).and_then(|()| connect(&b, a.qp.number(), true));
     match connected {
         Ok(()) => tell(if works(&a, &b) { "works" } else { "fails" }),
         Err(e) => tell(&e.to_string()),

@@ -2,7 +2,8 @@
 use crate::VARIABLE;
 use crate::record::{Record, Said};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, send, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, send, socket,
+    sockopt,
 };
 use std::io;
 use std::os::fd::AsRawFd;

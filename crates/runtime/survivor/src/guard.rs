@@ -278,7 +278,9 @@ fn descendants(all: &[Process]) -> HashSet<i32> {
     let mut known = HashSet::from([getpid().as_raw()]);
     loop {
         let before = known.len();
-        known.extend(all.iter().filter(|p| known.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>());
+        known.extend(
+            all.iter().filter(|p| known.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>(),
+        );
         if known.len() == before {
             known.remove(&getpid().as_raw());
             return known;

@@ -48,12 +48,14 @@ impl Said {
     /// `None`: the bytes are not a valid message.
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Said> {
         let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
-        let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).map(Ipv6Addr::from).ok();
+        let address =
+            |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).map(Ipv6Addr::from).ok();
         let local_id = word(4)?;
         match word(0)? {
             0 => Some(Said::Withdraw(local_id)),
             1 => {
-                let path = Path { local: from_v6(address(LOCAL)?), remote: from_v6(address(REMOTE)?) };
+                let path =
+                    Path { local: from_v6(address(LOCAL)?), remote: from_v6(address(REMOTE)?) };
                 let farewell: [u8; MAD_LEN] = bytes[MAD..].try_into().ok()?;
                 let same_family = path.local.is_ipv4() == path.remote.is_ipv4();
                 let possible = same_family && adverb_cm::route(&farewell).is_ok();
@@ -83,7 +85,8 @@ mod tests {
 
     fn record(local: &str, remote: &str) -> Box<Record> {
         let path = Path { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
-        let dreq = Dreq { local_id: 0x1234_5678, remote_id: 7, remote_qpn: 0x1f_0004, ..Dreq::default() };
+        let dreq =
+            Dreq { local_id: 0x1234_5678, remote_id: 7, remote_qpn: 0x1f_0004, ..Dreq::default() };
         Box::new(Record { local_id: dreq.local_id, path, farewell: Message::from(dreq).emit(9) })
     }
 

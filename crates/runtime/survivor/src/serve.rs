@@ -79,7 +79,8 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
         processes.retain(|_, process| {
             let has_ended = process.has_ended();
             if has_ended {
-                let farewell = |r: &Record| Farewell { at, left: TIMES, path: r.path, mad: r.farewell };
+                let farewell =
+                    |r: &Record| Farewell { at, left: TIMES, path: r.path, mad: r.farewell };
                 farewells.extend(process.connections.values().map(farewell));
             }
             !has_ended && !process.connections.is_empty()
@@ -104,10 +105,10 @@ fn wait(
     let timeout = match next {
         None => PollTimeout::NONE,
         // Rounded up by a millisecond, so that the wait never ends early.
-        Some(at) => {
-            PollTimeout::try_from(at.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
-                .unwrap_or(PollTimeout::MAX)
-        }
+        Some(at) => PollTimeout::try_from(
+            at.saturating_duration_since(Instant::now()) + Duration::from_millis(1),
+        )
+        .unwrap_or(PollTimeout::MAX),
     };
     if poll(&mut fds, timeout).is_err_and(|e| e != Errno::EINTR) {
         // The kernel is out of memory. This process has no log, and tries again after a delay.

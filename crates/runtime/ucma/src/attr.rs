@@ -42,7 +42,12 @@ const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;
 
 impl<D: Host, T: Tokens> World<D, T> {
-    pub(crate) fn init_qp_attr(&mut self, file: u64, number: u32, state: u32) -> Result<QpAttr, Errno> {
+    pub(crate) fn init_qp_attr(
+        &mut self,
+        file: u64,
+        number: u32,
+        state: u32,
+    ) -> Result<QpAttr, Errno> {
         if state > ERR {
             return Err(Errno::EINVAL);
         }

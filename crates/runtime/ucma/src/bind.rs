@@ -67,7 +67,13 @@ impl<D: Host, T: Tokens> World<D, T> {
     }
 
     /// Takes a free port, for ids with port 0.
-    fn take_any_port(&mut self, number: u32, space: u16, holder: Holder, claim: bool) -> Result<u16, Errno> {
+    fn take_any_port(
+        &mut self,
+        number: u32,
+        space: u16,
+        holder: Holder,
+        claim: bool,
+    ) -> Result<u16, Errno> {
         let (first, count) = (*EPHEMERAL.start(), EPHEMERAL.len() as u32);
         let start = self.host.random() % count;
         for n in 0..count {
@@ -180,7 +186,9 @@ impl<D: Host, T: Tokens> World<D, T> {
             Err(e) => {
                 log::warn!(
                     "rdma_resolve_addr: {} cannot be reached: {} (ADDR_ERROR, status -{})",
-                    destination.ip().map_or_else(|| "an InfiniBand address".into(), |ip| ip.to_string()),
+                    destination
+                        .ip()
+                        .map_or_else(|| "an InfiniBand address".into(), |ip| ip.to_string()),
                     e.desc(),
                     e as i32
                 );
@@ -204,7 +212,9 @@ impl<D: Host, T: Tokens> World<D, T> {
         // A wildcard destination means the local address itself.
         let destination = match destination {
             any if any.is_any() => at(any.port()),
-            Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
+            Address::Ip(SocketAddr::V6(mut v6))
+                if destination.is_link_local() && v6.scope_id() == 0 =>
+            {
                 v6.set_scope_id(binding.scope_id);
                 Address::Ip(v6.into())
             }
@@ -231,7 +241,11 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// RESOLVE_IB_SERVICE. The request is for a subnet administrator, and Ethernet has none.
     pub(crate) fn resolve_ib_service(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let id = self.id(file, number)?;
-        if id.standing == Standing::AddrResolved { Err(Errno::EOPNOTSUPP) } else { Err(Errno::EINVAL) }
+        if id.standing == Standing::AddrResolved {
+            Err(Errno::EOPNOTSUPP)
+        } else {
+            Err(Errno::EINVAL)
+        }
     }
 
     /// LISTEN.
@@ -286,7 +300,9 @@ impl<D: Host, T: Tokens> World<D, T> {
         let (_, who) = self.listening.get(&service)?;
         let all = || who.iter().filter_map(|n| Some((*n, self.ids.get(n)?)));
         let at = |id: &CmId| {
-            id.source.is_some_and(|s| s.ip() == to.ip() && (!s.is_link_local() || s.scope() == to.scope()))
+            id.source.is_some_and(|s| {
+                s.ip() == to.ip() && (!s.is_link_local() || s.scope() == to.scope())
+            })
         };
         let for_all = |id: &CmId| {
             let source = id.source.filter(Address::is_any);

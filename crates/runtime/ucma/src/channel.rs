@@ -97,7 +97,8 @@ impl Channel {
                 return done;
             }
             let token = &self.opened.token;
-            wait.get_or_insert_with(|| self.live.mads.wait()).step(&token.descriptor, || token.any())?;
+            wait.get_or_insert_with(|| self.live.mads.wait())
+                .step(&token.descriptor, || token.any())?;
         }
     }
 

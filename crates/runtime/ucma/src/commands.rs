@@ -38,7 +38,12 @@ impl<D: Host, T: Tokens> World<D, T> {
         done
     }
 
-    fn dispatch(&mut self, file: u64, request: &Request<'_>, caller: &mut dyn Caller) -> Result<(), Errno> {
+    fn dispatch(
+        &mut self,
+        file: u64,
+        request: &Request<'_>,
+        caller: &mut dyn Caller,
+    ) -> Result<(), Errno> {
         match *request {
             Request::CreateId { uid, port_space, qp_type } => {
                 self.create_id(file, uid, port_space, qp_type, caller)
@@ -67,7 +72,9 @@ impl<D: Host, T: Tokens> World<D, T> {
             Request::Connect { id, param, ece } => self.connect(file, id, &param, ece),
             Request::Listen { id, backlog } => self.listen(file, id, backlog),
             Request::Accept { id, uid, param, ece } => self.accept(file, id, uid, &param, ece),
-            Request::Reject { id, reason, private_data } => self.reject(file, id, reason, private_data),
+            Request::Reject { id, reason, private_data } => {
+                self.reject(file, id, reason, private_data)
+            }
             Request::Disconnect { id } => self.disconnect(file, id),
             Request::InitQpAttr { id, state } => {
                 let attr = self.init_qp_attr(file, id, state)?;
@@ -80,7 +87,9 @@ impl<D: Host, T: Tokens> World<D, T> {
             Request::Join { id, uid, group } => self.join(file, id, uid, group, caller),
             Request::Leave { group } => self.leave(file, group, caller),
             Request::Migrate { id, from } => self.migrate(file, from.0, id, caller),
-            Request::WriteEvent { id, kind, status, arg } => self.write_event(file, id, kind, status, arg),
+            Request::WriteEvent { id, kind, status, arg } => {
+                self.write_event(file, id, kind, status, arg)
+            }
         }
     }
 
@@ -113,7 +122,13 @@ impl<D: Host, T: Tokens> World<D, T> {
     }
 
     /// MIGRATE_ID: moves an id from the file `from` to the file `to`, with the events that wait.
-    fn migrate(&mut self, to: u64, from: u64, number: u32, caller: &mut dyn Caller) -> Result<(), Errno> {
+    fn migrate(
+        &mut self,
+        to: u64,
+        from: u64,
+        number: u32,
+        caller: &mut dyn Caller,
+    ) -> Result<(), Errno> {
         let id = self.id(from, number)?;
         id.file = to;
         let reported = id.events_reported;

@@ -6,8 +6,8 @@ use crate::param::{ConnParam, qp_type};
 use crate::world::{World, errno};
 use adverb_cm::ip::{IpHeader, service_id};
 use adverb_cm::{
-    Accept, ConnectRequest, Data, Ece, Id, Path, QpKind, RejectReason, SidrAnswer, SidrRequest, SidrStatus,
-    State, Timing,
+    Accept, ConnectRequest, Data, Ece, Id, Path, QpKind, RejectReason, SidrAnswer, SidrRequest,
+    SidrStatus, State, Timing,
 };
 use nix::errno::Errno;
 
@@ -38,13 +38,18 @@ fn transport(kind: u8) -> QpKind {
 
 /// Private data behind the IP header of annex A11, which names the source and destination address.
 fn with_header<const N: usize>(id: &CmId, own: &[u8]) -> Result<Data<N>, Errno> {
-    let (Some(Address::Ip(source)), Some(to)) = (id.source, id.destination.and_then(|a| a.ip())) else {
+    let (Some(Address::Ip(source)), Some(to)) = (id.source, id.destination.and_then(|a| a.ip()))
+    else {
         return Err(Errno::EINVAL);
     };
     let header = IpHeader::new(source, to).ok_or(Errno::EINVAL)?.to_bytes();
     let all = [&header[..], own].concat();
     Data::new(&all).map_err(|_| {
-        log::info!("rdma_connect: {} bytes of private data, at most {} fit", own.len(), N - header.len());
+        log::info!(
+            "rdma_connect: {} bytes of private data, at most {} fit",
+            own.len(),
+            N - header.len()
+        );
         Errno::EINVAL
     })
 }
@@ -65,7 +70,9 @@ impl<D: Host, T: Tokens> World<D, T> {
         if id.standing != Standing::RouteResolved {
             return Err(Errno::EINVAL);
         }
-        let (Some(route), Some(binding)) = (id.route, &id.binding) else { return Err(Errno::EINVAL) };
+        let (Some(route), Some(binding)) = (id.route, &id.binding) else {
+            return Err(Errno::EINVAL);
+        };
         let to = id.destination.ok_or(Errno::EINVAL)?;
         let path = Path { local: binding.address, remote: to.ip().ok_or(Errno::EINVAL)? };
         let service_id = service_id(id.port_space, to.port());
@@ -139,7 +146,13 @@ impl<D: Host, T: Tokens> World<D, T> {
         done
     }
 
-    fn agree(&mut self, number: u32, conn: Id, param: &ConnParam<&[u8]>, ece: Ece) -> Result<(), Errno> {
+    fn agree(
+        &mut self,
+        number: u32,
+        conn: Id,
+        param: &ConnParam<&[u8]>,
+        ece: Ece,
+    ) -> Result<(), Errno> {
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
         let accept = Accept {
             qpn: param.qpn,
@@ -192,7 +205,13 @@ impl<D: Host, T: Tokens> World<D, T> {
     }
 
     /// REJECT.
-    pub(crate) fn reject(&mut self, file: u64, number: u32, reason: u8, data: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn reject(
+        &mut self,
+        file: u64,
+        number: u32,
+        reason: u8,
+        data: &[u8],
+    ) -> Result<(), Errno> {
         let reason = match RejectReason(reason.into()) {
             RejectReason(0) | RejectReason::CONSUMER_DEFINED => RejectReason::CONSUMER_DEFINED,
             RejectReason::VENDOR_OPTION_NOT_SUPPORTED => RejectReason::VENDOR_OPTION_NOT_SUPPORTED,
@@ -202,7 +221,8 @@ impl<D: Host, T: Tokens> World<D, T> {
         let (conn, _) = id.conn.ok_or(Errno::EINVAL)?;
         let done = if id.is_datagram() {
             let private_data = Data::new(data).map_err(|e| errno(e.into()))?;
-            let answer = SidrAnswer { status: SidrStatus::REJECT, private_data, ..SidrAnswer::default() };
+            let answer =
+                SidrAnswer { status: SidrStatus::REJECT, private_data, ..SidrAnswer::default() };
             self.cm.sidr_reply(conn, &answer).map_err(errno)
         } else {
             self.cm.reject(conn, reason, &[], data).map_err(errno)
@@ -275,7 +295,8 @@ mod tests {
     fn ucm_5_the_ack_timeout_covers_the_way_and_the_device() {
         // Codes are exponents: the sum of two times has the larger code, or the next code if the
         // two are near.
-        let all = [(15, 16, 17), (0, 16, 17), (16, 16, 18), (20, 16, 20), (18, 16, 19), (31, 31, 31)];
+        let all =
+            [(15, 16, 17), (0, 16, 17), (16, 16, 18), (20, 16, 20), (18, 16, 19), (31, 31, 31)];
         for (delay, lifetime, sum) in all {
             assert_eq!(super::ack_timeout(delay, lifetime), sum, "{delay} {lifetime}");
         }

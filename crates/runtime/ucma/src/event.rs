@@ -75,7 +75,8 @@ impl Event {
         Event { kind, status, param: Param::None, ece: Ece { vendor_id: 0, attr_mod: 0 } }
     }
     pub(crate) fn conn(kind: EventKind, status: i32, private_data: &[u8]) -> Event {
-        let param = Param::Conn(ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() });
+        let param =
+            Param::Conn(ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() });
         Event { param, ..Event::new(kind, status) }
     }
 }

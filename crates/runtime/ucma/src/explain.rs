@@ -17,7 +17,12 @@ pub fn service(service_id: u64) -> String {
 
 /// A refusal: the peer, the service and the reason.
 pub fn rejected(path: Path, service_id: u64, rejection: &Rejection) -> String {
-    format!("{} refused the connection to {}: {}", path.remote, service(service_id), rejection.reason)
+    format!(
+        "{} refused the connection to {}: {}",
+        path.remote,
+        service(service_id),
+        rejection.reason
+    )
 }
 
 /// A message that got no answer.

@@ -87,7 +87,12 @@ pub trait Host {
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL.
-    fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Self::Claim, Errno>;
+    fn claim(
+        &mut self,
+        service_id: u64,
+        local: Option<IpAddr>,
+        shared: bool,
+    ) -> Result<Self::Claim, Errno>;
     /// Watches the process of this host with this communication id, and reports the end of the
     /// process.
     fn watch_peer(&mut self, remote_id: u32);
@@ -121,7 +126,11 @@ pub trait Host {
     ///
     /// # Errors
     /// ENETUNREACH and the like.
-    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno>;
+    fn binding_toward(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+    ) -> Result<Binding, Errno>;
     /// Does the machine know the link-layer neighbour for packets to this destination, as far as it
     /// can tell?
     fn knows_neighbour(&self, destination: SocketAddr) -> bool;

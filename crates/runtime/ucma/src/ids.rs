@@ -149,7 +149,10 @@ impl Id {
         Ok(Id { live, file, number })
     }
 
-    fn with<R>(&self, call: impl FnOnce(&mut LiveWorld, u64, u32) -> Result<R, Errno>) -> Result<R, Errno> {
+    fn with<R>(
+        &self,
+        call: impl FnOnce(&mut LiveWorld, u64, u32) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
         if self.live.mads.is_stale() {
             return Err(Errno::EIO);
         }
@@ -197,11 +200,22 @@ impl Id {
     /// # Errors
     /// ENETUNREACH, EHOSTUNREACH, ENODEV, EADDRNOTAVAIL, EADDRINUSE. EINVAL: the two addresses
     /// belong to different families.
-    pub fn resolve(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Errno> {
+    pub fn resolve(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+    ) -> Result<(), Errno> {
         self.with(|world, file, number| {
-            world.resolve_addr(file, number, source.map(Address::Ip), Address::Ip(destination), None)?;
+            world.resolve_addr(
+                file,
+                number,
+                source.map(Address::Ip),
+                Address::Ip(destination),
+                None,
+            )?;
             let queue = world.files.get_mut(&file).ok_or(Errno::EBADF)?;
-            let failed = queue.take(|_| true).into_iter().find(|e| e.event.kind == EventKind::AddrError);
+            let failed =
+                queue.take(|_| true).into_iter().find(|e| e.event.kind == EventKind::AddrError);
             if let Some(failed) = failed {
                 return Err(Errno::from_raw(-failed.event.status));
             }
@@ -227,7 +241,9 @@ impl Id {
     /// # Errors
     /// EINVAL: no request, or the peer has given up, or more private data than [`REPLY_DATA`].
     pub fn accept(&self, offer: &Offer) -> Result<(), Errno> {
-        self.with(|world, file, number| world.accept(file, number, 1, &param(offer), Ece::default()))
+        self.with(|world, file, number| {
+            world.accept(file, number, 1, &param(offer), Ece::default())
+        })
     }
 
     /// Confirms a reply. The connection is then established.
@@ -235,7 +251,9 @@ impl Id {
     /// # Errors
     /// EINVAL: no reply, or the peer has given up.
     pub fn establish(&self) -> Result<(), Errno> {
-        self.with(|world, file, number| world.accept(file, number, 1, &ConnParam::default(), Ece::default()))
+        self.with(|world, file, number| {
+            world.accept(file, number, 1, &ConnParam::default(), Ece::default())
+        })
     }
 
     /// Refuses a request or a reply.
@@ -245,7 +263,8 @@ impl Id {
     pub fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), Errno> {
         self.with(|world, file, number| {
             let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
-            let done = world.cm.reject(conn, reason, &[], private_data).map_err(crate::world::errno);
+            let done =
+                world.cm.reject(conn, reason, &[], private_data).map_err(crate::world::errno);
             world.watch(conn);
             done
         })
@@ -436,7 +455,9 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
         _ => ConnParam::default(),
     };
     Some(match kind {
-        EventKind::ConnectRequest => Event::Request(Request { number: queued.request?, offer: offer(param) }),
+        EventKind::ConnectRequest => {
+            Event::Request(Request { number: queued.request?, offer: offer(param) })
+        }
         EventKind::ConnectResponse => Event::Reply(offer(param)),
         EventKind::Established => Event::Established,
         EventKind::Rejected => {

@@ -49,7 +49,9 @@ mod tests {
     fn a_flood_is_told_in_a_few_lines_and_counted() {
         let mut limited = Limited::default();
         let begin = Time(5_000_000_000);
-        let turns = |limited: &mut Limited, at| (0..100).filter_map(|_| limited.turn(at)).collect::<Vec<_>>();
+        let turns = |limited: &mut Limited, at| {
+            (0..100).filter_map(|_| limited.turn(at)).collect::<Vec<_>>()
+        };
         assert_eq!(turns(&mut limited, begin), [0; 10]);
         assert!(turns(&mut limited, begin + PERIOD / 2).is_empty());
         let next = turns(&mut limited, begin + PERIOD);

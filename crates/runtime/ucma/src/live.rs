@@ -64,7 +64,8 @@ pub struct Live {
 
 /// One slot per process in a chain of forks. A child therefore never meets a lock held by a thread
 /// of the parent at the fork.
-static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaInstance>; 64] = [const { Ranked::new(None) }; 64];
+static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaInstance>; 64] =
+    [const { Ranked::new(None) }; 64];
 
 impl Live {
     /// The existing instance of this process.
@@ -218,7 +219,12 @@ impl Host for LiveHost {
             .send(path, bytes)
             .map_err(|e| NotSent { errno: Errno::from_raw(e.errno()), why: e.to_string() })
     }
-    fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<LiveClaim, Errno> {
+    fn claim(
+        &mut self,
+        service_id: u64,
+        local: Option<IpAddr>,
+        shared: bool,
+    ) -> Result<LiveClaim, Errno> {
         self.0.claim(service_id, local, shared).map(LiveClaim).map_err(|e| errno(&e))
     }
     fn watch_peer(&mut self, remote_id: u32) {
@@ -249,7 +255,11 @@ impl Host for LiveHost {
     fn presence(&self, binding: &Binding) -> Presence {
         presence(binding)
     }
-    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno> {
+    fn binding_toward(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+    ) -> Result<Binding, Errno> {
         mad::binding_toward(source, destination).map(binding).map_err(|e| errno(&e))
     }
     fn knows_neighbour(&self, destination: SocketAddr) -> bool {

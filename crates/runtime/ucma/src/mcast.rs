@@ -44,8 +44,12 @@ impl<D: Host, T: Tokens> World<D, T> {
                     dlid: joined.mlid,
                     sl: 0,
                 };
-                let param =
-                    Param::Datagram { qpn: MULTICAST_QPN, qkey, ah: Some(ah), private_data: Vec::new() };
+                let param = Param::Datagram {
+                    qpn: MULTICAST_QPN,
+                    qkey,
+                    ah: Some(ah),
+                    private_data: Vec::new(),
+                };
                 (Event { param, ..Event::new(EventKind::MulticastJoin, 0) }, Some(joined))
             }
             Err(e) => {
@@ -65,7 +69,12 @@ impl<D: Host, T: Tokens> World<D, T> {
     }
 
     /// LEAVE_MCAST.
-    pub(crate) fn leave(&mut self, file: u64, group: u32, caller: &mut dyn Caller) -> Result<(), Errno> {
+    pub(crate) fn leave(
+        &mut self,
+        file: u64,
+        group: u32,
+        caller: &mut dyn Caller,
+    ) -> Result<(), Errno> {
         let owner = self.groups.get(&group).ok_or(Errno::ENOENT)?.owner;
         self.id(file, owner)?;
         let joined = self.groups.remove(&group).ok_or(Errno::ENOENT)?;

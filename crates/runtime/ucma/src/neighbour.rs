@@ -63,7 +63,9 @@ impl<D: Host, T: Tokens> World<D, T> {
             .map(|(&n, _)| n)
             .collect();
         for number in due {
-            let Some(asking) = self.ids.get_mut(&number).and_then(|id| id.asking.take()) else { continue };
+            let Some(asking) = self.ids.get_mut(&number).and_then(|id| id.asking.take()) else {
+                continue;
+            };
             let to = on_link(asking.destination, &asking.binding);
             if to.is_none_or(|to| self.host.knows_neighbour(to)) {
                 self.resolved(number, asking.binding, asking.destination);
@@ -111,7 +113,9 @@ impl<D: Host, T: Tokens> World<D, T> {
 fn on_link(destination: Address, binding: &Binding) -> Option<SocketAddr> {
     match destination {
         any if any.is_any() => None,
-        Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
+        Address::Ip(SocketAddr::V6(mut v6))
+            if destination.is_link_local() && v6.scope_id() == 0 =>
+        {
             v6.set_scope_id(binding.scope_id);
             Some(v6.into())
         }

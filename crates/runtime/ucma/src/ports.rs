@@ -32,7 +32,8 @@ impl Holder {
         if self.address.is_any() || other.address.is_any() {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        let same = self.address.ip() == other.address.ip() && self.address.scope() == other.address.scope();
+        let same = self.address.ip() == other.address.ip()
+            && self.address.scope() == other.address.scope();
         if same { Err(Errno::EADDRINUSE) } else { Ok(()) }
     }
 }
@@ -75,14 +76,16 @@ impl Ports {
 
     /// Changes whether an id shares its port.
     pub fn set_reuse(&mut self, space: u16, port: u16, id: u32, reuse: bool) {
-        for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id) {
+        for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id)
+        {
             holder.reuse = reuse;
         }
     }
 
     /// Changes whether an id takes its port for its own address family only.
     pub fn set_family_only(&mut self, space: u16, port: u16, id: u32, family_only: bool) {
-        for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id) {
+        for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id)
+        {
             holder.family_only = family_only;
         }
     }
@@ -113,7 +116,12 @@ mod tests {
     use super::*;
 
     fn holder(id: u32, address: &str) -> Holder {
-        Holder { id, address: Address::Ip(address.parse().unwrap()), reuse: false, family_only: false }
+        Holder {
+            id,
+            address: Address::Ip(address.parse().unwrap()),
+            reuse: false,
+            family_only: false,
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use crate::param::{ConnParam, qp_type};
 use crate::world::World;
 use adverb_cm::ip::{IpHeader, service_id};
 use adverb_cm::mad::{Rep, Req, SidrRep, SidrReq};
-use adverb_cm::{Ending, Id, Listener, MadKind, Path, QpKind, RejectReason, Rejection, State, Transmit};
+use adverb_cm::{
+    Ending, Id, Listener, MadKind, Path, QpKind, RejectReason, Rejection, State, Transmit,
+};
 use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -22,8 +24,12 @@ impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn on_event(&mut self, conn: Id, event: adverb_cm::Event) {
         use adverb_cm::Event as Cm;
         match event {
-            Cm::Request { listener, path, req } => return self.on_request(conn, listener, path, &req),
-            Cm::SidrRequest { listener, path, req } => return self.on_lookup(conn, listener, path, &req),
+            Cm::Request { listener, path, req } => {
+                return self.on_request(conn, listener, path, &req);
+            }
+            Cm::SidrRequest { listener, path, req } => {
+                return self.on_lookup(conn, listener, path, &req);
+            }
             _ => {}
         }
         if matches!(event, Cm::Rejected(_) | Cm::Unanswered { .. } | Cm::Disconnected(_)) {
@@ -141,15 +147,22 @@ impl<D: Host, T: Tokens> World<D, T> {
             rnr_retry_count: req.rnr_retry_count,
             ..ConnParam::default()
         };
-        let event =
-            Event { param: Param::Conn(param), ece: req.ece(), ..Event::new(EventKind::ConnectRequest, 0) };
+        let event = Event {
+            param: Param::Conn(param),
+            ece: req.ece(),
+            ..Event::new(EventKind::ConnectRequest, 0)
+        };
         self.announce(listener, number, event);
     }
 
     fn on_lookup(&mut self, conn: Id, listener: Listener, path: Path, req: &SidrReq) {
         let Ok((header, private_data)) = IpHeader::parse(&req.private_data.0) else {
-            let line =
-                || format!("rdma_cm: a datagram request from {} without addresses is refused", path.remote);
+            let line = || {
+                format!(
+                    "rdma_cm: a datagram request from {} without addresses is refused",
+                    path.remote
+                )
+            };
             self.limited.warn(self.host.now(), line);
             return self.drop_conn(conn);
         };
@@ -219,7 +232,8 @@ impl<D: Host, T: Tokens> World<D, T> {
             );
             return Err(nobody);
         };
-        let binding = self.host.binding_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
+        let binding =
+            self.host.binding_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
         let psn = self.host.random();
         let listening = self.ids.get_mut(&number).ok_or(nobody)?;
         if listening.is_datagram() != (kind == qp_type::UD) {
@@ -252,7 +266,8 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// Queues a request in the event queue of its listener.
     fn announce(&mut self, listener: u32, request: u32, event: Event) {
         let Some(id) = self.ids.get(&listener) else { return };
-        let queued = Queued { owner: listener, uid: id.uid, group: None, request: Some(request), event };
+        let queued =
+            Queued { owner: listener, uid: id.uid, group: None, request: Some(request), event };
         if let Some(queue) = self.files.get_mut(&id.file) {
             queue.push(queued);
         }
@@ -283,8 +298,11 @@ impl<D: Host, T: Tokens> World<D, T> {
             rnr_retry_count: rep.rnr_retry_count,
             ..ConnParam::default()
         };
-        let event =
-            Event { param: Param::Conn(param), ece: rep.ece(), ..Event::new(EventKind::ConnectResponse, 0) };
+        let event = Event {
+            param: Param::Conn(param),
+            ece: rep.ece(),
+            ..Event::new(EventKind::ConnectResponse, 0)
+        };
         self.event(number, event);
     }
 
@@ -326,7 +344,8 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// once. Linux does the same for a failed send (`cm_process_send_error`).
     pub(crate) fn on_not_sent(&mut self, transmit: &Transmit, e: &NotSent) {
         let (now, to) = (self.host.now(), transmit.path.remote);
-        let ended = transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));
+        let ended =
+            transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));
         let Some((conn, message)) = ended else {
             return log::debug!("rdma_cm: a MAD to {to} did not leave: {}", e.why);
         };
@@ -398,7 +417,12 @@ impl<D: Host, T: Tokens> World<D, T> {
     fn on_lookup_answer(&mut self, number: u32, rep: &SidrRep) {
         if rep.status != 0 {
             if let Some((path, service)) = self.asked(number) {
-                log::info!("rdma_cm: {} for {}: {}", path.remote, explain::service(service), rep.status());
+                log::info!(
+                    "rdma_cm: {} for {}: {}",
+                    path.remote,
+                    explain::service(service),
+                    rep.status()
+                );
             }
             let status = i32::from(rep.status);
             return self.event(number, self.of_kind(number, EventKind::Unreachable, status));

@@ -146,7 +146,8 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     /// Closes a file and ends all ids of the file. Returns the tokens of the file.
     pub fn close(&mut self, file: FileId) -> Option<T> {
-        let own: Vec<u32> = self.ids.iter().filter(|(_, id)| id.file == file.0).map(|(&n, _)| n).collect();
+        let own: Vec<u32> =
+            self.ids.iter().filter(|(_, id)| id.file == file.0).map(|(&n, _)| n).collect();
         for number in own {
             self.destroy(number);
         }
@@ -213,7 +214,8 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     /// When [`World::timeout`] is to be called next.
     pub fn next_timeout(&self) -> Option<Time> {
-        let looks = !self.host.hears_of_interfaces() && self.ids.values().any(|id| id.binding.is_some());
+        let looks =
+            !self.host.hears_of_interfaces() && self.ids.values().any(|id| id.binding.is_some());
         let look = looks.then_some(self.look_at);
         look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
     }
@@ -239,7 +241,8 @@ impl<D: Host, T: Tokens> World<D, T> {
         bindings.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
         bindings.dedup();
         let presence = |binding| (self.host.presence(&binding), binding);
-        let lost = bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
+        let lost =
+            bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
         let at = |binding: &Binding| {
             let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
             self.ids.iter().filter(|(_, id)| there(id)).map(|(&n, _)| n).collect::<Vec<u32>>()
@@ -253,7 +256,11 @@ impl<D: Host, T: Tokens> World<D, T> {
             let Some(id) = self.ids.get_mut(&number) else { continue };
             id.told = true;
             if *presence == Presence::AddressRemoved {
-                log::warn!("rdma_cm: {} is no address of {} any more", binding.address, binding.name);
+                log::warn!(
+                    "rdma_cm: {} is no address of {} any more",
+                    binding.address,
+                    binding.name
+                );
                 self.event(number, Event::new(EventKind::AddrChange, 0));
                 continue;
             }
@@ -299,7 +306,8 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     /// The id of a file. ENOENT: no such id. EINVAL: the id belongs to another file.
     pub(crate) fn id(&mut self, file: u64, number: u32) -> Result<&mut CmId, Errno> {
-        let id = self.ids.get_mut(&number).filter(|id| id.listener.is_none()).ok_or(Errno::ENOENT)?;
+        let id =
+            self.ids.get_mut(&number).filter(|id| id.listener.is_none()).ok_or(Errno::ENOENT)?;
         match id.standing {
             _ if id.file != file => Err(Errno::EINVAL),
             Standing::DeviceRemoval => Err(Errno::EIO),
@@ -418,7 +426,11 @@ impl<D: Host, T: Tokens> World<D, T> {
             }
             let unread = |e: &Queued| e.request == Some(*number);
             let in_queue = self.files.values().flat_map(|q| &q.events).any(unread);
-            assert_eq!(id.listener.is_some(), in_queue, "a request waits to be read just as it is marked");
+            assert_eq!(
+                id.listener.is_some(),
+                in_queue,
+                "a request waits to be read just as it is marked"
+            );
         }
         assert_eq!(self.by_conn.len(), self.ids.values().filter(|id| id.conn.is_some()).count());
         let claimed = self.ids.values().filter(|id| id.claim.is_some()).count();

@@ -26,7 +26,11 @@ impl Side {
         let user = Local::new(u64::from(port)).expect("a slot");
         let link = UdpLink::new(Config { port, ..Config::default() }, user);
         let local = link.add_address(IP, 0).expect("an address");
-        Side { route: Route::new(local, SocketAddr::new(IP, port)), link, buffers: RxBuffers::new(1) }
+        Side {
+            route: Route::new(local, SocketAddr::new(IP, port)),
+            link,
+            buffers: RxBuffers::new(1),
+        }
     }
 
     fn message(to: Slot, packets: usize, len: usize) -> Vec<u8> {

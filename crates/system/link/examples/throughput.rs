@@ -89,10 +89,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     stop.store(true, Relaxed);
     thread.join().expect("receiver");
     println!("{:.2} GB/s of {payload}-byte payloads", received.load(Relaxed) as f64 / took / 1e9);
-    for (name, value) in sender.stats().named().into_iter().filter(|(name, _)| name.starts_with("tx")) {
+    for (name, value) in
+        sender.stats().named().into_iter().filter(|(name, _)| name.starts_with("tx"))
+    {
         println!("{name:>22} {value}");
     }
-    for (name, value) in receiver.stats().named().into_iter().filter(|(name, _)| name.starts_with("rx")) {
+    for (name, value) in
+        receiver.stats().named().into_iter().filter(|(name, _)| name.starts_with("rx"))
+    {
         println!("{name:>22} {value}");
     }
     Ok(())

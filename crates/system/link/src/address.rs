@@ -75,7 +75,8 @@ impl AddressSocket {
         let fd = bare_socket(table, ip)?;
         let v6 = ip.is_ipv6();
         let set = |level, name, value| {
-            sys::set_option(&fd, level, name, value).map_err(|error| LinkError::from_io(DOING, error))
+            sys::set_option(&fd, level, name, value)
+                .map_err(|error| LinkError::from_io(DOING, error))
         };
         set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         receive_options(&fd, v6, config)?;
@@ -91,7 +92,9 @@ impl AddressSocket {
             Some(libc::EADDRINUSE) => LinkError::port_taken(ip, config.port),
             Some(libc::EADDRNOTAVAIL) if is_tentative(ip) => LinkError::Tentative { ip },
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => LinkError::NoSuchAddress { ip },
-            Some(libc::EACCES | libc::EPERM) => OsError::PermissionDenied { doing: "bind a UDP port" }.into(),
+            Some(libc::EACCES | libc::EPERM) => {
+                OsError::PermissionDenied { doing: "bind a UDP port" }.into()
+            }
             _ => LinkError::from_io("bind a UDP port", error),
         })?;
         Ok(AddressSocket {

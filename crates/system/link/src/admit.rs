@@ -112,7 +112,9 @@ impl Tap {
             traffic_class: envelope.traffic_class,
             hop_limit: envelope.hop_limit,
         };
-        message::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
+        message::packets(packets)
+            .flatten()
+            .for_each(|packet| capture.sent_directly(&flow, packet, began));
         capture.flush();
     }
 
@@ -170,6 +172,10 @@ impl Tap {
 }
 
 fn comment(packet: &RxPacket<'_>, fault: Option<&Fault>) -> String {
-    let way = if packet.proof.is_forwarded() { "received from a process of this host" } else { "received" };
+    let way = if packet.proof.is_forwarded() {
+        "received from a process of this host"
+    } else {
+        "received"
+    };
     fault.map_or_else(|| way.to_owned(), |fault| format!("{way}; {fault}"))
 }

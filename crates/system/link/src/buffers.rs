@@ -18,7 +18,12 @@ pub struct RxBuffers {
 impl RxBuffers {
     /// Room for `datagrams` GRO datagrams of 64 KiB in one system call, 1 to 16.
     pub fn new(datagrams: usize) -> Self {
-        RxBuffers { vec: RecvVec::new(datagrams), next: 1, misdirected: Vec::new(), solver: Solver::new() }
+        RxBuffers {
+            vec: RecvVec::new(datagrams),
+            next: 1,
+            misdirected: Vec::new(),
+            solver: Solver::new(),
+        }
     }
 
     /// The buffer for messages between processes.

@@ -71,7 +71,11 @@ fn port_taken(
              one user share the port (this program runs as {}); ask this user to end the program, \
              or use a network namespace of your own",
             User(holder),
-            if holder == 0 { " (a program of root, or the kernel's own RoCE device, rdma_rxe)" } else { "" },
+            if holder == 0 {
+                " (a program of root, or the kernel's own RoCE device, rdma_rxe)"
+            } else {
+                ""
+            },
             User(*uid)
         )?,
         None if holders.is_empty() => f.write_str(
@@ -98,7 +102,8 @@ impl LinkError {
         let all = owner::port_holders(ip, port);
         // By its user number the kernel is root, and root may be the own user.
         let unclear = all.iter().any(|holder| holder.kernel && holder.uid == uid);
-        let holders = if unclear { Vec::new() } else { all.iter().map(|holder| holder.uid).collect() };
+        let holders =
+            if unclear { Vec::new() } else { all.iter().map(|holder| holder.uid).collect() };
         LinkError::PortTaken { ip, port, uid, holders }
     }
 }

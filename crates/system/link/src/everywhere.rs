@@ -25,7 +25,12 @@ pub(crate) struct Everywhere(Mutex<[Option<Fd>; 2]>);
 
 impl Everywhere {
     /// Holds the port at all addresses of `ip`'s family, from the first call on.
-    pub(crate) fn hold(&self, table: &Arc<FdTable>, ip: IpAddr, config: &Config) -> Result<(), LinkError> {
+    pub(crate) fn hold(
+        &self,
+        table: &Arc<FdTable>,
+        ip: IpAddr,
+        config: &Config,
+    ) -> Result<(), LinkError> {
         let mut held = self.0.lock();
         let held = &mut held[usize::from(ip.is_ipv6())];
         if held.is_some() || config.local_ports == LocalPorts::Any {
@@ -45,13 +50,15 @@ fn open(table: &Arc<FdTable>, ip: IpAddr, port: u16) -> Result<Fd, LinkError> {
     sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(fail)?;
     sys::no_groups(&fd, ip.is_ipv6());
     sys::attach_filter(&fd, &looped::NOTHING).map_err(fail)?;
-    sys::bind(&fd, &RawAddr::inet(&socket_addr(everywhere, 0, port))).map_err(|error| {
-        match error.raw_os_error() {
+    sys::bind(&fd, &RawAddr::inet(&socket_addr(everywhere, 0, port))).map_err(
+        |error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => LinkError::port_taken(ip, port),
-            Some(libc::EACCES | libc::EPERM) => OsError::PermissionDenied { doing: "bind a UDP port" }.into(),
+            Some(libc::EACCES | libc::EPERM) => {
+                OsError::PermissionDenied { doing: "bind a UDP port" }.into()
+            }
             _ => fail(error),
-        }
-    })?;
+        },
+    )?;
     Ok(fd)
 }
 

@@ -62,8 +62,14 @@ impl Fed {
         let sockets = self.link.sockets();
         let Some(socket) = sockets.get(to) else { return 0 };
         let len = bytes.len();
-        let meta =
-            Received { src, len, stride: stride.max(1), truncated: false, traffic_class: 0, hop_limit: 64 };
+        let meta = Received {
+            src,
+            len,
+            stride: stride.max(1),
+            truncated: false,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
         let (solver, misdirected) = buffers.parts();
         self.link.take_datagram(socket, &meta, Origin::Good, bytes, solver, misdirected, sink)
             + self.link.tap.release_delayed(sink)

@@ -70,7 +70,10 @@ impl UdpLink {
     pub fn multicast_from(&self, local: AddrIndex, interface: u32) {
         let Some(socket) = self.socket(local) else { return };
         if let Err(error) = sys::multicast_interface(&socket.fd, socket.v6, interface) {
-            log::debug!("{}: multicast does not leave through interface {interface}: {error}", socket.local);
+            log::debug!(
+                "{}: multicast does not leave through interface {interface}: {error}",
+                socket.local
+            );
         }
     }
 

@@ -28,7 +28,12 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 }
 
 /// The ICRC of a packet, BTH through pad, sent with this IPv4 identification.
-pub(crate) fn compute(src: &SocketAddr, dst: &SocketAddr, id: u16, packet: &[u8]) -> [u8; ICRC_LEN] {
+pub(crate) fn compute(
+    src: &SocketAddr,
+    dst: &SocketAddr,
+    id: u16,
+    packet: &[u8],
+) -> [u8; ICRC_LEN] {
     let (ip, udp) = metas(src, dst, id, packet.len());
     IcrcState::new(&ip, &udp, packet).finish()
 }

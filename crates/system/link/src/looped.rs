@@ -41,7 +41,8 @@ fn from_port(own: Ipv6Addr, port: u16) -> [Insn; 16] {
     const HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
     const IF_EQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     let octets = own.octets();
-    let word = |i: usize| u32::from_be_bytes([octets[i], octets[i + 1], octets[i + 2], octets[i + 3]]);
+    let word =
+        |i: usize| u32::from_be_bytes([octets[i], octets[i + 1], octets[i + 2], octets[i + 3]]);
     [
         Insn(WORD, 0, 0, INTERFACE),
         Insn(IF_EQ, 2, 0, LOOPBACK),

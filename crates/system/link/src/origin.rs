@@ -34,7 +34,12 @@ impl UdpLink {
 
     /// As [`UdpLink::origin_of`], remembered for the next packet from the same source.
     #[inline]
-    pub(crate) fn origin(&self, sockets: &Sockets, last: &mut LastOrigin, src: SocketAddr) -> Origin {
+    pub(crate) fn origin(
+        &self,
+        sockets: &Sockets,
+        last: &mut LastOrigin,
+        src: SocketAddr,
+    ) -> Origin {
         let version = self.own_addresses.version();
         if let Some((of, at, origin)) = last.0
             && at == version
@@ -57,14 +62,20 @@ impl UdpLink {
         if self.config.local_ports == LocalPorts::Any {
             return Origin::Good;
         }
-        let mut here =
-            sockets.addresses.iter().flatten().filter(|socket| socket.local.ip() == src.ip()).peekable();
+        let mut here = sockets
+            .addresses
+            .iter()
+            .flatten()
+            .filter(|socket| socket.local.ip() == src.ip())
+            .peekable();
         let is_own = here.peek().is_some() || self.own_addresses.contains(src.ip());
         match is_own {
             false => Origin::Good,
             true if src.port() != self.config.port => Origin::Forged,
             // The scope of a link-local address counts, too.
-            true if here.any(|socket| socket.local == src && socket.vouches.load(Acquire)) => Origin::Good,
+            true if here.any(|socket| socket.local == src && socket.vouches.load(Acquire)) => {
+                Origin::Good
+            }
             true => Origin::Unproven,
         }
     }
@@ -75,7 +86,8 @@ impl UdpLink {
     pub(crate) fn vouch(&self, new: &AddressSocket) {
         let sockets = self.sockets();
         let mut buffers = RxBuffers::new(1);
-        for socket in sockets.addresses.iter().flatten().filter(|socket| socket.index != new.index) {
+        for socket in sockets.addresses.iter().flatten().filter(|socket| socket.index != new.index)
+        {
             let keep = &mut |packet: RxPacket<'_>| self.pending.keep(&packet, &self.counters);
             for _ in 0..MOST_READ {
                 // A concurrent receiver reads the same queue, so wait until it is done.

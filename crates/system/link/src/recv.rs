@@ -90,7 +90,8 @@ impl UdpLink {
             return got;
         }
         // Poll 64 descriptors with each system call.
-        let live: Vec<_> = sockets.addresses.iter().flatten().filter(|s| s.index.get() != hot).collect();
+        let live: Vec<_> =
+            sockets.addresses.iter().flatten().filter(|s| s.index.get() != hot).collect();
         for group in live.chunks(64) {
             let fds: Vec<_> = group.iter().map(|socket| socket.fd.raw()).collect();
             let ready = sys::poll(&fds, libc::POLLIN, Duration::ZERO).unwrap_or_else(|error| {
@@ -149,7 +150,8 @@ impl UdpLink {
                 if let Some(meta) = meta {
                     let bytes = vec.datagram(i, meta.len);
                     let origin = self.origin(sockets, &mut last, meta.src);
-                    done += self.take_datagram(socket, meta, origin, bytes, solver, misdirected, sink);
+                    done +=
+                        self.take_datagram(socket, meta, origin, bytes, solver, misdirected, sink);
                 }
             }
             // One datagram at a time under low load, more at a time under high load.
@@ -228,7 +230,9 @@ impl UdpLink {
                 Some(slot) if origin == Origin::Unproven && self.local.owns(slot) => {
                     self.drop_local(meta.src, 1)
                 }
-                None if origin == Origin::Unproven && qpn != MAD_QPN => self.drop_local(meta.src, 1),
+                None if origin == Origin::Unproven && qpn != MAD_QPN => {
+                    self.drop_local(meta.src, 1)
+                }
                 None if qpn == STEERING_QPN => {
                     if !self.answer_steering_test(&head) {
                         add(&self.counters.rx_drop_steering_test, 1);
@@ -286,11 +290,17 @@ impl UdpLink {
         budget: usize,
         sink: Sink<'_>,
     ) -> usize {
-        self.local
-            .receive(buffers.scratch(), budget, &mut |arrived| self.take_arrived(sockets, arrived, sink))
+        self.local.receive(buffers.scratch(), budget, &mut |arrived| {
+            self.take_arrived(sockets, arrived, sink)
+        })
     }
 
-    pub(crate) fn take_arrived(&self, sockets: &Sockets, arrived: Arrived<'_>, sink: Sink<'_>) -> usize {
+    pub(crate) fn take_arrived(
+        &self,
+        sockets: &Sockets,
+        arrived: Arrived<'_>,
+        sink: Sink<'_>,
+    ) -> usize {
         let (envelope, from_sender, packets) = match arrived {
             Arrived::Packets { envelope, from_sender, packets } => (envelope, from_sender, packets),
             Arrived::Refresh { ip } => {
@@ -303,8 +313,12 @@ impl UdpLink {
                 return 0;
             }
         };
-        let local =
-            sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
+        let local = sockets
+            .addresses
+            .iter()
+            .flatten()
+            .find(|s| s.local.ip() == envelope.dst)
+            .map(|s| s.index);
         let proof = match from_sender {
             true => Proof::Process,
             false if self.origin_of(sockets, envelope.src) == Origin::Good => Proof::Relayed,
@@ -374,7 +388,8 @@ fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
 /// completes before the answer to the send completes. (The sender puts the ACK at the end because
 /// only the last segment of a run may be shorter.)
 fn acknowledged_first(bytes: &[u8], stride: usize) -> impl Iterator<Item = (u16, &[u8])> {
-    let answers = |packet: &[u8]| packet.first().is_some_and(|opcode| RC_RESPONSES.contains(opcode));
+    let answers =
+        |packet: &[u8]| packet.first().is_some_and(|opcode| RC_RESPONSES.contains(opcode));
     let (before, last) = bytes.split_at((bytes.len().saturating_sub(1) / stride) * stride);
     let ahead = last.first() == Some(&RC_ACK) && !before.chunks(stride).any(answers);
     let place = (before.len() / stride) as u16;
@@ -418,8 +433,10 @@ mod tests {
     #[test]
     fn sys_8_a_socket_that_fails_is_counted_and_stops_no_other() {
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let link =
-            UdpLink::new(Config { port: free, steer: false, ..Config::default() }, Local::new(1).unwrap());
+        let link = UdpLink::new(
+            Config { port: free, steer: false, ..Config::default() },
+            Local::new(1).unwrap(),
+        );
         let [broken, whole] = [1, 2].map(|n| IpAddr::from([127, 0, 0, n]));
         let index = link.add_address(broken, 0).unwrap();
         link.add_address(whole, 0).unwrap();

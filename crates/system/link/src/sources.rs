@@ -84,8 +84,11 @@ fn open(table: &Arc<FdTable>, local: &SocketAddr, preferred: u16) -> Option<Send
     let failed = |doing: &str, error: &dyn std::fmt::Display| {
         log::debug!("{local}: no further source port: cannot {doing}: {error}");
     };
-    let fd = bare_socket(table, local.ip()).inspect_err(|error| failed("open a socket", error)).ok()?;
-    sys::attach_filter(&fd, &looped::NOTHING).inspect_err(|error| failed("set up a socket", error)).ok()?;
+    let fd =
+        bare_socket(table, local.ip()).inspect_err(|error| failed("open a socket", error)).ok()?;
+    sys::attach_filter(&fd, &looped::NOTHING)
+        .inspect_err(|error| failed("set up a socket", error))
+        .ok()?;
     sys::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER);
     let mut local = *local;
     for attempt in 0..ATTEMPTS {

@@ -76,9 +76,15 @@ impl SteeringTest {
 
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; TEST_LEN] = bytes.try_into().ok()?;
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let nonce = u64::from(word(20)) | u64::from(word(24)) << 32;
-        (bytes[12..20] == TEST_MAGIC).then(|| SteeringTest { nonce, index: word(28), uid: word(32) })
+        (bytes[12..20] == TEST_MAGIC).then(|| SteeringTest {
+            nonce,
+            index: word(28),
+            uid: word(32),
+        })
     }
 
     /// The name at which the testing process waits for the answer.
@@ -153,8 +159,11 @@ impl UdpLink {
             Ok((table, complete)) => {
                 add(&self.counters.resteers, 1);
                 let same = table == known.table;
-                known.interval =
-                    if same { (known.interval * 2).clamp(MIN_INTERVAL, MAX_INTERVAL) } else { MIN_INTERVAL };
+                known.interval = if same {
+                    (known.interval * 2).clamp(MIN_INTERVAL, MAX_INTERVAL)
+                } else {
+                    MIN_INTERVAL
+                };
                 known.table = table;
                 drop(known);
                 if !complete {
@@ -231,7 +240,9 @@ impl UdpLink {
                 packet.extend_from_slice(&icrc);
                 // Sent from the port itself, as all packets of this machine. A lost steering test
                 // counts as a member without an answer.
-                if let Err(error) = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default()) {
+                if let Err(error) =
+                    sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default())
+                {
                     self.local.errors().note("send a steering test", &error);
                 }
                 next += 1;
@@ -240,7 +251,11 @@ impl UdpLink {
             if left.is_zero() {
                 break;
             }
-            let wait = if next < n { Duration::from_millis(2) } else { left.max(Duration::from_millis(1)) };
+            let wait = if next < n {
+                Duration::from_millis(2)
+            } else {
+                left.max(Duration::from_millis(1))
+            };
             sys::poll(&[answers.raw(), socket.fd.raw()], libc::POLLIN, wait)?;
             meanwhile(socket);
             received += take_answers(&self.local, &answers, nonce, &mut found);
@@ -328,7 +343,9 @@ fn take_answers(local: &Local, answers: &Fd, nonce: u64, found: &mut Vec<Respond
     for member in (0..MAX_ANSWERS).map_while(|_| local.accept_proved(answers).ok()) {
         let Some(member) = member else { continue };
         let Some(arrived) = recv_soon(&member, &mut buffer) else { continue };
-        let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..arrived.len]) else {
+        let Some(Message::Answer { nonce: of, index, slots }) =
+            message::parse(&buffer[..arrived.len])
+        else {
             continue;
         };
         if of != nonce || slots.is_empty() {
@@ -367,7 +384,8 @@ fn holder(error: &Untold, name: &str, uid: u32) -> Option<u32> {
 
 /// Whether the other end of a connection without data is alive.
 fn is_open(connection: &Fd) -> bool {
-    sys::recv_local(connection, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    sys::recv_local(connection, &mut [0])
+        .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The message of a connection that was just accepted. The sender sends right after connecting.

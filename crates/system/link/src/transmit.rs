@@ -97,8 +97,11 @@ impl TxBatch {
             let Some(socket) = link.socket(route.local) else {
                 return add(&link.counters.tx_drop_other, 1);
             };
-            self.most =
-                if socket.no_gso.load(Relaxed) { 1 } else { link.config.max_segments.min(MAX_SEGMENTS) };
+            self.most = if socket.no_gso.load(Relaxed) {
+                1
+            } else {
+                link.config.max_segments.min(MAX_SEGMENTS)
+            };
             self.stride = total;
             self.slot = slot;
             self.run = Some((*route, socket));
@@ -199,7 +202,10 @@ impl TxBatch {
         // A run refused because its packets exceed the MTU says nothing about GSO: single packets
         // fail, too.
         if sent > 0 && !socket.no_gso.swap(true, Relaxed) {
-            log::warn!("{}: the kernel refuses GSO runs ({refused}); sending packet by packet", socket.local);
+            log::warn!(
+                "{}: the kernel refuses GSO runs ({refused}); sending packet by packet",
+                socket.local
+            );
         }
         result
     }
@@ -235,7 +241,10 @@ impl<'a> Record<'a> {
 
 /// Whether the kernel or the driver refuses this run but may accept its packets singly.
 fn gso_refused(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP)
+    )
 }
 
 fn count_drop(link: &UdpLink, error: &io::Error, packets: u64) {
@@ -283,7 +292,8 @@ fn send_waiting(
                     // The device's queue is full, although the socket polls as writable.
                     std::thread::sleep(Duration::from_micros(50).min(left));
                 } else {
-                    let _ = sys::poll(&[fd.raw()], libc::POLLOUT, left.max(Duration::from_millis(1)));
+                    let _ =
+                        sys::poll(&[fd.raw()], libc::POLLOUT, left.max(Duration::from_millis(1)));
                 }
             }
             _ => return Err(error),

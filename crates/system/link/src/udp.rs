@@ -131,8 +131,13 @@ impl UdpLink {
             }
             let index = sockets.next()?;
             self.everywhere.hold(self.local.descriptors(), ip, &self.config)?;
-            let socket =
-                Arc::new(AddressSocket::open(self.local.descriptors(), index, ip, scope_id, &self.config)?);
+            let socket = Arc::new(AddressSocket::open(
+                self.local.descriptors(),
+                index,
+                ip,
+                scope_id,
+                &self.config,
+            )?);
             let mut next = Sockets::clone(&sockets);
             next.addresses.push(Some(socket.clone()));
             *sockets = Arc::new(next);
@@ -199,7 +204,8 @@ impl UdpLink {
                 index
             }
         };
-        let socket = AddressSocket::join(self.local.descriptors(), index, group, interface, &self.config)?;
+        let socket =
+            AddressSocket::join(self.local.descriptors(), index, group, interface, &self.config)?;
         next.addresses[index.get()] = Some(Arc::new(socket));
         *sockets = Arc::new(next);
         Ok(index)
@@ -309,8 +315,13 @@ impl UdpLink {
     pub fn stats(&self) -> LinkStats {
         let mut stats = self.counters.snapshot();
         stats.local = self.local.stats();
-        stats.rx_kernel_drops =
-            self.sockets().addresses.iter().flatten().map(|socket| sys::kernel_drops(&socket.fd)).sum();
+        stats.rx_kernel_drops = self
+            .sockets()
+            .addresses
+            .iter()
+            .flatten()
+            .map(|socket| sys::kernel_drops(&socket.fd))
+            .sum();
         stats
     }
 }

@@ -23,7 +23,9 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Member, Vec<u32
         for psn in 0..COUNT {
             let mut message = Vec::new();
             add_packet(&mut message, &common::bth(to, psn), 0, 0, |_| true);
-            assert!(wait(|| sender.link.deliver(receiver.slot(), &route, &message) == Delivery::Done));
+            assert!(wait(
+                || sender.link.deliver(receiver.slot(), &route, &message) == Delivery::Done
+            ));
         }
     } else {
         let mut batch = TxBatch::new();
@@ -38,7 +40,10 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Member, Vec<u32
     };
     assert!(wait(|| met(&receiver) == u64::from(COUNT)), "{:?}", receiver.link.stats());
     let got = receiver.take(0);
-    (receiver, got.iter().map(|p| u32::from_be_bytes([0, p.bytes[9], p.bytes[10], p.bytes[11]])).collect())
+    (
+        receiver,
+        got.iter().map(|p| u32::from_be_bytes([0, p.bytes[9], p.bytes[10], p.bytes[11]])).collect(),
+    )
 }
 
 fn rate(percent: u32) -> Rate {
@@ -84,7 +89,8 @@ fn doubled_packets_come_twice_in_a_row() {
 #[test]
 fn overtaken_and_delayed_packets_all_arrive() {
     let delay = Delay { mean: Duration::from_millis(1), spread: Duration::from_millis(1) };
-    for (delay, reorder) in [(None, rate(10)), (Some(delay), Rate::NEVER), (Some(delay), rate(10))] {
+    for (delay, reorder) in [(None, rate(10)), (Some(delay), Rate::NEVER), (Some(delay), rate(10))]
+    {
         let faults = PacketFaults { delay, reorder, ..PacketFaults::default() };
         let (receiver, mut got) = through(faults, V4, false);
         let stats = receiver.link.stats();
@@ -99,7 +105,8 @@ fn overtaken_and_delayed_packets_all_arrive() {
 
 #[test]
 fn a_psn_is_dropped_once() {
-    let faults = PacketFaults { drop_psn: vec![DropPsn { psn: 17, at: None }], ..PacketFaults::default() };
+    let faults =
+        PacketFaults { drop_psn: vec![DropPsn { psn: 17, at: None }], ..PacketFaults::default() };
     let (_, got) = through(faults, V4, false);
     assert_eq!(got, (0..COUNT).filter(|psn| *psn != 17).collect::<Vec<_>>());
 }
@@ -107,7 +114,8 @@ fn a_psn_is_dropped_once() {
 /// Both ends record the same bytes including the ICRC, although the receiver strips the ICRC.
 #[test]
 fn both_ends_record_the_same_packets() {
-    let directory = std::env::temp_dir().join(format!("adverb-link-capture-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("adverb-link-capture-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     for (name, ip) in [("v4", V4), ("v6", V6)] {
         let port = port();
@@ -118,7 +126,14 @@ fn both_ends_record_the_same_packets() {
         let route = Route::new(from, SocketAddr::new(ip, port));
         let mut batch = TxBatch::new();
         for psn in 0..40 {
-            push(&mut batch, &sender.link, &route, qpn(receiver.slot(), 5), psn, 100 - psn as usize / 10);
+            push(
+                &mut batch,
+                &sender.link,
+                &route,
+                qpn(receiver.slot(), 5),
+                psn,
+                100 - psn as usize / 10,
+            );
         }
         batch.flush(&sender.link);
         receiver.take(40);
@@ -133,7 +148,9 @@ fn both_ends_record_the_same_packets() {
 
 /// The packets of a capture file.
 fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
-    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let word = |bytes: &[u8], at: usize| {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+    };
     let mut all = Vec::new();
     while !bytes.is_empty() {
         if word(bytes, 0) == 6 {

@@ -12,8 +12,8 @@ use adverb_local::{Delivery, Slot, add_packet};
 use adverb_wire::icrc::{IcrcState, IpMeta, UdpMeta};
 use common::*;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, sendmsg,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind,
+    sendmsg, setsockopt, socket, sockopt,
 };
 use other::{Other, ROLE, asked, say};
 
@@ -149,8 +149,11 @@ fn laden(name: &str) {
         setsockopt(&full, sockopt::Linger, &waits).unwrap();
         let line = Line::to(name).unwrap();
         for (i, text) in texts.iter().enumerate() {
-            let sent =
-                if i + 1 < texts.len() { line.send(text) } else { line.send_fds(text, &[full.as_raw_fd()]) };
+            let sent = if i + 1 < texts.len() {
+                line.send(text)
+            } else {
+                line.send_fds(text, &[full.as_raw_fd()])
+            };
             sent.unwrap();
         }
         drop((full, line));
@@ -180,7 +183,8 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     assert_eq!(taken, 0);
     // The connections were not accepted: closing the listener closes the connections, too.
     let second = open(config(port));
-    let mut stranger = Other::start(STRANGER, &format!("laden {}", slot_name(second.local().slots()[0])));
+    let mut stranger =
+        Other::start(STRANGER, &format!("laden {}", slot_name(second.local().slots()[0])));
     assert_eq!(stranger.hear(), "sent");
     drop(second);
     // Each close waits for 200 seconds.
@@ -192,7 +196,10 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     };
     let near = open(config(port));
     near.add_address(V4, 0).unwrap();
-    assert_eq!(near.deliver(slot, &Route::new(local, SocketAddr::new(V4, port)), &packets), Delivery::Done);
+    assert_eq!(
+        near.deliver(slot, &Route::new(local, SocketAddr::new(V4, port)), &packets),
+        Delivery::Done
+    );
     let mut got = 0;
     assert!(wait(|| {
         got += link.recv(adverb_link::RxFrom::Every, &mut buffers, 64, &mut |_| {});
@@ -210,6 +217,7 @@ fn tru_2_names_of_strangers_ask_for_no_frames() {
     let mut stranger = Other::start(STRANGER, &format!("hold adverb-{uid}-raw-4242-{slot}+0"));
     assert_eq!(stranger.hear(), "held");
     assert_eq!(link.local().frame_takers(4242), [] as [Slot; 0]);
-    let _own = Line::holding(&format!("adverb-{uid}-raw-4242-{slot}+1"), SockType::SeqPacket).unwrap();
+    let _own =
+        Line::holding(&format!("adverb-{uid}-raw-4242-{slot}+1"), SockType::SeqPacket).unwrap();
     assert_eq!(link.local().frame_takers(4242), [slot]);
 }

@@ -72,7 +72,9 @@ fn rcm_12_answers_come_to_the_process_that_asked() {
         };
         wrong = nodes
             .iter()
-            .map(|node| node.got.lock().unwrap().iter().filter(|got| is_wrong(node, &got.bytes)).count())
+            .map(|node| {
+                node.got.lock().unwrap().iter().filter(|got| is_wrong(node, &got.bytes)).count()
+            })
             .sum();
         if wrong == 0 {
             return;

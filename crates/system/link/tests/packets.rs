@@ -211,7 +211,8 @@ fn addresses_come_and_go() {
     UdpSocket::bind((V4, port)).expect("the port is free again");
     let again = link.add_address(V4, 0).unwrap();
     assert_ne!(again, index);
-    let nothing = link.recv(RxFrom::Addr(index), &mut RxBuffers::new(1), 1, &mut |_| panic!("a packet"));
+    let nothing =
+        link.recv(RxFrom::Addr(index), &mut RxBuffers::new(1), 1, &mut |_| panic!("a packet"));
     assert_eq!(nothing, 0);
 }
 
@@ -221,7 +222,10 @@ fn errors_speak() {
     let owner = UdpSocket::bind((V4, port)).unwrap();
     let link = open(config(port));
     let error = link.add_address(V4, 0).unwrap_err();
-    assert!(matches!(error, LinkError::PortTaken { ip, port: p, .. } if ip == V4 && p == port), "{error:?}");
+    assert!(
+        matches!(error, LinkError::PortTaken { ip, port: p, .. } if ip == V4 && p == port),
+        "{error:?}"
+    );
     let text = error.to_string();
     assert!(text.contains("a program of this user that does not share the port"), "{text}");
     assert!(text.contains(&port.to_string()), "{text}");

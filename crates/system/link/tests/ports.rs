@@ -147,7 +147,8 @@ fn send(slot: adverb_local::Slot) {
         batch.flush(&host.link);
         assert_eq!(host.take(1)[0].src, SocketAddr::new(from, PORT));
     }
-    let group = host.link.source_port(Default::default(), "239.1.2.3".parse().unwrap(), preferred(1));
+    let group =
+        host.link.source_port(Default::default(), "239.1.2.3".parse().unwrap(), preferred(1));
     assert_eq!(group, SourcePort::default(), "this host may be a member of the group");
     let stats = host.link.stats();
     assert_eq!((stats.tx_no_source_port, stats.rx_drop_local_port), (0, 0), "{stats:?}");
@@ -158,12 +159,16 @@ fn judge(got: &[Got]) {
     for from in HERE.map(|from| from.parse::<IpAddr>().unwrap()) {
         let mut ports: HashMap<u32, HashSet<u16>> = HashMap::new();
         for packet in got.iter().filter(|packet| packet.src.ip() == from) {
-            let low = u32::from_be_bytes([0, packet.bytes[5], packet.bytes[6], packet.bytes[7]]) & 0xff;
+            let low =
+                u32::from_be_bytes([0, packet.bytes[5], packet.bytes[6], packet.bytes[7]]) & 0xff;
             ports.entry(low).or_default().insert(packet.src.port());
         }
         assert_eq!(ports.remove(&99), Some(HashSet::from([PORT])), "{from}");
         assert_eq!(ports.len(), 32, "{from}");
-        assert!(ports.values().all(|of| of.len() == 1), "{from}: one port for each queue pair: {ports:?}");
+        assert!(
+            ports.values().all(|of| of.len() == 1),
+            "{from}: one port for each queue pair: {ports:?}"
+        );
         let all: HashSet<u16> = ports.values().flatten().copied().collect();
         assert!(all.iter().all(|port| *port >= 0xc000), "{from}: {all:?}");
         assert_eq!(all.len(), 8, "{from}: {all:?}");

@@ -28,7 +28,12 @@ impl Sender {
     fn new(port: u16) -> Sender {
         let link = open(config(port));
         let local = link.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
-        Sender { route: Route::new(local, SocketAddr::new(V4, port)), link, batch: TxBatch::new(), psn: 0 }
+        Sender {
+            route: Route::new(local, SocketAddr::new(V4, port)),
+            link,
+            batch: TxBatch::new(),
+            psn: 0,
+        }
     }
 
     fn send(&mut self, slot: Slot, count: usize) {
@@ -68,8 +73,8 @@ fn packets_are_forwarded_without_steering() {
         let got = node.take(50);
         assert_eq!(got.len(), 50);
         assert!(
-            got.iter()
-                .all(|p| p.bytes[12..] == *(0..256).map(|at| pattern(psn(&p.bytes), at)).collect::<Vec<_>>())
+            got.iter().all(|p| p.bytes[12..]
+                == *(0..256).map(|at| pattern(psn(&p.bytes), at)).collect::<Vec<_>>())
         );
         assert!(got.windows(2).all(|w| psn(&w[0].bytes) + 1 == psn(&w[1].bytes)), "in order");
         assert!(got.iter().all(|p| {
@@ -276,8 +281,9 @@ fn malformed_and_circling_messages_are_dropped() {
     // Valid except for its length: no packet is that long.
     let at = circling.len() - 12;
     let mut long = circling.clone();
-    long[at - 2..]
-        .copy_from_slice(&[&5000u16.to_le_bytes()[..], &bth(u32::from(a.slot()) << SLOT_SHIFT, 1)].concat());
+    long[at - 2..].copy_from_slice(
+        &[&5000u16.to_le_bytes()[..], &bth(u32::from(a.slot()) << SLOT_SHIFT, 1)].concat(),
+    );
     long.resize(at + 5000, 0);
     line.send(&long).unwrap();
     assert!(wait(|| a.link.stats().local.local_drop_malformed == 4), "{:?}", a.link.stats());
@@ -341,12 +347,17 @@ fn members_send_to_each_other_at_one_address() {
             batch.flush(&from.link);
         }
         assert!(wait(|| nodes.iter().all(|(node, _)| node.count() >= 12)));
-        let from_sender = |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.forwarded).count();
+        let from_sender =
+            |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.forwarded).count();
         nodes.iter().all(|(node, _)| from_sender(node) == 12)
     });
     let stats: Vec<_> = nodes.iter().map(|(node, _)| node.link.stats()).collect();
     assert!(settled, "{stats:#?}");
-    assert!(stats.iter().all(|s| s.rx_drop_no_owner + s.rx_drop_icrc + s.local.forwarded_drop_full == 0));
+    assert!(
+        stats
+            .iter()
+            .all(|s| s.rx_drop_no_owner + s.rx_drop_icrc + s.local.forwarded_drop_full == 0)
+    );
 }
 
 #[test]

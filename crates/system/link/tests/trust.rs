@@ -55,7 +55,8 @@ fn the_other() {
         }
         ["squat", uid, from, to] => {
             let range: std::ops::Range<u16> = from.parse().unwrap()..to.parse().unwrap();
-            let held: Vec<_> = range.map(|slot| Line::at(&format!("adverb-{uid}-{slot}"))).collect();
+            let held: Vec<_> =
+                range.map(|slot| Line::at(&format!("adverb-{uid}-{slot}"))).collect();
             say(held.iter().filter(|held| held.is_ok()).count());
             while asked().is_some() {}
         }
@@ -203,7 +204,9 @@ fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "listens");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    link.local()
+        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+        .unwrap_err();
     assert_eq!(stranger.ask("what have you got?"), "2 0");
     drop(stranger);
     // If a process of this user has the name again, messages arrive.
@@ -230,8 +233,10 @@ fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
     let owner = open(config(port()));
     let slot = owner.local().slots()[0];
-    let first =
-        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let first = link
+        .local()
+        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+        .unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
         link.recv(RxFrom::Processes, &mut buffers, 8, &mut |p| panic!("{p:?}"));
@@ -248,15 +253,19 @@ fn connections_to_processes_that_ended_are_closed() {
     assert_eq!(seen, [first]);
     // The next owner of the slot is another process.
     let next = line_at(&slot_name(slot));
-    let second =
-        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let second = link
+        .local()
+        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+        .unwrap();
     assert!(ended().is_empty());
     // A handshake message to a third process detects this end. The report names the second
     // connection, not the slot.
     drop(next);
     let _third = line_at(&slot_name(slot));
-    let third =
-        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let third = link
+        .local()
+        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+        .unwrap();
     assert_ne!(second, third);
     assert_eq!(ended(), [second]);
 }
@@ -269,8 +278,10 @@ fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
     let mut stranger = Other::start(STRANGER, &format!("hold {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "held");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    let error =
-        link.local().send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    let error = link
+        .local()
+        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
+        .unwrap_err();
     assert!(error.to_string().contains("user 65533"), "{error}");
 }
 
@@ -280,7 +291,11 @@ fn tru_2_connections_of_strangers_are_ended_unread() {
     let (node, _) = Member::at(config(port()), V4);
     let mut stranger = Other::start(STRANGER, &format!("connect {}", slot_name(node.slot())));
     assert_eq!(stranger.hear(), "connected");
-    assert!(wait(|| node.link.stats().local.local_drop_other_user == 20), "{:?}", node.link.stats());
+    assert!(
+        wait(|| node.link.stats().local.local_drop_other_user == 20),
+        "{:?}",
+        node.link.stats()
+    );
     let stats = node.link.stats();
     assert_eq!((stats.local.local_drop_malformed, stats.forwarded_in), (0, 0));
     assert!(node.link.local().handshakes().is_empty());
@@ -310,7 +325,8 @@ fn tru_4_squatted_slots_are_named_when_none_is_left() {
 fn tru_4_who_holds_the_steer_name_is_not_waited_for() {
     for way in ["listen", "hold"] {
         let port = port();
-        let mut stranger = Other::start(STRANGER, &format!("{way} adverb-{MEASURER}-steer-127.0.0.1:{port}"));
+        let mut stranger =
+            Other::start(STRANGER, &format!("{way} adverb-{MEASURER}-steer-127.0.0.1:{port}"));
         stranger.hear();
         let said = Other::start(MEASURER, &format!("steered {port}")).hear();
         assert!(said.starts_with("true"), "{said}");
@@ -372,7 +388,11 @@ fn tru_3_noisy_peers_are_borne() {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
-    assert!(wait(|| node.link.stats().local.local_drop_malformed >= 300), "{:?}", node.link.stats());
+    assert!(
+        wait(|| node.link.stats().local.local_drop_malformed >= 300),
+        "{:?}",
+        node.link.stats()
+    );
     // Both ends of the connections: no received descriptor is left.
     assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
     assert!(node.link.local().handshakes().is_empty());
@@ -423,7 +443,8 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     let long: Vec<u8> = (0..64).flat_map(|_| packets(slot, 64)).collect();
     let mut buffers = RxBuffers::new(1);
     let mut heard = false;
-    let deliver = |link: &UdpLink, route: &Route, message: &[u8]| link.deliver(slot, route, message);
+    let deliver =
+        |link: &UdpLink, route: &Route, message: &[u8]| link.deliver(slot, route, message);
     while deliver(&busy, &busy_route, &long) == Delivery::Done {}
     node.recv(RxFrom::Processes, &mut buffers, 64, &mut |_| {});
     assert_eq!(deliver(&quiet, &quiet_route, &packets(slot, 16)), Delivery::Done);
@@ -444,7 +465,8 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         let port = port();
         let (node, _) = Member::at(own(port), here);
         let (second, _) = Member::at(own(port), here);
-        let dropped = || node.link.stats().rx_drop_local_port + second.link.stats().rx_drop_local_port;
+        let dropped =
+            || node.link.stats().rx_drop_local_port + second.link.stats().rx_drop_local_port;
         // Another port.
         let strange = open(config(common::port()));
         let local = strange.add_address(there, 0).unwrap();
@@ -474,7 +496,8 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         node.link.add_address(there, 0).unwrap();
         send(2);
         assert_eq!(node.take(1)[0].bytes, expected(qpn(node.slot(), 1), 2, 64));
-        let forwarded = second.link.stats().local.forwarded_out + node.link.stats().local.forwarded_out;
+        let forwarded =
+            second.link.stats().local.forwarded_out + node.link.stats().local.forwarded_out;
         assert!(forwarded <= 2, "{forwarded}");
     }
 }

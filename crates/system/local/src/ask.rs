@@ -148,7 +148,11 @@ impl Asker {
             }
         }
         let late = self.known.iter().filter(|(_, asked)| !asked.done);
-        silent.extend(late.map(|(slot, asked)| Silent { slot: *slot, pid: asked.pid, why: Silence::Late }));
+        silent.extend(late.map(|(slot, asked)| Silent {
+            slot: *slot,
+            pid: asked.pid,
+            why: Silence::Late,
+        }));
         silent
     }
 

@@ -19,8 +19,8 @@ use adverb_os::owner::{self, Proof};
 use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
 
 use crate::connection::{
-    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, TO_SERVICE, Taken, Taking, Untold,
-    received,
+    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, TO_SERVICE, Taken,
+    Taking, Untold, received,
 };
 use crate::frame_queue::RawFrame;
 use crate::local::Local;
@@ -68,7 +68,11 @@ impl Local {
                     Some(libc::EINTR) => continue,
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Err(Untold::Full),
                     Some(
-                        libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN | libc::ECONNREFUSED | libc::EBADF,
+                        libc::EPIPE
+                        | libc::ECONNRESET
+                        | libc::ENOTCONN
+                        | libc::ECONNREFUSED
+                        | libc::EBADF,
                     ) => {
                         break;
                     }
@@ -155,7 +159,9 @@ impl Local {
                 // The listener's backlog is full, if the listener is a process of this user.
                 Some(libc::EAGAIN) => {
                     let mut users = owner::holders(|held| held == name).into_keys();
-                    return Err(users.find(|uid| *uid != self.uid()).map_or(Untold::Full, Untold::OtherUser));
+                    return Err(users
+                        .find(|uid| *uid != self.uid())
+                        .map_or(Untold::Full, Untold::OtherUser));
                 }
                 // No process has the name, or its holder does not listen, or the socket type
                 // differs.
@@ -237,7 +243,9 @@ impl Local {
                 } else if (TO_SERVICE..LISTENER).contains(&token) {
                     self.forget_asked(|asked| asked.token == token && asked.has_ended());
                 } else if token & OUTGOING != 0 {
-                    self.close_ended((token & !OUTGOING) as Slot, |connection| connection.has_ended());
+                    self.close_ended((token & !OUTGOING) as Slot, |connection| {
+                        connection.has_ended()
+                    });
                 } else if let Some(n) = self.take_from(taking, token, buffer, take) {
                     done += n;
                     (taking.hot, taking.vain) = (Some(token), 0);
@@ -387,9 +395,10 @@ impl Local {
             let token = taking.next;
             match sys::watch(&self.incoming.any, &fd, token) {
                 Ok(()) => {
-                    taking
-                        .connections
-                        .insert(token, Taken { fd, pid, used: taking.clock, leaving: false, service });
+                    taking.connections.insert(
+                        token,
+                        Taken { fd, pid, used: taking.clock, leaving: false, service },
+                    );
                 }
                 Err(error) => self.errors.note("watch another process of this host", &error),
             }

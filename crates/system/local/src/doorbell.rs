@@ -76,7 +76,8 @@ impl Doorbells {
         if sys::is_local_stream(fd.as_fd()) {
             return Ok(DoorbellHandle(self.table.register(fd.into_raw_fd())?));
         }
-        let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
+        let found =
+            std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
         Err(io::Error::other(format!("the doorbell is {}, not an AF_UNIX stream", found.display())))
     }
 
@@ -108,13 +109,21 @@ impl Doorbells {
         sys::watch(&self.any, &doorbell.ours, token)?;
         // Bytes from the peer there are not for this process: only the end is watched.
         sys::watch_for(self.any.own(), handle.0.own(), 0, token)?;
-        end.map_or(Ok(()), |end| sys::watch_for(self.any.own(), end.as_raw_fd(), libc::EPOLLIN, token))
+        end.map_or(Ok(()), |end| {
+            sys::watch_for(self.any.own(), end.as_raw_fd(), libc::EPOLLIN, token)
+        })
     }
 
     /// Stops watching. Also breaks the doorbell, so that the peer sees the end of the watch.
-    pub fn forget(&self, doorbell: &Doorbell, handle: &DoorbellHandle, end: Option<BorrowedFd<'_>>) {
+    pub fn forget(
+        &self,
+        doorbell: &Doorbell,
+        handle: &DoorbellHandle,
+        end: Option<BorrowedFd<'_>>,
+    ) {
         sys::break_off(&doorbell.ours);
-        for fd in [Some(doorbell.ours.own()), Some(handle.0.own()), end.map(|end| end.as_raw_fd())] {
+        for fd in [Some(doorbell.ours.own()), Some(handle.0.own()), end.map(|end| end.as_raw_fd())]
+        {
             fd.into_iter().for_each(|fd| sys::unwatch(self.any.own(), fd));
         }
     }

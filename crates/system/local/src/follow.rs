@@ -59,7 +59,8 @@ impl Local {
     /// The change of user of a slot's owner. Known if this process has connected to the owner, and
     /// the owner has tried to connect as another user.
     pub fn changed_owner(&self, slot: Slot) -> Option<UserChanged> {
-        let pid = self.outgoing.connections.read().get(&slot).map(|c| c.pid).filter(|pid| *pid != 0)?;
+        let pid =
+            self.outgoing.connections.read().get(&slot).map(|c| c.pid).filter(|pid| *pid != 0)?;
         let sent_away = self.user.sent_away.lock();
         let (_, now) = *sent_away.iter().find(|(of, _)| *of == pid)?;
         Some(UserChanged { process: Changed::Peer(pid), opened: self.uid(), now })
@@ -103,7 +104,11 @@ impl Local {
             self.disown(old.slot());
         }
         self.own_slot(claim.slot());
-        log::debug!("the user of the process is now {}, and the slot is {}", User(now), claim.slot());
+        log::debug!(
+            "the user of the process is now {}, and the slot is {}",
+            User(now),
+            claim.slot()
+        );
         self.user.told_apart.store(owner::users_can_be_told_apart(), Release);
         self.user.uid.store(now, Release);
         self.user.named.store(now, Release);
@@ -124,7 +129,10 @@ mod tests {
             assert!(text.contains("user 0 (`id -un 0`)") && text.contains("user 2001"), "{text}");
             assert!(text.contains("open the device after"), "{text}");
         }
-        assert!(here.starts_with("this process opened") && peer.starts_with("process 7 of this host opened"));
+        assert!(
+            here.starts_with("this process opened")
+                && peer.starts_with("process 7 of this host opened")
+        );
     }
 
     #[test]

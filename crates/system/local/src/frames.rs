@@ -136,7 +136,9 @@ impl Local {
         owner::each_name(|name, uid| {
             let name = Some(name).filter(|_| uid == self.uid());
             let slot = name.and_then(|name| name.strip_prefix(&common)?.split('+').next());
-            slots.extend(slot.and_then(|slot| slot.parse::<Slot>().ok()).filter(|slot| !self.owns(*slot)));
+            slots.extend(
+                slot.and_then(|slot| slot.parse::<Slot>().ok()).filter(|slot| !self.owns(*slot)),
+            );
         });
         slots.sort_unstable();
         slots.dedup();
@@ -181,7 +183,10 @@ impl Local {
     pub(crate) fn recv_frames(&self, token: u64, buffer: &mut [u8]) {
         let found = {
             let sockets = self.frames.sockets.lock();
-            sockets.iter().find(|(of, ..)| *of == token).map(|(_, interface, fd)| (*interface, fd.clone()))
+            sockets
+                .iter()
+                .find(|(of, ..)| *of == token)
+                .map(|(_, interface, fd)| (*interface, fd.clone()))
         };
         let Some((interface, fd)) = found else { return };
         for _ in 0..IN_A_ROW {

@@ -32,7 +32,9 @@ pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
             out.extend_from_slice(packets);
             out
         }
-        Message::Frame { interface, bytes } => [&message::frame_header(interface)[..], bytes].concat(),
+        Message::Frame { interface, bytes } => {
+            [&message::frame_header(interface)[..], bytes].concat()
+        }
         Message::Refresh { ip } => message::refresh(ip),
         Message::Answer { nonce, index, slots } => message::answer(nonce, index, &slots),
         Message::Handshake(message) => message.emit(),

@@ -44,7 +44,10 @@ impl Local {
                 Err(Untold::Full) => std::thread::sleep(Duration::from_micros(200)),
                 Err(Untold::NoOwner) => {
                     // A process may hold the name and not listen.
-                    return Err(self.other_owner(slot).map_or(Untold::NoOwner, Untold::OtherUser).into());
+                    return Err(self
+                        .other_owner(slot)
+                        .map_or(Untold::NoOwner, Untold::OtherUser)
+                        .into());
                 }
                 result => return Ok(result?),
             }
@@ -107,7 +110,8 @@ mod tests {
         let given_fds = |count| -> Vec<OwnedFd> {
             (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect()
         };
-        let message = || HandshakeMessage { nonce: 1, wants_answer: false, mtu: 4096, slots: vec![7] };
+        let message =
+            || HandshakeMessage { nonce: 1, wants_answer: false, mtu: 4096, slots: vec![7] };
         for count in (0..300).map(|n| if n % 2 == 0 { 4 } else { 28 }) {
             let transit = adverb_os::Transit::begin();
             local.keep_handshake(ReceivedHandshake {

@@ -45,7 +45,7 @@ pub use message::{HandshakeMessage, MAX_FRAME, Question, ReceivedHandshake};
 pub use packet::{Arrived, DELIVERY, Delivery, Envelope, LocalPacket, Taker, add_packet};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
-    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot, SlotClaim,
-    slot_of_qpn,
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot,
+    SlotClaim, slot_of_qpn,
 };
 pub use stats::LocalStats;

@@ -74,8 +74,8 @@ impl Local {
 
     pub(crate) fn of_user(seed: u64, user: LocalUser) -> Result<Arc<Self>, LocalError> {
         let fds = FdTable::new();
-        let incoming =
-            Incoming::new(&fds).map_err(|error| OsError::from_io("watch the slots' connections", error))?;
+        let incoming = Incoming::new(&fds)
+            .map_err(|error| OsError::from_io("watch the slots' connections", error))?;
         let local = Local {
             seed,
             user,
@@ -111,7 +111,8 @@ impl Local {
 
     fn claim(&self) -> Result<Slot, LocalError> {
         let mut claims = self.claims.write();
-        let claim = Arc::new(SlotClaim::claim_in(&self.fds, self.seed.wrapping_add(claims.len() as u64))?);
+        let claim =
+            Arc::new(SlotClaim::claim_in(&self.fds, self.seed.wrapping_add(claims.len() as u64))?);
         let slot = claim.slot();
         self.own_slot(slot);
         *claims = Arc::new([&claims[..], std::slice::from_ref(&claim)].concat());
@@ -148,7 +149,9 @@ impl Local {
     /// Whether this process owns the slot.
     #[inline]
     pub fn owns(&self, slot: Slot) -> bool {
-        self.own.get(usize::from(slot) / 64).is_some_and(|word| word.load(Relaxed) >> (slot % 64) & 1 != 0)
+        self.own
+            .get(usize::from(slot) / 64)
+            .is_some_and(|word| word.load(Relaxed) >> (slot % 64) & 1 != 0)
     }
 
     /// The record of failed socket operations.
@@ -208,7 +211,8 @@ impl Local {
                     let until = *until.get_or_insert(now + FORWARD_WAIT);
                     if now >= until || (now.as_millis() as u64) < self.forward_pause.load(Relaxed) {
                         if now >= until {
-                            self.forward_pause.store((now + FORWARD_PAUSE).as_millis() as u64, Relaxed);
+                            self.forward_pause
+                                .store((now + FORWARD_PAUSE).as_millis() as u64, Relaxed);
                         }
                         add(&self.counters.forwarded_drop_full, count);
                         return true;

@@ -97,7 +97,8 @@ impl Question {
 
     /// Parses a whole message after a check of its magic and kind.
     fn parse(bytes: &[u8]) -> Option<Question> {
-        let (tag, from) = (u32::from_le_bytes(array(bytes, 12)?), u32::from_le_bytes(array(bytes, 16)?));
+        let (tag, from) =
+            (u32::from_le_bytes(array(bytes, 12)?), u32::from_le_bytes(array(bytes, 16)?));
         (bytes.len() == QUESTION).then_some(Question { tag, from })
     }
 }
@@ -295,7 +296,8 @@ pub fn packets(mut rest: &[u8]) -> impl Iterator<Item = io::Result<&[u8]>> {
         if rest.is_empty() {
             return None;
         }
-        let packet = array::<2>(rest, 0).and_then(|len| rest.get(2..2 + u16::from_le_bytes(len) as usize));
+        let packet =
+            array::<2>(rest, 0).and_then(|len| rest.get(2..2 + u16::from_le_bytes(len) as usize));
         rest = packet.map_or(&[][..], |packet| &rest[2 + packet.len()..]);
         Some(packet.ok_or_else(|| io::ErrorKind::InvalidData.into()))
     })

@@ -161,7 +161,8 @@ impl Local {
         drop(listening);
         sys::unwatch(self.incoming.any.own(), fd.own());
         let mut taking = self.incoming.taking.lock();
-        for taken in taking.connections.values_mut().filter(|taken| taken.service == Some(index.0)) {
+        for taken in taking.connections.values_mut().filter(|taken| taken.service == Some(index.0))
+        {
             taken.leaving = true;
             sys::break_off(&taken.fd);
         }
@@ -176,7 +177,9 @@ impl Local {
                     return Delivery::Done;
                 }
                 Err(Untold::Full) => return Delivery::Full,
-                Err(Untold::NoOwner | Untold::OtherUser(_) | Untold::Changed(_) | Untold::Other(_)) => {}
+                Err(
+                    Untold::NoOwner | Untold::OtherUser(_) | Untold::Changed(_) | Untold::Other(_),
+                ) => {}
             }
         }
         Delivery::NoOwner
@@ -224,7 +227,8 @@ impl Local {
     /// The slot with the connection for MADs of the process.
     fn slot_of(&self, pid: i32) -> Option<Slot> {
         let connections = self.outgoing.connections.read();
-        let carries = |known: &&Arc<Connection>| known.pid == pid && known.carries_mads.load(Relaxed);
+        let carries =
+            |known: &&Arc<Connection>| known.pid == pid && known.carries_mads.load(Relaxed);
         // 0 stands for all processes of other PID namespaces.
         connections.values().find(carries).filter(|_| pid != 0).map(|known| known.id.slot())
     }
@@ -236,8 +240,10 @@ impl Local {
             return;
         }
         if asked.len() >= MOST_ASKED
-            && let Some(idle) =
-                asked.iter().min_by_key(|(_, asked)| asked.used.load(Relaxed)).map(|(name, _)| name.clone())
+            && let Some(idle) = asked
+                .iter()
+                .min_by_key(|(_, asked)| asked.used.load(Relaxed))
+                .map(|(name, _)| name.clone())
             && let Some(idle) = asked.remove(&idle)
         {
             // The receiver still reads the messages in flight.

@@ -14,7 +14,8 @@ use crate::error::LocalError;
 pub(crate) mod number;
 
 pub use number::{
-    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot, slot_of_qpn,
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, SLOT_BITS, SLOT_SHIFT, STEERING_QPN, Slot,
+    slot_of_qpn,
 };
 
 const SLOTS: u64 = (MAX_SLOT - MIN_SLOT + 1) as u64;
@@ -67,7 +68,11 @@ impl SlotClaim {
                 .and_then(|rest| rest.parse().ok())
                 .is_some_and(|slot: Slot| (MIN_SLOT..=MAX_SLOT).contains(&slot))
         });
-        Err(LocalError::NoFreeSlot { slots: SLOTS as usize, uid, holders: holders.into_iter().collect() })
+        Err(LocalError::NoFreeSlot {
+            slots: SLOTS as usize,
+            uid,
+            holders: holders.into_iter().collect(),
+        })
     }
 
     /// The slot.

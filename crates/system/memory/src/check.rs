@@ -32,11 +32,13 @@ fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
         let bytes = (end - at).min(PAGES * page);
         // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing
         // else.
-        let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
+        let rc =
+            unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
         if rc != 0 {
             return None;
         }
-        let absent = state[..(bytes / page) as usize].iter().filter(|state| **state & 1 == 0).count();
+        let absent =
+            state[..(bytes / page) as usize].iter().filter(|state| **state & 1 == 0).count();
         missing += absent as u64 * page;
         at += bytes;
     }
@@ -52,9 +54,11 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
     }
     let page = page_size();
     let start = addr & !(page - 1);
-    let end =
-        addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(MemoryCheckError::NotMapped)?
-            & !(page - 1);
+    let end = addr
+        .checked_add(len)
+        .and_then(|e| e.checked_add(page - 1))
+        .ok_or(MemoryCheckError::NotMapped)?
+        & !(page - 1);
     // Memory exceeding the machine would end some process (MEM-5). Pages that are read and were
     // never written cost nothing.
     if writable && end - start >= MUCH {
@@ -109,7 +113,8 @@ fn check_old(start: u64, end: u64, page: u64) -> Result<(), MemoryCheckError> {
         let bytes = (end - at).min(PAGES * page);
         // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing
         // else.
-        let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
+        let rc =
+            unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
         if rc != 0 {
             return Err(MemoryCheckError::NotMapped);
         }

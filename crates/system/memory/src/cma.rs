@@ -83,7 +83,12 @@ impl Cma {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn read(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+    pub fn read(
+        self,
+        guard: &Guard<'_>,
+        local: &[Range],
+        remote: &[(u64, u64)],
+    ) -> Result<(), CmaError> {
         self.copy(guard, CopyDirection::Read, local, remote)
     }
 
@@ -112,7 +117,12 @@ impl Cma {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn write(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+    pub fn write(
+        self,
+        guard: &Guard<'_>,
+        local: &[Range],
+        remote: &[(u64, u64)],
+    ) -> Result<(), CmaError> {
         self.copy(guard, CopyDirection::Write, local, remote)
     }
 
@@ -202,7 +212,10 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
         while self.pieces.len() < PIECES {
             let Some((addr, len)) = self.rest.next() else { break };
             if len > 0 {
-                self.pieces.push(libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize });
+                self.pieces.push(libc::iovec {
+                    iov_base: addr as *mut libc::c_void,
+                    iov_len: len as usize,
+                });
             }
         }
         &self.pieces

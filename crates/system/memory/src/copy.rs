@@ -19,7 +19,8 @@ pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
     // SAFETY: the contract of this function, in parts.
     unsafe {
         if n == 8 && to.addr().is_multiple_of(8) {
-            AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release);
+            AtomicU64::from_ptr(to.cast())
+                .store(from.cast::<u64>().read_unaligned(), Ordering::Release);
             return;
         }
         if n <= FEW {
@@ -30,7 +31,8 @@ pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
         std::ptr::copy_nonoverlapping(from, to, most);
         let (to, from, rest) = (to.add(most), from.add(most), n - most);
         if rest == 8 && to.addr().is_multiple_of(8) {
-            AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release);
+            AtomicU64::from_ptr(to.cast())
+                .store(from.cast::<u64>().read_unaligned(), Ordering::Release);
         } else {
             put_words(to, from, rest);
         }
@@ -79,16 +81,19 @@ pub(crate) unsafe fn get(to: *mut u8, from: *const u8, n: usize) {
     unsafe {
         match n {
             8 if from.addr().is_multiple_of(8) => {
-                to.cast::<u64>()
-                    .write_unaligned(AtomicU64::from_ptr(from.cast_mut().cast()).load(Ordering::Acquire));
+                to.cast::<u64>().write_unaligned(
+                    AtomicU64::from_ptr(from.cast_mut().cast()).load(Ordering::Acquire),
+                );
             }
             4 if from.addr().is_multiple_of(4) => {
-                to.cast::<u32>()
-                    .write_unaligned(AtomicU32::from_ptr(from.cast_mut().cast()).load(Ordering::Acquire));
+                to.cast::<u32>().write_unaligned(
+                    AtomicU32::from_ptr(from.cast_mut().cast()).load(Ordering::Acquire),
+                );
             }
             2 if from.addr().is_multiple_of(2) => {
-                to.cast::<u16>()
-                    .write_unaligned(AtomicU16::from_ptr(from.cast_mut().cast()).load(Ordering::Acquire));
+                to.cast::<u16>().write_unaligned(
+                    AtomicU16::from_ptr(from.cast_mut().cast()).load(Ordering::Acquire),
+                );
             }
             _ => std::ptr::copy_nonoverlapping(from, to, n),
         }
@@ -105,9 +110,9 @@ pub(crate) unsafe fn atomic(word: *mut u64, op: AtomicOp) -> u64 {
     // accesses the word by atomics, too, as with a NIC.
     let word = unsafe { AtomicU64::from_ptr(word) };
     match op {
-        AtomicOp::CompareSwap { compare, swap } => {
-            word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|v| v)
-        }
+        AtomicOp::CompareSwap { compare, swap } => word
+            .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+            .unwrap_or_else(|v| v),
         AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
         AtomicOp::Write { value } => word.swap(value, Ordering::SeqCst),
     }

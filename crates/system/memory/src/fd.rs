@@ -59,11 +59,12 @@ impl FdPages {
         let mapped = (within + len).checked_next_multiple_of(unit).ok_or(FdError::Short(size))?;
         let prot = if writable { sys::RW } else { libc::PROT_READ };
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let start = unsafe { sys::map(At::Anywhere, mapped, prot, libc::MAP_SHARED, Some((fd, from))) }
-            .map_err(|e| match e {
-                Errno::EACCES | Errno::EPERM => FdError::Descriptor(e),
-                e => FdError::NoMemory(e),
-            })?;
+        let start =
+            unsafe { sys::map(At::Anywhere, mapped, prot, libc::MAP_SHARED, Some((fd, from))) }
+                .map_err(|e| match e {
+                    Errno::EACCES | Errno::EPERM => FdError::Descriptor(e),
+                    e => FdError::NoMemory(e),
+                })?;
         // SAFETY: the mapping made just now; the advice changes no contents.
         let _ = unsafe { sys::advise(start, mapped, libc::MADV_DONTFORK) };
         Ok(FdPages { start, mapped, addr: start + within, len, dma_buf })
@@ -146,7 +147,8 @@ mod tests {
         let pages = FdPages::new(fd.as_raw_fd(), 4100, 5000, true).unwrap();
         let again = FdPages::new(fd.as_raw_fd(), 0, 12288, false).unwrap();
         drop(fd);
-        let range = |p: &FdPages, at: u64| Range { addr: p.addr() + at, len: 4, kind: p.range_kind() };
+        let range =
+            |p: &FdPages, at: u64| Range { addr: p.addr() + at, len: 4, kind: p.range_kind() };
         HostMemory.write(range(&pages, 4996), b"last").unwrap();
         let mut got = [0; 4];
         HostMemory.read(range(&again, 4100 + 4996), &mut got).unwrap();

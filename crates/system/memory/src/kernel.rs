@@ -50,7 +50,9 @@ fn copy(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), Memo
         }
         match call(way, theirs + done, ours + done, len - done) {
             Ok(n) if n > 0 => done += n,
-            Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES) => FORBIDDEN.store(true, Ordering::Relaxed),
+            Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES) => {
+                FORBIDDEN.store(true, Ordering::Relaxed)
+            }
             Err(Errno::EINTR) => {}
             _ => return Err(MemoryFault { addr: theirs + done }),
         }
@@ -73,7 +75,8 @@ fn with_args<R>(
     len: u64,
     f: impl FnOnce(i64, [u64; 6]) -> R,
 ) -> R {
-    let vec = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize };
+    let vec =
+        |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize };
     let (local, remote) = (vec(ours), vec(theirs));
     let number = match way {
         CopyDirection::Out => libc::SYS_process_vm_readv,
@@ -106,7 +109,13 @@ pub(crate) fn copy_from_peer(guard: &Guard<'_>, to: u64, from: u64, len: u64) ->
     guarded(guard, CopyDirection::In, to, from, len)
 }
 
-fn guarded(guard: &Guard<'_>, way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), Cut> {
+fn guarded(
+    guard: &Guard<'_>,
+    way: CopyDirection,
+    theirs: u64,
+    ours: u64,
+    len: u64,
+) -> Result<(), Cut> {
     let mut done = 0;
     while done < len {
         if FORBIDDEN.load(Ordering::Relaxed) {
@@ -120,7 +129,9 @@ fn guarded(guard: &Guard<'_>, way: CopyDirection, theirs: u64, ours: u64, len: u
         match result {
             Err(Withdrawn) => return Err(Cut::Withdrawn),
             Ok(Ok(n)) if n > 0 => done += n,
-            Ok(Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES)) => FORBIDDEN.store(true, Ordering::Relaxed),
+            Ok(Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES)) => {
+                FORBIDDEN.store(true, Ordering::Relaxed)
+            }
             Ok(Err(Errno::EINTR)) => {}
             _ => return Err(Cut::Fault(MemoryFault { addr: theirs + done })),
         }

@@ -153,7 +153,8 @@ impl Maps {
         // a free descriptor use ours.
         let opened = sys::open(c"/proc/self/maps");
         let fd = opened.unwrap_or(self.own_fd());
-        let result = text::lines_of::<1024>(fd, &mut |line| parse_line(line).is_none_or(|vma| each(&vma)));
+        let result =
+            text::lines_of::<1024>(fd, &mut |line| parse_line(line).is_none_or(|vma| each(&vma)));
         if let Ok(fd) = opened {
             sys::close(fd);
         }
@@ -192,8 +193,12 @@ fn parse_line(line: &[u8]) -> Option<Vma> {
     let (major, minor) = field()?.split_once(':')?;
     let inode = field()?.trim().parse().ok()?;
     let flags = [(b'r', READ), (b'w', WRITE), (b'x', EXEC), (b's', SHARED)];
-    let flags =
-        rights.iter().zip(flags).filter(|(is, (letter, _))| *is == letter).map(|(_, (_, flag))| flag).sum();
+    let flags = rights
+        .iter()
+        .zip(flags)
+        .filter(|(is, (letter, _))| *is == letter)
+        .map(|(_, (_, flag))| flag)
+        .sum();
     let dev = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let (start, end) = (hex(start)?, hex(end)?);
     Some(Vma { start, end, flags, offset, inode, dev })

@@ -35,7 +35,9 @@ impl Pages {
     /// # Errors
     /// The errno of `mmap`; ENOMEM if the machine or a control group cannot hold as much.
     pub fn new(len: usize) -> Result<Self, Errno> {
-        let mapped = (len.max(1) as u64).checked_next_multiple_of(crate::page_size()).ok_or(Errno::ENOMEM)?;
+        let mapped = (len.max(1) as u64)
+            .checked_next_multiple_of(crate::page_size())
+            .ok_or(Errno::ENOMEM)?;
         /// Shorter lengths are not checked here: the kernel may refuse them.
         const MUCH: u64 = 16 << 20;
         if mapped > MUCH && mapped > crate::room::available() {
@@ -58,7 +60,10 @@ impl Pages {
     ///
     /// # Errors
     /// As [`Pages::new`].
-    pub fn of_program(len: usize, file: Option<&'static SharedFile>) -> Result<(Self, bool), Errno> {
+    pub fn of_program(
+        len: usize,
+        file: Option<&'static SharedFile>,
+    ) -> Result<(Self, bool), Errno> {
         let mut pages = Pages::new(len)?;
         let Kind::Private { start, mapped } = pages.kind else { return Err(Errno::EINVAL) };
         // SAFETY: mapped just now, anonymous, and not known to any other code.

@@ -88,7 +88,10 @@ impl PeerMemory {
     pub fn window(&self, offset: u64, len: u64) -> Result<Window, PeerError> {
         let page = crate::page_size();
         let start = offset & !(page - 1);
-        let end = offset.checked_add(len).filter(|end| len > 0 && *end <= SPAN).ok_or(PeerError::Bounds)?;
+        let end = offset
+            .checked_add(len)
+            .filter(|end| len > 0 && *end <= SPAN)
+            .ok_or(PeerError::Bounds)?;
         let mapped = end.next_multiple_of(page) - start;
         // Not populated: populating fills holes, and a peer could name any amount of memory.
         let from = Some((self.fd()?.as_raw_fd(), start));
@@ -98,15 +101,21 @@ impl PeerMemory {
         // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes
         // contents.
         let base = unsafe {
-            let base =
-                sys::map(At::Anywhere, mapped, RW, libc::MAP_SHARED, from).map_err(PeerError::Kernel)?;
+            let base = sys::map(At::Anywhere, mapped, RW, libc::MAP_SHARED, from)
+                .map_err(PeerError::Kernel)?;
             for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
                 let _ = sys::advise(base, mapped, advice);
             }
             base
         };
         let base = NonNull::new(base as *mut u8).ok_or(PeerError::Bounds)?;
-        Ok(Window { base, mapped, skip: (offset - start) as usize, len, owner: ProcessIdentity::current() })
+        Ok(Window {
+            base,
+            mapped,
+            skip: (offset - start) as usize,
+            len,
+            owner: ProcessIdentity::current(),
+        })
     }
 
     /// Copies bytes at `offset` out. A hole reads as zeroes and stays a hole. Reading through a
@@ -117,7 +126,8 @@ impl PeerMemory {
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), PeerError> {
         let mut done = 0;
         while done < to.len() {
-            let at = offset.checked_add(done as u64).filter(|at| *at < SPAN).ok_or(PeerError::Bounds)?;
+            let at =
+                offset.checked_add(done as u64).filter(|at| *at < SPAN).ok_or(PeerError::Bounds)?;
             match nix::sys::uio::pread(self.fd()?, &mut to[done..], at.cast_signed()) {
                 Ok(0) => return Err(PeerError::Bounds),
                 Ok(n) => done += n,
@@ -203,7 +213,9 @@ impl Window {
         }
         // SAFETY: whole pages of the mapping, which begins and ends at page boundaries; one byte
         // for each of at most LOOKS pages.
-        let asked = unsafe { libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr()) };
+        let asked = unsafe {
+            libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr())
+        };
         asked == 0 && there[..pages].iter().all(|page| page & 1 == 1)
     }
 
@@ -257,13 +269,19 @@ impl Window {
     /// # Errors
     /// The range exceeds the window, the memory is missing, or the guard does not hold.
     #[inline(always)]
-    pub fn write_from(&self, guard: &Guard<'_>, offset: u64, from: Range) -> Result<(), WindowFault> {
+    pub fn write_from(
+        &self,
+        guard: &Guard<'_>,
+        offset: u64,
+        from: Range,
+    ) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len as usize)?;
         match from.kind {
             RangeKind::Mapped => {
                 // SAFETY: the key table guarantees the range (crate docs), and the window was
                 // checked. The two do not overlap, because a window is of another process's file.
-                unsafe { guard.put(to, from.addr as *const u8, from.len as usize) }.map_err(WindowFault::from)
+                unsafe { guard.put(to, from.addr as *const u8, from.len as usize) }
+                    .map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
                 let copied = kernel::copy_to_peer(guard, from.addr, to as u64, from.len.into());
@@ -285,7 +303,8 @@ impl Window {
             RangeKind::Mapped => {
                 // SAFETY: as in `write_from`; the peer's bytes go to memory that the local program
                 // may be reading.
-                unsafe { guard.get(to.addr as *mut u8, from, to.len as usize) }.map_err(WindowFault::from)
+                unsafe { guard.get(to.addr as *mut u8, from, to.len as usize) }
+                    .map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
                 let copied = kernel::copy_from_peer(guard, to.addr, from as u64, to.len.into());
@@ -320,7 +339,13 @@ impl Window {
     /// from the peer.
     #[cold]
     #[inline(never)]
-    fn by_parts(&self, guard: &Guard<'_>, offset: u64, local: Range, write: bool) -> Result<(), WindowFault> {
+    fn by_parts(
+        &self,
+        guard: &Guard<'_>,
+        offset: u64,
+        local: Range,
+        write: bool,
+    ) -> Result<(), WindowFault> {
         let mut room = [0; 4096];
         let mut done = 0;
         while done < local.len {

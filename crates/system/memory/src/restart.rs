@@ -143,7 +143,8 @@ impl<'a> Guard<'a> {
         // SAFETY: the words live as long as the guard. Only loads, because the mapping may be
         // read-only.
         let (first, second) = unsafe {
-            let load = |word: *const u64| AtomicU64::from_ptr(word.cast_mut()).load(Ordering::Relaxed);
+            let load =
+                |word: *const u64| AtomicU64::from_ptr(word.cast_mut()).load(Ordering::Relaxed);
             (load(self.look.first), load(self.look.second))
         };
         fence(Ordering::Acquire);
@@ -167,7 +168,12 @@ impl<'a> Guard<'a> {
     /// # Safety
     /// As for [`copy::put`].
     #[inline(always)]
-    pub(crate) unsafe fn put(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
+    pub(crate) unsafe fn put(
+        &self,
+        to: *mut u8,
+        from: *const u8,
+        n: usize,
+    ) -> Result<(), Withdrawn> {
         // SAFETY: the contract of this function.
         unsafe {
             match self.slot {
@@ -207,7 +213,13 @@ impl<'a> Guard<'a> {
     /// # Safety
     /// As for [`Guard::put`].
     #[inline]
-    unsafe fn put_pieces(&self, slot: Slot, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
+    unsafe fn put_pieces(
+        &self,
+        slot: Slot,
+        to: *mut u8,
+        from: *const u8,
+        n: usize,
+    ) -> Result<(), Withdrawn> {
         let (mut done, mut most) = (0, PIECE);
         while done < n {
             let len = (n - done).min(most);
@@ -287,7 +299,12 @@ impl<'a> Guard<'a> {
     /// # Safety
     /// As for [`copy::put`].
     #[inline(always)]
-    pub(crate) unsafe fn get(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
+    pub(crate) unsafe fn get(
+        &self,
+        to: *mut u8,
+        from: *const u8,
+        n: usize,
+    ) -> Result<(), Withdrawn> {
         if n == 8 {
             let mut word = [0; 8];
             // SAFETY: the contract of this function.
@@ -334,8 +351,11 @@ impl<'a> Guard<'a> {
     #[inline]
     pub(crate) unsafe fn atomic(&self, word: *mut u64, op: AtomicOp) -> Result<u64, Withdrawn> {
         let Some(slot) = self.slot else {
+            if !self.holds() {
+                return Err(Withdrawn);
+            }
             // SAFETY: the contract of this function.
-            return if self.holds() { Ok(unsafe { copy::atomic(word, op) }) } else { Err(Withdrawn) };
+            return Ok(unsafe { copy::atomic(word, op) });
         };
         let mut old = 0;
         // SAFETY: the contract of this function.
@@ -357,10 +377,17 @@ impl<'a> Guard<'a> {
     ///
     /// # Safety
     /// As for the system call.
-    pub(crate) unsafe fn call(&self, number: i64, args: [u64; 6]) -> Result<Result<u64, Errno>, Withdrawn> {
+    pub(crate) unsafe fn call(
+        &self,
+        number: i64,
+        args: [u64; 6],
+    ) -> Result<Result<u64, Errno>, Withdrawn> {
         let Some(slot) = self.slot else {
+            if !self.holds() {
+                return Err(Withdrawn);
+            }
             // SAFETY: the contract of this function.
-            return if self.holds() { Ok(unsafe { crate::sys::call(number, args) }) } else { Err(Withdrawn) };
+            return Ok(unsafe { crate::sys::call(number, args) });
         };
         let mut answer = 0;
         self.until_done(|| {

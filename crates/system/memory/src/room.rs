@@ -51,7 +51,9 @@ impl Machine {
     }
 
     fn note(&mut self, line: &[u8]) {
-        let Some((name, value)) = std::str::from_utf8(line).ok().and_then(|line| line.split_once(':')) else {
+        let Some((name, value)) =
+            std::str::from_utf8(line).ok().and_then(|line| line.split_once(':'))
+        else {
             return;
         };
         let place = match name {
@@ -61,14 +63,17 @@ impl Machine {
             "Committed_AS" => &mut self.promised,
             _ => return,
         };
-        *place = value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()?.checked_mul(1024));
+        *place =
+            value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()?.checked_mul(1024));
     }
 
     /// `MemAvailable` plus free swap. In `strict` mode at most the rest of the commit limit.
     fn left(self, strict: bool) -> Option<u64> {
         let there = self.available?.saturating_add(self.swap.unwrap_or(0));
         let promised = self.limit.zip(self.promised).filter(|_| strict);
-        Some(promised.map_or(there, |(limit, set_aside)| there.min(limit.saturating_sub(set_aside))))
+        Some(
+            promised.map_or(there, |(limit, set_aside)| there.min(limit.saturating_sub(set_aside))),
+        )
     }
 }
 
@@ -82,7 +87,11 @@ fn tightest(line: &str, groups: &str) -> Option<u64> {
         let root = if exists(&unified) { unified } else { Path::of(format_args!("{groups}"))? };
         (root, "memory.max", "memory.current")
     } else if controllers.split(',').any(|name| name == "memory") {
-        (Path::of(format_args!("{groups}/memory"))?, "memory.limit_in_bytes", "memory.usage_in_bytes")
+        (
+            Path::of(format_args!("{groups}/memory"))?,
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+        )
     } else {
         return None;
     };
@@ -148,7 +157,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("adverb-room-{}", std::process::id()));
         let group = dir.join("memory/outer/inner");
         fs::create_dir_all(&group).unwrap();
-        let put = |at: &std::path::Path, name: &str, text: &str| fs::write(at.join(name), text).unwrap();
+        let put =
+            |at: &std::path::Path, name: &str, text: &str| fs::write(at.join(name), text).unwrap();
         put(&group, "memory.limit_in_bytes", "9223372036854771712\n");
         put(&group, "memory.usage_in_bytes", "500\n");
         let outer = dir.join("memory/outer");

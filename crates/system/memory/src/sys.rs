@@ -147,7 +147,10 @@ pub(crate) unsafe fn map(
     let flags = flags | fixed | anonymous;
     // SAFETY: the contract of this function; a new mapping elsewhere disturbs nothing.
     let got = unsafe {
-        call(libc::SYS_mmap, [addr, len, bits(prot), bits(flags), i64::from(fd).cast_unsigned(), offset])
+        call(
+            libc::SYS_mmap,
+            [addr, len, bits(prot), bits(flags), i64::from(fd).cast_unsigned(), offset],
+        )
     }?;
     if matches!(at, At::Free(addr) if addr != got) {
         // SAFETY: the mapping made just now. Kernels before 4.17 take the address for a hint.
@@ -159,14 +162,25 @@ pub(crate) unsafe fn map(
 
 /// Maps `len` bytes of a file, shared. The kernel chooses an address that is a multiple of `align`
 /// plus `rest`. `align` and `rest` are whole pages.
-pub(crate) fn map_aligned(len: u64, align: u64, rest: u64, file: (RawFd, u64)) -> Result<u64, Errno> {
+pub(crate) fn map_aligned(
+    len: u64,
+    align: u64,
+    rest: u64,
+    file: (RawFd, u64),
+) -> Result<u64, Errno> {
     let room = len.checked_add(align).ok_or(Errno::ENOMEM)?;
     // SAFETY: a new mapping; only parts of this mapping are unmapped again.
     unsafe {
         if align <= page_size() {
             return map(At::Anywhere, len, RW, libc::MAP_SHARED, Some(file));
         }
-        let at = map(At::Anywhere, room, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_NORESERVE, None)?;
+        let at = map(
+            At::Anywhere,
+            room,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+            None,
+        )?;
         let start = (at - rest).next_multiple_of(align) + rest;
         let mapped = map(At::Over(start), len, RW, libc::MAP_SHARED, Some(file));
         let (first, last) = if mapped.is_ok() { (start, start + len) } else { (at, at) };
@@ -183,7 +197,13 @@ pub(crate) fn map_aligned(len: u64, align: u64, rest: u64, file: (RawFd, u64)) -
 ///
 /// # Safety
 /// The range is the caller's, and with `MREMAP_FIXED` the target range, too.
-pub(crate) unsafe fn remap(addr: u64, old: u64, new: u64, flags: i32, to: u64) -> Result<u64, Errno> {
+pub(crate) unsafe fn remap(
+    addr: u64,
+    old: u64,
+    new: u64,
+    flags: i32,
+    to: u64,
+) -> Result<u64, Errno> {
     // SAFETY: the contract of this function.
     unsafe { call(libc::SYS_mremap, [addr, old, new, bits(flags), to, 0]) }
 }

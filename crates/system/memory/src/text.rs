@@ -31,7 +31,8 @@ impl Path {
     /// Removes the last component. Returns `false` if no component is left behind the first `root`
     /// bytes.
     pub fn ascend(&mut self, root: usize) -> bool {
-        let slash = self.bytes[..self.len].iter().rposition(|b| *b == b'/').filter(|at| *at >= root);
+        let slash =
+            self.bytes[..self.len].iter().rposition(|b| *b == b'/').filter(|at| *at >= root);
         if let Some(at) = slash {
             self.bytes[at..self.len].fill(0);
             self.len = at;
@@ -82,7 +83,10 @@ pub(crate) fn first_line<T>(path: &CStr, mut from: impl FnMut(&[u8]) -> Option<T
 
 /// Calls `each` with the lines of an open file from its beginning, until `each` returns `false`.
 /// Shows only the first `N` bytes of a longer line.
-pub(crate) fn lines_of<const N: usize>(fd: RawFd, each: &mut impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
+pub(crate) fn lines_of<const N: usize>(
+    fd: RawFd,
+    each: &mut impl FnMut(&[u8]) -> bool,
+) -> Result<(), Errno> {
     let mut text = [0; N];
     let (mut len, mut at) = (0, 0);
     // Skipping the rest of a long line.
@@ -90,7 +94,13 @@ pub(crate) fn lines_of<const N: usize>(fd: RawFd, each: &mut impl FnMut(&[u8]) -
     loop {
         // SAFETY: reads into the rest of the array.
         let read = unsafe {
-            sys::transfer(libc::SYS_pread64, fd, text[len..].as_mut_ptr() as u64, (N - len) as u64, at)
+            sys::transfer(
+                libc::SYS_pread64,
+                fd,
+                text[len..].as_mut_ptr() as u64,
+                (N - len) as u64,
+                at,
+            )
         };
         match read {
             Ok(n) => (len, at) = (len + n as usize, at + n),
@@ -136,7 +146,8 @@ pub(crate) fn numbers_in(directory: &CStr, mut each: impl FnMut(u64)) {
         let mut rest = &entries[..len as usize];
         while let Some(length) = rest.get(LENGTH..LENGTH + 2) {
             let length = usize::from(u16::from_ne_bytes([length[0], length[1]])).max(NAME);
-            let name = rest.get(NAME..length).and_then(|name| CStr::from_bytes_until_nul(name).ok());
+            let name =
+                rest.get(NAME..length).and_then(|name| CStr::from_bytes_until_nul(name).ok());
             if let Some(number) = name.and_then(|name| number(name.to_bytes())) {
                 each(number);
             }
@@ -156,7 +167,13 @@ pub(crate) fn warn(text: fmt::Arguments<'_>) {
     let text = line.as_str();
     // SAFETY: the bytes of the line.
     let _ = unsafe {
-        sys::transfer(libc::SYS_write, libc::STDERR_FILENO, text.as_ptr() as u64, text.len() as u64, 0)
+        sys::transfer(
+            libc::SYS_write,
+            libc::STDERR_FILENO,
+            text.as_ptr() as u64,
+            text.len() as u64,
+            0,
+        )
     };
 }
 

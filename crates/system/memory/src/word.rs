@@ -50,8 +50,9 @@ fn is_shared(addr: u64) -> bool {
     let Ok(fd) = sys::open(c"/proc/self/pagemap") else { return false };
     let mut word = [0; 8];
     // SAFETY: reads into the array.
-    let got =
-        unsafe { sys::transfer(libc::SYS_pread64, fd, word.as_mut_ptr() as u64, 8, addr / page_size() * 8) };
+    let got = unsafe {
+        sys::transfer(libc::SYS_pread64, fd, word.as_mut_ptr() as u64, 8, addr / page_size() * 8)
+    };
     sys::close(fd);
     got == Ok(8) && u64::from_ne_bytes(word) & FILE_OR_SHARED != 0
 }

@@ -19,7 +19,8 @@ pub fn interface_mtus() -> io::Result<BTreeMap<u32, usize>> {
         let word = |bytes: &[u8]| bytes.first_chunk::<4>().map(|b| u32::from_ne_bytes(*b));
         let index = item.get(4..).and_then(word);
         let mut attributes = netlink::attributes(item.get(IFINFOMSG..).unwrap_or_default());
-        let mtu = attributes.find(|(kind, _)| *kind == libc::IFLA_MTU).and_then(|(_, value)| word(value));
+        let mtu =
+            attributes.find(|(kind, _)| *kind == libc::IFLA_MTU).and_then(|(_, value)| word(value));
         if let (Some(index), Some(mtu)) = (index, mtu) {
             found.insert(index, mtu as usize);
         }

@@ -82,7 +82,9 @@ fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     for (kind, value) in netlink::attributes(route.get(RTMSG..).unwrap_or_default()) {
         match kind {
             libc::RTA_GATEWAY => hop = ip_of(value).unwrap_or(hop),
-            libc::RTA_OIF => interface = value.first_chunk::<4>().map(|index| u32::from_ne_bytes(*index)),
+            libc::RTA_OIF => {
+                interface = value.first_chunk::<4>().map(|index| u32::from_ne_bytes(*index))
+            }
             // A gateway of the other address family.
             libc::RTA_VIA => return Ok(None),
             _ => {}

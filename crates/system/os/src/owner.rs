@@ -32,12 +32,18 @@ const RTMSG: usize = 12;
 pub fn users_can_be_told_apart() -> bool {
     let read = |path| std::fs::read_to_string(path).ok();
     let overflow = read("/proc/sys/kernel/overflowuid").and_then(|text| text.trim().parse().ok());
-    told_apart(sys::effective_uid(), overflow.unwrap_or(OVERFLOW_UID), read("/proc/self/uid_map").as_deref())
+    told_apart(
+        sys::effective_uid(),
+        overflow.unwrap_or(OVERFLOW_UID),
+        read("/proc/self/uid_map").as_deref(),
+    )
 }
 
 fn told_apart(uid: u32, overflow: u32, map: Option<&str>) -> bool {
     uid != overflow
-        || map.is_some_and(|map| map.lines().any(|line| line.split_whitespace().eq(["0", "0", "4294967295"])))
+        || map.is_some_and(|map| {
+            map.lines().any(|line| line.split_whitespace().eq(["0", "0", "4294967295"]))
+        })
 }
 
 /// The process at the other end of a connection.
@@ -83,24 +89,27 @@ pub fn each_listener(mut found: impl FnMut(&str, u32, u32)) {
     for word in [u32::MAX, 0, show, 0, 0] {
         request.extend_from_slice(&word.to_ne_bytes());
     }
-    let asked = netlink::dump(libc::NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, &request, &mut |item| {
-        if item.get(1) != Some(&(libc::SOCK_SEQPACKET as u8)) {
-            return;
-        }
-        let word = |value: &[u8]| value.first_chunk::<4>().map(|word| u32::from_ne_bytes(*word));
-        let (mut name, mut uid, mut waiting) = (None, None, 0);
-        for (kind, value) in netlink::attributes(item.get(UNIX_DIAG_MSG..).unwrap_or_default()) {
-            match kind {
-                UNIX_DIAG_NAME => name = value.strip_prefix(&[0]),
-                UNIX_DIAG_UID => uid = word(value),
-                UNIX_DIAG_RQLEN => waiting = word(value).unwrap_or_default(),
-                _ => {}
+    let asked =
+        netlink::dump(libc::NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, &request, &mut |item| {
+            if item.get(1) != Some(&(libc::SOCK_SEQPACKET as u8)) {
+                return;
             }
-        }
-        if let (Some(Ok(name)), Some(uid)) = (name.map(std::str::from_utf8), uid) {
-            found(name, uid, waiting);
-        }
-    });
+            let word =
+                |value: &[u8]| value.first_chunk::<4>().map(|word| u32::from_ne_bytes(*word));
+            let (mut name, mut uid, mut waiting) = (None, None, 0);
+            for (kind, value) in netlink::attributes(item.get(UNIX_DIAG_MSG..).unwrap_or_default())
+            {
+                match kind {
+                    UNIX_DIAG_NAME => name = value.strip_prefix(&[0]),
+                    UNIX_DIAG_UID => uid = word(value),
+                    UNIX_DIAG_RQLEN => waiting = word(value).unwrap_or_default(),
+                    _ => {}
+                }
+            }
+            if let (Some(Ok(name)), Some(uid)) = (name.map(std::str::from_utf8), uid) {
+                found(name, uid, waiting);
+            }
+        });
     if let Err(error) = asked {
         log::debug!("the kernel does not show the owners of the names: {error}");
     }
@@ -133,7 +142,9 @@ fn listed_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     let (v4, v6) = (read("/proc/thread-self/net/udp"), read("/proc/thread-self/net/udp6"));
     let mut found: Vec<Holder> = match ip {
         IpAddr::V4(_) => v4.lines().filter_map(|line| holder(line, port, |_| true)).collect(),
-        IpAddr::V6(_) => v6.lines().filter_map(|line| holder(line, port, |at| !is_v4(at))).collect(),
+        IpAddr::V6(_) => {
+            v6.lines().filter_map(|line| holder(line, port, |at| !is_v4(at))).collect()
+        }
     };
     if ip.is_ipv4() && found.is_empty() {
         // An IPv6 socket bound to all addresses also has the IPv4 addresses, unless it is
@@ -166,7 +177,9 @@ fn holder(line: &str, port: u16, here: impl Fn(&str) -> bool) -> Option<Holder> 
 /// An address and port as written in the kernel's tables of UDP sockets: words in the machine's
 /// byte order.
 pub fn table_name(ip: IpAddr, port: u16) -> String {
-    let word = |bytes: &[u8]| format!("{:08X}", u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+    let word = |bytes: &[u8]| {
+        format!("{:08X}", u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
     let mut name: String = match ip {
         IpAddr::V4(v4) => word(&v4.octets()),
         IpAddr::V6(v6) => v6.octets().chunks_exact(4).map(word).collect(),
@@ -199,7 +212,8 @@ pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
                 // On a point-to-point link, IFA_ADDRESS is the other end's address, which is not in
                 // the local table.
                 .filter(|(kind, _)| {
-                    *kind == libc::IFA_LOCAL || *kind == libc::IFA_ADDRESS && item[0] == libc::AF_INET6 as u8
+                    *kind == libc::IFA_LOCAL
+                        || *kind == libc::IFA_ADDRESS && item[0] == libc::AF_INET6 as u8
                 })
                 .filter_map(|(_, value)| ip_of(value))
                 .map(|ip| (ip, whole(ip))),
@@ -302,7 +316,10 @@ mod tests {
             )
         };
         assert_eq!(holder(&line(0, 0), 4791, |_| true), Some(Holder { uid: 0, kernel: true }));
-        assert_eq!(holder(&line(77, 4711), 4791, |_| true), Some(Holder { uid: 77, kernel: false }));
+        assert_eq!(
+            holder(&line(77, 4711), 4791, |_| true),
+            Some(Holder { uid: 77, kernel: false })
+        );
         assert_eq!(holder(&line(77, 4711), 4792, |_| true), None);
         assert_eq!(holder("sl local_address", 4791, |_| true), None);
     }

@@ -24,7 +24,8 @@ mod wait;
 pub use address::{RawAddr, bind, local_port};
 pub use cancel::{Uncancelled, wait_readable};
 pub use datagram::{
-    DATAGRAM, MAX_DATAGRAMS, Received, RecvVec, SOL_UDP, SendOptions, UDP_GRO, UDP_NO_CHECK6_RX, send,
+    DATAGRAM, MAX_DATAGRAMS, Received, RecvVec, SOL_UDP, SendOptions, UDP_GRO, UDP_NO_CHECK6_RX,
+    send,
 };
 pub use ending::close_received;
 pub use ending::end_connection;
@@ -32,12 +33,13 @@ pub use fd::OwnFd;
 pub use fd::{FD_LIMIT, Fd, FdTable};
 pub use group::{join_group, multicast_interface, no_groups};
 pub use local::{
-    EVENTS, Local, accept, any_of, break_off, connect, is_local_stream, listen, message_socket, peer,
-    recv_local, send_byte, send_local, stream_pair, take_bytes, take_no_more, unwatch, wait_any, watch,
-    watch_for,
+    EVENTS, Local, accept, any_of, break_off, connect, is_local_stream, listen, message_socket,
+    peer, recv_local, send_byte, send_local, stream_pair, take_bytes, take_no_more, unwatch,
+    wait_any, watch, watch_for,
 };
 pub use options::{
-    Insn, attach_filter, attach_reuseport, get_option, grow_buffer, kernel_drops, set_option, udp_socket,
+    Insn, attach_filter, attach_reuseport, get_option, grow_buffer, kernel_drops, set_option,
+    udp_socket,
 };
 pub use packet::{packet_socket, recv_frame, send_frame};
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};

@@ -57,7 +57,12 @@ impl<const SIZE: usize, const WORDS: usize> Blocks<SIZE, WORDS> {
             let mut now = word.load(Ordering::Relaxed);
             while now != u64::MAX {
                 let bit = now.trailing_ones() as usize;
-                match word.compare_exchange_weak(now, now | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
+                match word.compare_exchange_weak(
+                    now,
+                    now | 1 << bit,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
                     // SAFETY: block `at * 64 + bit` lies in the memory.
                     Ok(_) => return Some(unsafe { self.start().add((at * 64 + bit) * SIZE) }),
                     Err(other) => now = other,

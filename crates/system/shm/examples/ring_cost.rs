@@ -145,11 +145,13 @@ fn parent(rounds: usize) {
     pin(0);
     // SAFETY: the name is NUL-terminated, the flags are integers, and the new descriptor has no
     // other owner.
-    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"words".as_ptr(), libc::MFD_CLOEXEC)) };
+    let file =
+        unsafe { File::from_raw_fd(libc::memfd_create(c"words".as_ptr(), libc::MFD_CLOEXEC)) };
     file.set_len(4096).expect("a page");
     let [mine, theirs] = words(&file);
     let (mut from, ring) = Consumer::create().expect("a ring");
-    let args = [std::process::id(), file.as_raw_fd() as u32, ring.as_raw_fd() as u32, rounds as u32];
+    let args =
+        [std::process::id(), file.as_raw_fd() as u32, ring.as_raw_fd() as u32, rounds as u32];
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .arg("child")
         .args(args.map(|arg| arg.to_string()))

@@ -15,7 +15,9 @@ pub enum ShmError {
         bytes: usize,
     },
     /// The peer's descriptor is not shared memory, or its seals allow changes of its size or pages.
-    #[error("the peer's descriptor is not sealed shared memory (seals {found:#x}, needed {expected:#x})")]
+    #[error(
+        "the peer's descriptor is not sealed shared memory (seals {found:#x}, needed {expected:#x})"
+    )]
     NotSealed {
         /// The required seals (`F_SEAL_*`).
         expected: i32,

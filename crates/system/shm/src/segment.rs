@@ -23,7 +23,11 @@ pub(super) const SMALLEST_HUGE_PAGE: usize = 64 << 10;
 const INTERRUPTIONS: u32 = 10_000;
 
 fn check(doing: &'static str, result: c_int) -> Result<c_int, ShmError> {
-    if result < 0 { Err(ShmError::Os { doing, source: io::Error::last_os_error() }) } else { Ok(result) }
+    if result < 0 {
+        Err(ShmError::Os { doing, source: io::Error::last_os_error() })
+    } else {
+        Ok(result)
+    }
 }
 
 /// `madvise` by its system call number. The function of the same name may be the preload library's,
@@ -57,15 +61,18 @@ pub(super) fn create(len: usize) -> Result<OwnedFd, ShmError> {
 pub(super) fn allocate(fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), ShmError> {
     for _ in 0..INTERRUPTIONS {
         // SAFETY: all arguments are integers.
-        let result =
-            unsafe { libc::fallocate(fd.as_raw_fd(), 0, range.start as off_t, range.len() as off_t) };
+        let result = unsafe {
+            libc::fallocate(fd.as_raw_fd(), 0, range.start as off_t, range.len() as off_t)
+        };
         if result == 0 {
             return Ok(());
         }
         let source = io::Error::last_os_error();
         match source.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::ENOMEM | libc::ENOSPC) => return Err(ShmError::OutOfMemory { bytes: range.len() }),
+            Some(libc::ENOMEM | libc::ENOSPC) => {
+                return Err(ShmError::OutOfMemory { bytes: range.len() });
+            }
             _ => return Err(ShmError::Os { doing: "allocate shared memory", source }),
         }
     }
@@ -74,7 +81,8 @@ pub(super) fn allocate(fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), Sh
 
 pub(super) fn seal(fd: BorrowedFd<'_>, seals: c_int) -> Result<(), ShmError> {
     // SAFETY: all arguments are integers.
-    check("seal shared memory", unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) }).map(drop)
+    check("seal shared memory", unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+        .map(drop)
 }
 
 /// Checks that a peer's descriptor is shared memory of this size with at least these seals.
@@ -96,7 +104,8 @@ pub(super) fn verify(fd: BorrowedFd<'_>, len: usize, seals: c_int) -> Result<(),
 pub(super) fn random() -> u64 {
     let mut bytes = [0u8; 8];
     // SAFETY: the buffer has eight bytes.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    let got =
+        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
     if got == 8 {
         return u64::from_ne_bytes(bytes);
     }
@@ -134,7 +143,9 @@ impl Mapping {
         };
         let _transit = Transit::begin();
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let at = unsafe {
+            libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
         if at == libc::MAP_FAILED {
             let source = io::Error::last_os_error();
             return Err(ShmError::Os { doing: "map shared memory", source });

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adverb_shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry, Use};
+use adverb_shm::{
+    Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry, Use,
+};
 
 const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
 /// How long a test waits for its other process on a busy machine.
@@ -35,7 +37,16 @@ fn a_record_crosses_a_ring() {
 }
 
 fn key(key: u32) -> KeyEntry {
-    KeyEntry { key, pd: 3, access: 7, va: 1 << 40, len: 4096, addr: 0x7f00_0000_1000, how: 1, qpn: 9 }
+    KeyEntry {
+        key,
+        pd: 3,
+        access: 7,
+        va: 1 << 40,
+        len: 4096,
+        addr: 0x7f00_0000_1000,
+        how: 1,
+        qpn: 9,
+    }
 }
 
 #[test]
@@ -108,7 +119,10 @@ fn each_announcement_of_sleep_is_another() {
     // A second announcement during sleep: a peer that has woken the process once does so again.
     ours.set_sleeping(true);
     let second = theirs.sleeping();
-    assert!(awake.is_multiple_of(2) && first % 2 == 1 && second % 2 == 1, "{awake} {first} {second}");
+    assert!(
+        awake.is_multiple_of(2) && first % 2 == 1 && second % 2 == 1,
+        "{awake} {first} {second}"
+    );
     assert_ne!(first, second);
     ours.set_sleeping(false);
     let last = theirs.sleeping();
@@ -265,9 +279,12 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
     let null = File::open("/dev/null").unwrap();
     let mut child = child("a_killed_user_does_not_hold_an_owner_for_ever", &null);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let number = lines.filter_map(|line| line.strip_prefix("fd ").map(str::to_owned)).next().unwrap();
+    let number =
+        lines.filter_map(|line| line.strip_prefix("fd ").map(str::to_owned)).next().unwrap();
     let path = format!("/proc/{}/fd/{number}", child.id());
-    let theirs = PeerTables::open(File::options().read(true).write(true).open(path).unwrap().into()).unwrap();
+    let theirs =
+        PeerTables::open(File::options().read(true).write(true).open(path).unwrap().into())
+            .unwrap();
     assert_eq!(theirs.identity().pid, child.id());
     let mut asked = 0;
     let mut ended = || {

@@ -62,7 +62,8 @@ thread_local! {
 #[track_caller]
 fn check<R: Rank>() {
     if cfg!(debug_assertions) {
-        let later = HELD.try_with(|held| (R::LINE..MOST_RANKS).rev().find(|&line| held[line].get() > 0));
+        let later =
+            HELD.try_with(|held| (R::LINE..MOST_RANKS).rev().find(|&line| held[line].get() > 0));
         if let Ok(Some(line)) = later {
             refuse::<R>(line);
         }
@@ -73,7 +74,9 @@ fn check<R: Rank>() {
 #[track_caller]
 fn refuse<R: Rank>(held: usize) -> ! {
     let (wanted, held) = (R::NAMES[R::LINE], R::NAMES[held]);
-    panic!("the order of locks: this thread takes the lock of {wanted} while it has that of {held}");
+    panic!(
+        "the order of locks: this thread takes the lock of {wanted} while it has that of {held}"
+    );
 }
 
 /// Changes how many locks of this rank the thread holds.

@@ -71,7 +71,10 @@ fn two_of_one_rank() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, should_panic(expected = "takes the lock of a room while it has that of a room"))]
+#[cfg_attr(
+    debug_assertions,
+    should_panic(expected = "takes the lock of a room while it has that of a room")
+)]
 fn two_readers_in_one_thread() {
     let all = new();
     let _one = all.middle.read();

@@ -90,7 +90,8 @@ impl RawRwLock {
         let seen = self.word.load(Relaxed);
         let marked = seen | AWAITED;
         if waits(seen)
-            && (seen == marked || self.word.compare_exchange(seen, marked, Relaxed, Relaxed).is_ok())
+            && (seen == marked
+                || self.word.compare_exchange(seen, marked, Relaxed, Relaxed).is_ok())
         {
             self.word.wait(marked, None);
         }
@@ -101,7 +102,8 @@ impl RawRwLock {
 // on only when no reader is left. All other writers wait at their mutex.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawRwLock for RawRwLock {
-    const INIT: Self = RawRwLock { word: Word::new(0), writers: <RawMutex as lock_api::RawMutex>::INIT };
+    const INIT: Self =
+        RawRwLock { word: Word::new(0), writers: <RawMutex as lock_api::RawMutex>::INIT };
     type GuardMarker = lock_api::GuardNoSend;
 
     #[inline]

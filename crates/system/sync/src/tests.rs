@@ -79,7 +79,10 @@ fn bumping_lets_the_writer_in() {
         });
         let started = Instant::now();
         while *reading == 0 {
-            assert!(started.elapsed() < Duration::from_secs(60), "the writer starves, asked {asked:?}");
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "the writer starves, asked {asked:?}"
+            );
             RwLockReadGuard::bump(&mut reading);
         }
         assert!(asked.load(Ordering::Acquire));

@@ -22,8 +22,8 @@ pub const NO_DEVICE: &str = "there is no device, because no network interface of
                              network namespace) brings up the loopback interface, which is enough";
 
 pub fn main(args: &Args) -> Result<(), String> {
-    let devices =
-        adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices = adverb_device::device::list()
+        .map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if args.json {
         outln!("{}", json(&devices)?);
         return Ok(());
@@ -38,7 +38,8 @@ pub fn main(args: &Args) -> Result<(), String> {
 /// One row for each GID. The columns of the device itself stand in its first row.
 fn table(devices: &[Arc<Device>]) -> String {
     let mut rows = vec![
-        ["device", "interface", "state", "MTU", "path MTU", "index", "GID", "address"].map(String::from),
+        ["device", "interface", "state", "MTU", "path MTU", "index", "GID", "address"]
+            .map(String::from),
     ];
     for device in devices {
         let interface = device.interface();

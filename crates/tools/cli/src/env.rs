@@ -29,8 +29,9 @@ pub fn main(args: &Args) -> Result<(), String> {
 /// A variable as a line of text.
 fn line(name: &str, value: &OsStr, shell: bool) -> Result<String, String> {
     let text = value.to_str().filter(|v| !v.contains('\n'));
-    let text =
-        text.ok_or_else(|| format!("{name} cannot be written as a line of text: {}", value.display()))?;
+    let text = text.ok_or_else(|| {
+        format!("{name} cannot be written as a line of text: {}", value.display())
+    })?;
     Ok(if shell { format!("{name}={}", quoted(text)) } else { format!("{name}={text}") })
 }
 

@@ -12,7 +12,12 @@ impl Log for Stderr {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let text = record.args().to_string();
-            errln!("{}: {}: {}", self.0, record.level().as_str().to_lowercase(), printable_line(&text));
+            errln!(
+                "{}: {}: {}",
+                self.0,
+                record.level().as_str().to_lowercase(),
+                printable_line(&text)
+            );
         }
     }
     fn flush(&self) {}

@@ -91,7 +91,9 @@ fn main() -> ExitCode {
 /// Makes all processes of this command end with the command, whichever signal ends it.
 fn guard(at_end: adverb_survivor::AtEnd) {
     if let Err(e) = adverb_survivor::guard(at_end) {
-        crate::out::errln!("adverb: warning: programs may outlive this command if a signal ends it: {e}");
+        crate::out::errln!(
+            "adverb: warning: programs may outlive this command if a signal ends it: {e}"
+        );
     }
 }
 

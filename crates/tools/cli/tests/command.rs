@@ -4,7 +4,11 @@ use std::process::{Command, Output};
 
 fn adverb(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-    command.args(args).env_remove("ADVERB_LOG").env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+    command
+        .args(args)
+        .env_remove("ADVERB_LOG")
+        .env_remove("LD_PRELOAD")
+        .env_remove("LD_LIBRARY_PATH");
     command.output().expect("the command starts")
 }
 
@@ -45,7 +49,8 @@ fn run_says_what_cannot_be_started() {
 
 #[test]
 fn run_sets_what_the_program_and_its_children_need() {
-    let output = adverb(&["run", "--log", "info", "--", "sh", "-c", "sh -c 'env; cat /proc/self/maps'"]);
+    let output =
+        adverb(&["run", "--log", "info", "--", "sh", "-c", "sh -c 'env; cat /proc/self/maps'"]);
     let out = text(&output.stdout);
     let value = |name: &str| {
         let line = out.lines().find_map(|l| l.strip_prefix(name).and_then(|r| r.strip_prefix('=')));
@@ -68,11 +73,25 @@ fn run_passes_faults_and_capture_on() {
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("a.pcapng");
     let run = |spec: &str, file: &std::path::Path| {
-        adverb(&["run", "--fault", spec, "--capture", file.to_str().unwrap(), "--", "sh", "-c", "cd /; env"])
+        adverb(&[
+            "run",
+            "--fault",
+            spec,
+            "--capture",
+            file.to_str().unwrap(),
+            "--",
+            "sh",
+            "-c",
+            "cd /; env",
+        ])
     };
     let output = run("delay=2ms+-1ms, drop=1.50%", &file);
     let out = text(&output.stdout);
-    assert!(out.contains("ADVERB_FAULT=drop=1.5%,delay=2ms±1ms\n"), "{out}{}", text(&output.stderr));
+    assert!(
+        out.contains("ADVERB_FAULT=drop=1.5%,delay=2ms±1ms\n"),
+        "{out}{}",
+        text(&output.stderr)
+    );
     assert!(out.contains(&format!("ADVERB_CAPTURE={}\n", file.display())), "{out}");
     for (spec, file, status, words) in [
         ("drop=1", file.clone(), 125, "drop=1%"),
@@ -83,7 +102,11 @@ fn run_passes_faults_and_capture_on() {
     ] {
         let output = run(spec, &file);
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(words) && output.stdout.is_empty(), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(words) && output.stdout.is_empty(),
+            "{}",
+            text(&output.stderr)
+        );
     }
     std::fs::remove_dir_all(directory).unwrap();
 }
@@ -105,9 +128,10 @@ fn run_refuses_what_it_does_not_know() {
         assert_eq!(text(&output.stdout), "", "{args:?}");
     }
     // Every option after the program's name belongs to the program, with or without a separator.
-    for args in
-        [&["run", "echo", "--faults", "--log", "--"][..], &["run", "--", "echo", "--faults", "--log", "--"]]
-    {
+    for args in [
+        &["run", "echo", "--faults", "--log", "--"][..],
+        &["run", "--", "echo", "--faults", "--log", "--"],
+    ] {
         assert_eq!(text(&adverb(args).stdout), "--faults --log --\n", "{args:?}");
     }
     assert_eq!(adverb(&["devices", "--nothing"]).status.code(), Some(2));
@@ -127,7 +151,9 @@ fn run_refuses_a_level_that_does_not_exist() {
     let words = "ADVERB_LOG is \"loud\": off, error, warn, info, debug and trace are possible";
     assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
     // The option overrides the variable.
-    for output in [run("loud", &["--log", "error"]), run("Debug", &[]), run(" warn ", &[]), run("", &[])] {
+    for output in
+        [run("loud", &["--log", "error"]), run("Debug", &[]), run(" warn ", &[]), run("", &[])]
+    {
         assert_eq!(text(&output.stdout), "started\n", "{}", text(&output.stderr));
     }
 }
@@ -135,9 +161,13 @@ fn run_refuses_a_level_that_does_not_exist() {
 /// The reader of the output may stop early, as `head -1` does.
 #[test]
 fn a_reader_that_has_ended_is_no_error() {
-    for args in
-        [&["devices"][..], &["devices", "--json"], &["--help"], &["run", "--help"], &["demo", "--no-measure"]]
-    {
+    for args in [
+        &["devices"][..],
+        &["devices", "--json"],
+        &["--help"],
+        &["run", "--help"],
+        &["demo", "--no-measure"],
+    ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let output = Command::new(env!("CARGO_BIN_EXE_adverb"))
@@ -175,7 +205,8 @@ fn the_tree_agrees_with_the_library() {
     for device in devices {
         for (path, wanted) in adverb_device::sysfs::attributes(&device) {
             let at = root.join(device.name()).join(&path);
-            let found = std::fs::read_to_string(&at).unwrap_or_else(|e| panic!("{}: {e}", at.display()));
+            let found =
+                std::fs::read_to_string(&at).unwrap_or_else(|e| panic!("{}: {e}", at.display()));
             assert_eq!(found.strip_suffix('\n'), Some(&*wanted), "{path} of {}", device.name());
         }
     }
@@ -220,13 +251,17 @@ fn the_demonstration_runs_on_the_device_asked_for() {
 fn a_half_demonstration_ends() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
     let device = adverb_device::device::list().unwrap().pop().unwrap();
-    let output = command.args(["demo-second", "--device", device.name()]).output().expect("it starts");
+    let output =
+        command.args(["demo-second", "--device", device.name()]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "its other side never spoke");
 }
 
 #[test]
 fn version_and_help() {
-    assert_eq!(text(&adverb(&["--version"]).stdout), format!("adverb {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        text(&adverb(&["--version"]).stdout),
+        format!("adverb {}\n", env!("CARGO_PKG_VERSION"))
+    );
     let help = text(&adverb(&["--help"]).stdout);
     for word in ["run", "devices", "demo"] {
         assert!(help.contains(word), "{help}");
@@ -242,7 +277,11 @@ fn hunt_names_the_one_of_a_pair_that_failed() {
         (&["hunt", "--pair", "--", "true"][..], 125, "--pair takes two commands"),
         (&["hunt", "--pair", "--", "true", "--"], 125, "--pair takes two commands"),
         (&["hunt", "--pair", "--", "true", "--", "false"], 1, "the client ends with status 1"),
-        (&["hunt", "--pair", "sh", "-c", "exit 3", "--", "true"], 1, "the server ends with status 3"),
+        (
+            &["hunt", "--pair", "sh", "-c", "exit 3", "--", "true"],
+            1,
+            "the server ends with status 3",
+        ),
         (
             &["hunt", "--pair", "--", "true", "--", "/no/such/program"],
             125,
@@ -263,7 +302,8 @@ fn hunt_names_the_one_of_a_pair_that_failed() {
 fn hunt_writes_its_result_for_others() {
     let directory = std::env::temp_dir().join(format!("adverb-hunt-files-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let [junit, sarif] = ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
+    let [junit, sarif] =
+        ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
     for (program, status, failures, results) in
         [("false", 1, "failures=\"1\"", 1), ("true", 0, "failures=\"0\"", 0)]
     {
@@ -271,7 +311,8 @@ fn hunt_writes_its_result_for_others() {
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
         let report = std::fs::read_to_string(&junit).unwrap();
         assert!(report.starts_with("<?xml") && report.contains(failures), "{report}");
-        let log: serde_json::Value = serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
+        let log: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
         assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(results), "{log}");
     }
     let output = adverb(&["hunt", "--junit", "/no/such/directory/a.xml", "--", "true"]);
@@ -285,7 +326,8 @@ fn hunt_writes_its_result_for_others() {
 fn run_writes_the_reports_of_a_check_for_others() {
     let directory = std::env::temp_dir().join(format!("adverb-check-files-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let [junit, sarif] = ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
+    let [junit, sarif] =
+        ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
     let files = ["run", "--check", "--check-junit", &junit, "--check-sarif", &sarif, "--"];
     let output = adverb(&[&files[..], &["sh", "-c", "cd /; exit 7"]].concat());
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
@@ -307,7 +349,11 @@ fn run_writes_the_reports_of_a_check_for_others() {
         (&["run", "--check-sarif", "a", "--", "echo", "started"], "--check"),
     ] {
         let output = adverb(args);
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), String::new()), "{args:?}");
+        assert_eq!(
+            (output.status.code(), text(&output.stdout)),
+            (Some(125), String::new()),
+            "{args:?}"
+        );
         assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
     }
     std::fs::remove_dir_all(directory).unwrap();
@@ -369,8 +415,16 @@ fn doctor_says_the_same_in_json() {
         assert!(lines.lines().any(head), "no {finding} in {lines}");
         assert_eq!(finding["remedy"].is_string(), state != "ok", "{finding}");
     }
-    for what in ["kernel", "libraries", "interface", "packets", "port", "processes", "descriptors", "memory"]
-    {
+    for what in [
+        "kernel",
+        "libraries",
+        "interface",
+        "packets",
+        "port",
+        "processes",
+        "descriptors",
+        "memory",
+    ] {
         assert!(all.iter().any(|finding| finding["what"] == what), "no {what} in {lines}");
     }
     let port = all.iter().find(|finding| finding["what"] == "port").unwrap();
@@ -406,7 +460,12 @@ s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); \
 fn doctor_finds_a_small_limit() {
     let output = apart("ip link set lo up; ulimit -n 64; $ADVERB doctor");
     let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "a warning is no failure: {out}{}", text(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "a warning is no failure: {out}{}",
+        text(&output.stderr)
+    );
     assert!(out.contains("warn  descriptors") && out.contains("ulimit -n 4096"), "{out}");
 }
 
@@ -449,7 +508,11 @@ fn doctor_tries_the_way_to_another_host() {
     assert_eq!((status, out.matches(crosses).count()), (Some(0), 2), "{out}");
     let (status, out) = two_hosts(9000, "A=b");
     assert_eq!((status, out.matches(crosses).count()), (Some(1), 2), "{out}");
-    assert_eq!(out.matches("FAIL  path MTU    packets of 2048 bytes do not cross").count(), 2, "{out}");
+    assert_eq!(
+        out.matches("FAIL  path MTU    packets of 2048 bytes do not cross").count(),
+        2,
+        "{out}"
+    );
     let (status, out) = two_hosts(1500, "ADVERB_FAULT=drop=100%");
     assert_eq!((status, out.matches("UDP port 4791").count()), (Some(1), 2), "{out}");
     assert!(out.contains("packets from this host do not arrive"), "{out}");
@@ -484,7 +547,8 @@ fn a_program_built_with_musl_runs() {
     let directory = std::env::temp_dir().join(format!("adverb-musl-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (source, program) = (directory.join("p.c"), directory.join("p"));
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"here\"); return 3; }\n").unwrap();
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"here\"); return 3; }\n")
+        .unwrap();
     let built = Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).status();
     assert!(built.expect("musl-gcc: run scripts/test-deps").success());
     let ran = adverb(&["run", "--", program.to_str().unwrap()]);
@@ -515,7 +579,8 @@ fn commands() -> Vec<String> {
     let help = text(&adverb(&["--help"]).stdout);
     let list = help.split("Commands:\n").nth(1).expect("a list of commands");
     let lines = list.lines().take_while(|line| !line.is_empty());
-    let all: Vec<_> = lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
+    let all: Vec<_> =
+        lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
     assert!(all.contains(&"run".to_owned()), "{help}");
     all
 }
@@ -539,12 +604,18 @@ fn each_command_has_a_manual_page() {
     let page = text(&main.stdout);
     assert!(main.status.success() && page.contains(".TH adverb 1"), "{page}");
     let dir = std::env::temp_dir().join(format!("adverb-pages-{}", std::process::id()));
-    assert_eq!(adverb(&["man", "--into", dir.to_str().unwrap()]).status.code(), Some(1), "no such directory");
+    assert_eq!(
+        adverb(&["man", "--into", dir.to_str().unwrap()]).status.code(),
+        Some(1),
+        "no such directory"
+    );
     std::fs::create_dir(&dir).unwrap();
     assert!(adverb(&["man", "--into", dir.to_str().unwrap()]).status.success());
     assert_eq!(std::fs::read_to_string(dir.join("adverb.1")).unwrap(), page);
-    let mut pages: Vec<_> =
-        std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut pages: Vec<_> = std::fs::read_dir(&dir)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     let mut expected: Vec<_> = commands()
         .iter()
         .filter(|name| *name != "help")

@@ -33,7 +33,8 @@ struct Trial(PathBuf);
 
 impl Trial {
     fn new(name: &str) -> Trial {
-        let directory = std::env::temp_dir().join(format!("adverb-ending-{}-{name}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("adverb-ending-{}-{name}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         Trial(directory)
     }
@@ -76,7 +77,8 @@ impl Trial {
     fn all_ended(&self, what: &str) {
         until(&format!("nothing is left after {what}"), || self.left().is_empty());
         let names = std::fs::read_dir(&self.0).unwrap().flatten().map(|entry| entry.file_name());
-        let hunts: Vec<_> = names.filter(|n| n.to_string_lossy().starts_with("adverb-hunt-")).collect();
+        let hunts: Vec<_> =
+            names.filter(|n| n.to_string_lossy().starts_with("adverb-hunt-")).collect();
         assert!(hunts.is_empty(), "{what}: {hunts:?}");
     }
 }
@@ -158,7 +160,8 @@ fn no_process_of_the_command_is_needed_for_the_end() {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
             // The survivor serves the peers of the program. The survivor is not needed for the end
             // of the processes.
-            exe.is_ok_and(|exe| exe == own) && name.is_ok_and(|name| name.trim_end() != "adverb-survivor")
+            exe.is_ok_and(|exe| exe == own)
+                && name.is_ok_and(|name| name.trim_end() != "adverb-survivor")
         };
         for n in 0.. {
             let trial = Trial::new(&format!("each-{}-{n}", options[0]));
@@ -197,6 +200,7 @@ fn a_traced_program_may_leave_a_process_running() {
     let script = r#"(setsid sh -c 'echo $$ > stays; exec sleep 600' >&- 2>&- &); until [ -s stays ]; do sleep 0.01; done; exit 3"#;
     let mut run = trial.start(&["run", "--trace", "trace", "--", "sh", "-c", script]);
     assert_eq!(run.wait().unwrap().code(), Some(3));
-    let stays: i32 = std::fs::read_to_string(trial.0.join("stays")).unwrap().trim().parse().unwrap();
+    let stays: i32 =
+        std::fs::read_to_string(trial.0.join("stays")).unwrap().trim().parse().unwrap();
     until("only that process is left", || trial.left() == BTreeSet::from([stays]));
 }

@@ -4,7 +4,11 @@ use std::process::{Command, Output};
 
 fn adverb(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-    command.args(args).env_remove("ADVERB_LOG").env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+    command
+        .args(args)
+        .env_remove("ADVERB_LOG")
+        .env_remove("LD_PRELOAD")
+        .env_remove("LD_LIBRARY_PATH");
     command.output().expect("the command starts")
 }
 
@@ -180,9 +184,13 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     }
     // Another run warns again.
     assert_eq!(said("env -i ./verbs_p").lines().count(), 1);
-    for line in
-        ["./verbs_p", "env -u LD_PRELOAD ./verbs_p", "env A=B ./verbs_p", "env -i true", "env -i ./p.c"]
-    {
+    for line in [
+        "./verbs_p",
+        "env -u LD_PRELOAD ./verbs_p",
+        "env A=B ./verbs_p",
+        "env -i true",
+        "env -i ./p.c",
+    ] {
         assert!(!said(line).contains("adverb run: warning"), "{line}");
     }
     std::fs::remove_dir_all(dir).unwrap();

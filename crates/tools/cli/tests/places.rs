@@ -26,8 +26,14 @@ fn with_mounts(steps: &[&str]) -> Output {
         command.arg("--mount");
     }
     command.args(["sh", "-e", "-c", &steps.join("\n")]);
-    for name in ["ADVERB_LOG", "ADVERB_SYSROOT", "LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "TMPDIR"]
-    {
+    for name in [
+        "ADVERB_LOG",
+        "ADVERB_SYSROOT",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "XDG_RUNTIME_DIR",
+        "TMPDIR",
+    ] {
         command.env_remove(name);
     }
     let output = command.env("EXE", &exe).env("LIBS", libraries).current_dir("/").output();
@@ -48,7 +54,8 @@ fn text(bytes: &[u8]) -> String {
 fn shown(output: &Output) -> (String, String) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(7), "{out}{err}");
-    let tree = out.lines().find_map(|l| l.strip_prefix("tree=")).unwrap_or_else(|| panic!("{out}{err}"));
+    let tree =
+        out.lines().find_map(|l| l.strip_prefix("tree=")).unwrap_or_else(|| panic!("{out}{err}"));
     (tree.to_string(), err)
 }
 
@@ -58,7 +65,10 @@ fn a_full_place_gives_way_to_the_next() {
     let tmp = "mount -t tmpfs -o mode=1777 none /tmp";
     let (tree, err) = shown(&with_mounts(&[COPY, FULL_SHM, tmp, &run]));
     assert!(tree.starts_with("/tmp/adverb-"), "{tree}: {err}");
-    assert_eq!(err, "full\n", "nothing is left where it did not fit, and nobody needs to hear of it");
+    assert_eq!(
+        err, "full\n",
+        "nothing is left where it did not fit, and nobody needs to hear of it"
+    );
 }
 
 #[test]

@@ -66,7 +66,10 @@ fn run() -> Output {
     let mut command = Command::new("unshare");
     let root = nix::unistd::Uid::effective().is_root();
     command.args(if root { &["-n"][..] } else { &["-rn"] });
-    command.args(["sh", "-c", STEPS]).env("ADVERB", env!("CARGO_BIN_EXE_adverb")).env_remove("ADVERB_LOG");
+    command
+        .args(["sh", "-c", STEPS])
+        .env("ADVERB", env!("CARGO_BIN_EXE_adverb"))
+        .env_remove("ADVERB_LOG");
     command.output().expect("unshare starts")
 }
 

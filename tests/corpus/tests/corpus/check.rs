@@ -54,7 +54,12 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-fn start(program: &Path, path: &str, seconds: u64, options: &[(&str, &str)]) -> Result<Finished, String> {
+fn start(
+    program: &Path,
+    path: &str,
+    seconds: u64,
+    options: &[(&str, &str)],
+) -> Result<Finished, String> {
     let lo = loopback()?;
     let mut program = Program::new(program.display().to_string(), &[] as &[&str]);
     program = program.flag("--check").option("--check-exit", REPORTED.to_string());
@@ -75,7 +80,11 @@ fn right(program: &str) -> Verdict {
         for _ in 0..by_length(10, 2) {
             let out = start(&built, path, RIGHT_SECONDS, &[])?;
             require!(out.ok(), "on the path {path}: {}", out.describe());
-            require!(!out.text.contains("check: "), "a report on the path {path}: {}", out.describe());
+            require!(
+                !out.text.contains("check: "),
+                "a report on the path {path}: {}",
+                out.describe()
+            );
         }
     }
     Ok(())
@@ -118,11 +127,17 @@ fn wrong(name: &str, code: &str, line: bool, runs: u32) -> Verdict {
 fn files() -> Verdict {
     let mistake = mistake("dereg_early")?;
     let line = mistake.line_number()?;
-    for (built, wrong) in [(build::wrong(mistake)?, true), (build::right(mistake.program)?, false)] {
-        let [junit, sarif] = ["xml", "sarif"]
-            .map(|kind| built.with_extension(format!("{}.{kind}", std::process::id())).display().to_string());
-        let out =
-            start(&built, "local", RIGHT_SECONDS, &[("--check-junit", &junit), ("--check-sarif", &sarif)])?;
+    for (built, wrong) in [(build::wrong(mistake)?, true), (build::right(mistake.program)?, false)]
+    {
+        let [junit, sarif] = ["xml", "sarif"].map(|kind| {
+            built.with_extension(format!("{}.{kind}", std::process::id())).display().to_string()
+        });
+        let out = start(
+            &built,
+            "local",
+            RIGHT_SECONDS,
+            &[("--check-junit", &junit), ("--check-sarif", &sarif)],
+        )?;
         require!(out.code() == Some(if wrong { REPORTED } else { 0 }), "{}", out.describe());
         let [junit, sarif] = [junit, sarif].map(|file| {
             let text = std::fs::read_to_string(&file);
@@ -142,11 +157,17 @@ fn files() -> Verdict {
 fn suppressed() -> Verdict {
     let built = build::wrong(mistake("dereg_early")?)?;
     let file = built.with_file_name(format!("suppressions.{}", std::process::id()));
-    for (line, ok) in [("region-in-use *send_one*", true), ("region-in-use no_such_function", false)] {
+    for (line, ok) in
+        [("region-in-use *send_one*", true), ("region-in-use no_such_function", false)]
+    {
         std::fs::write(&file, line).map_err(|e| e.to_string())?;
         let name = file.display().to_string();
         let out = start(&built, "local", RIGHT_SECONDS, &[("--check-suppress", &name)])?;
-        require!(out.ok() == ok && out.text.contains("check: ") != ok, "{line}: {}", out.describe());
+        require!(
+            out.ok() == ok && out.text.contains("check: ") != ok,
+            "{line}: {}",
+            out.describe()
+        );
         require!(ok || out.code() == Some(REPORTED), "{line}: {}", out.describe());
     }
     std::fs::remove_file(&file).map_err(|e| e.to_string())

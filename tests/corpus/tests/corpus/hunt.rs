@@ -71,8 +71,10 @@ fn right(program: &str) -> Verdict {
     let built = build::right(program)?.display().to_string();
     for path in ["local", "wire"] {
         for seed in 0..by_length(200, 2) {
-            let one = Program::new(built.clone(), &[] as &[&str]).option("--replay", seed.to_string());
-            let out = with_device(one)?.env("ADVERB_PATH", path).run(Duration::from_secs(40) + GRACE)?;
+            let one =
+                Program::new(built.clone(), &[] as &[&str]).option("--replay", seed.to_string());
+            let out =
+                with_device(one)?.env("ADVERB_PATH", path).run(Duration::from_secs(40) + GRACE)?;
             let fine = out.ok() && !out.text.contains("lost wake-up");
             require!(fine, "seed {seed} on the path {path}: {}", out.describe());
         }
@@ -118,7 +120,8 @@ fn nothing_found() -> Verdict {
 /// A program with an early first message: it is polled before the event thread knows the
 /// connection.
 fn early_receive() -> Verdict {
-    let mistake = MISTAKES.iter().find(|m| m.program == "early_receive").ok_or("it is not in the table")?;
+    let mistake =
+        MISTAKES.iter().find(|m| m.program == "early_receive").ok_or("it is not in the table")?;
     let out = hunt(&build::wrong(mistake)?, "early_receive.alone", SECONDS)?;
     require!(out.code() == Some(1), "it was not found: {}", out.describe());
     let place = format!("in serve, {}.c:", mistake.program);

@@ -49,9 +49,11 @@ fn table() -> Verdict {
         require!(!mistake.words.is_empty(), "{}: no words are to be named", mistake.name());
     }
     let directory = build::directory();
-    let files = std::fs::read_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-    let files: BTreeSet<_> =
-        files.filter_map(|f| Some(f.ok()?.file_name().to_str()?.strip_suffix(".c")?.to_string())).collect();
+    let files =
+        std::fs::read_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    let files: BTreeSet<_> = files
+        .filter_map(|f| Some(f.ok()?.file_name().to_str()?.strip_suffix(".c")?.to_string()))
+        .collect();
     let listed: BTreeSet<_> = programs().iter().map(ToString::to_string).collect();
     require!(files == listed, "files {files:?}, in the table {listed:?}");
     Ok(())
@@ -73,7 +75,11 @@ fn right(program: &str) -> Verdict {
         for _ in 0..by_length(5, 2) {
             let out = start(&built, path, RIGHT_SECONDS)?;
             require!(out.ok(), "on the path {path}: {}", out.describe());
-            require!(out.text.contains(&format!("ok {program}")), "on the path {path}: {}", out.describe());
+            require!(
+                out.text.contains(&format!("ok {program}")),
+                "on the path {path}: {}",
+                out.describe()
+            );
         }
     }
     Ok(())

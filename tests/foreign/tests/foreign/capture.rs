@@ -21,7 +21,9 @@ pub fn cases() -> Vec<Case> {
     let cases = vec![
         case("demonstration/every_operation", every_operation),
         case("pingpong/both_ends_record_the_same", || both_ends_record_the_same("wire")),
-        case("CAP-1/both_ends_record_the_same_within_the_host", || both_ends_record_the_same("local")),
+        case("CAP-1/both_ends_record_the_same_within_the_host", || {
+            both_ends_record_the_same("local")
+        }),
         case("CAP-2/the_path_is_as_without_a_capture", same_path),
         case("CAP-3/one_sided_requests", one_sided),
         case("pingpong/ud_and_uc_without_the_network", directly),
@@ -85,7 +87,8 @@ fn counted(reading: &Reading, sent: bool) -> BTreeMap<&[u8], usize> {
 fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
     for (from, to) in [(a, b), (b, a)] {
         let (sent, received) = (counted(from, true), counted(to, false));
-        let odd = received.iter().find(|(bytes, count)| sent.get(*bytes).is_none_or(|sent| sent < count));
+        let odd =
+            received.iter().find(|(bytes, count)| sent.get(*bytes).is_none_or(|sent| sent < count));
         require!(odd.is_none(), "received more often than sent: {odd:02x?}");
         let total = |of: &BTreeMap<_, usize>| of.values().sum::<usize>();
         let (sent, received) = (total(&sent), total(&received));
@@ -117,7 +120,9 @@ fn demonstrated() -> Result<usize, String> {
     command.env("ADVERB_CAPTURE", scratch.file("demo.pcapng")).env("ADVERB_PATH", "wire");
     start(command, "adverb demo".into())?.wait(LIMIT).require_ok()?;
     let files = scratch.files()?;
-    let [second, first] = &files[..] else { return Err(format!("two files were expected: {files:?}")) };
+    let [second, first] = &files[..] else {
+        return Err(format!("two files were expected: {files:?}"));
+    };
     let (first, second) = (capture(first)?, capture(second)?);
     same_both_ways(&first, &second)?;
     let seen: BTreeSet<u8> = first.packets.iter().map(|p| p.headers.bth.opcode.as_u8()).collect();
@@ -145,7 +150,9 @@ fn wanted(opcode: Opcode) -> bool {
     match opcode.transport() {
         // Long SENDs with invalidate are rare, and covered by tests of the engine.
         Transport::Rc => operation != SendLastInv,
-        Transport::Uc => matches!(operation, SendFirst | SendMiddle | SendLast | SendOnly | WriteFirst),
+        Transport::Uc => {
+            matches!(operation, SendFirst | SendMiddle | SendLast | SendOnly | WriteFirst)
+        }
         Transport::Ud => operation == SendOnlyImm,
         Transport::Xrc => operation == Acknowledge,
         Transport::Cnp => false,
@@ -173,7 +180,8 @@ fn pingpong(
 
 fn both_ends_record_the_same(path: &str) -> Verdict {
     let scratch = Scratch::new("pingpong")?;
-    let [server, client] = pingpong(&scratch, "ibv_rc_pingpong", "-s 5000 -n 200 -m 1024", "", path)?;
+    let [server, client] =
+        pingpong(&scratch, "ibv_rc_pingpong", "-s 5000 -n 200 -m 1024", "", path)?;
     same_both_ways(&server, &client)?;
     // A packet within the host is longer, so a single packet is enough.
     let kind = if path == "wire" { Operation::SendFirst } else { Operation::SendOnly };
@@ -201,7 +209,8 @@ fn directly() -> Verdict {
         let scratch = Scratch::new(program)?;
         let [server, client] = pingpong(&scratch, program, "-s 1000 -n 100", "", "local")?;
         same_both_ways(&server, &client)?;
-        let count = server.packets.iter().filter(|p| p.comment == "sent to its process directly").count();
+        let count =
+            server.packets.iter().filter(|p| p.comment == "sent to its process directly").count();
         require!(count == 100, "{program}: {count} of 100 packets");
     }
     Ok(())
@@ -221,7 +230,8 @@ fn faults_are_said(path: &str) -> Verdict {
     // A packet recorded as lost was sent by the other end, so both captures show a loss.
     for (here, there) in [(0, 1), (1, 0)] {
         let sent = counted(&readings[there], true);
-        let lost = readings[here].packets.iter().filter(|p| p.comment.contains("injected: dropped"));
+        let lost =
+            readings[here].packets.iter().filter(|p| p.comment.contains("injected: dropped"));
         let strange = lost.into_iter().find(|p| !sent.contains_key(&p.bytes[..]));
         require!(strange.is_none(), "dropped and never sent: {strange:?}");
     }
@@ -254,7 +264,11 @@ fn same_path() -> Verdict {
             // The posted requests, and how each was carried out.
             for name in ["committed", "qp_one_sided", "tx_packets"] {
                 let counts = (counter(with, name), counter(without, name));
-                require!(counts.0 == counts.1, "{program}: {name} is {counts:?}\n{}", with.describe());
+                require!(
+                    counts.0 == counts.1,
+                    "{program}: {name} is {counts:?}\n{}",
+                    with.describe()
+                );
             }
             let lane = |end: &Finished| counter(end, "ring_sent") > 0;
             require!(lane(with) == lane(without), "{program}: another path\n{}", with.describe());
@@ -282,7 +296,10 @@ fn one_sided() -> Verdict {
             };
             let count = reading.packets.iter().filter(of_kind).count();
             let direct = counter(&outcome.client, "qp_one_sided");
-            require!(count as u64 == direct && direct >= 50, "{program}: {count} of {direct} {kind:?}");
+            require!(
+                count as u64 == direct && direct >= 50,
+                "{program}: {count} of {direct} {kind:?}"
+            );
         }
     }
     Ok(())
@@ -299,8 +316,9 @@ fn own_files() -> Verdict {
     let scratch = Scratch::new("names")?;
     let script = "ibv_devinfo > /dev/null; ibv_devinfo > /dev/null; exec ibv_devinfo";
     let file = scratch.file("a.pcapng");
-    let out =
-        Program::new("sh", &["-c", script]).option("--capture", file.display().to_string()).run(LIMIT)?;
+    let out = Program::new("sh", &["-c", script])
+        .option("--capture", file.display().to_string())
+        .run(LIMIT)?;
     out.require_ok()?;
     let files = scratch.files()?;
     require!(files.len() == 3 && files.contains(&file), "{files:?}\n{}", out.describe());
@@ -334,8 +352,11 @@ fn forked() -> Verdict {
 fn replaced() -> Verdict {
     let scratch = Scratch::new("replaced")?;
     let file = scratch.file("a.pcapng");
-    let once =
-        || Program::new("ibv_devinfo", &[""; 0]).option("--capture", file.display().to_string()).run(LIMIT);
+    let once = || {
+        Program::new("ibv_devinfo", &[""; 0])
+            .option("--capture", file.display().to_string())
+            .run(LIMIT)
+    };
     once()?.require_ok()?;
     once()?.require_ok()?;
     let files = scratch.files()?;
@@ -355,7 +376,8 @@ fn without_cut_block(path: &Path) -> Verdict {
     const BATCH: usize = 4 << 20;
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let length = |at: usize| -> Option<usize> {
-        let field = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
+        let field =
+            |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
         let len = field(at + 4).filter(|len| *len >= 12 && len.is_multiple_of(4))?;
         (field(at + len - 4)? == len).then_some(len)
     };
@@ -390,7 +412,8 @@ fn killed(path: &str) -> Verdict {
     let mut server = end("server.pcapng").start()?;
     server.wait_for_listener(port, LIMIT)?;
     let mut client = end("client.pcapng").arg("127.0.0.1").start()?;
-    let grown = || std::fs::metadata(scratch.file("client.pcapng")).is_ok_and(|m| m.len() > 1 << 20);
+    let grown =
+        || std::fs::metadata(scratch.file("client.pcapng")).is_ok_and(|m| m.len() > 1 << 20);
     let until = std::time::Instant::now() + LIMIT;
     while !grown() {
         require!(std::time::Instant::now() < until, "nothing is captured:\n{}", client.text());

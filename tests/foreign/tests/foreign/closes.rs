@@ -12,7 +12,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn cases() -> Vec<Case> {
     let all = ["files", "sockets", "datagrams"].into_iter();
-    all.flat_map(|kind| PATHS.map(|path| case(format!("{path}/{kind}"), move || one(kind, path)))).collect()
+    all.flat_map(|kind| PATHS.map(|path| case(format!("{path}/{kind}"), move || one(kind, path))))
+        .collect()
 }
 
 fn one(kind: &str, path: &str) -> Verdict {

@@ -16,7 +16,9 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     cases.push(case("UCM-10/nothing_is_left_of_connections", leaks));
     for path in PATHS {
-        cases.push(case(format!("UCM-6/{path}/a_full_backlog_is_asked_again"), move || backlog(path)));
+        cases.push(case(format!("UCM-6/{path}/a_full_backlog_is_asked_again"), move || {
+            backlog(path)
+        }));
     }
     for seed in 1..=2 {
         cases.push(case(format!("UCM-10/bad_weather_{seed}/rping"), move || {
@@ -47,7 +49,11 @@ fn leaks() -> Verdict {
 fn backlog(path: &str) -> Verdict {
     let out = many(&["backlog"])?.env("ADVERB_PATH", path).run(LIMIT)?;
     out.require_ok()?;
-    require!(out.text.contains("ok backlog") && out.text.contains("4 waited"), "{}", out.describe());
+    require!(
+        out.text.contains("ok backlog") && out.text.contains("4 waited"),
+        "{}",
+        out.describe()
+    );
     Ok(())
 }
 
@@ -55,7 +61,9 @@ fn backlog(path: &str) -> Verdict {
 fn weather(seed: u32, server: &str, client: &str) -> Verdict {
     let end = |line: &str| {
         let line = line.replace("ADDR", "127.0.0.1");
-        Program::of_line(&line).option("--fault", format!("{WEATHER}{seed}")).env("ADVERB_LOG", "info")
+        Program::of_line(&line)
+            .option("--fault", format!("{WEATHER}{seed}"))
+            .env("ADVERB_LOG", "info")
     };
     let outcome = Pair::by_address(end(server), end(client), LIMIT).run_ok()?;
     let injected = outcome.client.text.contains(" fault_drop=");

@@ -32,9 +32,9 @@ pub fn cases() -> Vec<Case> {
 /// The device of an interface: the device with all of the interface's addresses as GIDs.
 fn device_of(interface: &Interface) -> Result<&'static Device, String> {
     let list = devices()?;
-    list.iter()
-        .find(|d| interface.gids().iter().all(|g| d.gid_index(*g).is_some()))
-        .ok_or_else(|| format!("no device has the RoCE v2 GIDs of {interface:?}; devices: {list:#?}"))
+    list.iter().find(|d| interface.gids().iter().all(|g| d.gid_index(*g).is_some())).ok_or_else(
+        || format!("no device has the RoCE v2 GIDs of {interface:?}; devices: {list:#?}"),
+    )
 }
 
 fn each_interface_has_a_device() -> Verdict {
@@ -107,7 +107,11 @@ fn gids_are_addresses() -> Verdict {
         let d = device_of(&interface)?;
         let addrs = interface.gids();
         for (index, gid, kind) in &d.gids {
-            require!(kind.contains("RoCE v2"), "{}: GID[{index}] {gid} is of type {kind:?}", d.name);
+            require!(
+                kind.contains("RoCE v2"),
+                "{}: GID[{index}] {gid} is of type {kind:?}",
+                d.name
+            );
             // A link-local GID may exist without such an address, like the default GID of
             // rdma_core.
             let link_local = gid.segments()[0] == 0xfe80;
@@ -130,14 +134,24 @@ fn identity() -> Verdict {
         require!(fw.chars().any(|c| c.is_ascii_digit()), "{}: fw_ver {fw:?}", d.name);
         for key in ["vendor_id", "vendor_part_id"] {
             let value = d.need(key)?;
-            require!(value.trim_start_matches("0x").chars().any(|c| c != '0'), "{}: {key} {value:?}", d.name);
+            require!(
+                value.trim_start_matches("0x").chars().any(|c| c != '0'),
+                "{}: {key} {value:?}",
+                d.name
+            );
         }
         for key in ["node_guid", "sys_image_guid"] {
             let value = d.need(key)?;
             require!(value.chars().any(|c| !matches!(c, '0' | ':')), "{}: {key} {value:?}", d.name);
         }
-        require!(guids.insert(d.need("node_guid")?), "two devices have node_guid {}", d.need("node_guid")?);
-        for key in ["max_qp", "max_cq", "max_mr", "max_pd", "max_qp_wr", "max_sge", "max_srq", "max_cqe"] {
+        require!(
+            guids.insert(d.need("node_guid")?),
+            "two devices have node_guid {}",
+            d.need("node_guid")?
+        );
+        for key in
+            ["max_qp", "max_cq", "max_mr", "max_pd", "max_qp_wr", "max_sge", "max_srq", "max_cqe"]
+        {
             let value: u64 = d.need(key)?.parse().map_err(|e| format!("{}: {key}: {e}", d.name))?;
             require!(value > 0, "{}: {key} is 0", d.name);
         }

@@ -45,7 +45,11 @@ const ROWS: [Row; 9] = [
         killed: "server",
         heard: [
             FAILED,
-            &["RDMA_CM_EVENT_CONNECT_ERROR -22", "RDMA_CM_EVENT_REJECTED 28", "RDMA_CM_EVENT_REJECTED 6"],
+            &[
+                "RDMA_CM_EVENT_CONNECT_ERROR -22",
+                "RDMA_CM_EVENT_REJECTED 28",
+                "RDMA_CM_EVENT_REJECTED 6",
+            ],
         ],
     },
     Row { stage: "answered", killed: "client", heard: [REFUSED, REFUSED] },
@@ -95,8 +99,9 @@ fn signal(to: &Running, name: &str) -> Verdict {
 /// A program that goes on before the event comes may establish a connection that is over. Then
 /// another try must show the right event.
 fn one_host(stage: &str, killed: &str, heard: &[&str], path: &str) -> Verdict {
-    let says =
-        |out: &Finished, what: &[&str]| what.iter().any(|h| out.text.contains(&format!("HEARD {h}\n")));
+    let says = |out: &Finished, what: &[&str]| {
+        what.iter().any(|h| out.text.contains(&format!("HEARD {h}\n")))
+    };
     let mut tries = 0;
     loop {
         let out = one_death(stage, killed, path)?;
@@ -123,7 +128,8 @@ fn one_death(stage: &str, killed: &str, path: &str) -> Result<Finished, String> 
     let mut client = end("client")?;
     server.wait_for_text("READY", LIMIT)?;
     client.wait_for_text("READY", LIMIT)?;
-    let (mut dead, mut alive) = if killed == "server" { (server, client) } else { (client, server) };
+    let (mut dead, mut alive) =
+        if killed == "server" { (server, client) } else { (client, server) };
     if stage == "disconnecting" {
         signal(&dead, "STOP")?;
         signal(&alive, "USR1")?;
@@ -180,6 +186,10 @@ fn hosts(stage: &str, killed: &str, heard: &[&str], others: &str) -> Verdict {
     let what = format!("the {killed} killed when {stage}");
     let out = two_hosts(&what, &steps, &[stage, killed, alive, others])?.wait(LIMIT);
     out.require_ok()?;
-    require!(heard.iter().any(|h| out.text.contains(&format!("HEARD {h}\n"))), "{}", out.describe());
+    require!(
+        heard.iter().any(|h| out.text.contains(&format!("HEARD {h}\n"))),
+        "{}",
+        out.describe()
+    );
     Ok(())
 }

@@ -64,8 +64,10 @@ pub fn cases() -> Vec<Case> {
         ("raw_ethernet_bw", "-n 1000 -s 64"),
         ("raw_ethernet_lat", "-n 1000 -s 200"),
     ];
-    let mut cases =
-        vec![case("RAW-1/frames_over_a_cable", frames), case("RAW-2/without_the_right", without_the_right)];
+    let mut cases = vec![
+        case("RAW-1/frames_over_a_cable", frames),
+        case("RAW-2/without_the_right", without_the_right),
+    ];
     for (program, options) in perftest {
         let name = format!("RAW-1/{program}_{}", options.replace([' ', '-'], ""));
         cases.push(case(name, move || raw_ethernet(program, options)));

@@ -68,7 +68,8 @@ fn counter(end: &Finished, name: &str) -> u64 {
 
 /// Packets with a fault at either end.
 fn met(outcome: &PairOutcome) -> u64 {
-    const NAMES: [&str; 5] = ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt", "fault_delay"];
+    const NAMES: [&str; 5] =
+        ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt", "fault_delay"];
     NAMES.iter().map(|name| counter(&outcome.server, name) + counter(&outcome.client, name)).sum()
 }
 
@@ -93,8 +94,11 @@ fn pingpongs(cases: &mut Vec<Case>) {
         ("ibv_uc_pingpong", format!("-n {n}"), "delay=1ms+-1ms".into()),
         ("ibv_ud_pingpong", format!("-n {n} -e"), "delay=300us".into()),
     ] {
-        let fault =
-            if spec.starts_with(STORM) { "storm" } else { spec.split(['=', ',']).next().unwrap_or_default() };
+        let fault = if spec.starts_with(STORM) {
+            "storm"
+        } else {
+            spec.split(['=', ',']).next().unwrap_or_default()
+        };
         let name = format!("pingpong/{}/{}/{fault}", &program[4..], flags.replace(' ', ""));
         cases.push(case(name, move || pingpong(program, &flags, &spec, "wire")).once());
     }
@@ -105,7 +109,11 @@ fn pingpongs(cases: &mut Vec<Case>) {
         ("ibv_rc_pingpong", format!("-s 300000 -n {}", n * 3 / 10), mix_first(n / 5)),
         ("ibv_rc_pingpong", format!("-s 4096 -n {n} -e"), MIX.to_string()),
         ("ibv_rc_pingpong", format!("-s 2048 -n {n}"), storm_first(n * 8 / 10)),
-        ("ibv_rc_pingpong", format!("-s 1024 -n {n} -e"), "dup=5%,reorder=5%,first=200,seed=11".into()),
+        (
+            "ibv_rc_pingpong",
+            format!("-s 1024 -n {n} -e"),
+            "dup=5%,reorder=5%,first=200,seed=11".into(),
+        ),
         ("ibv_srq_pingpong", format!("-s 1024 -n {n}"), "dup=5%,reorder=5%,seed=11".into()),
         ("ibv_rc_pingpong", format!("-n {n}"), "delay=500us±500us".into()),
     ] {
@@ -125,7 +133,8 @@ fn without_damage(spec: &str) -> String {
 fn pingpong(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
     // The option -c of this program is the number of clients. The program does not check bytes, and
     // prints less.
-    let (check, done) = if program == "ibv_xsrq_pingpong" { ("", "success") } else { ("-c", "iters in") };
+    let (check, done) =
+        if program == "ibv_xsrq_pingpong" { ("", "success") } else { ("-c", "iters in") };
     let args = on_loopback(&format!("{flags} {check}"))?;
     let pair = Pair::new(program, &args, LIMIT).option("--fault", spec).option("--log", "info");
     let outcome = pair.env("ADVERB_PATH", path).run_ok()?;
@@ -151,10 +160,15 @@ fn perftests(cases: &mut Vec<Case>) {
         ("ib_read_lat", format!("-s 4096 -n {n}")),
     ] {
         let near = flags.clone();
-        cases
-            .push(case(format!("perftest/{program}"), move || perftest(program, &flags, MIX, "wire")).once());
+        cases.push(
+            case(format!("perftest/{program}"), move || perftest(program, &flags, MIX, "wire"))
+                .once(),
+        );
         let spec = without_damage(MIX);
-        cases.push(case(format!("FLT-5/{program}"), move || perftest(program, &near, &spec, "local")).once());
+        cases.push(
+            case(format!("FLT-5/{program}"), move || perftest(program, &near, &spec, "local"))
+                .once(),
+        );
     }
     for (program, flags) in [
         ("ib_write_bw", format!("-s 1048576 -n {}", n / 10)),
@@ -197,7 +211,11 @@ fn perftest(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
     let outcome = pair.env("ADVERB_PATH", path).run_ok()?;
     stays_on(path, &outcome)?;
     for bad in ["Completion with error", "Failed status", "Couldn't"] {
-        require!(!outcome.client.text.contains(bad), "{bad:?} in the output:\n{}", outcome.describe());
+        require!(
+            !outcome.client.text.contains(bad),
+            "{bad:?} in the output:\n{}",
+            outcome.describe()
+        );
     }
     require!(met(&outcome) > 0, "no packet met a fault:\n{}", outcome.describe());
     Ok(())
@@ -231,8 +249,9 @@ fn both_ends_are_told() -> Verdict {
 
 fn call_fails(call: &str, message: &str) -> Verdict {
     let args = on_loopback("-e")?;
-    let out =
-        Program::new("ibv_rc_pingpong", &args).option("--fault", format!("fail={call}@1")).run(LIMIT)?;
+    let out = Program::new("ibv_rc_pingpong", &args)
+        .option("--fault", format!("fail={call}@1"))
+        .run(LIMIT)?;
     require!(out.code() == Some(1), "{}", out.describe());
     for words in [message, &format!("injected: call 1 of {call} fails with ENOMEM")] {
         require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
@@ -259,7 +278,9 @@ fn lost_rep() -> Verdict {
 fn request_refused() -> Verdict {
     let out = connections("cm-reject=1@reason=3")?;
     require!(out.code() == Some(1), "{}", out.describe());
-    for words in ["injected: request 1 for a connection is refused", "RDMA_CM_EVENT_REJECTED instead of"] {
+    for words in
+        ["injected: request 1 for a connection is refused", "RDMA_CM_EVENT_REJECTED instead of"]
+    {
         require!(out.text.contains(words), "no {words:?}: {}", out.describe());
     }
     Ok(())
@@ -274,7 +295,8 @@ fn run_refuses() -> Verdict {
 
 fn open_fails() -> Verdict {
     let args = on_loopback("")?;
-    let out = Program::new("ibv_rc_pingpong", &args).env("ADVERB_FAULT", "reorder=fast").run(LIMIT)?;
+    let out =
+        Program::new("ibv_rc_pingpong", &args).env("ADVERB_FAULT", "reorder=fast").run(LIMIT)?;
     require!(out.code() == Some(1), "{}", out.describe());
     for words in ["Couldn't get context", "reorder=fast", "reorder=1%"] {
         require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());

@@ -17,7 +17,8 @@ const CASES: [&str; 5] = ["every_way", "spawned", "on_a_block", "in_a_handler", 
 /// Blocks of a program under `--check` are not shared, so none of its forks is refused.
 const CHECKED: [&str; 4] = ["every_way", "spawned", "on_a_block", "in_a_handler"];
 /// The report of `--check` for the function `fork`, the only way to fork that calls handlers.
-const REPORT: &str = "check: registered-memory-forked: the process forks while 1 registered region is shared";
+const REPORT: &str =
+    "check: registered-memory-forked: the process forks while 1 registered region is shared";
 
 pub fn cases() -> Vec<Case> {
     let plain = CASES.map(|name| case(name, move || one(name)));
@@ -38,7 +39,9 @@ fn checked(name: &str) -> Verdict {
     let reports = out.text.matches(REPORT).count();
     require!(reports == usize::from(name == "every_way"), "{reports} reports: {}", out.describe());
     let named = out.text.lines().filter(|l| l.contains(REPORT)).all(|l| {
-        l.contains(" in by_fork, forks.c:") && l.contains(" from ") && l.contains("in touch_blocks, forks.c:")
+        l.contains(" in by_fork, forks.c:")
+            && l.contains(" from ")
+            && l.contains("in touch_blocks, forks.c:")
     });
     require!(named, "{}", out.describe());
     Ok(())
@@ -60,8 +63,12 @@ fn one(name: &str) -> Verdict {
 /// The program and the library with the counter.
 fn program() -> Result<PathBuf, String> {
     let source = |name: &str| source_dir().join(format!("{name}.c"));
-    let counter =
-        compile_with("cc", &["-O1", "-shared", "-fPIC"], &source("allocations"), "liballocations.so")?;
+    let counter = compile_with(
+        "cc",
+        &["-O1", "-shared", "-fPIC"],
+        &source("allocations"),
+        "liballocations.so",
+    )?;
     let directory = counter.parent().ok_or("a file has a directory")?.display().to_string();
     let (search, path) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
     let flags = ["-O1", "-Wl,--no-as-needed", &search, &path, "-lallocations"];

@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ARMS: &str = "in arm_the_receiver";
 
 pub fn cases() -> Vec<Case> {
-    let early = ["lost wake-up", "8 completions that came before its last arm", "armed at heart+0x", ARMS];
+    let early =
+        ["lost wake-up", "8 completions that came before its last arm", "armed at heart+0x", ARMS];
     let late = ["lost wake-up", "5 completions", "armed at heart+0x", ARMS];
     let never = ["lost wake-up", "5 completions", "never armed"];
     let unacknowledged = ["destroying", "2 event", "not acknowledged"];
@@ -38,14 +39,17 @@ fn lines(id: &str, name: &str) -> Result<(String, Vec<String>), String> {
     let out = rig("heart", &[], &[name])?.run(LIMIT)?;
     out.require_ok()?;
     require!(out.text.contains(&format!("ok {id} {name}")), "{}", out.describe());
-    let lines = out.text.lines().filter(|l| l.starts_with("adverb: ")).map(str::to_string).collect();
+    let lines =
+        out.text.lines().filter(|l| l.starts_with("adverb: ")).map(str::to_string).collect();
     Ok((out.describe(), lines))
 }
 
 /// Exactly one line, at level `warn`, has all these words.
 fn told(id: &str, name: &str, words: &[&str]) -> Verdict {
     let (output, lines) = lines(id, name)?;
-    let all = |line: &&String| line.starts_with("adverb: warn: ") && words.iter().all(|w| line.contains(w));
+    let all = |line: &&String| {
+        line.starts_with("adverb: warn: ") && words.iter().all(|w| line.contains(w))
+    };
     let reports = lines.iter().filter(all).count();
     require!(reports == 1, "{reports} lines say all of {words:?}:\n{output}");
     Ok(())

@@ -21,7 +21,9 @@ const TRIES: usize = 5;
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for op in ["write", "send", "read"] {
-        cases.push(case(format!("peer_gets_retry_exceeded/{op}"), move || peer_of_the_killed(op, 14, 7)));
+        cases.push(case(format!("peer_gets_retry_exceeded/{op}"), move || {
+            peer_of_the_killed(op, 14, 7)
+        }));
     }
     cases.push(case("peer_gets_retry_exceeded/short_timer", || peer_of_the_killed("write", 10, 1)));
     cases.push(case("nothing_is_left_and_the_next_program_runs/server", || killed(true)));
@@ -37,7 +39,8 @@ pub fn cases() -> Vec<Case> {
 fn is_root() -> bool {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let root = |l: &str| l.starts_with("Uid:") && l.split_whitespace().nth(2) == Some("0");
-    let users = read("/proc/self/uid_map").split_whitespace().nth(2).and_then(|n| n.parse::<u64>().ok());
+    let users =
+        read("/proc/self/uid_map").split_whitespace().nth(2).and_then(|n| n.parse::<u64>().ok());
     read("/proc/self/status").lines().any(root) && users.is_some_and(|n| n > 1)
 }
 
@@ -46,7 +49,9 @@ fn figure(out: &Finished, key: &str) -> Result<f64, String> {
     out.text
         .lines()
         .find(|l| l.starts_with("END "))
-        .and_then(|l| l.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix('=')?.parse().ok()))
+        .and_then(|l| {
+            l.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+        })
         .ok_or_else(|| format!("no {key}= in the report:\n{}", out.describe()))
 }
 
@@ -82,13 +87,26 @@ fn one_death(op: &str, timeout: u32, retry: u32) -> Result<f64, String> {
     let out = peer.wait(LIMIT);
     out.require_ok()?;
     let status = figure(&out, "status")?;
-    require!(status == 12.0, "first error {status}, expected 12 (IBV_WC_RETRY_EXC_ERR)\n{}", out.describe());
-    let (posted, good, flushed) = (figure(&out, "posted")?, figure(&out, "good")?, figure(&out, "flushed")?);
+    require!(
+        status == 12.0,
+        "first error {status}, expected 12 (IBV_WC_RETRY_EXC_ERR)\n{}",
+        out.describe()
+    );
+    let (posted, good, flushed) =
+        (figure(&out, "posted")?, figure(&out, "good")?, figure(&out, "flushed")?);
     require!(posted == good + 1.0 + flushed, "requests without a completion\n{}", out.describe());
     require!(good >= 200.0 && flushed <= f64::from(DEPTH), "{}", out.describe());
     let receives = figure(&out, "recv_flushed")?;
-    require!(receives == f64::from(DEPTH), "{receives} of {DEPTH} receives flushed\n{}", out.describe());
-    require!(figure(&out, "state")? == 6.0, "the queue pair is not in the error state\n{}", out.describe());
+    require!(
+        receives == f64::from(DEPTH),
+        "{receives} of {DEPTH} receives flushed\n{}",
+        out.describe()
+    );
+    require!(
+        figure(&out, "state")? == 6.0,
+        "the queue pair is not in the error state\n{}",
+        out.describe()
+    );
     figure(&out, "after")
 }
 
@@ -229,8 +247,20 @@ fn second_user() -> Verdict {
     let other_port = free_port()?;
     let op = other_port.to_string();
     let as_nobody = |extra: &[&str]| {
-        let mut args = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &installed, "run", "--"];
-        args.extend(["ibv_rc_pingpong", "-d", &lo.dev, "-g", &lo.gid, "-n", "1000", "-c", "-p", &op]);
+        let mut args =
+            vec!["--reuid=65534", "--regid=65534", "--clear-groups", &installed, "run", "--"];
+        args.extend([
+            "ibv_rc_pingpong",
+            "-d",
+            &lo.dev,
+            "-g",
+            &lo.gid,
+            "-n",
+            "1000",
+            "-c",
+            "-p",
+            &op,
+        ]);
         args.extend(extra);
         Program::new("setpriv", &args).bare()
     };
@@ -240,7 +270,12 @@ fn second_user() -> Verdict {
             let client = as_nobody(&["127.0.0.1"]).run(LIMIT)?;
             let server = server.wait(LIMIT);
             let good = client.ok() && server.ok();
-            require!(good || told(&client) || told(&server), "{}\n{}", client.describe(), server.describe());
+            require!(
+                good || told(&client) || told(&server),
+                "{}\n{}",
+                client.describe(),
+                server.describe()
+            );
         }
         Err(why) => {
             let out = server.wait(Duration::ZERO);

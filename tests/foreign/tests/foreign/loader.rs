@@ -30,25 +30,32 @@ pub fn cases() -> Vec<Case> {
         case("SYS-3/a_run_path_without_an_option", || {
             sees(Program::new(built()?.file("own_runpath"), &["own"]))
         }),
-        case("SYS-3/an_rpath_without_an_option", || sees(Program::new(built()?.file("own_rpath"), &["own"]))),
+        case("SYS-3/an_rpath_without_an_option", || {
+            sees(Program::new(built()?.file("own_rpath"), &["own"]))
+        }),
         case("SYS-3/a_program_linked_with_a_copy_by_its_absolute_path", || {
             sees(Program::new(built()?.file("own_absolute"), &["own"]))
         }),
         case("SYS-3/a_copy_opened_by_its_absolute_path", || {
-            sees(Program::new(built()?.program(), &["file", &built()?.file(&format!("x.libs/{HASHED}"))]))
+            sees(Program::new(
+                built()?.program(),
+                &["file", &built()?.file(&format!("x.libs/{HASHED}"))],
+            ))
         }),
         case("SYS-3/the_systems_library_opened_by_its_absolute_path", || {
             sees(Program::new(built()?.program(), &["file", &system_library()?]))
         }),
         case("SYS-3/python_opens_the_systems_library_by_its_absolute_path", python),
         case("SYS-3/a_copy_stays_where_the_user_wants_it", stays),
-        case("SYS-3/a_program_linked_statically_is_told", || told("static", "is linked statically")),
+        case("SYS-3/a_program_linked_statically_is_told", || {
+            told("static", "is linked statically")
+        }),
         case("SYS-3/a_program_with_a_copy_in_itself_is_told", || {
             told("inside", "contains a copy of libibverbs")
         }),
         case("SYS-3/a_program_that_can_be_helped_is_told_nothing", || {
-            let out =
-                Program::new(built()?.program(), &["module", &built()?.file("module.so")]).run(LIMIT)?;
+            let out = Program::new(built()?.program(), &["module", &built()?.file("module.so")])
+                .run(LIMIT)?;
             require!(!out.describe().contains("warning"), "{}", out.describe());
             Ok(())
         }),
@@ -75,10 +82,16 @@ fn built() -> Result<Built, String> {
 }
 
 fn cc(args: &[&str]) -> Result<(), String> {
-    let out =
-        Command::new("cc").args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1"]).args(args).output();
+    let out = Command::new("cc")
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1"])
+        .args(args)
+        .output();
     let out = out.map_err(|e| format!("cc: {e}: run scripts/test-deps"))?;
-    if out.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&out.stderr).into_owned()) }
+    if out.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&out.stderr).into_owned())
+    }
 }
 
 fn build() -> Result<Built, String> {
@@ -91,7 +104,8 @@ fn build() -> Result<Built, String> {
         "IBVERBS_1.0 { local: *; };\nIBVERBS_1.1 { global: ibv_get_device_list; ibv_get_device_name; } IBVERBS_1.0;\n",
     )
     .map_err(io)?;
-    let (copy, module, loader) = (source("loader_copy.c"), source("loader_module.c"), source("loader.c"));
+    let (copy, module, loader) =
+        (source("loader_copy.c"), source("loader_module.c"), source("loader.c"));
     let script = format!("-Wl,--version-script={}", at.file("copy.map"));
     let shared = ["-shared", "-fPIC", &*script];
     let (hashed, plain) = (at.file(&format!("x.libs/{HASHED}")), at.file("x.libs/libibverbs.so.1"));
@@ -100,9 +114,27 @@ fn build() -> Result<Built, String> {
     let path = "-Wl,-rpath,$ORIGIN/x.libs";
     cc(&["-shared", "-fPIC", &module, &hashed, path, "-o", &at.file("module.so")])?;
     cc(&[&loader, "-ldl", "-o", &at.program()])?;
-    cc(&["-DOWN", &loader, &hashed, "-ldl", path, "-Wl,--enable-new-dtags", "-o", &at.file("own_runpath")])?;
+    cc(&[
+        "-DOWN",
+        &loader,
+        &hashed,
+        "-ldl",
+        path,
+        "-Wl,--enable-new-dtags",
+        "-o",
+        &at.file("own_runpath"),
+    ])?;
     // This kind of path comes before LD_LIBRARY_PATH.
-    cc(&["-DOWN", &loader, &plain, "-ldl", path, "-Wl,--disable-new-dtags", "-o", &at.file("own_rpath")])?;
+    cc(&[
+        "-DOWN",
+        &loader,
+        &plain,
+        "-ldl",
+        path,
+        "-Wl,--disable-new-dtags",
+        "-o",
+        &at.file("own_rpath"),
+    ])?;
     // A library without a SONAME is loaded by the path from its link.
     let nameless = at.file("x.libs/libibverbs.so");
     cc(&[&shared[..], &[&copy, "-o", &nameless]].concat())?;
@@ -118,7 +150,8 @@ fn build() -> Result<Built, String> {
 /// a separate package.
 fn inside(at: &Built, loader: &str) -> Result<(), String> {
     let list = "-DOWN";
-    let libraries = ["-l:libibverbs.a", "-l:libnl-route-3.so.200", "-l:libnl-3.so.200", "-ldl", "-lpthread"];
+    let libraries =
+        ["-l:libibverbs.a", "-l:libnl-route-3.so.200", "-l:libnl-3.so.200", "-ldl", "-lpthread"];
     cc(&[&[list, loader][..], &libraries, &["-o", &at.file("inside")]].concat())
 }
 
@@ -147,7 +180,11 @@ fn python() -> Verdict {
                   print('devices:', n.value)";
     let out = Program::new("python3", &["-c", script, &system_library()?]).run(LIMIT)?;
     out.require_ok()?;
-    require!(out.text.contains("devices: ") && !out.text.contains("devices: 0"), "{}", out.describe());
+    require!(
+        out.text.contains("devices: ") && !out.text.contains("devices: 0"),
+        "{}",
+        out.describe()
+    );
     Ok(())
 }
 

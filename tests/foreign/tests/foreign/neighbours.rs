@@ -56,7 +56,11 @@ fn nobody(to: &str) -> Verdict {
     let out = client(to)?.wait(LIMIT);
     require!(!out.timed_out && !out.ok(), "{}", out.describe());
     require!(out.text.contains("RDMA_CM_EVENT_ADDR_ERROR, error -110"), "{}", out.describe());
-    require!(out.text.contains("no host on the link"), "the log does not say why: {}", out.describe());
+    require!(
+        out.text.contains("no host on the link"),
+        "the log does not say why: {}",
+        out.describe()
+    );
     Ok(())
 }
 

@@ -13,10 +13,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Values in the output of `ibv_devinfo -v` for each NIC.
 const SHOWN: &[(&str, &[(&str, &str)])] = &[
-    ("mlx5", &[("max_qp_wr", "32768"), ("max_sge", "30"), ("max_qp_rd_atom", "16"), ("max_srq_wr", "32767")]),
-    ("irdma", &[("max_qp_wr", "4063"), ("max_sge", "6"), ("atomic_cap", "ATOMIC_NONE"), ("max_srq", "0")]),
+    (
+        "mlx5",
+        &[
+            ("max_qp_wr", "32768"),
+            ("max_sge", "30"),
+            ("max_qp_rd_atom", "16"),
+            ("max_srq_wr", "32767"),
+        ],
+    ),
+    (
+        "irdma",
+        &[("max_qp_wr", "4063"), ("max_sge", "6"), ("atomic_cap", "ATOMIC_NONE"), ("max_srq", "0")],
+    ),
     ("efa", &[("max_sge", "2"), ("max_mw", "0"), ("max_srq", "0"), ("max_mcast_grp", "0")]),
-    ("siw", &[("max_sge", "6"), ("max_sge_rd", "1"), ("atomic_cap", "ATOMIC_NONE"), ("max_mw", "0")]),
+    (
+        "siw",
+        &[("max_sge", "6"), ("max_sge_rd", "1"), ("atomic_cap", "ATOMIC_NONE"), ("max_mw", "0")],
+    ),
 ];
 
 pub fn cases() -> Vec<Case> {
@@ -37,11 +51,18 @@ pub fn cases() -> Vec<Case> {
     }
     for (nic, program, said, why) in [
         ("irdma", "ibv_uc_pingpong", "Couldn't create QP", "irdma has no Uc queue pairs"),
-        ("irdma", "ibv_srq_pingpong", "Couldn't create SRQ", "irdma does not have shared receive queues"),
+        (
+            "irdma",
+            "ibv_srq_pingpong",
+            "Couldn't create SRQ",
+            "irdma does not have shared receive queues",
+        ),
         ("efa", "ibv_rc_pingpong", "Couldn't create QP", "efa has no Rc queue pairs"),
         ("siw", "ibv_ud_pingpong", "Couldn't create QP", "siw has no Ud queue pairs"),
     ] {
-        cases.push(case(format!("NIC-2/lacks/{nic}/{program}"), move || lacks(nic, program, said, why)));
+        cases.push(case(format!("NIC-2/lacks/{nic}/{program}"), move || {
+            lacks(nic, program, said, why)
+        }));
     }
     for nic in ["mlx5", "irdma", "siw"] {
         cases.push(case(format!("NIC-6/room/{nic}"), move || room(nic)));
@@ -60,7 +81,8 @@ fn args(flags: &str) -> Result<Vec<String>, String> {
 
 fn shows(nic: &str, lines: &[(&str, &str)]) -> Verdict {
     let lo = loopback()?;
-    let out = Program::new("ibv_devinfo", &["-v", "-d", &lo.dev]).option("--as-nic", nic).run(LIMIT)?;
+    let out =
+        Program::new("ibv_devinfo", &["-v", "-d", &lo.dev]).option("--as-nic", nic).run(LIMIT)?;
     out.require_ok()?;
     for (name, value) in lines {
         let line = out.text.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}:")));
@@ -88,7 +110,9 @@ fn lacks(nic: &str, program: &str, said: &str, why: &str) -> Verdict {
 fn atomics() -> Verdict {
     let lo = loopback()?;
     let args = words(format!("-d {} -x {} -n 100", lo.dev, lo.gid));
-    let pair = Pair::new("ib_atomic_lat", &args, LIMIT).option("--as-nic", "irdma").option("--log", "info");
+    let pair = Pair::new("ib_atomic_lat", &args, LIMIT)
+        .option("--as-nic", "irdma")
+        .option("--log", "info");
     let outcome = pair.run()?;
     require!(!outcome.client.ok(), "it worked: {}", outcome.describe());
     Ok(())

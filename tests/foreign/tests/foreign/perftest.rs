@@ -80,8 +80,11 @@ fn title(line: &str) -> String {
 
 fn push(cases: &mut Vec<Case>, program: &'static str, flags: &str) {
     let flags = flags.to_string();
-    let name =
-        if flags.is_empty() { format!("{program}/plain") } else { title(&format!("{program} {flags}")) };
+    let name = if flags.is_empty() {
+        format!("{program}/plain")
+    } else {
+        title(&format!("{program} {flags}"))
+    };
     cases.push(case(name, move || perftest(program, &flags)));
 }
 
@@ -158,7 +161,9 @@ fn transports(cases: &mut Vec<Case>) {
     for c in ["UC", "UD"] {
         push(cases, "ib_send_bw", &format!("-c {c} -a -n {bw}"));
         push(cases, "ib_send_lat", &format!("-c {c} -a -n {lat}"));
-        for flags in ["-b -n 1000", "-q 16 -n 500", "-e -n 1000", "-t 512 -n 2000", "-I 64 -s 64 -n 2000"] {
+        for flags in
+            ["-b -n 1000", "-q 16 -n 500", "-e -n 1000", "-t 512 -n 2000", "-I 64 -s 64 -n 2000"]
+        {
             push(cases, "ib_send_bw", &format!("-c {c} {flags}"));
         }
         for flags in ["-e -n 1000", "-I 64 -s 64 -n 2000", "-t 512 -n 2000"] {
@@ -224,7 +229,9 @@ fn judge(outcome: &PairOutcome, program: &str, flags: &str) -> Verdict {
     let expected: Vec<u64> = if has("-a") {
         // 2 B to 8 MiB; a UD message is at most one MTU.
         let top = match value("-c") {
-            Some("UD") => mtu(text).ok_or_else(|| format!("no Mtu line:\n{}", outcome.describe()))?.ilog2(),
+            Some("UD") => {
+                mtu(text).ok_or_else(|| format!("no Mtu line:\n{}", outcome.describe()))?.ilog2()
+            }
             _ => 23,
         };
         (1..=top).map(|p| 1 << p).collect()
@@ -267,7 +274,11 @@ fn judge(outcome: &PairOutcome, program: &str, flags: &str) -> Verdict {
         // perftest turns inline off and says so.
         let shown = format!("Max inline data : {inline}[B]");
         let off = "Device not recognized to implement inline feature. Disabling it";
-        require!(text.contains(&shown) || text.contains(off), "no {shown:?}\n{}", outcome.describe());
+        require!(
+            text.contains(&shown) || text.contains(off),
+            "no {shown:?}\n{}",
+            outcome.describe()
+        );
     }
     Ok(())
 }
@@ -281,8 +292,16 @@ fn refused(line: &str, message: &str) -> Verdict {
         }
         let out = program.run(LIMIT)?;
         require!(out.code() == Some(1), "{}", out.describe());
-        require!(out.text.contains(message), "perftest did not say {message:?}:\n{}", out.describe());
-        require!(!out.text.contains("Did not detect devices"), "it looked for a device:\n{}", out.describe());
+        require!(
+            out.text.contains(message),
+            "perftest did not say {message:?}:\n{}",
+            out.describe()
+        );
+        require!(
+            !out.text.contains("Did not detect devices"),
+            "it looked for a device:\n{}",
+            out.describe()
+        );
         require!(!out.text.contains("Device         :"), "it opened a device:\n{}", out.describe());
     }
     Ok(())

@@ -33,8 +33,12 @@ const UC: Kind = Kind { program: "ibv_uc_pingpong", ..RC };
 const SRQ: Kind = Kind { program: "ibv_srq_pingpong", ..RC };
 const XSRQ: Kind = Kind { program: "ibv_xsrq_pingpong", checks: false, ..RC };
 /// UD refuses a message above the port's MTU (4096 on the loopback device).
-const UD: Kind =
-    Kind { program: "ibv_ud_pingpong", sets_mtu: false, sizes: &[1, 13, 256, 512, 1024, 2048, 4096], ..RC };
+const UD: Kind = Kind {
+    program: "ibv_ud_pingpong",
+    sets_mtu: false,
+    sizes: &[1, 13, 256, 512, 1024, 2048, 4096],
+    ..RC
+};
 const ALL: [Kind; 5] = [RC, UC, UD, SRQ, XSRQ];
 
 pub fn cases() -> Vec<Case> {
@@ -86,7 +90,8 @@ fn matrix(cases: &mut Vec<Case>, kind: Kind, events: bool) {
             }
             let n: u32 = if size >= 1 << 20 { 100 } else { 1000 };
             let mtu_flag = if mtu == 0 { String::new() } else { format!("-m {mtu}") };
-            let what = if mtu == 0 { format!("size_{size}") } else { format!("mtu_{mtu}/size_{size}") };
+            let what =
+                if mtu == 0 { format!("size_{size}") } else { format!("mtu_{mtu}/size_{size}") };
             push(cases, kind, &what, events, format!("-s {size} {mtu_flag} -n {n}"), n);
         }
     }

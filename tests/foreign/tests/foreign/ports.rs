@@ -134,7 +134,8 @@ fn unsendable() -> Verdict {
     out.require_ok()?;
     require!(out.text.contains("RDMA_CM_EVENT_UNREACHABLE, error -98"), "{}", out.describe());
     require!(!out.text.contains("rping ended with 124"), "it waits: {}", out.describe());
-    let said = out.text.lines().filter(|line| line.starts_with("adverb: error")).collect::<Vec<_>>();
+    let said =
+        out.text.lines().filter(|line| line.starts_with("adverb: error")).collect::<Vec<_>>();
     require!(said.len() == 1 && said[0].contains("user 4321"), "{said:?}: {}", out.describe());
     Ok(())
 }
@@ -148,9 +149,12 @@ fn taken() -> Verdict {
         .env_remove("ADVERB_LOG");
     let out = start(command, "a UDP port that is taken".into())?.wait(LIMIT);
     out.require_ok()?;
-    for words in
-        ["nothing can be connected at adverb_lo", "UDP port 4791 at 127.0.0.1", "user 4321", "PORT_ACTIVE"]
-    {
+    for words in [
+        "nothing can be connected at adverb_lo",
+        "UDP port 4791 at 127.0.0.1",
+        "user 4321",
+        "PORT_ACTIVE",
+    ] {
         require!(out.text.contains(words), "no {words}: {}", out.describe());
     }
     require!(out.text.starts_with("0\n"), "a warning without a reason: {}", out.describe());

@@ -12,8 +12,10 @@ use adverb_foreign::{Verdict, require};
 const LEFT_OUT: &str = include_str!("../../data/pyverbs_left_out.txt");
 
 pub fn cases() -> Vec<Case> {
-    let mut cases: Vec<_> =
-        names(CORE).into_iter().map(|name| case(format!("core/{name}"), move || core(name))).collect();
+    let mut cases: Vec<_> = names(CORE)
+        .into_iter()
+        .map(|name| case(format!("core/{name}"), move || core(name)))
+        .collect();
     let by_address = names(GENERIC).into_iter().filter(|name| name.starts_with("test_rdmacm."));
     cases.extend(by_address.map(|name| case(format!("core/{name}"), move || core(name))));
     cases.push(case("generic_total", total));
@@ -44,7 +46,8 @@ fn core(name: &str) -> Verdict {
 fn may_be_skipped(name: &str, reason: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let root = std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
-    let listed = LEFT_OUT.lines().filter_map(|l| l.split_once(": ")).any(|(listed, _)| listed == name);
+    let listed =
+        LEFT_OUT.lines().filter_map(|l| l.split_once(": ")).any(|(listed, _)| listed == name);
     // The suite runs raw packets on Ethernet only as root.
     listed || !root && reason.contains("by root on Ethernet")
 }
@@ -54,7 +57,8 @@ fn total() -> Verdict {
     let count = |w: Word| report.values().filter(|(word, _)| *word == w).count();
     let mut wrong = Vec::new();
     for (name, (word, reason)) in report {
-        let line = format!("pyverbs {word:?}: {name}: {}", reason.lines().last().unwrap_or_default());
+        let line =
+            format!("pyverbs {word:?}: {name}: {}", reason.lines().last().unwrap_or_default());
         match word {
             Word::Ok => {}
             Word::Skip if may_be_skipped(name, reason) => println!("{line}"),

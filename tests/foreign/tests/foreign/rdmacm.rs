@@ -90,7 +90,8 @@ fn programs(cases: &mut Vec<Case>, path: &'static str) {
         let (server, client) = ping(extra, to);
         push(name, Two { says: ("ping data: rdma-ping-", count), ..TWO }, server, client);
     }
-    let mut simple = |name: &str, two: Two| push(name, two, two.server.to_string(), two.client.to_string());
+    let mut simple =
+        |name: &str, two: Two| push(name, two, two.server.to_string(), two.client.to_string());
     let done = ("return status 0", 1);
     simple(
         "ucmatose",
@@ -198,7 +199,8 @@ fn mckey(path: &str) -> Verdict {
     // The member prints nothing before its end. The kernel shows the group address in host byte
     // order.
     let end = Instant::now() + LISTEN_LIMIT;
-    while !std::fs::read_to_string("/proc/net/igmp").is_ok_and(|groups| groups.contains("02014DEF")) {
+    while !std::fs::read_to_string("/proc/net/igmp").is_ok_and(|groups| groups.contains("02014DEF"))
+    {
         require!(!member.ended() && Instant::now() < end, "not joined: {}", member.text());
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -233,7 +235,8 @@ fn cmtime(path: &str) -> Verdict {
 /// when the previous one is connected, because rping's server has room for one request.
 fn persistent(path: &str) -> Verdict {
     let client = "rping -c -a 127.0.0.1 -p PORT -v -C";
-    let (server, client) = by_address("rping -s -P -a 127.0.0.1 -p PORT", client, path).listening()?;
+    let (server, client) =
+        by_address("rping -s -P -a 127.0.0.1 -p PORT", client, path).listening()?;
     let first = client.clone().arg("20").run(LIMIT)?;
     require!(ended_well(&first), "{}", first.describe());
     let start = |_| -> Result<Running, String> {
@@ -268,7 +271,8 @@ fn perftest(name: &str, path: &str) -> Verdict {
 /// On one host the end of a process is known at once, so the peer's rping ends by itself.
 fn server_killed() -> Verdict {
     let client = "rping -c -a 127.0.0.1 -p PORT -v";
-    let (mut server, client) = by_address("rping -s -a 127.0.0.1 -p PORT", client, "local").listening()?;
+    let (mut server, client) =
+        by_address("rping -s -a 127.0.0.1 -p PORT", client, "local").listening()?;
     let mut client = client.start()?;
     client.wait_for_text("rdma-ping-0", LISTEN_LIMIT)?;
     server.kill_hard();

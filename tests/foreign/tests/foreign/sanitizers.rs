@@ -13,8 +13,14 @@ use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Output of the run-time libraries after a finding, or when they do not start.
-const REPORTS: [&str; 6] =
-    ["ERROR: ", "WARNING: ", "SUMMARY: ", "runtime error: ", "does not come first", "Sanitizer CHECK failed"];
+const REPORTS: [&str; 6] = [
+    "ERROR: ",
+    "WARNING: ",
+    "SUMMARY: ",
+    "runtime error: ",
+    "does not come first",
+    "Sanitizer CHECK failed",
+];
 /// Halts at the first report, with a separate exit status.
 const STRICT: &[&str] = &["-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"];
 
@@ -28,7 +34,8 @@ pub fn cases() -> Vec<Case> {
         // install this compiler.
         let absent = compiler == "clang" && which(compiler).is_err();
         for sanitizer in sanitizers {
-            let ours = move || exchanges(compiler, &[&format!("-fsanitize={sanitizer}")], sanitizer);
+            let ours =
+                move || exchanges(compiler, &[&format!("-fsanitize={sanitizer}")], sanitizer);
             cases.push(case(format!("{compiler}/{sanitizer}"), ours).ignored_if(absent));
         }
     }
@@ -51,7 +58,11 @@ fn silent(outcome: &PairOutcome) -> Verdict {
         let report = REPORTS.iter().find(|r| end.text.contains(**r));
         require!(report.is_none(), "a report:\n{}", outcome.describe());
         // Output of the shell that the program starts.
-        require!(end.text.contains("child\n") && end.text.contains("END\n"), "{}", outcome.describe());
+        require!(
+            end.text.contains("child\n") && end.text.contains("END\n"),
+            "{}",
+            outcome.describe()
+        );
     }
     Ok(())
 }
@@ -63,11 +74,12 @@ fn exchanges(compiler: &str, flags: &[&str], name: &str) -> Verdict {
 /// The options of a sanitizer are often set by the user, or by the parent of the program. Adverb
 /// does not depend on them.
 fn options_stay() -> Verdict {
-    let pair =
-        pair("gcc", &["-fsanitize=address"], "options")?.env("ASAN_OPTIONS", "detect_leaks=0:exitcode=77");
+    let pair = pair("gcc", &["-fsanitize=address"], "options")?
+        .env("ASAN_OPTIONS", "detect_leaks=0:exitcode=77");
     silent(&pair.run_ok()?)?;
     // Here a shell in between sets the options anew.
-    let program = compile_with("gcc", &["-fsanitize=address"], &source_dir().join("faulty.c"), "faulty")?;
+    let program =
+        compile_with("gcc", &["-fsanitize=address"], &source_dir().join("faulty.c"), "faulty")?;
     let line = format!("ASAN_OPTIONS=detect_leaks=0 {}", program.display());
     let out = Program::new("sh", &["-c", &line]).run(LIMIT)?;
     out.require_ok()
@@ -81,8 +93,12 @@ fn reports_come_through() -> Verdict {
         ("leak", "-DFAULT_LEAK", "detected memory leaks"),
     ] {
         let flags = [&format!("-fsanitize={sanitizer}"), fault];
-        let program =
-            compile_with("gcc", &flags, &source_dir().join("faulty.c"), &format!("fault_{sanitizer}"))?;
+        let program = compile_with(
+            "gcc",
+            &flags,
+            &source_dir().join("faulty.c"),
+            &format!("fault_{sanitizer}"),
+        )?;
         let out = Program::new::<&str>(program.display().to_string(), &[]).run(LIMIT)?;
         require!(!out.ok() && out.text.contains(words), "nothing is reported:\n{}", out.describe());
     }

@@ -55,9 +55,13 @@ fn rcopy(path: &'static str) -> Verdict {
     let way = SocketPath::distribution(path);
     let dir = target_dir()?.join("foreign-c");
     let own = format!("{path}.{}", std::process::id());
-    let (from, to) = (dir.join(format!("sockets.in.{own}")), dir.join(format!("sockets.out.{own}")));
-    let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&from, &bytes)).map_err(|e| e.to_string())?;
+    let (from, to) =
+        (dir.join(format!("sockets.in.{own}")), dir.join(format!("sockets.out.{own}")));
+    let bytes: Vec<u8> =
+        (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::create_dir_all(&dir)
+        .and_then(|()| std::fs::write(&from, &bytes))
+        .map_err(|e| e.to_string())?;
     let line = format!("rcopy {} 127.0.0.1:{} -p PORT", from.display(), to.display());
     let (mut server, client) = way.pair("rcopy -p PORT", &line).listening()?;
     let client = client.run(LIMIT)?;
@@ -80,7 +84,8 @@ fn rules(rule: &str) -> Verdict {
 
 /// `--sockets` needs the preloaded library, through which the distribution's librdmacm works.
 fn refused() -> Verdict {
-    let out = Program::new("true", &[] as &[&str]).flag("--sockets").flag("--no-preload").run(LIMIT)?;
+    let out =
+        Program::new("true", &[] as &[&str]).flag("--sockets").flag("--no-preload").run(LIMIT)?;
     require!(out.code() == Some(125) && out.text.contains("--no-preload"), "{}", out.describe());
     Ok(())
 }

@@ -60,7 +60,12 @@ fn ucx() -> Verdict {
         }
     }
     for wanted in ["rc_verbs", "ud_verbs"] {
-        require!(on_device.contains(&wanted), "no {wanted} on {}: {on_device:?}\n{}", lo.dev, out.describe());
+        require!(
+            on_device.contains(&wanted),
+            "no {wanted} on {}: {on_device:?}\n{}",
+            lo.dev,
+            out.describe()
+        );
     }
     Ok(())
 }

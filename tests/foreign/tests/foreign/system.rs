@@ -30,7 +30,9 @@ pub fn cases() -> Vec<Case> {
         case("SYS-1/rdma_res_json", || every_device(&["-j", "res"], &["\"mr\":0"])),
         case("SYS-1/rdma_res_of_each_kind", resources),
         case("SYS-1/rdma_statistic", || every_device(&["statistic"], &["link "])),
-        case("SYS-1/rdma_statistic_qp_mode", || every_device(&["statistic", "qp", "mode"], &["auto off"])),
+        case("SYS-1/rdma_statistic_qp_mode", || {
+            every_device(&["statistic", "qp", "mode"], &["auto off"])
+        }),
         case("SYS-1/rdma_system", || said(&["system"], "copy-on-fork on")),
         case("SYS-1/what_would_change_something_is_refused", refused),
         case("SYS-1/another_protocol_of_netlink_is_the_kernels", other_netlink),
@@ -108,11 +110,16 @@ fn capabilities() -> Verdict {
     ];
     let info = Program::new("ibv_devinfo", &["-v", "-d", &loopback()?.dev]).run(LIMIT)?;
     info.require_ok()?;
-    let flags = info.text.lines().find_map(|l| l.trim().strip_prefix("device_cap_flags:")).map(str::trim);
+    let flags =
+        info.text.lines().find_map(|l| l.trim().strip_prefix("device_cap_flags:")).map(str::trim);
     let flags = flags.and_then(|f| u32::from_str_radix(f.trim_start_matches("0x"), 16).ok());
     let flags = flags.ok_or_else(|| info.describe())?;
     let text = rdma(&["-d", "dev", "show", &loopback()?.dev])?;
-    let names = text.split_once("caps: <").and_then(|(_, rest)| rest.split_once('>')).ok_or(text.clone())?.0;
+    let names = text
+        .split_once("caps: <")
+        .and_then(|(_, rest)| rest.split_once('>'))
+        .ok_or(text.clone())?
+        .0;
     require!(names.split(", ").count() == flags.count_ones() as usize, "{flags:#x}: {names}");
     for (bit, name) in BITS {
         require!(names.contains(name) == (flags >> bit & 1 != 0), "{flags:#x}: {name}: {names}");
@@ -129,7 +136,8 @@ fn resources() -> Verdict {
 }
 
 fn refused() -> Verdict {
-    let out = Program::new("rdma", &["link", "add", "rxe0", "type", "rxe", "netdev", "lo"]).run(LIMIT)?;
+    let out =
+        Program::new("rdma", &["link", "add", "rxe0", "type", "rxe", "netdev", "lo"]).run(LIMIT)?;
     require!(!out.ok() && out.describe().contains("not supported"), "{}", out.describe());
     Ok(())
 }
@@ -204,8 +212,10 @@ fn stock_directory() -> Result<PathBuf, String> {
 
 /// A program on Debian's librdmacm over the drop-in libibverbs.
 fn on_stock(name: &str, args: &[&str]) -> Result<Program, String> {
-    let script =
-        format!("export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH; exec \"$@\"", stock_directory()?.display());
+    let script = format!(
+        "export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH; exec \"$@\"",
+        stock_directory()?.display()
+    );
     let mut all = vec!["-c", &script, name, name];
     all.extend(args);
     Ok(Program::new("sh", &all).flag("--no-replace"))
@@ -236,8 +246,11 @@ fn stock_stream(name: &str, how: &[&str]) -> Verdict {
 fn rcopy() -> Verdict {
     let dir = target_dir()?.join("foreign-c");
     let (from, to) = (dir.join("rcopy.in"), dir.join(format!("rcopy.out.{}", std::process::id())));
-    let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&from, &bytes)).map_err(|e| e.to_string())?;
+    let bytes: Vec<u8> =
+        (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::create_dir_all(&dir)
+        .and_then(|()| std::fs::write(&from, &bytes))
+        .map_err(|e| e.to_string())?;
     let (source, target) = (from.display().to_string(), format!("127.0.0.1:{}", to.display()));
     let pair = pair("rcopy", &["-p", "PORT"], &[&source, &target, "-p", "PORT"])?;
     let (mut server, client) = pair.listening()?;

@@ -16,7 +16,9 @@ pub fn cases() -> Vec<Case> {
                 .unwrap_or_else(|| by_length(20, 5));
             program("threads", &seconds.to_string(), seconds + 60, "ok threads")
         }),
-        case("cancelled_threads_leave_nothing_locked", || program("cancel", "2000", 120, "ok cancel")),
+        case("cancelled_threads_leave_nothing_locked", || {
+            program("cancel", "2000", 120, "ok cancel")
+        }),
         case("waiting_on_what_is_destroyed", || program("orphans", "", 70, "ok orphans")),
         case("handles_used_after_their_end", || program("stale", "", 70, "ok stale")),
         case("plain_posts_beside_chains", || program("two_ways", "", 70, "ok two ways")),
@@ -26,7 +28,9 @@ pub fn cases() -> Vec<Case> {
         case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
         case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
         case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),
-        case("a_fork_with_the_heap_registered", || program("fork_peers", "heap", 130, "ok fork peers")),
+        case("a_fork_with_the_heap_registered", || {
+            program("fork_peers", "heap", 130, "ok fork peers")
+        }),
         case("TRU-3/nothing_of_the_dead_is_held/idle", || remains("idle")).once(),
         case("TRU-3/nothing_of_the_dead_is_held/in_mid_copy", || remains("copying")).once(),
         case("TRU-3/nothing_of_the_dead_is_held/beside_forks", || remains("forking")).once(),
@@ -43,10 +47,20 @@ fn remains(how: &str) -> Verdict {
 /// SECURITY.md says which memory a peer of the same user can read, and which variables prevent
 /// this.
 fn what_a_peer_reaches() -> Verdict {
-    let ways = [("local", "on", "reached"), ("local", "off", "out of reach"), ("wire", "on", "out of reach")];
+    let ways = [
+        ("local", "on", "reached"),
+        ("local", "off", "out of reach"),
+        ("wire", "on", "out of reach"),
+    ];
     for (path, adopt, words) in ways {
         let variables = [("ADVERB_PATH", path), ("ADVERB_ADOPT", adopt)];
-        program_with("remains", "reach", &variables, 130, &format!("unregistered memory is {words}"))?;
+        program_with(
+            "remains",
+            "reach",
+            &variables,
+            130,
+            &format!("unregistered memory is {words}"),
+        )?;
     }
     Ok(())
 }
@@ -55,7 +69,13 @@ fn program(name: &str, arg: &str, limit: u64, words: &str) -> Verdict {
     program_with(name, arg, &[], limit, words)
 }
 
-fn program_with(name: &str, arg: &str, variables: &[(&str, &str)], limit: u64, words: &str) -> Verdict {
+fn program_with(
+    name: &str,
+    arg: &str,
+    variables: &[(&str, &str)],
+    limit: u64,
+    words: &str,
+) -> Verdict {
     let plain = rig(name, &[], &[arg])?;
     let program = variables.iter().fold(plain, |program, &(name, value)| program.env(name, value));
     let out = program.run(Duration::from_secs(limit))?;

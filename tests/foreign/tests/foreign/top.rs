@@ -75,7 +75,8 @@ fn start(mode: &str) -> Result<Running, String> {
 /// TOP-3: both ends of a transfer are shown with their rates, and each names the other.
 fn transfer() -> Verdict {
     let (lo, port) = (loopback()?, free_port()?.to_string());
-    let program = Program::new("ib_write_bw", &["-d", &lo.dev, "-x", &lo.gid, "-D", "20", "-p", &port]);
+    let program =
+        Program::new("ib_write_bw", &["-d", &lo.dev, "-x", &lo.gid, "-D", "20", "-p", &port]);
     let mut server = program.start()?;
     server.wait_for_listener(port.parse().map_err(|e| format!("{e}"))?, LIMIT)?;
     let _client = program.arg("127.0.0.1").start()?;
@@ -86,9 +87,17 @@ fn transfer() -> Verdict {
     let ends = named(&found, "ib_write_bw");
     let sends = |end: &Value| end["rates"]["out_bytes"].as_u64() > Some(0);
     let Some(sender) = ends.iter().find(|end| sends(end)) else { return Err(format!("{found:#}")) };
-    let Some(receiver) = ends.iter().find(|end| !sends(end)) else { return Err(format!("{found:#}")) };
-    require!(receiver["rates"]["in_bytes"].as_u64() > Some(0), "the receiver has no rate: {found:#}");
-    require!(receiver["rates"]["in_messages"].as_u64() > Some(0), "the receiver has no rate: {found:#}");
+    let Some(receiver) = ends.iter().find(|end| !sends(end)) else {
+        return Err(format!("{found:#}"));
+    };
+    require!(
+        receiver["rates"]["in_bytes"].as_u64() > Some(0),
+        "the receiver has no rate: {found:#}"
+    );
+    require!(
+        receiver["rates"]["in_messages"].as_u64() > Some(0),
+        "the receiver has no rate: {found:#}"
+    );
     for (end, other) in [(sender, receiver), (receiver, sender)] {
         let [pair] = list(end, "queue_pairs") else { return Err(format!("{found:#}")) };
         require!(pair["transport"] == "RC", "{found:#}");
@@ -105,7 +114,8 @@ fn transfer() -> Verdict {
 fn stuck() -> Verdict {
     let _running = start("lost")?;
     let lost = |found: &Value| {
-        let queues = named(found, "receiver").into_iter().flat_map(|end| list(end, "completion_queues"));
+        let queues =
+            named(found, "receiver").into_iter().flat_map(|end| list(end, "completion_queues"));
         queues.filter(|queue| queue["lost_wake_up"].is_string()).cloned().collect::<Vec<_>>()
     };
     let waits = |found: &Value| {
@@ -143,11 +153,13 @@ fn stuck() -> Verdict {
 fn right() -> Verdict {
     let _running = start("right")?;
     let note = |found: &Value, name: &str| {
-        let pairs = named(found, name).into_iter().flat_map(|end| list(end, "queue_pairs").to_vec());
+        let pairs =
+            named(found, name).into_iter().flat_map(|end| list(end, "queue_pairs").to_vec());
         pairs.map(|pair| text(&pair["note"]).to_owned()).next().unwrap_or_default()
     };
     let asleep = |found: &Value| {
-        note(found, "receiver").contains("asleep on armed CQ") && note(found, "sender").contains("waits for")
+        note(found, "receiver").contains("asleep on armed CQ")
+            && note(found, "sender").contains("waits for")
     };
     let found = until("a program asleep", asleep)?;
     let sender = note(&found, "sender");
@@ -155,7 +167,8 @@ fn right() -> Verdict {
     // A watch of a sleeping program looks at it for the first time after 100 ms.
     for _ in 0..3 {
         let found = stat()?;
-        let queues = list(&found, "processes").iter().flat_map(|end| list(end, "completion_queues"));
+        let queues =
+            list(&found, "processes").iter().flat_map(|end| list(end, "completion_queues"));
         for queue in queues {
             require!(queue["lost_wake_up"].is_null(), "accused: {found:#}");
         }
@@ -181,7 +194,9 @@ fn stopped() -> Verdict {
     let note = text(&list(named(&found, "sender")[0], "queue_pairs")[0]["note"]).to_owned();
     require!(note.contains("receiver: no answer: stopped"), "the sender {note:?}");
     kill("-CONT")?;
-    until("both again", |found| list(found, "processes").len() == 2 && list(found, "silent").is_empty())?;
+    until("both again", |found| {
+        list(found, "processes").len() == 2 && list(found, "silent").is_empty()
+    })?;
     Ok(())
 }
 
@@ -190,10 +205,13 @@ fn terminal() -> Verdict {
     let _running = start("lost")?;
     for key in ["q", "\\003"] {
         let inside = format!("stty cols 80 rows 30; '{}' top; stty -a", adverb()?.display());
-        let line = format!("(sleep 3; printf '{key}'; sleep 1) | script -qec \"{inside}\" /dev/null");
+        let line =
+            format!("(sleep 3; printf '{key}'; sleep 1) | script -qec \"{inside}\" /dev/null");
         let out = Program::new("sh", &["-c", &line]).bare().run(LIMIT)?;
         out.require_ok()?;
-        let Some((shown, after)) = out.text.split_once("\u{1b}[?1049l") else { return Err(out.describe()) };
+        let Some((shown, after)) = out.text.split_once("\u{1b}[?1049l") else {
+            return Err(out.describe());
+        };
         let begun = shown.starts_with("\u{1b}[?1049h\u{1b}[?25l");
         require!(begun && shown.contains("\u{1b}[?25h"), "{}", out.describe());
         require!(
@@ -222,6 +240,9 @@ fn prometheus() -> Verdict {
     require!(has("adverb_up{", &["program=\"receiver\""], " 1"), "{text}");
     require!(has("adverb_cq_lost_wake_up{", &["program=\"receiver\""], " 1"), "{text}");
     require!(has("adverb_cq_completions{", &["program=\"receiver\""], " 8"), "{text}");
-    require!(has("adverb_qp_open_requests{", &["program=\"sender\"", "transport=\"RC\""], " 1"), "{text}");
+    require!(
+        has("adverb_qp_open_requests{", &["program=\"sender\"", "transport=\"RC\""], " 1"),
+        "{text}"
+    );
     Ok(())
 }

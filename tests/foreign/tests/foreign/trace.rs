@@ -69,12 +69,17 @@ impl Trace {
         let text = std::fs::read_to_string(with(&file, ".jsonl")).map_err(|e| e.to_string())?;
         let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
         let lines = lines.map_err(|e| e.to_string())?;
-        let by_id = lines.iter().enumerate().filter_map(|(at, l)| Some((l["id"].as_u64()?, at))).collect();
+        let by_id =
+            lines.iter().enumerate().filter_map(|(at, l)| Some((l["id"].as_u64()?, at))).collect();
         let number = |word: &str| {
             let mut words = out.text.split_whitespace().skip_while(|w| *w != word);
-            words.nth(1).and_then(|n| n.parse().ok()).ok_or_else(|| format!("no {word}: {}", out.describe()))
+            words
+                .nth(1)
+                .and_then(|n| n.parse().ok())
+                .ok_or_else(|| format!("no {word}: {}", out.describe()))
         };
-        let trace = Trace { lines, by_id, sender: number("sender")?, receiver: number("receiver")? };
+        let trace =
+            Trace { lines, by_id, sender: number("sender")?, receiver: number("receiver")? };
         let left = std::fs::read_dir(file.parent().unwrap_or(&file)).map_err(|e| e.to_string())?;
         let begins = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let parts = left.flatten().filter(|f| {
@@ -146,7 +151,8 @@ fn requests() -> Verdict {
     let trace = Trace::of("requests", &[], "local")?;
     for (process, name) in [(trace.sender, "SEND"), (trace.receiver, "RECV")] {
         trace.require_count(process, name, MESSAGES)?;
-        let whole = trace.named(process, name).all(|l| l["d"].is_u64() && l["args"]["status"] == "SUCCESS");
+        let whole =
+            trace.named(process, name).all(|l| l["d"].is_u64() && l["args"]["status"] == "SUCCESS");
         require!(whole, "a request of {name} has no end");
         trace.require_count(process, "completion", MESSAGES)?;
         trace.require_count(process, "polled", MESSAGES)?;
@@ -186,8 +192,11 @@ fn arrows(path: &str, first_packet: &str, last_packet: &str) -> Verdict {
             "{names:?}"
         );
         posts.extend(id(at));
-        let event =
-            trace.before(polled).into_iter().find(|l| l["name"] == "event taken").ok_or("no event")?;
+        let event = trace
+            .before(polled)
+            .into_iter()
+            .find(|l| l["name"] == "event taken")
+            .ok_or("no event")?;
         let event = *trace.before(event).first().ok_or("an event that nothing made")?;
         require!(event["name"] == "event" && trace.before(event).len() == 1, "{event}");
     }
@@ -225,17 +234,23 @@ fn killed() -> Verdict {
 fn status() -> Verdict {
     let file = place("status")?;
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255)] {
-        let out =
-            Program::new("sh", &["-c", script]).option("--trace", file.display().to_string()).run(LIMIT)?;
+        let out = Program::new("sh", &["-c", script])
+            .option("--trace", file.display().to_string())
+            .run(LIMIT)?;
         require!(out.code() == Some(code), "{script}: {}", out.describe());
     }
-    let out = Program::new("sh", &["-c", "kill -TERM $$"]).option("--trace", file.display().to_string());
+    let out =
+        Program::new("sh", &["-c", "kill -TERM $$"]).option("--trace", file.display().to_string());
     let out = out.run(LIMIT)?;
     require!(out.code().is_none(), "the signal is not handed on: {}", out.describe());
-    let out = Program::new("/no/such/program", &[] as &[&str]).option("--trace", file.display().to_string());
+    let out = Program::new("/no/such/program", &[] as &[&str])
+        .option("--trace", file.display().to_string());
     let out = out.run(LIMIT)?;
     require!(out.code() == Some(127), "{}", out.describe());
-    require!(!file.exists() && !with(&file, ".jsonl").exists(), "files of a run that did not begin");
+    require!(
+        !file.exists() && !with(&file, ".jsonl").exists(),
+        "files of a run that did not begin"
+    );
     Ok(())
 }
 
@@ -343,9 +358,12 @@ fn sigchld() -> Verdict {
         file.display()
     );
     let out = Program::new("sh", &["-c", &script]).bare().run(LIMIT)?;
-    let ignored =
-        out.text.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    let (child, told) = (1 << 16, out.text.contains("status 7") && !out.text.contains("no survivor runs"));
+    let ignored = out
+        .text
+        .lines()
+        .find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    let (child, told) =
+        (1 << 16, out.text.contains("status 7") && !out.text.contains("no survivor runs"));
     require!(ignored.is_some_and(|i| i & child != 0) && told, "{}", out.describe());
     require!(!out.text.contains("hunt 125"), "{}", out.describe());
     for path in [&file, &with(&file, ".jsonl")] {

@@ -40,7 +40,9 @@ pub fn cases() -> Vec<Case> {
     }
     for path in PATHS {
         for (name, api) in [("am", "-A"), ("tag", "")] {
-            cases.push(case(format!("RCM-7/{path}/io_demo/{name}"), move || io_demo(api, path)).once());
+            cases.push(
+                case(format!("RCM-7/{path}/io_demo/{name}"), move || io_demo(api, path)).once(),
+            );
         }
         for kind in ["am", "tag", "stream"] {
             let name = format!("RCM-7/{path}/ucp_client_server/{kind}");
@@ -112,7 +114,11 @@ fn perftest(transports: &str, test: &str, size: u32) -> Verdict {
     let done = last.and_then(|line| line.split_whitespace().nth(1));
     require!(done == Some(&iterations), "not {iterations} times:\n{}", outcome.describe());
     for end in [&outcome.server, &outcome.client] {
-        require!(!end.text.contains(" ERROR ") && !end.text.contains(" WARN "), "{}", outcome.describe());
+        require!(
+            !end.text.contains(" ERROR ") && !end.text.contains(" WARN "),
+            "{}",
+            outcome.describe()
+        );
     }
     Ok(())
 }

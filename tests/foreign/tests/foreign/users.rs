@@ -25,9 +25,9 @@ const CASES: [(&str, &[&str], bool, usize); 6] = [
 
 pub fn cases() -> Vec<Case> {
     let cases = CASES.into_iter().flat_map(|(name, paths, works, refused)| {
-        paths
-            .iter()
-            .map(move |path| case_or_skip(format!("{path}/{name}"), move || one(name, path, works, refused)))
+        paths.iter().map(move |path| {
+            case_or_skip(format!("{path}/{name}"), move || one(name, path, works, refused))
+        })
     });
     cases.collect()
 }

@@ -14,7 +14,8 @@ use crate::input::Input;
 use adverb_engine::packet::Data;
 use adverb_engine::wr::{MwBind, Remote, UdDest};
 use adverb_engine::{
-    Access, Env, Memory, Output, Packet, PathMtu, Payload, QpState, QpType, SendFlags, SendOp, SendWr, Time,
+    Access, Env, Memory, Output, Packet, PathMtu, Payload, QpState, QpType, SendFlags, SendOp,
+    SendWr, Time,
 };
 use adverb_wire::{Headers, MAX_HEADER_LEN, Transport, pad_for};
 use arena::{LOCAL, OPEN, READ};
@@ -123,7 +124,8 @@ impl Pair {
         let (own, peer) = (self.sides[at].keys, self.sides[1 - at].keys);
         let remote = |input: &mut Input<'_>| {
             let zone = input.pick(&[OPEN, OPEN, OPEN, READ, LOCAL]);
-            let rkey = input.pick(&[peer.open, peer.open, peer.open, peer.read, peer.window, peer.local]);
+            let rkey =
+                input.pick(&[peer.open, peer.open, peer.open, peer.read, peer.window, peer.local]);
             Remote { va: zone.0 + u64::from(input.u16()) % 4096 / 8 * 8, rkey }
         };
         let op = match input.below(16) {
@@ -133,12 +135,21 @@ impl Pair {
             4 | 5 => SendOp::Write(remote(input)),
             6 => SendOp::WriteImm(remote(input), 6),
             7..=9 => SendOp::Read(remote(input)),
-            10 => SendOp::CompareSwap { remote: remote(input), compare: 0xa5a5_a5a5_a5a5_a5a5, swap: 1 },
+            10 => SendOp::CompareSwap {
+                remote: remote(input),
+                compare: 0xa5a5_a5a5_a5a5_a5a5,
+                swap: 1,
+            },
             11 => SendOp::FetchAdd { remote: remote(input), add: 3 },
             12 => SendOp::AtomicWrite(remote(input)),
             13 => {
                 let (remote, placement) = (remote(input), input.pick(&[1, 2, 3, 4]));
-                SendOp::Flush { remote, len: u32::from(input.u16()), placement, selectivity: input.u8() & 1 }
+                SendOp::Flush {
+                    remote,
+                    len: u32::from(input.u16()),
+                    placement,
+                    selectivity: input.u8() & 1,
+                }
             }
             14 => SendOp::LocalInv(own.window),
             _ => SendOp::BindMw(MwBind {
@@ -150,7 +161,8 @@ impl Pair {
                 access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             }),
         };
-        let sinks = matches!(op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+        let sinks =
+            matches!(op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         let max = 3 * self.sides[at].attr.path_mtu.bytes() as u32;
         let (mut sges, n) = self.sides[at].sges(input, LOCAL, own.local, max);
         if matches!(op, SendOp::AtomicWrite(_)) {
@@ -246,7 +258,9 @@ impl Pair {
     }
 
     fn forge(&mut self, input: &mut Input<'_>, to: usize) {
-        let Some(forged) = packet::forge(input, &self.sides[to], to, self.transport) else { return };
+        let Some(forged) = packet::forge(input, &self.sides[to], to, self.transport) else {
+            return;
+        };
         self.take(to, forged.src, forged.headers, &PAYLOAD[..forged.payload]);
     }
 
@@ -258,8 +272,15 @@ impl Pair {
 
     fn take(&mut self, to: usize, src: adverb_engine::Gid, headers: Headers, payload: &[u8]) {
         let side = &mut self.sides[to];
-        let packet =
-            Packet { src, dst: gid(to), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+        let packet = Packet {
+            src,
+            dst: gid(to),
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: None,
+            headers,
+            payload,
+        };
         let before = side.qp.counters().handled();
         let mut env = Env {
             clock: &self.now,

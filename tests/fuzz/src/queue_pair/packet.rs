@@ -5,8 +5,8 @@ use crate::input::Input;
 use adverb_engine::qp::Inside;
 use adverb_engine::{Gid, Key};
 use adverb_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth,
-    Syndrome, Transport, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn,
+    Reth, Syndrome, Transport, XrcEth,
 };
 
 /// A packet with its claimed source.
@@ -67,7 +67,12 @@ fn length(input: &mut Input<'_>, mtu: u32) -> u32 {
 }
 
 /// A packet for `side`, similar enough to a valid packet to be accepted sometimes.
-pub fn forge(input: &mut Input<'_>, side: &Side, to: usize, transport: Transport) -> Option<Forged> {
+pub fn forge(
+    input: &mut Input<'_>,
+    side: &Side,
+    to: usize,
+    transport: Transport,
+) -> Option<Forged> {
     let kind = input.u8();
     let opcode = match kind {
         250.. => Opcode::from_u8(input.u8())?,
@@ -87,18 +92,27 @@ pub fn forge(input: &mut Input<'_>, side: &Side, to: usize, transport: Transport
         }
     }
     let mtu = side.attr.path_mtu.bytes() as u32;
-    let mut payload =
-        if opcode.carries_payload() || flags & 8 != 0 { length(input, mtu).min(5000) as usize } else { 0 };
+    let mut payload = if opcode.carries_payload() || flags & 8 != 0 {
+        length(input, mtu).min(5000) as usize
+    } else {
+        0
+    };
     let mut h = Headers::new(bth);
-    h.xrceth =
-        opcode.has_xrceth().then(|| XrcEth { srqn: if flags & 0x60 == 0x60 { input.u32() } else { SRQN } });
-    h.deth = opcode
-        .has_deth()
-        .then(|| Deth { qkey: if flags & 4 == 0 { QKEY } else { input.u32() }, src_qpn: QPN[1 - to] });
-    h.feth = opcode.has_feth().then(|| Feth { placement: input.u8() & 15, selectivity: input.u8() & 3 });
+    h.xrceth = opcode
+        .has_xrceth()
+        .then(|| XrcEth { srqn: if flags & 0x60 == 0x60 { input.u32() } else { SRQN } });
+    h.deth = opcode.has_deth().then(|| Deth {
+        qkey: if flags & 4 == 0 { QKEY } else { input.u32() },
+        src_qpn: QPN[1 - to],
+    });
+    h.feth =
+        opcode.has_feth().then(|| Feth { placement: input.u8() & 15, selectivity: input.u8() & 3 });
     h.reth = opcode.has_reth().then(|| {
-        let len =
-            if flags & 4 == 0 && opcode.carries_payload() { payload as u32 } else { length(input, mtu) };
+        let len = if flags & 4 == 0 && opcode.carries_payload() {
+            payload as u32
+        } else {
+            length(input, mtu)
+        };
         Reth { va: va(input), rkey: key(input, side), len }
     });
     h.atomic = opcode.has_atomic_eth().then(|| AtomicEth {

@@ -4,8 +4,9 @@ use crate::input::Input;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
-    Access, AddressVector, AttrMask, CqRef, Effects, Gid, Key, KeyTable, Limits, PathMtu, PdId, Qp, QpAttr,
-    QpCap, QpConfig, QpState, QpType, Qpn, RecvSource, RecvWqe, RecvWr, Sge, Time, WcStatus, wr::SgeList,
+    Access, AddressVector, AttrMask, CqRef, Effects, Gid, Key, KeyTable, Limits, PathMtu, PdId, Qp,
+    QpAttr, QpCap, QpConfig, QpState, QpType, Qpn, RecvSource, RecvWqe, RecvWr, Sge, Time,
+    WcStatus, wr::SgeList,
 };
 use std::collections::VecDeque;
 
@@ -93,7 +94,13 @@ fn open_region() -> Region {
 
 impl Side {
     /// A side in RESET, as the input says.
-    pub fn new(input: &mut Input<'_>, types: [QpType; 2], side: usize, mtu: PathMtu, psn: u32) -> Side {
+    pub fn new(
+        input: &mut Input<'_>,
+        types: [QpType; 2],
+        side: usize,
+        mtu: PathMtu,
+        psn: u32,
+    ) -> Side {
         let mut table = KeyTable::new();
         let all = Access::from_bits_truncate(0x31f);
         let mut add = |region: Region, key: u32| table.register(region, key).expect("a key");
@@ -128,7 +135,11 @@ impl Side {
             rq_psn: psn + (1 - side as u32),
             sq_psn: psn + side as u32,
             dest_qpn: QPN[1 - side],
-            access: Access::from_bits_truncate(if input.below(4) == 0 { input.u32() } else { 0x30f }),
+            access: Access::from_bits_truncate(if input.below(4) == 0 {
+                input.u32()
+            } else {
+                0x30f
+            }),
             av: AddressVector {
                 sgid: gid(side),
                 dgid: gid(1 - side),
@@ -248,14 +259,19 @@ impl Side {
             match cq {
                 CqRef::Send => loop {
                     let due = self.sends.pop_front();
-                    let (id, signaled) = due.unwrap_or_else(|| panic!("nothing to complete: {c:?}"));
+                    let (id, signaled) =
+                        due.unwrap_or_else(|| panic!("nothing to complete: {c:?}"));
                     if id == c.wr_id {
                         break;
                     }
                     assert!(!signaled, "request {id} is passed over by {c:?}");
                 },
                 CqRef::Recv | CqRef::XrcSrq(_) => {
-                    let queue = if self.qp.config().uses_srq { &mut self.srq.taken } else { &mut self.recvs };
+                    let queue = if self.qp.config().uses_srq {
+                        &mut self.srq.taken
+                    } else {
+                        &mut self.recvs
+                    };
                     assert_eq!(queue.pop_front(), Some(c.wr_id), "{c:?}");
                 }
             }
@@ -276,8 +292,17 @@ impl Side {
             return;
         }
         self.step_to(QpState::Err, Time(u64::MAX / 2));
-        assert!(self.sends.iter().all(|(_, signaled)| !signaled), "never completed: {:?}", self.sends);
-        assert!(self.recvs.is_empty() && self.srq.taken.is_empty(), "{:?} {:?}", self.recvs, self.srq.taken);
+        assert!(
+            self.sends.iter().all(|(_, signaled)| !signaled),
+            "never completed: {:?}",
+            self.sends
+        );
+        assert!(
+            self.recvs.is_empty() && self.srq.taken.is_empty(),
+            "{:?} {:?}",
+            self.recvs,
+            self.srq.taken
+        );
     }
 
     /// A scatter/gather list, mostly within a zone.

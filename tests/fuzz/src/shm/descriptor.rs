@@ -77,7 +77,8 @@ fn opened_again(input: &mut Input<'_>, fd: OwnedFd, memory: u64) -> Option<Sent>
 /// A descriptor other than a file in memory.
 fn other(input: &mut Input<'_>) -> Option<Sent> {
     let mut kept = None;
-    let open = |path: &str, flags| nix::fcntl::open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).ok();
+    let open =
+        |path: &str, flags| nix::fcntl::open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).ok();
     let fd: OwnedFd = match input.below(14) {
         0 | 1 => {
             let (read, write) = nix::unistd::pipe().ok()?;

@@ -54,7 +54,8 @@ impl Hostile<'_> {
                 self.put((DATA + cell * CELL) / 8, header(input));
             }
             // Progress near the possible values, or any progress.
-            4 => self.put(CONSUMED / 8, self.near.wrapping_add(input.below(16) as u64).wrapping_sub(8)),
+            4 => self
+                .put(CONSUMED / 8, self.near.wrapping_add(input.below(16) as u64).wrapping_sub(8)),
             5 => self.put(CONSUMED / 8, input.u64()),
             6 => self.put(u64::from(input.u16()), input.u64()),
             _ => self.put(u64::from(input.u8()), input.u64()),
@@ -110,7 +111,11 @@ impl Side<Consumer> {
         let mut calls = 0;
         let taken = self.end.take(|tag, body| {
             calls += 1;
-            assert!(tag < 1 << 24 && body.len() <= Producer::MAX_BODY, "tag {tag}, {} bytes", body.len());
+            assert!(
+                tag < 1 << 24 && body.len() <= Producer::MAX_BODY,
+                "tag {tag}, {} bytes",
+                body.len()
+            );
             hostile.some(input);
             // All bytes of the record can be read, even after the writes.
             std::hint::black_box(body.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
@@ -164,7 +169,10 @@ impl Side<Producer> {
                 assert!(!self.end.is_read() && self.end.has_read(self.end.position()));
             }
         }
-        assert!(!self.broken || !has_read || self.end.has_read(position), "what was read stays read");
+        assert!(
+            !self.broken || !has_read || self.end.has_read(position),
+            "what was read stays read"
+        );
     }
 }
 
@@ -176,7 +184,8 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (consumer, fd) = Consumer::create().expect("a ring");
     let file = File::from(fd.try_clone().expect("a descriptor"));
-    let mut hostile = Hostile { file: &file, control: [0; (DATA / 8) as usize], claimed: 0, near: 0 };
+    let mut hostile =
+        Hostile { file: &file, control: [0; (DATA / 8) as usize], claimed: 0, near: 0 };
     hostile.control[0] = hostile.read(0);
     let mut consumer = Side { end: consumer, broken: false };
     let mut producer = Side { end: Producer::open(fd).expect("the same ring"), broken: false };

@@ -21,7 +21,8 @@ fn change(file: &File, size: u64, input: &mut Input<'_>) {
             0 => drop(file.set_len(0)),
             1 => drop(file.set_len(size.saturating_add(4096))),
             2 => {
-                let whole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                let whole =
+                    FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 let _ = fallocate(file, whole, 0, size.cast_signed().max(1));
             }
             3 => drop(file.write_at(input.take(16), u64::from(input.u16()))),
@@ -93,14 +94,23 @@ fn as_pages(sent: &Sent, input: &mut Input<'_>) {
                 let addr = near.wrapping_add(u64::from(input.u8()));
                 let len = input.pick(&[0, 1, LOOK as u64, 1 << 20, PAGES, u64::MAX]);
                 let Ok(window) = memory.window(addr, len) else { continue };
-                assert!(len > 0 && addr.checked_add(len).is_some_and(|end| end <= PAGES), "{addr:#x} {len}");
+                assert!(
+                    len > 0 && addr.checked_add(len).is_some_and(|end| end <= PAGES),
+                    "{addr:#x} {len}"
+                );
                 assert_eq!(window.len(), len);
                 let offset = input.pick(&[0, len - 1, len, u64::MAX]);
                 let inside = offset.checked_add(LOOK as u64).is_some_and(|end| end <= len);
                 let mut bytes = [0; LOOK];
-                assert_eq!(window.read(&adverb_memory::Guard::always(), offset, &mut bytes).is_ok(), inside);
+                assert_eq!(
+                    window.read(&adverb_memory::Guard::always(), offset, &mut bytes).is_ok(),
+                    inside
+                );
                 assert_eq!(window.with_bytes(offset, LOOK, |_| ()).is_ok(), inside);
-                assert_eq!(window.write(&adverb_memory::Guard::always(), offset, &bytes).is_ok(), inside);
+                assert_eq!(
+                    window.write(&adverb_memory::Guard::always(), offset, &bytes).is_ok(),
+                    inside
+                );
             }
         }
         Err(why) => assert!(!why.to_string().is_empty()),

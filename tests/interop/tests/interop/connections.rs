@@ -38,7 +38,10 @@ const ROWS: &[Row] = &[
     Row {
         name: "rping",
         short: true,
-        lines: lines("rping -s -a SERVER -p PORT -v -C 100", "rping -c -a SERVER -p PORT -v -C 100"),
+        lines: lines(
+            "rping -s -a SERVER -p PORT -v -C 100",
+            "rping -c -a SERVER -p PORT -v -C 100",
+        ),
         says: (PINGS, 100),
     },
     Row {
@@ -53,7 +56,10 @@ const ROWS: &[Row] = &[
     Row {
         name: "rping_own_queue_pair",
         short: false,
-        lines: lines("rping -s -a SERVER -p PORT -v -C 50 -q", "rping -c -a SERVER -p PORT -v -C 50 -q"),
+        lines: lines(
+            "rping -s -a SERVER -p PORT -v -C 50 -q",
+            "rping -c -a SERVER -p PORT -v -C 50 -q",
+        ),
         says: (PINGS, 50),
     },
     Row {
@@ -65,7 +71,10 @@ const ROWS: &[Row] = &[
     Row {
         name: "ucmatose_many",
         short: false,
-        lines: lines("ucmatose -b SERVER -p PORT -c 300 -C 3", "ucmatose -s SERVER -p PORT -c 300 -C 3"),
+        lines: lines(
+            "ucmatose -b SERVER -p PORT -c 300 -C 3",
+            "ucmatose -s SERVER -p PORT -c 300 -C 3",
+        ),
         says: DONE,
     },
     Row {
@@ -101,18 +110,50 @@ const ROWS: &[Row] = &[
 ];
 
 /// Name, and the command lines of server and client.
-const fn perftest(name: &'static str, server: &'static str, client: &'static str) -> (&'static str, Lines) {
+const fn perftest(
+    name: &'static str,
+    server: &'static str,
+    client: &'static str,
+) -> (&'static str, Lines) {
     (name, lines(server, client))
 }
 
 const PERFTEST: &[(&str, Lines)] = &[
-    perftest("ib_send_bw", "ib_send_bw -F -R -p PORT -n 100", "ib_send_bw -F -R -p PORT -n 100 SERVER"),
-    perftest("ib_send_lat", "ib_send_lat -F -R -p PORT -n 100", "ib_send_lat -F -R -p PORT -n 100 SERVER"),
-    perftest("ib_write_bw", "ib_write_bw -F -R -p PORT -n 100", "ib_write_bw -F -R -p PORT -n 100 SERVER"),
-    perftest("ib_write_lat", "ib_write_lat -F -R -p PORT -n 100", "ib_write_lat -F -R -p PORT -n 100 SERVER"),
-    perftest("ib_read_bw", "ib_read_bw -F -R -p PORT -n 100", "ib_read_bw -F -R -p PORT -n 100 SERVER"),
-    perftest("ib_read_lat", "ib_read_lat -F -R -p PORT -n 100", "ib_read_lat -F -R -p PORT -n 100 SERVER"),
-    perftest("ib_atomic_bw", "ib_atomic_bw -F -R -p PORT -n 100", "ib_atomic_bw -F -R -p PORT -n 100 SERVER"),
+    perftest(
+        "ib_send_bw",
+        "ib_send_bw -F -R -p PORT -n 100",
+        "ib_send_bw -F -R -p PORT -n 100 SERVER",
+    ),
+    perftest(
+        "ib_send_lat",
+        "ib_send_lat -F -R -p PORT -n 100",
+        "ib_send_lat -F -R -p PORT -n 100 SERVER",
+    ),
+    perftest(
+        "ib_write_bw",
+        "ib_write_bw -F -R -p PORT -n 100",
+        "ib_write_bw -F -R -p PORT -n 100 SERVER",
+    ),
+    perftest(
+        "ib_write_lat",
+        "ib_write_lat -F -R -p PORT -n 100",
+        "ib_write_lat -F -R -p PORT -n 100 SERVER",
+    ),
+    perftest(
+        "ib_read_bw",
+        "ib_read_bw -F -R -p PORT -n 100",
+        "ib_read_bw -F -R -p PORT -n 100 SERVER",
+    ),
+    perftest(
+        "ib_read_lat",
+        "ib_read_lat -F -R -p PORT -n 100",
+        "ib_read_lat -F -R -p PORT -n 100 SERVER",
+    ),
+    perftest(
+        "ib_atomic_bw",
+        "ib_atomic_bw -F -R -p PORT -n 100",
+        "ib_atomic_bw -F -R -p PORT -n 100 SERVER",
+    ),
     perftest(
         "ib_atomic_lat",
         "ib_atomic_lat -F -R -p PORT -n 100",
@@ -135,7 +176,9 @@ pub fn push(cases: &mut Vec<Case>) {
     for (at, row) in ROWS.iter().filter(|r| by_length(true, r.short)).enumerate() {
         for (family, ends) in pairs(at) {
             let name = format!("connections/{}", row.name);
-            cases.push(counted(name, row.name.into(), ends, family, move || programs(*row, ends, family)));
+            cases.push(counted(name, row.name.into(), ends, family, move || {
+                programs(*row, ends, family)
+            }));
         }
     }
     let rows = PERFTEST.iter().filter(|(name, _)| by_length(true, PERFTEST_SHORT.contains(name)));
@@ -151,7 +194,12 @@ pub fn push(cases: &mut Vec<Case>) {
 
 /// Both families in both directions. The short run alternates between the families.
 fn pairs(at: usize) -> Vec<(Family, Ends)> {
-    let all = [(Family::V4, TO_RXE), (Family::V6, FROM_RXE), (Family::V6, TO_RXE), (Family::V4, FROM_RXE)];
+    let all = [
+        (Family::V4, TO_RXE),
+        (Family::V6, FROM_RXE),
+        (Family::V6, TO_RXE),
+        (Family::V4, FROM_RXE),
+    ];
     by_length(all.to_vec(), all[at % 2 * 2..][..2].to_vec())
 }
 

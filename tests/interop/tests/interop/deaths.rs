@@ -30,7 +30,9 @@ pub fn push(cases: &mut Vec<Case>) {
         for (family, ends) in [(Family::V4, TO_RXE), (Family::V6, FROM_RXE)] {
             let who = if ends.server == *dies { "server" } else { "client" };
             let name = format!("deaths/{dies}_{who}_is_killed");
-            cases.push(counted(name, "killed".into(), ends, family, move || killed(*dies, ends, family)));
+            cases.push(counted(name, "killed".into(), ends, family, move || {
+                killed(*dies, ends, family)
+            }));
         }
     }
 }

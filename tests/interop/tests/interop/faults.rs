@@ -158,10 +158,17 @@ pub fn push(cases: &mut Vec<Case>) {
     }
 }
 
-fn add(cases: &mut Vec<Case>, name: String, group: &'static str, row: Row, options: Vec<&'static str>) {
+fn add(
+    cases: &mut Vec<Case>,
+    name: String,
+    group: &'static str,
+    row: Row,
+    options: Vec<&'static str>,
+) {
     for family in [Family::V4, Family::V6] {
         // Results of a fault do not depend on the address family. A few rows check this.
-        if family == Family::V6 && !matches!(row.fault, "rkey_write" | "oversize_send" | "ud_qkey") {
+        if family == Family::V6 && !matches!(row.fault, "rkey_write" | "oversize_send" | "ud_qkey")
+        {
             continue;
         }
         // The short run trusts the reference in this table.

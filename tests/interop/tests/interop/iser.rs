@@ -25,7 +25,9 @@ pub fn push(cases: &mut Vec<Case>) {
     for family in by_length(&[Family::V4, Family::V6][..], &[Family::V6][..]) {
         let family = *family;
         let mut push = |name: &str, what: fn(Family) -> Verdict| {
-            cases.push(counted(format!("iser/{name}"), "iSER".into(), TO_RXE, family, move || what(family)));
+            cases.push(counted(format!("iser/{name}"), "iSER".into(), TO_RXE, family, move || {
+                what(family)
+            }));
         };
         push("reads", reads);
         push("writes", writes);
@@ -38,7 +40,8 @@ fn url(family: Family) -> Result<String, String> {
     MADE.get_or_init(|| {
         let megabytes = by_length("32", "4");
         let [v4, v6] = [Family::V4, Family::V6].map(|f| Side::Rxe.address(f));
-        let out = vm::program("iser-target", &[megabytes, TARGET, v4, &format!("[{v6}]")]).run(LIMIT)?;
+        let out =
+            vm::program("iser-target", &[megabytes, TARGET, v4, &format!("[{v6}]")]).run(LIMIT)?;
         out.require_ok().map_err(|why| format!("{why}\n{}", vm::state_of_rxe()))
     })
     .clone()?;
@@ -87,8 +90,7 @@ fn require_same(file: &Path) -> Verdict {
 /// The target writes into the initiator's memory.
 fn reads(family: Family) -> Verdict {
     url(family)?;
-    let fill =
-        "n=$(stat -c %s /tmp/disk); dd if=/dev/urandom of=/tmp/disk bs=65536 count=$((n >> 16)) conv=notrunc";
+    let fill = "n=$(stat -c %s /tmp/disk); dd if=/dev/urandom of=/tmp/disk bs=65536 count=$((n >> 16)) conv=notrunc";
     vm::shell(fill).run(LIMIT)?.require_ok()?;
     let file = copy_of_disk()?;
     disk("read", family, &file)?;

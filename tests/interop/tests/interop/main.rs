@@ -56,7 +56,8 @@ const AWAY: Duration = Duration::from_millis(250);
 const SHARE: u32 = 4;
 /// Messages of a requester after a missing answer, in the words of the programs and of Adverb's
 /// log. Only these are blamed on the machine. A hang or wrong bytes fail at once.
-const RETRIES_RAN_OUT: [&str; 3] = ["transport retry counter exceeded", "RETRY_EXC_ERR", "RetryExcErr"];
+const RETRIES_RAN_OUT: [&str; 3] =
+    ["transport retry counter exceeded", "RETRY_EXC_ERR", "RetryExcErr"];
 /// How often a case is repeated because the machine had no processor.
 const AGAIN: u32 = 2;
 
@@ -76,7 +77,8 @@ fn counted(
         for again in (0..=AGAIN).rev() {
             let (before, since) = (vm::waited_for_processor(), Instant::now());
             verdict = what();
-            let (away, lasted) = (vm::waited_for_processor().saturating_sub(before), since.elapsed());
+            let (away, lasted) =
+                (vm::waited_for_processor().saturating_sub(before), since.elapsed());
             let Err(why) = &verdict else { break };
             let ran_out = RETRIES_RAN_OUT.iter().any(|words| why.contains(words));
             if !ran_out || away < AWAY.max(lasted / SHARE) || again == 0 {
@@ -86,7 +88,11 @@ fn counted(
                 "repeated: {name}: the machine waited {away:?} of {lasted:?} for a processor; failed with:\n{why}"
             );
         }
-        table::record(&row, &format!("{} to {} {family}", ends.client, ends.server), verdict.is_ok());
+        table::record(
+            &row,
+            &format!("{} to {} {family}", ends.client, ends.server),
+            verdict.is_ok(),
+        );
         verdict
     })
 }
@@ -97,7 +103,10 @@ fn peer(end: Side) -> Result<&'static str, String> {
     static ADVERB: OnceLock<Result<String, String>> = OnceLock::new();
     static RXE: OnceLock<Result<String, String>> = OnceLock::new();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/peer.c");
-    let built = BUILT.get_or_init(|| compile_file(&source, "interop-peer")).as_ref().map_err(Clone::clone)?;
+    let built = BUILT
+        .get_or_init(|| compile_file(&source, "interop-peer"))
+        .as_ref()
+        .map_err(Clone::clone)?;
     let place = if end == Side::Adverb { &ADVERB } else { &RXE };
     place.get_or_init(|| end.install(built)).as_deref().map_err(Clone::clone)
 }

@@ -30,7 +30,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(transport: &'static str, operations: &'static str, mtu: u32, window: u32, sizes: &str) -> Self {
+    fn new(
+        transport: &'static str,
+        operations: &'static str,
+        mtu: u32,
+        window: u32,
+        sizes: &str,
+    ) -> Self {
         Run { transport, operations, mtu, window, sizes: sizes.to_string(), fault: "" }
     }
 }
@@ -67,8 +73,23 @@ pub fn push(cases: &mut Vec<Case>) {
 
 /// Sizes at which padding, packet count or the window of unacknowledged packets change.
 fn around(mtu: u32) -> String {
-    let all =
-        [0, 1, 2, 3, 4, 5, 8, 100, mtu - 1, mtu, mtu + 1, 2 * mtu, 5 * mtu + 3, 40 * mtu - 1, 150 * mtu];
+    let all = [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        8,
+        100,
+        mtu - 1,
+        mtu,
+        mtu + 1,
+        2 * mtu,
+        5 * mtu + 3,
+        40 * mtu - 1,
+        150 * mtu,
+    ];
     all.map(|n| n.to_string()).join(",")
 }
 
@@ -93,7 +114,8 @@ fn exchange(run: &Run, ends: Ends, family: Family) -> Verdict {
     let outcome = ends.run_ok(
         |end| {
             let (mtu, window) = (run.mtu.to_string(), run.window.to_string());
-            let options = ["-a", end.address(family), "-q", run.transport, "-m", &mtu, "-w", &window];
+            let options =
+                ["-a", end.address(family), "-q", run.transport, "-m", &mtu, "-w", &window];
             let work = ["-o", run.operations, "-s", &run.sizes];
             let program = end.program(peer(end)?, &[&options[..], &work[..]].concat());
             let ours = end == Side::Adverb && !run.fault.is_empty();

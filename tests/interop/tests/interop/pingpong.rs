@@ -34,10 +34,13 @@ pub fn push(cases: &mut Vec<Case>) {
     for (kind, flags) in by_length(FULL, SHORT) {
         for family in by_length(&[Family::V4, Family::V6][..], &[Family::V4][..]) {
             for ends in [TO_RXE, FROM_RXE] {
-                let variant = if flags.is_empty() { "plain".to_string() } else { flags.replace(' ', "_") };
+                let variant =
+                    if flags.is_empty() { "plain".to_string() } else { flags.replace(' ', "_") };
                 let name = format!("pingpong/{kind}/{variant}");
                 let row = format!("ibv_{kind}_pingpong");
-                cases.push(counted(name, row, ends, *family, move || pingpong(kind, flags, ends, *family)));
+                cases.push(counted(name, row, ends, *family, move || {
+                    pingpong(kind, flags, ends, *family)
+                }));
             }
         }
     }

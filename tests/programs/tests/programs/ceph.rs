@@ -32,7 +32,8 @@ fn rados(path: &str) -> Verdict {
     let done = done?;
     done.require_ok()?;
     // The second rate is that of `seq`, which verifies the data.
-    let rates: Vec<&str> = done.text.lines().filter(|l| l.starts_with("Bandwidth (MB/sec)")).collect();
+    let rates: Vec<&str> =
+        done.text.lines().filter(|l| l.starts_with("Bandwidth (MB/sec)")).collect();
     println!("ceph {path}: {}", rates.join("; "));
     require!(rates.len() == 2, "{}", done.describe());
     require!(done.text.contains("ceph: the same bytes"), "{}", done.describe());

@@ -22,7 +22,9 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for path in PATHS {
         for (name, provider, endpoint, domain) in KINDS {
-            cases.push(case(format!("{path}/{name}"), move || pingpong(path, provider, endpoint, domain)));
+            cases.push(case(format!("{path}/{name}"), move || {
+                pingpong(path, provider, endpoint, domain)
+            }));
         }
     }
     cases
@@ -37,8 +39,9 @@ fn pingpong(path: &str, provider: &str, endpoint: &str, domain: &str) -> Verdict
     // The protocol of rxd takes milliseconds for a message of 64 KiB, over the kernel's UDP as
     // well.
     let iterations = if provider.ends_with("rxd") { by_length("100", "50") } else { iterations };
-    let one =
-        format!("fi_pingpong -p '{provider}' -e {endpoint} -d {device}{domain} -I {iterations} {sizes} -c");
+    let one = format!(
+        "fi_pingpong -p '{provider}' -e {endpoint} -d {device}{domain} -I {iterations} {sizes} -c"
+    );
     // The server listens on TCP port 47592 for the control connection.
     let await_server = "n=0; until grep -q ':B9E8 0*:0000 0A ' /proc/net/tcp /proc/net/tcp6 || [ $n -ge 100 ]; \
                         do n=$((n + 1)); sleep 0.1; done";

@@ -15,7 +15,8 @@ use adverb_programs::{data_dir, source_dir};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const SUITE_LIMIT: Duration = Duration::from_secs(900);
-const CASES: [&str; 8] = ["ring", "flood", "probe", "types", "collectives", "onesided", "atomics", "epochs"];
+const CASES: [&str; 8] =
+    ["ring", "flood", "probe", "types", "collectives", "onesided", "atomics", "epochs"];
 /// The version of Debian's python3-mpi4py; the suite is in its source archive.
 const MPI4PY: &str = "3.1.4";
 const LEFT_OUT: &str = include_str!("../../data/mpi4py_left_out.txt");

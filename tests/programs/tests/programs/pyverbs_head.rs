@@ -104,14 +104,19 @@ fn judge(path: &str, text: &str, huge: bool, how: &str) -> Verdict {
     let mut ok = 0;
     for name in NAMES.lines() {
         let (word, reason) = words.get(name).copied().unwrap_or(("no result", ""));
-        let listed = left_out.iter().find(|(n, _)| *n == name || name.starts_with(&format!("{n}.")));
+        let listed =
+            left_out.iter().find(|(n, _)| *n == name || name.starts_with(&format!("{n}.")));
         match (word, listed) {
             ("ok", _) => ok += 1,
             ("skip", Some((_, why))) => println!("pyverbs {VERSION} {path} skip: {name}: {why}"),
             _ => wrong.push(format!("{word} {name}: {reason}")),
         }
     }
-    println!("pyverbs {VERSION} {path}: {} tests, {ok} ok, {} wrong", NAMES.lines().count(), wrong.len());
+    println!(
+        "pyverbs {VERSION} {path}: {} tests, {ok} ok, {} wrong",
+        NAMES.lines().count(),
+        wrong.len()
+    );
     require!(wrong.is_empty(), "{}\n{how}", wrong.join("\n"));
     Ok(())
 }

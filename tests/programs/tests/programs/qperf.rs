@@ -25,7 +25,8 @@ const ALL: &[&str] = &[
     "ver_rc_compare_swap",
     "ver_rc_fetch_add",
 ];
-const FEW: &[&str] = &["rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "ver_rc_fetch_add"];
+const FEW: &[&str] =
+    &["rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "ver_rc_fetch_add"];
 
 /// Tests without a GRH, and their error messages.
 const WITHOUT_GRH: [(&str, &str); 3] = [
@@ -41,7 +42,9 @@ pub fn cases() -> Vec<Case> {
             cases.push(case(format!("{path}/{test}"), move || measured(path, test)));
         }
         for (test, words) in WITHOUT_GRH {
-            cases.push(case(format!("{path}/without_grh/{test}"), move || refused(path, test, words)));
+            cases.push(case(format!("{path}/without_grh/{test}"), move || {
+                refused(path, test, words)
+            }));
         }
     }
     cases
@@ -58,7 +61,8 @@ fn pair(path: &str, test: &str) -> Result<(String, String), String> {
          kill -0 $server && echo 'the server lives'; kill $server; wait $server 2>/dev/null || :"
     );
     let done = Stage::new(path).run_ok(&["sh", "-c", &script], LIMIT)?;
-    let status = done.text.lines().find_map(|l| l.strip_prefix("client ")).unwrap_or("none").to_string();
+    let status =
+        done.text.lines().find_map(|l| l.strip_prefix("client ")).unwrap_or("none").to_string();
     require!(done.text.contains("the server lives"), "{}", done.describe());
     Ok((status, done.describe()))
 }
@@ -82,7 +86,8 @@ fn measured(path: &str, test: &str) -> Verdict {
     require!(of("msg_rate").is_some_and(|rate| rate > 0.0), "no rate: {text}");
     // Figures of one side alone have no prefix.
     let each = ["send_bytes", "recv_bytes", "send_msgs", "recv_msgs"];
-    let both = each.map(|n| of(n).or_else(|| Some(of(&format!("loc_{n}"))?.min(of(&format!("rem_{n}"))?))));
+    let both = each
+        .map(|n| of(n).or_else(|| Some(of(&format!("loc_{n}"))?.min(of(&format!("rem_{n}"))?))));
     require!(both.iter().all(|f| f.is_some_and(|f| f > 0.0)), "nothing came over: {text}");
     let errors = found.iter().any(|(name, _)| name.contains("err"));
     let complains = ["failed", "mismatch", "warning", "timed out"].iter().any(|w| text.contains(w));

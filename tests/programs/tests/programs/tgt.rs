@@ -35,15 +35,23 @@ fn target(path: &str, more: &[&str]) -> Result<String, String> {
     let mut argv = vec!["sh", &script, &program, by_length("32", "4")];
     argv.extend(more);
     let done = Stage::new(path).run_ok(&argv, LIMIT)?;
-    require!(done.text.contains("tgt: target 0"), "the target did not end well: {}", done.describe());
+    require!(
+        done.text.contains("tgt: target 0"),
+        "the target did not end well: {}",
+        done.describe()
+    );
     Ok(done.describe())
 }
 
 fn disk(path: &str) -> Verdict {
     let text = target(path, &[])?;
-    for said in
-        ["initiator 0", "read the same bytes", "wrote the same bytes", "saw the change", "and only there"]
-    {
+    for said in [
+        "initiator 0",
+        "read the same bytes",
+        "wrote the same bytes",
+        "saw the change",
+        "and only there",
+    ] {
         require!(text.contains(&format!("tgt: {said}")), "no \"{said}\": {text}");
     }
     Ok(())
@@ -54,6 +62,9 @@ fn disk(path: &str) -> Verdict {
 fn stranger(path: &str) -> Verdict {
     let text = target(path, &["iqn.2026-01.test:another"])?;
     require!(text.contains("tgt: initiator 1"), "{text}");
-    require!(text.contains("Target not found") && text.contains("login failed, class:2 detail:3"), "{text}");
+    require!(
+        text.contains("Target not found") && text.contains("login failed, class:2 detail:3"),
+        "{text}"
+    );
     Ok(())
 }

@@ -61,7 +61,8 @@ impl Config {
     #[must_use]
     pub fn draw(seed: u64) -> Config {
         let rng = &mut Rng::new(seed ^ 0xc3);
-        let rough = |rng: &mut Rng, most: u64| if rng.chance(500) { rng.below(most + 1) as u32 } else { 0 };
+        let rough =
+            |rng: &mut Rng, most: u64| if rng.chance(500) { rng.below(most + 1) as u32 } else { 0 };
         Config {
             seed,
             hosts: rng.range(2, 4) as usize,

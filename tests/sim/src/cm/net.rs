@@ -47,7 +47,15 @@ impl Net {
     pub fn new(config: &Config) -> Net {
         let rng = Rng::new(config.seed ^ 0x3e7);
         let config = config.clone();
-        Net { config, rng, flying: BTreeMap::new(), serial: 0, parted: BTreeMap::new(), calm: false, mads: 0 }
+        Net {
+            config,
+            rng,
+            flying: BTreeMap::new(),
+            serial: 0,
+            parted: BTreeMap::new(),
+            calm: false,
+            mads: 0,
+        }
     }
 
     fn launch(&mut self, at: Time, what: Flying) {

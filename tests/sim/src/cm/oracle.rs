@@ -42,7 +42,9 @@ impl AttemptEnd {
     /// Records the outcome; a second outcome is a violation.
     pub fn over(&mut self, outcome: EndOutcome) -> Check {
         match &self.outcome {
-            Some(before) => Err(Violation(format!("a second outcome: {outcome:?} after {before:?}"))),
+            Some(before) => {
+                Err(Violation(format!("a second outcome: {outcome:?} after {before:?}")))
+            }
             None => {
                 self.outcome = Some(outcome);
                 Ok(())
@@ -57,7 +59,8 @@ impl AttemptEnd {
     /// This end left, and the network lost all messages about this: each DREQ, or both REJs. There
     /// are two REJs if the end left an accepted request: at that time, and after the last REP.
     fn left_unheard(&self) -> bool {
-        let all_lost = self.dreqs_lost > u32::from(Timing::LINUX.max_retries) || self.rejs_lost >= 2;
+        let all_lost =
+            self.dreqs_lost > u32::from(Timing::LINUX.max_retries) || self.rejs_lost >= 2;
         self.left() && !self.word_carried && all_lost
     }
 

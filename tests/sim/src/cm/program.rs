@@ -6,8 +6,8 @@ use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_cm::mad::{Rep, Req};
 use adverb_cm::{
-    Accept, ConnectRequest, Data, Ece, Ending, Event, Id, MAD_LEN, MadKind, Path, QpKind, RejectReason,
-    State, Timing,
+    Accept, ConnectRequest, Data, Ece, Ending, Event, Id, MAD_LEN, MadKind, Path, QpKind,
+    RejectReason, State, Timing,
 };
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ fn data<const N: usize>(attempt: usize) -> Data<N> {
 
 fn attempt_of(bytes: &[u8]) -> Result<usize, Violation> {
     let number = bytes.first_chunk::<8>().map_or(0, |b| u64::from_be_bytes(*b));
-    number.checked_sub(1).map(|n| n as usize).ok_or_else(|| Violation("private data that nobody sent".into()))
+    number
+        .checked_sub(1)
+        .map(|n| n as usize)
+        .ok_or_else(|| Violation("private data that nobody sent".into()))
 }
 
 fn refused(e: adverb_cm::CommandError) -> Violation {
@@ -61,9 +64,14 @@ impl World {
                 self.count_last_words(who, &transmit.mad, carried);
             }
             while let Some(id) = self.processes[who].endpoint.poll_forgotten() {
-                ensure!(self.processes[who].endpoint.remote(id).is_none(), "{id:?} is not forgotten");
+                ensure!(
+                    self.processes[who].endpoint.remote(id).is_none(),
+                    "{id:?} is not forgotten"
+                );
             }
-            let Some((id, event)) = self.processes[who].endpoint.poll_event() else { return Ok(()) };
+            let Some((id, event)) = self.processes[who].endpoint.poll_event() else {
+                return Ok(());
+            };
             self.note(|| format!("process {who}: {id:?} {}", short(&event)));
             self.on_event(who, id, event)?;
         }
@@ -73,7 +81,8 @@ impl World {
     fn count_last_words(&mut self, who: usize, mad: &[u8; MAD_LEN], carried: bool) {
         let local_id = u32::from_be_bytes(std::array::from_fn(|n| mad[24 + n]));
         let leaving = self.leaving.get(&(who, Id(local_id)));
-        let (Some(kind @ (MadKind::Dreq | MadKind::Rej)), Some(mine)) = (MadKind::of(mad), leaving) else {
+        let (Some(kind @ (MadKind::Dreq | MadKind::Rej)), Some(mine)) = (MadKind::of(mad), leaving)
+        else {
             return;
         };
         let end = mine.end(&mut self.attempts);
@@ -116,7 +125,8 @@ impl World {
             self.plan_soon(who, Plan::Connect);
             return Ok(());
         };
-        self.attempts.push(Attempt { farewell: [words(number, 0), words(number, 1)], ..Attempt::default() });
+        self.attempts
+            .push(Attempt { farewell: [words(number, 0), words(number, 1)], ..Attempt::default() });
         let path = Path { local: address(host), remote: address(to) };
         let nobody = self.wild() && self.rng.chance(300);
         let request = request(path, if nobody { NOBODY } else { SERVICE }, host, qpn, number);
@@ -124,7 +134,9 @@ impl World {
         let id = self.processes[who].endpoint.connect(now, &request).map_err(refused)?;
         ensure!(self.ids.insert(id), "{id:?} is given out twice");
         self.note(|| {
-            format!("process {who}: {id:?} is connection {number}, queue pair {qpn:#x}, to host {to}")
+            format!(
+                "process {who}: {id:?} is connection {number}, queue pair {qpn:#x}, to host {to}"
+            )
         });
         let mine = Mine { attempt: number, passive: None, qpn: Some(qpn), peer: None };
         self.processes[who].mine.insert(id, mine);
@@ -141,13 +153,19 @@ impl World {
             _ => {}
         }
         let Some(mine) = self.processes[who].mine.get(&id).cloned() else {
-            return Err(Violation(format!("an event of {id:?}, which nobody has: {}", short(&event))));
+            return Err(Violation(format!(
+                "an event of {id:?}, which nobody has: {}",
+                short(&event)
+            )));
         };
         let end = mine.end(&mut self.attempts);
         let outcome = match event {
             Event::Reply(rep) => return self.on_reply(who, id, &mine, &rep),
             Event::Established => {
-                ensure!(end.agreed && !end.made && end.outcome.is_none(), "established, but {end:?}");
+                ensure!(
+                    end.agreed && !end.made && end.outcome.is_none(),
+                    "established, but {end:?}"
+                );
                 end.made = true;
                 self.stands(who, id);
                 return Ok(());
@@ -164,7 +182,9 @@ impl World {
                     end.made || end.agreed || mine.passive.is_none(),
                     "an end of what was not made: {end:?}"
                 );
-                if matches!(ending, Ending::Peer(_) | Ending::Confirmed(_)) && mine.passive.is_some() {
+                if matches!(ending, Ending::Peer(_) | Ending::Confirmed(_))
+                    && mine.passive.is_some()
+                {
                     end.made = true;
                 }
                 EndOutcome::Ended(ending)
@@ -207,7 +227,10 @@ impl World {
         let now = self.now;
         let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
         if self.processes[who].endpoint.state(id) != Some(State::ReqReceived) {
-            ensure!(mine.end(&mut self.attempts).outcome.is_some(), "a request has gone without a word");
+            ensure!(
+                mine.end(&mut self.attempts).outcome.is_some(),
+                "a request has gone without a word"
+            );
             return Ok(());
         }
         if self.wild() {
@@ -218,8 +241,12 @@ impl World {
             return self.refuse(who, id, &mine);
         };
         let host = self.processes[who].host;
-        let accept =
-            Accept { qpn, ca_guid: host as u64 + 1, private_data: data(mine.attempt), ..Accept::default() };
+        let accept = Accept {
+            qpn,
+            ca_guid: host as u64 + 1,
+            private_data: data(mine.attempt),
+            ..Accept::default()
+        };
         if let Some(mine) = self.processes[who].mine.get_mut(&id) {
             mine.qpn = Some(qpn);
         }
@@ -228,7 +255,10 @@ impl World {
         end.agreed = true;
         end.queue_pair = Some((host, qpn));
         self.note(|| {
-            format!("process {who}: {id:?} accepts connection {}, queue pair {qpn:#x}", mine.attempt)
+            format!(
+                "process {who}: {id:?} accepts connection {}, queue pair {qpn:#x}",
+                mine.attempt
+            )
         });
         if self.wild() {
             self.plan_soon(who, Plan::LetGo(id));
@@ -260,7 +290,10 @@ impl World {
     fn confirm(&mut self, who: usize, id: Id) -> Check {
         let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
         if self.processes[who].endpoint.state(id) != Some(State::RepReceived) {
-            ensure!(mine.end(&mut self.attempts).outcome.is_some(), "a reply has gone without a word");
+            ensure!(
+                mine.end(&mut self.attempts).outcome.is_some(),
+                "a reply has gone without a word"
+            );
             return Ok(());
         }
         if self.wild() {
@@ -299,7 +332,8 @@ impl World {
 
     fn send_data(&mut self, who: usize, id: Id) {
         let process = &self.processes[who];
-        let Some(Mine { attempt, peer: Some((to, qpn)), .. }) = process.mine.get(&id).cloned() else {
+        let Some(Mine { attempt, peer: Some((to, qpn)), .. }) = process.mine.get(&id).cloned()
+        else {
             return;
         };
         self.net.send_data(self.now, process.host, to, qpn, attempt);
@@ -370,7 +404,8 @@ impl World {
             "{} connections linger at process {who}",
             process.endpoint.len()
         );
-        let resting = process.resting.iter().filter(|&&qpn| process.endpoint.reserves_qpn(qpn)).count();
+        let resting =
+            process.resting.iter().filter(|&&qpn| process.endpoint.reserves_qpn(qpn)).count();
         ensure!(resting == 0 && process.users.is_empty(), "queue pair numbers are held for ever");
         Ok(())
     }

@@ -56,7 +56,8 @@ impl World {
     }
 
     fn next(&self) -> Option<Time> {
-        let timers = self.processes.iter().filter(|p| p.alive).filter_map(|p| p.endpoint.poll_timeout());
+        let timers =
+            self.processes.iter().filter(|p| p.alive).filter_map(|p| p.endpoint.poll_timeout());
         timers.chain(self.plans.keys().next().map(|key| key.0)).chain(self.net.next()).min()
     }
 
@@ -108,7 +109,8 @@ impl World {
         };
         let owner = self.processes.iter().position(|p| p.alive && p.host == host && is_owner(p));
         self.note(|| {
-            let whom = owner.map_or_else(|| format!("host {host}, nobody"), |who| format!("process {who}"));
+            let whom = owner
+                .map_or_else(|| format!("host {host}, nobody"), |who| format!("process {who}"));
             format!("{} comes to {whom}", mad_words(mad))
         });
         let Some(who) = owner else {

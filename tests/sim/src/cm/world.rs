@@ -37,8 +37,9 @@ impl World {
     #[must_use]
     pub fn new(config: &Config) -> World {
         let mut rng = Rng::new(config.seed ^ 0x5e);
-        let processes =
-            (0..config.hosts).map(|host| Process::new(config, host, host as u32 + 1, &mut rng)).collect();
+        let processes = (0..config.hosts)
+            .map(|host| Process::new(config, host, host as u32 + 1, &mut rng))
+            .collect();
         let mut world = World {
             config: config.clone(),
             rng,

@@ -8,8 +8,9 @@ use adverb_engine::packet::Data;
 use adverb_engine::qp::Counters;
 use adverb_engine::wr::{Payload, Remote, SendFlags, SendOp, SendWr, Sge};
 use adverb_engine::{
-    Access, AddressVector, AtomicOp, AttrMask, Completion, CqRef, Effects, Env, Key, KeyTable, Memory,
-    MemoryFault, Output, PathMtu, PdId, Qp, QpAttr, QpCap, QpConfig, QpState, QpType, Range, RecvWr, Time,
+    Access, AddressVector, AtomicOp, AttrMask, Completion, CqRef, Effects, Env, Key, KeyTable,
+    Memory, MemoryFault, Output, PathMtu, PdId, Qp, QpAttr, QpCap, QpConfig, QpState, QpType,
+    Range, RecvWr, Time,
 };
 use std::cell::RefCell;
 
@@ -71,12 +72,20 @@ impl GoodputEnd {
         let mut keys = KeyTable::new();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let len = transfer.bytes;
-        let region = Region { pd: PD, access, iova: BASE, len, addr: BASE, kind: RegionKind::Mapped };
+        let region =
+            Region { pd: PD, access, iova: BASE, len, addr: BASE, kind: RegionKind::Mapped };
         let key = keys.register(region, 0x1234_5600).unwrap_or(0);
         let source = if transfer.verb == Verb::Read { 1 } else { 0 };
         let len = transfer.bytes as usize;
         let bytes = if side == source { pattern(transfer.seed, len) } else { vec![0; len] };
-        GoodputEnd { side, qp, keys, key, memory: Bytes(RefCell::new(bytes)), effects: Effects::default() }
+        GoodputEnd {
+            side,
+            qp,
+            keys,
+            key,
+            memory: Bytes(RefCell::new(bytes)),
+            effects: Effects::default(),
+        }
     }
 
     pub(super) fn connect(&mut self, now: Time) {
@@ -104,7 +113,12 @@ impl GoodputEnd {
             rnr_retry: 7,
             ..QpAttr::default()
         };
-        let rtr = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER;
+        let rtr = A::AV
+            | A::PATH_MTU
+            | A::DEST_QPN
+            | A::RQ_PSN
+            | A::MAX_DEST_RD_ATOMIC
+            | A::MIN_RNR_TIMER;
         let rts = A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC;
         for (state, mask) in [
             (QpState::Init, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),
@@ -152,7 +166,12 @@ impl GoodputEnd {
 
     /// Takes the completions of the send queue, and drops those of receives.
     pub(super) fn take_sends(&mut self) -> Vec<Completion> {
-        self.effects.completions.drain(..).filter(|(cq, _)| *cq == CqRef::Send).map(|(_, c)| c).collect()
+        self.effects
+            .completions
+            .drain(..)
+            .filter(|(cq, _)| *cq == CqRef::Send)
+            .map(|(_, c)| c)
+            .collect()
     }
 
     /// The next packet to send.

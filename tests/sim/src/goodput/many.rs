@@ -69,7 +69,8 @@ struct Flow {
 /// Runs the senders until the end of the counted time.
 #[must_use]
 pub fn share(many: &ManyToOne) -> Shares {
-    let transfer = Transfer { verb: Verb::Write, bytes: DEPTH * MESSAGE, path: many.path, seed: many.seed };
+    let transfer =
+        Transfer { verb: Verb::Write, bytes: DEPTH * MESSAGE, path: many.path, seed: many.seed };
     let begin = Time(1_000_000);
     let mut flows: Vec<Flow> = (0..many.senders)
         .map(|n| {
@@ -95,14 +96,18 @@ pub fn share(many: &ManyToOne) -> Shares {
         let starts = flows.iter().map(|f| f.start).filter(|at| *at > now);
         let timers = flows.iter().flat_map(|f| f.ends.iter().filter_map(GoodputEnd::timeout));
         let backs = flows.iter().filter_map(|f| f.back.next());
-        let Some(next) = line.next().into_iter().chain(starts).chain(timers).chain(backs).min() else {
+        let Some(next) = line.next().into_iter().chain(starts).chain(timers).chain(backs).min()
+        else {
             break Some("nothing happens any more".to_owned());
         };
         let next = now.max(next);
         for (at, end) in many.window.iter().enumerate() {
             let end = Time(begin.0 + end);
             if now < end && next >= end {
-                flows.iter().zip(&mut bytes).for_each(|(f, b)| b[at] = f.ends[1].counters().executed * MTU);
+                flows
+                    .iter()
+                    .zip(&mut bytes)
+                    .for_each(|(f, b)| b[at] = f.ends[1].counters().executed * MTU);
             }
         }
         now = next;
@@ -126,8 +131,9 @@ pub fn share(many: &ManyToOne) -> Shares {
             }
         }
     };
-    let sum =
-        |f: fn(&adverb_engine::qp::Counters) -> u64| flows.iter().map(|x| f(x.ends[0].counters())).sum();
+    let sum = |f: fn(&adverb_engine::qp::Counters) -> u64| {
+        flows.iter().map(|x| f(x.ends[0].counters())).sum()
+    };
     Shares {
         bytes: bytes.iter().map(|b| b[1] - b[0]).collect(),
         nanos: many.window[1] - many.window[0],

@@ -147,7 +147,11 @@ impl World {
             }
         }
         let (from, to) = if transfer.verb == Verb::Read { (1, 0) } else { (0, 1) };
-        if self.ends[from].bytes() == self.ends[to].bytes() { Ok(()) } else { Err("wrong bytes".to_owned()) }
+        if self.ends[from].bytes() == self.ends[to].bytes() {
+            Ok(())
+        } else {
+            Err("wrong bytes".to_owned())
+        }
     }
 
     fn post(&mut self, verb: Verb, message: u64) -> Result<(), String> {
@@ -169,8 +173,12 @@ impl World {
 
     /// Advances to the next event.
     fn step(&mut self) -> Result<(), String> {
-        let times =
-            [self.ways[0].next(), self.ways[1].next(), self.ends[0].timeout(), self.ends[1].timeout()];
+        let times = [
+            self.ways[0].next(),
+            self.ways[1].next(),
+            self.ends[0].timeout(),
+            self.ends[1].timeout(),
+        ];
         let next = times.into_iter().flatten().min().ok_or("nothing happens any more")?;
         self.now = self.now.max(next);
         if self.now > LIMIT {

@@ -120,7 +120,9 @@ impl PathDirection {
             self.overflowed += 1;
             return;
         }
-        if self.path.mark.is_some_and(|mark| self.leaving.len() >= mark) && packet.traffic_class & CE != 0 {
+        if self.path.mark.is_some_and(|mark| self.leaving.len() >= mark)
+            && packet.traffic_class & CE != 0
+        {
             packet.traffic_class |= CE;
         }
         self.busy = self.busy.max(now) + takes;
@@ -128,7 +130,8 @@ impl PathDirection {
         let f = self.path;
         // All four draws are always made, so that the rate of one fault does not shift the packets
         // of another.
-        let [lost, corrupt, twice, late] = [f.loss, f.corrupt, f.duplicate, f.reorder].map(|n| rng.chance(n));
+        let [lost, corrupt, twice, late] =
+            [f.loss, f.corrupt, f.duplicate, f.reorder].map(|n| rng.chance(n));
         let passed_by = rng.range(1, 3) as u32;
         if lost || corrupt {
             return;

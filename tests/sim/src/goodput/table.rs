@@ -48,8 +48,9 @@ fn length(bytes: u64, round_trip: u64) -> u64 {
 /// The table as text. A figure at the shortest round trip comes from a transfer of `bytes` bytes.
 #[must_use]
 pub fn table(bytes: u64) -> String {
-    let mut out =
-        String::from("| what befalls packets | round trip | Write MB/s | Send MB/s | Read MB/s |\n");
+    let mut out = String::from(
+        "| what befalls packets | round trip | Write MB/s | Send MB/s | Read MB/s |\n",
+    );
     out.push_str("|---|---:|---:|---:|---:|\n");
     for (name, change) in weather() {
         for round_trip in ROUND_TRIPS {

@@ -11,11 +11,20 @@ impl World {
         let (reliable, state) = (self.ends[q].is_reliable(), self.ends[q].engine.state());
         let flow = &self.ends[q].flow;
         let Some(index) = flow.ops[..flow.committed].iter().position(|o| o.id == c.wr_id) else {
-            return Err(Violation(format!("a completion of request {}, which is not posted", c.wr_id)));
+            return Err(Violation(format!(
+                "a completion of request {}, which is not posted",
+                c.wr_id
+            )));
         };
         ensure!(index >= flow.head, "request {} completes again or out of order", c.wr_id);
         let op = &flow.ops[index];
-        ensure!(c.opcode == op.opcode(), "request {} ({:?}) completes as {:?}", op.id, op.op, c.opcode);
+        ensure!(
+            c.opcode == op.opcode(),
+            "request {} ({:?}) completes as {:?}",
+            op.id,
+            op.op,
+            c.opcode
+        );
         let flushed = c.status == WcStatus::WrFlushErr;
         for passed in &flow.ops[flow.head..index] {
             let silent = passed.is_silent() && passed.is_finished(reliable);
@@ -55,7 +64,9 @@ impl World {
                 let tries = op.tries > u32::from(link.retry_cnt) || op.packets > 1;
                 tries && end.is_reliable() && self.may_time_out(q, op)
             }
-            WcStatus::RnrRetryExcErr => link.rnr_retry != 7 && end.flow.rnr_naks > u32::from(link.rnr_retry),
+            WcStatus::RnrRetryExcErr => {
+                link.rnr_retry != 7 && end.flow.rnr_naks > u32::from(link.rnr_retry)
+            }
             WcStatus::RemAccessErr | WcStatus::RemInvReqErr | WcStatus::RemOpErr => {
                 op.refused == Some(status)
             }
@@ -125,7 +136,12 @@ impl World {
             CqRef::Recv
         };
         ensure!(cq == due, "receive {} completes to {cq:?}, not {due:?}", c.wr_id);
-        ensure!(c.qpn == QPN + q as u32, "receive {} completes for queue pair {:#x}", c.wr_id, c.qpn);
+        ensure!(
+            c.qpn == QPN + q as u32,
+            "receive {} completes for queue pair {:#x}",
+            c.wr_id,
+            c.qpn
+        );
         let flushed = c.status == WcStatus::WrFlushErr;
         let recv = match end.rx.active.take() {
             Some(recv) => Some(recv),
@@ -144,7 +160,12 @@ impl World {
         }
         if c.status != WcStatus::Success {
             let due = fatal.as_mut().and_then(|f| f.receive.take());
-            ensure!(due == Some(c.status), "receive {} fails with {:?}, due is {due:?}", recv.id, c.status);
+            ensure!(
+                due == Some(c.status),
+                "receive {} fails with {:?}, due is {due:?}",
+                recv.id,
+                c.status
+            );
             return Ok(());
         }
         let Some(r) = received.take() else {

@@ -87,8 +87,12 @@ impl NaiveCq {
     pub(crate) fn arm_fresh(&mut self, kind: ArmKind, now: Time) -> bool {
         self.arms.push(kind);
         self.overrun_fires = true;
-        let fresh: Vec<Time> =
-            self.queue.iter().filter(|(n, ..)| *n >= self.notified).map(|(_, at, ..)| *at).collect();
+        let fresh: Vec<Time> = self
+            .queue
+            .iter()
+            .filter(|(n, ..)| *n >= self.notified)
+            .map(|(_, at, ..)| *at)
+            .collect();
         if fresh.len() > self.matched.len() {
             self.matched = fresh;
         }

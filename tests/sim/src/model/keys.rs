@@ -58,11 +58,27 @@ impl Keys {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
-    pub(crate) fn region(&mut self, key: Key, pd: PdId, access: Access, iova: u64, len: u64, addr: u64) {
+    pub(crate) fn region(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        access: Access,
+        iova: u64,
+        len: u64,
+        addr: u64,
+    ) {
         let opened = Opened { access, start: iova, len, backing: Backing::Flat(addr) };
         self.0.push(ModelKey { key, pd, kind: Kind::Region(opened) });
     }
-    pub(crate) fn on_demand(&mut self, key: Key, pd: PdId, access: Access, iova: u64, len: u64, addr: u64) {
+    pub(crate) fn on_demand(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        access: Access,
+        iova: u64,
+        len: u64,
+        addr: u64,
+    ) {
         let opened = Opened { access, start: iova, len, backing: Backing::OnDemand(addr) };
         self.0.push(ModelKey { key, pd, kind: Kind::Region(opened) });
     }
@@ -129,7 +145,14 @@ impl Keys {
     }
 
     /// The memory, if this device may reach these bytes by a local key.
-    pub(crate) fn local(&self, pd: PdId, key: Key, need: Access, va: u64, len: u32) -> Option<Pieces> {
+    pub(crate) fn local(
+        &self,
+        pd: PdId,
+        key: Key,
+        need: Access,
+        va: u64,
+        len: u32,
+    ) -> Option<Pieces> {
         if len == 0 {
             return Some(Vec::new());
         }

@@ -118,7 +118,9 @@ impl Op {
         }
         match self.op {
             SendOp::Read(_) => self.executed && self.placed == self.len,
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.executed && self.placed == 8,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                self.executed && self.placed == 8
+            }
             _ => self.executed,
         }
     }
@@ -196,7 +198,11 @@ pub(crate) fn slice_sges(sges: &[Sge], from: u64, len: u64) -> Vec<Sge> {
     for s in sges {
         let (start, end) = (from.max(at), (from + len).min(at + u64::from(s.length)));
         if start < end {
-            parts.push(Sge { addr: s.addr + (start - at), length: (end - start) as u32, lkey: s.lkey });
+            parts.push(Sge {
+                addr: s.addr + (start - at),
+                length: (end - start) as u32,
+                lkey: s.lkey,
+            });
         }
         at += u64::from(s.length);
     }
@@ -208,7 +214,9 @@ pub(crate) fn merged(writes: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<(u
     let mut out: Vec<(u64, Vec<u8>)> = Vec::new();
     for (addr, data) in writes {
         match out.last_mut() {
-            Some((at, before)) if *at + before.len() as u64 == addr => before.extend_from_slice(&data),
+            Some((at, before)) if *at + before.len() as u64 == addr => {
+                before.extend_from_slice(&data)
+            }
             _ if data.is_empty() => {}
             _ => out.push((addr, data)),
         }

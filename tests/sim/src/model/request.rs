@@ -34,7 +34,9 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
 
 fn remote_of(op: &SendOp) -> Option<Remote> {
     match op {
-        SendOp::Write(r) | SendOp::WriteImm(r, _) | SendOp::Read(r) | SendOp::AtomicWrite(r) => Some(*r),
+        SendOp::Write(r) | SendOp::WriteImm(r, _) | SendOp::Read(r) | SendOp::AtomicWrite(r) => {
+            Some(*r)
+        }
         SendOp::CompareSwap { remote, .. }
         | SendOp::FetchAdd { remote, .. }
         | SendOp::Flush { remote, .. } => Some(*remote),
@@ -59,27 +61,44 @@ impl World {
         let mtu = self.ends[q].mtu();
         let flow = &self.ends[q].flow;
         let at = place_of(flow.base, flow.high, headers.bth.psn);
-        ensure!(at >= 0 && at as u64 <= flow.high, "PSN {at} leaves, the next new one is {}", flow.high);
+        ensure!(
+            at >= 0 && at as u64 <= flow.high,
+            "PSN {at} leaves, the next new one is {}",
+            flow.high
+        );
         let at = at as u64;
         let index = if at == flow.high {
-            let under_way = flow.ops[..flow.started].last().is_some_and(|o| at < o.first + o.packets);
-            if under_way && flow.started > flow.resumed { flow.started - 1 } else { self.begin(q, mtu)? }
+            let under_way =
+                flow.ops[..flow.started].last().is_some_and(|o| at < o.first + o.packets);
+            if under_way && flow.started > flow.resumed {
+                flow.started - 1
+            } else {
+                self.begin(q, mtu)?
+            }
         } else {
             ensure!(self.ends[q].is_reliable(), "PSN {at} leaves again on an unreliable transport");
             let holds = |o: &Op| o.first <= at && at < o.first + o.packets;
             let index = flow.ops[..flow.started].iter().rposition(holds);
             let Some(index) = index.filter(|i| *i >= flow.head) else {
-                return Err(Violation(format!("PSN {at} leaves again after its request completed")));
+                return Err(Violation(format!(
+                    "PSN {at} leaves again after its request completed"
+                )));
             };
             index
         };
         let op = &self.ends[q].flow.ops[index];
         self.check_headers(q, op, at, headers, payload)?;
         let count = match headers.reth {
-            Some(reth) if matches!(op.op, SendOp::Read(_)) => u64::from(reth.len).div_ceil(mtu).max(1),
+            Some(reth) if matches!(op.op, SendOp::Read(_)) => {
+                u64::from(reth.len).div_ceil(mtu).max(1)
+            }
             _ => 1,
         };
-        ensure!(at + count <= op.first + op.packets, "request {}: a READ of more than was asked for", op.id);
+        ensure!(
+            at + count <= op.first + op.packets,
+            "request {}: a READ of more than was asked for",
+            op.id
+        );
         let (epoch, now) = (self.epoch_of(q), self.now);
         let flow = &mut self.ends[q].flow;
         let op = &mut flow.ops[index];
@@ -119,7 +138,10 @@ impl World {
         let reliable = end.is_reliable();
         let flow = &mut end.flow;
         let index = flow.started;
-        ensure!(index < flow.committed, "a key operation is asked for, but every request was begun");
+        ensure!(
+            index < flow.committed,
+            "a key operation is asked for, but every request was begun"
+        );
         check_turn(&flow.ops, flow.head, index, reliable)?;
         let op = &flow.ops[index];
         let same = match (&op.op, key_op) {
@@ -144,7 +166,14 @@ impl World {
         Ok(allowed)
     }
 
-    fn check_headers(&self, q: usize, op: &Op, at: u64, headers: &Headers, payload: Option<&[u8]>) -> Check {
+    fn check_headers(
+        &self,
+        q: usize,
+        op: &Op,
+        at: u64,
+        headers: &Headers,
+        payload: Option<&[u8]>,
+    ) -> Check {
         let end = &self.ends[q];
         let (id, mtu) = (op.id, end.mtu());
         let skip = (at - op.first) * mtu;
@@ -164,7 +193,11 @@ impl World {
         );
         let receives = !matches!(op.op, SendOp::Write(_)) && !op.is_answered();
         let solicited = op.flags.contains(SendFlags::SOLICITED) && last && receives;
-        ensure!(bth.solicited == solicited, "request {id}: solicited flag {} (CQN-9)", bth.solicited);
+        ensure!(
+            bth.solicited == solicited,
+            "request {id}: solicited flag {} (CQN-9)",
+            bth.solicited
+        );
         if let (Some(reth), Some(remote)) = (headers.reth, remote_of(&op.op)) {
             let len = u64::from(reth.len);
             let is_read = matches!(op.op, SendOp::Read(_));
@@ -184,8 +217,8 @@ impl World {
                 SendOp::FetchAdd { add, .. } => (add, 0),
                 _ => (0, 0),
             };
-            let same =
-                (eth.va, eth.rkey, eth.swap_add, eth.compare) == (remote.va, remote.rkey, want.0, want.1);
+            let same = (eth.va, eth.rkey, eth.swap_add, eth.compare)
+                == (remote.va, remote.rkey, want.0, want.1);
             ensure!(same, "request {id}: wrong {eth:?}");
         }
         let imm = match op.op {
@@ -210,10 +243,20 @@ fn check_turn(ops: &[Op], head: usize, index: usize, reliable: bool) -> Check {
     let op = &ops[index];
     let before = &ops[head..index];
     let failed = before.iter().find(|o| o.key_result == Some(false) || o.fault);
-    ensure!(failed.is_none(), "request {} begins after request {:?} failed", op.id, failed.map(|o| o.id));
+    ensure!(
+        failed.is_none(),
+        "request {} begins after request {:?} failed",
+        op.id,
+        failed.map(|o| o.id)
+    );
     if op.flags.contains(SendFlags::FENCE) {
         let open = before.iter().find(|o| o.is_answered() && !o.is_finished(reliable));
-        ensure!(open.is_none(), "request {} passes its fence before {:?}", op.id, open.map(|o| o.id));
+        ensure!(
+            open.is_none(),
+            "request {} passes its fence before {:?}",
+            op.id,
+            open.map(|o| o.id)
+        );
     }
     Ok(())
 }

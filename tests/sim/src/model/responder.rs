@@ -93,10 +93,17 @@ impl World {
     }
 
     /// The effect that a request packet of this connection must have at queue pair `q`.
-    pub(crate) fn predict(&self, q: usize, meta: &Meta, headers: &Headers, payload: &[u8]) -> Expect {
+    pub(crate) fn predict(
+        &self,
+        q: usize,
+        meta: &Meta,
+        headers: &Headers,
+        payload: &[u8],
+    ) -> Expect {
         let end = &self.ends[q];
         let op = &self.ends[meta.qp].flow.ops[meta.op];
-        if !matches!(end.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe) {
+        if !matches!(end.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
+        {
             return Expect::default();
         }
         match end.kind {
@@ -108,7 +115,13 @@ impl World {
         }
     }
 
-    fn predict_unreliable(&self, end: &WorldEnd, op: &Op, meta: &Meta, headers: &Headers) -> Expect {
+    fn predict_unreliable(
+        &self,
+        end: &WorldEnd,
+        op: &Op,
+        meta: &Meta,
+        headers: &Headers,
+    ) -> Expect {
         let follows = end.rx.under_way == Some((meta.op, meta.psn));
         if meta.psn != op.first && !follows {
             return Expect::default();
@@ -158,7 +171,9 @@ impl World {
                 if skip == 0 && keys.remote(who, r.rkey, need, r.va, op.len as u32).is_none() {
                     return expect.fatal(receive, WcStatus::RemAccessErr);
                 }
-                let Some(pieces) = keys.remote(who, r.rkey, need, r.va.wrapping_add(skip), n as u32) else {
+                let Some(pieces) =
+                    keys.remote(who, r.rkey, need, r.va.wrapping_add(skip), n as u32)
+                else {
                     return expect.fatal(receive, WcStatus::RemAccessErr);
                 };
                 let fault = self.devices[end.device].faults(r.rkey, &pieces);
@@ -222,8 +237,12 @@ impl World {
             return expect.fatal(None, WcStatus::RemInvReqErr);
         }
         match to.as_deref() {
-            Some(to) if self.devices[end.device].faults(r.rkey, to) => expect.fatal(None, WcStatus::RemOpErr),
-            Some(&[(addr, 8)]) if addr.is_multiple_of(8) => Expect { atomic: Some((addr, op)), ..expect },
+            Some(to) if self.devices[end.device].faults(r.rkey, to) => {
+                expect.fatal(None, WcStatus::RemOpErr)
+            }
+            Some(&[(addr, 8)]) if addr.is_multiple_of(8) => {
+                Expect { atomic: Some((addr, op)), ..expect }
+            }
             Some(_) => expect.fatal(None, WcStatus::RemInvReqErr),
             None => expect.fatal(None, WcStatus::RemAccessErr),
         }
@@ -231,7 +250,14 @@ impl World {
 
     /// Fills a receive from byte `from` on, into `expect`. `false`: the memory cannot be written.
     /// Entries before a hole are filled, but no entry if a key is wrong.
-    fn fill(&self, end: &WorldEnd, recv: &Recv, from: u64, data: &[u8], expect: &mut Expect) -> bool {
+    fn fill(
+        &self,
+        end: &WorldEnd,
+        recv: &Recv,
+        from: u64,
+        data: &[u8],
+        expect: &mut Expect,
+    ) -> bool {
         let device = &self.devices[end.device];
         let mut parts = Vec::new();
         for s in slice_sges(&recv.sges, from, data.len() as u64) {
@@ -251,7 +277,14 @@ impl World {
         true
     }
 
-    fn predict_send(&self, end: &WorldEnd, op: &Op, skip: u64, headers: &Headers, expect: Expect) -> Expect {
+    fn predict_send(
+        &self,
+        end: &WorldEnd,
+        op: &Op,
+        skip: u64,
+        headers: &Headers,
+        expect: Expect,
+    ) -> Expect {
         let keys = &self.devices[end.device].naive;
         let begins = skip == 0;
         let recv = match self.supply(end, headers, !begins || end.kind == QpType::Uc) {
@@ -281,7 +314,13 @@ impl World {
         expect
     }
 
-    fn predict_datagram(&self, end: &WorldEnd, op: &Op, headers: &Headers, payload: &[u8]) -> Expect {
+    fn predict_datagram(
+        &self,
+        end: &WorldEnd,
+        op: &Op,
+        headers: &Headers,
+        payload: &[u8],
+    ) -> Expect {
         if op.ud.is_none_or(|(_, qkey)| qkey != QKEY) {
             return Expect::default();
         }
@@ -307,7 +346,13 @@ impl World {
     }
 
     /// The packet was handled. Checks that memory changed as expected, and records the effect.
-    pub(crate) fn confirm(&mut self, q: usize, meta: &Meta, headers: &Headers, expect: &Expect) -> Check {
+    pub(crate) fn confirm(
+        &mut self,
+        q: usize,
+        meta: &Meta,
+        headers: &Headers,
+        expect: &Expect,
+    ) -> Check {
         let device = self.ends[q].device;
         let touches = self.take_touches(device);
         let mut wrote = Vec::new();

@@ -32,8 +32,13 @@ impl World {
             flow.ops[..flow.started].iter().rposition(|o| o.first <= at && at < o.first + o.packets)
         });
         let epoch = if at.is_some() { self.epoch_of(q) } else { u32::MAX };
-        let meta =
-            Meta { qp: q, epoch, op: op.unwrap_or(usize::MAX), psn: at.unwrap_or(u64::MAX), response: true };
+        let meta = Meta {
+            qp: q,
+            epoch,
+            op: op.unwrap_or(usize::MAX),
+            psn: at.unwrap_or(u64::MAX),
+            response: true,
+        };
         let Some(at) = at else { return Ok(meta) };
         match headers.aeth.map(|a| a.syndrome) {
             Some(Syndrome::RnrNak { .. } | Syndrome::Nak(NakCode::PsnSequence)) => {
@@ -60,17 +65,31 @@ impl World {
         if let (Some(ack), Some(index)) = (headers.atomic_ack, op) {
             let op = &self.ends[peer].flow.ops[index];
             let same = op.result == Some(ack.original);
-            ensure!(same, "atomic {}: {:#x} is answered, was {:x?}", op.id, ack.original, op.result);
+            ensure!(
+                same,
+                "atomic {}: {:#x} is answered, was {:x?}",
+                op.id,
+                ack.original,
+                op.result
+            );
         }
         Ok(meta)
     }
 
     /// A congestion notification (CNP) leaves queue pair `q`. This is right only after a marked
     /// packet, and the CNP carries nothing else.
-    pub(crate) fn check_notification(&mut self, q: usize, headers: &Headers, payload: &[u8]) -> Check<Meta> {
+    pub(crate) fn check_notification(
+        &mut self,
+        q: usize,
+        headers: &Headers,
+        payload: &[u8],
+    ) -> Check<Meta> {
         let end = &mut self.ends[q];
         let marked = std::mem::replace(&mut end.marked, false);
-        ensure!(marked && end.is_reliable(), "queue pair {q} tells of congestion that there is not");
+        ensure!(
+            marked && end.is_reliable(),
+            "queue pair {q} tells of congestion that there is not"
+        );
         let bth = &headers.bth;
         let plain = bth.becn && !bth.ack_req && bth.psn == Psn::ZERO && payload == [0; 16];
         ensure!(plain, "a notification says {headers:?}, {payload:?}");
@@ -94,7 +113,11 @@ impl World {
             // arrives. The repetition asks for less and replaces it. A later request for the rest
             // is a repetition, too, and may be the first to meet the hole.
             let repeated = at.is_ok_and(|at| op.again.iter().any(|psns| psns.contains(&at)));
-            ensure!(broken || repeated, "request {}: a READ fails, but the connection goes on", op.id);
+            ensure!(
+                broken || repeated,
+                "request {}: a READ fails, but the connection goes on",
+                op.id
+            );
             op.refused = op.refused.or(Some(WcStatus::RemOpErr));
             self.ends[q].doomed |= broken;
         }
@@ -121,13 +144,21 @@ impl World {
 
     /// Requester `q` handled a response. The response may have placed the next bytes of the answer,
     /// and nothing else.
-    pub(crate) fn check_placed(&mut self, q: usize, meta: &Meta, payload: &[u8], stale: bool) -> Check {
+    pub(crate) fn check_placed(
+        &mut self,
+        q: usize,
+        meta: &Meta,
+        payload: &[u8],
+        stale: bool,
+    ) -> Check {
         let device = self.ends[q].device;
         let mut wrote = Vec::new();
         for touch in self.take_touches(device) {
             match touch {
                 Touch::Write { addr, data, .. } => wrote.push((addr, data)),
-                Touch::Atomic { .. } => return Err(Violation("a response performs an atomic".into())),
+                Touch::Atomic { .. } => {
+                    return Err(Violation("a response performs an atomic".into()));
+                }
             }
         }
         let answered = if stale { None } else { self.ends[q].flow.ops.get(meta.op) };
@@ -143,7 +174,9 @@ impl World {
         ensure!(at == op.placed, "request {}: byte {at} placed, next is {}", op.id, op.placed);
         let bytes = match (op.op, op.result) {
             (SendOp::Read(_), _) => payload.to_vec(),
-            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Some(old)) => old.to_ne_bytes().to_vec(),
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Some(old)) => {
+                old.to_ne_bytes().to_vec()
+            }
             _ => return Err(Violation(format!("request {} places an answer", op.id))),
         };
         let keys = &self.devices[device].naive;

@@ -146,7 +146,8 @@ impl World {
                         "node {node}: rests until {until:?}, at the sockets: {at_sockets}, beside {work:?}"
                     )
                 });
-                self.nodes[node].background = Background::Asleep { until, at_sockets, waking: false, number };
+                self.nodes[node].background =
+                    Background::Asleep { until, at_sockets, waking: false, number };
                 if let Some(until) = until {
                     let wait = until.0.saturating_sub(self.now.0) + self.latency();
                     self.after(wait, Step::Wake(node, number));
@@ -202,8 +203,8 @@ impl World {
             _ => rng.range(8, most) as usize,
         };
         let seq = e.seq + 1;
-        let imm =
-            matches!(verb, Verb::Send | Verb::Write).then(|| rng.chance(400).then(|| rng.next() as u32));
+        let imm = matches!(verb, Verb::Send | Verb::Write)
+            .then(|| rng.chance(400).then(|| rng.next() as u32));
         let imm = imm.flatten();
         let signaled = rng.chance(750) || e.unsignaled >= 6 || e.left == 1;
         let solicited = imm.is_some() && rng.chance(400) || verb == Verb::Send && rng.chance(300);
@@ -220,10 +221,13 @@ impl World {
             (Verb::Send, None) => SendOp::Send,
             (Verb::Send, Some(imm)) => SendOp::SendImm(imm),
             (Verb::Write, None) => SendOp::Write(peer.remote(target, peer.remote_at(seq))),
-            (Verb::Write, Some(imm)) => SendOp::WriteImm(peer.remote(target, peer.remote_at(seq)), imm),
+            (Verb::Write, Some(imm)) => {
+                SendOp::WriteImm(peer.remote(target, peer.remote_at(seq)), imm)
+            }
             (Verb::Read { from }, _) => SendOp::Read(peer.remote(target, peer.source_at() + from)),
             (Verb::Atomic { swap, .. }, _) => {
-                let (remote, old, new) = (peer.remote(target, peer.word_at(word)), words[word], rng.next());
+                let (remote, old, new) =
+                    (peer.remote(target, peer.word_at(word)), words[word], rng.next());
                 op.verb = Verb::Atomic { swap, old };
                 words[word] = if swap { new } else { old.wrapping_add(new) };
                 match swap {
@@ -238,7 +242,8 @@ impl World {
             ensure!(own.write_at(e.send_at(seq), &bytes), "the buffer is too small");
         }
         let sge = own.sge(e.send_at(seq), len);
-        let message = (verb == Verb::Send || imm.is_some()).then(|| Message::new(&op, solicited, e.epoch));
+        let message =
+            (verb == Verb::Send || imm.is_some()).then(|| Message::new(&op, solicited, e.epoch));
         let e = &mut self.ends[end];
         (e.seq, e.left, e.words) = (seq, e.left - 1, words);
         e.unsignaled = if signaled { 0 } else { e.unsignaled + 1 };
@@ -428,8 +433,14 @@ impl World {
     }
 
     fn takes(&mut self, node: usize, cq: &Arc<adverb_device::Cq>) -> Check {
-        let queue = self.nodes[node].queues.iter().copied().find(|at| Arc::ptr_eq(&self.queues[*at].cq, cq));
-        let Some(queue) = queue else { return Err(Violation("an event of a strange queue".to_owned())) };
+        let queue = self.nodes[node]
+            .queues
+            .iter()
+            .copied()
+            .find(|at| Arc::ptr_eq(&self.queues[*at].cq, cq));
+        let Some(queue) = queue else {
+            return Err(Violation("an event of a strange queue".to_owned()));
+        };
         self.events += 1;
         self.note(|| format!("node {node} takes an event of queue {queue}"));
         self.queues[queue].taken()?;
@@ -450,8 +461,9 @@ impl World {
     fn completes(&mut self, node: usize, completion: &Completion) -> Check {
         self.completions += 1;
         self.mix(completion.wr_id << 24 | u64::from(completion.byte_len));
-        let is_its =
-            |end: &&usize| self.ends[**end].qp.as_ref().is_some_and(|qp| qp.number() == completion.qpn);
+        let is_its = |end: &&usize| {
+            self.ends[**end].qp.as_ref().is_some_and(|qp| qp.number() == completion.qpn)
+        };
         let Some(end) = self.nodes[node].ends.iter().find(is_its).copied() else {
             return Err(Violation(format!("{completion:?} is of no queue pair")));
         };
@@ -495,7 +507,8 @@ impl World {
             let n = e.next_recv;
             e.next_recv += 1;
             let sge = e.recv_sge(buffer, n);
-            qp.post_recv(&RecvWr { wr_id: n << 1 | 1, sges: &[sge] }).map_err(refused("a receive"))?;
+            qp.post_recv(&RecvWr { wr_id: n << 1 | 1, sges: &[sge] })
+                .map_err(refused("a receive"))?;
             e.recvs.push_back(n);
         }
         Ok(())

@@ -38,7 +38,9 @@ impl World {
     pub(super) fn destination(&self, end: usize) -> Check<Option<UdDest>> {
         let peer = &self.ends[Self::peer_of(end)];
         match (&peer.qp, self.ends[end].qp_type) {
-            (Some(qp), QpType::Ud) => Ok(Some(UdDest { av: self.path(end)?, qpn: qp.number(), qkey: QKEY })),
+            (Some(qp), QpType::Ud) => {
+                Ok(Some(UdDest { av: self.path(end)?, qpn: qp.number(), qkey: QKEY }))
+            }
             _ => Ok(None),
         }
     }
@@ -83,7 +85,8 @@ impl World {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let mut mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT;
         mask |= if is_ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
-        let init = QpAttr { state: QpState::Init, port_num: 1, access, qkey: QKEY, ..QpAttr::default() };
+        let init =
+            QpAttr { state: QpState::Init, port_num: 1, access, qkey: QKEY, ..QpAttr::default() };
         self.modify(end, &qp, &init, mask)?;
         // Some receives are posted only after messages have arrived. Between processes of one host
         // such messages wait for a while.
@@ -118,8 +121,10 @@ impl World {
         };
         let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
         if is_rc {
-            mask |=
-                AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+            mask |= AttrMask::TIMEOUT
+                | AttrMask::RETRY_CNT
+                | AttrMask::RNR_RETRY
+                | AttrMask::MAX_QP_RD_ATOMIC;
         }
         self.modify(end, &qp, &rts, mask)?;
         self.ends[end].connected = true;
@@ -176,7 +181,10 @@ impl World {
     pub(super) fn fill(&mut self, end: usize) -> Check {
         let e = &self.ends[end];
         let buffer = &self.nodes[e.node].buffer;
-        ensure!(buffer.write_at(e.source_at(), &bytes_of(end, 1 << 30, SLOT)), "the buffer is too small");
+        ensure!(
+            buffer.write_at(e.source_at(), &bytes_of(end, 1 << 30, SLOT)),
+            "the buffer is too small"
+        );
         let mut words = [0; WORDS];
         for (i, word) in words.iter_mut().enumerate() {
             let mut bytes = [0; 8];

@@ -158,9 +158,20 @@ impl NodeEnd {
     }
 
     /// Checks a polled completion of this end.
-    pub(super) fn completes(&mut self, c: &Completion, buffer: &Buffer, peer: usize) -> Check<Told> {
+    pub(super) fn completes(
+        &mut self,
+        c: &Completion,
+        buffer: &Buffer,
+        peer: usize,
+    ) -> Check<Told> {
         let id = self.number;
-        ensure!(c.status == WcStatus::Success, "end {id}: {:?} ({:?}): {:?}", c.status, c.opcode, c.cause);
+        ensure!(
+            c.status == WcStatus::Success,
+            "end {id}: {:?} ({:?}): {:?}",
+            c.status,
+            c.opcode,
+            c.cause
+        );
         if c.wr_id & 1 == 1 {
             self.receives(c, buffer, peer)?;
             return Ok(Told::Received);
@@ -208,7 +219,12 @@ impl NodeEnd {
                 )));
             };
             let before = self.due[..at].iter().find(|m| m.is_due());
-            ensure!(before.is_none(), "end {id}: message {} comes before {:?}", self.due[at].seq, before);
+            ensure!(
+                before.is_none(),
+                "end {id}: message {} comes before {:?}",
+                self.due[at].seq,
+                before
+            );
             self.due[at].came = 1;
         } else {
             let found = self.due.iter_mut().filter(|m| is_it(m)).min_by_key(|m| m.came);
@@ -236,12 +252,20 @@ impl NodeEnd {
             Verb::Send => {}
             Verb::Write => {
                 let there = read(buffers[1], peer.remote_at(op.seq), op.len);
-                ensure!(there == bytes_of(id, op.seq, op.len), "end {id}: WRITE {} is not in place", op.seq);
+                ensure!(
+                    there == bytes_of(id, op.seq, op.len),
+                    "end {id}: WRITE {} is not in place",
+                    op.seq
+                );
             }
             Verb::Read { from } => {
                 let here = read(buffers[0], self.send_at(op.seq), op.len);
                 let there = bytes_of(peer.number, 1 << 30, SLOT);
-                ensure!(here == there[from..from + op.len], "end {id}: READ {} brought other bytes", op.seq);
+                ensure!(
+                    here == there[from..from + op.len],
+                    "end {id}: READ {} brought other bytes",
+                    op.seq
+                );
             }
             Verb::Atomic { old, .. } => {
                 let here = read(buffers[0], self.send_at(op.seq), 8);

@@ -46,7 +46,8 @@ impl World {
         ensure!(self.now < begun + BOUND, "the device does not come to rest");
         for node in 0..self.nodes.len() {
             let background = self.nodes[node].background;
-            let rests = matches!(background, Background::Asleep { until: None, at_sockets: true, .. });
+            let rests =
+                matches!(background, Background::Asleep { until: None, at_sockets: true, .. });
             ensure!(rests, "node {node} does not rest: {background:?}");
         }
         Ok(())

@@ -142,7 +142,12 @@ pub(super) fn with_between<R>(between: Option<Box<dyn FnOnce()>>, f: impl FnOnce
 }
 
 impl HostWire {
-    fn received(&self, packet: &Packet, proof: Proof, from: usize) -> (SocketAddr, IpAddr, Proof, u8) {
+    fn received(
+        &self,
+        packet: &Packet,
+        proof: Proof,
+        from: usize,
+    ) -> (SocketAddr, IpAddr, Proof, u8) {
         let _ = packet;
         (SocketAddr::new(ip(from), 4791), ip(self.host), proof, packet.traffic_class)
     }
@@ -160,7 +165,8 @@ impl SimulatedWire for HostWire {
     fn send(&self, route: &Route, bytes: &[u8]) {
         let mut net = lock(&self.net);
         let Some(to) = net.owner(route.dst.ip(), bytes) else { return };
-        let packet = Packet { from: self.host, traffic_class: route.traffic_class, bytes: bytes.to_vec() };
+        let packet =
+            Packet { from: self.host, traffic_class: route.traffic_class, bytes: bytes.to_vec() };
         let (loss, duplicate) = (net.config.loss, net.config.duplicate);
         if net.rng.chance(duplicate) {
             net.launch(to, packet.clone());
@@ -187,7 +193,15 @@ impl SimulatedWire for HostWire {
         for (packet, proof) in all.chain(handed) {
             let (src, dst, proof, traffic_class) = self.received(packet, proof, packet.from);
             let local = Some(AddrIndex::default());
-            sink(RxPacket { src, dst, local, traffic_class, hop_limit: 64, proof, bytes: &packet.bytes });
+            sink(RxPacket {
+                src,
+                dst,
+                local,
+                traffic_class,
+                hop_limit: 64,
+                proof,
+                bytes: &packet.bytes,
+            });
             n += 1;
         }
         n

@@ -66,16 +66,25 @@ impl Queue {
     pub(super) fn judge(&mut self, polled: &[Completion], now: Time) -> Check {
         let unread = self.cq.unread();
         let purged = std::mem::take(&mut self.purged);
-        if !purged && polled.is_empty() && self.cq.len() == self.known.len() && unread == self.unread {
+        if !purged
+            && polled.is_empty()
+            && self.cq.len() == self.known.len()
+            && unread == self.unread
+        {
             ensure!(
-                now.0 < 200_000_000 || !self.naive.fire(Time(now.0 - MODERATED_LATE.as_nanos() as u64)),
+                now.0 < 200_000_000
+                    || !self.naive.fire(Time(now.0 - MODERATED_LATE.as_nanos() as u64)),
                 "the event of a moderated queue is late"
             );
             return Ok(());
         }
         let waiting = self.cq.waiting();
         let all: Vec<&Completion> = polled.iter().chain(&waiting).collect();
-        ensure!(all.len() >= self.known.len(), "completions vanish: {all:?}, known {:?}", self.known);
+        ensure!(
+            all.len() >= self.known.len(),
+            "completions vanish: {all:?}, known {:?}",
+            self.known
+        );
         for (known, real) in self.known.iter().zip(&all) {
             ensure!(*known == name(real), "{real:?} is at the place of {known:x?}");
         }

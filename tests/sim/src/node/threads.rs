@@ -46,6 +46,13 @@ pub(super) struct Consumer {
 
 impl Consumer {
     pub(super) fn new() -> Consumer {
-        Consumer { next: Next::Spin(3), calls: false, asleep: false, number: 0, solicited: false, rounds: 0 }
+        Consumer {
+            next: Next::Spin(3),
+            calls: false,
+            asleep: false,
+            number: 0,
+            solicited: false,
+            rounds: 0,
+        }
     }
 }

@@ -133,7 +133,10 @@ impl World {
         });
         let report = Report {
             hash: self.hash,
-            failure: result.as_ref().err().map(|Violation(why)| format!("{} ns: {why}", self.now.0)),
+            failure: result
+                .as_ref()
+                .err()
+                .map(|Violation(why)| format!("{} ns: {why}", self.now.0)),
             completions: self.completions,
             events: self.events,
             asked: self.asked,
@@ -214,8 +217,9 @@ impl World {
         }
         for node in 0..self.config.nodes {
             let wire = HostWire { node, host: self.hosts[node], net: self.net.clone() };
-            let made = SimulatedNode::new(self.config.seed.wrapping_add(node as u64), Box::new(wire))
-                .map_err(failed)?;
+            let made =
+                SimulatedNode::new(self.config.seed.wrapping_add(node as u64), Box::new(wire))
+                    .map_err(failed)?;
             let interface = Interface {
                 name: format!("sim{node}"),
                 index: node as u32 + 1,
@@ -230,8 +234,10 @@ impl World {
             let pd = Pd::new(&context).map_err(failed)?;
             let channel = CompChannel::new(&context).map_err(failed)?;
             let here = places.iter().flat_map(|(_, ends)| ends).filter(|of| **of == node).count();
-            let access =
-                Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let access = Access::LOCAL_WRITE
+                | Access::REMOTE_READ
+                | Access::REMOTE_WRITE
+                | Access::REMOTE_ATOMIC;
             let buffer = Buffer::new(&pd, AREA * here.max(1), access).map_err(failed)?;
             let mut queues = Vec::new();
             for _ in 0..self.rng.range(1, 2) {
@@ -343,7 +349,8 @@ impl World {
     /// late by such a stay at most.
     fn watch_background(&mut self, node: usize) -> Check {
         let host = &self.nodes[node];
-        let Background::Asleep { until, at_sockets, waking: false, number } = host.background else {
+        let Background::Asleep { until, at_sockets, waking: false, number } = host.background
+        else {
             return Ok(());
         };
         if host.node.is_woken() {

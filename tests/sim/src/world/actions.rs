@@ -48,14 +48,22 @@ impl World {
             Action::Fail { qp } => {
                 let q = self.end_index(qp);
                 self.ends[q].doomed = true;
-                self.modify(q, &QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::empty())?;
+                self.modify(
+                    q,
+                    &QpAttr { state: QpState::Err, ..QpAttr::default() },
+                    AttrMask::empty(),
+                )?;
             }
             Action::Resume { qp } => self.resume(self.end_index(qp))?,
             Action::Drain { qp } => {
                 let q = self.end_index(qp);
                 if self.ends[q].engine.state() == QpState::Rts {
                     self.ends[q].flow.began_in_sqd = false;
-                    self.modify(q, &QpAttr { state: QpState::Sqd, ..QpAttr::default() }, AttrMask::empty())?;
+                    self.modify(
+                        q,
+                        &QpAttr { state: QpState::Sqd, ..QpAttr::default() },
+                        AttrMask::empty(),
+                    )?;
                 }
             }
             Action::Reconnect { link, gap } => {

@@ -71,7 +71,11 @@ impl World {
                 )));
             }
             let loud = flow.ops[flow.head..].iter().find(|o| !o.is_silent());
-            ensure!(loud.is_none(), "queue pair {q}: request {:?} never completed", loud.map(|o| o.id));
+            ensure!(
+                loud.is_none(),
+                "queue pair {q}: request {:?} never completed",
+                loud.map(|o| o.id)
+            );
             ensure!(!end.engine.has_unacknowledged(), "queue pair {q}: packets are unacknowledged");
             ensure!(end.engine.staged_sends() == 0, "queue pair {q}: requests are staged");
             let posted = end.engine.receives_posted() as usize;
@@ -91,7 +95,8 @@ impl World {
             return Ok(());
         }
         for (q, end) in self.ends.iter().enumerate() {
-            let never_down = |e: &super::WorldEnd| e.engine.state() == QpState::Rts && self.epoch_of(q) == 1;
+            let never_down =
+                |e: &super::WorldEnd| e.engine.state() == QpState::Rts && self.epoch_of(q) == 1;
             if never_down(end) && never_down(&self.ends[end.peer]) {
                 let timeouts = end.engine.counters().timeouts;
                 ensure!(timeouts == 0, "queue pair {q}: {timeouts} timeouts on a perfect network");

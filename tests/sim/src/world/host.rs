@@ -8,8 +8,8 @@ use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
-    AckOrder, Completion, CqRef, Env, KeyOp, Memory, MemoryFault, Output, Packet, PdId, QpEvent, QpState,
-    RecvSource, RecvWqe, Transmit,
+    AckOrder, Completion, CqRef, Env, KeyOp, Memory, MemoryFault, Output, Packet, PdId, QpEvent,
+    QpState, RecvSource, RecvWqe, Transmit,
 };
 use adverb_wire::{Headers, MAX_HEADER_LEN, Opcode, Syndrome, pad_for};
 use std::time::Duration;
@@ -131,7 +131,9 @@ impl World {
 
     /// The payload of a packet meets a hole, so the packet is not sent.
     fn fault(&mut self, q: usize, headers: &Headers, fault: MemoryFault) -> Check {
-        self.note(|| format!("{q}: payload of {} {}: {fault}", headers.bth.opcode, headers.bth.psn));
+        self.note(|| {
+            format!("{q}: payload of {} {}: {fault}", headers.bth.opcode, headers.bth.psn)
+        });
         let is_response = headers.bth.opcode.is_response();
         if !is_response {
             self.check_request(q, headers, None)?;
@@ -153,7 +155,11 @@ impl World {
             self.check_request(q, headers, Some(payload))?
         };
         let heeds = self.ends[q].is_reliable() && headers.bth.opcode != Opcode::CNP;
-        ensure!(capable == heeds, "{}: marks allowed: {capable}, heeded: {heeds}", headers.bth.opcode);
+        ensure!(
+            capable == heeds,
+            "{}: marks allowed: {capable}, heeded: {heeds}",
+            headers.bth.opcode
+        );
         let mut bytes = vec![0; MAX_HEADER_LEN];
         let n = headers.emit(&mut bytes);
         bytes.truncate(n);
@@ -204,8 +210,11 @@ impl World {
         {
             self.ends[q].flow.rnr_naks += 1;
         }
-        let expect =
-            if meta.response || stale { Expect::default() } else { self.predict(q, meta, &headers, payload) };
+        let expect = if meta.response || stale {
+            Expect::default()
+        } else {
+            self.predict(q, meta, &headers, payload)
+        };
         self.handle(q, flying, headers, payload);
         if meta.response || stale {
             self.check_placed(q, meta, payload, stale)?;
@@ -236,7 +245,9 @@ impl World {
             };
             let early = &mut self.ends[q].early;
             let Some(at) = early.iter().position(same) else {
-                return Err(Violation(format!("{q}: a packet has its turn that never came: {packet:?}")));
+                return Err(Violation(format!(
+                    "{q}: a packet has its turn that never came: {packet:?}"
+                )));
             };
             // The mark of this packet was counted at its arrival.
             let flying = Flying { traffic_class: packet.traffic_class, ..early.swap_remove(at) };
@@ -277,7 +288,10 @@ impl World {
         let end = &mut self.ends[q];
         end.engine.handle_timeout(self.now, &mut end.effects);
         let again = end.engine.poll_timeout();
-        ensure!(again.is_none_or(|t| t > self.now), "queue pair {q} wants its timeout again at once");
+        ensure!(
+            again.is_none_or(|t| t > self.now),
+            "queue pair {q} wants its timeout again at once"
+        );
         self.settle(q)?;
         self.wake(q);
         Ok(())
@@ -292,7 +306,11 @@ impl World {
         let (mut received, mut fatal) = (expect.received, expect.fatal);
         let event_due = fatal.is_some_and(|f| f.receive.is_none());
         let key_op = self.ends[q].effects.key_op.take();
-        ensure!(key_op == expect.invalidate, "the peer invalidates {key_op:?}, due: {:?}", expect.invalidate);
+        ensure!(
+            key_op == expect.invalidate,
+            "the peer invalidates {key_op:?}, due: {:?}",
+            expect.invalidate
+        );
         if let Some(op) = key_op {
             let device = &mut self.devices[self.ends[q].device];
             let (done, allowed) = (device.keys.apply(&op), device.naive.perform(&op));
@@ -304,7 +322,10 @@ impl World {
             for (cq, completion) in effects.completions {
                 self.note(|| {
                     let c = &completion;
-                    format!("{q}: completion {} {:?} {:?} {:?}", c.wr_id, c.opcode, c.status, c.cause)
+                    format!(
+                        "{q}: completion {} {:?} {:?} {:?}",
+                        c.wr_id, c.opcode, c.status, c.cause
+                    )
                 });
                 if cq == CqRef::Send {
                     self.check_send_completion(q, &completion)?;
@@ -340,13 +361,22 @@ impl World {
             // Unsignaled requests that had succeeded leave no trace.
             let silent = |o: &Op| !flow.failed && o.is_silent() && o.is_finished(end.is_reliable());
             let left = flow.ops[flow.head..flow.committed].iter().find(|o| !silent(o));
-            ensure!(left.is_none(), "queue pair {q} is in ERR, {:?} was not flushed", left.map(|o| o.id));
+            ensure!(
+                left.is_none(),
+                "queue pair {q} is in ERR, {:?} was not flushed",
+                left.map(|o| o.id)
+            );
         }
         self.check_state(q)
     }
 
     /// Adds a completion to its queue, and returns the cause of an overrun.
-    fn push(&mut self, q: usize, cq: CqRef, completion: Completion) -> Check<Option<adverb_engine::Cause>> {
+    fn push(
+        &mut self,
+        q: usize,
+        cq: CqRef,
+        completion: Completion,
+    ) -> Check<Option<adverb_engine::Cause>> {
         self.count_completion();
         self.mix(completion.wr_id ^ (completion.status as u64) << 56);
         let end = &self.ends[q];
@@ -362,7 +392,11 @@ impl World {
             Err(overrun) => (Some(overrun.cause), overrun.fire),
         };
         ensure!(pushed.is_none() == fits, "CQ {index}: {pushed:?}, it fits: {fits}");
-        ensure!(fired == event, "CQ {index}: event {fired}, due: {event}; arm {:?} (CQN)", cq.armed());
+        ensure!(
+            fired == event,
+            "CQ {index}: event {fired}, due: {event}; arm {:?} (CQN)",
+            cq.armed()
+        );
         *events += u64::from(fired);
         Ok(pushed)
     }

@@ -8,7 +8,9 @@ use crate::net::{Flying, Net};
 use crate::program::{Action, Program};
 use crate::report::{Capture, Failure, Report};
 use crate::rng::{Rng, mix};
-use adverb_engine::{Access, Cq, Effects, Key, KeyTable, PdId, Qp, QpState, QpType, Qpn, Srq, Time};
+use adverb_engine::{
+    Access, Cq, Effects, Key, KeyTable, PdId, Qp, QpState, QpType, Qpn, Srq, Time,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -53,7 +55,11 @@ impl SharedQueue {
     /// the receive from `queue`.
     pub(crate) fn check_taken(&mut self, one: bool) -> Check {
         let taken = std::mem::take(&mut self.taken);
-        ensure!(taken.len() == usize::from(one), "{} receives taken of an SRQ, {one} due", taken.len());
+        ensure!(
+            taken.len() == usize::from(one),
+            "{} receives taken of an SRQ, {one} due",
+            taken.len()
+        );
         ensure!(self.srq.len() == self.queue.len(), "{} receives in an SRQ", self.srq.len());
         if one {
             let due = self.queue.len() < self.limit as usize;
@@ -125,7 +131,8 @@ pub(crate) struct WorldEnd {
 impl Device {
     /// Does an access through this key to these pieces meet a hole?
     pub(crate) fn faults(&self, key: Key, pieces: &[(u64, u32)]) -> bool {
-        self.naive.is_on_demand(key) && pieces.iter().any(|(addr, len)| self.arena.has_hole(*addr, *len))
+        self.naive.is_on_demand(key)
+            && pieces.iter().any(|(addr, len)| self.arena.has_hole(*addr, *len))
     }
 }
 
@@ -274,7 +281,8 @@ impl World {
 
     /// Time of the earliest event.
     fn next_event(&self) -> Option<Time> {
-        let ends = self.ends.iter().flat_map(|e| [e.engine.poll_timeout(), e.pump_at, e.connect_at]);
+        let ends =
+            self.ends.iter().flat_map(|e| [e.engine.poll_timeout(), e.pump_at, e.connect_at]);
         let queues = self.queues.iter().map(|q| q.cq.poll_timeout());
         ends.chain(queues).chain([self.net.next()]).flatten().min()
     }

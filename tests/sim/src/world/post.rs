@@ -87,7 +87,9 @@ impl World {
                     _ => Verb::Bind,
                 };
             }
-            Verb::SendInv if !peer.naive.may_invalidate(peer.key(p.key), PD, QPN + end.peer as u32) => {
+            Verb::SendInv
+                if !peer.naive.may_invalidate(peer.key(p.key), PD, QPN + end.peer as u32) =>
+            {
                 p.verb = Verb::Send;
             }
             _ if peer.naive.span(peer.key(p.key)).is_none() && p.key != KeyChoice::Bogus => {
@@ -120,7 +122,9 @@ impl World {
                 let compare = u64::from_ne_bytes(there) ^ u64::from(p.fence);
                 SendOp::CompareSwap { remote, compare, swap: Rng::new(id).next() }
             }
-            Verb::FetchAdd => SendOp::FetchAdd { remote: peer.remote(p, 8), add: Rng::new(id).next() },
+            Verb::FetchAdd => {
+                SendOp::FetchAdd { remote: peer.remote(p, 8), add: Rng::new(id).next() }
+            }
             Verb::AtomicWrite => SendOp::AtomicWrite(peer.remote(p, 8)),
             Verb::Flush => {
                 let remote = peer.remote(p, len);
@@ -151,7 +155,8 @@ impl World {
         };
         let count = 1 + u64::from(p.at) % 3;
         let base = device.arena.base;
-        let pages: Vec<u64> = (0..count).map(|i| base + (u64::from(p.at) + i * 3) % 4 * PAGE).collect();
+        let pages: Vec<u64> =
+            (0..count).map(|i| base + (u64::from(p.at) + i * 3) % 4 * PAGE).collect();
         let first = (p.at >> 3) % 64 * 8;
         let len = u64::from(p.len).max(64).min(count * PAGE - u64::from(first));
         let access = if p.beyond { Access::REMOTE_READ } else { ALL };
@@ -218,7 +223,9 @@ impl World {
         };
         let result = self.ends[q].engine.stage_send(&wr);
         let refused = self.check_post(q, &wr, &result)?;
-        self.note(|| format!("request {id} on {q}: {:?} of {} bytes: {result:?}", made.op, made.len));
+        self.note(|| {
+            format!("request {id} on {q}: {:?} of {} bytes: {result:?}", made.op, made.len)
+        });
         if refused {
             self.unstage(q, &made.op);
             return Ok(());
@@ -226,7 +233,15 @@ impl World {
         flags.set(SendFlags::SIGNALED, p.signaled || self.config.links[q / 2].signal_all);
         sges.retain(|s| s.length > 0);
         let ud = (self.ends[q].kind == QpType::Ud).then_some(ud);
-        let op = Op { flags, sges, inline: p.inline, xrc_srqn, ud, shaky, ..Op::new(id, made.op, self.now) };
+        let op = Op {
+            flags,
+            sges,
+            inline: p.inline,
+            xrc_srqn,
+            ud,
+            shaky,
+            ..Op::new(id, made.op, self.now)
+        };
         self.ends[q].flow.ops.push(Op { data: made.data, len: made.len, ..op });
         if p.chain { Ok(()) } else { self.commit(q) }
     }
@@ -262,9 +277,12 @@ impl World {
             Payload::Sges(sges) => sges.len() <= link.sges as usize,
             Payload::Inline(parts) => {
                 let n = parts.iter().map(|p| p.len() as u64).sum::<u64>();
-                let answers =
-                    matches!(wr.op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-                let room = if matches!(wr.op, SendOp::AtomicWrite(_)) { inline.max(8) } else { inline };
+                let answers = matches!(
+                    wr.op,
+                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+                );
+                let room =
+                    if matches!(wr.op, SendOp::AtomicWrite(_)) { inline.max(8) } else { inline };
                 !answers && n <= room
             }
         };
@@ -291,7 +309,11 @@ impl World {
     pub(crate) fn commit(&mut self, q: usize) -> Check {
         let end = &mut self.ends[q];
         let staged = end.flow.ops.len() - end.flow.committed;
-        ensure!(end.engine.staged_sends() == staged, "{} staged, not {staged}", end.engine.staged_sends());
+        ensure!(
+            end.engine.staged_sends() == staged,
+            "{} staged, not {staged}",
+            end.engine.staged_sends()
+        );
         end.flow.committed = end.flow.ops.len();
         let handed = end.engine.commit_sends(&mut end.effects);
         ensure!(handed == staged, "{handed} requests handed over of {staged} staged (DEF-8)");
@@ -336,7 +358,9 @@ impl World {
             Err(PostError::QueueFull(_)) => valid && !room,
         };
         if !right {
-            return Err(Violation(format!("receive in {state:?}: {result:?}; valid: {valid}, room: {room}")));
+            return Err(Violation(format!(
+                "receive in {state:?}: {result:?}; valid: {valid}, room: {room}"
+            )));
         }
         self.note(|| format!("receive {id} on {q} of {len} bytes: {result:?}"));
         if result.is_ok() {
@@ -361,7 +385,8 @@ fn bind(own: &Device, p: &Post) -> MwBind {
     let mr = own.key(region);
     let (start, size) = own.naive.span(mr).unwrap_or((0x1000, SHARED));
     let skip = (u64::from(p.at) & !7) % (size & !7).max(8);
-    let mut len = if p.len == 0 { 0 } else { (size - skip.min(size)).min(u64::from(p.len).max(512)) };
+    let mut len =
+        if p.len == 0 { 0 } else { (size - skip.min(size)).min(u64::from(p.len).max(512)) };
     if p.beyond {
         len = size - skip + 1;
     }

@@ -8,8 +8,8 @@ use crate::net::{Net, gid};
 use crate::rng::Rng;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::{
-    Access, AddressVector, AttrMask, Cq, Effects, Key, KeyTable, Limits, PathMtu, PdId, Qp, QpAttr, QpCap,
-    QpConfig, QpState, QpType, Srq, Time,
+    Access, AddressVector, AttrMask, Cq, Effects, Key, KeyTable, Limits, PathMtu, PdId, Qp, QpAttr,
+    QpCap, QpConfig, QpState, QpType, Srq, Time,
 };
 use std::collections::VecDeque;
 
@@ -45,7 +45,8 @@ fn device(number: usize, rng: &mut Rng) -> Device {
     let read_only = region(rng, PD, Access::REMOTE_READ, 0x10_0000, SHARED);
     let other_pd = region(rng, OTHER_PD, ALL, base, SHARED);
     let volatile = region(rng, PD, ALL, VOLATILE, SHARED);
-    let on_demand = [(Access::LOCAL_WRITE, base, ARENA), (ALL - Access::MW_BIND, ON_DEMAND, SHARED)];
+    let on_demand =
+        [(Access::LOCAL_WRITE, base, ARENA), (ALL - Access::MW_BIND, ON_DEMAND, SHARED)];
     let on_demand = on_demand.map(|(access, iova, len)| {
         let region = Region { pd: PD, access, iova, len, addr: base, kind: RegionKind::OnDemand };
         let key = keys.register(region, rng.next() as u32).unwrap_or(0);
@@ -65,7 +66,20 @@ fn device(number: usize, rng: &mut Rng) -> Device {
     });
     let volatile = Some(volatile);
     let history = Vec::new();
-    Device { arena, keys, naive, history, all, good, read_only, other_pd, volatile, on_demand, windows, fast }
+    Device {
+        arena,
+        keys,
+        naive,
+        history,
+        all,
+        good,
+        read_only,
+        other_pd,
+        volatile,
+        on_demand,
+        windows,
+        fast,
+    }
 }
 
 /// First address of the on-demand region of the shared area.
@@ -91,7 +105,8 @@ impl World {
         let device = &mut self.devices[d];
         let (access, base) = (ALL, device.arena.base);
         let region = (PD, access, VOLATILE, SHARED, base);
-        device.volatile = Some(add_region(&mut device.keys, &mut device.naive, &mut self.rng, region));
+        device.volatile =
+            Some(add_region(&mut device.keys, &mut device.naive, &mut self.rng, region));
     }
 }
 
@@ -154,8 +169,11 @@ fn end(config: &Config, link: &Link, q: usize) -> WorldEnd {
 pub(super) fn build(config: &Config) -> World {
     let mut rng = Rng::new(config.seed ^ 0xd0);
     let devices = (0..config.devices).map(|n| device(n, &mut rng)).collect();
-    let queue =
-        |cqe: &u32| Queue { cq: Cq::new(*cqe).expect("memory"), naive: NaiveCq::new(*cqe), events: 0 };
+    let queue = |cqe: &u32| Queue {
+        cq: Cq::new(*cqe).expect("memory"),
+        naive: NaiveCq::new(*cqe),
+        events: 0,
+    };
     let queues = (0..config.devices).flat_map(|_| config.cqs.iter().map(queue)).collect();
     let srq = |_| SharedQueue {
         srq: Srq::new(PD, config.srq_depth, 5),
@@ -164,7 +182,8 @@ pub(super) fn build(config: &Config) -> World {
         taken: Vec::new(),
     };
     let ends = config.links.iter().enumerate();
-    let ends = ends.flat_map(|(l, link)| [2 * l, 2 * l + 1].map(|q| end(config, link, q))).collect();
+    let ends =
+        ends.flat_map(|(l, link)| [2 * l, 2 * l + 1].map(|q| end(config, link, q))).collect();
     let mut world = World {
         now: START,
         step: 0,
@@ -207,7 +226,9 @@ fn masks(kind: QpType) -> [AttrMask; 3] {
         QpType::Ud | QpType::RawPacket => A::empty(),
     };
     let rts = match kind {
-        QpType::Rc | QpType::XrcSend => A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
+        QpType::Rc | QpType::XrcSend => {
+            A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC
+        }
         QpType::XrcRecv => A::TIMEOUT,
         QpType::Uc | QpType::Ud | QpType::RawPacket => A::empty(),
     };
@@ -233,7 +254,10 @@ impl World {
         let mask = mask | AttrMask::STATE;
         let result = end.engine.modify(attr, mask, &LIMITS, self.now, &mut end.effects);
         if let Err(e) = result {
-            return Err(Violation(format!("queue pair {q} from {from:?} to {:?} refused: {e}", attr.state)));
+            return Err(Violation(format!(
+                "queue pair {q} from {from:?} to {:?} refused: {e}",
+                attr.state
+            )));
         }
         self.settle(q)
     }

@@ -2,8 +2,8 @@
 use super::pair::*;
 use crate::mad::{Answered, Apr, AprStatus, Lap, MadKind, Req};
 use crate::{
-    CommandError, Config, ConnectRequest, Ending, Endpoint, Event, Id, Message, RejectReason, State,
-    answer_for_nobody,
+    CommandError, Config, ConnectRequest, Ending, Endpoint, Event, Id, Message, RejectReason,
+    State, answer_for_nobody,
 };
 use core::time::Duration;
 use std::string::ToString;
@@ -42,7 +42,9 @@ fn a_reply_of_a_queue_pair_in_use_is_refused() {
     pair.b.accept(pair.now, b, &accept()).unwrap();
     pair.carry();
     assert_eq!(pair.a.poll_event(), Some((a, Event::Disconnected(Ending::Stale))));
-    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else {
+        panic!("not rejected")
+    };
     assert_eq!((id, rejection.reason), (second, RejectReason::STALE_CONNECTION));
     let Some((_, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
     assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
@@ -138,9 +140,13 @@ fn an_accepted_request_that_the_peer_has_forgotten_ends() {
     pair.a = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
     let again = pair.a.connect(pair.now, &request(path())).unwrap();
     pair.carry();
-    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else {
+        panic!("not rejected")
+    };
     assert_eq!((id, rejection.reason), (again, RejectReason::STALE_CONNECTION));
-    let Some((id, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
+    let Some((id, Event::Rejected(rejection))) = pair.b.poll_event() else {
+        panic!("not rejected")
+    };
     assert_eq!((id, rejection.reason), (b, RejectReason::INVALID_COMMUNICATION_ID));
     // The next attempt succeeds.
     pair.requested(&request(path()));
@@ -162,7 +168,9 @@ impl Pair {
     fn requested_again(&mut self) -> (Id, Id) {
         let a = self.a.connect(self.now, &request(path())).unwrap();
         self.carry();
-        let Some((_, Event::Rejected(rejection))) = self.b.poll_event() else { panic!("not rejected") };
+        let Some((_, Event::Rejected(rejection))) = self.b.poll_event() else {
+            panic!("not rejected")
+        };
         assert_eq!(rejection.reason, RejectReason::TIMEOUT);
         let Some((b, Event::Request { .. })) = self.b.poll_event() else { panic!("no request") };
         (a, b)
@@ -175,14 +183,17 @@ fn requests_that_cannot_be_are_refused_with_a_reason() {
     let mut pair = Pair::new();
     let mut asked = |change: &dyn Fn(&mut Req)| {
         let id = pair.a.connect(pair.now, &request(path())).unwrap();
-        let (transaction, Message::Req(mut req)) = Message::parse(&pair.sent_by_a()[0]).unwrap() else {
+        let (transaction, Message::Req(mut req)) = Message::parse(&pair.sent_by_a()[0]).unwrap()
+        else {
             panic!("no REQ")
         };
         change(&mut req);
         pair.give_b(&Message::Req(req).emit(transaction));
         pair.carry();
         assert_eq!(pair.b.poll_event(), None);
-        let Some((got, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+        let Some((got, Event::Rejected(rejection))) = pair.a.poll_event() else {
+            panic!("not rejected")
+        };
         assert_eq!((got, pair.a.state(id)), (id, Some(State::Idle)));
         rejection.reason
     };
@@ -215,7 +226,9 @@ fn a_refusal_brings_reason_and_data_and_is_repeated() {
     assert_eq!(pair.sent_by_b(), lost, "even when the id is gone");
     assert_eq!(pair.b.poll_event(), None);
     pair.give_a(&lost[0]);
-    let Some((got, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    let Some((got, Event::Rejected(rejection))) = pair.a.poll_event() else {
+        panic!("not rejected")
+    };
     assert_eq!((got, rejection.reason, rejection.info_len), (a, RejectReason::CONSUMER_DEFINED, 4));
     assert_eq!((&rejection.info[..4], &rejection.private_data[..2]), (&b"info"[..], &b"no"[..]));
     assert_eq!(pair.a.state(a), Some(State::Idle));
@@ -348,7 +361,9 @@ fn a_peer_that_gave_up_is_known_by_its_guid() {
     let (a, b) = pair.requested(&request(path()));
     pair.a.release(pair.now, a).unwrap();
     pair.carry();
-    let Some((got, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
+    let Some((got, Event::Rejected(rejection))) = pair.b.poll_event() else {
+        panic!("not rejected")
+    };
     assert_eq!((got, rejection.reason), (b, RejectReason::TIMEOUT));
     assert_eq!(
         pair.b.accept(pair.now, b, &accept()).unwrap_err(),
@@ -396,7 +411,9 @@ fn an_established_connection_ends_with_a_rej() {
     pair.sent_by_a();
     let answer = answer_for_nobody(&rep).unwrap();
     pair.give_b(&answer);
-    let Some((id, Event::Disconnected(Ending::Rejected(rejection)))) = pair.b.poll_event() else { panic!() };
+    let Some((id, Event::Disconnected(Ending::Rejected(rejection)))) = pair.b.poll_event() else {
+        panic!()
+    };
     assert_eq!((id, rejection.reason), (b, RejectReason::INVALID_COMMUNICATION_ID));
 }
 

@@ -16,7 +16,9 @@ fn words(event: Option<(Id, Event)>) -> String {
     match event.map(|(_, event)| event) {
         None => "nothing".into(),
         Some(Event::Rejected(rejection)) => format!("rejected {}", rejection.reason.0),
-        Some(Event::Disconnected(Ending::Rejected(rejection))) => format!("rejected {}", rejection.reason.0),
+        Some(Event::Disconnected(Ending::Rejected(rejection))) => {
+            format!("rejected {}", rejection.reason.0)
+        }
         Some(Event::Disconnected(Ending::Peer(_))) => "disconnected".into(),
         Some(Event::SidrReply(rep)) => format!("status {}", rep.status),
         Some(other) => format!("{other:?}"),

@@ -2,8 +2,8 @@
 use super::pair::*;
 use crate::mad::{Answered, Dreq, MadKind, Mra, Rep, Req, SidrRep};
 use crate::{
-    Accept, CommandError, Config, ConnectRequest, Endpoint, Event, Id, MAD_LEN, Message, Path, RejectReason,
-    State,
+    Accept, CommandError, Config, ConnectRequest, Endpoint, Event, Id, MAD_LEN, Message, Path,
+    RejectReason, State,
 };
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
@@ -22,7 +22,10 @@ fn a_full_backlog_is_the_listeners_business_and_bounded() {
     assert_eq!((pair.b.drop_request(b), pair.b.len()), (Err(CommandError::UnknownId(b)), 0));
     pair.wait(Duration::from_secs(5));
     pair.carry();
-    assert!(matches!(pair.b.poll_event(), Some((_, Event::Request { .. }))), "it comes again as a new one");
+    assert!(
+        matches!(pair.b.poll_event(), Some((_, Event::Request { .. }))),
+        "it comes again as a new one"
+    );
     assert_eq!(pair.a.poll_event(), None);
     for qpn in 50..60 {
         pair.a.connect(pair.now, &ConnectRequest { qpn, ..request(path()) }).unwrap();
@@ -41,7 +44,9 @@ fn a_connection_beyond_the_limit_is_refused_at_both_ends() {
     pair.requested(&request(path()));
     let second = pair.a.connect(pair.now, &ConnectRequest { qpn: 12, ..request(path()) }).unwrap();
     pair.carry();
-    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else {
+        panic!("not rejected")
+    };
     assert_eq!((id, rejection.reason), (second, RejectReason::NO_RESOURCES));
     let error = pair.b.connect(pair.now, &request(path())).unwrap_err();
     assert_eq!(error.to_string(), "there are 1 connections, as many as are allowed; release some");
@@ -49,7 +54,8 @@ fn a_connection_beyond_the_limit_is_refused_at_both_ends() {
 
 #[test]
 fn ids_carry_the_prefix_and_do_not_come_again_soon() {
-    let config = Config { prefix: 0x155, prefix_bits: 10, first: u32::MAX - 3, ..Config::default() };
+    let config =
+        Config { prefix: 0x155, prefix_bits: 10, first: u32::MAX - 3, ..Config::default() };
     let mut endpoint = Endpoint::new(config);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..1000 {
@@ -85,7 +91,10 @@ fn what_fits_no_message_is_named() {
         assert!(endpoint.is_empty() && endpoint.poll_transmit().is_none());
         error
     };
-    assert_eq!(refused(&|r| r.qpn = 1 << 24), "queue pair number is 16777216, at most 16777215 fits");
+    assert_eq!(
+        refused(&|r| r.qpn = 1 << 24),
+        "queue pair number is 16777216, at most 16777215 fits"
+    );
     assert_eq!(refused(&|r| r.psn = 1 << 24), "PSN is 16777216, at most 16777215 fits");
     assert_eq!(refused(&|r| r.retry_count = 8), "retry count is 8, at most 7 fits");
     assert_eq!(refused(&|r| r.mtu = 6), "path MTU (code) is 6, at most 5 fits");
@@ -157,7 +166,8 @@ fn a_flood_takes_bounded_memory() {
 
 /// The whole relevant state: the state of each id, and the timers.
 fn picture(endpoint: &Endpoint) -> std::string::String {
-    let conns: Vec<_> = endpoint.conns.iter().map(|(id, conn)| (id, std::format!("{conn:?}"))).collect();
+    let conns: Vec<_> =
+        endpoint.conns.iter().map(|(id, conn)| (id, std::format!("{conn:?}"))).collect();
     std::format!(
         "{conns:?} {:?} {:?} {:?} {}",
         endpoint.by_remote,
@@ -171,12 +181,19 @@ fn any_message(from: (Id, Id), transaction: u64) -> impl Strategy<Value = (u64, 
     let ours = from.0.0;
     let ids = prop_oneof![Just(from.0.0), Just(from.1.0), Just(0), any::<u32>()];
     let transaction = prop_oneof![Just(transaction), any::<u64>()];
-    (0..MadKind::ALL.len(), ids, any::<u32>(), proptest::collection::vec(any::<u8>(), MAD_LEN), transaction)
+    (
+        0..MadKind::ALL.len(),
+        ids,
+        any::<u32>(),
+        proptest::collection::vec(any::<u8>(), MAD_LEN),
+        transaction,
+    )
         .prop_map(move |(kind, id, number, mut bytes, transaction)| {
             bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
             bytes[16..18].copy_from_slice(&(MadKind::ALL[kind] as u16).to_be_bytes());
             bytes[24..28].copy_from_slice(&id.to_be_bytes());
-            bytes[28..32].copy_from_slice(&(if number % 4 == 0 { number } else { ours }).to_be_bytes());
+            bytes[28..32]
+                .copy_from_slice(&(if number % 4 == 0 { number } else { ours }).to_be_bytes());
             (transaction, Message::parse(&bytes).unwrap().1)
         })
 }

@@ -114,7 +114,10 @@ fn the_answers_of_linux_are_read() {
 #[test]
 fn datagram_lookups_of_linux_are_read() {
     let Message::SidrReq(req) = parsed(SIDR_REQ) else { panic!("no SIDR_REQ") };
-    assert_eq!((req.request_id, req.pkey, req.service_id), (0x0388_1963, 0xffff, service_id(PS_UDP, 7174)));
+    assert_eq!(
+        (req.request_id, req.pkey, req.service_id),
+        (0x0388_1963, 0xffff, service_id(PS_UDP, 7174))
+    );
     assert_eq!(IpHeader::parse(&req.private_data).unwrap().0.source.port(), 0x944f);
     let Message::SidrRep(rep) = parsed(SIDR_REP) else { panic!("no SIDR_REP") };
     let expected = SidrRep {
@@ -131,19 +134,35 @@ fn datagram_lookups_of_linux_are_read() {
 /// Neighbouring fields must not overlap.
 #[test]
 fn bits_lie_where_the_specification_has_them() {
-    let req = Req { remote_response_timeout: 0b10101, transport: 3, flow_control: true, ..Req::default() };
+    let req = Req {
+        remote_response_timeout: 0b10101,
+        transport: 3,
+        flow_control: true,
+        ..Req::default()
+    };
     assert_eq!(Message::from(req).emit(0)[67], 0b10101_11_1);
     let req = Req { local_response_timeout: 0b10001, retry_count: 0b101, ..Req::default() };
     assert_eq!(Message::from(req).emit(0)[71], 0b10001_101);
-    let req =
-        Req { mtu: 5, rdc_exists: true, rnr_retry_count: 6, max_cm_retries: 9, srq: true, ..Req::default() };
+    let req = Req {
+        mtu: 5,
+        rdc_exists: true,
+        rnr_retry_count: 6,
+        max_cm_retries: 9,
+        srq: true,
+        ..Req::default()
+    };
     assert_eq!(
         Message::from(Req { extended_transport: 1, ..req }).emit(0)[74..76],
         [0b0101_1_110, 0b1001_1_001]
     );
     let req = Req { primary_flow_label: 0xabcde, primary_packet_rate: 0x2f, ..Req::default() };
     assert_eq!(Message::from(req).emit(0)[112..116], [0xab, 0xcd, 0xe0, 0x2f]);
-    let req = Req { primary_sl: 0xa, primary_subnet_local: true, primary_ack_timeout: 31, ..Req::default() };
+    let req = Req {
+        primary_sl: 0xa,
+        primary_subnet_local: true,
+        primary_ack_timeout: 31,
+        ..Req::default()
+    };
     assert_eq!(Message::from(req).emit(0)[118..120], [0xa8, 0xf8]);
     let ece = Req { ece_vendor_id: 0x0002c9, ece_attr_mod: 0x1122_3344, ..Req::default() };
     let mad = Message::from(ece.clone()).emit(0);
@@ -164,7 +183,8 @@ fn bits_lie_where_the_specification_has_them() {
     assert_eq!(Message::from(rep).emit(0)[50..52], [0b11111_10_1, 0b101_1_0000]);
     let rej = Rej { message: Answered::Rep as u8, info_len: 72, reason: 0x1234, ..Rej::default() };
     assert_eq!(Message::from(rej).emit(0)[32..36], [0b01_000000, 72 << 1, 0x12, 0x34]);
-    let rep = SidrRep { status: 9, info_len: 8, qpn: 0x0a0b0c, qkey: 0x01020304, ..SidrRep::default() };
+    let rep =
+        SidrRep { status: 9, info_len: 8, qpn: 0x0a0b0c, qkey: 0x01020304, ..SidrRep::default() };
     let mad = Message::from(rep).emit(0);
     assert_eq!(
         (&mad[28..30], &mad[32..35], &mad[44..48]),
@@ -201,7 +221,8 @@ fn rej_info_never_reaches_beyond_its_bytes() {
 /// CM-9.
 #[test]
 fn nobody_answers_what_is_owed() {
-    let answered = |hex: &str| answer_for_nobody(&mad(hex)).map(|mad| Message::parse(&mad).unwrap());
+    let answered =
+        |hex: &str| answer_for_nobody(&mad(hex)).map(|mad| Message::parse(&mad).unwrap());
     let Some((transaction, Message::Rej(rej))) = answered(REQ) else { panic!("no REJ") };
     assert_eq!(
         (rej.reason(), rej.remote_id, rej.local_id),
@@ -248,15 +269,22 @@ fn ip_headers_are_read_and_refused() {
 /// CM-6.
 #[test]
 fn reasons_have_sentences_of_their_own() {
-    let sentences: std::collections::BTreeSet<_> = RejectReason::ALL.iter().map(|r| r.sentence()).collect();
+    let sentences: std::collections::BTreeSet<_> =
+        RejectReason::ALL.iter().map(|r| r.sentence()).collect();
     assert_eq!(sentences.len(), RejectReason::ALL.len());
     assert!(RejectReason::ALL.iter().all(|r| r.name().is_some()));
     assert_eq!(
         RejectReason(8).to_string(),
         "no program listens on this port (service id) at the peer (reject reason 8)"
     );
-    assert_eq!(RejectReason(99).to_string(), "the peer gave a reason that is not defined (reject reason 99)");
-    assert_eq!((RejectReason(10).name(), RejectReason(34).name()), (Some("STALE_CONNECTION"), None));
+    assert_eq!(
+        RejectReason(99).to_string(),
+        "the peer gave a reason that is not defined (reject reason 99)"
+    );
+    assert_eq!(
+        (RejectReason(10).name(), RejectReason(34).name()),
+        (Some("STALE_CONNECTION"), None)
+    );
 }
 
 #[test]

@@ -39,7 +39,13 @@ pub(super) fn request(path: Path) -> ConnectRequest {
 }
 
 pub(super) fn lookup(path: Path) -> SidrRequest {
-    SidrRequest { path, service_id: SERVICE, pkey: 0xffff, timing: Timing::LINUX, private_data: Data::EMPTY }
+    SidrRequest {
+        path,
+        service_id: SERVICE,
+        pkey: 0xffff,
+        timing: Timing::LINUX,
+        private_data: Data::EMPTY,
+    }
 }
 
 pub(super) fn accept() -> Accept {
@@ -139,7 +145,9 @@ impl Pair {
     /// Lets all timers expire without delivering a MAD.
     pub fn wait_out(&mut self) -> (usize, usize) {
         let mut sent = (0, 0);
-        while let Some(at) = [self.a.poll_timeout(), self.b.poll_timeout()].into_iter().flatten().min() {
+        while let Some(at) =
+            [self.a.poll_timeout(), self.b.poll_timeout()].into_iter().flatten().min()
+        {
             self.now = at;
             self.a.handle_timeout(at);
             self.b.handle_timeout(at);

@@ -3,8 +3,9 @@ use super::mads::{LINUX, mad};
 use super::pair::*;
 use crate::mad::MadKind;
 use crate::{
-    Accept, CommandError, Config, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Listener, MAD_LEN,
-    Message, Path, QpKind, RejectReason, SidrAnswer, SidrRequest, SidrStatus, State, Timing,
+    Accept, CommandError, Config, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Listener,
+    MAD_LEN, Message, Path, QpKind, RejectReason, SidrAnswer, SidrRequest, SidrStatus, State,
+    Timing,
 };
 use core::time::Duration;
 use std::string::ToString;
@@ -71,19 +72,28 @@ fn it_speaks_as_linux_does() {
     pair.give_b(&dreq);
     assert_eq!(pair.sent_by_b(), [drep]);
     pair.give_a(&drep);
-    let Some((_, Event::Disconnected(Ending::Confirmed(_)))) = pair.a.poll_event() else { panic!("stands") };
+    let Some((_, Event::Disconnected(Ending::Confirmed(_)))) = pair.a.poll_event() else {
+        panic!("stands")
+    };
     // Datagrams.
     pair.a = Endpoint::new(Config { first: 0x0388_1963, ..Config::default() });
     pair.b.listen(0x0111_1c06, None).unwrap();
     let Message::SidrReq(captured) = message(&sidr_req) else { panic!("no SIDR_REQ") };
-    let asked =
-        SidrRequest { service_id: 0x0111_1c06, private_data: captured.private_data, ..lookup(path()) };
+    let asked = SidrRequest {
+        service_id: 0x0111_1c06,
+        private_data: captured.private_data,
+        ..lookup(path())
+    };
     pair.a.sidr_request(START, &asked).unwrap();
     assert_eq!(anonymous(&pair.sent_by_a()[0]), anonymous(&sidr_req));
     pair.give_b(&sidr_req);
     let events: Vec<_> = core::iter::from_fn(|| pair.b.poll_event()).collect();
-    let Some((b, Event::SidrRequest { .. })) = events.last() else { panic!("no request: {events:?}") };
-    pair.b.sidr_reply(*b, &SidrAnswer { qpn: 0x1b, qkey: 0x0123_4567, ..SidrAnswer::default() }).unwrap();
+    let Some((b, Event::SidrRequest { .. })) = events.last() else {
+        panic!("no request: {events:?}")
+    };
+    pair.b
+        .sidr_reply(*b, &SidrAnswer { qpn: 0x1b, qkey: 0x0123_4567, ..SidrAnswer::default() })
+        .unwrap();
     assert_eq!(pair.sent_by_b(), [sidr_rep]);
 }
 
@@ -92,11 +102,16 @@ fn it_speaks_as_linux_does() {
 fn a_connection_is_made_ended_and_forgotten() {
     let mut pair = Pair::new();
     let (a, b) = pair.established();
-    assert_eq!((pair.a.state(a), pair.b.state(b)), (Some(State::Established), Some(State::Established)));
+    assert_eq!(
+        (pair.a.state(a), pair.b.state(b)),
+        (Some(State::Established), Some(State::Established))
+    );
     assert_eq!(pair.a.poll_timeout(), None, "nothing is waited for");
     pair.a.disconnect(pair.now, a, b"bye").unwrap();
     pair.carry();
-    let Some((_, Event::Disconnected(Ending::Confirmed(_)))) = pair.a.poll_event() else { panic!() };
+    let Some((_, Event::Disconnected(Ending::Confirmed(_)))) = pair.a.poll_event() else {
+        panic!()
+    };
     let Some((_, Event::Disconnected(Ending::Peer(data)))) = pair.b.poll_event() else { panic!() };
     assert_eq!(data[..4], *b"bye\0");
     assert_eq!((pair.a.state(a), pair.b.state(b)), (Some(State::Timewait), Some(State::Timewait)));
@@ -155,7 +170,10 @@ fn a_reply_and_a_disconnect_are_repeated_and_given_up() {
     let (a, _) = pair.established();
     pair.a.disconnect(pair.now, a, &[]).unwrap();
     pair.wait_out();
-    assert_eq!(pair.a.poll_event(), Some((a, Event::Disconnected(Ending::Unanswered { sent: 16 }))));
+    assert_eq!(
+        pair.a.poll_event(),
+        Some((a, Event::Disconnected(Ending::Unanswered { sent: 16 })))
+    );
     assert_eq!(pair.a.poll_event(), Some((a, Event::TimewaitExit)));
 }
 
@@ -335,9 +353,13 @@ fn transports_and_options_get_across() {
     for kind in [QpKind::Rc, QpKind::Uc, QpKind::Xrc] {
         let mut pair = Pair::new();
         let ece = Ece { vendor_id: 0x15b3, attr_mod: 9 };
-        pair.a.connect(pair.now, &ConnectRequest { kind, ece, srq: true, ..request(path()) }).unwrap();
+        pair.a
+            .connect(pair.now, &ConnectRequest { kind, ece, srq: true, ..request(path()) })
+            .unwrap();
         pair.carry();
-        let Some((b, Event::Request { req, .. })) = pair.b.poll_event() else { panic!("no request") };
+        let Some((b, Event::Request { req, .. })) = pair.b.poll_event() else {
+            panic!("no request")
+        };
         assert_eq!((req.qp_kind(), req.ece(), req.srq), (Some(kind), ece, true));
         pair.b.accept(pair.now, b, &Accept { ece, initiator_depth: 4, ..accept() }).unwrap();
         pair.carry();
@@ -350,7 +372,10 @@ fn transports_and_options_get_across() {
         pair.carry();
         // An XRC target outlives its id.
         pair.b.release(pair.now, b).unwrap();
-        assert_eq!(kinds(&pair.sent_by_b()), if xrc { Vec::new() } else { Vec::from([MadKind::Dreq]) });
+        assert_eq!(
+            kinds(&pair.sent_by_b()),
+            if xrc { Vec::new() } else { Vec::from([MadKind::Dreq]) }
+        );
     }
 }
 
@@ -364,8 +389,13 @@ fn datagram_services_are_looked_up() {
     pair.give_b(&asked);
     let Some((b, Event::SidrRequest { .. })) = pair.b.poll_event() else { panic!("no request") };
     assert_eq!(pair.b.poll_event(), None, "once");
-    let answer =
-        SidrAnswer { qpn: 5, qkey: 6, info: Data::new(b"hi").unwrap(), info_len: 2, ..SidrAnswer::default() };
+    let answer = SidrAnswer {
+        qpn: 5,
+        qkey: 6,
+        info: Data::new(b"hi").unwrap(),
+        info_len: 2,
+        ..SidrAnswer::default()
+    };
     let error = pair.b.sidr_reply(b, &SidrAnswer { info_len: 73, ..answer.clone() }).unwrap_err();
     assert_eq!(error.to_string(), "length of the information is 73, at most 72 fits");
     pair.b.sidr_reply(b, &answer).unwrap();
@@ -376,11 +406,15 @@ fn datagram_services_are_looked_up() {
     pair.give_a(&lost[0]);
     pair.give_a(&lost[0]);
     let Some((got, Event::SidrReply(rep))) = pair.a.poll_event() else { panic!("no reply") };
-    assert_eq!((got, rep.status(), rep.qpn, rep.qkey, rep.info_len), (a, SidrStatus::SUCCESS, 5, 6, 2));
+    assert_eq!(
+        (got, rep.status(), rep.qpn, rep.qkey, rep.info_len),
+        (a, SidrStatus::SUCCESS, 5, 6, 2)
+    );
     assert_eq!((pair.a.poll_event(), pair.a.state(a)), (None, Some(State::Idle)));
     // Three lookups: a service without a listener, a release without an answer, and no answer at
     // all.
-    let b = pair.a.sidr_request(pair.now, &SidrRequest { service_id: 9, ..lookup(path()) }).unwrap();
+    let b =
+        pair.a.sidr_request(pair.now, &SidrRequest { service_id: 9, ..lookup(path()) }).unwrap();
     pair.carry();
     let Some((_, Event::SidrReply(rep))) = pair.a.poll_event() else { panic!("no reply") };
     assert_eq!(rep.status(), SidrStatus::UNSUPPORTED);
@@ -422,8 +456,12 @@ fn a_process_may_connect_to_itself() {
     assert_eq!(endpoint.poll_event(), Some((b, Event::Established)));
     endpoint.disconnect(START, b, &[]).unwrap();
     carry(&mut endpoint);
-    let Some((first, Event::Disconnected(Ending::Peer(_)))) = endpoint.poll_event() else { panic!() };
-    let Some((second, Event::Disconnected(Ending::Confirmed(_)))) = endpoint.poll_event() else { panic!() };
+    let Some((first, Event::Disconnected(Ending::Peer(_)))) = endpoint.poll_event() else {
+        panic!()
+    };
+    let Some((second, Event::Disconnected(Ending::Confirmed(_)))) = endpoint.poll_event() else {
+        panic!()
+    };
     assert_eq!((first, second), (a, b));
 }
 
@@ -434,7 +472,8 @@ fn ten_thousand_connections_leave_nothing() {
     for n in 0..10_000_u32 {
         let (a, b) = pair.established();
         let (first, second) = if n % 2 == 0 { (a, b) } else { (b, a) };
-        let (one, other) = if n % 2 == 0 { (&mut pair.a, &mut pair.b) } else { (&mut pair.b, &mut pair.a) };
+        let (one, other) =
+            if n % 2 == 0 { (&mut pair.a, &mut pair.b) } else { (&mut pair.b, &mut pair.a) };
         one.disconnect(pair.now, first, &[]).unwrap();
         if n % 3 == 0 {
             one.release(pair.now, first).unwrap();

@@ -236,7 +236,9 @@ impl fmt::Display for AttrNames {
 impl fmt::Display for AttrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AttrError::BadTransition { from, to } => write!(f, "no transition from {from:?} to {to:?}"),
+            AttrError::BadTransition { from, to } => {
+                write!(f, "no transition from {from:?} to {to:?}")
+            }
             AttrError::NotInState { claimed, actual } => {
                 write!(f, "IBV_QP_CUR_STATE says {claimed:?}, the queue pair is in {actual:?}")
             }

@@ -142,7 +142,11 @@ const TABLE: &[Row] = &[
     Row {
         from: Sqe,
         to: Rts,
-        rules: &[(&[UC], NONE, all([CUR, ACCESS])), (&[UD], NONE, all([CUR, QKEY])), (&[RAW], NONE, CUR)],
+        rules: &[
+            (&[UC], NONE, all([CUR, ACCESS])),
+            (&[UD], NONE, all([CUR, QKEY])),
+            (&[RAW], NONE, CUR),
+        ],
     },
 ];
 
@@ -213,13 +217,29 @@ fn check_values(attr: &QpAttr, mask: AttrMask, limits: &Limits) -> Result<(), At
     check(RD, rd <= max_rd, "IBV_QP_MAX_QP_RD_ATOMIC", rd.into(), beyond_rd)?;
     check(DEST_RD, dest_rd <= max_rd, "IBV_QP_MAX_DEST_RD_ATOMIC", dest_rd.into(), beyond_rd)?;
     let mtu = a.path_mtu as u64;
-    check(MTU, a.path_mtu <= limits.port_mtu, "IBV_QP_PATH_MTU", mtu, "larger than the port's active MTU")?;
-    check(MIG, a.path_mig_state <= 2, "IBV_QP_PATH_MIG_STATE", a.path_mig_state.into(), "0, 1 or 2")?;
+    check(
+        MTU,
+        a.path_mtu <= limits.port_mtu,
+        "IBV_QP_PATH_MTU",
+        mtu,
+        "larger than the port's active MTU",
+    )?;
+    check(
+        MIG,
+        a.path_mig_state <= 2,
+        "IBV_QP_PATH_MIG_STATE",
+        a.path_mig_state.into(),
+        "0, 1 or 2",
+    )?;
     if mask.contains(AV) {
         check_path("IBV_QP_AV", &a.av, limits)?;
         if mask.contains(PORT) && a.av.port_num != a.port_num {
             let rule = "the port of the address vector is not the port of IBV_QP_PORT";
-            return Err(AttrError::BadValue { attr: "IBV_QP_AV", value: a.av.port_num.into(), rule });
+            return Err(AttrError::BadValue {
+                attr: "IBV_QP_AV",
+                value: a.av.port_num.into(),
+                rule,
+            });
         }
     }
     // Kept for queries: RoCE has no automatic path migration, but Linux lets programs load the
@@ -227,7 +247,13 @@ fn check_values(attr: &QpAttr, mask: AttrMask, limits: &Limits) -> Result<(), At
     if mask.contains(ALT) {
         let alt = "IBV_QP_ALT_PATH";
         check(ALT, port_ok(a.alt_port_num, limits), alt, a.alt_port_num.into(), "no such port")?;
-        check(ALT, a.alt_pkey_index < limits.pkeys, alt, a.alt_pkey_index.into(), "beyond the P_Key table")?;
+        check(
+            ALT,
+            a.alt_pkey_index < limits.pkeys,
+            alt,
+            a.alt_pkey_index.into(),
+            "beyond the P_Key table",
+        )?;
         check_path(alt, &a.alt_av, limits)?;
     }
     Ok(())

@@ -4,8 +4,15 @@ use std::vec::Vec;
 
 const TYPES: [QpType; 6] =
     [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv, QpType::RawPacket];
-const STATES: [QpState; 7] =
-    [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
+const STATES: [QpState; 7] = [
+    QpState::Reset,
+    QpState::Init,
+    QpState::Rtr,
+    QpState::Rts,
+    QpState::Sqd,
+    QpState::Sqe,
+    QpState::Err,
+];
 
 const LIMITS: Limits = Limits {
     max_qp_wr: 1024,
@@ -23,7 +30,8 @@ const LIMITS: Limits = Limits {
 
 /// Attributes with values that break no rule.
 fn good(from: QpState, to: QpState) -> QpAttr {
-    let av = AddressVector { is_global: true, port_num: 1, sgid_index: 3, ..AddressVector::default() };
+    let av =
+        AddressVector { is_global: true, port_num: 1, sgid_index: 3, ..AddressVector::default() };
     QpAttr {
         state: to,
         cur_state: from,
@@ -45,7 +53,10 @@ fn good(from: QpState, to: QpState) -> QpAttr {
 }
 
 fn mask(names: &str) -> AttrMask {
-    names.split_whitespace().map(|n| AttrMask::from_name(n).unwrap_or_else(|| panic!("{n}"))).collect()
+    names
+        .split_whitespace()
+        .map(|n| AttrMask::from_name(n).unwrap_or_else(|| panic!("{n}")))
+        .collect()
 }
 
 /// The manual's tables, written a second time by QP type: (from, to, needed, allowed besides).
@@ -141,7 +152,12 @@ fn expected(ty: QpType) -> Vec<(QpState, QpState, AttrMask, AttrMask)> {
                 "AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER",
                 "ALT_PATH ACCESS_FLAGS PKEY_INDEX",
             ),
-            (Rtr, Rts, "TIMEOUT SQ_PSN", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
+            (
+                Rtr,
+                Rts,
+                "TIMEOUT SQ_PSN",
+                "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
+            ),
             (Rts, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
             (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
             (
@@ -153,7 +169,8 @@ fn expected(ty: QpType) -> Vec<(QpState, QpState, AttrMask, AttrMask)> {
             (Sqd, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
         ],
     };
-    let mut rows: Vec<_> = text.iter().map(|&(f, t, need, take)| (f, t, mask(need), mask(take))).collect();
+    let mut rows: Vec<_> =
+        text.iter().map(|&(f, t, need, take)| (f, t, mask(need), mask(take))).collect();
     for from in STATES {
         rows.push((from, Reset, AttrMask::empty(), AttrMask::empty()));
         rows.push((from, Err, AttrMask::empty(), AttrMask::empty()));
@@ -170,12 +187,24 @@ fn every_row_takes_what_it_takes_and_nothing_else() {
             let full = AttrMask::STATE | needed | taken;
             let label = std::format!("{ty:?} {from:?} to {to:?}");
             assert_eq!(check(full), Ok(to), "{label}");
-            assert_eq!(check(AttrMask::STATE | needed), Ok(to), "{label}, without the optional ones");
+            assert_eq!(
+                check(AttrMask::STATE | needed),
+                Ok(to),
+                "{label}, without the optional ones"
+            );
             for attrs in needed.iter() {
-                assert_eq!(check(full - attrs), Err(AttrError::Missing { attrs, from, to }), "{label}");
+                assert_eq!(
+                    check(full - attrs),
+                    Err(AttrError::Missing { attrs, from, to }),
+                    "{label}"
+                );
             }
             for attrs in (AttrMask::all() - full).iter() {
-                assert_eq!(check(full | attrs), Err(AttrError::NotAllowed { attrs, from, to }), "{label}");
+                assert_eq!(
+                    check(full | attrs),
+                    Err(AttrError::NotAllowed { attrs, from, to }),
+                    "{label}"
+                );
             }
             if !needed.is_empty() {
                 let missing = Err(AttrError::Missing { attrs: needed, from, to });
@@ -196,7 +225,9 @@ fn every_other_pair_is_no_transition() {
                     continue;
                 }
                 refused += 1;
-                for mask in [AttrMask::STATE, AttrMask::STATE | AttrMask::CUR_STATE, AttrMask::all()] {
+                for mask in
+                    [AttrMask::STATE, AttrMask::STATE | AttrMask::CUR_STATE, AttrMask::all()]
+                {
                     let got = check_modify(ty, from, &good(from, to), mask, &LIMITS);
                     assert_eq!(got, Err(AttrError::BadTransition { from, to }), "{ty:?}");
                 }
@@ -209,7 +240,8 @@ fn every_other_pair_is_no_transition() {
 
 #[test]
 fn without_state_it_stays_by_its_own_row() {
-    let check = |from, mask| check_modify(QpType::Rc, from, &good(from, QpState::Err), mask, &LIMITS);
+    let check =
+        |from, mask| check_modify(QpType::Rc, from, &good(from, QpState::Err), mask, &LIMITS);
     assert_eq!(check(QpState::Rts, AttrMask::ACCESS_FLAGS), Ok(QpState::Rts));
     assert_eq!(check(QpState::Init, AttrMask::PORT), Ok(QpState::Init));
     assert_eq!(check(QpState::Sqd, AttrMask::AV), Ok(QpState::Sqd));
@@ -243,7 +275,9 @@ fn values() {
         (Reset, Init, "PORT", "IBV_QP_PORT", |a| a.port_num = 2),
         (Reset, Init, "PKEY_INDEX", "IBV_QP_PKEY_INDEX", |a| a.pkey_index = 1),
         (Init, Rtr, "PATH_MTU", "IBV_QP_PATH_MTU", |a| a.path_mtu = PathMtu::Mtu2048),
-        (Init, Rtr, "MAX_DEST_RD_ATOMIC", "IBV_QP_MAX_DEST_RD_ATOMIC", |a| a.max_dest_rd_atomic = 17),
+        (Init, Rtr, "MAX_DEST_RD_ATOMIC", "IBV_QP_MAX_DEST_RD_ATOMIC", |a| {
+            a.max_dest_rd_atomic = 17
+        }),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.is_global = false),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.sgid_index = 4),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.port_num = 0),
@@ -265,7 +299,11 @@ fn values() {
             other => panic!("{name}: {other:?}"),
         }
         let reset = QpAttr { state: Reset, ..attr };
-        assert_eq!(check_modify(QpType::Rc, *from, &reset, AttrMask::STATE, &LIMITS), Ok(Reset), "{name}");
+        assert_eq!(
+            check_modify(QpType::Rc, *from, &reset, AttrMask::STATE, &LIMITS),
+            Ok(Reset),
+            "{name}"
+        );
     }
 }
 
@@ -291,7 +329,8 @@ fn narrow_fields_keep_their_low_bits() {
         assert_eq!([attr.min_rnr_timer, attr.timeout, attr.alt_timeout], [value & 31; 3]);
         assert_eq!([attr.retry_cnt, attr.rnr_retry], [value & 7; 2]);
         assert_eq!([attr.av.sl, attr.alt_av.sl], [value & 15; 2]);
-        let lost = [value & 31, value & 31, value & 31, value & 7, value & 7, value & 15, value & 15];
+        let lost =
+            [value & 31, value & 31, value & 31, value & 7, value & 7, value & 15, value & 15];
         assert_eq!(cuts.len(), lost.iter().filter(|kept| **kept != value).count(), "{value}");
         assert!(cuts.iter().all(|cut| cut.given == value));
         // Attributes outside the mask stay, and nothing is reported.
@@ -320,6 +359,7 @@ fn port_and_address_vector_agree() {
 
 #[test]
 fn refusals_read_as_sentences() {
-    let missing = AttrError::Missing { attrs: mask("TIMEOUT SQ_PSN"), from: QpState::Rtr, to: QpState::Rts };
+    let missing =
+        AttrError::Missing { attrs: mask("TIMEOUT SQ_PSN"), from: QpState::Rtr, to: QpState::Rts };
     assert_eq!(std::format!("{missing}"), "Rtr to Rts needs IBV_QP_TIMEOUT, IBV_QP_SQ_PSN");
 }

@@ -188,7 +188,8 @@ impl Cq {
             0 => now,
             n => self.ring[self.ring.len() - n].timestamp,
         };
-        self.arming.arm_fresh(kind, fresh as u32, since, now) || (self.broken && self.arming.overrun())
+        self.arming.arm_fresh(kind, fresh as u32, since, now)
+            || (self.broken && self.arming.overrun())
     }
 
     /// The callback of NDKPI is about to run. The completions in the queue are no longer new for

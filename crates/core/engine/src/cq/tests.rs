@@ -19,7 +19,9 @@ fn failure(wr_id: u64, opcode: WcOpcode) -> Completion {
 fn samples() -> Vec<(Completion, Class)> {
     use WcOpcode::*;
     let mut all = Vec::new();
-    for send in [Send, RdmaWrite, RdmaRead, CompSwap, FetchAdd, BindMw, LocalInv, Flush, AtomicWrite] {
+    for send in
+        [Send, RdmaWrite, RdmaRead, CompSwap, FetchAdd, BindMw, LocalInv, Flush, AtomicWrite]
+    {
         all.push((success(1, send, false), Class::Ordinary));
         all.push((success(1, send, true), Class::Ordinary));
         all.push((failure(1, send), Class::Error));
@@ -103,7 +105,11 @@ fn cqn_7_cqn_8_polling_and_events_are_apart() {
     let mut cq = Cq::new(4).unwrap();
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(success(7, WcOpcode::Send, false), Time(42)), Ok(true));
-    assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), [7], "EXT-1: there when the event is due");
+    assert_eq!(
+        cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(),
+        [7],
+        "EXT-1: there when the event is due"
+    );
     assert_eq!(cq.pop().map(|c| (c.wr_id, c.timestamp)), Some((7, Time(42))));
     assert!(cq.is_empty());
     // Draining does not disarm.
@@ -240,7 +246,11 @@ fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
     assert!(!cq.is_persistent());
     assert_eq!(cq.push(one(true), T0), Ok(false));
     cq.arm(ArmKind::Next);
-    assert_eq!([cq.push(one(true), T0), cq.push(one(true), T0)], [Ok(true), Ok(false)], "one-shot again");
+    assert_eq!(
+        [cq.push(one(true), T0), cq.push(one(true), T0)],
+        [Ok(true), Ok(false)],
+        "one-shot again"
+    );
 }
 
 #[test]
@@ -252,7 +262,11 @@ fn disarming_forgets_moderated_completions() {
     cq.disarm();
     assert_eq!(cq.poll_timeout(), None);
     cq.arm(ArmKind::Next);
-    assert_eq!(cq.push(success(1, WcOpcode::Send, false), T0), Ok(false), "the first since this arm");
+    assert_eq!(
+        cq.push(success(1, WcOpcode::Send, false), T0),
+        Ok(false),
+        "the first since this arm"
+    );
 }
 
 #[test]

@@ -46,7 +46,14 @@ impl KeyTable {
     /// `UnknownKey`, `OpNotSupported` (a window's key), `WrongPd`, `AccessDenied`, `OutOfBounds`;
     /// in this order.
     #[inline]
-    pub fn check_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Result<Range, Cause> {
+    pub fn check_local(
+        &self,
+        pd: PdId,
+        key: Key,
+        needed: Access,
+        va: u64,
+        len: u32,
+    ) -> Result<Range, Cause> {
         if len == 0 {
             return Ok(Range { addr: va, len: 0, kind: RangeKind::Null });
         }
@@ -64,8 +71,17 @@ impl KeyTable {
     /// `len` is 0, or the memory is not of kind `Mapped`.
     #[inline]
     #[must_use]
-    pub fn mapped_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
-        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
+    pub fn mapped_local(
+        &self,
+        pd: PdId,
+        key: Key,
+        needed: Access,
+        va: u64,
+        len: u32,
+    ) -> Option<u64> {
+        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else {
+            return None;
+        };
         let plain = len != 0
             && current == key
             && region.pd == pd
@@ -80,7 +96,9 @@ impl KeyTable {
     /// each access while the key stays. `None` for every other key.
     #[must_use]
     pub fn mapped_region(&self, pd: PdId, key: Key) -> Option<MappedRegion> {
-        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
+        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else {
+            return None;
+        };
         let plain = current == key && region.pd == pd && region.kind == RegionKind::Mapped;
         plain.then_some(MappedRegion { key, region: *region })
     }
@@ -112,7 +130,13 @@ impl KeyTable {
     ///
     /// # Errors
     /// Those of [`KeyTable::check_remote`] except the bounds.
-    pub fn check_remote_key(&self, pd: PdId, qpn: Qpn, key: Key, needed: Access) -> Result<(), Cause> {
+    pub fn check_remote_key(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Key,
+        needed: Access,
+    ) -> Result<(), Cause> {
         self.remote(pd, qpn, key, needed).map(drop)
     }
 
@@ -129,7 +153,9 @@ impl KeyTable {
     pub(super) fn local_region(&self, pd: PdId, key: Key) -> Result<&Region, Cause> {
         match self.exact(key)? {
             // A window has an R_Key and no L_Key.
-            Object::Window(_) => Err(Cause::OpNotSupported { op: "local access", on: "a memory window" }),
+            Object::Window(_) => {
+                Err(Cause::OpNotSupported { op: "local access", on: "a memory window" })
+            }
             Object::Region { region, .. } if region.pd != pd => Err(Cause::WrongPd { key }),
             Object::Region { region, .. } => Ok(region),
             Object::Fast(fast) if fast.pd != pd => Err(Cause::WrongPd { key }),
@@ -175,7 +201,11 @@ impl KeyTable {
 
 #[inline]
 pub(super) fn demand(key: Key, needed: Access, granted: Access) -> Result<(), Cause> {
-    if granted.contains(needed) { Ok(()) } else { Err(Cause::AccessDenied { key, needed, granted }) }
+    if granted.contains(needed) {
+        Ok(())
+    } else {
+        Err(Cause::AccessDenied { key, needed, granted })
+    }
 }
 
 /// Offset of `va` in the `size` bytes at `start`, if all `len` bytes lie inside. No sum can wrap.

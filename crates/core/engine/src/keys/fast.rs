@@ -242,7 +242,8 @@ impl<M: Memory> PagedMemory<'_, M> {
         while done < len {
             let page = pages.get((at / PAGE) as usize).ok_or(MemoryFault { addr: at })?;
             let take = ((PAGE - at % PAGE) as usize).min(len - done);
-            let piece = Range { addr: page + at % PAGE, len: take as u32, kind: self.memory.page_kind() };
+            let piece =
+                Range { addr: page + at % PAGE, len: take as u32, kind: self.memory.page_kind() };
             copy(piece, done..done + take)?;
             at += take as u64;
             done += take;

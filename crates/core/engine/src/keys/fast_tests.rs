@@ -23,7 +23,10 @@ fn fast(t: &mut KeyTable) -> Key {
 fn request(t: &mut KeyTable, mr: Key, pages: &[u64], first: u32, len: u64) -> KeyOp {
     let pages = t.stage_pages(mr, pages).unwrap();
     let iova = 0x5000 + u64::from(first);
-    KeyOp::Register { reg: FastReg { mr, new_key: mr ^ 3, iova, len, access: ALL, first, pages }, pd: PD }
+    KeyOp::Register {
+        reg: FastReg { mr, new_key: mr ^ 3, iova, len, access: ALL, first, pages },
+        pd: PD,
+    }
 }
 
 fn with(op: KeyOp, change: impl FnOnce(&mut FastReg)) -> KeyOp {
@@ -57,9 +60,15 @@ fn opens_only_between_its_registration_and_its_invalidate() {
         "old tag"
     );
     for (va, len) in [(0x500f, 4), (0x5010, 0x1ff1), (0x6fff, 2)] {
-        assert!(matches!(t.check_local(PD, key, Access::empty(), va, len), Err(Cause::OutOfBounds { .. })));
+        assert!(matches!(
+            t.check_local(PD, key, Access::empty(), va, len),
+            Err(Cause::OutOfBounds { .. })
+        ));
     }
-    assert!(matches!(t.check_local(PdId(2), key, Access::empty(), 0x5010, 4), Err(Cause::WrongPd { .. })));
+    assert!(matches!(
+        t.check_local(PdId(2), key, Access::empty(), 0x5010, 4),
+        Err(Cause::WrongPd { .. })
+    ));
     // A second registration without an invalidate, then with an invalidate.
     let again = with(request(&mut t, mr, &[BASE], 0, 8), |r| (r.mr, r.new_key) = (key, key ^ 9));
     assert_eq!(refused(&mut t, &again), Cause::InUse { key });
@@ -90,7 +99,10 @@ fn bad_requests_are_refused_and_change_nothing() {
         ("access", with(good, |r| r.access |= Access::ZERO_BASED)),
     ];
     for (what, op) in bad {
-        assert!(matches!(refused(&mut t, &op), Cause::BadArgument { what: w, .. } if w == what), "{op:?}");
+        assert!(
+            matches!(refused(&mut t, &op), Cause::BadArgument { what: w, .. } if w == what),
+            "{op:?}"
+        );
     }
     let other = |op| match op {
         KeyOp::Register { reg, .. } => KeyOp::Register { reg, pd: PdId(2) },
@@ -132,11 +144,15 @@ fn a_window_holds_its_fast_registered_region() {
     t.apply(&op).unwrap();
     let mr = mr ^ 3;
     let mw = t.alloc_mw(PD, MwType::Type2, 0x0500_0000).unwrap();
-    let bind = MwBind { mw, new_key: mw | 1, mr, addr: 0x5ffe, len: 8, access: Access::REMOTE_READ };
+    let bind =
+        MwBind { mw, new_key: mw | 1, mr, addr: 0x5ffe, len: 8, access: Access::REMOTE_READ };
     t.apply(&KeyOp::Bind { bind, pd: PD, qpn: QPN }).unwrap();
     let range = t.check_remote(PD, QPN, mw | 1, Access::REMOTE_READ, 0x5ffe, 8).unwrap();
     assert_eq!(range, Range { addr: 0xffe, len: 8, kind: RangeKind::Paged(mr >> 8) });
-    assert_eq!(refused(&mut t, &KeyOp::Invalidate { key: mr, pd: PD, qpn: QPN }), Cause::InUse { key: mr });
+    assert_eq!(
+        refused(&mut t, &KeyOp::Invalidate { key: mr, pd: PD, qpn: QPN }),
+        Cause::InUse { key: mr }
+    );
     assert_eq!(t.dealloc_fast(mr), Err(Cause::InUse { key: mr }));
     t.apply(&KeyOp::Invalidate { key: mw | 1, pd: PD, qpn: QPN }).unwrap();
     t.apply(&KeyOp::Invalidate { key: mr, pd: PD, qpn: QPN }).unwrap();

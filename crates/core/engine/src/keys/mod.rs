@@ -302,8 +302,7 @@ impl KeyTable {
         if self.windows_on(mr) == 0 {
             return;
         }
-        let of_region =
-            |o: &Object| matches!(o, Object::Window(Window { binding: Some(b), .. }) if b.mr >> 8 == mr >> 8);
+        let of_region = |o: &Object| matches!(o, Object::Window(Window { binding: Some(b), .. }) if b.mr >> 8 == mr >> 8);
         for key in self.slots.keys_where(of_region) {
             if let Ok((key, window)) = self.window_at(key) {
                 self.set_window(key, Plan { key, binding: None }, window);
@@ -319,7 +318,8 @@ impl KeyTable {
 
     fn idle_region_mut(&mut self, key: Key) -> Result<&mut Region, Cause> {
         match self.slots.get_mut(key) {
-            Some((current, Object::Region { region, windows })) if *current == key => match windows {
+            Some((current, Object::Region { region, windows })) if *current == key => match windows
+            {
                 0 => Ok(region),
                 _ => Err(Cause::InUse { key }),
             },
@@ -391,7 +391,10 @@ impl KeyTable {
         if region.access.contains(Access::ZERO_BASED) {
             // The mlx5 provider and rxe refuse such a bind, because the peer does not know the
             // window's addresses.
-            return Err(Cause::BadArgument { what: "mr", rule: "no window on a zero-based region" });
+            return Err(Cause::BadArgument {
+                what: "mr",
+                rule: "no window on a zero-based region",
+            });
         }
         let access = bind.access & WINDOW_RIGHTS;
         let mut needed = Access::MW_BIND;
@@ -399,13 +402,14 @@ impl KeyTable {
             needed |= Access::LOCAL_WRITE;
         }
         demand(bind.mr, needed, region.access)?;
-        let offset = inside((region.iova, region.len), bind.addr, bind.len).ok_or(Cause::OutOfBounds {
-            key: bind.mr,
-            va: bind.addr,
-            len: bind.len,
-            start: region.iova,
-            size: region.len,
-        })?;
+        let offset =
+            inside((region.iova, region.len), bind.addr, bind.len).ok_or(Cause::OutOfBounds {
+                key: bind.mr,
+                va: bind.addr,
+                len: bind.len,
+                start: region.iova,
+                size: region.len,
+            })?;
         let binding = Binding {
             mr: bind.mr,
             qpn,
@@ -424,7 +428,10 @@ impl KeyTable {
         let window = match self.exact(key)? {
             Object::Window(window) => window,
             Object::Region { .. } | Object::Fast(_) => {
-                return Err(Cause::OpNotSupported { op: "invalidate", on: "a registered memory region" });
+                return Err(Cause::OpNotSupported {
+                    op: "invalidate",
+                    on: "a registered memory region",
+                });
             }
         };
         if window.pd != pd {
@@ -448,7 +455,10 @@ fn checked_region(mut region: Region) -> Result<Region, Cause> {
     if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         && !access.contains(Access::LOCAL_WRITE)
     {
-        return bad("access", "IBV_ACCESS_REMOTE_WRITE and _REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE");
+        return bad(
+            "access",
+            "IBV_ACCESS_REMOTE_WRITE and _REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE",
+        );
     }
     if access.contains(Access::ZERO_BASED) {
         region.iova = 0;

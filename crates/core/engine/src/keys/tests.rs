@@ -19,7 +19,14 @@ const READ: Access = Access::REMOTE_READ;
 const WRITE: Access = Access::REMOTE_WRITE;
 
 fn region(access: Access) -> Region {
-    Region { pd: PD, access, iova: BASE, len: SIZE, addr: 0x7f00_0000_0000, kind: RegionKind::Mapped }
+    Region {
+        pd: PD,
+        access,
+        iova: BASE,
+        len: SIZE,
+        addr: 0x7f00_0000_0000,
+        kind: RegionKind::Mapped,
+    }
 }
 
 fn table(access: Access) -> (KeyTable, Key) {
@@ -51,10 +58,18 @@ fn refused(t: &mut KeyTable, op: &KeyOp) -> Cause {
 fn key_is_the_random_number_and_probes_onward_when_taken() {
     let mut t = KeyTable::new();
     assert_eq!(t.register(region(ALL), 0xabcd_ef42), Ok(0xabcd_ef42));
-    assert_eq!(t.register(region(ALL), 0xabcd_ef43), Ok(0xabcd_f043), "the index is taken, whatever the tag");
+    assert_eq!(
+        t.register(region(ALL), 0xabcd_ef43),
+        Ok(0xabcd_f043),
+        "the index is taken, whatever the tag"
+    );
     assert_eq!(t.register(region(ALL), 0x0000_0007), Ok(0x0000_0107), "index 0 is never given");
     assert_eq!(t.register(region(ALL), 0xffff_ff01), Ok(0xffff_ff01));
-    assert_eq!(t.alloc_mw(PD, MwType::Type1, 0xffff_ff02), Ok(0x0000_0202), "wraps, past 0 and past 1");
+    assert_eq!(
+        t.alloc_mw(PD, MwType::Type1, 0xffff_ff02),
+        Ok(0x0000_0202),
+        "wraps, past 0 and past 1"
+    );
     assert_eq!(t.len(), 5);
 }
 
@@ -62,7 +77,10 @@ fn key_is_the_random_number_and_probes_onward_when_taken() {
 fn registration_rules() {
     let mut t = KeyTable::new();
     for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, WRITE | READ] {
-        assert!(matches!(t.register(region(access), 1 << 8), Err(Cause::BadArgument { what: "access", .. })));
+        assert!(matches!(
+            t.register(region(access), 1 << 8),
+            Err(Cause::BadArgument { what: "access", .. })
+        ));
         assert!(t.register(region(access | Access::LOCAL_WRITE), 1 << 8).is_ok());
     }
     let wraps = Region { addr: u64::MAX - 10, ..region(READ) };
@@ -82,9 +100,14 @@ fn bounds_are_exact_and_never_wrap() {
         Range { addr: 0x7f00_0000_0000, len: 0x1000, kind: RangeKind::Mapped }
     );
     assert_eq!(at(BASE + SIZE - 1, 1).unwrap().addr, 0x7f00_0000_0fff);
-    for (va, len) in
-        [(BASE - 1, 1), (BASE - 1, 2), (BASE, 0x1001), (BASE + SIZE, 1), (u64::MAX, u32::MAX), (0, u32::MAX)]
-    {
+    for (va, len) in [
+        (BASE - 1, 1),
+        (BASE - 1, 2),
+        (BASE, 0x1001),
+        (BASE + SIZE, 1),
+        (u64::MAX, u32::MAX),
+        (0, u32::MAX),
+    ] {
         let expected = Cause::OutOfBounds { key, va, len: len.into(), start: BASE, size: SIZE };
         assert_eq!(at(va, len), Err(expected.clone()));
         assert_eq!(t.check_local(PD, key, Access::empty(), va, len), Err(expected));
@@ -105,20 +128,30 @@ fn whole_address_space_and_null() {
     let got = t.check_local(PD, null, Access::LOCAL_WRITE, u64::MAX, 64).unwrap();
     assert_eq!(got, Range { addr: u64::MAX, len: 64, kind: RangeKind::Null });
     assert!(matches!(t.check_remote(PD, QPN, null, READ, 0, 8), Err(Cause::AccessDenied { .. })));
-    assert_eq!(t.check_local(OTHER_PD, null, Access::empty(), 0, 8), Err(Cause::WrongPd { key: null }));
+    assert_eq!(
+        t.check_local(OTHER_PD, null, Access::empty(), 0, 8),
+        Err(Cause::WrongPd { key: null })
+    );
 }
 
 #[test]
 fn tag_pd_and_rights() {
     let (t, key) = table(Access::LOCAL_WRITE | READ);
     let other_tag = key ^ 1;
-    assert_eq!(t.check_remote(PD, QPN, other_tag, READ, BASE, 1), Err(Cause::UnknownKey { key: other_tag }));
+    assert_eq!(
+        t.check_remote(PD, QPN, other_tag, READ, BASE, 1),
+        Err(Cause::UnknownKey { key: other_tag })
+    );
     let other_index = key ^ 0x100;
     let nothing = Access::empty();
-    assert_eq!(t.check_local(PD, other_index, nothing, BASE, 1), Err(Cause::UnknownKey { key: other_index }));
+    assert_eq!(
+        t.check_local(PD, other_index, nothing, BASE, 1),
+        Err(Cause::UnknownKey { key: other_index })
+    );
     assert_eq!(t.check_remote(OTHER_PD, QPN, key, READ, BASE, 1), Err(Cause::WrongPd { key }));
     assert_eq!(t.check_local(OTHER_PD, key, nothing, BASE, 1), Err(Cause::WrongPd { key }));
-    let denied = Err(Cause::AccessDenied { key, needed: WRITE, granted: Access::LOCAL_WRITE | READ });
+    let denied =
+        Err(Cause::AccessDenied { key, needed: WRITE, granted: Access::LOCAL_WRITE | READ });
     assert_eq!(t.check_remote(PD, QPN, key, WRITE, BASE, 1), denied);
     assert_eq!(t.check_remote_key(PD, QPN, key, WRITE), denied.map(drop));
     assert_eq!(t.check_remote_key(PD, QPN, key, READ), Ok(()));
@@ -150,7 +183,11 @@ fn reregister_and_deregister() {
     assert!(t.check_remote(OTHER_PD, QPN, key, READ, BASE, 8).is_ok());
     assert_eq!(t.check_remote(PD, QPN, key, READ, BASE, 8), Err(Cause::WrongPd { key }));
     assert!(t.reregister(key, region(WRITE)).is_err());
-    assert_eq!(t.region(key ^ 3), Some(&moved), "a refusal changes nothing; queries ignore the tag");
+    assert_eq!(
+        t.region(key ^ 3),
+        Some(&moved),
+        "a refusal changes nothing; queries ignore the tag"
+    );
     assert_eq!(t.deregister(key ^ 1), Err(Cause::UnknownKey { key: key ^ 1 }));
     assert_eq!(t.deregister(key), Ok(moved));
     assert_eq!(t.deregister(key), Err(Cause::UnknownKey { key }));
@@ -166,16 +203,28 @@ fn type_1_window() {
     t.apply(&bind_op(first)).unwrap();
     let key = first.new_key;
     assert_eq!(t.window(mw), Some((MwType::Type1, true)));
-    assert_eq!(t.check_remote(PD, QPN, mw, READ, BASE + 0x100, 1), Err(Cause::UnknownKey { key: mw }));
+    assert_eq!(
+        t.check_remote(PD, QPN, mw, READ, BASE + 0x100, 1),
+        Err(Cause::UnknownKey { key: mw })
+    );
     let opened = t.check_remote(PD, OTHER_QPN, key, READ, BASE + 0x100, 0x200).unwrap();
     assert_eq!(opened.addr, 0x7f00_0000_0100, "every QP of the PD");
     assert!(matches!(
         t.check_remote(PD, QPN, key, READ, BASE + 0xff, 1),
         Err(Cause::OutOfBounds { start, size: 0x200, .. }) if start == BASE + 0x100
     ));
-    assert!(matches!(t.check_remote(PD, QPN, key, READ, BASE + 0x2ff, 2), Err(Cause::OutOfBounds { .. })));
-    assert!(matches!(t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1), Err(Cause::AccessDenied { .. })));
-    assert_eq!(t.check_remote(OTHER_PD, QPN, key, READ, BASE + 0x100, 1), Err(Cause::WrongPd { key }));
+    assert!(matches!(
+        t.check_remote(PD, QPN, key, READ, BASE + 0x2ff, 2),
+        Err(Cause::OutOfBounds { .. })
+    ));
+    assert!(matches!(
+        t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1),
+        Err(Cause::AccessDenied { .. })
+    ));
+    assert_eq!(
+        t.check_remote(OTHER_PD, QPN, key, READ, BASE + 0x100, 1),
+        Err(Cause::WrongPd { key })
+    );
     assert!(matches!(
         t.check_local(PD, key, Access::empty(), BASE + 0x100, 1),
         Err(Cause::OpNotSupported { op: "local access", .. })
@@ -187,14 +236,18 @@ fn type_1_window() {
     // Invalidates are for type 2.
     assert!(matches!(refused(&mut t, &invalidate(key)), Cause::OpNotSupported { .. }));
     // Bound again without unbinding, zero-based.
-    let again = MwBind { new_key: key ^ 1, access: READ | Access::ZERO_BASED, ..bind(key, mr, READ) };
+    let again =
+        MwBind { new_key: key ^ 1, access: READ | Access::ZERO_BASED, ..bind(key, mr, READ) };
     t.apply(&bind_op(again)).unwrap();
     assert_eq!(t.windows_on(mr), 1);
     assert_eq!(t.check_remote(PD, QPN, key ^ 1, READ, 4, 4).unwrap().addr, 0x7f00_0000_0104);
     assert!(t.check_remote(PD, QPN, key ^ 1, READ, 0x200, 1).is_err());
     // Length 0 unbinds and looks at no region.
     t.apply(&bind_op(MwBind { len: 0, mr: 0, new_key: key ^ 2, ..again })).unwrap();
-    assert_eq!(t.check_remote(PD, QPN, key ^ 2, READ, 4, 4), Err(Cause::WindowNotUsable { key: key ^ 2 }));
+    assert_eq!(
+        t.check_remote(PD, QPN, key ^ 2, READ, 4, 4),
+        Err(Cause::WindowNotUsable { key: key ^ 2 })
+    );
     assert!(t.deregister(mr).is_ok());
     t.dealloc_mw(key ^ 2).unwrap();
     assert!(t.is_empty());
@@ -219,7 +272,10 @@ fn type_2_window() {
     assert_eq!(refused(&mut t, &op), Cause::WrongPd { key });
     assert_eq!(refused(&mut t, &invalidate(mw)), Cause::UnknownKey { key: mw });
     t.apply(&invalidate(key)).unwrap();
-    assert_eq!(t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1), Err(Cause::WindowNotUsable { key }));
+    assert_eq!(
+        t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1),
+        Err(Cause::WindowNotUsable { key })
+    );
     assert_eq!(refused(&mut t, &invalidate(key)), Cause::WindowNotUsable { key }, "NDK-6");
     // Free again: bound again and found by index, although the consumer holds an old tag.
     t.apply(&bind_op(MwBind { new_key: mw ^ 9, ..first })).unwrap();
@@ -255,7 +311,10 @@ fn a_bind_takes_the_tag_of_the_new_key_alone() {
         }
         // The unbinding bind takes the tag, too.
         t.apply(&bind_op(MwBind { len: 0, new_key: 0xdead_be01, ..any })).unwrap();
-        assert_eq!(t.check_remote(PD, QPN, key, READ, BASE + 0x100, 1), Err(Cause::UnknownKey { key }));
+        assert_eq!(
+            t.check_remote(PD, QPN, key, READ, BASE + 0x100, 1),
+            Err(Cause::UnknownKey { key })
+        );
         t.apply(&bind_op(any)).unwrap();
     }
 }
@@ -278,7 +337,9 @@ fn bind_rules() {
             refused(&mut t, &bind_op(MwBind { mr: mr ^ 1, ..good })),
             Cause::UnknownKey { key: mr ^ 1 }
         );
-        for (addr, len) in [(BASE - 1, 2), (BASE, SIZE + 1), (BASE + SIZE, 1), (u64::MAX, 2), (1, u64::MAX)] {
+        for (addr, len) in
+            [(BASE - 1, 2), (BASE, SIZE + 1), (BASE + SIZE, 1), (u64::MAX, 2), (1, u64::MAX)]
+        {
             let cause = refused(&mut t, &bind_op(MwBind { addr, len, ..good }));
             assert!(matches!(cause, Cause::OutOfBounds { .. }), "{addr:#x} {len}: {cause}");
         }
@@ -287,7 +348,10 @@ fn bind_rules() {
         assert_eq!(refused(&mut t, &op), Cause::WrongPd { key: other_pd_key });
         let unbindable = t.register(region(ALL - Access::MW_BIND), 6 << 8).unwrap();
         let op = bind_op(MwBind { mr: unbindable, ..good });
-        assert!(matches!(refused(&mut t, &op), Cause::AccessDenied { needed: Access::MW_BIND, .. }));
+        assert!(matches!(
+            refused(&mut t, &op),
+            Cause::AccessDenied { needed: Access::MW_BIND, .. }
+        ));
         let read_only = t.register(region(READ | Access::MW_BIND), 7 << 8).unwrap();
         for access in [WRITE, Access::REMOTE_ATOMIC] {
             let op = bind_op(MwBind { mr: read_only, access, ..good });
@@ -305,7 +369,10 @@ fn bind_rules() {
 #[test]
 fn regions_are_never_invalidated() {
     let (mut t, mr) = table(ALL);
-    assert!(matches!(refused(&mut t, &invalidate(mr)), Cause::OpNotSupported { op: "invalidate", .. }));
+    assert!(matches!(
+        refused(&mut t, &invalidate(mr)),
+        Cause::OpNotSupported { op: "invalidate", .. }
+    ));
     assert!(t.check_remote(PD, QPN, mr, READ, BASE, 1).is_ok());
 }
 

@@ -34,7 +34,8 @@ impl Qp {
         self.counters.cnps_sent = self.counters.cnps_sent.wrapping_add(1);
         let path = &self.attr.av;
         let source_port = ctx!(self).source_port();
-        let (headers, payload) = (self.requester.notify(self.attr.dest_qpn), Data::Bytes(&RESERVED));
+        let (headers, payload) =
+            (self.requester.notify(self.attr.dest_qpn), Data::Bytes(&RESERVED));
         Transmit { path, traffic_class: path.traffic_class & !ECN, source_port, headers, payload }
     }
 

@@ -21,7 +21,9 @@ impl Qp {
     /// Fails the oldest send request with a status, and so the queue pair, like a NAK or the
     /// silence of the peer. Without a request under way, works like [`Qp::fail`].
     pub fn fail_oldest_send(&mut self, status: WcStatus, cause: Cause, effects: &mut Effects) {
-        if !self.requester.has_requests() || matches!(self.attr.state, QpState::Reset | QpState::Err) {
+        if !self.requester.has_requests()
+            || matches!(self.attr.state, QpState::Reset | QpState::Err)
+        {
             return self.fail(cause, effects);
         }
         self.requester.fail_oldest(status, cause);

@@ -89,8 +89,9 @@ impl Qp {
         let (state, qp_type) = (self.attr.state, self.config.qp_type);
         // In ERR the queue pair receives only the request that ended the connection, or an earlier
         // request: the NAK was lost.
-        let ended_here =
-            state == QpState::Err && bth.opcode.is_request() && self.responder.ended_at_or_after(bth.psn);
+        let ended_here = state == QpState::Err
+            && bth.opcode.is_request()
+            && self.responder.ended_at_or_after(bth.psn);
         if matches!(state, QpState::Reset | QpState::Init | QpState::Err) && !ended_here {
             return Err(DropReason::State);
         }
@@ -107,7 +108,9 @@ impl Qp {
             return Err(DropReason::PKey);
         }
         // The host sets the zero GID as source of a packet that the host considers forged.
-        if packet.src == crate::Gid::default() || qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
+        if packet.src == crate::Gid::default()
+            || qp_type != QpType::Ud && packet.src != self.attr.av.dgid
+        {
             return Err(DropReason::Source);
         }
         if bth.opcode.is_response() {

@@ -36,14 +36,22 @@ impl Qp {
     /// mapped memory.
     #[inline]
     #[must_use]
-    pub fn certain_receive(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u64) -> Option<u32> {
+    pub fn certain_receive(
+        &self,
+        shared: Option<&Srq>,
+        keys: &KeyTable,
+        receive: u64,
+    ) -> Option<u32> {
         self.certain(shared, keys, receive).map(|(_, room)| room)
     }
 
     /// The address and the size in bytes of such a receive.
     #[inline]
     fn certain(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u64) -> Option<(u64, u32)> {
-        if self.config.qp_type != QpType::Rc || self.config.counted || self.responder.receives_hidden {
+        if self.config.qp_type != QpType::Rc
+            || self.config.counted
+            || self.responder.receives_hidden
+        {
             return None;
         }
         let (sges, pd) = match shared {
@@ -53,8 +61,13 @@ impl Qp {
         match *sges {
             [] => Some((0, 0)),
             [entry] => {
-                let addr =
-                    keys.mapped_local(pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, entry.length)?;
+                let addr = keys.mapped_local(
+                    pd,
+                    entry.lkey,
+                    Access::LOCAL_WRITE,
+                    entry.addr,
+                    entry.length,
+                )?;
                 Some((addr, entry.length))
             }
             _ => None,
@@ -65,7 +78,13 @@ impl Qp {
     /// decides what becomes of the message.
     #[inline]
     #[must_use]
-    pub fn landing(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u32, len: usize) -> Option<Range> {
+    pub fn landing(
+        &self,
+        shared: Option<&Srq>,
+        keys: &KeyTable,
+        receive: u32,
+        len: usize,
+    ) -> Option<Range> {
         let next = self.receives_taken(shared);
         let ready = match self.attr.state {
             QpState::Rts | QpState::Sqd => true,
@@ -93,7 +112,9 @@ impl Qp {
     /// first message establishes the connection.
     pub fn expects(&mut self, (receive, next): (u32, u64), effects: &mut Effects) -> bool {
         let state = self.attr.state;
-        if !matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) || self.config.qp_type != QpType::Rc {
+        if !matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+            || self.config.qp_type != QpType::Rc
+        {
             self.counters.drop(DropReason::State);
             return false;
         }

@@ -24,7 +24,9 @@ impl Qp {
         let mask = mask
             - match self.config.qp_type {
                 QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
-                QpType::XrcRecv => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
+                QpType::XrcRecv => {
+                    AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY
+                }
                 _ => AttrMask::empty(),
             };
         let to = check_modify(self.config.qp_type, from, attr, mask, limits)?;

@@ -13,7 +13,12 @@ use crate::types::{QpState, QpType};
 
 impl Qp {
     /// The next task for the host. The host calls this until [`Output::Idle`].
-    pub fn poll_output(&mut self, clock: &dyn Clock, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
+    pub fn poll_output(
+        &mut self,
+        clock: &dyn Clock,
+        keys: &KeyTable,
+        effects: &mut Effects,
+    ) -> Output<'_> {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
         }
@@ -27,7 +32,10 @@ impl Qp {
         // to its request, with an event, before the request completes.
         let ahead = sends && self.ack_leads_request();
         let ack_last = self.responder.only_ack_waits() && !ahead;
-        if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
+        if !ack_last
+            && self.responder.has_output()
+            && self.responder.prepare_response(&ctx!(self), keys)
+        {
             self.accompany_ack();
             self.last_packet = Half::Responder;
             return Output::Packet(self.responder.response(&ctx!(self)));
@@ -66,7 +74,8 @@ impl Qp {
     fn request(&self) -> Transmit<'_> {
         let ud = self.config.qp_type == QpType::Ud;
         let path = if ud { self.requester.ud_path() } else { &self.attr.av };
-        let (source_port, traffic_class) = (ctx!(self).source_port(), ctx!(self).traffic_class(path));
+        let (source_port, traffic_class) =
+            (ctx!(self).source_port(), ctx!(self).traffic_class(path));
         let (headers, payload) = (self.requester.headers(), self.requester.payload());
         Transmit { path, traffic_class, source_port, headers, payload }
     }

@@ -237,7 +237,9 @@ impl Qp {
     }
     #[inline(always)]
     fn takes_host_post(&self, read: bool) -> bool {
-        !self.config.counted && !self.wants_output() && self.requester.takes_host_post(&ctx!(self), read)
+        !self.config.counted
+            && !self.wants_output()
+            && self.requester.takes_host_post(&ctx!(self), read)
     }
     /// The host performed a request of [`Qp::host_post`]. `opcode` is the opcode of its
     /// completion, `read` the bytes of a READ. Answers the completion for the send CQ, if the
@@ -254,8 +256,11 @@ impl Qp {
         self.requester.host_posted(&self.config, wr_id, flags, opcode, read)
     }
     fn count_host_request(&mut self, opcode: WcOpcode) {
-        let counter =
-            if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.one_sided };
+        let counter = if opcode == WcOpcode::Send {
+            &mut self.counters.messages
+        } else {
+            &mut self.counters.one_sided
+        };
         *counter += 1;
     }
     /// Is the queue pair sending again after a timeout?

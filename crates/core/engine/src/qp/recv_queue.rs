@@ -49,7 +49,8 @@ impl RecvQueue {
 
     /// The entries of a waiting receive, by its number.
     pub(crate) fn sges_of(&self, receive: u64) -> Option<&[Sge]> {
-        let behind = receive.checked_sub(self.taken).filter(|behind| *behind < u64::from(self.len))?;
+        let behind =
+            receive.checked_sub(self.taken).filter(|behind| *behind < u64::from(self.len))?;
         let slot = self.wrap(self.head, behind as u32);
         Some(&self.slab[slot * self.max_sge as usize..][..self.entries[slot].sges as usize])
     }
@@ -68,7 +69,10 @@ impl RecvQueue {
             return Err(PostError::Invalid(Cause::TooManySges { given, max: self.max_sge }));
         }
         if self.len >= self.depth {
-            return Err(PostError::QueueFull(Cause::QueueFull { queue: "receive queue", depth: self.depth }));
+            return Err(PostError::QueueFull(Cause::QueueFull {
+                queue: "receive queue",
+                depth: self.depth,
+            }));
         }
         let slot = self.wrap(self.head, self.len);
         let entry = RecvSlot { wr_id: wr.wr_id, sges: given };
@@ -92,7 +96,8 @@ impl RecvQueue {
         let slot = self.head as usize;
         let entry = self.entries[slot];
         let sges = &self.slab[slot * self.max_sge as usize..][..entry.sges as usize];
-        let wqe = RecvWqe { wr_id: entry.wr_id, pd: self.pd, sges: SgeList::new(sges), tagged: None };
+        let wqe =
+            RecvWqe { wr_id: entry.wr_id, pd: self.pd, sges: SgeList::new(sges), tagged: None };
         self.advance();
         Some(wqe)
     }

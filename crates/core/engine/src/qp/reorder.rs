@@ -63,7 +63,9 @@ impl ReorderMemory {
         self.left.load(Ordering::Relaxed)
     }
     fn take(&self, bytes: usize) -> bool {
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes))
+            .is_ok()
     }
     fn give(&self, bytes: usize) {
         self.left.fetch_add(bytes, Ordering::Relaxed);
@@ -215,7 +217,8 @@ impl Reorder {
         let tell = if gap.told { Tell::Again } else { Tell::Gap };
         if gap.told && gap.due.is_none() {
             // On an ordered path, a packet that does not follow the previous packet was sent again.
-            let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == BufferOutcome::Again };
+            let anew =
+                if wait.is_zero() { !before.precedes(psn) } else { kept == BufferOutcome::Again };
             if !anew {
                 return Tell::Nothing;
             }
@@ -338,7 +341,9 @@ impl Reorder {
             counters.drop(DropReason::Sequence);
             return BufferOutcome::Again;
         }
-        while self.buffered.len() > at && (self.buffered.len() >= MOST || self.bytes + cost > MOST_BYTES) {
+        while self.buffered.len() > at
+            && (self.buffered.len() >= MOST || self.bytes + cost > MOST_BYTES)
+        {
             self.buffered.pop_back().inspect(|h| self.bytes -= self::cost(h.payload.len()));
             counters.discarded();
         }

@@ -259,7 +259,8 @@ impl SendQueue {
             return Err(PostError::QueueFull(cause));
         }
         let slot = self.slot(self.staged);
-        let mut wqe = Wqe { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, xrc_srqn: wr.xrc_srqn, ..EMPTY };
+        let mut wqe =
+            Wqe { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, xrc_srqn: wr.xrc_srqn, ..EMPTY };
         if config.signal_all && !wqe.flags.contains(SendFlags::RENDEZVOUS) {
             wqe.flags |= SendFlags::SIGNALED;
         }
@@ -308,11 +309,17 @@ impl SendQueue {
             return Err(Cause::WrongState { op: "post send", state });
         }
         if !is_supported(config.qp_type, &wr.op) {
-            return Err(Cause::OpNotSupported { op: op_name(&wr.op), on: type_name(config.qp_type) });
+            return Err(Cause::OpNotSupported {
+                op: op_name(&wr.op),
+                on: type_name(config.qp_type),
+            });
         }
         if config.qp_type == QpType::RawPacket && wr.flags.contains(SendFlags::IP_CSUM) {
             let on = type_name(config.qp_type);
-            return Err(Cause::OpNotSupported { op: "filling in checksums (IBV_SEND_IP_CSUM)", on });
+            return Err(Cause::OpNotSupported {
+                op: "filling in checksums (IBV_SEND_IP_CSUM)",
+                on,
+            });
         }
         if config.qp_type == QpType::Ud && wr.ud.is_none() {
             return Err(Cause::BadArgument {
@@ -327,7 +334,10 @@ impl SendQueue {
             }),
             Payload::Sges(_) => Ok(()),
             Payload::Inline(parts) => {
-                if matches!(wr.op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+                if matches!(
+                    wr.op,
+                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+                ) {
                     return Err(Cause::OpNotSupported {
                         op: "inline data",
                         on: "an operation that returns data",

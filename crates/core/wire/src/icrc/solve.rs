@@ -102,7 +102,13 @@ impl Solver {
     /// this guess is right, the cost is one CRC and a comparison. An IPv6 packet is verified
     /// exactly and gives `Some(0)`.
     #[must_use]
-    pub fn verify(&mut self, ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], icrc: [u8; 4]) -> Option<u16> {
+    pub fn verify(
+        &mut self,
+        ip: &IpMeta,
+        udp: &UdpMeta,
+        bth_and_rest: &[u8],
+        icrc: [u8; 4],
+    ) -> Option<u16> {
         self.check(ip, udp, bth_and_rest, u32::from_le_bytes(icrc))
     }
 
@@ -114,7 +120,9 @@ impl Solver {
         let with_guess = icrc(ip, udp, bth_and_rest);
         match guess {
             _ if with_guess == got => Some(guess.unwrap_or(0)),
-            Some(guess) => solve(got, with_guess, guess, self.factor(ID_TO_BTH + bth_and_rest.len())),
+            Some(guess) => {
+                solve(got, with_guess, guess, self.factor(ID_TO_BTH + bth_and_rest.len()))
+            }
             None => None,
         }
     }

@@ -1,5 +1,7 @@
 //! The active side.
-use super::connection::{Connection, deadline, failure, kind_of, line, link_of, offer, peer_of, take_place};
+use super::connection::{
+    Connection, deadline, failure, kind_of, line, link_of, offer, peer_of, take_place,
+};
 use super::wait::Line;
 use super::{ConnectError, MAX_PRIVATE, Options, RejectReason};
 use crate::error::{Error, Result};
@@ -85,7 +87,8 @@ impl Connector {
                     continue;
                 }
             };
-            let event = asked.next_by(deadline(self.options.timeout)).ok_or(ConnectError::TimedOut)?;
+            let event =
+                asked.next_by(deadline(self.options.timeout)).ok_or(ConnectError::TimedOut)?;
             match answered(asked, qp, event) {
                 Err(e) if is_nobody(&e) => last = e,
                 other => return other,

@@ -62,9 +62,9 @@ impl ConnectError {
             ConnectError::TimedOut => Errno::ETIMEDOUT as i32,
             ConnectError::Closed => Errno::ECONNRESET as i32,
             ConnectError::Rejected { .. } => Errno::ECONNREFUSED as i32,
-            ConnectError::Type { .. } | ConnectError::Device { .. } | ConnectError::PrivateTooLong { .. } => {
-                Errno::EINVAL as i32
-            }
+            ConnectError::Type { .. }
+            | ConnectError::Device { .. }
+            | ConnectError::PrivateTooLong { .. } => Errno::EINVAL as i32,
         }
     }
 }

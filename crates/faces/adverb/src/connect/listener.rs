@@ -210,7 +210,9 @@ impl Incoming {
             return Err(ConnectError::PrivateTooLong { len }.into());
         }
         if qp.qp_type() != asked_for(self.line.id.kind()) {
-            return Err(ConnectError::Type { own: qp.qp_type(), peer: self.peer.info.qp_type }.into());
+            return Err(
+                ConnectError::Type { own: qp.qp_type(), peer: self.peer.info.qp_type }.into()
+            );
         }
         take_place(qp, &self.line.id)?;
         let link = link_of(&self.line.id)?;

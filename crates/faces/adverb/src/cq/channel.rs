@@ -122,7 +122,8 @@ impl CompChannel {
     fn wait(&self, cutoff: Option<Instant>, at: &'static Location<'static>) -> Result<CqEvent> {
         loop {
             let channel = &self.0.channel;
-            let cq = sites::event(channel, at, || channel.next_event(cutoff)).map_err(Error::from_wait)?;
+            let cq = sites::event(channel, at, || channel.next_event(cutoff))
+                .map_err(Error::from_wait)?;
             if let Some(event) = self.event_of(cq) {
                 return Ok(event);
             }

@@ -150,7 +150,12 @@ impl Inner {
 
     /// Looks, arms and looks again. The second look finds a completion that arrived between the
     /// first look and the arm; a completion that comes later wakes the task.
-    fn look<T>(&self, number: u64, cx: &Context<'_>, mut look: impl FnMut() -> Option<T>) -> Poll<Result<T>> {
+    fn look<T>(
+        &self,
+        number: u64,
+        cx: &Context<'_>,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Poll<Result<T>> {
         for arm in [false, true] {
             if arm {
                 self.cq.wake_next(number, cx.waker())?;
@@ -286,7 +291,8 @@ impl Future for Posting<'_, '_> {
         let me = self.get_mut();
         let (inner, number, queue) = (&me.qp.0, me.number, me.queue);
         let enter = || {
-            let entered = inner.change(queue, |places, woken| places.enter(number, cx.waker(), woken));
+            let entered =
+                inner.change(queue, |places, woken| places.enter(number, cx.waker(), woken));
             entered.then_some(())
         };
         ready!(inner.look(number, cx, enter))?;
@@ -358,7 +364,9 @@ impl Future for Performing<'_, '_> {
         let Performing(stage) = self.get_mut();
         loop {
             match stage {
-                Stage::Posting(posting) => *stage = Stage::Posted(ready!(Pin::new(posting).poll(cx))?),
+                Stage::Posting(posting) => {
+                    *stage = Stage::Posted(ready!(Pin::new(posting).poll(cx))?)
+                }
                 Stage::Posted(posted) => return Pin::new(posted).poll(cx),
             }
         }

@@ -67,7 +67,14 @@ impl<'d> Batch<'d> {
         }
         let refused = |error| BatchError { index: 0, error };
         let (qp, cq) = (self.qp.raw(), self.qp.raw_send_cq());
-        sites::posted(qp, cq, Location::caller(), || self.commit(), |e: &BatchError| e.error.errno(), refused)
+        sites::posted(
+            qp,
+            cq,
+            Location::caller(),
+            || self.commit(),
+            |e: &BatchError| e.error.errno(),
+            refused,
+        )
     }
 
     fn commit(&self) -> Result<(), BatchError> {

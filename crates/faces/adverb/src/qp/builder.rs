@@ -270,7 +270,11 @@ impl<'a> QpBuilder<'a> {
         if missing(sends, &self.send_cq) || missing(recvs, &self.recv_cq) {
             let shared = self.srq.as_ref().map_or(self.cap.max_recv_wr, |s| s.raw().attributes().0);
             let entries = self.cap.max_send_wr.saturating_add(shared).max(1);
-            let cq = self.context.create_cq().entries(entries.min(self.context.limits().max_cqe)).build()?;
+            let cq = self
+                .context
+                .create_cq()
+                .entries(entries.min(self.context.limits().max_cqe))
+                .build()?;
             for (wanted, place) in [(sends, &mut self.send_cq), (recvs, &mut self.recv_cq)] {
                 if wanted {
                     place.get_or_insert_with(|| cq.clone());

@@ -53,8 +53,13 @@ pub enum InfoError {
 const VERSION: u8 = 1;
 
 /// The codes of `ibv_qp_type`.
-const TYPES: [(QpType, u8); 5] =
-    [(QpType::Rc, 2), (QpType::Uc, 3), (QpType::Ud, 4), (QpType::XrcSend, 9), (QpType::XrcRecv, 10)];
+const TYPES: [(QpType, u8); 5] = [
+    (QpType::Rc, 2),
+    (QpType::Uc, 3),
+    (QpType::Ud, 4),
+    (QpType::XrcSend, 9),
+    (QpType::XrcRecv, 10),
+];
 
 impl QpInfo {
     /// The number of bytes of [`QpInfo::to_bytes`].
@@ -67,7 +72,13 @@ impl QpInfo {
     pub fn to_bytes(&self) -> [u8; QpInfo::ENCODED_LEN] {
         let code = TYPES.iter().find(|(t, _)| *t == self.qp_type).map_or(0, |(_, code)| *code);
         let mut bytes = [0; QpInfo::ENCODED_LEN];
-        bytes[..5].copy_from_slice(&[VERSION, code, self.path_mtu as u8, self.reads_out, self.reads_in]);
+        bytes[..5].copy_from_slice(&[
+            VERSION,
+            code,
+            self.path_mtu as u8,
+            self.reads_out,
+            self.reads_in,
+        ]);
         bytes[8..12].copy_from_slice(&self.number.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.first_psn.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.qkey.to_be_bytes());
@@ -84,7 +95,9 @@ impl QpInfo {
         if version != VERSION {
             return Err(InfoError::Version(version));
         }
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let number = |field, value| match value {
             0..=0x00ff_ffff => Ok(value),
             _ => Err(InfoError::TooLarge { field, value }),
@@ -108,7 +121,10 @@ impl QpInfo {
     #[must_use]
     pub fn connects_to(&self, peer: &QpInfo) -> bool {
         use QpType::{Rc, Uc, XrcRecv, XrcSend};
-        matches!((self.qp_type, peer.qp_type), (Rc, Rc) | (Uc, Uc) | (XrcSend, XrcRecv) | (XrcRecv, XrcSend))
+        matches!(
+            (self.qp_type, peer.qp_type),
+            (Rc, Rc) | (Uc, Uc) | (XrcSend, XrcRecv) | (XrcRecv, XrcSend)
+        )
     }
 }
 

@@ -119,8 +119,17 @@ impl<'t, 'd> Request<'t, 'd> {
         };
         let (at, cq, start) = (Location::caller(), qp.raw_send_cq(), Instant::now());
         loop {
-            match sites::posted(qp.raw(), cq, at, || self.wr.post(qp), Error::errno, |refused| refused) {
-                Err(Error::QueueFull { .. }) if start.elapsed() < patience => std::thread::sleep(PAUSE),
+            match sites::posted(
+                qp.raw(),
+                cq,
+                at,
+                || self.wr.post(qp),
+                Error::errno,
+                |refused| refused,
+            ) {
+                Err(Error::QueueFull { .. }) if start.elapsed() < patience => {
+                    std::thread::sleep(PAUSE)
+                }
                 posted => return posted,
             }
         }

@@ -62,7 +62,8 @@ pub fn ack_timeout_code(wanted: Duration) -> u8 {
     if wanted.is_zero() {
         return 0;
     }
-    let times = (1..32).filter_map(|c| Some((c, Duration::from_nanos(adverb_wire::ack_timeout_ns(c)?))));
+    let times =
+        (1..32).filter_map(|c| Some((c, Duration::from_nanos(adverb_wire::ack_timeout_ns(c)?))));
     code_of(wanted, times)
 }
 
@@ -91,7 +92,10 @@ impl Settings {
     /// The transitions from INIT to RTR and RTS, for datagrams.
     pub fn activating_ud(sq_psn: u32) -> [Step; 2] {
         let state = |state| QpAttr { state, sq_psn, ..QpAttr::default() };
-        [(state(QpState::Rtr), AttrMask::STATE), (state(QpState::Rts), AttrMask::STATE | AttrMask::SQ_PSN)]
+        [
+            (state(QpState::Rtr), AttrMask::STATE),
+            (state(QpState::Rts), AttrMask::STATE | AttrMask::SQ_PSN),
+        ]
     }
 
     /// The transitions from INIT to RTR and RTS, for connections.
@@ -110,8 +114,11 @@ impl Settings {
             min_rnr_timer: self.rnr_timer,
             ..QpAttr::default()
         };
-        let mask =
-            AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        let mask = AttrMask::STATE
+            | AttrMask::AV
+            | AttrMask::PATH_MTU
+            | AttrMask::DEST_QPN
+            | AttrMask::RQ_PSN;
         let responds = matches!(own.qp_type, QpType::Rc | QpType::XrcRecv);
         let responding = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
         (attr, if responds { mask | responding } else { mask })

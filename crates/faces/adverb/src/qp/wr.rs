@@ -93,7 +93,12 @@ impl<'d> Wr<'d> {
     }
 
     /// Checks the request and adds it to the chain.
-    pub(super) fn stage(&self, chain: &mut SendChain<'_>, qp_type: QpType, undo: &mut Undo) -> Result<()> {
+    pub(super) fn stage(
+        &self,
+        chain: &mut SendChain<'_>,
+        qp_type: QpType,
+        undo: &mut Undo,
+    ) -> Result<()> {
         self.stage_as(self.wr_id, chain, qp_type, undo)
     }
 
@@ -164,7 +169,12 @@ impl Op<'_> {
                     len: max,
                 })?;
                 // Selectivity 0: this range, not the whole region.
-                SendOp::Flush { remote: remote.holding(0)?, len, placement: to as u8, selectivity: 0 }
+                SendOp::Flush {
+                    remote: remote.holding(0)?,
+                    len,
+                    placement: to as u8,
+                    selectivity: 0,
+                }
             }
             Op::LocalInv(key) => SendOp::LocalInv(key),
             Op::Bind { mw, to, rights } => SendOp::BindMw(mw.bind_request(to, rights)),

@@ -197,8 +197,13 @@ impl Hunt {
         let (begun, test) = (Instant::now(), Arc::new(test));
         let nothing = Schedule::default();
         let first = attempt(&nothing, &test, FIRST, FIRST);
-        let places =
-            first.part.met.iter().map(|(site, _)| site).collect::<std::collections::BTreeSet<_>>().len();
+        let places = first
+            .part
+            .met
+            .iter()
+            .map(|(site, _)| site)
+            .collect::<std::collections::BTreeSet<_>>()
+            .len();
         let (silence, whole) = (first.silence * 4 + SILENCE, first.took * 10 + FIRST);
         let mut run = |schedule: &Schedule| attempt(schedule, &test, silence, whole);
         let mut replayed = |schedule: &Schedule, failed: Run, nth: usize| {
@@ -299,7 +304,8 @@ fn failure_of(result: std::thread::Result<Result<(), Error>>) -> Option<String> 
         Ok(Err(e)) => Some(format!("the test fails: {e}")),
         Err(panic) => {
             let words = panic.downcast_ref::<String>().map(String::as_str);
-            let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of something");
+            let words =
+                words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of something");
             Some(format!("the test panics: {words}"))
         }
     }
@@ -307,7 +313,8 @@ fn failure_of(result: std::thread::Result<Result<(), Error>>) -> Option<String> 
 
 /// Why a test hangs, in words.
 fn hang(channels: &[CompChannel], silent: Duration) -> String {
-    let lost: Vec<_> = channels.iter().flat_map(CompChannel::lost_wakeups).map(|o| o.report).collect();
+    let lost: Vec<_> =
+        channels.iter().flat_map(CompChannel::lost_wakeups).map(|o| o.report).collect();
     match lost.is_empty() {
         true => format!("the test hangs: nothing was posted or completed for {silent:.1?}"),
         false => format!("the test hangs: {}", lost.join("; ")),
@@ -316,7 +323,11 @@ fn hang(channels: &[CompChannel], silent: Duration) -> String {
 
 /// A shorter schedule that fails as well: no choice, the first one, the last one, or the choices
 /// that were made. Without such a schedule, the given one.
-fn shrink(schedule: &Schedule, made: &[ChoiceEntry], run: &mut impl FnMut(&Schedule) -> Run) -> Schedule {
+fn shrink(
+    schedule: &Schedule,
+    made: &[ChoiceEntry],
+    run: &mut impl FnMut(&Schedule) -> Run,
+) -> Schedule {
     let (Some(first), Some(last)) = (made.first(), made.last()) else { return schedule.clone() };
     let candidates = [Vec::new(), vec![first.clone()], vec![last.clone()], made.to_vec()];
     let mut fails = |entries: Vec<ChoiceEntry>| {

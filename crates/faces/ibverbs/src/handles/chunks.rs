@@ -42,7 +42,9 @@ pub(super) fn find(address: usize) -> Option<(usize, u8)> {
 /// # Errors
 /// ENOMEM.
 pub(super) fn add(kind: u8) -> Result<usize, Error> {
-    let full = |_| Error::new(Errno::ENOMEM, "the process has as many verbs objects as the library can hold");
+    let full = |_| {
+        Error::new(Errno::ENOMEM, "the process has as many verbs objects as the library can hold")
+    };
     USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < PLACES / 2).then_some(n + 1))
         .map_err(full)?;
     let base = map().inspect_err(|_| {
@@ -77,7 +79,8 @@ fn tell_leak_checker(base: usize) {
     let found = LEAK_CHECKER.load(Ordering::Acquire) as *const c_void;
     if !found.is_null() {
         // SAFETY: the function of that name has this type (`sanitizer/lsan_interface.h`).
-        let register: unsafe extern "C" fn(*const c_void, usize) = unsafe { core::mem::transmute(found) };
+        let register: unsafe extern "C" fn(*const c_void, usize) =
+            unsafe { core::mem::transmute(found) };
         // SAFETY: the chunk is mapped for ever.
         unsafe { register(base as *const c_void, CHUNK) };
     }
@@ -101,7 +104,10 @@ fn map() -> Result<usize, Error> {
     };
     if start == -1 {
         let errno = Errno::last();
-        return Err(Error::new(errno, format!("no {length} bytes of address space for verbs objects")));
+        return Err(Error::new(
+            errno,
+            format!("no {length} bytes of address space for verbs objects"),
+        ));
     }
     let start = start as usize;
     let base = start.next_multiple_of(CHUNK);

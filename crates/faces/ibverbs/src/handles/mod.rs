@@ -115,7 +115,10 @@ pub fn live<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     match says.handle {
         Some(number) if number != origin.handle => Err(Error::new(
             Errno::ENOENT,
-            format!("no {name} has the handle {number}: the field was changed from {}", origin.handle),
+            format!(
+                "no {name} has the handle {number}: the field was changed from {}",
+                origin.handle
+            ),
         )),
         _ => Ok(object),
     }
@@ -282,7 +285,8 @@ impl<K: Kind> Session<K> {
     /// Ends the session and answers its pin. `None` if another thread was first.
     #[inline]
     pub fn leave(self) -> Option<Live<K>> {
-        (self.slot.session().swap(0, Ordering::Relaxed) != 0).then(|| Live::new(self.slot, Pin::Counted))
+        (self.slot.session().swap(0, Ordering::Relaxed) != 0)
+            .then(|| Live::new(self.slot, Pin::Counted))
     }
 }
 

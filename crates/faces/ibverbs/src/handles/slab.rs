@@ -77,7 +77,10 @@ impl<K: Kind> Slot<K> {
         let address = handle.wrapping_sub(K::AT);
         let (base, kind) = chunks::find(address)?;
         let offset = address - base;
-        if kind != K::KIND || !offset.is_multiple_of(Self::STRIDE) || offset / Self::STRIDE >= Self::COUNT {
+        if kind != K::KIND
+            || !offset.is_multiple_of(Self::STRIDE)
+            || offset / Self::STRIDE >= Self::COUNT
+        {
             return None;
         }
         // SAFETY: a chunk of this kind is an array of slots with this stride. A chunk is never
@@ -162,7 +165,9 @@ impl<K: Kind> Slot<K> {
         // If there is an owner, this thread reached this line after `kill` has passed its barrier,
         // because the destroying thread has a pin until then. Or this thread is the owner.
         let free = now & (LIVE | ENDED | PINS) == 0 && !bias.is_inside();
-        if free && word.compare_exchange(now, now | ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if free
+            && word.compare_exchange(now, now | ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
             // SAFETY: the object is dead, so no pin is added any more, and there is no pin. Only
             // one thread sets the bit.
             unsafe { (*self.inner.get()).assume_init_drop() };
@@ -327,7 +332,9 @@ impl<K: Kind> Queue<K> {
     fn push(&mut self, slot: &'static Slot<K>) {
         slot.state.next.store(0, Ordering::Relaxed);
         match self.last.replace(slot) {
-            Some(last) => last.state.next.store(core::ptr::from_ref(slot) as usize, Ordering::Relaxed),
+            Some(last) => {
+                last.state.next.store(core::ptr::from_ref(slot) as usize, Ordering::Relaxed)
+            }
             None => self.first = Some(slot),
         }
         self.len += 1;

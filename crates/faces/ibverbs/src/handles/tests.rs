@@ -65,7 +65,11 @@ fn memory_is_bounded_and_a_handle_is_not_used_again_soon() {
         }
     }
     assert_eq!(count.load(Ordering::SeqCst), 0);
-    assert!(places.len() > slab::QUARANTINE, "{} places: none was used again too soon", places.len());
+    assert!(
+        places.len() > slab::QUARANTINE,
+        "{} places: none was used again too soon",
+        places.len()
+    );
     assert!(places.len() < 2 * slab::QUARANTINE, "{} places", places.len());
 
     // The library's part is dropped by the last thread that leaves, and not with the handle.
@@ -192,7 +196,9 @@ fn cqn_10_objects_are_destroyed_while_threads_use_them() {
                 let begun = &begun;
                 scope.spawn(move || {
                     // The first thread becomes the owner before the second comes.
-                    assert!((0..200).all(|_| nth > 0 || hot(handle as *mut WatchedVisible).is_ok()));
+                    assert!(
+                        (0..200).all(|_| nth > 0 || hot(handle as *mut WatchedVisible).is_ok())
+                    );
                     begun.fetch_add(1, Ordering::SeqCst);
                     while let Ok(inside) = hot(handle as *mut WatchedVisible) {
                         assert!(!inside.ended.load(Ordering::Relaxed), "used after its end");

@@ -3,7 +3,10 @@
 use crate::abi::*;
 
 /// Address: kernel to header.
-pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *const ib_uverbs_ah_attr) {
+pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
+    dst: *mut ibv_ah_attr,
+    src: *const ib_uverbs_ah_attr,
+) {
     // SAFETY: the caller passes two valid structures.
     unsafe { dst.write((&*src).into()) }
 }
@@ -11,7 +14,10 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: 
 /// QP attributes: kernel to header. `qp_state` and `rate_limit` are not changed: the kernel's
 /// structure answers "which attributes lead to the requested state", and the caller sets the state
 /// itself.
-pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const ib_uverbs_qp_attr) {
+pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
+    dst: *mut ibv_qp_attr,
+    src: *const ib_uverbs_qp_attr,
+) {
     // SAFETY: the caller passes two valid structures.
     let (dst, kern) = unsafe { (&mut *dst, &*src) };
     *dst = ibv_qp_attr {
@@ -83,7 +89,10 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
 }
 
 /// Path record: header to kernel.
-pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(dst: *mut ib_user_path_rec, src: *const ibv_sa_path_rec) {
+pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(
+    dst: *mut ib_user_path_rec,
+    src: *const ibv_sa_path_rec,
+) {
     // SAFETY: the caller passes two valid structures; the raw view of a GID is always valid.
     let (rec, dgid, sgid) = unsafe { (&*src, (*src).dgid.raw, (*src).sgid.raw) };
     let kern = ib_user_path_rec {

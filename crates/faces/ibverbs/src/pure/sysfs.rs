@@ -89,7 +89,11 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     // SAFETY: the caller passes two strings and a buffer of `size` bytes. The buffer may be
     // uninitialised only in the sense of C: every byte is a valid `u8`.
     let (dir, file, buf) = unsafe {
-        (CStr::from_ptr(dir), CStr::from_ptr(file), core::slice::from_raw_parts_mut(buf.cast::<u8>(), size))
+        (
+            CStr::from_ptr(dir),
+            CStr::from_ptr(file),
+            core::slice::from_raw_parts_mut(buf.cast::<u8>(), size),
+        )
     };
     let mut path = PathBuf::from(OsStr::from_bytes(dir.to_bytes()));
     // `push` would drop `dir` if the name begins with a slash. The C library joins the two.

@@ -30,8 +30,14 @@ fn every_rate_code_has_a_figure_and_comes_back() {
 
 #[test]
 fn codes_have_their_texts_and_others_are_unknown() {
-    assert_eq!(str_of(strings::ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR)), "transport retry counter exceeded");
-    assert_eq!(str_of(strings::ibv_wc_status_str(IBV_WC_TM_RNDV_INCOMPLETE)), "TM software rendezvous");
+    assert_eq!(
+        str_of(strings::ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR)),
+        "transport retry counter exceeded"
+    );
+    assert_eq!(
+        str_of(strings::ibv_wc_status_str(IBV_WC_TM_RNDV_INCOMPLETE)),
+        "TM software rendezvous"
+    );
     assert_eq!(str_of(strings::ibv_event_type_str(IBV_EVENT_GID_CHANGE)), "GID table change");
     assert_eq!(str_of(strings::ibv_node_type_str(IBV_NODE_CA)), "InfiniBand channel adapter");
     assert_eq!(str_of(strings::ibv_port_state_str(IBV_PORT_ACTIVE)), "active");

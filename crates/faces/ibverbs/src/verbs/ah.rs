@@ -102,20 +102,25 @@ fn route_back(context: &Context, port: u8, area: &[u8; 40]) -> Result<ibv_global
         Gid(raw)
     };
     let (from, to, hops, class) = if is_v4 {
-        let address = |at: usize| Gid::from_ipv4([ipv4[at], ipv4[at + 1], ipv4[at + 2], ipv4[at + 3]]);
+        let address =
+            |at: usize| Gid::from_ipv4([ipv4[at], ipv4[at + 1], ipv4[at + 2], ipv4[at + 3]]);
         (address(12), address(16), ipv4[8], ipv4[1])
     } else if area[6] == NEXT_UDP {
         (gid(8), gid(24), area[7], (flow >> 20) as u8)
     } else {
         return Err(Error::new(
             Errno::EPROTONOSUPPORT,
-            format!("the datagram's next header is {:#x}, the port has RoCE v2 (UDP) alone", area[6]),
+            format!(
+                "the datagram's next header is {:#x}, the port has RoCE v2 (UDP) alone",
+                area[6]
+            ),
         ));
     };
-    let sgid_index =
-        (0..context.limits().gids).find(|&i| context.gid(PORT, i.into()).is_ok_and(|g| g == to)).ok_or_else(
-            || Error::invalid(format!("the datagram was sent to {to}"), "the port has no such GID"),
-        )?;
+    let sgid_index = (0..context.limits().gids)
+        .find(|&i| context.gid(PORT, i.into()).is_ok_and(|g| g == to))
+        .ok_or_else(|| {
+            Error::invalid(format!("the datagram was sent to {to}"), "the port has no such GID")
+        })?;
     Ok(ibv_global_route {
         dgid: ibv_gid { raw: from.0 },
         // RoCE v2 over IPv4 has no flow label: the first bytes are zero.
@@ -128,7 +133,8 @@ fn route_back(context: &Context, port: u8, area: &[u8; 40]) -> Result<ibv_global
 
 /// The Internet checksum over a header that includes its checksum: 0 if it is correct.
 fn checksum(header: &[u8]) -> u16 {
-    let sum: u32 = header.chunks_exact(2).map(|p| u32::from(u16::from_be_bytes([p[0], p[1]]))).sum();
+    let sum: u32 =
+        header.chunks_exact(2).map(|p| u32::from(u16::from_be_bytes([p[0], p[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     !((sum & 0xffff) + (sum >> 16)) as u16
 }

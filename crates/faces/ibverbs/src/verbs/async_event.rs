@@ -43,7 +43,9 @@ unsafe extern "C-unwind" fn get_async_event(
 ) -> c_int {
     let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
-        let call = unsafe { Call::returning_to(return_address, What::AsyncEvent { context, event, device }) };
+        let call = unsafe {
+            Call::returning_to(return_address, What::AsyncEvent { context, event, device })
+        };
         observe(&call, get)
     };
     // While this call waits, it holds only the reference count of the device context: a thread that
@@ -58,7 +60,9 @@ unsafe extern "C-unwind" fn get_async_event(
                 })
             })
         }
-        Err(e) => observed(None, &mut || CallOutcome::number(failed_minus_one("ibv_get_async_event", &e))),
+        Err(e) => {
+            observed(None, &mut || CallOutcome::number(failed_minus_one("ibv_get_async_event", &e)))
+        }
     };
     if let Taken::Async(kind, element) = &outcome.taken {
         // The objects stay until the event is acknowledged, so the handles are alive.

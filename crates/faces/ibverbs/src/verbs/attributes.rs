@@ -178,7 +178,8 @@ fn restrict_extended(a: &mut ibv_device_attr_ex, nic: &Nic) {
     a.device_cap_flags_ex &= !removed;
     if !nic.has.contains(Has::FLUSH) {
         a.device_cap_flags_ex &= !(DEVICE_FLUSH_GLOBAL | DEVICE_ATOMIC_WRITE);
-        a.odp_caps.per_transport_caps.rc_odp_caps &= !(IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE);
+        a.odp_caps.per_transport_caps.rc_odp_caps &=
+            !(IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE);
         a.xrc_odp_caps &= !(IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE);
     }
     if !nic.has.contains(Has::ODP) {
@@ -228,17 +229,22 @@ pub unsafe extern "C" fn query_device_ex(
     attr_size: size_t,
 ) -> c_int {
     // SAFETY: null or the program's input.
-    if unsafe { input.as_ref() }.is_some_and(|i| i.comp_mask != 0) || attr_size < size_of::<ibv_device_attr>()
+    if unsafe { input.as_ref() }.is_some_and(|i| i.comp_mask != 0)
+        || attr_size < size_of::<ibv_device_attr>()
     {
         return errno::code(EINVAL);
     }
     // SAFETY: the program passes room for `attr_size` bytes.
-    let query = live(context).map(|obj| unsafe { write_prefix(attr, &extended(&obj.context), attr_size) });
+    let query =
+        live(context).map(|obj| unsafe { write_prefix(attr, &extended(&obj.context), attr_size) });
     done("ibv_query_device_ex", query)
 }
 
 /// Slot `query_rt_values`: the clock of the device, in the units of completion timestamps.
-pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+pub unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
     let obj = match live(context) {
         Ok(obj) => obj,
         Err(e) => return failed("ibv_query_rt_values_ex", &e),

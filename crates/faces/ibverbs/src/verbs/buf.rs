@@ -10,7 +10,11 @@ use libc::size_t;
 use nix::errno::Errno;
 
 /// Allocates memory that devices can reach. Also slot `alloc_buf`.
-pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: size_t, buf: *mut *mut ibv_buf) -> *mut c_void {
+pub unsafe extern "C" fn ibv_alloc_buf(
+    pd: *mut ibv_pd,
+    size: size_t,
+    buf: *mut *mut ibv_buf,
+) -> *mut c_void {
     match alloc(pd, size) {
         Ok((handle, addr)) => {
             // SAFETY: the program passes a place for the handle.
@@ -74,7 +78,10 @@ pub(super) fn check_inside(
     if inside {
         Ok(())
     } else {
-        Err(Error::invalid(format!("{length} bytes at {addr:p}"), "the range is not within the buffer"))
+        Err(Error::invalid(
+            format!("{length} bytes at {addr:p}"),
+            "the range is not within the buffer",
+        ))
     }
 }
 

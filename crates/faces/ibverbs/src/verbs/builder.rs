@@ -43,7 +43,11 @@ impl Builder {
         self.open = false;
         let Some(op) = self.op else { return };
         let inline = [self.inline.as_deref().unwrap_or_default()];
-        let data = if self.inline.is_some() { Payload::Inline(&inline) } else { Payload::Sges(&self.sges) };
+        let data = if self.inline.is_some() {
+            Payload::Inline(&inline)
+        } else {
+            Payload::Sges(&self.sges)
+        };
         let mut flags = self.flags;
         flags.set(SendFlags::INLINE, self.inline.is_some());
         let wr = SendWr { wr_id: self.wr_id, flags, op, data, ud: self.ud, xrc_srqn: self.srqn };

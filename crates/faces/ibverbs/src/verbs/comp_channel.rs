@@ -12,7 +12,9 @@ use adverb_os::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
 
 /// Creates a completion channel.
-pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
     let make = || {
         let obj = live(context)?;
         let place = reserve::<ChannelObj>()?;
@@ -74,8 +76,9 @@ unsafe extern "C-unwind" fn get_cq_event(
 ) -> c_int {
     let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
-        let call =
-            unsafe { Call::returning_to(return_address, What::CqEvent { handle: channel, channel: of }) };
+        let call = unsafe {
+            Call::returning_to(return_address, What::CqEvent { handle: channel, channel: of })
+        };
         observe(&call, get)
     };
     // While this call waits, it holds only the reference count of the channel: a thread that is
@@ -90,7 +93,9 @@ unsafe extern "C-unwind" fn get_cq_event(
                 })
             })
         }
-        Err(e) => observed(None, &mut || CallOutcome::number(failed_minus_one("ibv_get_cq_event", &e))),
+        Err(e) => {
+            observed(None, &mut || CallOutcome::number(failed_minus_one("ibv_get_cq_event", &e)))
+        }
     };
     if let Taken::Completion(event) = &outcome.taken {
         let handle = event.cookie() as *mut ibv_cq;

@@ -34,7 +34,8 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
 const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 /// With these flags, completions carry the time at which they arrived.
-const TIMESTAMPS: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+const TIMESTAMPS: u64 =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// Resource type in the request to a parent domain's allocator. The number is this library's own,
 /// outside the ranges of vendors' drivers.
@@ -109,9 +110,13 @@ pub unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     let (Ok(cqe), Ok(vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
-        return failed_null("ibv_create_cq", &Error::invalid("cqe or comp_vector", "must not be negative"));
+        return failed_null(
+            "ibv_create_cq",
+            &Error::invalid("cqe or comp_vector", "must not be negative"),
+        );
     };
-    let extras = Extras { single_threaded: false, ignores_overrun: false, timestamps: false, custom: None };
+    let extras =
+        Extras { single_threaded: false, ignores_overrun: false, timestamps: false, custom: None };
     create(context, cqe, cq_context, channel, vector, extras)
         .unwrap_or_else(|e| failed_null("ibv_create_cq", &e))
 }
@@ -131,7 +136,10 @@ pub unsafe extern "C" fn create_cq_ex(
 
 /// # Safety
 /// Valid attributes.
-unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Result<*mut ibv_cq, Error> {
+unsafe fn create_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> Result<*mut ibv_cq, Error> {
     // SAFETY: the caller's promise. The code makes no reference to the whole struct: in an old
     // program the struct is shorter than the library's.
     let (cqe, vector, wc_flags, mask) =
@@ -159,7 +167,10 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     };
     let custom = match &parent {
         Some(plain) if plain.parent.is_none() => {
-            return Err(Error::invalid("parent_domain", "a protection domain, but no parent domain"));
+            return Err(Error::invalid(
+                "parent_domain",
+                "a protection domain, but no parent domain",
+            ));
         }
         Some(parent) => custom_alloc(parent, size_of::<CqObj>(), 64, RESOURCE_CQ)?,
         None => None,

@@ -87,8 +87,8 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         log::error!("no device: no network interface of this machine is up and has an IP address");
     }
     // SAFETY: plain allocation, checked below.
-    let list =
-        unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+    let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }
+        .cast::<*mut ibv_device>();
     if list.is_null() {
         return errno::null(libc::ENOMEM);
     }

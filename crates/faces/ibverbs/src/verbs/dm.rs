@@ -26,7 +26,10 @@ pub(super) fn give(place: Reserved<DmObj>, origin: Origin, dm: Arc<Dm>) -> *mut 
 }
 
 /// Slot `alloc_dm`.
-pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+pub unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
     // SAFETY: the program's attributes.
     alloc(context, unsafe { &*attr }).unwrap_or_else(|e| failed_null("ibv_alloc_dm", &e))
 }
@@ -34,7 +37,10 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
 fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Error> {
     let obj = live(context)?;
     if attr.comp_mask != 0 {
-        return Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "no bits are defined"));
+        return Err(Error::invalid(
+            format!("comp_mask is {:#x}", attr.comp_mask),
+            "no bits are defined",
+        ));
     }
     let place = reserve()?;
     let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;
@@ -114,5 +120,8 @@ pub unsafe extern "C" fn memcpy_from_dm(
     }
     // SAFETY: the program's `length` bytes.
     let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
-    done("ibv_memcpy_from_dm", check_units(dm_offset, length).and_then(|()| obj.dm.read(dm_offset, to)))
+    done(
+        "ibv_memcpy_from_dm",
+        check_units(dm_offset, length).and_then(|()| obj.dm.read(dm_offset, to)),
+    )
 }

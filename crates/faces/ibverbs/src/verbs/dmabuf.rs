@@ -64,7 +64,11 @@ pub(super) fn register(
         lkey,
         rkey: lkey,
     };
-    Ok(place.fill(visible, MrObj { mr, kind: MrKind::Fd, _dmah: dmah }, Origin { handle, ..origin }))
+    Ok(place.fill(
+        visible,
+        MrObj { mr, kind: MrKind::Fd, _dmah: dmah },
+        Origin { handle, ..origin },
+    ))
 }
 
 /// Registers a DMA-BUF, or a file that can be mapped.
@@ -94,7 +98,8 @@ fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
     // A new descriptor that cannot be mapped. Its inode is unique.
     let (given, _) = UnixStream::pair().map_err(io)?;
     let kept = given.try_clone().map_err(io)?.into();
-    let exported = Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj.dm) };
+    let exported =
+        Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj.dm) };
     let mut all = EXPORTED.lock();
     all.retain(|e| e.dm.strong_count() > 0);
     all.push(exported);

@@ -24,13 +24,17 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
 
 /// # Safety
 /// Valid attributes, if the context is alive.
-unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> Result<*mut ibv_dmah, Error> {
+unsafe fn alloc(
+    context: *mut ibv_context,
+    attr: *const ibv_dmah_init_attr,
+) -> Result<*mut ibv_dmah, Error> {
     let obj = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
     let has = |bit| attr.comp_mask & bit != 0;
-    let known =
-        IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
+    let known = IBV_DMAH_INIT_ATTR_MASK_CPU_ID
+        | IBV_DMAH_INIT_ATTR_MASK_PH
+        | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
     if attr.comp_mask & !known != 0 {
         let what = format!("comp_mask is {:#x}", attr.comp_mask);
         return Err(Error::invalid(what, "unknown bits are set"));
@@ -72,7 +76,12 @@ pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
         let obj = live(dmah)?.end()?;
         match obj.users.load(Ordering::SeqCst) {
             0 => obj.finish(),
-            n => return Err(Error::new(Errno::EBUSY, format!("{n} memory regions have the DMA handle"))),
+            n => {
+                return Err(Error::new(
+                    Errno::EBUSY,
+                    format!("{n} memory regions have the DMA handle"),
+                ));
+            }
         }
         Ok(())
     };

@@ -14,7 +14,11 @@ const PERSISTENT: c_uint = 1;
 
 /// Copies completions and leaves them in the queue (EXT-1). Returns how many, or a negative errno
 /// value.
-pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+pub unsafe extern "C" fn adverb_peek_cq(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
     let obj = match hot(cq) {
         Ok(obj) => obj,
         Err(e) => return -failed("adverb_peek_cq", &e),
@@ -52,7 +56,12 @@ pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: 
     unsafe { arm(cq, kind, flags, 0) }
 }
 
-unsafe extern "C" fn arm(cq: *mut ibv_cq, kind: c_uint, flags: c_uint, return_address: usize) -> c_int {
+unsafe extern "C" fn arm(
+    cq: *mut ibv_cq,
+    kind: c_uint,
+    flags: c_uint,
+    return_address: usize,
+) -> c_int {
     let obj = match hot(cq) {
         Ok(obj) => obj,
         Err(e) => return failed("adverb_notify_cq", &e),

@@ -63,7 +63,10 @@ unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
     // SAFETY: the caller's promise.
     let a = unsafe { &*attr };
     if a.comp_mask != 0 {
-        return Err(Error::invalid(format!("comp_mask is {:#x}", a.comp_mask), "no bits are defined"));
+        return Err(Error::invalid(
+            format!("comp_mask is {:#x}", a.comp_mask),
+            "no bits are defined",
+        ));
     }
     if a.flags & !IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 {
         let text = format!("flags {:#x}: only IBV_FLOW_ATTR_FLAGS_DONT_TRAP is offered", a.flags);
@@ -97,7 +100,8 @@ unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
         next = unsafe { next.add(size.into()) };
     }
     let rule = Rule::new(kind, a.priority, specs);
-    let rule = if a.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 { rule.without_trap() } else { rule };
+    let rule =
+        if a.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 { rule.without_trap() } else { rule };
     Ok(if drops { rule.dropping() } else { rule })
 }
 
@@ -109,7 +113,10 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
     /// As for [`spec`].
     unsafe fn read<T>(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<T, Error> {
         if usize::from(header.size) < size_of::<T>() {
-            let what = format!("the size of a specification of type {:#x} is {}", header.type_, header.size);
+            let what = format!(
+                "the size of a specification of type {:#x} is {}",
+                header.type_, header.size
+            );
             return Err(Error::invalid(what, format!("{} bytes are needed", size_of::<T>())));
         }
         // SAFETY: the caller's promise; every value of the bytes is valid for the types below.
@@ -127,7 +134,8 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
             let s: ibv_flow_spec_eth = unsafe { read(at, header) }?;
             let (ether_type, vlan) = fields!(s, ether_type, vlan_tag);
             let mac = |value, mask| Match { value, mask };
-            let (dst, src) = (mac(s.val.dst_mac, s.mask.dst_mac), mac(s.val.src_mac, s.mask.src_mac));
+            let (dst, src) =
+                (mac(s.val.dst_mac, s.mask.dst_mac), mac(s.val.src_mac, s.mask.src_mac));
             Ok(Spec::Eth { dst, src, ether_type, vlan })
         }
         IBV_FLOW_SPEC_IPV4 => {
@@ -140,7 +148,8 @@ unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error>
         IBV_FLOW_SPEC_IPV4_EXT => {
             // SAFETY: the specification has this type.
             let s: ibv_flow_spec_ipv4_ext = unsafe { read(at, header) }?;
-            let (src, dst, proto, tos, ttl, flags) = fields!(s, src_ip, dst_ip, proto, tos, ttl, flags);
+            let (src, dst, proto, tos, ttl, flags) =
+                fields!(s, src_ip, dst_ip, proto, tos, ttl, flags);
             Ok(Spec::Ipv4 { src, dst, proto, tos, ttl, flags })
         }
         IBV_FLOW_SPEC_IPV6 => {

@@ -44,7 +44,8 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error> {
     let file = live(context)?.file.number();
     let place = reserve::<PdObj>()?;
-    let inner = PdObj { pd: find_pd(file, handle)?, parent: None, custom_users: AtomicUsize::new(0) };
+    let inner =
+        PdObj { pd: find_pd(file, handle)?, parent: None, custom_users: AtomicUsize::new(0) };
     Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
 }
 

@@ -55,7 +55,10 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 }
 
 /// Registers what the attributes say. Also slot `reg_mr_ex`.
-pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, mr_init_attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+pub unsafe extern "C" fn ibv_reg_mr_ex(
+    pd: *mut ibv_pd,
+    mr_init_attr: *mut ibv_mr_init_attr,
+) -> *mut ibv_mr {
     // SAFETY: the program's domain, attributes and memory.
     unsafe { register_ex(pd, &*mr_init_attr) }.unwrap_or_else(|e| failed_null("ibv_reg_mr_ex", &e))
 }
@@ -71,7 +74,10 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
         | IBV_REG_MR_MASK_DMAH
         | IBV_REG_MR_MASK_BUF;
     if attr.comp_mask & !KNOWN != 0 {
-        return Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "unknown bits are set"));
+        return Err(Error::invalid(
+            format!("comp_mask is {:#x}", attr.comp_mask),
+            "unknown bits are set",
+        ));
     }
     let dmah = if has(IBV_REG_MR_MASK_DMAH) {
         if attr.access as u32 & IBV_ACCESS_ON_DEMAND != 0 {
@@ -84,7 +90,10 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
     };
     if has(IBV_REG_MR_MASK_BUF) {
         if has(IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) || !has(IBV_REG_MR_MASK_ADDR) {
-            return Err(Error::invalid("comp_mask", "a buffer is registered by address, not by descriptor"));
+            return Err(Error::invalid(
+                "comp_mask",
+                "a buffer is registered by address, not by descriptor",
+            ));
         }
         buf::check_inside(pd, attr.buf, attr.addr, attr.length)?;
     }
@@ -92,7 +101,10 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
         return dmabuf::register(pd, &dmabuf::part_of(attr)?, dmah);
     }
     if !has(IBV_REG_MR_MASK_ADDR) {
-        return Err(Error::invalid("comp_mask", "IBV_REG_MR_MASK_ADDR or IBV_REG_MR_MASK_FD is needed"));
+        return Err(Error::invalid(
+            "comp_mask",
+            "IBV_REG_MR_MASK_ADDR or IBV_REG_MR_MASK_FD is needed",
+        ));
     }
     let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
     // SAFETY: the caller's promise.
@@ -142,7 +154,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         if flags == 0 {
             return Err(Error::invalid("flags are 0", "nothing to change"));
         }
-        let access = if has(IBV_REREG_MR_CHANGE_ACCESS) { Some(access_of(access as u32)?) } else { None };
+        let access =
+            if has(IBV_REREG_MR_CHANGE_ACCESS) { Some(access_of(access as u32)?) } else { None };
         let to = range.then_some((addr as u64, length as u64));
         // SAFETY: the program keeps the new range mapped.
         unsafe { obj.mr.rereg(to, new_pd.as_ref().map(|p| &p.pd), access) }

@@ -19,7 +19,9 @@ fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
     let ty = match mw_type {
         IBV_MW_TYPE_1 => MwType::Type1,
         IBV_MW_TYPE_2 => MwType::Type2,
-        other => return Err(Error::invalid(format!("type is {other}"), "windows are of type 1 or 2")),
+        other => {
+            return Err(Error::invalid(format!("type is {other}"), "windows are of type 1 or 2"));
+        }
     };
     let place = reserve::<MwObj>()?;
     let mw = obj.pd.alloc_mw(ty)?;
@@ -31,7 +33,11 @@ fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
 
 /// Slot `bind_mw`: windows of type 1. Posts a bind request, whose key is the window's key with the
 /// next tag.
-pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
+pub unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    mw_bind: *mut ibv_mw_bind,
+) -> c_int {
     // SAFETY: the program's request.
     done("ibv_bind_mw", bind(qp, mw, unsafe { &*mw_bind }))
 }
@@ -52,11 +58,17 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
     }
     let mr = match maybe_in(info.mr, file)? {
         None if info.addr != 0 || info.length != 0 => {
-            return Err(Error::invalid("mr is null", "only a bind of length 0 goes without a region"));
+            return Err(Error::invalid(
+                "mr is null",
+                "only a bind of length 0 goes without a region",
+            ));
         }
         None => 0,
         Some(region) if region.kind != MrKind::Plain => {
-            return Err(Error::new(Errno::ENOTSUP, "windows are bound to regions of ordinary memory"));
+            return Err(Error::new(
+                Errno::ENOTSUP,
+                "windows are bound to regions of ordinary memory",
+            ));
         }
         Some(region) => region.mr.key(),
     };

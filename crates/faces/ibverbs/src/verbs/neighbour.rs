@@ -13,13 +13,15 @@ pub(super) fn mac_of(via: &Interface, gid: &Gid) -> Result<[u8; 6], Error> {
         return Ok(own.mac);
     }
     let found = match ip {
-        IpAddr::V4(_) => {
-            std::fs::read_to_string("/proc/net/arp").ok().and_then(|table| from_arp(&table, ip, &via.name))
-        }
+        IpAddr::V4(_) => std::fs::read_to_string("/proc/net/arp")
+            .ok()
+            .and_then(|table| from_arp(&table, ip, &via.name)),
         IpAddr::V6(a) if is_link_local(&a) => from_eui64(&a.octets()),
         IpAddr::V6(_) => None,
     };
-    found.ok_or_else(|| Error::new(Errno::EHOSTUNREACH, format!("no Ethernet address of {ip} is known")))
+    found.ok_or_else(|| {
+        Error::new(Errno::EHOSTUNREACH, format!("no Ethernet address of {ip} is known"))
+    })
 }
 
 /// Looks up an address in the text of `/proc/net/arp`. Its columns are IP, type, flags, hardware

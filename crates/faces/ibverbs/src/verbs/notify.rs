@@ -26,7 +26,11 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
 }
 
 /// Arms a CQ (CQN-1, CQN-2, CQN-10, CQN-11).
-pub(super) unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, return_address: usize) -> c_int {
+pub(super) unsafe extern "C" fn arm(
+    cq: *mut ibv_cq,
+    solicited_only: c_int,
+    return_address: usize,
+) -> c_int {
     let obj = match hot(cq) {
         Ok(obj) => obj,
         Err(e) => return super::failed("ibv_req_notify_cq", &e),
@@ -72,7 +76,9 @@ fn describe(address: usize, whole: bool) -> String {
 /// The file that the code at an address was loaded from, and the offset in that file.
 pub fn module_of(address: usize) -> String {
     match file_of(address) {
-        Some((file, base)) => format!("{}+{:#x}", file.to_string_lossy(), address.wrapping_sub(base)),
+        Some((file, base)) => {
+            format!("{}+{:#x}", file.to_string_lossy(), address.wrapping_sub(base))
+        }
         None => format!("{address:#x}"),
     }
 }
@@ -83,7 +89,8 @@ pub fn file_of(address: usize) -> Option<(&'static CStr, usize)> {
     // SAFETY: all zeros are a valid value of the struct, which the call fills.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
     // SAFETY: the call accepts any address; the struct is a local variable.
-    if unsafe { libc::dladdr(address as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
+    if unsafe { libc::dladdr(address as *const _, &raw mut info) } == 0 || info.dli_fname.is_null()
+    {
         return None;
     }
     // SAFETY: the loader's own string, which lives as long as the module.

@@ -95,7 +95,8 @@ pub unsafe extern "C" fn alloc_parent_domain(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     // SAFETY: the program's attributes.
-    unsafe { parent_domain(context, attr) }.unwrap_or_else(|e| failed_null("ibv_alloc_parent_domain", &e))
+    unsafe { parent_domain(context, attr) }
+        .unwrap_or_else(|e| failed_null("ibv_alloc_parent_domain", &e))
 }
 
 /// # Safety
@@ -115,7 +116,8 @@ unsafe fn parent_domain(
     if mask & !KNOWN != 0 {
         return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "unknown bits are set"));
     }
-    let mut parent = ParentDomain { td, alloc: None, free: None, pd_context: core::ptr::null_mut() };
+    let mut parent =
+        ParentDomain { td, alloc: None, free: None, pd_context: core::ptr::null_mut() };
     if mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 {
         // SAFETY: the mask says that the fields are there.
         (parent.alloc, parent.free) = unsafe { ((*attr).alloc, (*attr).free) };
@@ -130,7 +132,8 @@ unsafe fn parent_domain(
     }
     below.pd.add_user();
     let handle = below.origin().handle;
-    let inner = PdObj { pd: below.pd.clone(), parent: Some(parent), custom_users: AtomicUsize::new(0) };
+    let inner =
+        PdObj { pd: below.pd.clone(), parent: Some(parent), custom_users: AtomicUsize::new(0) };
     Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
 }
 
@@ -156,7 +159,9 @@ pub fn custom_alloc(
     if memory.is_null() {
         return Err(Error::new(
             Errno::ENOMEM,
-            format!("the parent domain's allocator has no {size} bytes for resource type {resource_type:#x}"),
+            format!(
+                "the parent domain's allocator has no {size} bytes for resource type {resource_type:#x}"
+            ),
         ));
     }
     obj.custom_users.fetch_add(1, Ordering::SeqCst);

@@ -76,7 +76,10 @@ pub fn extend(c: &mut ibv_cq_ex) {
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
 }
 
-pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+pub(super) unsafe extern "C" fn start_poll(
+    cq: *mut ibv_cq_ex,
+    attr: *mut ibv_poll_cq_attr,
+) -> c_int {
     // SAFETY: the program passes attributes, or null like some older code.
     if !attr.is_null() && unsafe { (*attr).comp_mask } != 0 {
         return errno::code(libc::EINVAL);
@@ -120,7 +123,8 @@ pub(super) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 /// Explains why there is no open poll.
 fn no_poll<H: Handle<Object = CqObj>>(cq: *mut H) -> Error {
-    let none = || Error::invalid(format!("the completion queue {cq:p}"), "ibv_start_poll comes first");
+    let none =
+        || Error::invalid(format!("the completion queue {cq:p}"), "ibv_start_poll comes first");
     hot(cq).err().unwrap_or_else(none)
 }
 
@@ -185,7 +189,10 @@ unsafe fn present(
 /// # Safety
 /// Called by the thread that polls.
 #[inline]
-pub(super) unsafe fn current<R: Default>(cq: *mut ibv_cq_ex, f: impl FnOnce(&CqObj, &Completion) -> R) -> R {
+pub(super) unsafe fn current<R: Default>(
+    cq: *mut ibv_cq_ex,
+    f: impl FnOnce(&CqObj, &Completion) -> R,
+) -> R {
     let Some(obj) = session(cq, this_thread()) else { return R::default() };
     // SAFETY: the caller's promise.
     unsafe { (*obj.current.get()).as_ref().map_or_else(R::default, |c| f(&obj, c)) }

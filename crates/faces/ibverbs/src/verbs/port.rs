@@ -268,13 +268,18 @@ pub unsafe extern "C" fn ibv_query_pkey(
 }
 
 /// The index of a PKey given in network byte order.
-pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
+pub unsafe extern "C" fn ibv_get_pkey_index(
+    context: *mut ibv_context,
+    port_num: u8,
+    pkey: u16,
+) -> c_int {
     let owner = match live(context) {
         Ok(owner) => owner,
         Err(e) => return failed_minus_one("ibv_get_pkey_index", &e),
     };
     let context = &owner.context;
-    let found = (0..usize::from(PKEYS)).find(|&i| context.pkey(port_num, i).is_ok_and(|k| k.to_be() == pkey));
+    let found = (0..usize::from(PKEYS))
+        .find(|&i| context.pkey(port_num, i).is_ok_and(|k| k.to_be() == pkey));
     match found {
         Some(index) => index as c_int,
         None => errno::minus_one(EINVAL),

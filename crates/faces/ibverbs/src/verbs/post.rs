@@ -168,8 +168,9 @@ unsafe fn with_request<R>(
         None
     };
     let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
-    let count = usize::try_from(wr.num_sge)
-        .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "must not be negative"))?;
+    let count = usize::try_from(wr.num_sge).map_err(|_| {
+        Error::invalid(format!("num_sge is {}", wr.num_sge), "must not be negative")
+    })?;
     // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
     let sges = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
     // SAFETY: a plain word of the union.
@@ -237,7 +238,9 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
         other @ (IBV_WR_TSO | IBV_WR_DRIVER1) => {
             return Err(Error::unsupported(format!("send opcode {other} is not offered")));
         }
-        other => return Err(Error::invalid(format!("opcode is {other}"), "there is no such request")),
+        other => {
+            return Err(Error::invalid(format!("opcode is {other}"), "there is no such request"));
+        }
     })
 }
 
@@ -332,7 +335,10 @@ pub(super) unsafe fn post_each(
                 let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
                 post(&RecvWr { wr_id: request.wr_id, sges })
             }
-            Err(_) => Err(Error::invalid(format!("num_sge is {}", request.num_sge), "must not be negative")),
+            Err(_) => Err(Error::invalid(
+                format!("num_sge is {}", request.num_sge),
+                "must not be negative",
+            )),
         };
         if let Err(e) = posted {
             return Err((next, e));

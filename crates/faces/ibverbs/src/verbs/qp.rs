@@ -44,7 +44,10 @@ const fn send_ops(qp_type: QpType) -> u64 {
 }
 
 /// Creates a QP.
-pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
     let context = match live(pd) {
         Ok(domain) => domain.origin().context,
         Err(e) => return failed_null("ibv_create_qp", &e),
@@ -84,7 +87,10 @@ pub unsafe extern "C" fn create_qp_ex(
 
 /// # Safety
 /// The attributes are valid, as far as `comp_mask` says.
-unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
+unsafe fn create(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Error> {
     let owner = live(context)?;
     let file = owner.file.number();
     // SAFETY: the caller's promise. There is no reference to the whole struct, because the struct
@@ -123,9 +129,11 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
             )));
         }
         let pd_handle = if has(IBV_QP_INIT_ATTR_PD) { (*attr).pd } else { core::ptr::null_mut() };
-        let xrcd_handle = if has(IBV_QP_INIT_ATTR_XRCD) { (*attr).xrcd } else { core::ptr::null_mut() };
-        let cq =
-            |handle: *mut ibv_cq| -> Result<_, Error> { Ok(maybe_in(handle, file)?.map(|cq| cq.cq.clone())) };
+        let xrcd_handle =
+            if has(IBV_QP_INIT_ATTR_XRCD) { (*attr).xrcd } else { core::ptr::null_mut() };
+        let cq = |handle: *mut ibv_cq| -> Result<_, Error> {
+            Ok(maybe_in(handle, file)?.map(|cq| cq.cq.clone()))
+        };
         let init = QpInit {
             qp_type,
             cap: room::grant(
@@ -200,9 +208,12 @@ fn cap_in(c: &ibv_qp_cap) -> QpCap {
 fn operations(kind: QpType, flags: Option<u64>) -> Operations {
     flags.map_or(Operations::all(kind), |flags| Operations {
         rdma: flags
-            & (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+            & (IBV_QP_EX_WITH_RDMA_WRITE
+                | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+                | IBV_QP_EX_WITH_RDMA_READ)
             != 0,
-        atomic: flags & (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0,
+        atomic: flags & (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+            != 0,
         keys: flags & (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV) != 0,
     })
 }
@@ -218,11 +229,16 @@ fn cap_out(c: &QpCap) -> ibv_qp_cap {
 }
 
 /// Changes the state or attributes of a QP.
-pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    attr_mask: c_int,
+) -> c_int {
     let modify = || {
         let obj = live(qp)?;
-        let mask = AttrMask::from_bits(attr_mask as u32)
-            .ok_or_else(|| Error::invalid(format!("attr_mask is {attr_mask:#x}"), "unknown bits are set"))?;
+        let mask = AttrMask::from_bits(attr_mask as u32).ok_or_else(|| {
+            Error::invalid(format!("attr_mask is {attr_mask:#x}"), "unknown bits are set")
+        })?;
         // SAFETY: the program's attributes.
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;
@@ -242,7 +258,8 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     let mut out = QpAttr::default();
     let state = |what: &str, value: u32| {
-        QpState::from_code(value).ok_or_else(|| Error::invalid(format!("{what} is {value}"), "no such state"))
+        QpState::from_code(value)
+            .ok_or_else(|| Error::invalid(format!("{what} is {value}"), "no such state"))
     };
     if mask.contains(AttrMask::STATE) {
         out.state = state("qp_state", a.qp_state)?;
@@ -252,7 +269,10 @@ fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     }
     if mask.contains(AttrMask::PATH_MTU) {
         out.path_mtu = PathMtu::from_code(a.path_mtu).ok_or_else(|| {
-            Error::invalid(format!("path_mtu is {}", a.path_mtu), "1 (256) to 5 (4096) are possible")
+            Error::invalid(
+                format!("path_mtu is {}", a.path_mtu),
+                "1 (256) to 5 (4096) are possible",
+            )
         })?;
     }
     if mask.contains(AttrMask::AV) {
@@ -363,7 +383,9 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     if let groups @ 1.. = obj.qp.multicast_groups() {
         return Err(Error::new(
             Errno::EBUSY,
-            format!("the queue pair is attached to {groups} multicast group(s): ibv_detach_mcast first"),
+            format!(
+                "the queue pair is attached to {groups} multicast group(s): ibv_detach_mcast first"
+            ),
         ));
     }
     if let flows @ 1.. = obj.qp.flows() {
@@ -457,7 +479,10 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(
 }
 
 /// Slot `open_qp`: a shared XRC receive QP.
-pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+pub unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
     // SAFETY: the program's attributes.
     open(context, unsafe { &*attr }).unwrap_or_else(|e| failed_null("ibv_open_qp", &e))
 }
@@ -489,6 +514,12 @@ fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mut ibv_q
 }
 
 /// Slot `modify_qp_rate_limit`: pacing is not offered.
-pub unsafe extern "C" fn modify_qp_rate_limit(qp: *mut ibv_qp, _attr: *mut ibv_qp_rate_limit_attr) -> c_int {
-    done("ibv_modify_qp_rate_limit", live(qp).and(Err(Error::unsupported("packet pacing is not offered"))))
+pub unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    _attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    done(
+        "ibv_modify_qp_rate_limit",
+        live(qp).and(Err(Error::unsupported("packet pacing is not offered"))),
+    )
 }

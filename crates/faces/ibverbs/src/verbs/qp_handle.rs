@@ -49,7 +49,8 @@ pub(super) fn enter(
     } else {
         qp.set_cookie(handle);
     }
-    let inner = QpObj { qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom };
+    let inner =
+        QpObj { qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom };
     let ibv_qp { send_cq, recv_cq, srq, .. } = c.qp_base;
     tell(Event::QueuePair { qp: &inner.qp, send_cq, recv_cq, srq });
     let handle = place.fill(c, inner, origin).cast();

@@ -38,7 +38,8 @@ pub(super) fn give(
     let handle = files::enter_mr(origin.file, &mr);
     // A null region has only an L_Key.
     let rkey = if kind == MrKind::Null { 0 } else { lkey };
-    let visible = ibv_mr { context: origin.context, pd: pd.visible(), addr, length, handle, lkey, rkey };
+    let visible =
+        ibv_mr { context: origin.context, pd: pd.visible(), addr, length, handle, lkey, rkey };
     tell(Event::Registered { mr: &mr, memory: None, iova: 0, access: Access::empty() });
     let region = place.fill(visible, MrObj { mr, kind, _dmah: None }, Origin { handle, ..origin });
     tell(Event::Made(Kind::Region, region as usize));
@@ -77,8 +78,15 @@ pub(super) unsafe fn register_with(
     let mr = unsafe { obj.pd.reg_mr(addr as u64, length as u64, iova, access) }?;
     let (origin, lkey) = (obj.origin(), mr.key());
     let handle = files::enter_mr(origin.file, &mr);
-    let visible =
-        ibv_mr { context: origin.context, pd: obj.visible(), addr, length, handle, lkey, rkey: lkey };
+    let visible = ibv_mr {
+        context: origin.context,
+        pd: obj.visible(),
+        addr,
+        length,
+        handle,
+        lkey,
+        rkey: lkey,
+    };
     tell(Event::Registered { mr: &mr, memory: Some((addr as u64, length as u64)), iova, access });
     let object = MrObj { mr, kind: MrKind::Plain, _dmah: dmah };
     let region = place.fill(visible, object, Origin { handle, ..origin });

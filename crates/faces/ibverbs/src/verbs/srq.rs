@@ -44,10 +44,11 @@ fn create(
             Srq::with_tags(pd_of, max_wr, max_sge, &live_in(cq, from.file)?.cq, max_tags)?
         }
     };
-    let custom = custom_alloc(&domain, size_of::<SrqObj>(), 64, RESOURCE_SRQ).inspect_err(|_| {
-        // No other code knows the SRQ yet.
-        let _ = srq.destroy();
-    })?;
+    let custom =
+        custom_alloc(&domain, size_of::<SrqObj>(), 64, RESOURCE_SRQ).inspect_err(|_| {
+            // No other code knows the SRQ yet.
+            let _ = srq.destroy();
+        })?;
     (attr.max_wr, attr.max_sge, _) = srq.attributes();
     let mut c = ibv_srq::zeroed();
     c.context = from.context;
@@ -111,13 +112,19 @@ unsafe fn create_ex(
             IBV_SRQT_BASIC => None,
             IBV_SRQT_XRC => {
                 if !has(IBV_SRQ_INIT_ATTR_XRCD) || !has(IBV_SRQ_INIT_ATTR_CQ) {
-                    return Err(Error::invalid("comp_mask", "an XRC SRQ needs an XRC domain and a CQ"));
+                    return Err(Error::invalid(
+                        "comp_mask",
+                        "an XRC SRQ needs an XRC domain and a CQ",
+                    ));
                 }
                 Some(Special::Xrc { xrcd: (*attr).xrcd, cq: (*attr).cq })
             }
             IBV_SRQT_TM => {
                 if !has(IBV_SRQ_INIT_ATTR_CQ) || !has(IBV_SRQ_INIT_ATTR_TM) {
-                    return Err(Error::invalid("comp_mask", "a tag matching SRQ needs a CQ and tm_cap"));
+                    return Err(Error::invalid(
+                        "comp_mask",
+                        "a tag matching SRQ needs a CQ and tm_cap",
+                    ));
                 }
                 let cap = (*attr).tm_cap;
                 if cap.max_ops > MAX_TAG_OPS {

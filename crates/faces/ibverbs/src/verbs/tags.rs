@@ -54,11 +54,17 @@ unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Erro
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
-            let count = usize::try_from(add.num_sge)
-                .map_err(|_| Error::invalid(format!("num_sge is {}", add.num_sge), "must not be negative"))?;
+            let count = usize::try_from(add.num_sge).map_err(|_| {
+                Error::invalid(format!("num_sge is {}", add.num_sge), "must not be negative")
+            })?;
             // SAFETY: `num_sge` entries; the layouts agree.
             let sges = unsafe { slice(add.sg_list.cast::<Sge>(), count) };
-            ListOp::Add(TaggedBuffer { recv_wr_id: add.recv_wr_id, sges, tag: add.tag, mask: add.mask })
+            ListOp::Add(TaggedBuffer {
+                recv_wr_id: add.recv_wr_id,
+                sges,
+                tag: add.tag,
+                mask: add.mask,
+            })
         }
         IBV_WR_TAG_DEL => ListOp::Remove(wr.tm.handle),
         IBV_WR_TAG_SYNC => ListOp::Sync,

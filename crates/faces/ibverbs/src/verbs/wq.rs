@@ -17,26 +17,38 @@ use adverb_device::{Context, Error, Qp};
 pub const HASH_XOR: u8 = 1 << 1;
 
 /// Slot `create_wq`.
-pub unsafe extern "C" fn create_wq(context: *mut ibv_context, attr: *mut ibv_wq_init_attr) -> *mut ibv_wq {
+pub unsafe extern "C" fn create_wq(
+    context: *mut ibv_context,
+    attr: *mut ibv_wq_init_attr,
+) -> *mut ibv_wq {
     // SAFETY: the program's attributes.
     unsafe { create(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_wq", &e))
 }
 
 /// # Safety
 /// Valid attributes.
-unsafe fn create(context: *mut ibv_context, attr: *const ibv_wq_init_attr) -> Result<*mut ibv_wq, Error> {
+unsafe fn create(
+    context: *mut ibv_context,
+    attr: *const ibv_wq_init_attr,
+) -> Result<*mut ibv_wq, Error> {
     let owner = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
     let file = owner.file.number();
     if attr.wq_type != IBV_WQT_RQ {
-        return Err(Error::invalid(format!("wq_type is {}", attr.wq_type), "there are receive queues alone"));
+        return Err(Error::invalid(
+            format!("wq_type is {}", attr.wq_type),
+            "there are receive queues alone",
+        ));
     }
     if attr.comp_mask & !IBV_WQ_INIT_ATTR_FLAGS != 0 {
         return Err(Error::unsupported(format!("comp_mask {:#x} is not known", attr.comp_mask)));
     }
     if attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0 && attr.create_flags != 0 {
-        return Err(Error::unsupported(format!("create_flags {:#x}: none are offered", attr.create_flags)));
+        return Err(Error::unsupported(format!(
+            "create_flags {:#x}: none are offered",
+            attr.create_flags
+        )));
     }
     let (pd, cq) = (live_in(attr.pd, file)?, live_in(attr.cq, file)?);
     let place = reserve::<WqObj>()?;
@@ -78,7 +90,10 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
         // SAFETY: the program's attributes.
         let attr = unsafe { &*attr };
         if attr.attr_mask & !(IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE) != 0 {
-            return Err(Error::unsupported(format!("attr_mask {:#x}: only states change", attr.attr_mask)));
+            return Err(Error::unsupported(format!(
+                "attr_mask {:#x}: only states change",
+                attr.attr_mask
+            )));
         }
         let state = |bit, what: &str, code| {
             let asked = (attr.attr_mask & bit != 0).then_some(code);
@@ -114,7 +129,8 @@ pub unsafe extern "C" fn create_rwq_ind_table(
     attr: *mut ibv_rwq_ind_table_init_attr,
 ) -> *mut ibv_rwq_ind_table {
     // SAFETY: the program's attributes.
-    unsafe { create_table(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_rwq_ind_table", &e))
+    unsafe { create_table(context, attr) }
+        .unwrap_or_else(|e| failed_null("ibv_create_rwq_ind_table", &e))
 }
 
 /// # Safety
@@ -212,6 +228,8 @@ fn hash(conf: &ibv_rx_hash_conf, key: &[u8]) -> Result<Hash, Error> {
             Error::invalid(what, format!("Toeplitz needs {TOEPLITZ_KEY} bytes"))
         }),
         HASH_XOR => Ok(Hash::xor(fields)),
-        other => Err(Error::unsupported(format!("rx_hash_function {other}: Toeplitz and XOR are offered"))),
+        other => Err(Error::unsupported(format!(
+            "rx_hash_function {other}: Toeplitz and XOR are offered"
+        ))),
     }
 }

@@ -222,9 +222,21 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, val
     }
 }
 
-unsafe extern "C" fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, len: size_t, kind: u8, level: u8) {
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    va: u64,
+    len: size_t,
+    kind: u8,
+    level: u8,
+) {
     let op = u32::try_from(len)
-        .map(|len| SendOp::Flush { remote: Remote { va, rkey }, len, placement: kind, selectivity: level })
+        .map(|len| SendOp::Flush {
+            remote: Remote { va, rkey },
+            len,
+            placement: kind,
+            selectivity: level,
+        })
         .map_err(|_| Error::invalid(format!("flush length is {len}"), "the field has 32 bits"));
     // SAFETY: used between start and complete.
     unsafe { begin(qp, op) }
@@ -275,7 +287,11 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, l
     }
 }
 
-unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_data_buf) {
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: size_t,
+    list: *const ibv_data_buf,
+) {
     // SAFETY: used between start and complete; the program passes `count` valid buffers.
     unsafe {
         let buffers = slice(list, count);

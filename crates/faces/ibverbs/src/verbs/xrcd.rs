@@ -25,7 +25,10 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     let obj = live(context)?;
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED {
-        return Err(Error::unsupported(format!("comp_mask is {:#x}: unknown bits are set", attr.comp_mask)));
+        return Err(Error::unsupported(format!(
+            "comp_mask is {:#x}: unknown bits are set",
+            attr.comp_mask
+        )));
     }
     if attr.comp_mask != NEEDED {
         return Err(Error::invalid("comp_mask", "fd and oflags are both needed"));
@@ -38,7 +41,8 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     }
     let place = reserve::<XrcdObj>()?;
     let origin = Origin { context, file: obj.file.number(), handle: 0 };
-    let give = |xrcd, opened_on| place.fill(ibv_xrcd { context }, XrcdObj { xrcd, opened_on }, origin);
+    let give =
+        |xrcd, opened_on| place.fill(ibv_xrcd { context }, XrcdObj { xrcd, opened_on }, origin);
     if attr.fd == -1 {
         return Ok(give(Xrcd::open(&obj.context, None)?, None));
     }
@@ -46,7 +50,10 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     let mut files = FILES.lock();
     let known = files.contains_key(&file);
     if !known && attr.oflags & libc::O_CREAT == 0 {
-        return Err(Error::new(Errno::EAGAIN, "no domain is open on this file, and O_CREAT is not set"));
+        return Err(Error::new(
+            Errno::EAGAIN,
+            "no domain is open on this file, and O_CREAT is not set",
+        ));
     }
     if known && attr.oflags & libc::O_EXCL != 0 {
         return Err(Error::invalid("oflags has O_EXCL", "a domain is open on this file already"));

@@ -5,8 +5,8 @@ use std::ptr::{from_mut, null, null_mut};
 use super::rig::*;
 use ibverbs::abi::*;
 use ibverbs::verbs::{
-    ah, async_event, comp_channel, cq, device, dm, dmabuf, dmah, extensions, flow, import, mr, mw, pd, port,
-    qp, srq, tags, wq, xrcd,
+    ah, async_event, comp_channel, cq, device, dm, dmabuf, dmah, extensions, flow, import, mr, mw,
+    pd, port, qp, srq, tags, wq, xrcd,
 };
 use libc::EINVAL;
 
@@ -57,7 +57,9 @@ pub fn every_verb_refuses(o: &Objects, memory: *mut c_void) {
             code(EINVAL, || cq::ibv_resize_cq(dead, 8));
             code(EINVAL, || cq::modify_cq(dead, from_mut(&mut ibv_modify_cq_attr::zeroed())));
             silent(|| comp_channel::ibv_ack_cq_events(dead, 1));
-            negative(-EINVAL, || extensions::adverb_peek_cq(dead, 1, from_mut(&mut ibv_wc::zeroed())));
+            negative(-EINVAL, || {
+                extensions::adverb_peek_cq(dead, 1, from_mut(&mut ibv_wc::zeroed()))
+            });
             code(EINVAL, || extensions::adverb_disarm_cq(dead));
             code(EINVAL, || extensions::adverb_notify_cq(dead, 0, 0));
         }
@@ -130,7 +132,9 @@ pub fn every_call_on_the_context_refuses(context: *mut ibv_context) {
     unsafe {
         pointer(|| pd::ibv_alloc_pd(context));
         pointer(|| pd::alloc_td(context, from_mut(&mut ibv_td_init_attr { comp_mask: 0 })));
-        pointer(|| pd::alloc_parent_domain(context, from_mut(&mut ibv_parent_domain_init_attr::zeroed())));
+        pointer(|| {
+            pd::alloc_parent_domain(context, from_mut(&mut ibv_parent_domain_init_attr::zeroed()))
+        });
         pointer(|| cq_of(context));
         pointer(|| cq::create_cq_ex(context, from_mut(&mut ibv_cq_init_attr_ex::zeroed())));
         pointer(|| comp_channel::ibv_create_comp_channel(context));
@@ -138,19 +142,26 @@ pub fn every_call_on_the_context_refuses(context: *mut ibv_context) {
         pointer(|| qp::open_qp(context, from_mut(&mut ibv_qp_open_attr::zeroed())));
         pointer(|| srq::create_srq_ex(context, from_mut(&mut ibv_srq_init_attr_ex::zeroed())));
         pointer(|| {
-            xrcd::open_xrcd(context, from_mut(&mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: 0 }))
+            xrcd::open_xrcd(
+                context,
+                from_mut(&mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: 0 }),
+            )
         });
         pointer(|| dm::alloc_dm(context, from_mut(&mut ibv_alloc_dm_attr::zeroed())));
         pointer(|| dmah::ibv_alloc_dmah(context, null_mut()));
         pointer(|| import::ibv_import_pd(context, 1));
         pointer(|| import::ibv_import_dm(context, 1));
         pointer(|| wq::create_wq(context, null_mut()));
-        code(EINVAL, || device::ibv_query_device(context, from_mut(&mut ibv_device_attr::zeroed())));
+        code(EINVAL, || {
+            device::ibv_query_device(context, from_mut(&mut ibv_device_attr::zeroed()))
+        });
         let mut attr = ibv_device_attr_ex::zeroed();
         let size = size_of::<ibv_device_attr_ex>();
         code(EINVAL, || device::query_device_ex(context, null(), &raw mut attr, size));
         code(EINVAL, || device::query_rt_values(context, from_mut(&mut ibv_values_ex::zeroed())));
-        code(EINVAL, || port::ibv_query_port(context, PORT, from_mut(&mut ibv_port_attr::zeroed())));
+        code(EINVAL, || {
+            port::ibv_query_port(context, PORT, from_mut(&mut ibv_port_attr::zeroed()))
+        });
         let mut gid = ibv_gid { raw: [0; 16] };
         negative(-1, || device::ibv_query_gid(context, PORT, 0, &raw mut gid));
         let mut key = 0;
@@ -158,8 +169,11 @@ pub fn every_call_on_the_context_refuses(context: *mut ibv_context) {
         negative(-1, || device::ibv_get_pkey_index(context, PORT, 0));
         let mut event = ibv_async_event::zeroed();
         negative(-1, || async_event::ibv_get_async_event(context, &raw mut event));
-        let (mut wc, mut grh, mut to) = (ibv_wc::zeroed(), ibv_grh::zeroed(), ibv_ah_attr::zeroed());
-        negative(-1, || ah::ibv_init_ah_from_wc(context, PORT, &raw mut wc, &raw mut grh, &raw mut to));
+        let (mut wc, mut grh, mut to) =
+            (ibv_wc::zeroed(), ibv_grh::zeroed(), ibv_ah_attr::zeroed());
+        negative(-1, || {
+            ah::ibv_init_ah_from_wc(context, PORT, &raw mut wc, &raw mut grh, &raw mut to)
+        });
         code(EINVAL, || device::ibv_close_device(context));
     }
 }

@@ -48,7 +48,10 @@ fn every_verb_refuses_what_was_destroyed_also_after_the_device_was_closed() {
     for event_type in [IBV_EVENT_QP_FATAL, IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR] {
         let element = ibv_async_event_element { qp: ended.qp };
         silent(|| unsafe {
-            async_event::ibv_ack_async_event(from_mut(&mut ibv_async_event { element, event_type }));
+            async_event::ibv_ack_async_event(from_mut(&mut ibv_async_event {
+                element,
+                event_type,
+            }));
         });
     }
 }
@@ -86,7 +89,9 @@ fn what_was_never_a_handle_is_refused_without_a_look_at_it() {
         let ops = unsafe { (*context).ops };
         code(EINVAL, || unsafe { ops.post_send.unwrap()(p.cast(), &raw mut wr, &raw mut bad) });
         assert_eq!(bad, &raw mut wr);
-        negative(-EINVAL, || unsafe { ops.poll_cq.unwrap()(p.cast(), 1, from_mut(&mut ibv_wc::zeroed())) });
+        negative(-EINVAL, || unsafe {
+            ops.poll_cq.unwrap()(p.cast(), 1, from_mut(&mut ibv_wc::zeroed()))
+        });
     }
     unsafe { mr::ibv_free_buf(living.buf) };
     living.destroy(|call| assert_eq!(call(), 0));
@@ -192,7 +197,8 @@ fn what_was_taken_over_ends_once() {
 fn devices_are_those_of_lists() {
     let mut stack = [0_u64; 128];
     unsafe {
-        for p in [null_mut(), (&raw mut stack).cast(), std::ptr::without_provenance_mut(0x10_0000)] {
+        for p in [null_mut(), (&raw mut stack).cast(), std::ptr::without_provenance_mut(0x10_0000)]
+        {
             pointer(|| device::ibv_open_device(p));
             negative(-1, || device::ibv_get_device_index(p));
             silent(|| assert_eq!(device::ibv_get_device_guid(p), 0));

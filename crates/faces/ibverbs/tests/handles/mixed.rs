@@ -12,14 +12,27 @@ fn a_handle_of_one_kind_is_none_of_another() {
     let context = open();
     let o = Objects::new(context);
     unsafe {
-        for p in [o.pd.cast::<c_void>(), o.mr.cast(), o.cq.cast(), o.srq.cast(), context.cast(), o.td.cast()]
-        {
+        for p in [
+            o.pd.cast::<c_void>(),
+            o.mr.cast(),
+            o.cq.cast(),
+            o.srq.cast(),
+            context.cast(),
+            o.td.cast(),
+        ] {
             code(EINVAL, || qp::ibv_destroy_qp(p.cast()));
             code(EINVAL, || ah::ibv_destroy_ah(p.cast()));
             code(EINVAL, || comp_channel::ibv_destroy_comp_channel(p.cast()));
             code(EINVAL, || mw::dealloc_mw(p.cast()));
         }
-        for p in [o.qp.cast::<c_void>(), o.ah.cast(), o.mw.cast(), o.dm.cast(), o.xrcd.cast(), o.buf.cast()] {
+        for p in [
+            o.qp.cast::<c_void>(),
+            o.ah.cast(),
+            o.mw.cast(),
+            o.dm.cast(),
+            o.xrcd.cast(),
+            o.buf.cast(),
+        ] {
             code(EINVAL, || pd::ibv_dealloc_pd(p.cast()));
             code(EINVAL, || mr::ibv_dereg_mr(p.cast()));
             code(EINVAL, || cq::ibv_destroy_cq(p.cast()));
@@ -171,7 +184,8 @@ fn one_object_that_has_ended_among_living_ones_is_enough() {
         pointer(|| qp(o.cq, dead.cq_ex.cast(), null_mut()));
         pointer(|| qp(o.cq, o.cq, dead.srq));
         let mut init = ibv_qp_init_attr_ex::zeroed();
-        (init.qp_type, init.comp_mask, init.xrcd) = (IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_XRCD, dead.xrcd);
+        (init.qp_type, init.comp_mask, init.xrcd) =
+            (IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_XRCD, dead.xrcd);
         pointer(|| qp::create_qp_ex(context, &raw mut init));
         let mut attr = ibv_qp_open_attr::zeroed();
         (attr.comp_mask, attr.xrcd) = (IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD, dead.xrcd);
@@ -180,8 +194,10 @@ fn one_object_that_has_ended_among_living_ones_is_enough() {
             let mut init = ibv_srq_init_attr_ex::zeroed();
             (init.attr.max_wr, init.attr.max_sge, init.srq_type) = (4, 1, IBV_SRQT_XRC);
             (init.pd, init.xrcd, init.cq) = (pd, xrcd, cq);
-            init.comp_mask =
-                IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+            init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE
+                | IBV_SRQ_INIT_ATTR_PD
+                | IBV_SRQ_INIT_ATTR_XRCD
+                | IBV_SRQ_INIT_ATTR_CQ;
             srq::create_srq_ex(context, &raw mut init)
         };
         pointer(|| srq(dead.pd, o.xrcd, o.cq));
@@ -206,7 +222,8 @@ fn one_object_that_has_ended_among_living_ones_is_enough() {
         pointer(|| mr::ibv_reg_buf_mr(o.pd, dead.buf, memory, 8, RW));
         let mut bind = ibv_mw_bind::zeroed();
         code(EINVAL, || mw::bind_mw(o.qp, dead.mw, &raw mut bind));
-        (bind.bind_info.mr, bind.bind_info.addr, bind.bind_info.length) = (dead.mr, memory as u64, 8);
+        (bind.bind_info.mr, bind.bind_info.addr, bind.bind_info.length) =
+            (dead.mr, memory as u64, 8);
         code(EINVAL, || mw::bind_mw(o.qp, o.mw, &raw mut bind));
         let post = (*context).ops.post_send.unwrap();
         for (window, region) in [(dead.mw, o.mr), (o.mw, dead.mr)] {

@@ -7,7 +7,8 @@ use ibverbs::verbs::{ah, comp_channel, cq, device, dm, mr, mw, pd, qp, srq, xrcd
 use libc::EINVAL;
 
 pub const PORT: u8 = 1;
-pub const RW: c_int = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) as c_int;
+pub const RW: c_int =
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) as c_int;
 
 pub fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
@@ -57,8 +58,10 @@ pub fn open() -> *mut ibv_context {
         let mut n = 0;
         let list = device::ibv_get_device_list(&raw mut n);
         let devices = std::slice::from_raw_parts(list, n as usize);
-        let name = |d: &&*mut ibv_device| CStr::from_ptr(device::ibv_get_device_name(**d)) == c"adverb_lo";
-        let context = device::ibv_open_device(*devices.iter().find(name).expect("the loopback device"));
+        let name =
+            |d: &&*mut ibv_device| CStr::from_ptr(device::ibv_get_device_name(**d)) == c"adverb_lo";
+        let context =
+            device::ibv_open_device(*devices.iter().find(name).expect("the loopback device"));
         device::ibv_free_device_list(list);
         assert!(!context.is_null());
         context
@@ -92,8 +95,13 @@ pub struct Objects {
 pub fn qp_init(cq: *mut ibv_cq) -> ibv_qp_init_attr_ex {
     let mut init = ibv_qp_init_attr_ex::zeroed();
     (init.send_cq, init.recv_cq, init.qp_type) = (cq, cq, IBV_QPT_RC);
-    init.cap =
-        ibv_qp_cap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    init.cap = ibv_qp_cap {
+        max_send_wr: 4,
+        max_recv_wr: 4,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
     init
 }
 
@@ -183,7 +191,24 @@ impl Objects {
                 buf.cast(),
             ];
             assert!(all.iter().all(|p| !p.is_null()), "{all:?}");
-            Objects { pd, parent, td, mr, dm, mw, ah, channel, cq, cq_ex, srq, qp, qp_ex, xrcd, buf, memory }
+            Objects {
+                pd,
+                parent,
+                td,
+                mr,
+                dm,
+                mw,
+                ah,
+                channel,
+                cq,
+                cq_ex,
+                srq,
+                qp,
+                qp_ex,
+                xrcd,
+                buf,
+                memory,
+            }
         }
     }
     /// Destroys everything, in order, and expects an answer of each.

@@ -54,17 +54,20 @@ fn threads_that_destroy_what_others_use() {
             let (context_at, pd_at) = (&context_at, &pd_at);
             s.spawn(move || unsafe {
                 let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                let (context, pd) = (context_at.load(Ordering::Relaxed), pd_at.load(Ordering::Relaxed));
+                let (context, pd) =
+                    (context_at.load(Ordering::Relaxed), pd_at.load(Ordering::Relaxed));
                 let memory = memory.load(Ordering::Relaxed).cast::<c_void>();
                 for _ in 0..rounds {
                     let kind = random.below(6) as usize;
                     let slot = &shared[kind][random.below(SHARED as u64) as usize];
                     // Now and then a handle of another kind.
                     let from = if random.below(16) == 0 { random.below(6) as usize } else { kind };
-                    let used = shared[from][random.below(SHARED as u64) as usize].load(Ordering::SeqCst);
+                    let used =
+                        shared[from][random.below(SHARED as u64) as usize].load(Ordering::SeqCst);
                     match random.below(4) {
                         0 => {
-                            let cq = shared[1][random.below(SHARED as u64) as usize].load(Ordering::SeqCst);
+                            let cq = shared[1][random.below(SHARED as u64) as usize]
+                                .load(Ordering::SeqCst);
                             let new: *mut c_void = match kind {
                                 0 => extended_qp(context, pd, cq.cast()).cast(),
                                 1 => {

@@ -124,7 +124,10 @@ fn sysfs_files_of_a_device_are_answered_by_the_library() {
     assert_eq!(read(c"board_id").as_deref(), Some("adverb"));
     assert_eq!(read(c"ports/1/gid_attrs/types/0").as_deref(), Some("RoCE v2"));
     assert_eq!(read(c"ports/1/gid_attrs/ndevs/0").as_deref(), Some("lo"));
-    assert_eq!(read(c"ports/1/gids/15").as_deref(), Some("0000:0000:0000:0000:0000:0000:0000:0000"));
+    assert_eq!(
+        read(c"ports/1/gids/15").as_deref(),
+        Some("0000:0000:0000:0000:0000:0000:0000:0000")
+    );
     assert_eq!(read(c"ports/2/state"), None);
 }
 

@@ -153,7 +153,8 @@ fn attributes_that_mean_nothing_are_refused() {
     unsafe {
         let make = |comp_mask, flags, domain| {
             let mut attr = zeroed::<ibv_cq_init_attr_ex>();
-            (attr.cqe, attr.comp_mask, attr.flags, attr.parent_domain) = (4, comp_mask, flags, domain);
+            (attr.cqe, attr.comp_mask, attr.flags, attr.parent_domain) =
+                (4, comp_mask, flags, domain);
             cq::create_cq_ex(open.0, &raw mut attr)
         };
         refused(make(1 << 5, 0, null_mut()), EINVAL);
@@ -198,27 +199,44 @@ fn addresses_come_from_attributes_and_from_datagrams() {
         let mut mac = [1_u8; 6];
         let mut vid = 0_u16;
         attr.grh.dgid.raw[15] = 1;
-        assert_eq!(ah::ibv_resolve_eth_l2_from_gid(open.0, &raw mut attr, mac.as_mut_ptr(), &raw mut vid), 0);
+        assert_eq!(
+            ah::ibv_resolve_eth_l2_from_gid(open.0, &raw mut attr, mac.as_mut_ptr(), &raw mut vid),
+            0
+        );
         assert_eq!((mac, vid), ([0; 6], 0xffff), "the loopback interface has no address");
 
         // IPv4: from 127.0.0.7 to 127.0.0.1, TTL 64, TOS 0xb8.
         let mut area = [0_u8; 40];
-        area[20..]
-            .copy_from_slice(&[0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 7, 127, 0, 0, 1]);
+        area[20..].copy_from_slice(&[
+            0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 7, 127, 0, 0, 1,
+        ]);
         let mut wc = zeroed::<ibv_wc>();
         wc.wc_flags = IBV_WC_GRH;
         let from = |area: &mut [u8; 40], wc: &mut ibv_wc, attr: &mut ibv_ah_attr| {
-            ah::ibv_init_ah_from_wc(open.0, PORT, &raw mut *wc, area.as_mut_ptr().cast(), &raw mut *attr)
+            ah::ibv_init_ah_from_wc(
+                open.0,
+                PORT,
+                &raw mut *wc,
+                area.as_mut_ptr().cast(),
+                &raw mut *attr,
+            )
         };
         assert_eq!(from(&mut area, &mut wc, &mut attr), 0);
         assert_eq!(attr.grh.dgid.raw[12..], [127, 0, 0, 7]);
         let grh = &attr.grh;
-        assert_eq!((grh.sgid_index, grh.hop_limit, grh.traffic_class, attr.is_global), (gid, 64, 0xb8, 1));
+        assert_eq!(
+            (grh.sgid_index, grh.hop_limit, grh.traffic_class, attr.is_global),
+            (gid, 64, 0xb8, 1)
+        );
         let handle = ah::ibv_create_ah_from_wc(pd, &raw mut wc, area.as_mut_ptr().cast(), PORT);
         assert!(!handle.is_null());
         assert_eq!(ah::ibv_destroy_ah(handle), 0);
         area[39] = 77;
-        assert_eq!((from(&mut area, &mut wc, &mut attr), errno()), (-1, EINVAL), "sent to somebody else");
+        assert_eq!(
+            (from(&mut area, &mut wc, &mut attr), errno()),
+            (-1, EINVAL),
+            "sent to somebody else"
+        );
         area[20] = 0;
         assert_eq!((from(&mut area, &mut wc, &mut attr), errno()), (-1, libc::EPROTONOSUPPORT));
         // IPv6: from ::2 to ::1.

@@ -25,7 +25,10 @@ fn channels_and_events() {
         assert_eq!(comp_channel::ibv_destroy_comp_channel(channel), 0);
         let mut event = zeroed::<ibv_async_event>();
         libc::fcntl((*open.0).async_fd, libc::F_SETFL, libc::O_NONBLOCK);
-        assert_eq!((async_event::ibv_get_async_event(open.0, &raw mut event), errno()), (-1, EAGAIN));
+        assert_eq!(
+            (async_event::ibv_get_async_event(open.0, &raw mut event), errno()),
+            (-1, EAGAIN)
+        );
     }
 }
 
@@ -80,11 +83,17 @@ fn obj_7_chn_9_the_structures_fields_follow_the_programs_own_calls() {
         (attr.qp_state, attr.port_num) = (IBV_QPS_INIT, PORT);
         let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
         assert_eq!(qp::ibv_modify_qp(pair, &raw mut attr, mask as c_int), 0);
-        (attr.qp_state, attr.path_mtu, attr.dest_qp_num) = (IBV_QPS_RTR, IBV_MTU_1024, (*pair).qp_num);
+        (attr.qp_state, attr.path_mtu, attr.dest_qp_num) =
+            (IBV_QPS_RTR, IBV_MTU_1024, (*pair).qp_num);
         (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, PORT);
         attr.ah_attr.grh.sgid_index = open.ipv4_gid();
         assert_eq!(
-            port::ibv_query_gid(open.0, PORT, open.ipv4_gid().into(), &raw mut attr.ah_attr.grh.dgid),
+            port::ibv_query_gid(
+                open.0,
+                PORT,
+                open.ipv4_gid().into(),
+                &raw mut attr.ah_attr.grh.dgid
+            ),
             0
         );
         let mask = IBV_QP_STATE
@@ -123,7 +132,10 @@ fn obj_7_chn_9_the_structures_fields_follow_the_programs_own_calls() {
         assert_eq!(qp::ibv_query_qp(pair, &raw mut attr, IBV_QP_STATE as c_int, &raw mut init), 0);
         assert_eq!((attr.qp_state, (*pair).state), (IBV_QPS_ERR, IBV_QPS_ERR));
         assert_eq!((qp::ibv_destroy_qp(pair), cq::ibv_destroy_cq(queue)), (0, 0));
-        assert_eq!((comp_channel::ibv_destroy_comp_channel(channel), pd::ibv_dealloc_pd(pd)), (0, 0));
+        assert_eq!(
+            (comp_channel::ibv_destroy_comp_channel(channel), pd::ibv_dealloc_pd(pd)),
+            (0, 0)
+        );
     }
 }
 

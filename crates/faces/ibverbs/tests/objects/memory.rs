@@ -13,7 +13,9 @@ fn registrations_are_checked() {
     let pd = open.pd();
     let mut buf = buffer();
     let addr = buf.as_mut_ptr().cast::<c_void>();
-    let reg = |addr, len, access: u32| unsafe { mr::ibv_reg_mr_iova2(pd, addr, len, addr as u64, access) };
+    let reg = |addr, len, access: u32| unsafe {
+        mr::ibv_reg_mr_iova2(pd, addr, len, addr as u64, access)
+    };
     refused(reg(addr, 8192, 1 << 15), EINVAL);
     refused(reg(addr, 8192, IBV_ACCESS_REMOTE_WRITE), EINVAL);
     refused(reg(addr, 0, IBV_ACCESS_REMOTE_WRITE), EINVAL);
@@ -22,7 +24,9 @@ fn registrations_are_checked() {
     for (at, access) in [(addr, IBV_ACCESS_LOCAL_WRITE), (null_mut(), 0)] {
         let empty = reg(at, 0, access);
         assert!(!empty.is_null(), "a region may have no bytes");
-        unsafe { assert_eq!(((*empty).addr, (*empty).length, mr::ibv_dereg_mr(empty)), (at, 0, 0)) };
+        unsafe {
+            assert_eq!(((*empty).addr, (*empty).length, mr::ibv_dereg_mr(empty)), (at, 0, 0))
+        };
     }
     let region = reg(addr, 8192, IBV_ACCESS_LOCAL_WRITE | 1 << 29);
     assert!(!region.is_null(), "an optional bit that is not known is ignored");
@@ -45,15 +49,19 @@ fn reregistering_answers_where_it_failed() {
     unsafe {
         let region = mr::ibv_reg_mr(pd, addr, 4096, RW);
         let lkey = (*region).lkey;
-        let rereg =
-            |flags: c_int, pd, addr, len, access| mr::ibv_rereg_mr(region, flags, pd, addr, len, access);
+        let rereg = |flags: c_int, pd, addr, len, access| {
+            mr::ibv_rereg_mr(region, flags, pd, addr, len, access)
+        };
         assert_eq!(rereg(8, pd, addr, 4096, 0), IBV_REREG_MR_ERR_INPUT);
         assert_eq!(rereg(TRANSLATION, pd, addr, 0, 0), IBV_REREG_MR_ERR_INPUT);
         assert_eq!(rereg(TRANSLATION, pd, null_mut(), 1, 0), IBV_REREG_MR_ERR_INPUT);
         assert_eq!(rereg(TRANSLATION, pd, addr, 4096, RW), IBV_REREG_MR_ERR_INPUT);
         assert_eq!((rereg(0, pd, addr, 0, 0), errno()), (IBV_REREG_MR_ERR_CMD, EINVAL));
         let nowhere = std::ptr::without_provenance_mut(4096);
-        assert_eq!((rereg(TRANSLATION, pd, nowhere, 1, 0), errno()), (IBV_REREG_MR_ERR_CMD, EFAULT));
+        assert_eq!(
+            (rereg(TRANSLATION, pd, nowhere, 1, 0), errno()),
+            (IBV_REREG_MR_ERR_CMD, EFAULT)
+        );
         assert_eq!((*region).addr, addr, "a failure changes nothing");
         let flags = TRANSLATION | IBV_REREG_MR_CHANGE_PD as c_int;
         assert_eq!(rereg(flags, other, addr.byte_add(16), 8000, 0), 0);
@@ -95,7 +103,11 @@ fn prefetch_is_for_on_demand_regions_of_the_domain() {
         assert_eq!(advise(pd, read, now, (*plain).lkey, at, 8), EINVAL);
         assert_eq!(advise(pd, read, 2, (*readable).lkey, at, 8), EINVAL);
         assert_eq!(advise(pd, write, now, (*whole).lkey, at, 8192), 0);
-        assert_eq!(advise(pd, write, now, (*whole).lkey, 4096, 8), EFAULT, "nothing is mapped there");
+        assert_eq!(
+            advise(pd, write, now, (*whole).lkey, 4096, 8),
+            EFAULT,
+            "nothing is mapped there"
+        );
         assert_eq!(advise(pd, write, 0, (*whole).lkey, 4096, 8), 0, "without waiting it is a hint");
         assert_eq!(mr::advise_mr(pd, read, now, null_mut(), 0), EINVAL);
         for region in [plain, readable, whole] {
@@ -143,7 +155,11 @@ fn device_memory_is_reached_in_words_and_within_bounds() {
         assert_eq!(to(memory, 96, host.as_ptr().cast(), 4), 0);
         for (offset, len) in [(3, 4), (4, 3), (104, 4), (0, 104)] {
             assert_eq!(to(memory, offset, host.as_ptr().cast(), len), EINVAL, "{offset} {len}");
-            assert_eq!(from(host.as_mut_ptr().cast(), memory, offset, len), EINVAL, "{offset} {len}");
+            assert_eq!(
+                from(host.as_mut_ptr().cast(), memory, offset, len),
+                EINVAL,
+                "{offset} {len}"
+            );
         }
         assert_eq!(from(host.as_mut_ptr().cast(), memory, 92, 8), 0);
         assert_eq!(host[..8], [0, 0, 0, 0, 7, 7, 7, 7]);

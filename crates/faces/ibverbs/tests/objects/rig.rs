@@ -5,7 +5,8 @@ use ibverbs::abi::*;
 use ibverbs::verbs::{device, pd, srq};
 
 pub const PORT: u8 = 1;
-pub const RW: c_int = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) as c_int;
+pub const RW: c_int =
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) as c_int;
 
 pub fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
@@ -32,8 +33,9 @@ impl Open {
             let list = device::ibv_get_device_list(&raw mut n);
             assert!(!list.is_null() && n > 0, "no device");
             let devices = std::slice::from_raw_parts(list, n as usize);
-            let name =
-                |d: &&*mut ibv_device| CStr::from_ptr(device::ibv_get_device_name(**d)) == c"adverb_lo";
+            let name = |d: &&*mut ibv_device| {
+                CStr::from_ptr(device::ibv_get_device_name(**d)) == c"adverb_lo"
+            };
             let lo = devices.iter().find(name).expect("the loopback device");
             let context = device::ibv_open_device(*lo);
             assert!(!context.is_null());

@@ -91,7 +91,8 @@ impl File {
         ends: impl Fn(u8) -> bool,
     ) -> Option<&'a mut [u8]> {
         // SAFETY: the kernel writes into the slice only.
-        let n = unsafe { libc::syscall(libc::SYS_pread64, self.0, room.as_mut_ptr(), room.len(), at) };
+        let n =
+            unsafe { libc::syscall(libc::SYS_pread64, self.0, room.as_mut_ptr(), room.len(), at) };
         let read = room.get_mut(..usize::try_from(n).ok()?)?;
         let end = read.iter().position(|b| ends(*b))?;
         read.get_mut(..end)
@@ -146,7 +147,13 @@ impl File {
         link.copy_within(from + zeros.., from);
         // SAFETY: a terminated path; the kernel writes into the slice only.
         let n = unsafe {
-            libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), room.as_mut_ptr(), room.len())
+            libc::syscall(
+                libc::SYS_readlinkat,
+                libc::AT_FDCWD,
+                link.as_ptr(),
+                room.as_mut_ptr(),
+                room.len(),
+            )
         };
         room.get(..usize::try_from(n).ok()?)
     }
@@ -160,7 +167,8 @@ impl File {
         // no arguments.
         let (about, system, user, group) = unsafe {
             let (about_at, system_at) = (about.as_mut_ptr(), system.as_mut_ptr());
-            if libc::syscall(libc::SYS_fstat, self.0, about_at) != 0 || libc::fstatvfs(self.0, system_at) != 0
+            if libc::syscall(libc::SYS_fstat, self.0, about_at) != 0
+                || libc::fstatvfs(self.0, system_at) != 0
             {
                 return false;
             }

@@ -76,7 +76,8 @@ extern "C" fn needs_verbs(file: &File, depth: usize, seen: &mut Seen) -> bool {
     let Some(dynamic) = Dynamic::of(file) else { return false };
     let mut room = [0; PATH_MAX];
     let mut names = dynamic.values(DT_NEEDED);
-    if names.any(|name| dynamic.text(name, &mut room).is_some_and(|name| LIBRARIES.contains(&name))) {
+    if names.any(|name| dynamic.text(name, &mut room).is_some_and(|name| LIBRARIES.contains(&name)))
+    {
         return true;
     }
     let Some(depth) = depth.checked_sub(1) else { return false };
@@ -109,8 +110,9 @@ impl<'a> Dynamic<'a> {
         let [_, at, _, _, len] = headers().find(|h| kind(h[0]) == PT_DYNAMIC)?;
         let mut dynamic = Dynamic { file, at, count: (len / 16).min(ENTRIES), strings: 0 };
         let strings = dynamic.values(DT_STRTAB).next()?;
-        let [_, offset, address, ..] = headers()
-            .find(|h| kind(h[0]) == PT_LOAD && (h[2]..h[2].saturating_add(h[4])).contains(&strings))?;
+        let [_, offset, address, ..] = headers().find(|h| {
+            kind(h[0]) == PT_LOAD && (h[2]..h[2].saturating_add(h[4])).contains(&strings)
+        })?;
         dynamic.strings = (strings - address).checked_add(offset)?;
         Some(dynamic)
     }
@@ -152,8 +154,9 @@ impl<'a> Dynamic<'a> {
             let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
             let origin = path.get(..end).unwrap_or_default();
             list.split(|b| *b == b':').find_map(|directory| {
-                let below =
-                    directory.strip_prefix(b"$ORIGIN").or_else(|| directory.strip_prefix(b"${ORIGIN}"));
+                let below = directory
+                    .strip_prefix(b"$ORIGIN")
+                    .or_else(|| directory.strip_prefix(b"${ORIGIN}"));
                 below.map_or_else(|| find(b"", directory), |below| find(origin, below))
             })
         };

@@ -34,7 +34,8 @@ static SYSROOT_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Reads the environment. Called before the program runs.
 pub fn look_up(value: impl Fn(&CStr) -> &'static [u8]) {
-    let run = RUN.iter().fold(Hash(0xcbf2_9ce4_8422_2325), |hash, name| hash.add(value(name)).add(b"\0"));
+    let run =
+        RUN.iter().fold(Hash(0xcbf2_9ce4_8422_2325), |hash, name| hash.add(value(name)).add(b"\0"));
     RUN_HASH.store(run.0, Ordering::Relaxed);
     let sysroot = value(SYSROOT);
     SYSROOT_AT.store(sysroot.as_ptr().cast_mut(), Ordering::Relaxed);
@@ -59,7 +60,8 @@ fn note(sysroot: &[u8], hash: u64) -> Option<bool> {
     let end = sysroot.iter().rposition(|b| *b == b'/')?;
     let mut path = [0; PATH_MAX];
     let path = join(&mut path, [sysroot.get(..end)?, FILE, b""])?;
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let flags =
+        libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let len = ENTRIES * size_of::<u64>();
     // SAFETY: a terminated path. The storage for the mapping is allocated before the file is
     // mapped. Only this function uses the mapping, and the entry lies within it, aligned.

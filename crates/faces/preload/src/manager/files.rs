@@ -60,8 +60,9 @@ fn file(fd: c_int) -> Option<(u64, u64)> {
     let before = errno();
     let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `found` has room for the result, and is read only if the call succeeded.
-    let said =
-        unsafe { (libc::syscall(libc::SYS_fstat, fd, found.as_mut_ptr()) == 0).then(|| found.assume_init()) };
+    let said = unsafe {
+        (libc::syscall(libc::SYS_fstat, fd, found.as_mut_ptr()) == 0).then(|| found.assume_init())
+    };
     set_errno(before);
     said.map(|said| (said.st_dev, said.st_ino))
 }

@@ -16,7 +16,11 @@ use crate::real::{errno, real, result, set_errno};
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+pub unsafe extern "C" fn adverb_preload_madvise(
+    addr: *mut c_void,
+    len: usize,
+    advice: c_int,
+) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { advise(addr, len, advice) }
 }
@@ -62,17 +66,25 @@ fn is_self(pidfd: c_int) -> bool {
     let mut info = [0_u8; 512];
     // SAFETY: a terminated string, our own buffer, and our own descriptor.
     let len = unsafe {
-        let fd = raw(libc::SYS_openat, [libc::AT_FDCWD as u64, path.as_ptr() as u64, libc::O_CLOEXEC as u64]);
-        let len = raw(libc::SYS_read, [fd.cast_unsigned(), info.as_mut_ptr() as u64, info.len() as u64]);
+        let fd = raw(
+            libc::SYS_openat,
+            [libc::AT_FDCWD as u64, path.as_ptr() as u64, libc::O_CLOEXEC as u64],
+        );
+        let len =
+            raw(libc::SYS_read, [fd.cast_unsigned(), info.as_mut_ptr() as u64, info.len() as u64]);
         raw(libc::SYS_close, [fd.cast_unsigned(), 0, 0]);
         len
     };
     // SAFETY: the call has no arguments.
     let pid = unsafe { raw(libc::SYS_getpid, [0; 3]) };
-    let Some(info) = usize::try_from(len).ok().and_then(|len| info.get(..len)) else { return false };
+    let Some(info) = usize::try_from(len).ok().and_then(|len| info.get(..len)) else {
+        return false;
+    };
     info.split(|b| *b == b'\n').any(|line| {
         line.strip_prefix(b"Pid:\t").is_some_and(|number| {
-            number.iter().try_fold(0_i64, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
+            number
+                .iter()
+                .try_fold(0_i64, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
                 == Some(pid)
         })
     })

@@ -74,7 +74,9 @@ pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    let Some(real) = real!(ALIGNED_ALLOC: fn(usize, usize) -> *mut c_void) else { return no_memory() };
+    let Some(real) = real!(ALIGNED_ALLOC: fn(usize, usize) -> *mut c_void) else {
+        return no_memory();
+    };
     // SAFETY: the caller's arguments.
     allocate(align, size, |size| unsafe { real(align, size) })
 }
@@ -198,7 +200,9 @@ unsafe fn release(at: *mut c_void) {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_realloc(at: *mut c_void, size: usize) -> *mut c_void {
-    let Some(real) = real!(REALLOC: fn(*mut c_void, usize) -> *mut c_void) else { return no_memory() };
+    let Some(real) = real!(REALLOC: fn(*mut c_void, usize) -> *mut c_void) else {
+        return no_memory();
+    };
     let Some((hooks, len)) = block(at) else {
         // SAFETY: the caller's arguments.
         return unsafe { real(at, size) };

@@ -147,7 +147,8 @@ pub unsafe extern "C" fn adverb_preload_clone(
     (hooks.before_fork)();
     // SAFETY: the caller's arguments, except for the start function, which calls the caller's, and
     // possibly our own stack.
-    let pid = unsafe { real(Some(begin), stack, flags, (&raw mut first).cast(), parent, tls, child) };
+    let pid =
+        unsafe { real(Some(begin), stack, flags, (&raw mut first).cast(), parent, tls, child) };
     let errno_of = errno();
     (hooks.after_fork_parent)();
     drop(aside);
@@ -166,7 +167,8 @@ pub unsafe extern "C" fn adverb_preload_pthread_attr_setstack(
     addr: *mut c_void,
     size: usize,
 ) -> c_int {
-    let Some(real) = real!(SET_STACK: fn(*mut libc::pthread_attr_t, *mut c_void, usize) -> c_int) else {
+    let Some(real) = real!(SET_STACK: fn(*mut libc::pthread_attr_t, *mut c_void, usize) -> c_int)
+    else {
         return libc::ENOSYS;
     };
     // SAFETY: the caller's arguments.
@@ -210,7 +212,8 @@ pub fn register_handlers() {
     }
     let (before, parent, child): (Handler, Handler, Handler) =
         (Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
-    if let Some(real) = real!(REGISTER_ATFORK: fn(Handler, Handler, Handler, *mut c_void) -> c_int) {
+    if let Some(real) = real!(REGISTER_ATFORK: fn(Handler, Handler, Handler, *mut c_void) -> c_int)
+    {
         // SAFETY: the functions belong to an object that is never unloaded, so the object handle
         // may be null.
         unsafe { real(before, parent, child, core::ptr::null_mut()) };

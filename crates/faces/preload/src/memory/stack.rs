@@ -44,7 +44,8 @@ pub struct Stack(*mut c_void);
 impl Stack {
     pub fn new() -> Option<Stack> {
         let syscall = real!(C_SYSCALL: fn(i64, *mut c_void, usize, i32, i32, i32, i64) -> i64)?;
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping.
         let at = unsafe { syscall(libc::SYS_mmap, null_mut(), LEN, prot, flags, -1, 0) };
         (at > 0).then_some(Stack(at as *mut c_void))

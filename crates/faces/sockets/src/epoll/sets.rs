@@ -73,7 +73,13 @@ impl Sets {
         members.into_iter().flatten().find(|member| member.fd == fd).ok_or(Refusal::NotThere)
     }
 
-    pub(super) fn add(&mut self, set: c_int, fd: c_int, events: u32, data: u64) -> Result<(), Refusal> {
+    pub(super) fn add(
+        &mut self,
+        set: c_int,
+        fd: c_int,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Refusal> {
         if self.member(set, fd).is_ok() {
             return Err(Refusal::There);
         }
@@ -82,7 +88,13 @@ impl Sets {
         Ok(())
     }
 
-    pub(super) fn modify(&mut self, set: c_int, fd: c_int, events: u32, data: u64) -> Result<(), Refusal> {
+    pub(super) fn modify(
+        &mut self,
+        set: c_int,
+        fd: c_int,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Refusal> {
         *self.member(set, fd)? = Member { fd, events, data, told: false };
         Ok(())
     }
@@ -96,7 +108,9 @@ impl Sets {
     /// The entries for `poll`.
     pub(super) fn polls(&self, set: c_int) -> Vec<pollfd> {
         let waiting = self.0.get(&set).into_iter().flat_map(|set| &set.members).filter(|m| !m.told);
-        waiting.map(|m| pollfd { fd: m.fd, events: (m.events & POLLED) as i16, revents: 0 }).collect()
+        waiting
+            .map(|m| pollfd { fd: m.fd, events: (m.events & POLLED) as i16, revents: 0 })
+            .collect()
     }
 
     /// Converts the result of `poll` to events with the program's data, at most `room` events.
@@ -111,7 +125,9 @@ impl Sets {
             }
             let poll = &polls[at];
             // The member may have been removed or changed meanwhile.
-            let Some(member) = set.members.iter_mut().find(|m| m.fd == poll.fd && !m.told) else { continue };
+            let Some(member) = set.members.iter_mut().find(|m| m.fd == poll.fd && !m.told) else {
+                continue;
+            };
             let events = poll.revents as u16 as u32 & (member.events | ALWAYS);
             if events & (POLLED | ALWAYS) != 0 {
                 member.told = member.events & ONCE != 0;

@@ -117,8 +117,12 @@ impl ConnId {
             Event::Established => Incoming::Message(Message::Ready),
             // On the side that sent the request, the reject is the answer. On the other side, it
             // ends the connection.
-            Event::Rejected(reason, data) if asking => Incoming::Message(Message::Reject(reason, data)),
-            Event::Rejected(reason, data) if reason == ids::RejectReason::CONSUMER_DEFINED && !standing => {
+            Event::Rejected(reason, data) if asking => {
+                Incoming::Message(Message::Reject(reason, data))
+            }
+            Event::Rejected(reason, data)
+                if reason == ids::RejectReason::CONSUMER_DEFINED && !standing =>
+            {
                 Incoming::Message(Message::Reject(reason, data))
             }
             Event::Unanswered if asking => Incoming::Lost(NtStatus::IO_TIMEOUT),
@@ -128,7 +132,9 @@ impl ConnId {
             {
                 Incoming::Message(Message::Disconnect)
             }
-            Event::Disconnected(DisconnectReason::Confirmed, _) => Incoming::Message(Message::Disconnected),
+            Event::Disconnected(DisconnectReason::Confirmed, _) => {
+                Incoming::Message(Message::Disconnected)
+            }
             Event::Request(_)
             | Event::Rejected(..)
             | Event::Unanswered
@@ -166,7 +172,9 @@ fn values(offer: &Offer, own: &Own) -> ids::Offer {
 /// Converts an offer of the peer. The depths in an event are seen from this end: this end answers
 /// the reads that the peer sends.
 pub(super) fn offer_of(offer: ids::Offer) -> Offer {
-    let limits =
-        ReadLimits { inbound: offer.initiator_depth.into(), outbound: offer.responder_resources.into() };
+    let limits = ReadLimits {
+        inbound: offer.initiator_depth.into(),
+        outbound: offer.responder_resources.into(),
+    };
     Offer { limits, private_data: offer.private_data }
 }

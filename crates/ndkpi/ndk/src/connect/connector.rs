@@ -128,7 +128,8 @@ impl Connector {
             self.0.check_call(qp, source, destination, private_data)?;
             let asker = Asker::new(&self.0.adapter)?;
             let context = self.0.adapter.context();
-            let (endpoint, id) = Endpoint::open(context, source, Some(destination), false, &asker.signal)?;
+            let (endpoint, id) =
+                Endpoint::open(context, source, Some(destination), false, &asker.signal)?;
             let endpoint = Arc::new(endpoint);
             let call = Call { endpoint, id, asker, shared: None, destination, reads, private_data };
             self.0.call(qp, call, asked)
@@ -156,7 +157,15 @@ impl Connector {
             self.0.check_call(qp, endpoint.address(), destination, private_data)?;
             let asker = Asker::new(&self.0.adapter)?;
             let id = Endpoint::id(&asker.signal)?;
-            let call = Call { endpoint, id, asker, shared: Some(shared), destination, reads, private_data };
+            let call = Call {
+                endpoint,
+                id,
+                asker,
+                shared: Some(shared),
+                destination,
+                reads,
+                private_data,
+            };
             self.0.call(qp, call, asked)
         })
     }
@@ -239,13 +248,17 @@ impl Connector {
     pub fn reject(&self, private_data: &[u8]) -> Result<(), NtStatus> {
         let _hold = self.0.lifecycle.hold()?;
         check_data(private_data, MAX_CALLEE_DATA)?;
-        self.0.drive(|link, out| link.handshake.reject(Reason::CONSUMER_DEFINED, private_data.to_vec(), out))
+        self.0.drive(|link, out| {
+            link.handshake.reject(Reason::CONSUMER_DEFINED, private_data.to_vec(), out)
+        })
     }
 
     /// Refuses with the reason that is sent if there is no listener.
     pub(super) fn refuse(&self) {
         // An initiator that has given up needs no answer.
-        let _ = self.0.drive(|link, out| link.handshake.reject(Reason::INVALID_SERVICE_ID, Vec::new(), out));
+        let _ = self
+            .0
+            .drive(|link, out| link.handshake.reject(Reason::INVALID_SERVICE_ID, Vec::new(), out));
     }
 
     /// The effective read limits, and the private data of the peer's connect, accept or reject.
@@ -263,7 +276,13 @@ impl Connector {
     /// # Errors
     /// `CONNECTION_INVALID` if the connector is not connecting or connected.
     pub fn get_local_address(&self) -> Result<SocketAddr, NtStatus> {
-        self.0.link.lock().endpoint.as_ref().map(|e| e.address()).ok_or(NtStatus::CONNECTION_INVALID)
+        self.0
+            .link
+            .lock()
+            .endpoint
+            .as_ref()
+            .map(|e| e.address())
+            .ok_or(NtStatus::CONNECTION_INVALID)
     }
 
     /// The peer's address.
@@ -308,7 +327,10 @@ impl Connector {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let me = self.clone();
         let outcome = self.0.lifecycle.close(move || me.0.teardown(), completion)?;
         self.0.abort();

@@ -73,8 +73,13 @@ impl Endpoint {
         Err(NtStatus::TOO_MANY_ADDRESSES)
     }
 
-    fn claim(address: SocketAddr, shared: bool, signal: &Signal) -> Result<(Endpoint, Id), NtStatus> {
-        let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("adverb-nd-{address}"));
+    fn claim(
+        address: SocketAddr,
+        shared: bool,
+        signal: &Signal,
+    ) -> Result<(Endpoint, Id), NtStatus> {
+        let name =
+            std::os::unix::net::SocketAddr::from_abstract_name(format!("adverb-nd-{address}"));
         let claim = name
             .and_then(|name| UnixDatagram::bind_addr(&name))
             .map_err(|e| local_failure(e.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)))?;
@@ -138,11 +143,15 @@ pub(crate) fn remote_failure(errno: Errno) -> NtStatus {
         // The port is closed, or the listener ended while the request was in its queue.
         Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EPIPE => NtStatus::CONNECTION_REFUSED,
         // Both ends are given, so the combination of both addresses is not available.
-        Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EISCONN => NtStatus::ADDRESS_ALREADY_EXISTS,
+        Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EISCONN => {
+            NtStatus::ADDRESS_ALREADY_EXISTS
+        }
         Errno::ETIMEDOUT => NtStatus::IO_TIMEOUT,
         // EINVAL, ENODEV: the source is an address of the loopback interface, and the destination
         // is not.
-        Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EINVAL | Errno::ENODEV => NtStatus::NETWORK_UNREACHABLE,
+        Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EINVAL | Errno::ENODEV => {
+            NtStatus::NETWORK_UNREACHABLE
+        }
         Errno::EHOSTUNREACH | Errno::EHOSTDOWN => NtStatus::HOST_UNREACHABLE,
         Errno::EACCES | Errno::EPERM => NtStatus::ACCESS_DENIED,
         other => resources(other),
@@ -151,9 +160,12 @@ pub(crate) fn remote_failure(errno: Errno) -> NtStatus {
 
 fn resources(errno: Errno) -> NtStatus {
     match errno {
-        Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ENOBUFS | Errno::EAGAIN | Errno::ENOSPC => {
-            NtStatus::INSUFFICIENT_RESOURCES
-        }
+        Errno::EMFILE
+        | Errno::ENFILE
+        | Errno::ENOMEM
+        | Errno::ENOBUFS
+        | Errno::EAGAIN
+        | Errno::ENOSPC => NtStatus::INSUFFICIENT_RESOURCES,
         other => {
             log::error!("an id of a connection fails: {other}");
             NtStatus::INTERNAL_ERROR

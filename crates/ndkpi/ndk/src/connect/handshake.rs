@@ -214,7 +214,12 @@ impl Handshake {
     ///
     /// # Errors
     /// As [`Handshake::check_requested`].
-    pub(crate) fn accept(&mut self, reply: Offer, now: Instant, out: &mut Actions) -> Result<(), NtStatus> {
+    pub(crate) fn accept(
+        &mut self,
+        reply: Offer,
+        now: Instant,
+        out: &mut Actions,
+    ) -> Result<(), NtStatus> {
         self.check_requested()?;
         self.limits = reply.limits;
         self.enter(State::Accepted, Some(now + ACCEPT_TIMEOUT));
@@ -296,7 +301,8 @@ impl Handshake {
             State::Disconnecting => Some(Request::Disconnect),
             _ => None,
         };
-        let connected = [State::Accepted, State::Established, State::Disconnecting, State::PeerLeft];
+        let connected =
+            [State::Accepted, State::Established, State::Disconnecting, State::PeerLeft];
         if connected.contains(&self.state) {
             out.push(Action::Flush);
         }
@@ -348,7 +354,9 @@ impl Handshake {
             }
             (State::Ended(_), _) => {}
             (state, message) => {
-                log::warn!("a peer sent {message:?} in state {state:?}: the connection is given up");
+                log::warn!(
+                    "a peer sent {message:?} in state {state:?}: the connection is given up"
+                );
                 self.lost(NtStatus::CONNECTION_ABORTED, out);
             }
         }
@@ -358,7 +366,9 @@ impl Handshake {
     pub(crate) fn lost(&mut self, status: NtStatus, out: &mut Actions) {
         match self.state {
             State::Dialing | State::Requesting => self.fail_connect(status, out),
-            State::Incoming | State::Requested | State::Replied => self.end(ConnectionEnd::Aborted, out),
+            State::Incoming | State::Requested | State::Replied => {
+                self.end(ConnectionEnd::Aborted, out)
+            }
             State::Accepted => self.fail_accept(NtStatus::CONNECTION_ABORTED, out),
             State::Established => self.broken(DisconnectReason::PeerLost, out),
             State::Disconnecting => self.disconnected(Ok(()), out),

@@ -159,7 +159,9 @@ impl Link {
             Some(Incoming::Message(message)) => self.handshake.message(message, out),
             // A peer leaves when the connection fails. So if the local queue pair has failed, its
             // failure is the reason.
-            Some(Incoming::Lost(_)) if state == State::Established && self.qp_in(QpState::Err).is_ok() => {
+            Some(Incoming::Lost(_))
+                if state == State::Established && self.qp_in(QpState::Err).is_ok() =>
+            {
                 self.handshake.failed(out);
             }
             Some(Incoming::Lost(status)) => self.handshake.lost(status, out),

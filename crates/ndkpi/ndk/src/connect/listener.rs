@@ -119,7 +119,10 @@ impl Listener {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let me = self.0.clone();
         let outcome = self.0.lifecycle.close(
             move || {
@@ -151,7 +154,9 @@ impl ListenerInner {
         let token = worker.reserve();
         let signal: Signal = Arc::new(Waker { worker: worker.clone(), token });
         let listens = Endpoint::open(self.adapter.context(), address, None, false, &signal)
-            .and_then(|(endpoint, id)| id.listen(BACKLOG).map(|()| (endpoint, id)).map_err(local_failure));
+            .and_then(|(endpoint, id)| {
+                id.listen(BACKLOG).map(|()| (endpoint, id)).map_err(local_failure)
+            });
         let (endpoint, id) = listens.inspect_err(|_| worker.remove(token))?;
         state.endpoint = Some(Arc::new(endpoint));
         state.listened = Some(Listened { worker: worker.clone(), token, id });
@@ -197,7 +202,9 @@ impl ListenerInner {
     fn requested(&self, conn_id: ConnId, request: Request) {
         let endpoint = self.state.lock().endpoint.clone();
         let nobody = Reason::INVALID_SERVICE_ID;
-        let (Some(endpoint), false) = (endpoint, self.refuses_all()) else { return refuse(&conn_id, nobody) };
+        let (Some(endpoint), false) = (endpoint, self.refuses_all()) else {
+            return refuse(&conn_id, nobody);
+        };
         if self.events.load(Ordering::Relaxed) >= BACKLOG as usize {
             return refuse(&conn_id, Reason::NO_RESOURCES);
         }
@@ -205,8 +212,13 @@ impl ListenerInner {
         let (Ok(adapter), Ok(listener), Ok(event)) = holds else { return refuse(&conn_id, nobody) };
         let antecedents = vec![adapter, listener];
         let Some(me) = self.me.upgrade() else { return refuse(&conn_id, nobody) };
-        let connector =
-            Connector::requested(&self.adapter, antecedents, conn_id, offer_of(request.offer), endpoint);
+        let connector = Connector::requested(
+            &self.adapter,
+            antecedents,
+            conn_id,
+            offer_of(request.offer),
+            endpoint,
+        );
         self.events.fetch_add(1, Ordering::Relaxed);
         self.adapter.0.dispatcher.run(move || {
             me.events.fetch_sub(1, Ordering::Relaxed);

@@ -78,7 +78,10 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
-    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<RequestOutcome, NtStatus> {
+    pub fn close(
+        &self,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<RequestOutcome, NtStatus> {
         let me = self.0.clone();
         self.0.lifecycle.close(move || drop(me.claim.lock().take()), completion)
     }

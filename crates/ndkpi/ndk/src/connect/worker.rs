@@ -91,7 +91,8 @@ impl Worker {
     fn start() -> std::io::Result<Arc<Self>> {
         let worker = Arc::new(Worker::default());
         let me = worker.clone();
-        let thread = std::thread::Builder::new().name("ndk-connect".to_owned()).spawn(move || me.serve())?;
+        let thread =
+            std::thread::Builder::new().name("ndk-connect".to_owned()).spawn(move || me.serve())?;
         worker.state.lock().thread = Some(thread);
         Ok(worker)
     }
@@ -206,7 +207,10 @@ impl Worker {
             }
             let next = state.deadlines.first().map(|(at, _)| *at);
             let left = next.map(|at| at.saturating_duration_since(Instant::now()));
-            if !state.rung.is_empty() || !state.poked.is_empty() || left.is_some_and(|left| left.is_zero()) {
+            if !state.rung.is_empty()
+                || !state.poked.is_empty()
+                || left.is_some_and(|left| left.is_zero())
+            {
                 return Some((std::mem::take(&mut state.rung), std::mem::take(&mut state.poked)));
             }
             match left {

@@ -37,8 +37,15 @@ impl Qp {
     /// (flags, entries, inline data), `ACCESS_VIOLATION` (a logical address that is not mapped).
     /// After an error, no completion follows, and all requests deferred before are committed
     /// (DEF-3, DEF-4).
-    pub fn send(&self, request_context: u64, sgl: &[Sge<'_>], flags: OpFlags) -> Result<(), NtStatus> {
-        self.initiate(|qp| qp.transfer(request_context, OperationType::Send, SendOp::Send, sgl, flags, SEND))
+    pub fn send(
+        &self,
+        request_context: u64,
+        sgl: &[Sge<'_>],
+        flags: OpFlags,
+    ) -> Result<(), NtStatus> {
+        self.initiate(|qp| {
+            qp.transfer(request_context, OperationType::Send, SendOp::Send, sgl, flags, SEND)
+        })
     }
 
     /// Sends a message that invalidates a token of the peer when the peer receives the message
@@ -70,7 +77,9 @@ impl Qp {
         flags: OpFlags,
     ) -> Result<(), NtStatus> {
         let op = SendOp::Write(Remote { va: remote_address, rkey: remote_token });
-        self.initiate(|qp| qp.transfer(request_context, OperationType::Write, op, sgl, flags, WRITE))
+        self.initiate(|qp| {
+            qp.transfer(request_context, OperationType::Write, op, sgl, flags, WRITE)
+        })
     }
 
     /// Reads the peer's memory. With [`OpFlags::RDMA_READ_LOCAL_INVALIDATE`], a successful read
@@ -90,7 +99,9 @@ impl Qp {
         if flags.contains(OpFlags::RDMA_READ_LOCAL_INVALIDATE) {
             self.initiate(|qp| qp.read_and_invalidate(request_context, op, sgl, flags))
         } else {
-            self.initiate(|qp| qp.transfer(request_context, OperationType::Read, op, sgl, flags, READ))
+            self.initiate(|qp| {
+                qp.transfer(request_context, OperationType::Read, op, sgl, flags, READ)
+            })
         }
     }
 
@@ -149,8 +160,9 @@ impl Qp {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             let pages = qp.0.adapter.lams.pages(adapter_pages)?;
-            let request =
-                fast.prepare(&pages, fbo, length, base_virtual_address, access).map_err(|e| status_of(&e))?;
+            let request = fast
+                .prepare(&pages, fbo, length, base_virtual_address, access)
+                .map_err(|e| status_of(&e))?;
             let op = SendOp::FastReg(request);
             qp.local(request_context, OperationType::FastRegister, op, flags)
                 .inspect_err(|_| fast.forget(&request))?;
@@ -217,7 +229,13 @@ impl Qp {
 
     fn entries(&self, sgl: &[Sge<'_>], max: u32) -> Result<SgList, NtStatus> {
         let pd = &self.0.pd;
-        SgList::new(sgl, max, pd.device(), pd.get_privileged_memory_region_token(), &self.0.adapter.lams)
+        SgList::new(
+            sgl,
+            max,
+            pd.device(),
+            pd.get_privileged_memory_region_token(),
+            &self.0.adapter.lams,
+        )
     }
 
     /// Posts a request that moves bytes.
@@ -274,8 +292,14 @@ impl Qp {
         flags: OpFlags,
     ) -> Result<(), NtStatus> {
         let ticket = self.reserve(context, operation, flags)?;
-        let wr =
-            SendWr { wr_id: ticket.wr_id(), flags: device_flags(flags), op, data, ud: None, xrc_srqn: 0 };
+        let wr = SendWr {
+            wr_id: ticket.wr_id(),
+            flags: device_flags(flags),
+            op,
+            data,
+            ud: None,
+            xrc_srqn: 0,
+        };
         self.post(&ticket, &[wr], flags)
     }
 
@@ -330,7 +354,12 @@ impl Qp {
         Ok(())
     }
 
-    fn reserve(&self, context: u64, operation: OperationType, flags: OpFlags) -> Result<Ticket, NtStatus> {
+    fn reserve(
+        &self,
+        context: u64,
+        operation: OperationType,
+        flags: OpFlags,
+    ) -> Result<Ticket, NtStatus> {
         let silent = flags.contains(OpFlags::SILENT_SUCCESS);
         self.0.requests.reserve(context, operation, silent, || self.device().free_sends())
     }

@@ -3,8 +3,8 @@
 use adverb_ndk::device::{self, Mapping};
 use adverb_ndk::object::Completion;
 use adverb_ndk::{
-    Adapter, Config, Cq, Lam, Mdl, Mr, MrFlags, Mw, NdkResultEx, NtStatus, OpFlags, Pd, PendingMode, Qp,
-    QpSizes, RequestOutcome, Sge, joined,
+    Adapter, Config, Cq, Lam, Mdl, Mr, MrFlags, Mw, NdkResultEx, NtStatus, OpFlags, Pd,
+    PendingMode, Qp, QpSizes, RequestOutcome, Sge, joined,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -97,13 +97,18 @@ impl QpEnd {
         let qp = wait(|c| pd.create_qp(&cq, &cq, 7, sizes(), c)).unwrap();
         let memory = Mapping::alloc(MEMORY as usize).unwrap();
         let mr = wait(|c| pd.create_mr(false, c)).unwrap();
-        let flags = MrFlags::ALLOW_LOCAL_WRITE | MrFlags::ALLOW_REMOTE_READ | MrFlags::ALLOW_REMOTE_WRITE;
+        let flags =
+            MrFlags::ALLOW_LOCAL_WRITE | MrFlags::ALLOW_REMOTE_READ | MrFlags::ALLOW_REMOTE_WRITE;
         wait(|c| mr.register(&Mdl::of(&memory), MEMORY, flags, c)).unwrap();
         QpEnd { adapter, pd, cq, qp, memory, mr, calls, count, extras: Mutex::default() }
     }
 
     pub fn sge(&self, offset: u64, length: u32) -> Sge<'static> {
-        Sge::Registered { address: self.memory.addr() + offset, length, token: self.mr.get_local_token() }
+        Sge::Registered {
+            address: self.memory.addr() + offset,
+            length,
+            token: self.mr.get_local_token(),
+        }
     }
 
     pub fn write(&self, offset: usize, bytes: &[u8]) {
@@ -170,12 +175,13 @@ impl QpEnd {
     /// Closes everything that is still open. The adapter's close returns only when all objects are
     /// closed.
     fn close_all(&self) {
-        let close = |request: &dyn Fn(Box<dyn FnOnce() + Send>) -> Result<RequestOutcome, NtStatus>| {
-            let (tx, rx) = channel();
-            if request(Box::new(move || _ = tx.send(()))) == Ok(RequestOutcome::Pending) {
-                rx.recv_timeout(DEADLINE).expect("the close completes");
-            }
-        };
+        let close =
+            |request: &dyn Fn(Box<dyn FnOnce() + Send>) -> Result<RequestOutcome, NtStatus>| {
+                let (tx, rx) = channel();
+                if request(Box::new(move || _ = tx.send(()))) == Ok(RequestOutcome::Pending) {
+                    rx.recv_timeout(DEADLINE).expect("the close completes");
+                }
+            };
         close(&|c| self.qp.close(c));
         self.extras.lock().unwrap().drain(..).for_each(|e| e());
         close(&|c| self.mr.close(c));

@@ -98,7 +98,8 @@ pub fn connector(end: &QpEnd) -> Connector {
 pub fn call(end: &QpEnd, to: SocketAddr) -> (Connector, Pending) {
     let connector = connector(end);
     let from = SocketAddr::new(to.ip(), 0);
-    let call = Pending::start(|c| connector.connect(&end.qp, from, to, reads(16, 8), b"call", c)).unwrap();
+    let call =
+        Pending::start(|c| connector.connect(&end.qp, from, to, reads(16, 8), b"call", c)).unwrap();
     (connector, call)
 }
 
@@ -125,7 +126,8 @@ pub fn connect_to(a: &QpEnd, b: &QpEnd, listening: &Listening) -> Connection {
     let passive = listening.next();
     let (on_disconnect, passive_told) = event();
     let accepted =
-        Pending::start(|c| passive.accept(&b.qp, reads(4, 12), b"answer", on_disconnect, c)).unwrap();
+        Pending::start(|c| passive.accept(&b.qp, reads(4, 12), b"answer", on_disconnect, c))
+            .unwrap();
     called.result().unwrap();
     accepted.assert_pending();
     let (on_disconnect, active_told) = event();

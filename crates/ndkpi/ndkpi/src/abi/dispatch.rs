@@ -25,10 +25,16 @@ pub type NDK_FN_RESIZE_CQ = unsafe extern "C" fn(
 pub type NDK_FN_ARM_CQ = unsafe extern "C" fn(pNdkCq: *mut NDK_CQ, Type: ULONG);
 pub type NDK_FN_GET_CQ_RESULTS =
     unsafe extern "C" fn(pNdkCq: *mut NDK_CQ, Results: *mut NDK_RESULT, nResults: ULONG) -> ULONG;
-pub type NDK_FN_GET_CQ_RESULTS_EX =
-    unsafe extern "C" fn(pNdkCq: *mut NDK_CQ, Results: *mut NDK_RESULT_EX, nResults: ULONG) -> ULONG;
-pub type NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION =
-    unsafe extern "C" fn(pNdkCq: *mut NDK_CQ, ModerationInterval: ULONG, ModerationCount: ULONG) -> NTSTATUS;
+pub type NDK_FN_GET_CQ_RESULTS_EX = unsafe extern "C" fn(
+    pNdkCq: *mut NDK_CQ,
+    Results: *mut NDK_RESULT_EX,
+    nResults: ULONG,
+) -> ULONG;
+pub type NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION = unsafe extern "C" fn(
+    pNdkCq: *mut NDK_CQ,
+    ModerationInterval: ULONG,
+    ModerationCount: ULONG,
+) -> NTSTATUS;
 pub type NDK_FN_REGISTER_MR = unsafe extern "C" fn(
     pNdkMr: *mut NDK_MR,
     Mdl: *mut MDL,

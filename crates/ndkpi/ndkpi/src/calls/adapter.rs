@@ -137,7 +137,9 @@ unsafe extern "C" fn create_connector(
     // SAFETY: "What C promises", 1 to 3.
     status(|| unsafe {
         let adapter = behind::<Adapter>(adapter)?.adapter.clone();
-        create::<Connector>(completion, context, out, |completion| adapter.create_connector(completion))
+        create::<Connector>(completion, context, out, |completion| {
+            adapter.create_connector(completion)
+        })
     })
 }
 
@@ -153,15 +155,18 @@ unsafe extern "C" fn create_listener(
     status(|| unsafe {
         let adapter = behind::<Adapter>(adapter)?.adapter.clone();
         let event = connect_event(event, event_context)?;
-        create::<Listener>(completion, context, out, |completion| adapter.create_listener(event, completion))
+        create::<Listener>(completion, context, out, |completion| {
+            adapter.create_listener(event, completion)
+        })
     })
 }
 
 /// Size of a mapping of `pages` pages, in bytes.
 fn lam_size(pages: u64) -> Result<ULONG, NtStatus> {
     let size = pages.checked_mul(size_of::<NDK_LOGICAL_ADDRESS>() as u64);
-    let size =
-        size.and_then(|s| s.checked_add(offset_of!(NDK_LOGICAL_ADDRESS_MAPPING, AdapterPageArray) as u64));
+    let size = size.and_then(|s| {
+        s.checked_add(offset_of!(NDK_LOGICAL_ADDRESS_MAPPING, AdapterPageArray) as u64)
+    });
     size.and_then(|s| ULONG::try_from(s).ok()).ok_or(NtStatus::INVALID_PARAMETER)
 }
 
@@ -187,7 +192,8 @@ impl LamOut {
         // SAFETY: the caller promises room for all pages. Writes go through raw pointers, because
         // the array is longer than its type says.
         unsafe {
-            (&raw mut (*self.lam).AdapterContext).write(core::ptr::without_provenance_mut(base as usize));
+            (&raw mut (*self.lam).AdapterContext)
+                .write(core::ptr::without_provenance_mut(base as usize));
             (&raw mut (*self.lam).AdapterPageCount).write(lam.pages.len() as ULONG);
             let array = (&raw mut (*self.lam).AdapterPageArray).cast::<NDK_LOGICAL_ADDRESS>();
             for (i, page) in lam.pages.iter().enumerate() {

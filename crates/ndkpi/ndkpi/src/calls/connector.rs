@@ -125,7 +125,9 @@ unsafe extern "C" fn complete_connect_ex(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: "What C promises", 1 and 3.
-    unsafe { complete_with(connector, disconnect_event_ex(event, event_context), completion, context) }
+    unsafe {
+        complete_with(connector, disconnect_event_ex(event, event_context), completion, context)
+    }
 }
 
 /// The parameters of an accept.
@@ -194,7 +196,11 @@ unsafe extern "C" fn accept_ex(
     unsafe { accepted.with(disconnect_event_ex(event, event_context)) }
 }
 
-unsafe extern "C" fn reject(connector: *mut NDK_CONNECTOR, data: PVOID, data_length: ULONG) -> NTSTATUS {
+unsafe extern "C" fn reject(
+    connector: *mut NDK_CONNECTOR,
+    data: PVOID,
+    data_length: ULONG,
+) -> NTSTATUS {
     // SAFETY: "What C promises", 1 and 2.
     status(|| unsafe {
         let connector = behind::<Connector>(connector)?.clone();

@@ -113,7 +113,11 @@ unsafe extern "C" fn get_results(cq: *mut NDK_CQ, results: *mut NDK_RESULT, max:
     unsafe { take(cq, results, max, convert) }
 }
 
-unsafe extern "C" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESULT_EX, max: ULONG) -> ULONG {
+unsafe extern "C" fn get_results_ex(
+    cq: *mut NDK_CQ,
+    results: *mut NDK_RESULT_EX,
+    max: ULONG,
+) -> ULONG {
     let convert = |r: &NdkResultEx| NDK_RESULT_EX {
         Status: r.status.0,
         BytesTransferred: r.bytes_transferred,

@@ -89,9 +89,12 @@ macro_rules! close_function {
         ) -> NTSTATUS {
             // SAFETY: "What C promises", 1 and 3.
             unsafe {
-                super::close::<$crate::kinds::$kind>(object, completion, context, |inner, completed| {
-                    inner.close(completed)
-                })
+                super::close::<$crate::kinds::$kind>(
+                    object,
+                    completion,
+                    context,
+                    |inner, completed| inner.close(completed),
+                )
             }
         }
     };

@@ -34,7 +34,9 @@ unsafe extern "C" fn create_mr(
     // SAFETY: "What C promises", 1 to 3.
     status(|| unsafe {
         let pd = behind::<Pd>(pd)?.clone();
-        create::<Mr>(completion, context, out, |completion| pd.create_mr(fast_register != 0, completion))
+        create::<Mr>(completion, context, out, |completion| {
+            pd.create_mr(fast_register != 0, completion)
+        })
     })
 }
 
@@ -70,7 +72,13 @@ unsafe extern "C" fn create_srq(
         let pd = behind::<Pd>(pd)?.clone();
         let notification = srq_notification(notification, notification_context);
         create::<Srq>(completion, context, out, |completion| {
-            pd.create_srq(depth, max_receive_request_sge, notify_threshold, notification, completion)
+            pd.create_srq(
+                depth,
+                max_receive_request_sge,
+                notify_threshold,
+                notification,
+                completion,
+            )
         })
     })
 }
@@ -122,8 +130,12 @@ unsafe extern "C" fn create_qp_with_srq(
     context: PVOID,
     out: *mut *mut NDK_QP,
 ) -> NTSTATUS {
-    let sizes =
-        QpSizes { initiator_queue_depth, max_initiator_request_sge, inline_data_size, ..QpSizes::default() };
+    let sizes = QpSizes {
+        initiator_queue_depth,
+        max_initiator_request_sge,
+        inline_data_size,
+        ..QpSizes::default()
+    };
     // SAFETY: "What C promises", 1 to 3.
     status(|| unsafe {
         let pd = behind::<Pd>(pd)?.clone();
@@ -131,7 +143,14 @@ unsafe extern "C" fn create_qp_with_srq(
             (behind::<Cq>(receive_cq)?.clone(), behind::<Cq>(initiator_cq)?.clone());
         let srq = behind::<Srq>(srq)?.clone();
         create::<Qp>(completion, context, out, |completion| {
-            pd.create_qp_with_srq(&receive_cq, &initiator_cq, &srq, qp_context as u64, sizes, completion)
+            pd.create_qp_with_srq(
+                &receive_cq,
+                &initiator_cq,
+                &srq,
+                qp_context as u64,
+                sizes,
+                completion,
+            )
         })
     })
 }

@@ -41,7 +41,10 @@ unsafe extern "C" fn flush(qp: *mut NDK_QP) {
 ///
 /// # Safety
 /// "What C promises", 1.
-unsafe fn initiate(qp: *mut NDK_QP, post: impl FnOnce(&adverb_ndk::Qp) -> Result<(), NtStatus>) -> NTSTATUS {
+unsafe fn initiate(
+    qp: *mut NDK_QP,
+    post: impl FnOnce(&adverb_ndk::Qp) -> Result<(), NtStatus>,
+) -> NTSTATUS {
     status(|| {
         // SAFETY: the caller promises a pointer from C.
         let qp = unsafe { behind::<Qp>(qp) }?;

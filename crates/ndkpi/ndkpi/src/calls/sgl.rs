@@ -57,7 +57,10 @@ unsafe fn entry<'a>(c: &NDK_SGE, inline: bool) -> Result<Sge<'a>, NtStatus> {
         (0, _) => Err(NtStatus::INVALID_PARAMETER),
         // SAFETY: the caller promises `length` readable bytes, and the address is not null.
         (_, length) => Ok(Sge::Bytes(unsafe {
-            core::slice::from_raw_parts(core::ptr::with_exposed_provenance(address as usize), length as usize)
+            core::slice::from_raw_parts(
+                core::ptr::with_exposed_provenance(address as usize),
+                length as usize,
+            )
         })),
     }
 }

@@ -59,7 +59,11 @@ fn compiler(language: &str) -> Command {
 
 fn succeed(mut cc: Command, what: &str) {
     let output = cc.output().unwrap_or_else(|e| panic!("{cc:?}: {e}"));
-    assert!(output.status.success(), "{what} does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{what} does not compile:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Checks that `text` compiles in a language and dialect.
@@ -135,7 +139,11 @@ pub fn run(program: &Path, args: &[&str]) -> String {
     };
     let (out, err) = (out.join().expect("a reader"), err.join().expect("a reader"));
     let ended = status.map_or("was ended after a minute".to_owned(), |s| s.to_string());
-    assert!(status.is_some_and(|s| s.success()), "{} {args:?}: {ended}\n{out}\n{err}", program.display());
+    assert!(
+        status.is_some_and(|s| s.success()),
+        "{} {args:?}: {ended}\n{out}\n{err}",
+        program.display()
+    );
     out
 }
 

@@ -97,7 +97,8 @@ impl Limit {
     /// The limit in 16 bytes of memory. `None` for a value that the kernel refuses.
     #[must_use]
     pub fn of_memory(self, bytes: [u8; 16]) -> Option<Duration> {
-        let word = |at: usize| i64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let word =
+            |at: usize| i64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (seconds, rest) = (u64::try_from(word(0)).ok()?, u32::try_from(word(8)).ok()?);
         let nanos = if matches!(self, Limit::Timeval(_)) { rest.checked_mul(1000)? } else { rest };
         Some(Duration::new(seconds, nanos.min(999_999_999)))
@@ -162,9 +163,15 @@ impl Call {
     fn old_wait(&self, number: c_long) -> Option<(&'static str, On, Limit)> {
         let a = self.arguments;
         Some(match number {
-            libc::SYS_poll => ("poll", On::Poll { array: a[0], entries: a[1] }, Limit::milliseconds(a[2])),
-            libc::SYS_select => ("select", On::Select { below: a[0], set: a[1] }, Limit::timeval(a[4])),
-            libc::SYS_epoll_wait => ("epoll_wait", On::Epoll(a[0] as i32), Limit::milliseconds(a[3])),
+            libc::SYS_poll => {
+                ("poll", On::Poll { array: a[0], entries: a[1] }, Limit::milliseconds(a[2]))
+            }
+            libc::SYS_select => {
+                ("select", On::Select { below: a[0], set: a[1] }, Limit::timeval(a[4]))
+            }
+            libc::SYS_epoll_wait => {
+                ("epoll_wait", On::Epoll(a[0] as i32), Limit::milliseconds(a[3]))
+            }
             libc::SYS_pause => ("pause", On::Signal, Limit::Endless),
             _ => return None,
         })
@@ -190,7 +197,8 @@ pub fn polled(array: &[u8], mut is_ours: impl FnMut(i32) -> bool) -> Option<i32>
         (fd, i32::from(events))
     };
     let reads = i32::from(libc::POLLIN | libc::POLLRDNORM);
-    let asked = array.chunks_exact(8).map(entry).filter(|(fd, events)| *fd >= 0 && events & reads != 0);
+    let asked =
+        array.chunks_exact(8).map(entry).filter(|(fd, events)| *fd >= 0 && events & reads != 0);
     asked.map(|(fd, _)| fd).find(|fd| is_ours(*fd))
 }
 

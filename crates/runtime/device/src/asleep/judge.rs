@@ -130,7 +130,9 @@ impl Scene {
         let is_queue_thread = |t: &&Thread| [poller, armer, taker].contains(&Some(t.id));
         let queue_threads: Vec<&Thread> = self.threads.iter().filter(is_queue_thread).collect();
         let is_waiter = |t: &Thread| matches!(t.doing, Doing::Waits { .. });
-        if let Some(waiter) = queue_threads.first().filter(|_| queue_threads.iter().all(|t| is_waiter(t))) {
+        if let Some(waiter) =
+            queue_threads.first().filter(|_| queue_threads.iter().all(|t| is_waiter(t)))
+        {
             // Each thread that could be about to poll waits for an event instead.
             let pause = queue_threads.iter().all(|t| t.doing == Doing::Waits { pause: true });
             after(if pause { PAUSE } else { PATIENCE })?;
@@ -147,14 +149,16 @@ impl Scene {
             return None;
         }
         if does(Doing::Hidden) && !does(Doing::Works) || self.hidden && queue_threads.is_empty() {
-            let hidden = queue_threads.iter().find(|t| t.doing == Doing::Hidden && !t.call.is_empty());
+            let hidden =
+                queue_threads.iter().find(|t| t.doing == Doing::Hidden && !t.call.is_empty());
             return since(PAUSE, waiter.or(hidden.copied()));
         }
         waiter?;
         if queue_threads.is_empty() && self.sibling {
             return since(LONG, waiter);
         }
-        let idle = |t: &Thread| matches!(t.doing, Doing::Rests(true) | Doing::Waits { pause: false });
+        let idle =
+            |t: &Thread| matches!(t.doing, Doing::Rests(true) | Doing::Waits { pause: false });
         if self.threads.iter().all(idle) {
             // The threads wait for each other and for the channel.
             after(if queue_threads.is_empty() { PATIENCE } else { IDLE })?;

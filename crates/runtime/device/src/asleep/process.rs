@@ -26,7 +26,8 @@ thread_local! {
 /// processor. `None`: the thread has ended, or the kernel does not tell.
 pub fn schedstat(thread: i32) -> Option<[Duration; 2]> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
-    let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().map(Duration::from_nanos));
+    let mut numbers =
+        text.split_ascii_whitespace().map(|word| word.parse().map(Duration::from_nanos));
     Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
 }
 
@@ -123,7 +124,8 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
 /// The kernel lists threads, and not this thread.
 fn has_ended(id: i32) -> bool {
     let exists = |path: String| std::fs::exists(path).unwrap_or(false);
-    exists(format!("/proc/self/task/{}/syscall", getpid())) && !exists(format!("/proc/self/task/{id}"))
+    exists(format!("/proc/self/task/{}/syscall", getpid()))
+        && !exists(format!("/proc/self/task/{id}"))
 }
 
 /// The activity of a thread that is blocked in a system call, and the call in words.
@@ -198,8 +200,11 @@ fn is_pipe(fd: i32, inode: u64) -> bool {
 
 /// Does an `epoll`, or an `epoll` watched by it, report when the pipe is readable?
 fn watches(epoll: i32, inode: u64, depth: usize) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")) else { return false };
-    let all: Vec<Watched> = text.lines().filter_map(Watched::parse).filter(Watched::reads).collect();
+    let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")) else {
+        return false;
+    };
+    let all: Vec<Watched> =
+        text.lines().filter_map(Watched::parse).filter(Watched::reads).collect();
     // Another file system may use the same inode number, so the link decides. If the program has
     // closed this descriptor and kept a duplicate, the inode number decides.
     let is_it = |w: &Watched| match w.inode {
@@ -228,6 +233,7 @@ fn memory(address: u64, into: &mut [u8]) -> nix::Result<()> {
     }
     let len = into.len();
     let base = usize::try_from(address).map_err(|_| Errno::EFAULT)?;
-    let read = process_vm_readv(getpid(), &mut [IoSliceMut::new(into)], &[RemoteIoVec { base, len }])?;
+    let read =
+        process_vm_readv(getpid(), &mut [IoSliceMut::new(into)], &[RemoteIoVec { base, len }])?;
     if read == len { Ok(()) } else { Err(Errno::EFAULT) }
 }

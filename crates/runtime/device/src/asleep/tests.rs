@@ -1,5 +1,7 @@
 use super::call::{Call, Limit, Line, On, Watched, parse, polled, selected, sleeps_for_ever};
-use super::judge::{Doing, Evidence, IDLE, LONG, PATIENCE, PAUSE, QueueThreads, Scene, Thread, next_look};
+use super::judge::{
+    Doing, Evidence, IDLE, LONG, PATIENCE, PAUSE, QueueThreads, Scene, Thread, next_look,
+};
 use super::process;
 use nix::libc;
 use std::time::Duration;
@@ -20,7 +22,10 @@ fn line(number: libc::c_long, arguments: [u64; 6]) -> String {
 fn a_line_says_what_a_thread_waits_for() {
     assert_eq!(parse("running\n"), Some(Line::Running));
     assert_eq!(parse("-1 0x7ffd 0x7f11\n"), Some(Line::Running));
-    assert_eq!((parse(""), parse("7 0x1\n"), parse("x 0x1 0x1 0x1 0x1 0x1 0x1")), (None, None, None));
+    assert_eq!(
+        (parse(""), parse("7 0x1\n"), parse("x 0x1 0x1 0x1 0x1 0x1 0x1")),
+        (None, None, None)
+    );
     let wait = |number, arguments| call(&line(number, arguments)).wait();
     let is = |number, arguments, on, limit| {
         let wait = wait(number, arguments).unwrap();
@@ -48,13 +53,17 @@ fn a_line_says_what_a_thread_waits_for() {
         is(libc::SYS_epoll_wait, [5, 1, 1, 0, 0, 0], On::Epoll(5), ms(0));
     }
     assert_eq!(wait(libc::SYS_write, [1; 6]), None, "a write is work");
-    assert!(!sleeps_for_ever(&line(libc::SYS_io_uring_enter, [0; 6])), "it can have a limit of its own");
+    assert!(
+        !sleeps_for_ever(&line(libc::SYS_io_uring_enter, [0; 6])),
+        "it can have a limit of its own"
+    );
 }
 
 #[test]
 fn a_limit_is_read_from_memory() {
-    let bytes =
-        |a: i64, b: i64| -> [u8; 16] { [a.to_ne_bytes(), b.to_ne_bytes()].concat().try_into().unwrap() };
+    let bytes = |a: i64, b: i64| -> [u8; 16] {
+        [a.to_ne_bytes(), b.to_ne_bytes()].concat().try_into().unwrap()
+    };
     assert_eq!(Limit::Timespec(1).of_memory(bytes(2, 5)), Some(Duration::new(2, 5)));
     assert_eq!(Limit::Timeval(1).of_memory(bytes(2, 5)), Some(Duration::new(2, 5_000)));
     for (a, b) in [(-1, 0), (0, -1), (0, i64::MAX)] {
@@ -64,7 +73,8 @@ fn a_limit_is_read_from_memory() {
 
 #[test]
 fn only_what_is_read_from_counts() {
-    let entry = |fd: i32, events: i16| [&fd.to_ne_bytes()[..], &events.to_ne_bytes(), &[0, 0]].concat();
+    let entry =
+        |fd: i32, events: i16| [&fd.to_ne_bytes()[..], &events.to_ne_bytes(), &[0, 0]].concat();
     let array = [entry(-1, libc::POLLIN), entry(4, libc::POLLOUT), entry(5, libc::POLLIN)].concat();
     assert_eq!(polled(&array, |fd| fd == 5), Some(5));
     assert_eq!(polled(&array, |fd| fd == 4), None, "it waits until it can write");
@@ -95,7 +105,11 @@ fn switches_are_counted() {
     let status = "Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
     assert_eq!(process::switches_in(status), Some(157));
     assert_eq!(process::switches_in("Name:\tx\n"), None);
-    assert!(process::is_ours("adverb") && process::is_ours("adverb-check") && !process::is_ours("adverbial"));
+    assert!(
+        process::is_ours("adverb")
+            && process::is_ours("adverb-check")
+            && !process::is_ours("adverbial")
+    );
     assert_eq!(process::own_id(), nix::unistd::gettid().as_raw());
     let other = std::thread::spawn(process::own_id).join().unwrap();
     assert_ne!(other, process::own_id());
@@ -194,7 +208,13 @@ fn ext_4_work_given_to_another_thread() {
 #[test]
 fn ext_4_a_hidden_thread_gets_a_second() {
     assert_eq!(after(&scene(&[HIDDEN])), Some(PAUSE));
-    assert!(reported(&scene(&[HIDDEN])).unwrap().1.to_string().ends_with("no thread has polled for 1 s"));
+    assert!(
+        reported(&scene(&[HIDDEN]))
+            .unwrap()
+            .1
+            .to_string()
+            .ends_with("no thread has polled for 1 s")
+    );
     let mut nothing = Scene { hidden: true, ..scene(&[]) };
     assert_eq!(after(&nothing), Some(PAUSE));
     nothing.hidden = false;
@@ -202,14 +222,20 @@ fn ext_4_a_hidden_thread_gets_a_second() {
     let task = Scene { task: true, ..scene(&[WORKS]) };
     let (silent, evidence) = reported(&task).unwrap();
     assert_eq!(silent, LONG);
-    assert_eq!(evidence.to_string(), "a task waits for the event, and no thread has polled for 10 s");
+    assert_eq!(
+        evidence.to_string(),
+        "a task waits for the event, and no thread has polled for 10 s"
+    );
 }
 
 /// A queue that no thread has touched belongs only to the waiting threads.
 #[test]
 fn ext_4_an_untouched_queue() {
-    let untouched =
-        |doing: &[Doing]| Scene { queue_threads: QueueThreads::default(), never_armed: true, ..scene(doing) };
+    let untouched = |doing: &[Doing]| Scene {
+        queue_threads: QueueThreads::default(),
+        never_armed: true,
+        ..scene(doing)
+    };
     assert_eq!(after(&untouched(&[WAITS])), Some(PATIENCE));
     assert_eq!(after(&untouched(&[WAITS, IN_FUTEX])), Some(PATIENCE));
     assert_eq!(after(&untouched(&[WAITS, WORKS])), Some(PAUSE));
@@ -219,8 +245,10 @@ fn ext_4_an_untouched_queue() {
     let sibling = Scene { alone: false, sibling: true, ..untouched(&[WAITS]) };
     assert_eq!(after(&sibling), Some(LONG));
     // Never armed, but polled: the program needs no event for this queue.
-    let polled =
-        Scene { queue_threads: QueueThreads { poller: Some(1), ..QueueThreads::default() }, ..sibling };
+    let polled = Scene {
+        queue_threads: QueueThreads { poller: Some(1), ..QueueThreads::default() },
+        ..sibling
+    };
     assert_eq!(after(&polled), None);
     let mut armed = scene(&[WORKS, WAITS]);
     armed.queue_threads = QueueThreads { armer: Some(1), ..QueueThreads::default() };
@@ -237,6 +265,9 @@ fn looks_become_rare() {
     }
     assert_eq!(
         times,
-        [100, 200, 400, 800, 1000, 2000, 4000, 8000, 10_000, 20_000, 40_000, 80_000, 140_000, 200_000]
+        [
+            100, 200, 400, 800, 1000, 2000, 4000, 8000, 10_000, 20_000, 40_000, 80_000, 140_000,
+            200_000
+        ]
     );
 }

@@ -30,7 +30,8 @@ struct Spares {
 
 /// This lock is only tried. If another thread holds the lock, or held it at a fork, a new pipe is
 /// made.
-static SPARES: Ranked<Spares, ranks::SparePipes> = Ranked::new(Spares { process: None, pipes: Vec::new() });
+static SPARES: Ranked<Spares, ranks::SparePipes> =
+    Ranked::new(Spares { process: None, pipes: Vec::new() });
 /// The wanted number of spare pipes.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 

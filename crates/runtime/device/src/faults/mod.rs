@@ -20,7 +20,9 @@ mod tests;
 
 pub use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 pub use parse::SpecError;
-pub use spec::{Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec};
+pub use spec::{
+    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec,
+};
 
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_FAULT";
@@ -35,7 +37,10 @@ static CHOSEN: OnceLock<Spec> = OnceLock::new();
 /// EBUSY if a device was opened already, or faults were already chosen.
 pub fn set(spec: Spec) -> Result<(), Error> {
     if is_started() || CHOSEN.set(spec).is_err() {
-        return Err(Error::new(Errno::EBUSY, "faults are chosen once, before the first device is opened"));
+        return Err(Error::new(
+            Errno::EBUSY,
+            "faults are chosen once, before the first device is opened",
+        ));
     }
     Ok(())
 }
@@ -105,7 +110,8 @@ impl Injector {
     /// Counts a call; answers the error if the call has to fail.
     pub(crate) fn call(&self, call: Call) -> Result<(), Error> {
         let at = self.calls[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
-        let Some(FailCall { errno, .. }) = self.spec.fail.iter().find(|f| f.call == call && f.at == at)
+        let Some(FailCall { errno, .. }) =
+            self.spec.fail.iter().find(|f| f.call == call && f.at == at)
         else {
             return Ok(());
         };
@@ -126,11 +132,17 @@ impl Injector {
     /// The asynchronous events that are due after the messages carried so far.
     pub(crate) fn events(&self, qp: &mut QpFaults) -> Vec<AsyncEvent> {
         let messages = qp.messages;
-        let due: Vec<_> =
-            qp.events.extract_if(.., |e| messages > 0 && messages >= e.after).map(|e| e.event).collect();
+        let due: Vec<_> = qp
+            .events
+            .extract_if(.., |e| messages > 0 && messages >= e.after)
+            .map(|e| e.event)
+            .collect();
         for event in &due {
             self.counters.event.fetch_add(1, Ordering::Relaxed);
-            log::warn!("injected: {event:?} after {messages} messages of queue pair number {}", qp.nth);
+            log::warn!(
+                "injected: {event:?} after {messages} messages of queue pair number {}",
+                qp.nth
+            );
         }
         due
     }
@@ -176,7 +188,8 @@ impl Injector {
         number: Qpn,
         messages: u64,
     ) -> Option<(Cause, Option<WcStatus>)> {
-        let Some(KillQp { status, .. }) = qp.kill.take_if(|kill| messages > 0 && qp.messages >= kill.after)
+        let Some(KillQp { status, .. }) =
+            qp.kill.take_if(|kill| messages > 0 && qp.messages >= kill.after)
         else {
             qp.messages += messages;
             return None;

@@ -83,7 +83,9 @@ impl Spec {
 /// `PERCENT%`.
 fn rate(name: &str, value: &str) -> Result<Rate> {
     let rule = || {
-        format!("the share is written as {name}=1% or {name}=0.5%, 0% to 100%, seven digits after the point")
+        format!(
+            "the share is written as {name}=1% or {name}=0.5%, 0% to 100%, seven digits after the point"
+        )
     };
     let percent = value.strip_suffix('%').ok_or_else(rule)?;
     let parts = fixed_point(percent, 7).and_then(|parts| u32::try_from(parts).ok());
@@ -110,7 +112,8 @@ fn delay(value: &str) -> Result<Delay> {
     };
     if spread > mean {
         return Err(
-            "the delay would be less than nothing: what follows ± is at most what stands before".into()
+            "the delay would be less than nothing: what follows ± is at most what stands before"
+                .into(),
         );
     }
     Ok(Delay { mean, spread })
@@ -119,8 +122,11 @@ fn delay(value: &str) -> Result<Delay> {
 /// A number with a unit.
 fn time(example: &str, value: &str) -> Result<Duration> {
     let value = value.trim();
-    let rule =
-        || format!("a time is written as in {example}, with ns, us, ms or s, and is {LONGEST:?} at most");
+    let rule = || {
+        format!(
+            "a time is written as in {example}, with ns, us, ms or s, and is {LONGEST:?} at most"
+        )
+    };
     let (unit, digits) = UNITS
         .into_iter()
         .rev()
@@ -155,7 +161,9 @@ fn drop_psn(value: &str) -> Result<DropPsn> {
     let at = match at.map(|at| at.strip_prefix('#').ok_or(at)) {
         None => None,
         Some(Ok(nth)) => {
-            Some(FaultTarget::Nth(number("the queue pair after @#", nth, 1, u32::MAX.into())? as u32))
+            Some(FaultTarget::Nth(
+                number("the queue pair after @#", nth, 1, u32::MAX.into())? as u32
+            ))
         }
         Some(Err(qpn)) => {
             Some(FaultTarget::Qpn(number("the queue pair number after @", qpn, 0, MAX_24)? as u32))
@@ -186,7 +194,10 @@ fn kill_qp(value: &str) -> Result<KillQp> {
 fn delay_qp(value: &str) -> Result<DelayQp> {
     const EXAMPLE: &str = "delay-qp=2@5ms";
     let (nth, held) = value.split_once('@').ok_or("the form is delay-qp=2@5ms")?;
-    Ok(DelayQp { nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32, time: time(EXAMPLE, held)? })
+    Ok(DelayQp {
+        nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32,
+        time: time(EXAMPLE, held)?,
+    })
 }
 
 /// `EVENT@NTH@after=MESSAGES`.
@@ -204,8 +215,10 @@ fn event(value: &str) -> Result<RaiseEvent> {
 
 /// `MESSAGE@NTH`.
 fn drop_mad(value: &str) -> Result<DropMad> {
-    let (name, at) = value.split_once('@').ok_or("the form is cm-drop=rep@1: the first REP is lost")?;
-    let names: Vec<_> = MadKind::ALL.iter().map(|kind| (*kind, kind.to_string().to_lowercase())).collect();
+    let (name, at) =
+        value.split_once('@').ok_or("the form is cm-drop=rep@1: the first REP is lost")?;
+    let names: Vec<_> =
+        MadKind::ALL.iter().map(|kind| (*kind, kind.to_string().to_lowercase())).collect();
     let all: Vec<_> = names.iter().map(|(kind, name)| (*kind, name.as_str())).collect();
     Ok(DropMad {
         kind: known("message", name.trim(), &all)?,
@@ -216,7 +229,8 @@ fn drop_mad(value: &str) -> Result<DropMad> {
 /// `NTH` or `NTH@reason=REASON`.
 fn refuse(value: &str) -> Result<Refuse> {
     let rule = "the form is cm-reject=1@reason=28: the first request is refused with this reason";
-    let (at, reason) = value.split_once('@').map_or((value, None), |(at, reason)| (at, Some(reason)));
+    let (at, reason) =
+        value.split_once('@').map_or((value, None), |(at, reason)| (at, Some(reason)));
     let reason = match reason {
         None => RejectReason::CONSUMER_DEFINED,
         Some(text) => {
@@ -237,8 +251,9 @@ fn known<T: Copy>(what: &str, name: &str, all: &[(T, &str)]) -> Result<T> {
 
 /// `CALL@NTH` or `CALL@NTH=ERRNO`.
 fn fail(value: &str) -> Result<FailCall> {
-    let (name, at) =
-        value.split_once('@').ok_or("the form is fail=create_cq@3: the third call fails with ENOMEM")?;
+    let (name, at) = value
+        .split_once('@')
+        .ok_or("the form is fail=create_cq@3: the third call fails with ENOMEM")?;
     let name = name.trim();
     let call = Call::ALL.into_iter().find(|call| call.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Call::ALL.iter().map(|call| call.name()).collect();

@@ -23,7 +23,10 @@ fn what_is_written_is_read() {
                 dup: rate(1000),
                 reorder: rate(5000),
                 corrupt: rate(100),
-                delay: Some(Delay { mean: Duration::from_millis(2), spread: Duration::from_millis(1) }),
+                delay: Some(Delay {
+                    mean: Duration::from_millis(2),
+                    spread: Duration::from_millis(1)
+                }),
                 ecn: Rate::NEVER,
                 delay_qp: vec![],
                 drop_psn: vec![
@@ -41,7 +44,10 @@ fn what_is_written_is_read() {
     let kill = |nth, after, status| KillQp { nth, after, status };
     let fail = |call, at, errno| FailCall { call, at, errno };
     assert_eq!(read.kill_qp, [kill(2, 100, None), kill(3, 0, Some(WcStatus::RetryExcErr))]);
-    assert_eq!(read.fail, [fail(Call::CreateCq, 3, Errno::ENOMEM), fail(Call::PostSend, 1, Errno::EIO)]);
+    assert_eq!(
+        read.fail,
+        [fail(Call::CreateCq, 3, Errno::ENOMEM), fail(Call::PostSend, 1, Errno::EIO)]
+    );
     assert!(spec("").is_none() && spec("seed=3").is_none() && spec("drop=0%").is_none());
     assert!(!spec("rnr=1ns").is_none());
 }
@@ -101,11 +107,18 @@ fn what_is_wrong_is_named() {
         ("cm-drop=ack@1", "cm-drop=ack@1", "req, mra, rej, rep"),
         ("cm-reject=0", "cm-reject=0", "from 1"),
         ("cm-reject=1@28", "cm-reject=1@28", "cm-reject=1@reason=28"),
-        ("kill-qp=1@after=1@status=good", "kill-qp=1@after=1@status=good", "loc_len_err, loc_qp_op_err"),
+        (
+            "kill-qp=1@after=1@status=good",
+            "kill-qp=1@after=1@status=good",
+            "loc_len_err, loc_qp_op_err",
+        ),
     ] {
         let error = text.parse::<Spec>().unwrap_err();
         let said = error.to_string();
-        assert!(said.contains(words) && said.contains(&format!("fault {item:?}:")), "{text}: {said}");
+        assert!(
+            said.contains(words) && said.contains(&format!("fault {item:?}:")),
+            "{text}: {said}"
+        );
     }
 }
 
@@ -115,34 +128,42 @@ fn any_time() -> impl Strategy<Value = Duration> {
 }
 
 fn any_spec() -> impl Strategy<Value = Spec> {
-    let rate = || prop_oneof![Just(0u32), 0..=1_000_000_000u32].prop_map(|n| Rate::per_billion(n).unwrap());
+    let rate = || {
+        prop_oneof![Just(0u32), 0..=1_000_000_000u32].prop_map(|n| Rate::per_billion(n).unwrap())
+    };
     let at = prop_oneof![
         Just(None),
         (0..=0x00ff_ffffu32).prop_map(|n| Some(FaultTarget::Qpn(n))),
         (1..=u32::MAX).prop_map(|n| Some(FaultTarget::Nth(n)))
     ];
-    let psns =
-        prop::collection::vec((0..=0x00ff_ffffu32, at).prop_map(|(psn, at)| DropPsn { psn, at }), 0..3);
-    let delay = (any_time(), any_time()).prop_map(|(a, b)| Delay { mean: a.max(b), spread: a.min(b) });
+    let psns = prop::collection::vec(
+        (0..=0x00ff_ffffu32, at).prop_map(|(psn, at)| DropPsn { psn, at }),
+        0..3,
+    );
+    let delay =
+        (any_time(), any_time()).prop_map(|(a, b)| Delay { mean: a.max(b), spread: a.min(b) });
     let numbers = (any::<u64>(), prop::option::of(any::<u64>()));
     let qps = (1..=u32::MAX, any_time()).prop_map(|(nth, time)| DelayQp { nth, time });
     let named = (psns, prop::collection::vec(qps, 0..3));
     let rates = [rate(), rate(), rate(), rate(), rate()];
     let packets = (numbers, rates, prop::option::of(delay), named).prop_map(
-        |((seed, first), [drop, dup, reorder, corrupt, ecn], delay, (drop_psn, delay_qp))| PacketFaults {
-            seed,
-            first,
-            drop,
-            dup,
-            reorder,
-            corrupt,
-            delay,
-            ecn,
-            delay_qp,
-            drop_psn,
+        |((seed, first), [drop, dup, reorder, corrupt, ecn], delay, (drop_psn, delay_qp))| {
+            PacketFaults {
+                seed,
+                first,
+                drop,
+                dup,
+                reorder,
+                corrupt,
+                delay,
+                ecn,
+                delay_qp,
+                drop_psn,
+            }
         },
     );
-    let status = prop::option::of(prop::sample::select(STATUSES.map(|(status, _)| status).to_vec()));
+    let status =
+        prop::option::of(prop::sample::select(STATUSES.map(|(status, _)| status).to_vec()));
     let kill = (1..=u32::MAX, any::<u64>(), status);
     let kill = kill.prop_map(|(nth, after, status)| KillQp { nth, after, status });
     let errno = prop::sample::select(ERRNOS.map(|(errno, _)| errno).to_vec());
@@ -166,7 +187,10 @@ fn any_spec() -> impl Strategy<Value = Spec> {
 fn any_events() -> impl Strategy<Value = Vec<RaiseEvent>> {
     let event = prop::sample::select(EVENTS.map(|(event, _)| event).to_vec());
     let event = (event, 1..=u32::MAX, any::<u64>());
-    prop::collection::vec(event.prop_map(|(event, nth, after)| RaiseEvent { event, nth, after }), 0..3)
+    prop::collection::vec(
+        event.prop_map(|(event, nth, after)| RaiseEvent { event, nth, after }),
+        0..3,
+    )
 }
 
 fn any_messages() -> impl Strategy<Value = (Vec<DropMad>, Vec<Refuse>)> {
@@ -216,7 +240,8 @@ fn a_queue_pair_ends_after_its_messages_once() {
     let injector = Injector::new(spec("kill-qp=2@after=3")).unwrap();
     let (mut first, mut second) = (injector.new_qp(), injector.new_qp());
     assert_eq!((first.nth, second.nth), (1, 2));
-    let carried = |qp: &mut QpFaults| (0..9).map(|_| injector.carry(qp, 9, 1).is_some()).collect::<Vec<_>>();
+    let carried =
+        |qp: &mut QpFaults| (0..9).map(|_| injector.carry(qp, 9, 1).is_some()).collect::<Vec<_>>();
     assert!(!carried(&mut first).contains(&true));
     assert_eq!(carried(&mut second).iter().position(|killed| *killed), Some(3));
     assert_eq!(injector.carry(&mut second, 9, 1), None, "killed twice");
@@ -227,14 +252,16 @@ fn a_queue_pair_ends_after_its_messages_once() {
 fn receives_hide_from_the_first_message_on() {
     let injector = Injector::new(spec("rnr=10ns")).unwrap();
     let mut qp = injector.new_qp();
-    let hides: Vec<bool> = [100, 109, 110, 105].map(|t| injector.hides_receives(&mut qp, Time(t))).into();
+    let hides: Vec<bool> =
+        [100, 109, 110, 105].map(|t| injector.hides_receives(&mut qp, Time(t))).into();
     assert_eq!(hides, [true, true, false, false], "it comes back after its end");
 }
 
 /// FLT-1: each event comes once, when its queue pair has carried this many messages.
 #[test]
 fn events_come_after_their_messages_once() {
-    let injector = Injector::new(spec("event=port_err@2@after=3,event=comm_est@2@after=0")).unwrap();
+    let injector =
+        Injector::new(spec("event=port_err@2@after=3,event=comm_est@2@after=0")).unwrap();
     let (mut first, mut second) = (injector.new_qp(), injector.new_qp());
     let carried = |qp: &mut QpFaults| {
         injector.carry(qp, 9, 1);
@@ -242,7 +269,10 @@ fn events_come_after_their_messages_once() {
     };
     assert!((0..9).all(|_| carried(&mut first).is_empty()));
     let arrived: Vec<_> = (0..9).map(|_| carried(&mut second)).collect();
-    assert_eq!((&arrived[0], &arrived[2]), (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr]));
+    assert_eq!(
+        (&arrived[0], &arrived[2]),
+        (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr])
+    );
     assert_eq!(arrived.concat().len(), 2);
     assert_eq!(injector.counters.event.load(Ordering::Relaxed), 2);
 }

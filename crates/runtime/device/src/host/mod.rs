@@ -68,9 +68,10 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
     match std::env::var("ADVERB_PATH").as_deref() {
         Err(_) | Ok("" | "local") => Ok(PathChoice::Local),
         Ok("wire") => Ok(PathChoice::Wire),
-        Ok(other) => {
-            Err(crate::Error::invalid(format!("ADVERB_PATH is {other:?}"), "must be \"local\" or \"wire\""))
-        }
+        Ok(other) => Err(crate::Error::invalid(
+            format!("ADVERB_PATH is {other:?}"),
+            "must be \"local\" or \"wire\"",
+        )),
     }
 }
 

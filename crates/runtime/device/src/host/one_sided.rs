@@ -109,7 +109,9 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
         SendOp::CompareSwap { compare, swap, .. } => AtomicOp::CompareSwap { compare, swap },
         SendOp::FetchAdd { add, .. } => AtomicOp::FetchAdd { add },
         SendOp::AtomicWrite(_) => match local {
-            Data::Bytes(bytes) => AtomicOp::Write { value: u64::from_ne_bytes(bytes.try_into().ok()?) },
+            Data::Bytes(bytes) => {
+                AtomicOp::Write { value: u64::from_ne_bytes(bytes.try_into().ok()?) }
+            }
             Data::Gather(_) => return None,
         },
         _ => return None,
@@ -120,7 +122,9 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
 /// memory. If the program unmaps the memory in between, the value is lost. A NIC would lose the
 /// value as well: it writes to pages that the program no longer sees.
 fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
-    let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
+    let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else {
+        return;
+    };
     let bytes = old.to_ne_bytes();
     let mut at = 0;
     for r in ranges {
@@ -208,7 +212,13 @@ impl HostConnections {
 
     #[cold]
     #[inline(never)]
-    fn find_shortcut(&self, peer: &Peer, seen: &mut Seen, ends: Ends, rkey: Key) -> Option<Shortcut> {
+    fn find_shortcut(
+        &self,
+        peer: &Peer,
+        seen: &mut Seen,
+        ends: Ends,
+        rkey: Key,
+    ) -> Option<Shortcut> {
         if peer.is_own() {
             return None;
         }
@@ -334,7 +344,12 @@ impl HostConnections {
     /// The receives offered by the peer's queue pair to ours. The peer may take them back at any
     /// moment.
     #[inline]
-    pub(crate) fn offers_now<'a>(&self, peer: &'a Peer, seen: &mut Seen, ends: Ends) -> Option<&'a Offers> {
+    pub(crate) fn offers_now<'a>(
+        &self,
+        peer: &'a Peer,
+        seen: &mut Seen,
+        ends: Ends,
+    ) -> Option<&'a Offers> {
         self.open(peer, seen, ends, Access::empty())?;
         let (entry, _) = seen.qp.as_ref()?;
         peer.tables.offers(entry.offers)
@@ -372,8 +387,13 @@ fn is_for(entry: &KeyEntry, pd: PdId, ends: Ends) -> bool {
 
 /// The entry of a key, and the way to the key's memory.
 #[inline]
-fn find_key<'a>(peer: &Peer, known: &'a mut Option<RemoteRegion>, rkey: Key) -> Option<&'a RemoteRegion> {
-    let current = known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
+fn find_key<'a>(
+    peer: &Peer,
+    known: &'a mut Option<RemoteRegion>,
+    rkey: Key,
+) -> Option<&'a RemoteRegion> {
+    let current =
+        known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
     if !current {
         *known = look_up(peer, rkey);
     }
@@ -395,7 +415,10 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<RemoteRegion> {
 }
 
 fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &HostRequest<'_>) -> bool {
-    if matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_)) {
+    if matches!(
+        request.op,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_)
+    ) {
         let Some(op) = atomic_of(&request.op, request.local) else { return false };
         return window.atomic(guard, off, op).is_ok_and(|old| {
             place_old(&request.op, old, request.local);
@@ -423,12 +446,19 @@ fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &HostRequest
 fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &HostRequest<'_>) -> bool {
     match (&request.op, request.local) {
         (SendOp::Write(_), Data::Bytes(bytes)) => {
-            let here =
-                Range { addr: bytes.as_ptr() as u64, len: bytes.len() as u32, kind: RangeKind::Mapped };
+            let here = Range {
+                addr: bytes.as_ptr() as u64,
+                len: bytes.len() as u32,
+                kind: RangeKind::Mapped,
+            };
             cma.write(guard, &[here], &[(addr, request.len)]).is_ok()
         }
-        (SendOp::Write(_), Data::Gather(ranges)) => cma.write(guard, ranges, &[(addr, request.len)]).is_ok(),
-        (SendOp::Read(_), Data::Gather(ranges)) => cma.read(guard, ranges, &[(addr, request.len)]).is_ok(),
+        (SendOp::Write(_), Data::Gather(ranges)) => {
+            cma.write(guard, ranges, &[(addr, request.len)]).is_ok()
+        }
+        (SendOp::Read(_), Data::Gather(ranges)) => {
+            cma.read(guard, ranges, &[(addr, request.len)]).is_ok()
+        }
         // The CPU's atomics do not reach private memory of the peer: the target performs them.
         _ => false,
     }
@@ -443,7 +473,8 @@ fn within(
     needed: Access,
     request: &HostRequest<'_>,
 ) -> bool {
-    let Ok(target) = keys.check_remote(pd, ends.dest_qpn, remote.rkey, needed, remote.va, request.len as u32)
+    let Ok(target) =
+        keys.check_remote(pd, ends.dest_qpn, remote.rkey, needed, remote.va, request.len as u32)
     else {
         return false;
     };

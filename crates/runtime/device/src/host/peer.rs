@@ -140,7 +140,8 @@ impl Peer {
         let doorbell = host.doorbells.make()?;
         let handle = doorbell.to_give().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
         let links = Links { doorbell, handle: host.doorbells.handle(handle)?, end: None };
-        let tables = host.tables.borrow().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
+        let tables =
+            host.tables.borrow().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
         Ok(Peer {
             id: new_id(),
             nonce: host.nonce,
@@ -281,13 +282,15 @@ impl Peer {
         let process = links.end().map(|end| PollFd::new(end, PollFlags::POLLIN));
         let doorbell = end_of(links.doorbell.as_end().unwrap_or(handle));
         let mut fds = [end_of(handle), doorbell, process.unwrap_or_else(|| end_of(handle))];
-        self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+        self.broken.load(Ordering::Relaxed)
+            || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
     /// Has the peer's process ended, with all threads? The peer may have left before.
     pub(crate) fn process_has_ended(&self) -> bool {
         let links = self.links();
-        let end = links.as_ref().and_then(|links| links.end.clone()).or_else(|| self.end.lock().clone());
+        let end =
+            links.as_ref().and_then(|links| links.end.clone()).or_else(|| self.end.lock().clone());
         let Some(end) = end.as_ref().and_then(|end| end.borrow()) else { return false };
         let mut fds = [PollFd::new(end, PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
@@ -304,7 +307,8 @@ impl Peer {
         let start = addr & !(CHUNK - 1);
         // A range across the end of a piece is mapped as a separate piece. The peer chooses the
         // offsets, up to the largest possible value.
-        let piece = if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
+        let piece =
+            if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
         let mut memory = self.memory.lock();
         let Memory { file, chunks } = &mut *memory;
         if let Some(chunk) = chunks.get(&piece) {
@@ -434,7 +438,9 @@ impl Peer {
 
     /// Does the peer have unread records of this process?
     pub(crate) fn is_behind(&self) -> bool {
-        self.tx.try_lock().is_none_or(|tx| TxRing::new(tx).is_some_and(|mut tx_ring| !tx_ring.is_read()))
+        self.tx
+            .try_lock()
+            .is_none_or(|tx| TxRing::new(tx).is_some_and(|mut tx_ring| !tx_ring.is_read()))
     }
 
     /// Ends the use of the peer. `true` for the first call.
@@ -469,7 +475,8 @@ fn new_id() -> u64 {
 /// the memory of the process. With the number of the process itself, the calls would then reach the
 /// memory of another program.
 fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
-    let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
+    let is_its =
+        thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
     if !is_its {
         log::debug!(
             "process {pid} names a thread of another process, so private memory is not reached \
@@ -497,6 +504,9 @@ fn copied_twice(pid: i32, why: &dyn std::fmt::Display) {
 
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("pid", &self.pid).field("own", &self.own).finish_non_exhaustive()
+        f.debug_struct("Peer")
+            .field("pid", &self.pid)
+            .field("own", &self.own)
+            .finish_non_exhaustive()
     }
 }

@@ -44,7 +44,8 @@ impl Doing {
         // The kernel prints the number of a call only if the thread was switched out before and
         // after the kernel read the number. The state alone proves less, as the state changes while
         // the thread is still on the processor.
-        let Some(number) = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok()) else {
+        let Some(number) = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok())
+        else {
             return Doing::Runs;
         };
         match number {
@@ -106,7 +107,8 @@ impl Thread {
     pub(super) fn lies(&mut self, doing: Doing, bounds: Bounds) -> bool {
         let sleeps = matches!(doing, Doing::Calls | Doing::Hidden('S'));
         self.asleep = if sleeps { self.asleep + 1 } else { 0 };
-        self.asleep >= bounds.asleep || used(self.pid, self.number).saturating_sub(self.used) >= bounds.honest
+        self.asleep >= bounds.asleep
+            || used(self.pid, self.number).saturating_sub(self.used) >= bounds.honest
     }
 }
 
@@ -116,12 +118,14 @@ fn is_no_more(e: &io::Error) -> bool {
 
 /// Is `/proc` there, with this process's PID namespace?
 fn shows_this_namespace() -> bool {
-    fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
+    fs::read_link("/proc/self")
+        .is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
 /// The processor time used by a thread.
 fn used(pid: i32, thread: u32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
@@ -157,8 +161,9 @@ fn is_frozen(pid: i32) -> bool {
                 .any(|root| says(format!("{root}{path}/cgroup.events"), "frozen 1"));
         }
         let (_, rest) = group.split_once(':').unwrap_or_default();
-        rest.strip_prefix("freezer:")
-            .is_some_and(|path| says(format!("/sys/fs/cgroup/freezer{path}/freezer.state"), "FROZEN"))
+        rest.strip_prefix("freezer:").is_some_and(|path| {
+            says(format!("/sys/fs/cgroup/freezer{path}/freezer.state"), "FROZEN")
+        })
     })
 }
 
@@ -184,7 +189,11 @@ mod tests {
             for honest in [Doing::Runs, Doing::Off, Doing::Copies, Doing::Hidden('T')] {
                 assert!(!thread.lies(honest, SMALL));
             }
-            assert!(!thread.lies(asleep, SMALL) && !thread.lies(asleep, SMALL) && thread.lies(asleep, SMALL));
+            assert!(
+                !thread.lies(asleep, SMALL)
+                    && !thread.lies(asleep, SMALL)
+                    && thread.lies(asleep, SMALL)
+            );
         }
     }
 

@@ -157,7 +157,10 @@ impl HostConnections {
                     let lies = wait.judge();
                     if lies {
                         wait.peer.lies();
-                        leave(wait.peer, "claims to copy in memory of this process, and copies nothing");
+                        leave(
+                            wait.peer,
+                            "claims to copy in memory of this process, and copies nothing",
+                        );
                         self.forget_departed(wait.peer);
                     }
                     !lies
@@ -190,7 +193,8 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
             std::hint::spin_loop();
             continue;
         }
-        if start.elapsed() >= patience || peer.has_left() || super::threads::is_stopped(peer.pid()) {
+        if start.elapsed() >= patience || peer.has_left() || super::threads::is_stopped(peer.pid())
+        {
             return false;
         }
         std::thread::sleep(nap);

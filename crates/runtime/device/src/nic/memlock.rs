@@ -37,8 +37,9 @@ impl Locked {
         if all > limit {
             drop(locked);
             let (all, limit) = (all * PAGE / 1024, limit * PAGE / 1024);
-            let text =
-                format!("{all} KiB would be registered, and RLIMIT_MEMLOCK (ulimit -l) is {limit} KiB");
+            let text = format!(
+                "{all} KiB would be registered, and RLIMIT_MEMLOCK (ulimit -l) is {limit} KiB"
+            );
             return Err(Error::new(Errno::ENOMEM, text));
         }
         Ok(locked)

@@ -115,7 +115,10 @@ pub fn asked() -> Result<Option<&'static Nic>, Error> {
         let value = adverb_os::chosen(VARIABLE)?.to_string_lossy().into_owned();
         Some(value).filter(|v| !v.is_empty())
     });
-    asked.as_deref().map(|name| Nic::by_name(name).map_err(|why| Error::invalid(VARIABLE, why))).transpose()
+    asked
+        .as_deref()
+        .map(|name| Nic::by_name(name).map_err(|why| Error::invalid(VARIABLE, why)))
+        .transpose()
 }
 
 impl Nic {
@@ -157,14 +160,20 @@ impl Nic {
         if self.qp_types.contains(&kind) {
             return Ok(());
         }
-        Err(Error::unsupported(format!("{} has no {kind:?} queue pairs, but {:?}", self.name, self.qp_types)))
+        Err(Error::unsupported(format!(
+            "{} has no {kind:?} queue pairs, but {:?}",
+            self.name, self.qp_types
+        )))
     }
 
     /// Refuses a change of state that the standard allows and this NIC refuses.
     pub(crate) fn check_change(&self, from: QpState, to: QpState) -> Result<(), Error> {
         if from == QpState::Reset && to == QpState::Reset && !self.has.contains(Has::RESET_TWICE) {
             let what = format!("qp_state is {to:?}");
-            return Err(Error::invalid(what, format!("{} refuses {}", self.name, Has::RESET_TWICE.words())));
+            return Err(Error::invalid(
+                what,
+                format!("{} refuses {}", self.name, Has::RESET_TWICE.words()),
+            ));
         }
         Ok(())
     }

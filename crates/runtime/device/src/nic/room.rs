@@ -57,7 +57,8 @@ pub fn grant(
     match nic.map_or(Room::Shared, |nic| nic.room) {
         Room::AsAsked => {}
         Room::Shared => {
-            cap.max_inline_data = asked.max_inline_data.max(asked.max_send_sge.saturating_mul(ENTRY));
+            cap.max_inline_data =
+                asked.max_inline_data.max(asked.max_send_sge.saturating_mul(ENTRY));
             cap.max_send_sge = asked.max_send_sge.max(asked.max_inline_data / ENTRY);
         }
         Room::AllInline => cap.max_inline_data = limits.max_inline,
@@ -98,7 +99,8 @@ fn mlx5_headers(kind: QpType, operations: Operations) -> u32 {
     let of = |has: bool, bytes: u32| if has { CONTROL + bytes } else { CONTROL };
     // An address; an address and two operands; a control segment of 48 bytes, a key's context and a
     // list of its memory of 64 bytes each.
-    let operation = of(operations.rdma, 16).max(of(operations.atomic, 32)).max(of(operations.keys, 176));
+    let operation =
+        of(operations.rdma, 16).max(of(operations.atomic, 32)).max(of(operations.keys, 176));
     let transport = match kind {
         QpType::Ud => 48,
         QpType::XrcSend | QpType::XrcRecv => 16,
@@ -181,7 +183,11 @@ mod tests {
             (Some("efa"), Ud, [2, 2], 32, (2, 2, 32)),
             (Some("siw"), Rc, [6, 3], 0, (6, 3, 80)),
         ] {
-            assert_eq!(granted(nic, kind, sges, inline), expected, "{nic:?} {kind:?} {sges:?} {inline}");
+            assert_eq!(
+                granted(nic, kind, sges, inline),
+                expected,
+                "{nic:?} {kind:?} {sges:?} {inline}"
+            );
         }
     }
 
@@ -202,7 +208,10 @@ mod tests {
                 }
             }
             for huge in [1 << 20, u32::MAX] {
-                assert_eq!(granted(nic.map(|nic| nic.name), QpType::Rc, [huge; 2], huge), (huge, huge, huge));
+                assert_eq!(
+                    granted(nic.map(|nic| nic.name), QpType::Rc, [huge; 2], huge),
+                    (huge, huge, huge)
+                );
             }
         }
     }
@@ -212,7 +221,9 @@ mod tests {
     fn a_shared_receive_queue_gets_what_its_requests_hold() {
         let mlx5 = Nic::by_name("mlx5").unwrap();
         let limits = mlx5.limits(OWN);
-        for (asked, expected) in [(0, 1), (1, 1), (2, 3), (3, 3), (4, 7), (15, 15), (16, 30), (31, 31)] {
+        for (asked, expected) in
+            [(0, 1), (1, 1), (2, 3), (3, 3), (4, 7), (15, 15), (16, 30), (31, 31)]
+        {
             assert_eq!(grant_srq(Some(mlx5), &limits, asked), expected, "{asked}");
             assert_eq!(grant_srq(None, &OWN, asked), asked);
         }

@@ -10,8 +10,14 @@ fn nic(name: &str) -> &'static Nic {
 
 fn takes(nic: &Nic, op: SendOp, elements: usize) -> bool {
     let sges = vec![Sge::default(); elements];
-    let wr =
-        SendWr { wr_id: 0, flags: SendFlags::empty(), op, data: Payload::Sges(&sges), ud: None, xrc_srqn: 0 };
+    let wr = SendWr {
+        wr_id: 0,
+        flags: SendFlags::empty(),
+        op,
+        data: Payload::Sges(&sges),
+        ud: None,
+        xrc_srqn: 0,
+    };
     nic.check_send(&wr).is_ok()
 }
 
@@ -40,7 +46,8 @@ fn requests_are_those_of_the_device() {
         (swap, &["mlx5"]),
         (flush, &[]),
     ] {
-        let taken: Vec<_> = ALL.iter().filter(|nic| takes(nic, op, 1)).map(|nic| nic.name).collect();
+        let taken: Vec<_> =
+            ALL.iter().filter(|nic| takes(nic, op, 1)).map(|nic| nic.name).collect();
         assert_eq!(taken, on, "{op:?}");
     }
     // iWARP reads into a single element.
@@ -65,7 +72,8 @@ fn sizes_are_those_of_the_device() {
         gids: 7,
     };
     let limits = nic("irdma").limits(own);
-    let sizes = (limits.max_qp_wr, limits.max_sge, limits.max_inline, limits.max_cqe, limits.max_rd_atomic);
+    let sizes =
+        (limits.max_qp_wr, limits.max_sge, limits.max_inline, limits.max_cqe, limits.max_rd_atomic);
     assert_eq!(sizes, (4063, 6, 101, 1_048_574, 8));
     assert_eq!((limits.max_msg, limits.port_mtu, limits.gids), (9, PathMtu::Mtu1024, 7));
 }

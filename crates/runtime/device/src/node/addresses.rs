@@ -28,7 +28,12 @@ impl Addresses {
     }
 
     /// As [`Addresses::open`], but the caller logs an error.
-    pub(crate) fn open_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+    pub(crate) fn open_quietly(
+        &self,
+        node: &Node,
+        ip: IpAddr,
+        scope_id: u32,
+    ) -> Result<AddrIndex, Error> {
         self.try_open(node, ip, scope_id)?.map_err(quiet_from_link)
     }
 
@@ -71,7 +76,8 @@ impl Addresses {
         if ip.is_ipv6() {
             // For a group over IPv6, no route names the interface. Over IPv4, the source address
             // decides.
-            let has = |i: &Interface| i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id);
+            let has =
+                |i: &Interface| i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id);
             if let Some(interface) = interfaces::usable()?.into_iter().find(has) {
                 node.link.multicast_from(index, interface.index);
             }
@@ -99,7 +105,8 @@ impl Addresses {
         let failed: &dyn std::fmt::Display = match &opened {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(e @ LinkError::PortTaken { .. })) => {
-                let text = format!("the peer's address {ip} is this machine's, but not this user's: {e}");
+                let text =
+                    format!("the peer's address {ip} is this machine's, but not this user's: {e}");
                 return Err(Error::new(Errno::EADDRINUSE, text));
             }
             Ok(Err(e)) => e,
@@ -116,7 +123,9 @@ impl Addresses {
         if !addresses.iter().any(|ip| node.link.is_tentative_address(*ip)) {
             return;
         }
-        log::info!("a call waits for the end of IPv6 duplicate address detection for one of {addresses:?}");
+        log::info!(
+            "a call waits for the end of IPv6 duplicate address detection for one of {addresses:?}"
+        );
         let until = Instant::now() + LONGEST;
         let news = InterfaceNews::new().ok();
         while is_under_way(addresses) && Instant::now() < until {
@@ -136,7 +145,9 @@ impl Addresses {
 }
 
 fn is_under_way(addresses: &[IpAddr]) -> bool {
-    let (Ok(unusable), Ok(interfaces)) = (unusable_addresses(), interfaces::all()) else { return false };
+    let (Ok(unusable), Ok(interfaces)) = (unusable_addresses(), interfaces::all()) else {
+        return false;
+    };
     let up = |index: u32| interfaces.iter().any(|i: &Interface| i.index == index && i.up);
     unusable.iter().any(|(index, ip, detection)| {
         *detection == Detection::Tentative && addresses.contains(&IpAddr::V6(*ip)) && up(*index)

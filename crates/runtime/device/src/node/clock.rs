@@ -56,7 +56,9 @@ impl Clocks {
     /// The time between two ticks of the kernel. Zero in virtual time.
     pub(super) fn tick(&self) -> Duration {
         match self {
-            Clocks::Machine { .. } => ClockId::CLOCK_MONOTONIC_COARSE.res().map_or(TICK, Duration::from),
+            Clocks::Machine { .. } => {
+                ClockId::CLOCK_MONOTONIC_COARSE.res().map_or(TICK, Duration::from)
+            }
             #[cfg(feature = "sim")]
             Clocks::Virtual(_) => Duration::ZERO,
         }

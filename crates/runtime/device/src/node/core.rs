@@ -114,7 +114,9 @@ impl Node {
         if used || !self.link.has_lost_a_descriptor() {
             return false;
         }
-        log::debug!("the program has closed the device's descriptors; the next open makes new ones");
+        log::debug!(
+            "the program has closed the device's descriptors; the next open makes new ones"
+        );
         self.lost.store(true, Ordering::Release);
         true
     }
@@ -161,7 +163,8 @@ impl Node {
         if self.clocks.tick().is_zero() {
             return self.now().0;
         }
-        getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches() as u64)
+        getrusage(UsageWho::RUSAGE_THREAD)
+            .map_or(0, |usage| usage.voluntary_context_switches() as u64)
     }
 
     /// A task of the program waits for an event without a thread of its own. Only the background

@@ -43,7 +43,10 @@ impl Node {
                     // If another thread receives at this moment, the remaining packets get a new
                     // timer entry.
                     let delayed = &self.delayed_until;
-                    if delayed.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    if delayed
+                        .compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_ok()
+                    {
                         self.receive(RxFrom::Every, false);
                         self.keep_delay_timer();
                     }
@@ -110,8 +113,10 @@ impl Node {
                 // the same number.
                 return true;
             }
-            let overdue =
-                inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
+            let overdue = inner
+                .engine
+                .ack_timeout()
+                .is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
             let near = inner.carried.ring.is_near();
             if overdue && !looked && !near {
                 return false;
@@ -144,7 +149,8 @@ impl Node {
     fn comes_back(&self, qp: &AnyQp, at: Time, now: Time) {
         let again = now + BUSY;
         // The owner of the lock may have replaced the entry meanwhile. Then its own entry counts.
-        if qp.timer_at.compare_exchange(at.0, again.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if qp.timer_at.compare_exchange(at.0, again.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             self.enter_timer(again, Timed::Qp(qp.number()), NEVER);
         }
     }

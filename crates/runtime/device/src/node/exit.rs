@@ -20,7 +20,8 @@ pub(super) fn send_at_last(node: &Node) {
     if node.is_stale() || !keys_can_be_read(node) {
         return;
     }
-    let waiting = node.pending.try_lock_for(PATIENCE).map(|mut pending| std::mem::take(&mut *pending));
+    let waiting =
+        node.pending.try_lock_for(PATIENCE).map(|mut pending| std::mem::take(&mut *pending));
     let mut waiting = waiting.unwrap_or_default();
     let until = Instant::now() + LAST_DELIVERY;
     loop {

@@ -31,8 +31,9 @@ pub(super) fn packet(
         return true;
     }
     let (Some(injector), Some(faults)) = (&node.faults, &mut inner.faults) else { return false };
-    let hide =
-        qp.qp_type().is_reliable() && takes_receive(opcode) && injector.hides_receives(faults, node.now());
+    let hide = qp.qp_type().is_reliable()
+        && takes_receive(opcode)
+        && injector.hides_receives(faults, node.now());
     inner.engine.hide_receives(hide);
     false
 }

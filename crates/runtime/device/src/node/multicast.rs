@@ -16,9 +16,15 @@ impl Groups {
     /// Adds a membership in a group on an interface.
     ///
     /// # Errors ENOMEM beyond [`MOST_GROUPS`]; errors of the kernel.
-    pub(crate) fn join(&self, node: &Node, address: IpAddr, interface: u32) -> Result<AddrIndex, Error> {
+    pub(crate) fn join(
+        &self,
+        node: &Node,
+        address: IpAddr,
+        interface: u32,
+    ) -> Result<AddrIndex, Error> {
         let mut groups = self.0.write();
-        let known = groups.iter_mut().find(|(_, g)| g.address == address && g.interface == interface);
+        let known =
+            groups.iter_mut().find(|(_, g)| g.address == address && g.interface == interface);
         if let Some((index, group)) = known {
             group.uses += 1;
             return Ok(*index);
@@ -26,7 +32,9 @@ impl Groups {
         if groups.len() >= MOST_GROUPS {
             return Err(Error::new(
                 Errno::ENOMEM,
-                format!("this process is a member of {MOST_GROUPS} multicast groups already, the most"),
+                format!(
+                    "this process is a member of {MOST_GROUPS} multicast groups already, the most"
+                ),
             ));
         }
         let index = node.link.join_group(address, interface).map_err(|e| match from_link(e) {
@@ -69,7 +77,8 @@ impl Groups {
         let Some(packet) = node.link.packet_by(route, &bytes) else { return };
         node.link.tell_everybody(&packet);
         let here = self.0.read();
-        let index = here.iter().find(|(_, group)| group.address == packet.dst).map(|(index, _)| *index);
+        let index =
+            here.iter().find(|(_, group)| group.address == packet.dst).map(|(index, _)| *index);
         drop(here);
         if index.is_some() {
             node.link.loop_back(&RxPacket { local: index, ..packet });

@@ -151,8 +151,13 @@ impl Numbers {
     }
 
     pub(super) fn for_each(&self, f: impl FnMut(&AnyQp)) {
-        let all: Vec<Arc<AnyQp>> =
-            self.inner.read().slots.iter().flat_map(|block| block.qps.iter().flatten().cloned()).collect();
+        let all: Vec<Arc<AnyQp>> = self
+            .inner
+            .read()
+            .slots
+            .iter()
+            .flat_map(|block| block.qps.iter().flatten().cloned())
+            .collect();
         all.iter().map(|qp| &**qp).for_each(f);
     }
 

@@ -83,7 +83,9 @@ impl Program {
 
     fn arms(self) -> u8 {
         match self {
-            Program::Runs { arms } | Program::Given { arms, .. } | Program::Works { arms, .. } => arms,
+            Program::Runs { arms } | Program::Given { arms, .. } | Program::Works { arms, .. } => {
+                arms
+            }
             Program::Sleeps => ARMS,
         }
     }

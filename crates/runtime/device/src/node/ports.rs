@@ -154,7 +154,10 @@ impl Ports {
     ///
     /// The kernel is asked for the interfaces at the first call, and if `news` has messages that
     /// the background thread has not taken yet. Otherwise the earlier list is valid.
-    pub(crate) fn look(&self, news: Option<&InterfaceNews>) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+    pub(crate) fn look(
+        &self,
+        news: Option<&InterfaceNews>,
+    ) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
         let mut known = self.known.lock();
         if news.is_none_or(InterfaceNews::wait) {
             known.interfaces = None;
@@ -188,7 +191,9 @@ impl Ports {
         let found: Arc<[Interface]> = interfaces::all()?.into();
         known.ports.retain(|index, port| {
             let interface = found.iter().find(|i| i.index == *index);
-            known.events.extend(port.follow(interface).into_iter().map(|event| (port.clone(), event)));
+            known
+                .events
+                .extend(port.follow(interface).into_iter().map(|event| (port.clone(), event)));
             interface.is_some()
         });
         if !known.events.is_empty() {
@@ -302,7 +307,9 @@ mod tests {
     fn sys_5_the_kernel_is_asked_again_for_a_port_that_is_new() {
         let news = InterfaceNews::new().unwrap();
         let ports = Ports::default();
-        let of = |found: &[(Interface, Vec<Gid>)]| found.iter().map(|(i, _)| i.index).collect::<Vec<_>>();
+        let of = |found: &[(Interface, Vec<Gid>)]| {
+            found.iter().map(|(i, _)| i.index).collect::<Vec<_>>()
+        };
         let found = ports.look(Some(&news)).unwrap();
         let again = ports.look(Some(&news)).unwrap();
         assert_eq!(of(&found), of(&again));

@@ -120,7 +120,11 @@ impl Node {
 }
 
 fn log_failure(qp: &AnyQp, completion: &Completion, cause: &Cause) {
-    let level = if completion.status == WcStatus::WrFlushErr { log::Level::Debug } else { log::Level::Warn };
+    let level = if completion.status == WcStatus::WrFlushErr {
+        log::Level::Debug
+    } else {
+        log::Level::Warn
+    };
     log::log!(
         level,
         "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}",

@@ -10,7 +10,9 @@ use crate::faults::QpFaults;
 use crate::ranks;
 use crate::snapshot::Queue;
 use adverb_engine::qp::NoRecv;
-use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time};
+use adverb_engine::{
+    Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time,
+};
 use adverb_local::RawFrame;
 use adverb_steering::Frame;
 use adverb_sync::Ranked;

@@ -42,7 +42,8 @@ impl Node {
     /// After a poll in vain, the call may yield the processor (`Yields`), and look again.
     pub(crate) fn progress_polling(&self) -> bool {
         let hold = self.policy.thread_is_away();
-        self.drive(RxFrom::All, hold) || (self.policy.yields.is_due(self.policy.looks()) && self.yields(hold))
+        self.drive(RxFrom::All, hold)
+            || (self.policy.yields.is_due(self.policy.looks()) && self.yields(hold))
     }
 
     #[cold]
@@ -50,8 +51,10 @@ impl Node {
         if self.is_stale() {
             return false;
         }
-        let switches =
-            || getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
+        let switches = || {
+            getrusage(UsageWho::RUSAGE_THREAD)
+                .map_or(0, |usage| usage.involuntary_context_switches())
+        };
         let before = switches();
         let begun = self.now();
         std::thread::yield_now();
@@ -180,7 +183,10 @@ impl Node {
         }
         let Some(qp) = batch.queue_pair(&self.registry.qps, qpn) else {
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
-            log::debug!("dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair", p.src);
+            log::debug!(
+                "dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair",
+                p.src
+            );
             return;
         };
         if p.proof.is_forwarded() && p.local.is_none() {
@@ -189,7 +195,8 @@ impl Node {
             return;
         }
         let mut inner = qp.inner.lock();
-        if p.proof != Proof::Process && Rings::of(self).is_some_and(|rings| rings.has_both_rings(&qp, &inner))
+        if p.proof != Proof::Process
+            && Rings::of(self).is_some_and(|rings| rings.has_both_rings(&qp, &inner))
         {
             self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
             log::debug!(
@@ -218,15 +225,27 @@ impl Node {
         packet: &Packet<'_>,
         near: Option<Near<'_>>,
     ) {
-        if inner.faults.is_some() && inject::packet(self, qp, inner, &packet.headers, &mut tx.effects) {
+        if inner.faults.is_some()
+            && inject::packet(self, qp, inner, &packet.headers, &mut tx.effects)
+        {
             return self.deliver(qp, inner, &mut tx.effects);
         }
         let opcode = packet.headers.bth.opcode;
-        if opcode.is_request() && inner.engine.owes_read() && opcode.operation() != Operation::ReadRequest {
+        if opcode.is_request()
+            && inner.engine.owes_read()
+            && opcode.operation() != Operation::ReadRequest
+        {
             // An earlier READ of the peer reads the memory as it was before this request.
             self.pump(qp, inner, tx);
         }
-        self.step(qp, inner, &mut tx.effects, &StepClock::new(&self.clocks, near.is_some()), packet, near);
+        self.step(
+            qp,
+            inner,
+            &mut tx.effects,
+            &StepClock::new(&self.clocks, near.is_some()),
+            packet,
+            near,
+        );
         self.deliver(qp, inner, &mut tx.effects);
         if inner.engine.has_kept() {
             self.handle_kept(tx, qp, inner);

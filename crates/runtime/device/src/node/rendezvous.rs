@@ -5,8 +5,8 @@ use super::queue_pair::{AnyQp, QpInner};
 use crate::error::Error;
 use adverb_engine::tags::MAX_TAG_SGE;
 use adverb_engine::{
-    Cause, Completion, CqRef, Effects, Payload, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, WcOpcode,
-    WcStatus,
+    Cause, Completion, CqRef, Effects, Payload, QpCap, QpState, QpType, SendFlags, SendOp, SendWr,
+    WcOpcode, WcStatus,
 };
 use adverb_wire::tag_matching::RENDEZVOUS_LEN;
 use std::sync::Arc;
@@ -23,7 +23,10 @@ const AT_ONCE: u32 = 32;
 pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
     if qp_type != QpType::Rc {
         let what = format!("srq of a {qp_type:?} queue pair");
-        return Err(Error::invalid(what, "a tag matching SRQ serves RC queue pairs (IBV_TM_CAP_RC)"));
+        return Err(Error::invalid(
+            what,
+            "a tag matching SRQ serves RC queue pairs (IBV_TM_CAP_RC)",
+        ));
     }
     cap.max_send_wr += AT_ONCE * REQUESTS as u32;
     cap.max_send_sge = cap.max_send_sge.max(MAX_TAG_SGE);
@@ -44,7 +47,8 @@ pub(super) fn begin(node: &Node, qp: &AnyQp, inner: &mut QpInner, effects: &mut 
                     Arc::new(Cause::WrongState { op, state })
                 });
                 let status = WcStatus::WrFlushErr;
-                let failed = Completion::failure(next.wr_id, qp.number(), WcOpcode::TmRecv, status, cause);
+                let failed =
+                    Completion::failure(next.wr_id, qp.number(), WcOpcode::TmRecv, status, cause);
                 effects.completions.push((CqRef::Recv, failed));
                 inner.rendezvous.pop_front();
                 continue;

@@ -95,7 +95,8 @@ impl Node {
 
 fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
     let QpInner { engine, carried, traffic, commits, .. } = inner;
-    let (attr, counters, depth) = (engine.attr(), engine.counters(), engine.config().cap.max_send_wr);
+    let (attr, counters, depth) =
+        (engine.attr(), engine.counters(), engine.config().cap.max_send_wr);
     let shared = qp.own.shared().map(|shared| shared.receives.lock());
     let [send_cq, recv_cq] = qp.own.queues().map(|queue| queue.map_or(0, |queue| queue.number()));
     let peer = carried.ring.peer.as_ref();

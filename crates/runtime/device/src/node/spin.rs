@@ -33,7 +33,8 @@ impl Spin {
     /// becomes at least three times as long as the wait. Otherwise the spin is halved.
     pub(crate) fn learn(&self, waited: Duration, slept: bool) {
         let waited = if slept { waited.saturating_sub(WAKE_UP) } else { waited };
-        let next = if waited <= LONGEST_SPIN { self.length().max(waited * 3) } else { self.length() / 2 };
+        let next =
+            if waited <= LONGEST_SPIN { self.length().max(waited * 3) } else { self.length() / 2 };
         let next = next.clamp(SHORTEST_SPIN, LONGEST_SPIN);
         self.0.store(next.as_nanos() as u32, Ordering::Relaxed);
     }

@@ -38,7 +38,8 @@ use std::sync::{Arc, OnceLock};
 
 /// A place for each process of a chain of forks. So a child never meets a lock that another thread
 /// of its parent held at the fork.
-static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] = [const { Ranked::new(None) }; 64];
+static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] =
+    [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
@@ -110,10 +111,11 @@ impl Node {
             return Ok(node.clone());
         }
         let mut closes = CHILD_CLOSES[instance_index(process)].iter();
-        let free =
-            closes.find(|place| place.get().is_none_or(|node| node.process.number() != process.number()));
+        let free = closes
+            .find(|place| place.get().is_none_or(|node| node.process.number() != process.number()));
         let Some(free) = free else {
-            let text = "the program has closed the device's descriptors too often while nothing was open";
+            let text =
+                "the program has closed the device's descriptors too often while nothing was open";
             return Err(Error::new(Errno::EMFILE, text));
         };
         let node = Node::start(process)?;
@@ -150,7 +152,8 @@ impl Node {
     fn start(process: ProcessIdentity) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
-        let config = Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
+        let config =
+            Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
         let shares = crate::host::path_choice()? == PathChoice::Local;
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
@@ -170,7 +173,16 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts { process, clocks, link, host, taps, faults, news, seed: random_u64() })?;
+        let node = Node::of(Parts {
+            process,
+            clocks,
+            link,
+            host,
+            taps,
+            faults,
+            news,
+            seed: random_u64(),
+        })?;
         node.watch()?;
         node.hear_questions();
         thread::spawn(&node)?;
@@ -247,7 +259,10 @@ impl Node {
         // If the program has closed our `epoll`, an `epoll` of the program may have the same
         // number.
         if self.wake.fd().is_none() {
-            return Err(Error::new(Errno::EBADF, "the program has closed the descriptors of an open device"));
+            return Err(Error::new(
+                Errno::EBADF,
+                "the program has closed the descriptors of an open device",
+            ));
         }
         let mut result = Ok(());
         let mut add = |fd: BorrowedFd<'_>| {

@@ -39,8 +39,10 @@ pub(super) fn lock_within(
 impl Node {
     /// Chains committed and their requests, of all queue pairs as in [`Node::qp_counters`].
     fn commits(&self) -> (u64, u64) {
-        let mut sum =
-            (self.counters.commits.load(Ordering::Relaxed), self.counters.committed.load(Ordering::Relaxed));
+        let mut sum = (
+            self.counters.commits.load(Ordering::Relaxed),
+            self.counters.committed.load(Ordering::Relaxed),
+        );
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = lock_within(qp, COUNT_WAIT) {
                 sum.0 += inner.commits.0;
@@ -88,7 +90,10 @@ impl Node {
                 ("fault_cm_reject", &counters.cm_reject),
             ]
         });
-        let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
+        let own = own
+            .into_iter()
+            .chain(injected)
+            .map(|(name, value)| (name, value.load(Ordering::Relaxed)));
         let own = own.chain([("commits", commits), ("committed", committed)]);
         self.link.stats().named().into_iter().chain(own).chain(self.qp_counters().named()).collect()
     }
@@ -106,7 +111,11 @@ impl Node {
             // Memory that peers may map, in bytes, and the reasons for access by system calls to
             // other regions.
             let usage = host.file.usage();
-            text += &format!(" shared_bytes={} shared_resident={}", usage.own + usage.blocks, usage.resident);
+            text += &format!(
+                " shared_bytes={} shared_resident={}",
+                usage.own + usage.blocks,
+                usage.resident
+            );
             for (why, times) in &*self.counters.private.lock() {
                 text += &format!(" private_{why}={times}");
             }

@@ -3,7 +3,9 @@ use crate::node::carriers::Relay;
 use crate::node::timers::{NEVER, Timed};
 use crate::node::{AnyQp, exit};
 use crate::{Context, Cq, Pd, Qp, QpInit, device};
-use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
+use adverb_engine::{
+    AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr,
+};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -46,9 +48,16 @@ fn connect(context: &Arc<Context>, qp: &Qp, peer: &Qp) {
         min_rnr_timer: 1,
         ..QpAttr::default()
     };
-    let mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    let mask =
+        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
     qp.modify(&attr, mask | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER).unwrap();
-    let attr = QpAttr { state: QpState::Rts, timeout: 18, retry_cnt: 7, rnr_retry: 7, ..QpAttr::default() };
+    let attr = QpAttr {
+        state: QpState::Rts,
+        timeout: 18,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ..QpAttr::default()
+    };
     let mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT;
     qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC).unwrap();
 }
@@ -61,11 +70,17 @@ struct Pair {
 }
 
 fn pair() -> Pair {
-    let context =
-        device::list().unwrap().into_iter().find(|d| d.interface().loopback).unwrap().open().unwrap();
+    let context = device::list()
+        .unwrap()
+        .into_iter()
+        .find(|d| d.interface().loopback)
+        .unwrap()
+        .open()
+        .unwrap();
     let pd = Pd::new(&context).unwrap();
     let cq = Cq::new(&context, 16, None, 0).unwrap();
-    let (a, b) = (queue_pair(QpType::Rc, &context, &cq, &pd), queue_pair(QpType::Rc, &context, &cq, &pd));
+    let (a, b) =
+        (queue_pair(QpType::Rc, &context, &cq, &pd), queue_pair(QpType::Rc, &context, &cq, &pd));
     connect(&context, &a, &b);
     connect(&context, &b, &a);
     Pair { context, cq, a, b }
@@ -154,7 +169,8 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
     let pd = a.pd().unwrap();
     let qp = queue_pair(QpType::Uc, &context, &cq, pd);
     let opcode =
-        adverb_wire::Opcode::new(adverb_wire::Transport::Uc, adverb_wire::Operation::SendOnly).unwrap();
+        adverb_wire::Opcode::new(adverb_wire::Transport::Uc, adverb_wire::Operation::SendOnly)
+            .unwrap();
     let ip = std::net::IpAddr::from([127, 0, 0, 1]);
     let mut bytes = [0; 12];
     bytes[0] = opcode.as_u8();

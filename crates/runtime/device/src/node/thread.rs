@@ -43,7 +43,11 @@ const UPKEEP: Duration = Duration::from_millis(100);
 /// own threads.
 pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let mut old = SigSet::empty();
-    nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
+    nix::sys::signal::pthread_sigmask(
+        SigmaskHow::SIG_SETMASK,
+        Some(&SigSet::all()),
+        Some(&mut old),
+    )?;
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
@@ -212,8 +216,11 @@ impl<'a> Sleep<'a> {
         let now = node.now().0;
         // A polling program serves the deadlines. If it has stopped, they are late by one stay.
         let next = if away.is_zero() { node.next_deadline() } else { now + away.as_nanos() as u64 };
-        let mut limit =
-            if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
+        let mut limit = if next == u64::MAX {
+            None
+        } else {
+            Some(Duration::from_nanos(next.saturating_sub(now)))
+        };
         limit = sooner(limit, waits(node));
         if node.link.maintenance_due() {
             limit = sooner(limit, Some(UPKEEP));
@@ -268,7 +275,8 @@ impl<'a> Sleep<'a> {
             let (left, nap) = (until.map(|until| until.since(now)), watch.naps.length(now));
             let limit = sooner(left, nap).map(TimeSpec::from_duration);
             let result = ppoll(watched, limit, None);
-            let napped = result == Ok(0) && nap.is_some_and(|nap| left.is_none_or(|left| nap < left));
+            let napped =
+                result == Ok(0) && nap.is_some_and(|nap| left.is_none_or(|left| nap < left));
             if !napped || node.is_lost() {
                 break result;
             }

@@ -84,7 +84,11 @@ impl Timers {
             return None;
         }
         let mut entries = self.entries.lock();
-        let due = entries.first().is_some_and(|(at, _)| *at <= now.0).then(|| entries.pop_first()).flatten();
+        let due = entries
+            .first()
+            .is_some_and(|(at, _)| *at <= now.0)
+            .then(|| entries.pop_first())
+            .flatten();
         self.next.store(entries.first().map_or(NEVER, |(at, _)| *at), Ordering::SeqCst);
         due.map(|(at, who)| (Time(at), who))
     }

@@ -27,7 +27,10 @@ impl Buffer {
     pub fn new(pd: &Arc<Pd>, len: usize, access: Access) -> Result<Self, Error> {
         let pages = crate::memory::pages(len).map_err(|e| {
             let why = e.desc();
-            Error::new(Errno::ENOMEM, format!("{len} bytes of memory for a buffer cannot be had: {why}"))
+            Error::new(
+                Errno::ENOMEM,
+                format!("{len} bytes of memory for a buffer cannot be had: {why}"),
+            )
         })?;
         let pages = Arc::new(pages);
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { pages.addr() };

@@ -76,7 +76,10 @@ impl Context {
     /// # Errors
     /// No descriptors.
     #[cfg(feature = "sim")]
-    pub fn simulated(node: &Arc<Node>, interface: crate::interfaces::Interface) -> Result<Arc<Self>, Error> {
+    pub fn simulated(
+        node: &Arc<Node>,
+        interface: crate::interfaces::Interface,
+    ) -> Result<Arc<Self>, Error> {
         let device = Arc::new(Device::of(interface));
         let port = node.ports.open(device.interface(), &device.gids(), |_| ());
         Context::on(node.clone(), &device, None, port)
@@ -168,7 +171,10 @@ impl Context {
     pub fn pkey(&self, port: u8, index: usize) -> Result<u16, Error> {
         self.check_port(port)?;
         if index >= usize::from(PKEYS) {
-            return Err(Error::invalid(format!("P_Key index is {index}"), format!("the table has {PKEYS}")));
+            return Err(Error::invalid(
+                format!("P_Key index is {index}"),
+                format!("the table has {PKEYS}"),
+            ));
         }
         Ok(DEFAULT_PKEY)
     }
@@ -190,7 +196,10 @@ impl Context {
     pub fn resolve(&self, attr: &AhAttr) -> Result<AddressVector, Error> {
         self.check_port(attr.port_num)?;
         if !attr.is_global {
-            return Err(Error::invalid("is_global is 0", "RoCE addresses need a GRH (a destination GID)"));
+            return Err(Error::invalid(
+                "is_global is 0",
+                "RoCE addresses need a GRH (a destination GID)",
+            ));
         }
         let sgid = self.gid(attr.port_num, usize::from(attr.sgid_index))?;
         if sgid.is_zero() {

@@ -86,7 +86,12 @@ impl Cq {
         channel: Option<&Arc<CompChannel>>,
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
-        Cq::with_sink(context, cqe, channel.map_or(Sink::None, |c| Sink::Channel(c.clone())), comp_vector)
+        Cq::with_sink(
+            context,
+            cqe,
+            channel.map_or(Sink::None, |c| Sink::Channel(c.clone())),
+            comp_vector,
+        )
     }
 
     /// Makes a queue of at least `cqe` entries with events to `sink`.
@@ -103,7 +108,10 @@ impl Cq {
         context.node().fault_call(Call::CreateCq)?;
         let max = context.limits().max_cqe;
         if cqe == 0 || cqe > max {
-            return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
+            return Err(Error::invalid(
+                format!("cqe is {cqe}"),
+                format!("1 to {max} are possible"),
+            ));
         }
         if comp_vector >= crate::objects::device::COMP_VECTORS {
             return Err(Error::invalid(
@@ -198,10 +206,15 @@ impl Cq {
     }
 
     #[inline(always)]
-    fn add(self: &Arc<Self>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
+    fn add(
+        self: &Arc<Self>,
+        completion: Completion,
+        now: impl FnOnce() -> Time,
+    ) -> Result<(), Cause> {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
         trace::completion(self.number, &completion);
-        let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
+        let pushed =
+            self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         let unarmed = pushed.map_err(|Lost { cause, first }| {
             if first {
                 log::error!("{cause}; poll the queue more often, or make the queue larger");
@@ -244,7 +257,11 @@ impl Cq {
     ///
     /// # Errors
     /// The cause, if the queue overflowed and is empty.
-    pub fn poll(self: &Arc<Self>, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+    pub fn poll(
+        self: &Arc<Self>,
+        max: usize,
+        take: impl FnMut(Completion),
+    ) -> Result<usize, Cause> {
         let node = self.context.node();
         node.fault_call(Call::PollCq).map_err(|_| Cause::Injected)?;
         node.policy.looks_at_queue(|| node.now());
@@ -271,7 +288,11 @@ impl Cq {
     ///
     /// # Errors
     /// The cause, if the queue overflowed and is empty.
-    pub fn poll_next(self: &Arc<Self>, insist: bool, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+    pub fn poll_next(
+        self: &Arc<Self>,
+        insist: bool,
+        take: impl FnMut(Completion),
+    ) -> Result<usize, Cause> {
         let leave = |cq: &adverb_engine::Cq| {
             !insist && self.unread.load(Ordering::Relaxed) > 0 && cq.next_made_the_event()
         };
@@ -366,7 +387,11 @@ impl Cq {
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
-    pub fn notify_persistent_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
+    pub fn notify_persistent_at(
+        self: &Arc<Self>,
+        kind: ArmKind,
+        site: ArmSite,
+    ) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().take_complete_messages();
         let armed = self.core.arm_persistent(kind, site)?;
@@ -454,7 +479,10 @@ impl Cq {
         self.context.needs(Has::RESIZE)?;
         let max = self.context.limits().max_cqe;
         if cqe == 0 || cqe > max {
-            return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
+            return Err(Error::invalid(
+                format!("cqe is {cqe}"),
+                format!("1 to {max} are possible"),
+            ));
         }
         self.core.make_room(cqe)?;
         Ok(self.core.resize(cqe)?)

@@ -64,7 +64,10 @@ impl Context {
     ///
     /// # Errors
     /// EIO in a child of `fork`.
-    pub fn poll_async_event(&self, cx: &mut task::Context<'_>) -> Poll<Result<(AsyncEvent, Element), Errno>> {
+    pub fn poll_async_event(
+        &self,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Result<(AsyncEvent, Element), Errno>> {
         if self.node().is_stale() {
             return Poll::Ready(Err(Errno::EIO));
         }

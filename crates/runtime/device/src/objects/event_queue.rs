@@ -230,7 +230,8 @@ impl<T> EventQueue<T> {
             }
             let spin_until = Instant::now() + node.map_or(Duration::ZERO, |_| self.spin.length());
             loop {
-                let event = node.map_or_else(|| self.list.try_pop(&read), |node| self.look(node, &read));
+                let event =
+                    node.map_or_else(|| self.list.try_pop(&read), |node| self.look(node, &read));
                 if let Some(event) = event {
                     self.spin.learn(started.elapsed(), slept);
                     return Ok(event);

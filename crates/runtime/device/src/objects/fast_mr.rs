@@ -155,7 +155,8 @@ impl Drop for FastMr {
 /// Checks that each page is aligned, and that its bytes inside the region exist.
 fn check_pages(pages: &[Page], fbo: u32, len: u64) -> Result<(), Error> {
     let first = u64::from(fbo);
-    let end = first.checked_add(len).filter(|end| first < PAGE && *end <= pages.len() as u64 * PAGE);
+    let end =
+        first.checked_add(len).filter(|end| first < PAGE && *end <= pages.len() as u64 * PAGE);
     let Some(end) = end else {
         return Err(Error::invalid(
             format!("{len} bytes from byte {fbo:#x} of the first page"),

@@ -30,23 +30,24 @@ impl Pd {
         access: Access,
     ) -> Result<Arc<Mr>, Error> {
         check_fd_range(offset, len, iova, access)?;
-        let pages = FdPages::new(fd, offset, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
-            let name = format!("the descriptor {fd}");
-            match e {
-                FdError::Descriptor(e) => Error::new(e, format!("{name}: {}", e.desc())),
-                FdError::NoMemory(Errno::ENOMEM) => {
-                    Error::new(Errno::ENOMEM, format!("{name}: {len} bytes cannot be mapped"))
+        let pages =
+            FdPages::new(fd, offset, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
+                let name = format!("the descriptor {fd}");
+                match e {
+                    FdError::Descriptor(e) => Error::new(e, format!("{name}: {}", e.desc())),
+                    FdError::NoMemory(Errno::ENOMEM) => {
+                        Error::new(Errno::ENOMEM, format!("{name}: {len} bytes cannot be mapped"))
+                    }
+                    FdError::NoMemory(e) => Error::invalid(
+                        name,
+                        format!("a DMA-BUF, or a file that can be mapped, is needed: {}", e.desc()),
+                    ),
+                    FdError::Short(size) => Error::invalid(
+                        format!("{len} bytes at offset {offset} of {name}"),
+                        format!("the descriptor has {size} bytes"),
+                    ),
                 }
-                FdError::NoMemory(e) => Error::invalid(
-                    name,
-                    format!("a DMA-BUF, or a file that can be mapped, is needed: {}", e.desc()),
-                ),
-                FdError::Short(size) => Error::invalid(
-                    format!("{len} bytes at offset {offset} of {name}"),
-                    format!("the descriptor has {size} bytes"),
-                ),
-            }
-        })?;
+            })?;
         self.reg_mapping(&Mapping::of_fd(pages), 0, len, iova, access)
     }
 
@@ -76,7 +77,10 @@ fn check_fd_range(offset: u64, len: u64, iova: u64, access: Access) -> Result<()
         | Access::RELAXED_ORDERING;
     if !rights.contains(access) {
         let what = format!("access has {:#x}", (access - rights).bits());
-        return Err(Error::invalid(what, "a DMA-BUF has local and remote rights and relaxed ordering alone"));
+        return Err(Error::invalid(
+            what,
+            "a DMA-BUF has local and remote rights and relaxed ordering alone",
+        ));
     }
     if len == 0 {
         return Err(Error::invalid("length is 0", "a DMA-BUF is registered by at least one byte"));

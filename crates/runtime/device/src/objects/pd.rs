@@ -151,7 +151,10 @@ impl Pd {
         access: Access,
     ) -> Result<Arc<Mr>, Error> {
         if !access.contains(Access::ZERO_BASED) {
-            return Err(Error::invalid("access", "device memory is registered with IBV_ACCESS_ZERO_BASED"));
+            return Err(Error::invalid(
+                "access",
+                "device memory is registered with IBV_ACCESS_ZERO_BASED",
+            ));
         }
         self.reg_dm(dm, offset, len, 0, access)
     }
@@ -176,10 +179,14 @@ impl Pd {
     }
 
     fn user_region(&self, addr: u64, len: u64, iova: u64, access: Access) -> Result<Region, Error> {
-        let implicit =
-            access.contains(Access::ON_DEMAND) && addr == 0 && (len == u64::MAX || len == usize::MAX as u64);
+        let implicit = access.contains(Access::ON_DEMAND)
+            && addr == 0
+            && (len == u64::MAX || len == usize::MAX as u64);
         if !implicit && addr.checked_add(len).is_none() {
-            return Err(Error::invalid(format!("{len} bytes at {addr:#x}"), "the range wraps around"));
+            return Err(Error::invalid(
+                format!("{len} bytes at {addr:#x}"),
+                "the range wraps around",
+            ));
         }
         let zero_based = access.contains(Access::ZERO_BASED);
         if !access.contains(Access::ON_DEMAND) {
@@ -195,7 +202,11 @@ impl Pd {
         Ok(Region { pd: self.id, access, iova, len, addr, kind: RegionKind::OnDemand })
     }
 
-    pub(crate) fn register(self: &Arc<Self>, region: Region, backing: Backing) -> Result<Arc<Mr>, Error> {
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        region: Region,
+        backing: Backing,
+    ) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::RegMr)?;
         let node = self.context.node();
@@ -221,20 +232,27 @@ impl Pd {
     /// # Errors
     /// ENOENT (no such key), EPERM (another domain's key, or not writable), EINVAL (a window, or
     /// not on demand), EFAULT (out of bounds, or not mapped), as in the kernel.
-    pub fn prefetch(&self, sges: &[Sge], write: bool, fault: bool, wait: bool) -> Result<(), Error> {
+    pub fn prefetch(
+        &self,
+        sges: &[Sge],
+        write: bool,
+        fault: bool,
+        wait: bool,
+    ) -> Result<(), Error> {
         self.context.node().check_alive()?;
         let needed = if write { Access::LOCAL_WRITE } else { Access::empty() };
         let check = |sge: &Sge| {
             let keys = self.context.node().keys.read();
-            let range = keys.check_local(self.id, sge.lkey, needed, sge.addr, sge.length).map_err(|c| {
-                let errno = match c {
-                    Cause::UnknownKey { .. } => Errno::ENOENT,
-                    Cause::WrongPd { .. } | Cause::AccessDenied { .. } => Errno::EPERM,
-                    Cause::OutOfBounds { .. } => Errno::EFAULT,
-                    _ => Errno::EINVAL,
-                };
-                Error::new(errno, c.to_string())
-            })?;
+            let range =
+                keys.check_local(self.id, sge.lkey, needed, sge.addr, sge.length).map_err(|c| {
+                    let errno = match c {
+                        Cause::UnknownKey { .. } => Errno::ENOENT,
+                        Cause::WrongPd { .. } | Cause::AccessDenied { .. } => Errno::EPERM,
+                        Cause::OutOfBounds { .. } => Errno::EFAULT,
+                        _ => Errno::EINVAL,
+                    };
+                    Error::new(errno, c.to_string())
+                })?;
             let asked = keys.region(sge.lkey).map(|region| region.access);
             if !asked.is_some_and(|access| access.contains(Access::ON_DEMAND)) {
                 return Err(Error::invalid(
@@ -327,7 +345,8 @@ impl Placement {
     fn of(node: &Node, mut region: Region, backing: &Backing) -> Self {
         let mut hold = None;
         let mut place = MemoryRoute::Process(region.addr);
-        let by_kernel = region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
+        let by_kernel =
+            region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
         if region.access.contains(Access::ON_DEMAND) {
             adverb_memory::all_memory_is_open();
         }

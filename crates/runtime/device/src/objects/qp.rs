@@ -63,7 +63,11 @@ impl Qp {
     ///
     /// # Errors
     /// EINVAL naming the bad or missing argument, ENOMEM when all numbers are in use.
-    pub fn new(context: &Arc<Context>, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<Arc<Self>, Error> {
+    pub fn new(
+        context: &Arc<Context>,
+        pd: Option<&Arc<Pd>>,
+        init: &QpInit,
+    ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.node().fault_call(Call::CreateQp)?;
         if init.qp_type != QpType::RawPacket {
@@ -230,7 +234,10 @@ impl Qp {
         let mut inner = self.inner.lock();
         let state = inner.engine.state();
         if !matches!(state, QpState::Reset | QpState::Init) {
-            return Err(Error::invalid(format!("the queue pair is in {state:?}"), "RESET or INIT is needed"));
+            return Err(Error::invalid(
+                format!("the queue pair is in {state:?}"),
+                "RESET or INIT is needed",
+            ));
         }
         inner.attached.get_or_insert_default().attach(&counter.counts, ops)?;
         inner.engine.count();

@@ -224,8 +224,10 @@ impl Srq {
         let mut c = if done.good {
             Completion::success(wr_id, 0, done.opcode)
         } else {
-            let (what, rule) =
-                ("handle", "no entry of the matching list has this handle; perhaps a message took the entry");
+            let (what, rule) = (
+                "handle",
+                "no entry of the matching list has this handle; perhaps a message took the entry",
+            );
             let cause = Arc::new(Cause::BadArgument { what, rule });
             Completion::failure(wr_id, 0, done.opcode, WcStatus::TmErr, cause)
         };

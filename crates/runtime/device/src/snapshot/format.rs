@@ -28,7 +28,9 @@ pub enum Bad {
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bad::Version(version) => write!(f, "its Adverb answers in format {version}, not in {VERSION}"),
+            Bad::Version(version) => {
+                write!(f, "its Adverb answers in format {version}, not in {VERSION}")
+            }
             Bad::Malformed => write!(f, "its answer cannot be read"),
         }
     }
@@ -100,12 +102,18 @@ impl<'a> Reader<'a> {
         let text = std::str::from_utf8(self.bytes(len)?).map_err(|_| Bad::Malformed)?;
         Ok(text.to_owned())
     }
-    fn record<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T, Bad>) -> Result<T, Bad> {
+    fn record<T>(
+        &mut self,
+        read: impl FnOnce(&mut Reader<'a>) -> Result<T, Bad>,
+    ) -> Result<T, Bad> {
         let len = usize::from(self.u16()?);
         read(&mut Reader(self.bytes(len)?))
     }
     /// The count is not trusted: no memory is reserved for it, and each record takes bytes.
-    fn records<T>(&mut self, read: impl Fn(&mut Reader<'a>) -> Result<T, Bad>) -> Result<Vec<T>, Bad> {
+    fn records<T>(
+        &mut self,
+        read: impl Fn(&mut Reader<'a>) -> Result<T, Bad>,
+    ) -> Result<Vec<T>, Bad> {
         let count = self.u16()?;
         (0..count).map(|_| self.record(&read)).collect()
     }
@@ -198,7 +206,9 @@ impl Pair {
         for value in [self.send_cq, self.recv_cq, self.depth, self.open, self.receives] {
             out.u32(value);
         }
-        for value in [self.posted, self.sent_bytes, self.read_bytes, self.received, self.received_bytes] {
+        for value in
+            [self.posted, self.sent_bytes, self.read_bytes, self.received, self.received_bytes]
+        {
             out.u64(value);
         }
         for value in [self.retransmitted, self.timeouts, self.rnr_naks, self.seq_naks, self.drops] {

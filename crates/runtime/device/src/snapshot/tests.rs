@@ -63,7 +63,12 @@ fn page() -> Page {
             queue_pairs: 46,
         },
         counters: vec![("rx_drop_icrc".into(), 47), (String::new(), u64::MAX)],
-        queues: vec![queue(1, Arm::Next), queue(2, Arm::Solicited), queue(3, Arm::Errors), Queue::default()],
+        queues: vec![
+            queue(1, Arm::Next),
+            queue(2, Arm::Solicited),
+            queue(3, Arm::Errors),
+            Queue::default(),
+        ],
         queue_pairs: vec![pair(4), Pair { way: PacketPath::Frames, ..Pair::default() }],
     }
 }

@@ -6,8 +6,8 @@ pub mod party;
 
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::{
-    Access, AddressVector, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, Sge,
+    Access, AddressVector, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr,
+    SendFlags, SendOp, SendWr, Sge,
 };
 use adverb_device::{CompChannel, Context, Cq, Pd, Qp, QpInit, device};
 use std::sync::Arc;
@@ -57,7 +57,10 @@ impl QpEnd {
             xrcd: None,
         };
         let qp = Qp::new(&context, Some(&pd), &init).unwrap();
-        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_ATOMIC;
         let pages = Buffer::new(&pd, SIZE, access).unwrap();
         QpEnd { context, pd, channel, cq, qp, pages }
     }
@@ -80,7 +83,9 @@ impl QpEnd {
         let attr = QpAttr { state: QpState::Init, port_num: 1, qkey: QKEY, ..QpAttr::default() };
         let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
         end.qp.modify(&attr, mask).unwrap();
-        end.qp.modify(&QpAttr { state: QpState::Rtr, ..QpAttr::default() }, AttrMask::STATE).unwrap();
+        end.qp
+            .modify(&QpAttr { state: QpState::Rtr, ..QpAttr::default() }, AttrMask::STATE)
+            .unwrap();
         let attr = QpAttr { state: QpState::Rts, ..QpAttr::default() };
         end.qp.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN).unwrap();
         end
@@ -107,11 +112,19 @@ impl QpEnd {
     }
 
     /// Connects to a queue pair over a path that the caller chooses.
-    pub fn connect_by(&self, av: AddressVector, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
+    pub fn connect_by(
+        &self,
+        av: AddressVector,
+        dest_qpn: u32,
+        mtu: adverb_device::engine::PathMtu,
+    ) {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
         self.qp
-            .modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS)
+            .modify(
+                &attr,
+                AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+            )
             .unwrap();
         let attr = QpAttr {
             state: QpState::Rtr,
@@ -123,8 +136,11 @@ impl QpEnd {
             min_rnr_timer: 1,
             ..QpAttr::default()
         };
-        let mut mask =
-            AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        let mut mask = AttrMask::STATE
+            | AttrMask::AV
+            | AttrMask::PATH_MTU
+            | AttrMask::DEST_QPN
+            | AttrMask::RQ_PSN;
         if self.qp.qp_type().is_reliable() {
             mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
         }
@@ -140,8 +156,10 @@ impl QpEnd {
         };
         let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
         if self.qp.qp_type().is_reliable() {
-            mask |=
-                AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+            mask |= AttrMask::TIMEOUT
+                | AttrMask::RETRY_CNT
+                | AttrMask::RNR_RETRY
+                | AttrMask::MAX_QP_RD_ATOMIC;
         }
         self.qp.modify(&attr, mask).unwrap();
     }

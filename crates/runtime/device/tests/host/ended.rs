@@ -33,7 +33,11 @@ fn outstanding(p: &mut Pair) -> (usize, usize, usize) {
 fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     let done = p.a.wait(8);
     assert_eq!((done[0].status, done[0].wr_id), (WcStatus::RetryExcErr, 0));
-    assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { .. })), "{:?}", done[0].cause);
+    assert!(
+        matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { .. })),
+        "{:?}",
+        done[0].cause
+    );
     assert!(done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr), "{done:?}");
     assert_eq!(p.a.qps[busy].0.state(), QpState::Err);
     // The exit of the peer concerns `idle` as well, but its receives stay posted.
@@ -42,8 +46,15 @@ fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     p.a.send(idle, 9, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
     let done = p.a.wait(5);
     assert_eq!((done[0].status, done[0].wr_id), (WcStatus::RetryExcErr, 9));
-    assert!(matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { .. })), "{:?}", done[0].cause);
-    assert!(done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr && c.wr_id >= 20), "{done:?}");
+    assert!(
+        matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { .. })),
+        "{:?}",
+        done[0].cause
+    );
+    assert!(
+        done[1..].iter().all(|c| c.status == WcStatus::WrFlushErr && c.wr_id >= 20),
+        "{done:?}"
+    );
 }
 
 /// Starts a new peer and connects a queue pair that was used before.
@@ -99,7 +110,11 @@ fn executes(p: &mut Pair) {
     assert_eq!(p.b.ask("exec"), "another program");
     fails(p, ends);
     p.a.send(qp, 1, SendOp::Write(at), &[p.a.regions[mine].sge(0, 8)]);
-    assert_eq!(p.a.wait(1)[0].status, WcStatus::RetryExcErr, "a write into a program that is no more");
+    assert_eq!(
+        p.a.wait(1)[0].status,
+        WcStatus::RetryExcErr,
+        "a write into a program that is no more"
+    );
     next_works(p, ends.0);
 }
 

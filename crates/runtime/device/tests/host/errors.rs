@@ -34,7 +34,15 @@ fn fails(p: &mut Pair, what: &str, good: Remote, op: SendOp, len: usize, status:
     fails_over(p, qp, what, good, op, len, status);
 }
 
-fn fails_over(p: &mut Pair, qp: usize, what: &str, good: Remote, op: SendOp, len: usize, status: WcStatus) {
+fn fails_over(
+    p: &mut Pair,
+    qp: usize,
+    what: &str,
+    good: Remote,
+    op: SendOp,
+    len: usize,
+    status: WcStatus,
+) {
     let mine = p.a.region(Kind::Buffer, LEN, ALL, 0);
     p.a.regions[mine].put(0, &[0x5a; LEN]);
     // The device must not apply the result of the valid request's checks to the next request.

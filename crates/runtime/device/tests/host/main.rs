@@ -125,7 +125,11 @@ fn play(case: Case, path: &str) -> Result<String, Failed> {
     } else {
         Command::new(me)
     };
-    command.env(ROLE, "case").env(CASE, case.name).env("ADVERB_PATH", path).env("RUST_BACKTRACE", "0");
+    command
+        .env(ROLE, "case")
+        .env(CASE, case.name)
+        .env("ADVERB_PATH", path)
+        .env("RUST_BACKTRACE", "0");
     command.envs(case.env.iter().copied()).stdin(Stdio::null());
     let (mut errors, writer) = std::io::pipe()?;
     let mut child = command.stdout(Stdio::piped()).stderr(writer).spawn()?;

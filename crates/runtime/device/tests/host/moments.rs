@@ -88,7 +88,11 @@ fn memory_is_deregistered_under_writes(p: &mut Pair) {
             let status = write_until_it_fails(p, qp, from, SendOp::Write(at), LEN);
             assert_eq!(status, WcStatus::RemAccessErr, "{kind:?}");
             // The peer answers after it has watched the memory for a while.
-            assert_eq!(p.b.answer(), "true", "{kind:?}, round {round}: bytes changed behind deregistration");
+            assert_eq!(
+                p.b.answer(),
+                "true",
+                "{kind:?}, round {round}: bytes changed behind deregistration"
+            );
         }
     }
     p.wants.one_sided = true;
@@ -138,7 +142,10 @@ fn a_reader_of_what_is_taken_away(p: &mut Pair) {
                 p.note("read", &done);
                 break;
             }
-            assert!(p.a.regions[into].get(0, LEN) == pattern(LEN, 6), "{kind:?}: a read brought other bytes");
+            assert!(
+                p.a.regions[into].get(0, LEN) == pattern(LEN, 6),
+                "{kind:?}: a read brought other bytes"
+            );
         }
         p.b.answer();
     }

@@ -16,7 +16,12 @@ cases!(
 );
 
 /// Performs one request and returns the opcode of its completion.
-fn one(p: &mut Pair, qp: usize, op: SendOp, (region, offset, len): (usize, usize, usize)) -> WcOpcode {
+fn one(
+    p: &mut Pair,
+    qp: usize,
+    op: SendOp,
+    (region, offset, len): (usize, usize, usize),
+) -> WcOpcode {
     let sges = [p.a.regions[region].sge(offset, len)];
     p.a.send(qp, 1, op, if len == 0 { &[] } else { &sges });
     let done = p.a.wait(1).remove(0);
@@ -44,7 +49,10 @@ pub fn writes_and_reads_of_every_size(p: &mut Pair) {
                 assert_eq!(one(p, qp, SendOp::Read(at), (from, 0, len)), WcOpcode::RdmaRead);
                 assert!(p.a.regions[from].get(0, len) == pattern(len, seed), "read of {len}");
                 let behind = &pattern(len + 8, seed + 1000)[len..];
-                assert!(p.a.regions[from].get(len, 8) == behind, "what lies behind a read of {len}");
+                assert!(
+                    p.a.regions[from].get(len, 8) == behind,
+                    "what lies behind a read of {len}"
+                );
             }
         }
     }
@@ -59,7 +67,10 @@ pub fn atomics_and_flush(p: &mut Pair) {
         for offset in [0, 8, 4088] {
             let at = Remote { va: at.va + offset as u64, ..at };
             p.b.ask(&format!("put {to} {offset} {}", u64::MAX));
-            assert_eq!(one(p, qp, SendOp::FetchAdd { remote: at, add: 6 }, (mine, 0, 8)), WcOpcode::FetchAdd);
+            assert_eq!(
+                one(p, qp, SendOp::FetchAdd { remote: at, add: 6 }, (mine, 0, 8)),
+                WcOpcode::FetchAdd
+            );
             assert_eq!((p.a.regions[mine].word(0), p.b.word(to, offset)), (u64::MAX, 5));
             let swap = |compare, swap| SendOp::CompareSwap { remote: at, compare, swap };
             assert_eq!(one(p, qp, swap(4, 9), (mine, 0, 8)), WcOpcode::CompSwap);
@@ -144,7 +155,12 @@ fn atomics_count_once_whatever_changes(p: &mut Pair) {
     for _ in 0..ROUNDS {
         p.b.order(&format!("change {qp} {EACH}"));
         for _ in 0..EACH {
-            p.a.send(qp, 1, SendOp::FetchAdd { remote: at, add: 1 }, &[p.a.regions[mine].sge(0, 8)]);
+            p.a.send(
+                qp,
+                1,
+                SendOp::FetchAdd { remote: at, add: 1 },
+                &[p.a.regions[mine].sge(0, 8)],
+            );
             p.a.wait(1);
         }
         p.b.answer();
@@ -164,7 +180,12 @@ pub fn atomics_of_two_processes_and_the_processor(p: &mut Pair) {
             let a = &p.a;
             scope.spawn(move || {
                 for _ in 0..EACH {
-                    a.send(*qp, 1, SendOp::FetchAdd { remote: at, add: 3 }, &[a.regions[mine].sge(n * 8, 8)]);
+                    a.send(
+                        *qp,
+                        1,
+                        SendOp::FetchAdd { remote: at, add: 3 },
+                        &[a.regions[mine].sge(n * 8, 8)],
+                    );
                     a.wait(1);
                 }
             });

@@ -44,7 +44,11 @@ fn next(dice: &mut Dice, model: &mut Model, at: Remote) -> (SendOp, usize, usize
         3 => SendOp::AtomicWrite(remote),
         4 => SendOp::Read(remote),
         5 => SendOp::FetchAdd { remote, add: 1 + dice.roll(99) as u64 },
-        6 => SendOp::CompareSwap { remote, compare: if dice.roll(2) == 0 { old } else { 1 }, swap: 7 },
+        6 => SendOp::CompareSwap {
+            remote,
+            compare: if dice.roll(2) == 0 { old } else { 1 },
+            swap: 7,
+        },
         _ => SendOp::Write(remote),
     };
     match op {
@@ -82,7 +86,8 @@ pub fn random_chains(p: &mut Pair) {
                     receives += 1;
                 }
                 // Only a fence keeps later requests behind READs and atomics (IBTA table 76).
-                let fence = if into[mine] || from[theirs] { SendFlags::FENCE } else { SendFlags::empty() };
+                let fence =
+                    if into[mine] || from[theirs] { SendFlags::FENCE } else { SendFlags::empty() };
                 if brings(&op) {
                     (into[mine], from[theirs]) = (true, true);
                 }
@@ -94,7 +99,9 @@ pub fn random_chains(p: &mut Pair) {
                 .iter()
                 .zip(&sges)
                 .enumerate()
-                .map(|(n, ((op, _, fence), sge))| request(n as u64, SendFlags::SIGNALED | *fence, *op, sge))
+                .map(|(n, ((op, _, fence), sge))| {
+                    request(n as u64, SendFlags::SIGNALED | *fence, *op, sge)
+                })
                 .collect();
             p.a.post(qp, &requests);
             let done = p.a.wait(len);
@@ -104,7 +111,11 @@ pub fn random_chains(p: &mut Pair) {
             let here: Vec<u64> = (0..WORDS).map(|n| p.a.regions[mine].word(n * 8)).collect();
             assert_eq!(here, model.here, "{kind:?} chain {chain}: {ops:?}");
             for n in 0..WORDS {
-                assert_eq!(p.b.word(to, n * 8), model.there[n], "{kind:?} chain {chain} word {n}: {ops:?}");
+                assert_eq!(
+                    p.b.word(to, n * 8),
+                    model.there[n],
+                    "{kind:?} chain {chain} word {n}: {ops:?}"
+                );
             }
         }
     }
@@ -166,7 +177,10 @@ fn what_a_sender_completed_has_come(p: &mut Pair) {
             .count();
         let received: usize = p.b.answer().parse().unwrap();
         // The acknowledgement of the last message may be lost when its queue pair ends.
-        assert!((sent..=sent + 1).contains(&received), "round {round}: {sent} sent, {received} received");
+        assert!(
+            (sent..=sent + 1).contains(&received),
+            "round {round}: {sent} sent, {received} received"
+        );
         completed += sent;
     }
     assert!(completed > 60, "{completed} messages");

@@ -16,7 +16,8 @@ cases!(
 
 /// Number of messages in flight at the same time.
 const DEPTH: usize = 6;
-const SIZES: [usize; 7] = [16_384, 65_536, 65_537, 131_072, 1_000_000, (1 << 20) + 65_537, (2 << 20) + 1];
+const SIZES: [usize; 7] =
+    [16_384, 65_536, 65_537, 131_072, 1_000_000, (1 << 20) + 65_537, (2 << 20) + 1];
 const MOST: usize = DEPTH * SIZES[SIZES.len() - 1];
 
 /// Checks the rig's answer: one completion for each seed, with `len` bytes.
@@ -27,7 +28,14 @@ fn received(answer: &str, seeds: std::ops::Range<u64>, len: usize) {
 
 /// Sends [`DEPTH`] messages at the same time, from slices of one region to slices of another. Each
 /// receive has `entries` scatter entries.
-fn burst(p: &mut Pair, qp: usize, (from, to): (usize, usize), len: usize, entries: usize, seed: u64) {
+fn burst(
+    p: &mut Pair,
+    qp: usize,
+    (from, to): (usize, usize),
+    len: usize,
+    entries: usize,
+    seed: u64,
+) {
     let seeds = seed..seed + DEPTH as u64;
     let whole: Vec<u8> = seeds.clone().flat_map(|seed| pattern(len, seed)).collect();
     p.a.regions[from].put(0, &whole);
@@ -159,7 +167,10 @@ fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
             // A message may have arrived although the send failed.
             let answer = loop {
                 let answer = p.b.ask("wait 1");
-                match failed.iter().any(|round| answer.starts_with(&format!("Success/Recv/{round}/"))) {
+                match failed
+                    .iter()
+                    .any(|round| answer.starts_with(&format!("Success/Recv/{round}/")))
+                {
                     true => {}
                     false => break answer,
                 }

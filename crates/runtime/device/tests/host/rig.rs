@@ -7,8 +7,8 @@ use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::keys::MwType;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{
-    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, Sge, WcStatus,
+    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr,
+    SendFlags, SendOp, SendWr, Sge, WcStatus,
 };
 use adverb_device::qp::{PlainData, PlainOp, PlainPost};
 use adverb_device::{
@@ -182,7 +182,8 @@ pub fn on_wire() -> bool {
 
 impl Rig {
     pub fn open() -> Rig {
-        let lo = device::list().unwrap().into_iter().find(|d| d.interface().loopback).expect("loopback");
+        let lo =
+            device::list().unwrap().into_iter().find(|d| d.interface().loopback).expect("loopback");
         let context = lo.open().unwrap();
         let pds = [Pd::new(&context).unwrap(), Pd::new(&context).unwrap()];
         let channel = CompChannel::new(&context).unwrap();
@@ -191,7 +192,19 @@ impl Rig {
         let srq = Srq::new(&pds[0], 64, 4, 0, None).unwrap();
         let xrc_srq = Srq::new(&pds[0], 64, 4, 0, Some((&xrcd, &cq))).unwrap();
         let (qps, regions, windows) = Default::default();
-        Rig { context, pds, channel, cq, xrcd, srq, xrc_srq, qps, regions, windows, posts: AtomicU32::new(0) }
+        Rig {
+            context,
+            pds,
+            channel,
+            cq,
+            xrcd,
+            srq,
+            xrc_srq,
+            qps,
+            regions,
+            windows,
+            posts: AtomicU32::new(0),
+        }
     }
 
     /// Registers memory and returns the index in `regions`.
@@ -208,7 +221,8 @@ impl Rig {
                 let (pages, shared) = Pages::of_program(len, file).unwrap();
                 assert_eq!(shared, kind == Kind::Block && !stays(), "{kind:?}");
                 let mapping = Mapping::pages(Arc::new(pages));
-                let access = if kind == Kind::OnDemand { access | Access::ON_DEMAND } else { access };
+                let access =
+                    if kind == Kind::OnDemand { access | Access::ON_DEMAND } else { access };
                 let mr = pd.reg_mapping(&mapping, 0, len as u64, mapping.addr(), access).unwrap();
                 (Bytes::Mapping(mapping), mr)
             }
@@ -251,10 +265,12 @@ impl Rig {
     /// Connects the queue pair with index `at` to the queue pair `peer`.
     pub fn connect(&self, at: usize, peer: u32) {
         let (qp, shape) = &self.qps[at];
-        let init = QpAttr { state: QpState::Init, port_num: 1, access: shape.access, ..QpAttr::default() };
+        let init =
+            QpAttr { state: QpState::Init, port_num: 1, access: shape.access, ..QpAttr::default() };
         let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
         qp.modify(&init, mask).unwrap();
-        let index = self.context.device().gids().iter().position(|g| g.ipv4().is_some()).unwrap() as u8;
+        let index =
+            self.context.device().gids().iter().position(|g| g.ipv4().is_some()).unwrap() as u8;
         let dgid = self.context.gid(1, index.into()).unwrap();
         let ah = AhAttr {
             dgid,
@@ -274,8 +290,11 @@ impl Rig {
             min_rnr_timer: 12,
             ..QpAttr::default()
         };
-        let mut mask =
-            AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        let mut mask = AttrMask::STATE
+            | AttrMask::AV
+            | AttrMask::PATH_MTU
+            | AttrMask::DEST_QPN
+            | AttrMask::RQ_PSN;
         if shape.ty != QpType::XrcSend {
             mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
         }
@@ -397,7 +416,8 @@ impl Rig {
                 let kind: String = w.next();
                 let all = [KINDS.as_slice(), &[Kind::OnDemand, Kind::Dm, Kind::Null]].concat();
                 let kind = all.into_iter().find(|k| format!("{k:?}") == kind).expect("a kind");
-                let at = self.region(kind, w.next(), Access::from_bits_truncate(w.next()), w.next());
+                let at =
+                    self.region(kind, w.next(), Access::from_bits_truncate(w.next()), w.next());
                 let region = &self.regions[at];
                 format!("{at} {} {}", region.addr, region.key())
             }
@@ -407,13 +427,16 @@ impl Rig {
                 String::new()
             }
             "same" => {
-                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
+                let (at, offset, len, seed) =
+                    (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
                 (self.regions[at].get(offset, len) == pattern(len, seed)).to_string()
             }
             // Compares the bytes from `offset` on in a filled region.
             "tail" => {
-                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
-                (self.regions[at].get(offset, len - offset) == pattern(len, seed)[offset..]).to_string()
+                let (at, offset, len, seed) =
+                    (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
+                (self.regions[at].get(offset, len - offset) == pattern(len, seed)[offset..])
+                    .to_string()
             }
             "word" => {
                 let at: usize = w.next();
@@ -596,7 +619,15 @@ fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
 
 /// A completion as a single word.
 pub fn show(c: &Completion) -> String {
-    format!("{:?}/{:?}/{}/{}/{:x}/{}", c.status, c.opcode, c.wr_id, c.byte_len, c.imm, c.flags.bits())
+    format!(
+        "{:?}/{:?}/{}/{}/{:x}/{}",
+        c.status,
+        c.opcode,
+        c.wr_id,
+        c.byte_len,
+        c.imm,
+        c.flags.bits()
+    )
 }
 
 /// The words of a line, parsed on request.

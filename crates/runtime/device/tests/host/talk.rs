@@ -148,7 +148,8 @@ impl Pair {
     /// has, so later indices are equal at both ends.
     pub fn renew(&mut self) {
         self.b = Other::new();
-        (0..self.a.qps.len()).for_each(|_| drop(self.b.ask(&format!("qp {}", Shape::default().words()))));
+        (0..self.a.qps.len())
+            .for_each(|_| drop(self.b.ask(&format!("qp {}", Shape::default().words()))));
     }
 
     pub fn rc(&mut self) -> usize {
@@ -189,7 +190,10 @@ impl Pair {
             let crossed = network + theirs[3];
             assert_eq!(crossed > 0, self.wants.network, "{crossed} packets crossed the network");
             assert!(!self.wants.one_sided || one_sided > 0, "nothing was performed directly");
-            assert!(!self.wants.tx_ring || (sent > 0 && theirs[2] > 0), "nothing went through the ring");
+            assert!(
+                !self.wants.tx_ring || (sent > 0 && theirs[2] > 0),
+                "nothing went through the ring"
+            );
         }
         self.seen
     }

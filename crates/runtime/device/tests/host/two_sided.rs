@@ -37,7 +37,12 @@ fn message(
     let sges = [p.a.regions[mine].sge(0, len)];
     p.a.send(qp, seed, op, if len == 0 { &[] } else { &sges });
     let done = p.a.wait(1).remove(0);
-    assert_eq!((done.status, done.wr_id), (WcStatus::Success, seed), "{len} {op:?}: {:?}", done.cause);
+    assert_eq!(
+        (done.status, done.wr_id),
+        (WcStatus::Success, seed),
+        "{len} {op:?}: {:?}",
+        done.cause
+    );
     let got = p.b.ask("wait 1");
     assert!(p.b.same(theirs, 0, len, seed), "{len} bytes by {op:?}: {got}");
     got
@@ -123,7 +128,10 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
             let op = SendOp::WriteImm(remote, seed as u32);
             p.a.send(qp, seed, op, if len == 0 { &[] } else { &sges });
             assert_eq!(p.a.wait(1)[0].status, WcStatus::Success, "{kind:?} {seed}");
-            assert_eq!(p.b.ask("wait 1"), format!("Success/RecvRdmaWithImm/{seed}/{len}/{seed:x}/2"));
+            assert_eq!(
+                p.b.ask("wait 1"),
+                format!("Success/RecvRdmaWithImm/{seed}/{len}/{seed:x}/2")
+            );
             assert!(p.b.same(to, 0, len, seed), "{kind:?} {seed}");
         }
     }
@@ -166,12 +174,18 @@ pub fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
                 for (op, expected) in [
                     (SendOp::Send, "Success/Recv/# * /0/0"),
                     (SendOp::SendImm(0x1234_5678), "Success/Recv/# * /12345678/2"),
-                    (SendOp::WriteImm(remote, 0x0bad_cafe), "Success/RecvRdmaWithImm/# * /badcafe/2"),
+                    (
+                        SendOp::WriteImm(remote, 0x0bad_cafe),
+                        "Success/RecvRdmaWithImm/# * /badcafe/2",
+                    ),
                 ] {
                     seed += 1;
                     let got = message(p, qp, op, (from, to), len, seed);
                     let (head, tail) = expected.split_once(" * ").unwrap();
-                    assert_eq!(got, format!("{}/{len}{tail}", head.replace('#', &seed.to_string())));
+                    assert_eq!(
+                        got,
+                        format!("{}/{len}{tail}", head.replace('#', &seed.to_string()))
+                    );
                 }
             }
         }
@@ -184,9 +198,13 @@ pub fn gathered_and_inline(p: &mut Pair) {
     let kinds = KINDS.map(|kind| p.a.region(kind, 1 << 16, ALL, 0));
     let (to, remote) = p.b.region(Kind::Buffer, 1 << 18, ALL, 0);
     let whole = pattern(100_000, 7);
-    for (op, at) in [(SendOp::Send, 0), (SendOp::Write(remote), 0), (SendOp::WriteImm(remote, 1), 0)] {
+    for (op, at) in
+        [(SendOp::Send, 0), (SendOp::Write(remote), 0), (SendOp::WriteImm(remote, 1), 0)]
+    {
         let mut sges = Vec::new();
-        for (n, (from, to)) in [(0, 40_000), (40_000, 40_001), (40_001, 100_000)].into_iter().enumerate() {
+        for (n, (from, to)) in
+            [(0, 40_000), (40_000, 40_001), (40_001, 100_000)].into_iter().enumerate()
+        {
             p.a.regions[kinds[n]].put(n * 11, &whole[from..to]);
             sges.push(p.a.regions[kinds[n]].sge(n * 11, to - from));
         }
@@ -220,7 +238,14 @@ pub fn gathered_and_inline(p: &mut Pair) {
             let mut bytes = data.clone();
             let parts: [&[u8]; 1] = [&bytes];
             let flags = SendFlags::SIGNALED | SendFlags::INLINE;
-            let wr = SendWr { wr_id: 3, flags, op, data: Payload::Inline(&parts), ud: None, xrc_srqn: 0 };
+            let wr = SendWr {
+                wr_id: 3,
+                flags,
+                op,
+                data: Payload::Inline(&parts),
+                ud: None,
+                xrc_srqn: 0,
+            };
             p.a.post(qp, &[wr]);
             bytes.fill(0xff);
             assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
@@ -278,7 +303,11 @@ fn windows_and_invalidation(p: &mut Pair) {
         let data = [p.a.regions[from].sge(0, 2048)];
         for op in [SendOp::Write(window), SendOp::Read(window)] {
             p.a.send(qp, 1, op, &data);
-            assert_eq!(p.a.wait(1)[0].status, WcStatus::Success, "{op:?} through a window of type {ty}");
+            assert_eq!(
+                p.a.wait(1)[0].status,
+                WcStatus::Success,
+                "{op:?} through a window of type {ty}"
+            );
         }
         assert!(p.b.same(to, 4096, 2048, 3));
         if ty == 1 {

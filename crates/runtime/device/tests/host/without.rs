@@ -6,7 +6,9 @@ use crate::two_sided::MOST;
 use crate::{Case, local};
 use adverb_device::engine::{QpState, SendFlags, SendOp, WcStatus};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -57,7 +59,9 @@ fn all_ways(p: &mut Pair, qp: usize, from: Kind, to: Kind) -> u64 {
     let mine = p.a.region(from, MOST, ALL, 0);
     let (theirs, at) = p.b.region(to, MOST, ALL, 0);
     for (n, len) in [8, 4096, 70_000, MOST].into_iter().enumerate() {
-        for (m, op) in [SendOp::Write(at), SendOp::Send, SendOp::WriteImm(at, 1)].into_iter().enumerate() {
+        for (m, op) in
+            [SendOp::Write(at), SendOp::Send, SendOp::WriteImm(at, 1)].into_iter().enumerate()
+        {
             let seed = (n * 3 + m) as u64 + 1;
             p.a.regions[mine].put(0, &pattern(len, seed));
             if m > 0 {
@@ -77,7 +81,10 @@ fn all_ways(p: &mut Pair, qp: usize, from: Kind, to: Kind) -> u64 {
         p.b.ask("settle");
         p.a.send(qp, 1, SendOp::Read(at), &[p.a.regions[mine].sge(0, len)]);
         assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
-        assert!(p.a.regions[mine].get(0, len) == pattern(len, n as u64 * 3 + 3), "read of {len} {to:?}");
+        assert!(
+            p.a.regions[mine].get(0, len) == pattern(len, n as u64 * 3 + 3),
+            "read of {len} {to:?}"
+        );
     }
     p.b.ask(&format!("put {theirs} 0 5"));
     p.a.send(qp, 1, SendOp::FetchAdd { remote: at, add: 2 }, &[p.a.regions[mine].sge(0, 8)]);
@@ -120,7 +127,10 @@ fn silent(p: &mut Pair) {
     let claim = |slot: u32| {
         let flags = SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-        bind(socket.as_raw_fd(), &UnixAddr::new_abstract(format!("adverb-{uid}-{slot}").as_bytes())?)?;
+        bind(
+            socket.as_raw_fd(),
+            &UnixAddr::new_abstract(format!("adverb-{uid}-{slot}").as_bytes())?,
+        )?;
         listen(&socket, Backlog::new(64)?)?;
         Ok::<_, nix::Error>((slot, socket))
     };
@@ -158,7 +168,8 @@ fn full(p: &mut Pair) {
         }
         // The READ must not overtake the SENDs: the READ must return the sent bytes.
         let back = p.a.region(Kind::Buffer, LEN, ALL, 0);
-        let last = adverb_device::engine::wr::Remote { va: at.va + ((COUNT - 1) * LEN) as u64, ..at };
+        let last =
+            adverb_device::engine::wr::Remote { va: at.va + ((COUNT - 1) * LEN) as u64, ..at };
         p.a.send(qp, COUNT as u64, SendOp::Read(last), &[p.a.regions[back].sge(0, LEN)]);
         assert_eq!(p.a.cq.len(), 0, "completed by a process that stands still");
         p.b.signal(Signal::SIGCONT);
@@ -202,7 +213,10 @@ fn taken_back(p: &mut Pair) {
             // The call does not wait for a peer that needs more than a second to fetch the payload.
             // The log says so.
             let waited = LATE.load(Ordering::SeqCst) == late;
-            assert!(!waited || p.b.same(to, 0, LEN, n as u64), "{kind:?} {how}: other bytes were sent");
+            assert!(
+                !waited || p.b.same(to, 0, LEN, n as u64),
+                "{kind:?} {how}: other bytes were sent"
+            );
         }
     }
     p.a.cq.poll(64, |_| ()).unwrap();

@@ -73,7 +73,8 @@ impl Scene {
     /// Kills one end. On two hosts the survivor sends the farewell; on one host the host reports
     /// the end.
     fn kill(&mut self, dead: char) {
-        let (dead, live) = if dead == 'a' { (&self.a, &mut self.b) } else { (&self.b, &mut self.a) };
+        let (dead, live) =
+            if dead == 'a' { (&self.a, &mut self.b) } else { (&self.b, &mut self.a) };
         let process = dead.process;
         let all = self.n.entrusted.borrow().clone();
         let farewells: Vec<_> = all.iter().filter(|(key, _)| key.0 == process).collect();
@@ -112,7 +113,8 @@ fn ucm_12_ucm_7_a_killed_peer_is_told_of_in_each_state() {
             let mut scene = Scene::reach(stage, hosts, dead);
             scene.kill(dead);
             let live = if dead == 'a' { &mut scene.b } else { &mut scene.a };
-            let got: Vec<_> = std::iter::from_fn(|| live.event()).map(|e| (e.kind, e.status)).collect();
+            let got: Vec<_> =
+                std::iter::from_fn(|| live.event()).map(|e| (e.kind, e.status)).collect();
             assert_eq!(got, heard, "{hosts} hosts, {stage:?}, {dead} is killed");
             if stage == Stage::Answered && dead == 'b' {
                 assert_eq!(scene.a.establish(scene.id), Err(Errno::EINVAL), "it is over");

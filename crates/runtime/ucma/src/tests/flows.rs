@@ -21,7 +21,13 @@ pub fn two(network: &Rc<Network>) -> (Program, Program) {
 
 /// `b` listens on `at` and `a` connects. Returns the id of `a`, the id of the request at `b`, and
 /// the event.
-pub fn asked(n: &Rc<Network>, a: &mut Program, b: &mut Program, at: &str, p: &Param<'_>) -> (u32, u32, Seen) {
+pub fn asked(
+    n: &Rc<Network>,
+    a: &mut Program,
+    b: &mut Program,
+    at: &str,
+    p: &Param<'_>,
+) -> (u32, u32, Seen) {
     let listener = b.tcp(100);
     b.bind(listener, at).unwrap();
     b.listen(listener, 5).unwrap();
@@ -63,8 +69,13 @@ fn ucm_4_a_connection_from_end_to_end() {
     assert_eq!((said.qpn, &request.data()[..5], request.data().len()), (0x123, &b"hello"[..], 56));
     assert_eq!(request.ece(), (7, 9), "ECE");
     let theirs = b.attr(child, 2).unwrap();
-    assert_eq!((theirs.dest_qp_num, theirs.path_mtu), (0x123, 3), "the peer's queue pair, the path MTU");
-    let answer = Param { qpn: 0x456, data: b"yes", responder_resources: 1, initiator_depth: 3, ..PARAM };
+    assert_eq!(
+        (theirs.dest_qp_num, theirs.path_mtu),
+        (0x123, 3),
+        "the peer's queue pair, the path MTU"
+    );
+    let answer =
+        Param { qpn: 0x456, data: b"yes", responder_resources: 1, initiator_depth: 3, ..PARAM };
     b.accept(child, 200, &answer).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let response = a.expect(ConnectResponse);

@@ -217,7 +217,8 @@ impl Host for Machine {
     }
     fn watch_peer(&mut self, _remote_id: u32) {}
     fn entrust(&mut self, conn: adverb_cm::Id, farewell: &Transmit) {
-        let known = self.network.entrusted.borrow_mut().insert((self.process, conn.0), farewell.clone());
+        let known =
+            self.network.entrusted.borrow_mut().insert((self.process, conn.0), farewell.clone());
         assert_ne!(known.as_ref(), Some(farewell), "the same words are said once");
     }
     fn withdraw(&mut self, conn: adverb_cm::Id) {
@@ -256,7 +257,11 @@ impl Host for Machine {
             (false, false) => Presence::There,
         }
     }
-    fn binding_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Errno> {
+    fn binding_toward(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+    ) -> Result<Binding, Errno> {
         if destination.ip().to_string().starts_with("192.") {
             return Err(Errno::ENETUNREACH);
         }
@@ -286,7 +291,12 @@ impl Host for Machine {
         self.network.groups.set(self.network.groups.get() + 1);
         let network = self.network.clone();
         let membership = Kept(Some(Box::new(move || network.groups.set(network.groups.get() - 1))));
-        Ok(Group { membership, mgid: adverb_cm::ip::gid(group), mlid: 0xc000, hop_limit: HOP_LIMIT })
+        Ok(Group {
+            membership,
+            mgid: adverb_cm::ip::gid(group),
+            mlid: 0xc000,
+            hop_limit: HOP_LIMIT,
+        })
     }
     fn random(&mut self) -> u32 {
         self.network.draw(u32::MAX)

@@ -5,7 +5,8 @@ use crate::event::{Event, EventKind, Param as Said};
 use crate::host::Tokens;
 use crate::param::{ConnParam, qp_type};
 use crate::request::{
-    Addresses, Caller, FileId, OptionName, OptionValue, Path as IdPath, QpAttr, Question, Reply, Request,
+    Addresses, Caller, FileId, OptionName, OptionValue, Path as IdPath, QpAttr, Question, Reply,
+    Request,
 };
 use crate::world::World;
 use adverb_cm::ip::{PS_TCP, PS_UDP};
@@ -221,7 +222,8 @@ impl Program {
         self.resolve_for(id, to, 2000)
     }
     pub fn resolve_for(&mut self, id: u32, to: &str, millis: u64) -> Result<(), Errno> {
-        let (destination, patience) = (Address::Ip(to.parse().unwrap()), Duration::from_millis(millis));
+        let (destination, patience) =
+            (Address::Ip(to.parse().unwrap()), Duration::from_millis(millis));
         self.tell(Request::ResolveAddr { id, source: None, destination, patience })
     }
     pub fn resolve_route(&mut self, id: u32) -> Result<(), Errno> {
@@ -277,7 +279,9 @@ impl Program {
         self.ask(Request::Query { id, question }).map(Option::unwrap)
     }
     pub fn addresses(&mut self, id: u32) -> Addresses {
-        let Got::Addresses(addresses) = self.query(id, Question::Addresses).unwrap() else { panic!() };
+        let Got::Addresses(addresses) = self.query(id, Question::Addresses).unwrap() else {
+            panic!()
+        };
         addresses
     }
     pub fn path(&mut self, id: u32) -> IdPath {
@@ -285,7 +289,9 @@ impl Program {
         path
     }
     pub fn query_route(&mut self, id: u32) -> (Addresses, IdPath) {
-        let Ok(Some(Got::Route(addresses, path))) = self.ask(Request::QueryRoute { id }) else { panic!() };
+        let Ok(Some(Got::Route(addresses, path))) = self.ask(Request::QueryRoute { id }) else {
+            panic!()
+        };
         (addresses, path)
     }
     pub fn join(&mut self, id: u32, uid: u64, group: &str) -> Result<u32, Errno> {
@@ -356,7 +362,10 @@ pub fn deliver(network: &Rc<Network>, programs: &mut [&mut Program]) {
         let mut taken = false;
         for program in programs.iter_mut() {
             let dead = network.dead.borrow().contains(&program.process);
-            if owners.contains(&program.process) && !dead && program.world.host.addresses.contains(&local) {
+            if owners.contains(&program.process)
+                && !dead
+                && program.world.host.addresses.contains(&local)
+            {
                 taken = true;
                 program.world.mad(now, path, 7, &next.mad);
             }
@@ -375,7 +384,9 @@ pub fn pass(network: &Rc<Network>, programs: &mut [&mut Program], millis: u64) {
         let now = network.now.get();
         let flying = network.flying.borrow().iter().map(|f| f.at).min();
         let timers = programs.iter().filter_map(|p| p.world.next_timeout()).min();
-        let Some(next) = flying.into_iter().chain(timers).min().filter(|&at| at <= end) else { break };
+        let Some(next) = flying.into_iter().chain(timers).min().filter(|&at| at <= end) else {
+            break;
+        };
         network.now.set(next.max(now));
         let now = network.now.get();
         for program in programs.iter_mut() {

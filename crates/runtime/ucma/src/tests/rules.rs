@@ -42,7 +42,11 @@ fn ucm_1_a_reply_that_cannot_be_given_changes_nothing() {
         a.hand.refuses = None;
         assert_eq!(a.tcp(3), 1, "the failed one has left no number");
         assert_eq!(a.destroy(1), Ok(0));
-        assert_eq!((a.world.census()[1], a.event().is_none()), (0, true), "no group, and no event of one");
+        assert_eq!(
+            (a.world.census()[1], a.event().is_none()),
+            (0, true),
+            "no group, and no event of one"
+        );
     }
     a.resolve_addr(id, PORT).unwrap();
     a.hand.refuses = Some(Errno::EFAULT);
@@ -133,7 +137,11 @@ fn ucm_2_commands_out_of_turn() {
     assert_eq!(a.attr(id, 1), Err(Errno::EINVAL), "no device yet");
     a.resolve_addr(id, "192.0.2.1:1").unwrap();
     assert_eq!(a.expect(AddrError).status, -(Errno::ENETUNREACH as i32));
-    assert_eq!(a.resolve_addr(id, "[fd00::2]:1"), Err(Errno::EINVAL), "bound to the other family by now");
+    assert_eq!(
+        a.resolve_addr(id, "[fd00::2]:1"),
+        Err(Errno::EINVAL),
+        "bound to the other family by now"
+    );
     a.resolve_addr(id, PORT).unwrap();
     a.expect(AddrResolved);
     assert_eq!(a.resolve_addr(id, PORT), Err(Errno::EINVAL), "once");

@@ -95,7 +95,11 @@ fn ucm_10_random_programs_leave_nothing_behind() {
                 pass(&n, &mut [&mut a, &mut b], millis);
             }
             for p in [&a, &b] {
-                assert_eq!(p.count.0.get(), p.world.waiting_events() as i64, "a token for each event");
+                assert_eq!(
+                    p.count.0.get(),
+                    p.world.waiting_events() as i64,
+                    "a token for each event"
+                );
                 p.world.check();
             }
         }

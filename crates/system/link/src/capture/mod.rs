@@ -102,7 +102,8 @@ impl Capture {
         let comment = format!("packets of process {} ({})", std::process::id(), name.trim_end());
         pcapng::start(&mut buffer, concat!("adverb ", env!("CARGO_PKG_VERSION")), &comment);
         let file = Some(OwnedFd::from(file).into());
-        let capture = Capture::of(path, buffer, Output { file, spare: Vec::new(), written: 0, limit });
+        let capture =
+            Capture::of(path, buffer, Output { file, spare: Vec::new(), written: 0, limit });
         capture.flush();
         Ok(capture)
     }
@@ -148,7 +149,15 @@ impl Capture {
         let mut buffer = self.buffer.lock();
         for (id, packet) in bytes.chunks(stride.max(1)).enumerate() {
             adverb_trace::packet(true, flow.src, flow.dst, without_icrc(packet), comment);
-            self.record(&mut buffer, time, Direction::Sent, comment, flow, id as u16, [packet, &[]]);
+            self.record(
+                &mut buffer,
+                time,
+                Direction::Sent,
+                comment,
+                flow,
+                id as u16,
+                [packet, &[]],
+            );
         }
         self.dirty.store(true, Relaxed);
     }
@@ -225,7 +234,9 @@ impl Capture {
         parts: [&[u8]; 2],
     ) {
         if self.records() {
-            pcapng::packet(buffer, time, direction, comment, |out| frame::put(out, flow, id, parts));
+            pcapng::packet(buffer, time, direction, comment, |out| {
+                frame::put(out, flow, id, parts)
+            });
         }
     }
 }
@@ -271,7 +282,8 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     };
     let found = file.metadata()?;
     let mut magic = [0; pcapng::MAGIC.len()];
-    if !found.is_file() || found.len() > 0 && (file.read_exact(&mut magic).is_err() || magic != pcapng::MAGIC)
+    if !found.is_file()
+        || found.len() > 0 && (file.read_exact(&mut magic).is_err() || magic != pcapng::MAGIC)
     {
         let text = "this file is no earlier capture, and is not overwritten";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
@@ -287,7 +299,8 @@ pub fn make_room(path: &Path) -> io::Result<()> {
 fn create_new(path: &Path) -> io::Result<(PathBuf, File)> {
     let pid = std::process::id();
     let names = std::iter::once(path.to_path_buf()).chain(
-        (0..NAMES).map(|n| numbered(path, if n == 0 { format!("{pid}") } else { format!("{pid}-{n}") })),
+        (0..NAMES)
+            .map(|n| numbered(path, if n == 0 { format!("{pid}") } else { format!("{pid}-{n}") })),
     );
     let mut last = io::ErrorKind::AlreadyExists.into();
     for name in names {

@@ -42,7 +42,9 @@ fn blocks_are_whole_and_headers_add_up() {
     assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 6, 6, 6, 6]);
     let frames: Vec<&[u8]> = all[2..]
         .iter()
-        .map(|(_, body)| &body[20..20 + u32::from_le_bytes(body[12..16].try_into().unwrap()) as usize])
+        .map(|(_, body)| {
+            &body[20..20 + u32::from_le_bytes(body[12..16].try_into().unwrap()) as usize]
+        })
         .collect();
     assert_eq!(frames.iter().map(|f| f.len()).collect::<Vec<_>>(), [44, 44, 41, 72]);
     for (id, frame) in frames[..3].iter().enumerate() {
@@ -78,7 +80,8 @@ fn no_file_is_written_to_that_exists() {
     let made: Vec<PathBuf> =
         (0..3).map(|_| Capture::create(&path, u64::MAX).unwrap().path().to_path_buf()).collect();
     let pid = std::process::id();
-    let wanted = [format!("a.{pid}.pcapng"), format!("a.{pid}-1.pcapng"), format!("a.{pid}-2.pcapng")];
+    let wanted =
+        [format!("a.{pid}.pcapng"), format!("a.{pid}-1.pcapng"), format!("a.{pid}-2.pcapng")];
     assert_eq!(made, wanted.map(|name| directory.join(name)));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     assert!(Capture::create(&directory.join("no/such"), u64::MAX).is_err());
@@ -165,15 +168,25 @@ fn cap_1_packets_of_shared_memory_are_ip_packets() {
     let capture = Capture::create(&path, u64::MAX).unwrap();
     for (ip, payload) in [("127.0.0.1", 5), ("127.0.0.1", 65_536), ("::1", 5), ("::1", 65_536)] {
         let ip = ip.parse().unwrap();
-        let packet =
-            NearPacket { time: 1, sent: true, comment: "sent", src: ip, dst: ip, headers: &[3; 28], payload };
+        let packet = NearPacket {
+            time: 1,
+            sent: true,
+            comment: "sent",
+            src: ip,
+            dst: ip,
+            headers: &[3; 28],
+            payload,
+        };
         capture.near(&packet, |out| out.fill(7));
     }
     assert_eq!(blocks(&std::fs::read(&path).unwrap()).len(), 2, "written by another thread");
     capture.flush();
     let all = blocks(&std::fs::read(&path).unwrap());
-    let word = |body: &[u8], at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap()) as usize;
-    for ((_, body), (ip, payload)) in all[2..].iter().zip([(20, 5), (20, 65_536), (40, 5), (40, 65_536)]) {
+    let word =
+        |body: &[u8], at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap()) as usize;
+    for ((_, body), (ip, payload)) in
+        all[2..].iter().zip([(20, 5), (20, 65_536), (40, 5), (40, 65_536)])
+    {
         let frame = &body[20..20 + word(body, 12)];
         let short = payload == 5;
         let (kept, pad) = if short { (5, 3) } else { (frame.len() - ip - 8 - 28 - 4, 0) };
@@ -183,7 +196,9 @@ fn cap_1_packets_of_shared_memory_are_ip_packets() {
         let mut headers = [3; 28];
         headers[1] |= (pad as u8) << 4;
         assert_eq!(&frame[ip + 8..ip + 8 + 28], headers, "with the pad count");
-        assert!(frame[ip + 36..ip + 36 + kept].iter().all(|byte| *byte == 7) && kept % 4 == payload % 4);
+        assert!(
+            frame[ip + 36..ip + 36 + kept].iter().all(|byte| *byte == 7) && kept % 4 == payload % 4
+        );
         assert_eq!(frame[ip + 36 + kept..], vec![0; pad + 4], "pad, and no ICRC");
         if ip == 20 {
             assert_eq!(ones_sum(&[&frame[..20]]), 0xffff, "IPv4 checksum");

@@ -316,7 +316,8 @@ impl<P> QpState<P> {
         {
             let spread = nanos(delay.spread);
             let shift = dice.roll(Kind::Delay) % (2 * spread + 1);
-            fault.delayed = Some(delay.mean.saturating_sub(delay.spread) + Duration::from_nanos(shift));
+            fault.delayed =
+                Some(delay.mean.saturating_sub(delay.spread) + Duration::from_nanos(shift));
         }
         fault
     }

@@ -65,7 +65,8 @@ fn mixed(seed: u64) -> PacketFaults {
 
 #[test]
 fn the_same_seed_gives_the_same_faults() {
-    let (once, again) = (pass(&faults(mixed(7)), SEND, 5000).0, pass(&faults(mixed(7)), SEND, 5000).0);
+    let (once, again) =
+        (pass(&faults(mixed(7)), SEND, 5000).0, pass(&faults(mixed(7)), SEND, 5000).0);
     assert!(once == again);
     assert!(once != pass(&faults(mixed(8)), SEND, 5000).0, "the seed does nothing");
     let other = Faults::new(mixed(7));
@@ -107,10 +108,15 @@ fn shares_are_met() {
 #[test]
 fn faults_end_with_the_first_packets_if_they_are_to() {
     let drop_psn = vec![DropPsn { psn: 50, at: None }];
-    let rules = PacketFaults { drop: Rate::ALWAYS, first: Some(10), drop_psn, ..PacketFaults::default() };
+    let rules =
+        PacketFaults { drop: Rate::ALWAYS, first: Some(10), drop_psn, ..PacketFaults::default() };
     let faults = faults(rules);
     assert_eq!(pass(&faults, SEND, 100).1, (10..100).filter(|psn| *psn != 50).collect::<Vec<_>>());
-    assert_eq!(pass(&faults, ACK, 20).1, (10..20).collect::<Vec<_>>(), "responses are counted apart");
+    assert_eq!(
+        pass(&faults, ACK, 20).1,
+        (10..20).collect::<Vec<_>>(),
+        "responses are counted apart"
+    );
 }
 
 #[test]

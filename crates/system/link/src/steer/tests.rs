@@ -91,7 +91,10 @@ fn rcm_12_mads_are_steered_to_the_process_that_they_answer() {
         ];
         for message in answers {
             let packet = mad(message);
-            assert_eq!(adverb_cm::route(&packet[20..]), Ok(adverb_cm::Route::Id(adverb_cm::Id(remote_id))));
+            assert_eq!(
+                adverb_cm::route(&packet[20..]),
+                Ok(adverb_cm::Route::Id(adverb_cm::Id(remote_id)))
+            );
             assert_eq!(run(&code, &packet), index, "slot {slot}");
         }
     }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen,
-    sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect,
+    listen, sendmsg, socket,
 };
 
 use adverb_link::{AddrIndex, Config, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
@@ -212,7 +212,11 @@ impl Line {
 
     /// Sends a message.
     pub fn send(&self, bytes: &[u8]) -> nix::Result<usize> {
-        nix::sys::socket::send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)
+        nix::sys::socket::send(
+            self.0.as_raw_fd(),
+            bytes,
+            MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
+        )
     }
 
     /// Sends a message with descriptors.

@@ -33,7 +33,8 @@ impl Other {
         );
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // A copy, because the other user may not have access to the build tree.
-        let name = format!("adverb-trust-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("adverb-trust-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let exe = std::env::temp_dir().join(name);
         std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
         std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -1,18 +1,27 @@
 use super::*;
 
 fn envelope(src: &str, dst: &str) -> Envelope {
-    Envelope { src: src.parse().unwrap(), dst: dst.parse().unwrap(), traffic_class: 0x2e, hop_limit: 63 }
+    Envelope {
+        src: src.parse().unwrap(),
+        dst: dst.parse().unwrap(),
+        traffic_class: 0x2e,
+        hop_limit: 63,
+    }
 }
 
 #[test]
 fn packets_message_comes_apart_as_it_was_put_together() {
-    for envelope in [envelope("10.1.2.3:4791", "10.1.2.4"), envelope("[fe80::1%7]:50000", "fe80::2")] {
+    for envelope in
+        [envelope("10.1.2.3:4791", "10.1.2.4"), envelope("[fe80::1%7]:50000", "fe80::2")]
+    {
         let mut bytes = packets_header(&envelope, true);
         for packet in [&b"abcdefghijkl"[..], b"", b"xyz"] {
             bytes.extend_from_slice(&(packet.len() as u16).to_le_bytes());
             bytes.extend_from_slice(packet);
         }
-        let Some(Message::Packets { envelope: got, from_sender: true, packets: rest }) = parse(&bytes) else {
+        let Some(Message::Packets { envelope: got, from_sender: true, packets: rest }) =
+            parse(&bytes)
+        else {
             panic!("{envelope:?}")
         };
         assert_eq!(got, envelope);
@@ -46,8 +55,12 @@ fn refresh_and_answer() {
 
 #[test]
 fn a_handshake_message_survives_the_way() {
-    let message =
-        HandshakeMessage { nonce: 0x0123_4567_89ab_cdef, wants_answer: true, mtu: 65536, slots: vec![7, 9] };
+    let message = HandshakeMessage {
+        nonce: 0x0123_4567_89ab_cdef,
+        wants_answer: true,
+        mtu: 65536,
+        slots: vec![7, 9],
+    };
     let bytes = message.emit();
     assert_eq!(HandshakeMessage::parse(&bytes), Some(message));
     for len in 0..26 {
@@ -61,7 +74,8 @@ fn a_handshake_message_survives_the_way() {
 /// TRU-3: the data kept from a handshake message is bounded by the number of slots.
 #[test]
 fn a_handshake_message_names_slots_that_there_are() {
-    let message = |slots: Vec<Slot>| HandshakeMessage { nonce: 1, wants_answer: false, mtu: 4096, slots };
+    let message =
+        |slots: Vec<Slot>| HandshakeMessage { nonce: 1, wants_answer: false, mtu: 4096, slots };
     for (slots, right) in [
         (vec![MIN_SLOT, MAX_SLOT], true),
         (vec![0], false),
@@ -71,7 +85,11 @@ fn a_handshake_message_names_slots_that_there_are() {
         (vec![7; usize::from(MAX_SLOT) + 1], false),
     ] {
         let count = slots.len();
-        assert_eq!(HandshakeMessage::parse(&message(slots).emit()).is_some(), right, "{count} slots");
+        assert_eq!(
+            HandshakeMessage::parse(&message(slots).emit()).is_some(),
+            right,
+            "{count} slots"
+        );
     }
 }
 

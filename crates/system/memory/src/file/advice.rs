@@ -66,7 +66,8 @@ impl Advised {
     /// The advice at a file offset, and the next offset with other advice, at most `end`.
     pub fn at(&self, at: u64, end: u64) -> (Option<InChild>, u64) {
         let inside = self.0.iter().find(|(from, to, _)| (*from..*to).contains(&at));
-        let next = self.0.iter().map(|(from, ..)| *from).filter(|from| *from > at).min().unwrap_or(end);
+        let next =
+            self.0.iter().map(|(from, ..)| *from).filter(|from| *from > at).min().unwrap_or(end);
         match inside {
             Some((_, to, what)) => (Some(*what), (*to).min(end)),
             None => (None, next.min(end)),
@@ -81,7 +82,8 @@ pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
         // SAFETY: the program's own call, unchanged.
         unsafe { sys::advise(addr, len, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
     };
-    let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(crate::page_size()));
+    let end =
+        addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(crate::page_size()));
     let (Some(end), Some(file)) = (end, SharedFile::outside()) else { return as_it_stands() };
     if !addr.is_multiple_of(crate::page_size()) || !matters(advice) || !file.maps_any(addr, end) {
         return as_it_stands();
@@ -148,7 +150,13 @@ impl SharedFile {
             // SAFETY: the program has given up the contents. A child may be reading the same page
             // of the file, so a new mapping replaces this one.
             let _ = unsafe {
-                sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, None)
+                sys::map(
+                    At::Over(vma.start),
+                    vma.end - vma.start,
+                    vma.prot(),
+                    libc::MAP_PRIVATE,
+                    None,
+                )
             };
         }
     }
@@ -194,7 +202,8 @@ impl SharedFile {
                 return raw(vma.start, vma.end, advice);
             }
             libc::MADV_DONTFORK | libc::MADV_WIPEONFORK => {
-                let what = if advice == libc::MADV_DONTFORK { InChild::Absent } else { InChild::Zeroes };
+                let what =
+                    if advice == libc::MADV_DONTFORK { InChild::Absent } else { InChild::Zeroes };
                 let mut table = self.table();
                 table.advised.forget(start, end);
                 table.advised.add(start, end, what);

@@ -116,7 +116,8 @@ impl Table {
     /// The index of the block with the file offset in its range, among blocks that the program has
     /// not freed.
     pub fn having(&self, offset: u64) -> Option<usize> {
-        let has = |b: &Block| !b.unmapped && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
+        let has =
+            |b: &Block| !b.unmapped && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
         self.blocks.iter().position(has)
     }
 
@@ -195,9 +196,9 @@ impl Private {
 impl fmt::Display for Private {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Private::Off => {
-                f.write_str("no allocations are shared (not started by adverb run, or ADVERB_ADOPT=off)")
-            }
+            Private::Off => f.write_str(
+                "no allocations are shared (not started by adverb run, or ADVERB_ADOPT=off)",
+            ),
             Private::NoBlock => f.write_str(
                 "not a page-aligned allocation (posix_memalign, aligned_alloc) made after the \
                  request for the device list",
@@ -242,7 +243,9 @@ impl Drop for Hold {
         if block.holds > 0 {
             return;
         }
-        if let Some(about) = self.file.index.find(block.start).filter(|_| !block.unmapped && !block.owed) {
+        if let Some(about) =
+            self.file.index.find(block.start).filter(|_| !block.unmapped && !block.owed)
+        {
             about.clear(HELD);
         }
         if block.unmapped {
@@ -294,7 +297,13 @@ impl SharedFile {
         };
         // SAFETY: the caller's range; a failed mapping leaves the old mapping in place.
         let mapped = unsafe {
-            sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), block.offset)))
+            sys::map(
+                At::Over(start),
+                len,
+                RW,
+                libc::MAP_SHARED,
+                Some((self.raw_fd(), block.offset)),
+            )
         };
         if mapped.is_err() {
             self.index.remove(start);
@@ -365,8 +374,9 @@ impl SharedFile {
         // Memory that the program mapped there itself stays.
         self.each_own(block.start, block.end(), |vma| {
             // SAFETY: the program gives these pages up, and its allocator accepts any contents.
-            let private =
-                unsafe { sys::map(At::Over(vma.start), vma.end - vma.start, RW, libc::MAP_PRIVATE, None) };
+            let private = unsafe {
+                sys::map(At::Over(vma.start), vma.end - vma.start, RW, libc::MAP_PRIVATE, None)
+            };
             failed |= private.is_err();
         });
         self.part_with(&mut table.blocks[at], failed);
@@ -413,7 +423,8 @@ impl SharedFile {
             offset = vma.is_of(self.id).then(|| vma.offset + (addr - vma.start));
             false
         });
-        offset.is_some_and(|offset| self.table().within(offset).is_some_and(|block| block.holds > 0))
+        offset
+            .is_some_and(|offset| self.table().within(offset).is_some_and(|block| block.holds > 0))
     }
 
     /// Makes memory private on which a thread or a child is about to run. The contents stay.
@@ -421,7 +432,9 @@ impl SharedFile {
     pub fn run_on(&'static self, start: u64, len: u64) {
         let end = start.saturating_add(len);
         let table = self.table();
-        for block in table.blocks.iter().filter(|b| b.start < end && b.end() > start && b.holds == 0) {
+        for block in
+            table.blocks.iter().filter(|b| b.start < end && b.end() > start && b.holds == 0)
+        {
             self.index.mark(block.start, MARKED);
             self.each_own(block.start, block.end(), |vma| self.make_own(vma));
         }
@@ -482,7 +495,8 @@ impl SharedFile {
     fn maps_straight(&self, block: &Block, start: u64, end: u64) -> bool {
         let mut at = start;
         let straight = |vma: &Vma| {
-            vma.is_of(self.id) && vma.offset.wrapping_sub(vma.start) == block.offset.wrapping_sub(block.start)
+            vma.is_of(self.id)
+                && vma.offset.wrapping_sub(vma.start) == block.offset.wrapping_sub(block.start)
         };
         let walked = self.maps.walk(start, end, |vma| {
             let fits = vma.start <= at && straight(vma);
@@ -513,8 +527,8 @@ impl SharedFile {
         let block = table.blocks[at];
         let mut mapped = false;
         let looked = self.maps.files(|vma| {
-            let overlaps =
-                vma.offset < block.offset + block.range && vma.offset + (vma.end - vma.start) > block.offset;
+            let overlaps = vma.offset < block.offset + block.range
+                && vma.offset + (vma.end - vma.start) > block.offset;
             mapped |= vma.is_of_file(self.id) && overlaps && vma.start != block.alias;
         });
         let unmapped = looked.is_ok() && !mapped;

@@ -29,7 +29,11 @@ pub(super) struct Credit {
 pub(super) fn class(len: u64) -> usize {
     let units = len.div_ceil(4096);
     let bits = units.checked_ilog2().unwrap_or(0);
-    if bits < 2 { units as usize } else { (bits * 4) as usize + ((units >> (bits - 2)) & 3) as usize - 4 }
+    if bits < 2 {
+        units as usize
+    } else {
+        (bits * 4) as usize + ((units >> (bits - 2)) & 3) as usize - 4
+    }
 }
 
 fn limit(len: u64) -> u32 {
@@ -90,7 +94,11 @@ mod tests {
             if class != last.0 {
                 last = (class, units);
             }
-            assert!((units - last.1) * 4 <= last.1, "{units} and {} pages are of one class", last.1);
+            assert!(
+                (units - last.1) * 4 <= last.1,
+                "{units} and {} pages are of one class",
+                last.1
+            );
         }
         assert!(class(u64::MAX) < CLASSES);
         assert_eq!([1, 4096, 4097].map(class), [1, 1, 2]);

@@ -22,7 +22,12 @@ pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
 
 /// Calls `each` with the parts of a file range that contain data, until it returns `false`, and
 /// then returns `false`. Also returns `false` if the descriptor no longer belongs to the file.
-pub(super) fn each_data(fd: RawFd, from: u64, until: u64, mut each: impl FnMut(u64, u64) -> bool) -> bool {
+pub(super) fn each_data(
+    fd: RawFd,
+    from: u64,
+    until: u64,
+    mut each: impl FnMut(u64, u64) -> bool,
+) -> bool {
     let mut at = from;
     while at < until {
         // SAFETY: all arguments are integers; no other code uses the descriptor's position.

@@ -134,7 +134,8 @@ pub(super) extern "C" fn before() {
                 let (what, next) = table.advised.at(at, last);
                 if what != Some(InChild::Absent) && copies.len() < copies.capacity() {
                     let zeroes = what == Some(InChild::Zeroes);
-                    let (start, end) = (vma.start + (at - vma.offset), vma.start + (next - vma.offset));
+                    let (start, end) =
+                        (vma.start + (at - vma.offset), vma.start + (next - vma.offset));
                     copies.push(Piece { start, end, offset: at, zeroes, ..piece });
                 }
                 at = next;
@@ -162,7 +163,8 @@ fn map_beside(piece: &mut Piece) {
     // SAFETY: a second mapping of the same pages, at an address of the kernel's choice.
     unsafe {
         let Ok(at) = sys::remap(piece.start, 0, len, libc::MREMAP_MAYMOVE, 0) else { return };
-        let ready = sys::protect(at, len, libc::PROT_READ).and(sys::advise(at, len, libc::MADV_DOFORK));
+        let ready =
+            sys::protect(at, len, libc::PROT_READ).and(sys::advise(at, len, libc::MADV_DOFORK));
         match ready {
             Ok(()) => piece.beside = at,
             Err(_) => drop(sys::unmap(at, len)),
@@ -192,7 +194,9 @@ fn fill_from_beside(piece: &Piece) {
         for i in (0..n / page).filter(|i| asked.is_err() || there[*i as usize] & 1 == 1) {
             let (from, to) = (piece.beside + at + i * page, piece.start + at + i * page);
             // SAFETY: from a page of the second mapping to the mapping made for the child.
-            unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, page as usize) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, page as usize)
+            };
         }
         at += n;
     }
@@ -241,7 +245,8 @@ fn wake_waiters(vma: &Vma, beside: u64) {
             (is_futex && (vma.start..vma.end).contains(&word)).then_some(word)
         });
         if let Some(at) = waits_at {
-            let args = [beside + (at - vma.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
+            let args =
+                [beside + (at - vma.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
             // SAFETY: wakes waiters, which check their condition again.
             let _ = unsafe { sys::call(libc::SYS_futex, args) };
         }
@@ -267,7 +272,8 @@ fn wait_for_child(file: &SharedFile) {
         // The child writes a byte when done; end of file means that it died.
         loop {
             // SAFETY: one byte of a local array.
-            let read = unsafe { sys::transfer(libc::SYS_read, reader, byte.as_mut_ptr() as u64, 1, 0) };
+            let read =
+                unsafe { sys::transfer(libc::SYS_read, reader, byte.as_mut_ptr() as u64, 1, 0) };
             if read != Err(Errno::EINTR) {
                 break;
             }

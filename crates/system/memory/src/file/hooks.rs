@@ -92,7 +92,9 @@ pub(crate) fn at_fork(around: Option<[extern "C" fn(); 2]>) {
     if !open() && !DONE.swap(true, Ordering::SeqCst) {
         // SAFETY: functions that live as long as the library, which is never unloaded. The child's
         // function is async-signal-safe.
-        unsafe { libc::pthread_atfork(Some(fork::before), Some(fork::in_parent), Some(fork::in_child)) };
+        unsafe {
+            libc::pthread_atfork(Some(fork::before), Some(fork::in_parent), Some(fork::in_child))
+        };
     }
 }
 
@@ -104,7 +106,8 @@ fn open() -> bool {
         let Some(register) = symbol(REGISTER) else { return };
         // A program with its own allocator, or with a memory checker, keeps its functions.
         let checked = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"];
-        let ours = [c"posix_memalign", c"aligned_alloc", c"memalign", c"realloc", c"free", c"madvise"];
+        let ours =
+            [c"posix_memalign", c"aligned_alloc", c"memalign", c"realloc", c"free", c"madvise"];
         let same = |name: &&CStr| symbol(name).and_then(object) == object(register);
         if checked.iter().any(|name| symbol(name).is_some()) || !ours.iter().all(same) {
             log::debug!("the program has an allocator of its own: its allocations stay private");

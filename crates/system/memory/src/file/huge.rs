@@ -48,8 +48,9 @@ impl OwnThread {
     /// Marks the calling thread as the device's own.
     pub fn this() -> Self {
         let me = name(this_thread());
-        let takes =
-            |place: &&AtomicU64| place.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let takes = |place: &&AtomicU64| {
+            place.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
         OwnThread(OURS.iter().find(takes))
     }
 }
@@ -93,7 +94,8 @@ impl SharedFile {
             return;
         }
         let plain = self.index.find(block.start).is_some_and(|about| !about.has(HELD | MARKED));
-        let is_empty = || each_data(self.raw_fd(), block.offset, block.offset + block.len, |_, _| false);
+        let is_empty =
+            || each_data(self.raw_fd(), block.offset, block.offset + block.len, |_, _| false);
         if plain && is_alone() && self.is_as_made(block.start, block.len) && is_empty() {
             self.make_ordinary(&mut table, at);
         }
@@ -108,7 +110,9 @@ impl SharedFile {
             let (from, until) = (from.next_multiple_of(HUGE), until & !(HUGE - 1));
             if from < until {
                 // SAFETY: the device's own mapping of the block; the bytes stay.
-                let _ = unsafe { sys::advise(block.alias + (from - block.offset), until - from, COLLAPSE) };
+                let _ = unsafe {
+                    sys::advise(block.alias + (from - block.offset), until - from, COLLAPSE)
+                };
             }
             true
         });

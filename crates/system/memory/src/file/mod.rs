@@ -229,7 +229,9 @@ impl SharedFile {
 
     fn make() -> io::Result<SharedFile> {
         if !unlimited_files() {
-            return Err(io::Error::other("a limit on the size of files (RLIMIT_FSIZE) stands in the way"));
+            return Err(io::Error::other(
+                "a limit on the size of files (RLIMIT_FSIZE) stands in the way",
+            ));
         }
         let create = |flags| {
             // SAFETY: the name is NUL-terminated, and the flags are integers.
@@ -270,7 +272,9 @@ impl SharedFile {
     pub fn share_allocations(&'static self, on: bool) {
         let strict = on && crate::room::is_strict();
         if strict {
-            log::debug!("vm.overcommit_memory is 2: allocations stay private, for which memory is set aside");
+            log::debug!(
+                "vm.overcommit_memory is 2: allocations stay private, for which memory is set aside"
+            );
         }
         self.sharing.store(on && !strict, Ordering::Release);
     }
@@ -323,8 +327,8 @@ impl SharedFile {
     /// The amount of the machine's memory in the file.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let resident =
-            nix::sys::stat::fstat(&self.fd).map_or(0, |about| about.st_blocks.cast_unsigned() * 512);
+        let resident = nix::sys::stat::fstat(&self.fd)
+            .map_or(0, |about| about.st_blocks.cast_unsigned() * 512);
         let blocks = self.table().bytes();
         Usage { resident, own: self.own.load(Ordering::Relaxed), blocks }
     }
@@ -358,7 +362,8 @@ impl SharedFile {
         }
         self.unasked.store(0, Ordering::Relaxed);
         let untouched = self.usage();
-        let untouched = (untouched.own.saturating_add(untouched.blocks)).saturating_sub(untouched.resident);
+        let untouched =
+            (untouched.own.saturating_add(untouched.blocks)).saturating_sub(untouched.resident);
         if own.is_none() || untouched > crate::room::available() {
             self.own.fetch_sub(len, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
@@ -381,10 +386,16 @@ impl SharedFile {
         // SAFETY: a new mapping at an address of the kernel's choice; only parts of this mapping
         // are unmapped.
         unsafe {
-            let at =
-                sys::map(At::Anywhere, room, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_NORESERVE, None)?;
+            let at = sys::map(
+                At::Anywhere,
+                room,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+                None,
+            )?;
             let start = at.next_multiple_of(align);
-            let mapped = sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset)));
+            let mapped =
+                sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset)));
             let _ = if start > at { sys::unmap(at, start - at) } else { Ok(()) };
             let end = start + len;
             let _ = if at + room > end { sys::unmap(end, at + room - end) } else { Ok(()) };

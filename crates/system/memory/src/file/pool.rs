@@ -132,8 +132,9 @@ impl OwnedLock {
     fn futex(&self, what: i32, value: u32) {
         let what = (what | libc::FUTEX_PRIVATE_FLAG) as u64;
         // SAFETY: the word lives as long as the process; no timeout is given.
-        let _ =
-            unsafe { sys::call(libc::SYS_futex, [self.turn.as_ptr() as u64, what, value.into(), 0, 0, 0]) };
+        let _ = unsafe {
+            sys::call(libc::SYS_futex, [self.turn.as_ptr() as u64, what, value.into(), 0, 0, 0])
+        };
     }
 }
 
@@ -250,7 +251,12 @@ impl Pool {
 
     /// Takes a block for which `fits(address, length)` is true. A block missing in the index was
     /// freed twice, without our knowledge, and is skipped.
-    fn pop(&self, index: &Index, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
+    fn pop(
+        &self,
+        index: &Index,
+        list: usize,
+        fits: impl Fn(u64, u64) -> bool,
+    ) -> Option<(u64, u64)> {
         if list >= LISTS {
             return None;
         }

@@ -25,8 +25,11 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
     };
     let page = crate::page_size();
     let lens = old.checked_next_multiple_of(page).zip(new.checked_next_multiple_of(page));
-    let (Some((old_len, new_len)), Some(file)) = (lens, SharedFile::outside()) else { return raw() };
-    let Some(end) = addr.checked_add(old_len.max(page)).filter(|_| addr.is_multiple_of(page)) else {
+    let (Some((old_len, new_len)), Some(file)) = (lens, SharedFile::outside()) else {
+        return raw();
+    };
+    let Some(end) = addr.checked_add(old_len.max(page)).filter(|_| addr.is_multiple_of(page))
+    else {
         return raw();
     };
     if !file.maps_any(addr, end) {
@@ -45,7 +48,13 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
         file.each_own(addr, end, |vma| {
             // SAFETY: the program has moved these pages away, and expects zeroes in their place.
             let _ = unsafe {
-                sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, None)
+                sys::map(
+                    At::Over(vma.start),
+                    vma.end - vma.start,
+                    vma.prot(),
+                    libc::MAP_PRIVATE,
+                    None,
+                )
             };
         });
     }
@@ -69,7 +78,8 @@ impl SharedFile {
             first = Some(*vma);
             false
         });
-        let fits = |vma: &Vma| vma.is_of_file(self.id) && vma.start <= addr && addr + old <= vma.end;
+        let fits =
+            |vma: &Vma| vma.is_of_file(self.id) && vma.start <= addr && addr + old <= vma.end;
         // The kernel handles memory outside of the program's blocks alone.
         let Some(vma) = first.filter(fits).filter(|vma| vma.offset >= BLOCKS_FROM) else { return };
         let at = vma.offset + (addr - vma.start);
@@ -107,7 +117,13 @@ impl SharedFile {
         // SAFETY: the same bytes at the same address. From here on no other process's writes are
         // seen there.
         let mapped = unsafe {
-            sys::map(At::Over(vma.start), len, vma.prot(), libc::MAP_PRIVATE, Some((fd, vma.offset)))
+            sys::map(
+                At::Over(vma.start),
+                len,
+                vma.prot(),
+                libc::MAP_PRIVATE,
+                Some((fd, vma.offset)),
+            )
         };
         if mapped.is_err() {
             return;

@@ -65,7 +65,9 @@ fn mem_2_a_peer_and_the_device_see_the_programs_bytes() {
     // The same through the file, as a peer reads it.
     let mut byte = [0];
     // SAFETY: one byte into an array of one.
-    let n = unsafe { libc::pread(file.raw_fd(), byte.as_mut_ptr().cast(), 1, placed.offset.cast_signed()) };
+    let n = unsafe {
+        libc::pread(file.raw_fd(), byte.as_mut_ptr().cast(), 1, placed.offset.cast_signed())
+    };
     assert_eq!((n, byte), (1, [9]));
     drop(placed);
     free(file, start, 3 * PAGE);
@@ -82,7 +84,12 @@ fn mem_1_growth_shows_zeroes_and_no_neighbour() {
         let held = file.place(first, PAGE).unwrap();
         // SAFETY: memory of this test; the result says where it moved.
         let grown = unsafe {
-            libc::mremap(first as *mut libc::c_void, PAGE as usize, 4 * PAGE as usize, libc::MREMAP_MAYMOVE)
+            libc::mremap(
+                first as *mut libc::c_void,
+                PAGE as usize,
+                4 * PAGE as usize,
+                libc::MREMAP_MAYMOVE,
+            )
         };
         assert_ne!(grown, libc::MAP_FAILED);
         let grown = grown as u64;
@@ -162,7 +169,11 @@ fn mem_1_pages_given_up_are_zeroes() {
         (libc::MADV_COLD, 0, false),
     ] {
         put(start, 5, 4 * PAGE);
-        assert_eq!(advice::advise(start + PAGE, 2 * PAGE as usize, advice), errno, "advice {advice}");
+        assert_eq!(
+            advice::advise(start + PAGE, 2 * PAGE as usize, advice),
+            errno,
+            "advice {advice}"
+        );
         let inside = if zeroed { 0 } else { 5 };
         let seen = [start, start + PAGE, far - 1, far].map(get);
         assert_eq!(seen, [5, inside, inside, 5], "advice {advice}");
@@ -188,7 +199,10 @@ fn mem_5_freed_memory_goes_back_to_the_machine() {
     put(one, 1, len);
     put(two, 1, len);
     let usage = file.usage();
-    assert_eq!((usage.resident - before.resident, usage.blocks - before.blocks), (2 * len, 2 * len));
+    assert_eq!(
+        (usage.resident - before.resident, usage.blocks - before.blocks),
+        (2 * len, 2 * len)
+    );
     let kept = file.place(two, len).unwrap();
     free(file, one, len);
     assert_eq!(file.usage().resident - before.resident, len);
@@ -238,7 +252,10 @@ fn what_is_no_block_is_private() {
     // `Replaced`: the kernel chose the address of a block freed by another test without our
     // knowledge.
     let got = [place(other, 8), place(start + PAGE - 4, 8)];
-    assert!(got.iter().all(|at| matches!(at, Err(Private::NoBlock | Private::Replaced))), "{got:?}");
+    assert!(
+        got.iter().all(|at| matches!(at, Err(Private::NoBlock | Private::Replaced))),
+        "{got:?}"
+    );
     let got = [place(start, 0), place(u64::MAX - 4, 8)];
     assert!(got.iter().all(|at| matches!(at, Err(Private::NoBlock))), "{got:?}");
     unmap(other, PAGE);
@@ -351,7 +368,9 @@ fn mem_6_what_children_shall_not_have_they_have_not() {
     let code = in_child(|| {
         let mut state = 0_u8;
         // SAFETY: only asks whether a page is mapped.
-        let there = unsafe { libc::mincore((start + PAGE) as *mut libc::c_void, page, &raw mut state) } == 0;
+        let there =
+            unsafe { libc::mincore((start + PAGE) as *mut libc::c_void, page, &raw mut state) }
+                == 0;
         u8::from(there || [start, start + 2 * PAGE, start + 3 * PAGE].map(get) != [0, 1, 1])
     });
     assert_eq!(code, 0);
@@ -403,11 +422,18 @@ fn mem_6_a_stack_in_a_block_survives_a_fork() {
         let mut attr = std::mem::MaybeUninit::uninit();
         libc::pthread_attr_init(attr.as_mut_ptr());
         assert_eq!(
-            libc::pthread_attr_setstack(attr.as_mut_ptr(), start as *mut libc::c_void, len as usize),
+            libc::pthread_attr_setstack(
+                attr.as_mut_ptr(),
+                start as *mut libc::c_void,
+                len as usize
+            ),
             0
         );
         let mut thread = 0;
-        assert_eq!(libc::pthread_create(&raw mut thread, attr.as_ptr(), run, std::ptr::null_mut()), 0);
+        assert_eq!(
+            libc::pthread_create(&raw mut thread, attr.as_ptr(), run, std::ptr::null_mut()),
+            0
+        );
         libc::pthread_join(thread, &raw mut answer);
         libc::pthread_attr_destroy(attr.as_mut_ptr());
     }
@@ -473,7 +499,10 @@ fn mem_4_vanished_memory_is_an_error() {
         let mut room = [0; 64];
         assert_eq!(HostMemory.read(range(PAGE - 64, 64), &mut room), Ok(()));
         assert_eq!(room, [6; 64]);
-        assert_eq!(HostMemory.read(range(PAGE - 32, 64), &mut room).map_err(|e| e.addr), Err(start + PAGE));
+        assert_eq!(
+            HostMemory.read(range(PAGE - 32, 64), &mut room).map_err(|e| e.addr),
+            Err(start + PAGE)
+        );
         assert!(HostMemory.write(range(PAGE, 8), &[0; 8]).is_err());
         assert_eq!(HostMemory.write(range(8, 8), &[1; 8]), Ok(()));
         assert_eq!([7, 8, 15, 16].map(|at| get(start + at)), [6, 1, 1, 6]);
@@ -501,7 +530,20 @@ fn both_sides_of_the_hooks_agree() {
             );)*
         };
     }
-    same!(version, plan, share, block, release, advise, advise_many, remap, run_on, copy, is_held, may_fork);
+    same!(
+        version,
+        plan,
+        share,
+        block,
+        release,
+        advise,
+        advise_many,
+        remap,
+        run_on,
+        copy,
+        is_held,
+        may_fork
+    );
     same!(before_fork, after_fork_parent, after_fork_child);
     assert_eq!(size_of::<hooks::Hooks>(), size_of::<adverb_preload::memory::Hooks>());
     assert_eq!(hooks::VERSION, adverb_preload::memory::VERSION);

@@ -54,8 +54,9 @@ fn mem_1_locked_pages_are_not_given_up() {
         assert_eq!(unsafe { libc::mlock((start + PAGE) as *const libc::c_void, PAGE as usize) }, 0);
         assert_eq!(advice::advise(start, 4 * PAGE as usize, advice), libc::EINVAL);
         assert_eq!([0, 1, 2].map(|page| get(start + page * PAGE)), [0, 5, 5], "advice {advice}");
+        let page = (start + PAGE) as *const libc::c_void;
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::munlock((start + PAGE) as *const libc::c_void, PAGE as usize) }, 0);
+        assert_eq!(unsafe { libc::munlock(page, PAGE as usize) }, 0);
         assert_eq!(advice::advise(start, 4 * PAGE as usize, advice), 0);
         assert_eq!(get(start + PAGE), 0);
     }

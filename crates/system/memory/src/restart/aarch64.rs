@@ -11,7 +11,9 @@ use core::arch::asm;
 pub(super) fn thread_pointer() -> *mut u8 {
     let pointer;
     // SAFETY: reads a register.
-    unsafe { asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags)) };
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags))
+    };
     pointer
 }
 
@@ -212,7 +214,12 @@ exchange!(swap, "mov {t}, {value}");
 /// A system call. The last instruction of the sequence enters the kernel: a thread within the call
 /// has left the sequence.
 #[inline]
-pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (SequenceOutcome, i64) {
+pub(super) unsafe fn call(
+    slot: Slot,
+    look: &Look,
+    number: i64,
+    args: &[u64; 6],
+) -> (SequenceOutcome, i64) {
     let flag: u32;
     let answer: u64;
     // SAFETY: the kernel's calling convention, as in `sys::call`.

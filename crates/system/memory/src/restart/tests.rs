@@ -18,7 +18,8 @@ fn this_thread_restarts() {
     // SAFETY: a NUL-terminated name.
     let known = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
     // SAFETY: an invalid area, which a kernel with areas refuses. qemu-user has no areas.
-    let missing = unsafe { libc::syscall(libc::SYS_rseq, 0, 0, 0, 0) } < 0 && Errno::last() == Errno::ENOSYS;
+    let missing =
+        unsafe { libc::syscall(libc::SYS_rseq, 0, 0, 0, 0) } < 0 && Errno::last() == Errno::ENOSYS;
     let wanted = !known.is_null() && !missing && std::env::var_os("GLIBC_TUNABLES").is_none();
     assert_eq!(Guard::always().restarts(), wanted);
 }
@@ -28,7 +29,8 @@ fn copies_of_all_lengths_and_places_are_whole() {
     let word = AtomicU64::new(4);
     let source: Vec<u8> = (0..3 * PIECE + 100).map(|i| (i * 7 % 251) as u8).collect();
     let few = 0..70_usize;
-    let many = [500, 511, 512, 513, 527, 4096, PIECE - 1, PIECE, PIECE + 1, PIECE + 9, 3 * PIECE + 3];
+    let many =
+        [500, 511, 512, 513, 527, 4096, PIECE - 1, PIECE, PIECE + 1, PIECE + 9, 3 * PIECE + 3];
     for n in few.chain(many) {
         for (skip, from) in [(0, 0), (1, 0), (3, 5), (7, 8), (8, 1), (15, 2)] {
             for guard in guards(&word, 4) {
@@ -37,8 +39,9 @@ fn copies_of_all_lengths_and_places_are_whole() {
                     let start = 16 - to.as_ptr() as usize % 16 + skip;
                     let (at, bytes) = (to[start..].as_mut_ptr(), source[from..].as_ptr());
                     // SAFETY: both buffers have enough bytes, and do not overlap.
-                    let done =
-                        unsafe { if reads { guard.get(at, bytes, n) } else { guard.put(at, bytes, n) } };
+                    let done = unsafe {
+                        if reads { guard.get(at, bytes, n) } else { guard.put(at, bytes, n) }
+                    };
                     assert_eq!(done, Ok(()));
                     assert!(to[start..start + n] == source[from..from + n], "{n} bytes at {skip}");
                     assert!(to[..start].iter().chain(&to[start + n..]).all(|byte| *byte == 255));

@@ -223,7 +223,12 @@ exchange!(swap, "xchg [{word}], {value}");
 /// A system call. The last instruction of the sequence enters the kernel: a thread within the call
 /// has left the sequence.
 #[inline]
-pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (SequenceOutcome, i64) {
+pub(super) unsafe fn call(
+    slot: Slot,
+    look: &Look,
+    number: i64,
+    args: &[u64; 6],
+) -> (SequenceOutcome, i64) {
     let flag: u32;
     let answer: i64;
     // SAFETY: the kernel's calling convention, as in `sys::call`.

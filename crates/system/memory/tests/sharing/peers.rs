@@ -43,7 +43,10 @@ fn what_is_no_peers_file() {
     for seals in [0, libc::F_SEAL_SHRINK, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW] {
         assert_eq!(PeerMemory::new(memfd(0, size, seals)).err(), Some(PeerError::NotSealed));
     }
-    assert_eq!(PeerMemory::new(memfd(libc::MFD_HUGETLB, size, sealed)).err(), Some(PeerError::NotSealed));
+    assert_eq!(
+        PeerMemory::new(memfd(libc::MFD_HUGETLB, size, sealed)).err(),
+        Some(PeerError::NotSealed)
+    );
     let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
     assert_eq!(PeerMemory::new(file).err(), Some(PeerError::NotSealed));
     assert_eq!(PeerMemory::new(received_file()).err(), Some(PeerError::Own));
@@ -66,7 +69,10 @@ fn tru_3_a_peer_cannot_change_the_size_of_the_file() {
             for len in [0, size - PAGE as i64, size + PAGE as i64, i64::MAX] {
                 assert_eq!(errno(libc::ftruncate(fd, len) < 0), Some(libc::EPERM), "{len}");
             }
-            assert_eq!(errno(libc::pwrite(fd, (&raw const byte).cast(), 1, size) < 0), Some(libc::EPERM));
+            assert_eq!(
+                errno(libc::pwrite(fd, (&raw const byte).cast(), 1, size) < 0),
+                Some(libc::EPERM)
+            );
             assert_eq!(errno(libc::fallocate(fd, 0, size, PAGE as i64) < 0), Some(libc::EPERM));
             for seal in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_SEAL] {
                 assert_eq!(errno(libc::fcntl(fd, libc::F_ADD_SEALS, seal) < 0), Some(libc::EPERM));
@@ -139,10 +145,16 @@ fn atomics_of_two_processes() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let window = window(&file, placed.offset, memory.len());
-        let added =
-            (0..TIMES).all(|_| window.atomic(&Guard::always(), 8, AtomicOp::FetchAdd { add: 1 }).is_ok());
-        assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 1, swap: 5 }), Ok(0));
-        assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 0, swap: 5 }), Ok(0));
+        let added = (0..TIMES)
+            .all(|_| window.atomic(&Guard::always(), 8, AtomicOp::FetchAdd { add: 1 }).is_ok());
+        assert_eq!(
+            window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 1, swap: 5 }),
+            Ok(0)
+        );
+        assert_eq!(
+            window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 0, swap: 5 }),
+            Ok(0)
+        );
         assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::Write { value: 6 }), Ok(5));
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(!added)) };
@@ -221,13 +233,17 @@ fn the_last_byte_waits_for_the_rest() {
             MISSING.fetch_add(u64::from(byte != 7), Ordering::Relaxed);
         }
         // SAFETY: the case's own page; from here on the write continues.
-        unsafe { libc::mprotect(end as *mut libc::c_void, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+        unsafe {
+            libc::mprotect(end as *mut libc::c_void, PAGE, libc::PROT_READ | libc::PROT_WRITE)
+        };
     }
     let pages = Pages::new(2 * PAGE).unwrap();
     PAGE_2.store(pages.addr() + PAGE as u64, Ordering::Relaxed);
     // SAFETY: a handler that accesses only the case's memory.
     unsafe { libc::signal(libc::SIGSEGV, look as *const () as libc::sighandler_t) };
-    for len in [2, 3, 7, 8, 9, 15, 16, 17, 18, 23, 24, 25, 31, 32, 33, 64, 100, 257, 1000, 2049, 4096] {
+    for len in
+        [2, 3, 7, 8, 9, 15, 16, 17, 18, 23, 24, 25, 31, 32, 33, 64, 100, 257, 1000, 2049, 4096]
+    {
         // At most as many bytes as a word has come after the others.
         for beyond in 1..=8.min(len - 1) {
             assert!(pages.write_at(0, &[0; 2 * PAGE]));
@@ -270,12 +286,23 @@ fn registered_memory_straight_to_a_peer() {
             window.write_from(&Guard::always(), PAGE as u64, at(0, 8, kind)).unwrap();
             window.read_to(&Guard::always(), PAGE as u64, at(100, 8, kind)).unwrap();
             let mut back = [0; 8];
-            assert!(local.read_at(100, &mut back) && &back == b"straight" && local.write_at(100, &[0; 8]));
+            assert!(
+                local.read_at(100, &mut back)
+                    && &back == b"straight"
+                    && local.write_at(100, &[0; 8])
+            );
         }
-        window.write_from(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
-        window.read_to(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
+        window
+            .write_from(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null })
+            .unwrap();
+        window
+            .read_to(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null })
+            .unwrap();
         let ended = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
-        assert!(matches!(window.write_from(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
+        assert!(matches!(
+            window.write_from(&Guard::always(), 0, ended),
+            Err(WindowFault::Local(_))
+        ));
         assert!(matches!(window.read_to(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
         assert!(matches!(
             window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..ended }),
@@ -313,7 +340,9 @@ fn a_peer_that_means_harm() {
             let room = &mut room[1..=3 * PAGE];
             window.write(&Guard::always(), at, room).unwrap();
             window.read(&Guard::always(), at, room).unwrap();
-            window.atomic(&Guard::always(), at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n }).unwrap();
+            window
+                .atomic(&Guard::always(), at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n })
+                .unwrap();
         }
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(room[0] != 77 || room[3 * PAGE + 1] != 77)) };
@@ -330,7 +359,10 @@ fn a_peer_that_means_harm() {
             assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_WRITE), -1);
         }
     }
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the peer ended by {status:#x}");
+    assert!(
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        "the peer ended by {status:#x}"
+    );
 }
 
 fn a_window_does_not_outlive_a_fork() {
@@ -382,8 +414,12 @@ fn through_the_kernel() {
         assert_eq!(peer.allowed(addr(memory)), Ok(()));
         assert_eq!(peer.allowed(4096), Err(CmaError::Fault));
         memory.fill(0);
-        peer.read(&Guard::always(), &[here(&local[..3 * PAGE])], &[(addr(memory) + 5, 3 * PAGE as u64)])
-            .unwrap();
+        peer.read(
+            &Guard::always(),
+            &[here(&local[..3 * PAGE])],
+            &[(addr(memory) + 5, 3 * PAGE as u64)],
+        )
+        .unwrap();
         assert_eq!(local[..3 * PAGE], filled(4)[5..][..3 * PAGE]);
         peer.write(&Guard::always(), &[here(&[8; 16])], &[(addr(memory), 16)]).unwrap();
         peer.read(&Guard::always(), &[here(&local[..16])], &[(addr(memory), 16)]).unwrap();
@@ -393,9 +429,15 @@ fn through_the_kernel() {
             Err(CmaError::Lengths)
         );
         let overflow = [(0, u64::MAX), (0, 17)];
-        assert_eq!(peer.read(&Guard::always(), &[here(&local[..16])], &overflow), Err(CmaError::Lengths));
+        assert_eq!(
+            peer.read(&Guard::always(), &[here(&local[..16])], &overflow),
+            Err(CmaError::Lengths)
+        );
         let null = Range { kind: RangeKind::Null, ..here(&local[..16]) };
-        assert_eq!(peer.read(&Guard::always(), &[null], &[(addr(memory), 16)]), Err(CmaError::Fault));
+        assert_eq!(
+            peer.read(&Guard::always(), &[null], &[(addr(memory), 16)]),
+            Err(CmaError::Fault)
+        );
         assert_eq!(peer.read(&Guard::always(), &[], &[]), Ok(()));
     });
 }
@@ -438,8 +480,10 @@ fn through_the_kernel_in_pieces() {
             *at += len;
             Some((from, len))
         });
-        let pieces: Vec<_> =
-            sizes.take_while(|(at, _)| *at < 12 * PAGE as u64).map(|(at, len)| (start + at, len)).collect();
+        let pieces: Vec<_> = sizes
+            .take_while(|(at, _)| *at < 12 * PAGE as u64)
+            .map(|(at, len)| (start + at, len))
+            .collect();
         pieces
     };
     with_sleeper(|child| {

@@ -84,7 +84,8 @@ impl Drop for Again {
 /// # Errors
 /// EINTR after a signal, ENOMEM.
 pub fn wait_readable(fds: [BorrowedFd<'_>; 2], timeout: Option<Duration>) -> io::Result<()> {
-    let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    let mut polls =
+        fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     let timeout = timeout.map(timespec);
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let again = OUTSIDE.get().map(|state| Again(set_state(state)));

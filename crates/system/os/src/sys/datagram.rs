@@ -75,11 +75,19 @@ pub(super) unsafe fn send_message(fd: RawFd, header: &libc::msghdr) -> isize {
 /// header.
 pub(super) unsafe fn receive_message(fd: RawFd, header: &mut libc::msghdr, flags: c_int) -> isize {
     // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut *header, flags | libc::MSG_DONTWAIT) as isize }
+    unsafe {
+        libc::syscall(libc::SYS_recvmsg, fd, &raw mut *header, flags | libc::MSG_DONTWAIT) as isize
+    }
 }
 
 /// Sends one datagram or one GSO run to `to`.
-pub fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions) -> io::Result<usize> {
+pub fn send(
+    fd: &Fd,
+    v6: bool,
+    to: &RawAddr,
+    bytes: &[u8],
+    options: SendOptions,
+) -> io::Result<usize> {
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is an empty message header.
@@ -94,13 +102,19 @@ pub fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions)
         items.put(SOL_UDP, UDP_SEGMENT, options.segment);
     }
     if options.traffic_class != 0 {
-        let (level, kind) =
-            if v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) };
+        let (level, kind) = if v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        };
         items.put(level, kind, c_int::from(options.traffic_class));
     }
     if options.hop_limit != 0 {
-        let (level, kind) =
-            if v6 { (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) } else { (libc::IPPROTO_IP, libc::IP_TTL) };
+        let (level, kind) = if v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TTL)
+        };
         items.put(level, kind, c_int::from(options.hop_limit));
     }
     if items.used == 0 {
@@ -119,7 +133,11 @@ pub(super) fn for_each_control(header: &libc::msghdr, mut f: impl FnMut(c_int, c
         while !item.is_null() {
             let head = (libc::CMSG_DATA(item) as usize) - item as usize;
             let len = ((*item).cmsg_len as usize).saturating_sub(head);
-            f((*item).cmsg_level, (*item).cmsg_type, std::slice::from_raw_parts(libc::CMSG_DATA(item), len));
+            f(
+                (*item).cmsg_level,
+                (*item).cmsg_type,
+                std::slice::from_raw_parts(libc::CMSG_DATA(item), len),
+            );
             item = libc::CMSG_NXTHDR(header, item);
         }
     }
@@ -188,15 +206,16 @@ impl RecvVec {
             let header = &mut headers[i].write(unsafe { mem::zeroed() }).msg_hdr;
             header.msg_name = self.names[i].as_mut_ptr();
             header.msg_namelen = size_of::<libc::sockaddr_storage>() as socklen_t;
-            header.msg_iov =
-                parts[i].write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM });
+            header.msg_iov = parts[i]
+                .write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM });
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut self.controls[i]).cast();
             header.msg_controllen = size_of::<Control>() as _;
         }
         // SAFETY: the loop above wrote the first `n` headers.
-        let headers =
-            unsafe { std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<libc::mmsghdr>(), n) };
+        let headers = unsafe {
+            std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<libc::mmsghdr>(), n)
+        };
         let got = if let [only] = headers {
             // Half the cost of recvmmsg, which matters to a spinning thread. SAFETY: the header
             // points to buffers of the given lengths, which live through the call.
@@ -234,7 +253,9 @@ impl RecvVec {
             hop_limit: 0,
         };
         for_each_control(&message.msg_hdr, |level, kind, data| match (level, kind) {
-            (SOL_UDP, UDP_GRO) => meta.stride = usize::try_from(first_int(data)).unwrap_or(len).max(1),
+            (SOL_UDP, UDP_GRO) => {
+                meta.stride = usize::try_from(first_int(data)).unwrap_or(len).max(1)
+            }
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 meta.traffic_class = first_int(data) as u8;
             }

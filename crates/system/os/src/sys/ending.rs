@@ -81,7 +81,9 @@ fn is_stream(fd: RawFd) -> bool {
     let mut kind: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     // SAFETY: `kind` has `len` bytes.
-    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut len) };
+    unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut len)
+    };
     kind == libc::SOCK_STREAM
 }
 
@@ -91,7 +93,8 @@ fn accept(fd: RawFd) -> Option<OwnedFd> {
     let nobody = ptr::null_mut::<libc::sockaddr>();
     loop {
         // SAFETY: no address is requested.
-        let one = unsafe { libc::syscall(libc::SYS_accept4, fd, nobody, ptr::null_mut::<u32>(), flags) };
+        let one =
+            unsafe { libc::syscall(libc::SYS_accept4, fd, nobody, ptr::null_mut::<u32>(), flags) };
         match check(one as c_int) {
             // SAFETY: a new descriptor.
             Ok(fd) => return Some(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -116,7 +119,8 @@ pub fn close_received(fds: Vec<OwnedFd>) {
         std::thread::Builder::new().name("adverb-end".into()).spawn(move || {
             // SAFETY: closes nothing; from here on this thread has its own descriptors, and uses
             // none.
-            let apart = unsafe { libc::syscall(libc::SYS_close_range, c_uint::MAX, c_uint::MAX, UNSHARE) };
+            let apart =
+                unsafe { libc::syscall(libc::SYS_close_range, c_uint::MAX, c_uint::MAX, UNSHARE) };
             let _ = copied.send(apart == 0);
             // On older kernels this thread closes the descriptors, and waits.
             drop(is_closed.recv());

@@ -72,7 +72,8 @@ impl FdTable {
     pub(super) fn register_epoll(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         let any = self.register_as(fd, Kind::Epoll)?;
         // SAFETY: all arguments are integers.
-        let witness = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        let witness =
+            unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if witness < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -86,7 +87,10 @@ impl FdTable {
         let (fd, is_aside) = set_aside(fd);
         let new = FdEntry::of(fd);
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.compare_exchange(FdEntry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if entry
+                .compare_exchange(FdEntry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
                 let seen = Seen::new(is_aside);
                 return Ok(Fd { table: self.clone(), index, kind, seen });
             }
@@ -105,7 +109,9 @@ impl FdTable {
         self.entries.iter().any(|entry| {
             let there = FdEntry(entry.load(Ordering::Acquire));
             // A descriptor dropped meanwhile has been closed by its owner.
-            there.fd().is_some() && there.own().is_none() && entry.load(Ordering::Acquire) == there.0
+            there.fd().is_some()
+                && there.own().is_none()
+                && entry.load(Ordering::Acquire) == there.0
         })
     }
 
@@ -394,8 +400,10 @@ mod tests {
         let table = FdTable::new();
         let rounds = || {
             for round in 0..20_000 {
-                let (reader, writer) =
-                    nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+                let (reader, writer) = nix::unistd::pipe2(
+                    nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC,
+                )
+                .unwrap();
                 drop(table.register(writer.into_raw_fd()).unwrap());
                 // A child being started by another test may have a copy for a moment.
                 let until = std::time::Instant::now() + std::time::Duration::from_secs(30);

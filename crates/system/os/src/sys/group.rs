@@ -49,8 +49,11 @@ pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> 
         return set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface as c_int);
     }
     let nowhere = libc::in_addr { s_addr: 0 };
-    let request =
-        libc::ip_mreqn { imr_multiaddr: nowhere, imr_address: nowhere, imr_ifindex: interface as c_int };
+    let request = libc::ip_mreqn {
+        imr_multiaddr: nowhere,
+        imr_address: nowhere,
+        imr_ifindex: interface as c_int,
+    };
     set_value(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
 }
 
@@ -58,7 +61,13 @@ pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> 
 fn set_value<T>(fd: &Fd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: `value` lives through the call and has the given length; the kernel only reads it.
     check(unsafe {
-        libc::setsockopt(fd.raw(), level, name, ptr::from_ref(value).cast(), size_of::<T>() as socklen_t)
+        libc::setsockopt(
+            fd.raw(),
+            level,
+            name,
+            ptr::from_ref(value).cast(),
+            size_of::<T>() as socklen_t,
+        )
     })
     .map(drop)
 }

@@ -1,5 +1,7 @@
 //! Sockets between processes of one host: `AF_UNIX`, connected, with message boundaries.
-use super::datagram::{Control, ControlWriter, first_int, for_each_control, receive_message, send_message};
+use super::datagram::{
+    Control, ControlWriter, first_int, for_each_control, receive_message, send_message,
+};
 use super::{Fd, FdTable, RawAddr, Transit, check, check_len, close_received};
 use libc::{c_int, socklen_t};
 use std::io;
@@ -38,7 +40,13 @@ pub fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     let nothing = ptr::null_mut::<libc::sockaddr>();
     // SAFETY: no address is requested.
     let fd = check(unsafe {
-        libc::syscall(libc::SYS_accept4, listener.own(), nothing, ptr::null_mut::<socklen_t>(), flags)
+        libc::syscall(
+            libc::SYS_accept4,
+            listener.own(),
+            nothing,
+            ptr::null_mut::<socklen_t>(),
+            flags,
+        )
     } as c_int)?;
     table.register_connection(fd)
 }
@@ -50,7 +58,13 @@ pub fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
     let mut len = size_of::<libc::ucred>() as socklen_t;
     // SAFETY: `ids` has `len` bytes.
     check(unsafe {
-        libc::getsockopt(fd.raw(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut ids).cast(), &mut len)
+        libc::getsockopt(
+            fd.raw(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut ids).cast(),
+            &mut len,
+        )
     })?;
     Ok((ids.uid, ids.pid))
 }
@@ -120,7 +134,9 @@ pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     header.msg_controllen = size_of::<Control>() as _;
     // SAFETY: the part and the ancillary buffer are writable and live through the call.
     // MSG_CMSG_CLOEXEC: no peer may pass in descriptors that survive an exec.
-    let len = check_len(unsafe { receive_message(fd.own_lately(), &mut header, libc::MSG_CMSG_CLOEXEC) })?;
+    let len = check_len(unsafe {
+        receive_message(fd.own_lately(), &mut header, libc::MSG_CMSG_CLOEXEC)
+    })?;
     let mut fds = Vec::new();
     for_each_control(&header, |level, kind, data| {
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
@@ -205,7 +221,9 @@ pub fn send_byte(fd: BorrowedFd<'_>) {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let nowhere = ptr::null::<libc::sockaddr>();
     // SAFETY: reads one byte, and no address.
-    unsafe { libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), &raw const byte, 1_usize, flags, nowhere, 0) };
+    unsafe {
+        libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), &raw const byte, 1_usize, flags, nowhere, 0)
+    };
 }
 
 /// Takes the bytes present, up to a bound, without waiting. Not a cancellation point. `Some(0)`:

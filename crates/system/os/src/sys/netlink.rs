@@ -58,7 +58,8 @@ impl InterfaceNews {
         // SAFETY: a structure of integers, for which zeros are valid values.
         let mut name: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         name.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-        name.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+        name.nl_groups =
+            (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
         // SAFETY: a name of this length, which lives through the call.
         check(unsafe {
             libc::bind(

@@ -21,7 +21,13 @@ pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
 pub fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: `value` lives through the call and has the given length.
     check(unsafe {
-        libc::setsockopt(fd.raw(), level, name, (&raw const value).cast(), size_of::<c_int>() as socklen_t)
+        libc::setsockopt(
+            fd.raw(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<c_int>() as socklen_t,
+        )
     })
     .map(drop)
 }
@@ -49,7 +55,13 @@ pub fn kernel_drops(fd: &Fd) -> u64 {
     let mut len = size_of_val(&words) as socklen_t;
     // SAFETY: `words` has `len` bytes.
     let result = unsafe {
-        libc::getsockopt(fd.raw(), libc::SOL_SOCKET, libc::SO_MEMINFO, words.as_mut_ptr().cast(), &mut len)
+        libc::getsockopt(
+            fd.raw(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            words.as_mut_ptr().cast(),
+            &mut len,
+        )
     };
     if result < 0 { 0 } else { u64::from(words[SK_MEMINFO_DROPS]) }
 }
@@ -69,8 +81,10 @@ pub fn attach_filter(fd: &Fd, program: &[Insn]) -> io::Result<()> {
 }
 
 fn attach(fd: &Fd, option: c_int, program: &[Insn]) -> io::Result<()> {
-    let mut code: Vec<libc::sock_filter> =
-        program.iter().map(|&Insn(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect();
+    let mut code: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|&Insn(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
+        .collect();
     let len = u16::try_from(code.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
     let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as socklen_t);

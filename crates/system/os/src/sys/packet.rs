@@ -51,7 +51,9 @@ pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
     let size = size_of::<libc::packet_mreq>() as socklen_t;
     let option = libc::PACKET_ADD_MEMBERSHIP;
     // SAFETY: `all` lives through the call and has the given length; the kernel only reads it.
-    check(unsafe { libc::setsockopt(fd.raw(), libc::SOL_PACKET, option, ptr::from_ref(&all).cast(), size) })?;
+    check(unsafe {
+        libc::setsockopt(fd.raw(), libc::SOL_PACKET, option, ptr::from_ref(&all).cast(), size)
+    })?;
     // SAFETY: all zeros is a valid address.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;

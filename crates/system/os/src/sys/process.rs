@@ -48,7 +48,8 @@ pub fn short_slices(slice: u64) -> io::Result<()> {
     }
     attr.sched_runtime = slice;
     // SAFETY: the kernel reads a structure that contains its size.
-    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } as c_int).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } as c_int)
+        .map(drop)
 }
 
 /// An environment variable with a choice for this process. `None` in a program with more privileges

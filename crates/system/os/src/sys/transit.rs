@@ -83,14 +83,20 @@ fn close_files() {
     let mut entries = [0_u8; 512];
     loop {
         // SAFETY: room for the given number of bytes.
-        let n = unsafe { libc::syscall(libc::SYS_getdents64, dir, entries.as_mut_ptr(), entries.len()) };
-        let Some(mut rest) = usize::try_from(n).ok().and_then(|n| entries.get(..n)).filter(|e| !e.is_empty())
+        let n = unsafe {
+            libc::syscall(libc::SYS_getdents64, dir, entries.as_mut_ptr(), entries.len())
+        };
+        let Some(mut rest) =
+            usize::try_from(n).ok().and_then(|n| entries.get(..n)).filter(|e| !e.is_empty())
         else {
             break;
         };
         while let Some(length) = rest.get(LENGTH..LENGTH + 2) {
             let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
-            let Some((entry, next)) = rest.split_at_checked(length).filter(|_| length > NAME) else { break };
+            let Some((entry, next)) = rest.split_at_checked(length).filter(|_| length > NAME)
+            else {
+                break;
+            };
             rest = next;
             let name = &entry[NAME..];
             if let Some(fd) = number(name)
@@ -114,7 +120,9 @@ fn number(name: &[u8]) -> Option<c_int> {
 fn is_shared(dir: c_int, name: &[u8]) -> bool {
     let mut link = [0_u8; LONGEST + 1];
     // SAFETY: a NUL-terminated name, and room for the given number of bytes.
-    let n = unsafe { libc::syscall(libc::SYS_readlinkat, dir, name.as_ptr(), link.as_mut_ptr(), link.len()) };
+    let n = unsafe {
+        libc::syscall(libc::SYS_readlinkat, dir, name.as_ptr(), link.as_mut_ptr(), link.len())
+    };
     usize::try_from(n).is_ok_and(|n| NAMES.contains(&&link[..n]))
 }
 
@@ -126,7 +134,8 @@ fn unmap_files() -> bool {
     'all: loop {
         // SAFETY: room for the given number of bytes.
         let n = unsafe { libc::syscall(libc::SYS_read, maps, bytes.as_mut_ptr(), bytes.len()) };
-        let Some(read) = usize::try_from(n).ok().and_then(|n| bytes.get(..n)).filter(|b| !b.is_empty())
+        let Some(read) =
+            usize::try_from(n).ok().and_then(|n| bytes.get(..n)).filter(|b| !b.is_empty())
         else {
             break;
         };
@@ -170,7 +179,8 @@ impl Line {
             (_, b'\n') => {
                 let line = std::mem::take(self);
                 let is_named = line.name.get(..line.at).is_some_and(|name| NAMES.contains(&name));
-                return (line.field == NAME && line.shared && is_named).then_some((line.start, line.end));
+                return (line.field == NAME && line.shared && is_named)
+                    .then_some((line.start, line.end));
             }
             (..NAME, b' ') => {
                 // Several spaces stand before the name.

@@ -17,7 +17,10 @@ pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
         result => result?,
     };
-    Ok(polls[..count].iter().enumerate().fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
+    Ok(polls[..count]
+        .iter()
+        .enumerate()
+        .fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
 }
 
 /// `poll` without a cancellation point.

@@ -48,7 +48,11 @@ impl<const N: u64> Shared<N> {
         segment::allocate(fd.as_fd(), 0..Self::LEN)?;
         let shared = Self::map(fd)?;
         let found = shared.word(0).load(Relaxed);
-        if found == MAGIC { Ok(shared) } else { Err(ShmError::WrongFormat { expected: MAGIC, found }) }
+        if found == MAGIC {
+            Ok(shared)
+        } else {
+            Err(ShmError::WrongFormat { expected: MAGIC, found })
+        }
     }
 
     fn map(fd: &OwnedFd) -> Result<Self, ShmError> {

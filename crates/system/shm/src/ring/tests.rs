@@ -187,7 +187,8 @@ fn a_panic_while_filling_leaves_nothing_behind() {
         body.fill(1);
         panic!("on purpose")
     };
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.push(1, 300, fill)));
+    let caught =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.push(1, 300, fill)));
     assert!(caught.is_err());
     assert_eq!(push(&mut writer, 2, 8), Ok(Pushed::Done));
     assert_eq!(reader.take(|tag, _, _| tag), Ok(Some(2)));

@@ -23,7 +23,10 @@ pub(super) struct TableEntry<const N: usize = WORDS> {
 impl<const N: usize> TableEntry<N> {
     #[cfg(all(test, loom))]
     pub(super) fn new() -> Self {
-        TableEntry { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
+        TableEntry {
+            sequence: AtomicU64::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 
     /// Writes the values, for the owner. Callers take turns.

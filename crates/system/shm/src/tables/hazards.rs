@@ -124,7 +124,12 @@ impl Hazard {
         fence(Acquire);
         // If the sequence has changed, the use seen here is over. A later use reads the tables
         // after the barrier of its `enter`, and so after the owner's write.
-        (self.sequence.load(Relaxed) == sequence).then_some(SetHazard { index, sequence, what, thread })
+        (self.sequence.load(Relaxed) == sequence).then_some(SetHazard {
+            index,
+            sequence,
+            what,
+            thread,
+        })
     }
 }
 
@@ -149,7 +154,8 @@ impl Set {
     pub(super) fn now(used: &AtomicU64, hazards: &[Hazard], wanted: impl Fn(&Use) -> bool) -> Self {
         full_barrier();
         let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(hazards.len());
-        let found = hazards[..used].iter().enumerate().filter_map(|(index, hazard)| hazard.read(index));
+        let found =
+            hazards[..used].iter().enumerate().filter_map(|(index, hazard)| hazard.read(index));
         Set(found.filter(|found| wanted(&found.what)).collect())
     }
 
@@ -169,7 +175,11 @@ impl Set {
 
 /// Waits until each hazard set at the call has been cleared. Between two checks this function calls
 /// `pause` with the number of checks so far; `false` from `pause` ends the wait.
-pub(super) fn quiet(used: &AtomicU64, hazards: &[Hazard], mut pause: impl FnMut(u32) -> bool) -> bool {
+pub(super) fn quiet(
+    used: &AtomicU64,
+    hazards: &[Hazard],
+    mut pause: impl FnMut(u32) -> bool,
+) -> bool {
     let mut set = Set::now(used, hazards, |_| true);
     let mut looks = 0;
     while !set.is_over(hazards) {

@@ -31,10 +31,13 @@ const LEN: usize = OFFERS + QPS * STRIDE;
 /// No huge page size divides the length, so a file on hugetlbfs cannot have this length. Huge pages
 /// can run out, and then an access raises SIGBUS.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
-const _: () =
-    assert!(size_of::<Fixed>() <= FIXED && size_of::<TableEntry>() == 64 && SLOTS.is_multiple_of(64));
 const _: () = assert!(
-    size_of::<Offers>() <= STRIDE && GRANULE.is_multiple_of(STRIDE) && OFFERS.is_multiple_of(GRANULE)
+    size_of::<Fixed>() <= FIXED && size_of::<TableEntry>() == 64 && SLOTS.is_multiple_of(64)
+);
+const _: () = assert!(
+    size_of::<Offers>() <= STRIDE
+        && GRANULE.is_multiple_of(STRIDE)
+        && OFFERS.is_multiple_of(GRANULE)
 );
 
 #[repr(C, align(64))]
@@ -108,11 +111,13 @@ impl Memory {
     /// Creates tables, and a read-only descriptor for peers.
     pub(super) fn create(identity: Identity) -> Result<(Memory, OwnedFd), ShmError> {
         let fd = segment::create(LEN)?;
-        let theirs =
-            fd.try_clone().map_err(|source| ShmError::Os { doing: "duplicate a descriptor", source })?;
+        let theirs = fd
+            .try_clone()
+            .map_err(|source| ShmError::Os { doing: "duplicate a descriptor", source })?;
         let mut memory = Memory::new(&fd, Access::Write)?;
         segment::seal(fd.as_fd(), segment::READ_ONLY)?;
-        let kept = Owned::new(fd).map_err(|source| ShmError::Os { doing: "keep a descriptor", source })?;
+        let kept =
+            Owned::new(fd).map_err(|source| ShmError::Os { doing: "keep a descriptor", source })?;
         memory.owned = Some(kept);
         let head = &memory.fixed().head.0;
         head.nonce.store(identity.nonce, Relaxed);

@@ -48,7 +48,11 @@ impl Offers {
     #[cfg(all(test, loom))]
     pub(super) fn new() -> Self {
         let zero = |_| AtomicU64::new(0);
-        Offers { taken: AtomicU64::new(0), rest: std::array::from_fn(zero), words: std::array::from_fn(zero) }
+        Offers {
+            taken: AtomicU64::new(0),
+            rest: std::array::from_fn(zero),
+            words: std::array::from_fn(zero),
+        }
     }
 
     fn place(&self, receive: u64) -> &AtomicU64 {

@@ -41,8 +41,11 @@ impl Published {
     /// Creates empty tables, and a descriptor for peers. The descriptor allows reads only.
     pub fn create() -> Result<(Published, OwnedFd), ShmError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        let identity =
-            Identity { pid: std::process::id(), start_time: start_time(), nonce: segment::random() };
+        let identity = Identity {
+            pid: std::process::id(),
+            start_time: start_time(),
+            nonce: segment::random(),
+        };
         let (memory, fd) = Memory::create(identity)?;
         let inner = Inner {
             memory,
@@ -94,7 +97,8 @@ impl Published {
     }
 
     fn other_qp(&self, slot: usize, qpn: u32) -> bool {
-        QpEntry::from_words(&self.inner.memory.entry(slot).own()).is_some_and(|entry| entry.qpn != qpn)
+        QpEntry::from_words(&self.inner.memory.entry(slot).own())
+            .is_some_and(|entry| entry.qpn != qpn)
     }
 
     /// Takes an empty place for the offers of a queue pair; returns 0 if no place or no memory is

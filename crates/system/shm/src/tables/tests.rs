@@ -65,7 +65,8 @@ fn peers_cannot_write_nor_take_pages_away() {
     let map = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, shared, file.as_raw_fd(), 0) };
     assert_eq!(map, libc::MAP_FAILED);
     // Opening the file once more for writing does not help.
-    let again = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    let again =
+        File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
     assert!(again.write_at(&[1], 0).is_err());
     let theirs = PeerTables::open(file.into()).unwrap();
     assert_eq!(theirs.key(0x100).unwrap().0, key(0x100, 5));
@@ -248,7 +249,9 @@ fn hazards_are_as_many_as_threads_at_one_time() {
     let (ours, theirs) = tables();
     // More threads than hazards, one after the other.
     for _ in 0..HAZARDS + 10 {
-        thread::scope(|scope| scope.spawn(|| assert!(ours.enter(&Use::default()).is_some())).join().unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(ours.enter(&Use::default()).is_some())).join().unwrap()
+        });
     }
     // The end of a thread clears a hazard that the thread has forgotten.
     thread::scope(|scope| {

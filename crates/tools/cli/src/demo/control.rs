@@ -19,13 +19,15 @@ impl Control {
     /// Sends numbers and waits for the other side's numbers: a rendezvous.
     pub fn exchange(&mut self, numbers: &[u64]) -> Result<Vec<u64>, String> {
         let line: Vec<String> = numbers.iter().map(|n| format!("{n:x}")).collect();
-        self.write(&line.join(" ")).map_err(|e| format!("cannot send to the other process: {e}"))?;
+        self.write(&line.join(" "))
+            .map_err(|e| format!("cannot send to the other process: {e}"))?;
         match self.line()? {
             None => Err("the other process ended".into()),
             Some(line) => line
                 .split_whitespace()
                 .map(|n| {
-                    u64::from_str_radix(n, 16).map_err(|e| format!("the other process said {line:?}: {e}"))
+                    u64::from_str_radix(n, 16)
+                        .map_err(|e| format!("the other process said {line:?}: {e}"))
                 })
                 .collect(),
         }

@@ -4,8 +4,8 @@ use adverb_device::buffer::Buffer;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::UdDest;
 use adverb_device::engine::{
-    AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, WcOpcode, WcStatus,
+    AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr,
+    SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 use adverb_device::{CompChannel, Cq, Errno, Qp, QpInit, Srq, Xrcd};
 use std::collections::VecDeque;
@@ -68,7 +68,8 @@ impl Endpoint {
     pub fn new(world: &World, kind: Kind) -> Result<Endpoint, String> {
         let context = &world.context;
         let channel = CompChannel::new(context).map_err(words("completion channel"))?;
-        let cq = Cq::new(context, 4 * DEPTH, Some(&channel), 0).map_err(words("completion queue"))?;
+        let cq =
+            Cq::new(context, 4 * DEPTH, Some(&channel), 0).map_err(words("completion queue"))?;
         let (qp_type, srq, xrcd) = match kind {
             Kind::Rc => (QpType::Rc, None, None),
             Kind::Uc => (QpType::Uc, None, None),
@@ -113,8 +114,13 @@ impl Endpoint {
         qpn: u32,
     ) -> Result<(), String> {
         let kind = self.qp.qp_type();
-        let init =
-            QpAttr { state: QpState::Init, port_num: 1, access: ACCESS, qkey: QKEY, ..QpAttr::default() };
+        let init = QpAttr {
+            state: QpState::Init,
+            port_num: 1,
+            access: ACCESS,
+            qkey: QKEY,
+            ..QpAttr::default()
+        };
         let rtr = QpAttr {
             state: QpState::Rtr,
             av: *path,
@@ -143,8 +149,10 @@ impl Endpoint {
         }
         let connect = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
         let respond = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        let request =
-            AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+        let request = AttrMask::TIMEOUT
+            | AttrMask::RETRY_CNT
+            | AttrMask::RNR_RETRY
+            | AttrMask::MAX_QP_RD_ATOMIC;
         let (to_rtr, to_rts) = match kind {
             QpType::Rc => (connect | respond, request),
             QpType::XrcSend => (connect, request),
@@ -158,7 +166,12 @@ impl Endpoint {
 
     /// Posts a send request for a part of the buffer.
     pub fn send(&self, wr_id: u64, op: SendOp, offset: usize, len: usize) -> Result<(), String> {
-        self.send_with(wr_id, op, SendFlags::SIGNALED, Payload::Sges(&[self.buffer.sge(offset, len)]))
+        self.send_with(
+            wr_id,
+            op,
+            SendFlags::SIGNALED,
+            Payload::Sges(&[self.buffer.sge(offset, len)]),
+        )
     }
 
     pub fn send_with(
@@ -278,7 +291,8 @@ impl Endpoint {
 
 /// Describes a failed completion.
 pub fn failure(c: &Completion) -> String {
-    let why = c.cause.as_ref().map_or_else(|| "no cause is known".into(), |cause| cause.to_string());
+    let why =
+        c.cause.as_ref().map_or_else(|| "no cause is known".into(), |cause| cause.to_string());
     format!("{:?} of request {} completed with {:?}: {why}", c.opcode, c.wr_id, c.status)
 }
 

@@ -53,7 +53,12 @@ pub fn latencies(w: &mut World) -> Result<Vec<Latency>, String> {
     kinds.into_iter().map(|(name, ping, by_event)| latency(w, name, ping, by_event)).collect()
 }
 
-fn latency(w: &mut World, name: &'static str, ping: Ping, by_event: bool) -> Result<Latency, String> {
+fn latency(
+    w: &mut World,
+    name: &'static str,
+    ping: Ping,
+    by_event: bool,
+) -> Result<Latency, String> {
     let mut end = w.connected(Kind::Rc)?;
     w.put(IN, &[0; 8])?;
     for id in 0..u64::from(DEPTH) / 2 {
@@ -115,7 +120,8 @@ impl Game<'_> {
         let bytes = self.last.to_ne_bytes();
         self.sent += 1;
         // Every 64th request is signaled. The completion empties the queue.
-        let signal = if self.sent.is_multiple_of(64) { SendFlags::SIGNALED } else { SendFlags::empty() };
+        let signal =
+            if self.sent.is_multiple_of(64) { SendFlags::SIGNALED } else { SendFlags::empty() };
         let op = match self.ping {
             Ping::Send => SendOp::Send,
             Ping::Write => SendOp::Write(w.remote(IN)),
@@ -260,7 +266,9 @@ fn large(w: &World, end: &mut Endpoint, stream: Stream, count: u64) -> Result<()
             let at = place(stream, posted);
             match stream.op {
                 StreamOp::Send => end.send(posted, SendOp::Send, OUT + at, stream.size)?,
-                StreamOp::Read => end.send(posted, SendOp::Read(w.remote(OUT + at)), IN + at, stream.size)?,
+                StreamOp::Read => {
+                    end.send(posted, SendOp::Read(w.remote(OUT + at)), IN + at, stream.size)?
+                }
                 StreamOp::Write | StreamOp::Small => {
                     end.send(posted, SendOp::Write(w.remote(IN + at)), OUT + at, stream.size)?;
                 }
@@ -281,7 +289,8 @@ fn small(w: &World, end: &mut Endpoint, stream: Stream, count: u64) -> Result<()
             let mut chain = end.qp.send_chain().map_err(|e| e.to_string())?;
             for id in posted..posted + CHAIN {
                 let at = place(stream, id);
-                let signal = if id + 1 == posted + CHAIN { SendFlags::SIGNALED } else { SendFlags::empty() };
+                let signal =
+                    if id + 1 == posted + CHAIN { SendFlags::SIGNALED } else { SendFlags::empty() };
                 let part: [&[u8]; 1] = [&bytes[at..at + stream.size]];
                 let request = SendWr {
                     wr_id: id / CHAIN,

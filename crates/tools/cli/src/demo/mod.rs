@@ -67,8 +67,10 @@ pub fn main(args: &Args) -> Result<(), String> {
     give_up_after(LIMIT, "adverb demo");
     let device = choose(args.device.as_deref())?;
     let mut second = start_second(&device, args.no_measure, args.runner.as_deref())?;
-    let address =
-        device.gids().get(world::gid_index(&device)).map_or_else(String::new, |g| ip_of(g).to_string());
+    let address = device
+        .gids()
+        .get(world::gid_index(&device))
+        .map_or_else(String::new, |g| ip_of(g).to_string());
     outln!(
         "processes {} and {} on device {} ({address}, path MTU {})",
         std::process::id(),
@@ -167,7 +169,8 @@ fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
 }
 
 fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Result<Child, String> {
-    let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let exe = std::env::current_exe()
+        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
     let mut command = Command::new(runner.unwrap_or(&exe));
     if runner.is_some() {
         command.arg(&exe);
@@ -179,13 +182,16 @@ fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Res
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     adverb_survivor::prepare(&mut command);
     command.spawn().map_err(|e| {
-        format!("the second process cannot be started: {e}{}", world::advice(e.raw_os_error().unwrap_or(0)))
+        format!(
+            "the second process cannot be started: {e}{}",
+            world::advice(e.raw_os_error().unwrap_or(0))
+        )
     })
 }
 
 fn list() -> Result<Vec<Arc<Device>>, String> {
-    let devices =
-        adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices = adverb_device::device::list()
+        .map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() { Err(NO_DEVICE.into()) } else { Ok(devices) }
 }
 

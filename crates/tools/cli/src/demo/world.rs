@@ -4,7 +4,9 @@ use super::control::Control;
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{Access, AddressVector, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_device::engine::{
+    Access, AddressVector, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType,
+};
 use adverb_device::{AsyncEvent, Context, Cq, Device, Element, Errno, Pd, Qp, QpInit};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -81,7 +83,12 @@ impl World {
     }
 
     /// Like [`World::new`], with a given GID of the device.
-    pub fn at(role: Role, device: &Arc<Device>, index: usize, mut control: Control) -> Result<World, String> {
+    pub fn at(
+        role: Role,
+        device: &Arc<Device>,
+        index: usize,
+        mut control: Control,
+    ) -> Result<World, String> {
         let context = device.open().map_err(words("the device cannot be opened"))?;
         let pd = Pd::new(&context).map_err(words("protection domain"))?;
         let buffer = Buffer::new(&pd, BUFFER, ACCESS | Access::MW_BIND).map_err(words("buffer"))?;
@@ -150,7 +157,11 @@ impl World {
     /// Reads bytes from the buffer.
     pub fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; len];
-        if self.buffer.read_at(offset, &mut bytes) { Ok(bytes) } else { Err("beyond the buffer".into()) }
+        if self.buffer.read_at(offset, &mut bytes) {
+            Ok(bytes)
+        } else {
+            Err("beyond the buffer".into())
+        }
     }
     /// Reads a word of the buffer, in host byte order.
     pub fn word(&self, offset: usize) -> Result<u64, String> {
@@ -180,9 +191,10 @@ impl World {
         let (found, wanted) = (self.get(offset, len)?, pattern(len, seed));
         match found.iter().zip(&wanted).position(|(a, b)| a != b) {
             None => Ok(()),
-            Some(at) => {
-                Err(format!("byte {at} of {len} is {:#04x}, it was sent as {:#04x}", found[at], wanted[at]))
-            }
+            Some(at) => Err(format!(
+                "byte {at} of {len} is {:#04x}, it was sent as {:#04x}",
+                found[at], wanted[at]
+            )),
         }
     }
 
@@ -191,7 +203,8 @@ impl World {
     pub fn log_counters(&self) {
         let node = self.context.node();
         let mut text: Vec<String> = Vec::new();
-        for (name, value) in node.link().stats().named().into_iter().filter(|(_, value)| *value > 0) {
+        for (name, value) in node.link().stats().named().into_iter().filter(|(_, value)| *value > 0)
+        {
             text.push(format!("{name} {value}"));
         }
         log::warn!("counters of the link: {}", text.join(", "));
@@ -261,7 +274,13 @@ pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
     let cq = Cq::new(&context, 1, None, 0).map_err(words("completion queue"))?;
     let init = QpInit {
         qp_type: QpType::Uc,
-        cap: QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+        cap: QpCap {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        },
         signal_all: false,
         send_cq: Some(cq.clone()),
         recv_cq: Some(cq),
@@ -283,12 +302,20 @@ fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String>
     qp.modify(&attr, mask).map_err(words("queue pair to INIT"))?;
     let av = path(context, gid_index as u8, gid)?;
     let attr = QpAttr { state: QpState::Rtr, av, dest_qpn: qp.number(), ..QpAttr::default() };
-    let mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    let mask =
+        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
     qp.modify(&attr, mask).map_err(words("queue pair to RTR"))
 }
 
 /// The path between two GIDs of the device.
 fn path(context: &Context, sgid_index: u8, dgid: Gid) -> Result<AddressVector, String> {
-    let attr = AhAttr { dgid, sgid_index, is_global: true, hop_limit: 64, port_num: 1, ..AhAttr::default() };
+    let attr = AhAttr {
+        dgid,
+        sgid_index,
+        is_global: true,
+        hop_limit: 64,
+        port_num: 1,
+        ..AhAttr::default()
+    };
     context.resolve(&attr).map_err(words("address"))
 }

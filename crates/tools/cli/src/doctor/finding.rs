@@ -36,11 +36,19 @@ impl Finding {
         Finding { what, state: State::Ok, found: found.into(), remedy: None }
     }
 
-    pub fn warn(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    pub fn warn(
+        what: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
         Finding { what, state: State::Warn, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    pub fn fail(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    pub fn fail(
+        what: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
         Finding { what, state: State::Fail, found: found.into(), remedy: Some(remedy.into()) }
     }
 }

@@ -68,13 +68,17 @@ fn receive_buffer() -> Option<Finding> {
     let limit = fs::read_to_string("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok()?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let capabilities = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let capabilities =
+        effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     Some(judged_buffer(limit, capabilities & NET_ADMIN != 0))
 }
 
 fn judged_buffer(limit: u64, privileged: bool) -> Finding {
     if privileged {
-        return Finding::ok("rmem_max", "this process may set any size of a receive buffer (CAP_NET_ADMIN)");
+        return Finding::ok(
+            "rmem_max",
+            "this process may set any size of a receive buffer (CAP_NET_ADMIN)",
+        );
     }
     let found = format!("a receive buffer holds at most {} (net.core.rmem_max)", bytes(limit));
     if limit >= RECEIVE_BUFFER {
@@ -110,9 +114,10 @@ fn places() -> Option<Finding> {
     let writable = |path: &Path| nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_ok();
     let first = places.into_iter().chain(more).flatten().find(|path| writable(path));
     Some(match first {
-        Some(path) => {
-            Finding::ok("files", format!("{} has room for the files of `adverb run`", path.display()))
-        }
+        Some(path) => Finding::ok(
+            "files",
+            format!("{} has room for the files of `adverb run`", path.display()),
+        ),
         None => Finding::warn(
             "files",
             "no directory has room for the files of /dev/infiniband and /sys/class/infiniband",
@@ -128,7 +133,11 @@ fn memory() -> Finding {
         return Finding::ok("memory", "no control group limits the memory");
     };
     let left = limit.saturating_sub(used);
-    let found = format!("the control group {group} has {}, of which {} are left", bytes(limit), bytes(left));
+    let found = format!(
+        "the control group {group} has {}, of which {} are left",
+        bytes(limit),
+        bytes(left)
+    );
     if left >= MEMORY {
         return Finding::ok("memory", found);
     }
@@ -152,7 +161,9 @@ fn limit_of(own: &str, root: &Path) -> Option<(String, u64, u64)> {
         let number = |at: &Path| fs::read_to_string(at).ok()?.trim().parse::<u64>().ok();
         for above in Path::new(group).ancestors() {
             let directory = root.join(below).join(above.strip_prefix("/").unwrap_or(above));
-            let Some(limit) = number(&directory.join(limit)).filter(|n| *n < 1 << 60) else { continue };
+            let Some(limit) = number(&directory.join(limit)).filter(|n| *n < 1 << 60) else {
+                continue;
+            };
             let used = number(&directory.join(used)).unwrap_or(0);
             let left = |limit: u64, used: u64| limit.saturating_sub(used);
             if narrowest.as_ref().is_none_or(|(_, l, u)| left(limit, used) < left(*l, *u)) {
@@ -203,7 +214,10 @@ mod tests {
         assert_eq!(limit_of("0::/x\n", &root), None);
         put("memory/c/memory.limit_in_bytes", "500\n");
         put("memory/c/memory.usage_in_bytes", "450\n");
-        assert_eq!(limit_of("5:cpu:/c\n4:memory:/c\n0::/a/b\n", &root), Some(("/c".into(), 500, 450)));
+        assert_eq!(
+            limit_of("5:cpu:/c\n4:memory:/c\n0::/a/b\n", &root),
+            Some(("/c".into(), 500, 450))
+        );
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -16,7 +16,11 @@ pub fn findings() -> Vec<Finding> {
         Ok(devices) => devices,
         Err(e) => {
             let remedy = "allow netlink: look at seccomp and at the container's profile";
-            return vec![Finding::fail("interface", format!("the interfaces cannot be listed: {e}"), remedy)];
+            return vec![Finding::fail(
+                "interface",
+                format!("the interfaces cannot be listed: {e}"),
+                remedy,
+            )];
         }
     };
     if devices.is_empty() {
@@ -48,7 +52,8 @@ fn judged(found: String, path: usize, name: &str) -> Finding {
     if path >= USUAL {
         return Finding::ok("interface", found);
     }
-    let remedy = format!("programs that ask for a path MTU of {USUAL} fail: `ip link set {name} mtu 1500`");
+    let remedy =
+        format!("programs that ask for a path MTU of {USUAL} fail: `ip link set {name} mtu 1500`");
     Finding::warn("interface", found, remedy)
 }
 

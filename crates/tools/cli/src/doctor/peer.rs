@@ -114,8 +114,8 @@ fn failed(why: &str) -> Finding {
 
 /// The device at this end of the connection, and the index of the device's GID.
 fn device_at(ip: IpAddr) -> Result<(Arc<Device>, usize), String> {
-    let devices =
-        adverb_device::device::list().map_err(|e| format!("the interfaces cannot be listed: {e}"))?;
+    let devices = adverb_device::device::list()
+        .map_err(|e| format!("the interfaces cannot be listed: {e}"))?;
     let found = devices.into_iter().find_map(|device| {
         let index = device.gids().iter().position(|gid| ip_of(gid) == ip)?;
         Some((device, index))
@@ -210,7 +210,8 @@ fn judged(all: &[Tried]) -> Vec<Finding> {
     let crossed = all.iter().rfind(|tried| tried.out && tried.back);
     let mut findings = Vec::new();
     if let Some(tried) = crossed {
-        let found = format!("RoCEv2 crosses both ways, with a path MTU of up to {}", tried.mtu.bytes());
+        let found =
+            format!("RoCEv2 crosses both ways, with a path MTU of up to {}", tried.mtu.bytes());
         findings.push(Finding::ok("packets", found));
     }
     let Some(lost) = all.iter().find(|tried| !(tried.out && tried.back)) else { return findings };
@@ -253,10 +254,17 @@ mod tests {
     #[test]
     fn what_is_lost_tells_what_is_in_the_way() {
         let small = tried(PathMtu::Mtu256, true, true);
-        let [all] = &judged(&[small, tried(PathMtu::Mtu512, true, true)])[..] else { panic!("one finding") };
+        let [all] = &judged(&[small, tried(PathMtu::Mtu512, true, true)])[..] else {
+            panic!("one finding")
+        };
         assert!(all.state == State::Ok && all.found.contains("512"), "{all:?}");
-        let [none] = &judged(&[tried(PathMtu::Mtu256, false, false)])[..] else { panic!("one finding") };
-        assert!(none.state == State::Fail && none.remedy.as_ref().unwrap().contains("4791"), "{none:?}");
+        let [none] = &judged(&[tried(PathMtu::Mtu256, false, false)])[..] else {
+            panic!("one finding")
+        };
+        assert!(
+            none.state == State::Fail && none.remedy.as_ref().unwrap().contains("4791"),
+            "{none:?}"
+        );
         let mtu = &judged(&[small, tried(PathMtu::Mtu512, false, true)])[1];
         assert!(mtu.state == State::Fail && mtu.what == "path MTU", "{mtu:?}");
         assert!(mtu.found.contains("packets from this host"), "{mtu:?}");
@@ -269,7 +277,9 @@ mod tests {
         let peer = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(same_version(peer, &[0, 1, 0], &[0, 1, 0]).state, State::Ok);
         let other = same_version(peer, &[0, 1, 0], &[0, 2, 0]);
-        assert!(other.state == State::Warn && other.found.contains("version 0.2.0, this host 0.1.0"));
+        assert!(
+            other.state == State::Warn && other.found.contains("version 0.2.0, this host 0.1.0")
+        );
     }
 
     /// DOC-7: text from the other side cannot control the terminal.

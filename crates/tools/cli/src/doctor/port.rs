@@ -34,7 +34,12 @@ pub fn findings() -> Vec<Finding> {
     vec![judge(&sockets, user, ours, holder)]
 }
 
-fn judge(sockets: &[Socket], user: u32, ours: usize, holder: impl Fn(u64) -> Option<String>) -> Finding {
+fn judge(
+    sockets: &[Socket],
+    user: u32,
+    ours: usize,
+    holder: impl Fn(u64) -> Option<String>,
+) -> Finding {
     let stranger = sockets.iter().find(|socket| socket.user != user);
     let who = |socket: &Socket| holder(socket.inode).unwrap_or_else(|| "a hidden process".into());
     if let Some(stranger) = stranger {
@@ -53,7 +58,10 @@ fn judge(sockets: &[Socket], user: u32, ours: usize, holder: impl Fn(u64) -> Opt
         );
     }
     let sockets = sockets.len();
-    Finding::ok("port", format!("your programs on Adverb share UDP port {PORT} ({sockets} sockets)"))
+    Finding::ok(
+        "port",
+        format!("your programs on Adverb share UDP port {PORT} ({sockets} sockets)"),
+    )
 }
 
 /// The sockets of a table bound to the port.
@@ -73,7 +81,9 @@ fn shared_by_adverb(table: &str, user: u32) -> usize {
     let begin = format!("@adverb-{user}-");
     table
         .lines()
-        .filter(|line| line.split_whitespace().next_back().is_some_and(|name| name.starts_with(&begin)))
+        .filter(|line| {
+            line.split_whitespace().next_back().is_some_and(|name| name.starts_with(&begin))
+        })
         .count()
 }
 
@@ -81,9 +91,14 @@ fn shared_by_adverb(table: &str, user: u32) -> usize {
 fn holder(inode: u64) -> Option<String> {
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
-    for process in processes.filter(|p| p.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit())) {
+    for process in
+        processes.filter(|p| p.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
+    {
         let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
-        if files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == &*link)) {
+        if files
+            .flatten()
+            .any(|file| fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == &*link))
+        {
             let name = fs::read(process.path().join("comm")).unwrap_or_default();
             let name = String::from_utf8_lossy(&name);
             return Some(named(&process.file_name().to_string_lossy(), name.trim_end()));
@@ -124,8 +139,14 @@ mod tests {
         assert_eq!(shared_by_adverb(names, 1000), 1);
         assert_eq!(judge(&sockets, 1000, 1, holder).state, State::Ok);
         let other = judge(&sockets, 1000, 0, holder);
-        assert!(other.state == State::Fail && other.found.contains("process 7 with 81723"), "{other:?}");
+        assert!(
+            other.state == State::Fail && other.found.contains("process 7 with 81723"),
+            "{other:?}"
+        );
         let stranger = judge(&sockets, 1001, 1, holder);
-        assert!(stranger.state == State::Fail && stranger.found.contains("user 1000"), "{stranger:?}");
+        assert!(
+            stranger.state == State::Fail && stranger.found.contains("user 1000"),
+            "{stranger:?}"
+        );
     }
 }

@@ -22,7 +22,9 @@ pub fn findings() -> Vec<Finding> {
         Ok(Some(errno)) => {
             format!("one process may not read another's memory: process_vm_readv says {errno}")
         }
-        Err(why) => format!("the test whether one process may read another's memory did not run: {why}"),
+        Err(why) => {
+            format!("the test whether one process may read another's memory did not run: {why}")
+        }
     };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     vec![Finding::warn("processes", refused, remedy(scope.trim()))]
@@ -36,7 +38,9 @@ fn remedy(scope: &str) -> String {
              process_vm_writev; {without}"
         ),
         scope => {
-            format!("Yama's ptrace_scope is {scope}: `sysctl kernel.yama.ptrace_scope=0`, as root; {without}")
+            format!(
+                "Yama's ptrace_scope is {scope}: `sysctl kernel.yama.ptrace_scope=0`, as root; {without}"
+            )
         }
     }
 }
@@ -44,13 +48,15 @@ fn remedy(scope: &str) -> String {
 /// A child reads the beginning of this process. The other direction would prove nothing, because a
 /// parent may always read its child.
 fn tried() -> Result<Option<Errno>, String> {
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|e| format!("/proc/self/maps: {e}"))?;
+    let maps =
+        fs::read_to_string("/proc/self/maps").map_err(|e| format!("/proc/self/maps: {e}"))?;
     let address = first_mapping(&maps).ok_or("no mapping of this program can be read")?;
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(exe);
     command.args(["doctor", "--read-parent", &address.to_string()]);
     adverb_survivor::prepare(&mut command);
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|e| e.to_string())?;
+    let status =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|e| e.to_string())?;
     match status.code() {
         Some(0) => Ok(None),
         Some(errno) => Ok(Some(Errno::from_raw(errno))),
@@ -60,8 +66,9 @@ fn tried() -> Result<Option<Errno>, String> {
 
 /// The address at which this program begins.
 fn first_mapping(maps: &str) -> Option<usize> {
-    let readable =
-        maps.lines().find(|line| line.split_whitespace().nth(1).is_some_and(|p| p.starts_with('r')))?;
+    let readable = maps
+        .lines()
+        .find(|line| line.split_whitespace().nth(1).is_some_and(|p| p.starts_with('r')))?;
     usize::from_str_radix(readable.split_once('-')?.0, 16).ok()
 }
 
@@ -87,6 +94,9 @@ mod tests {
     fn the_remedy_fits() {
         assert!(remedy("1").contains("kernel.yama.ptrace_scope=0"));
         assert!(remedy("").contains("seccomp"));
-        assert_eq!(first_mapping("00400000-00401000 ---p 0\n7f00-8000 r--p 0 /bin/x\n"), Some(0x7f00));
+        assert_eq!(
+            first_mapping("00400000-00401000 ---p 0\n7f00-8000 r--p 0 /bin/x\n"),
+            Some(0x7f00)
+        );
     }
 }

@@ -19,7 +19,9 @@ pub fn text(all: &[Finding]) -> String {
     let (warnings, failures) = (count(State::Warn), count(State::Fail));
     let _ = match (failures, warnings) {
         (0, 0) => writeln!(text, "\nAll is well: `adverb demo` shows the device at work."),
-        (0, _) => writeln!(text, "\nPrograms run; {warnings} of {} checks have a warning.", all.len()),
+        (0, _) => {
+            writeln!(text, "\nPrograms run; {warnings} of {} checks have a warning.", all.len())
+        }
         _ => writeln!(text, "\n{failures} of {} checks failed.", all.len()),
     };
     text

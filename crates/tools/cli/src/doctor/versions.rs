@@ -14,8 +14,10 @@ fn kernel(release: &str) -> Finding {
     let found = format!("Linux {release} on {}", std::env::consts::ARCH);
     match version(release) {
         Some(version) if version < KERNEL => {
-            let remedy =
-                format!("Linux {}.{} or newer is needed to see the end of peers at once", KERNEL.0, KERNEL.1);
+            let remedy = format!(
+                "Linux {}.{} or newer is needed to see the end of peers at once",
+                KERNEL.0, KERNEL.1
+            );
             Finding::warn("kernel", found, remedy)
         }
         _ => Finding::ok("kernel", found),
@@ -31,9 +33,10 @@ fn libraries() -> Finding {
     let own = env!("CARGO_PKG_VERSION");
     let exe = std::env::current_exe().map_err(|e| e.to_string());
     match exe.and_then(|exe| crate::run::libraries(&exe)) {
-        Ok(directory) => {
-            Finding::ok("libraries", format!("adverb {own}, drop-in libraries in {}", directory.display()))
-        }
+        Ok(directory) => Finding::ok(
+            "libraries",
+            format!("adverb {own}, drop-in libraries in {}", directory.display()),
+        ),
         Err(why) => Finding::fail(
             "libraries",
             format!("adverb {own}: {why}"),

@@ -60,7 +60,8 @@ fn announced(line: &str) -> Option<u32> {
         line.match_indices(word).find_map(|(at, _)| {
             // Skips the rest of the word (`syndrome`, `vendor_error`), then the characters before
             // the number.
-            let rest = line[at + word.len()..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
+            let rest =
+                line[at + word.len()..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
             let rest = rest.trim_start_matches([' ', ':', '=', '(', '[', '"', '\'']);
             number(rest.split(|c: char| !c.is_ascii_alphanumeric()).next()?)
         })

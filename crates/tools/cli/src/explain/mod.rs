@@ -62,7 +62,10 @@ fn explain(what: &str) -> Result<String, String> {
         let _ = writeln!(text, "{:#04x} ({}) {} on Adverb\n", entry.code, entry.code, entry.name);
         text.push_str(&page::wrap(entry.meaning, "  "));
         if !entry.values.is_empty() {
-            text.push_str(&page::wrap(&format!("Values in the text: {}.", entry.values.join("; ")), "  "));
+            text.push_str(&page::wrap(
+                &format!("Values in the text: {}.", entry.values.join("; ")),
+                "  ",
+            ));
         }
         text.push_str("\n  What to look at:\n");
         for look in entry.look {

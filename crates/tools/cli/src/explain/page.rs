@@ -37,7 +37,13 @@ pub fn page() -> String {
          same.\n`make causes` makes this page from the list in the source.\n\n| code | name |\n|--:|---|\n",
     );
     for entry in catalogue::all() {
-        let _ = writeln!(text, "| {:#04x} | [{}](#{}) |", entry.code, entry.name, entry.name.to_lowercase());
+        let _ = writeln!(
+            text,
+            "| {:#04x} | [{}](#{}) |",
+            entry.code,
+            entry.name,
+            entry.name.to_lowercase()
+        );
     }
     text.push_str("\n0 means no detail: the completion succeeded.\n");
     for entry in catalogue::CAUSES {
@@ -63,7 +69,11 @@ pub fn page() -> String {
 }
 
 fn section(text: &mut String, entry: &CatalogueEntry) {
-    let _ = writeln!(text, "\n## {}\n\n`{:#04x}`, {}. {}", entry.name, entry.code, entry.code, entry.meaning);
+    let _ = writeln!(
+        text,
+        "\n## {}\n\n`{:#04x}`, {}. {}",
+        entry.name, entry.code, entry.code, entry.meaning
+    );
     if !entry.values.is_empty() {
         let _ = writeln!(text, "\nValues in the text: {}.", entry.values.join("; "));
     }

@@ -5,13 +5,18 @@ use adverb_device::catalogue;
 fn the_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/causes.md");
     let there = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(there == page::page(), "docs/causes.md is not what the catalogue says: run `make causes`");
+    assert!(
+        there == page::page(),
+        "docs/causes.md is not what the catalogue says: run `make causes`"
+    );
 }
 
 #[test]
 fn every_entry_is_explained_by_its_number_and_its_name() {
     for entry in catalogue::all() {
-        for what in [format!("{:#x}", entry.code), entry.code.to_string(), entry.name.to_lowercase()] {
+        for what in
+            [format!("{:#x}", entry.code), entry.code.to_string(), entry.name.to_lowercase()]
+        {
             let text = explain(&what).unwrap();
             assert!(text.contains(entry.name), "{what}: {text}");
             assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
@@ -57,7 +62,10 @@ fn lines_of_the_log_are_known() {
 #[test]
 fn numbers_that_programs_print_are_found() {
     for (line, number) in [
-        ("NCCL WARN NET/IB : Got completion from peer with status=12 opcode=0 len=0 vendor err 129", 0x81),
+        (
+            "NCCL WARN NET/IB : Got completion from peer with status=12 opcode=0 len=0 vendor err 129",
+            0x81,
+        ),
         ("Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15 vend 0x81 hw_synd 0/0)", 0x81),
         ("Local protection on mlx5_0:1/IB (synd 0x4 vend 0x51 hw_synd 0/0)", 0x51),
         ("Completion with error at client: Failed status 12: wr_id 0 syndrom 0x81", 0x81),

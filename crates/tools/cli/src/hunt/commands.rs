@@ -60,7 +60,8 @@ struct Ends {
 
 /// The path of a directory for the output of a hunt's commands. The directory is not made yet.
 pub fn directory() -> PathBuf {
-    let name = format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
+    let name =
+        format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
     std::env::temp_dir().join(name)
 }
 
@@ -78,7 +79,8 @@ impl HuntCommands {
     /// Runs the commands once.
     pub fn attempt(&self, schedule: &Schedule, limits: &Limits) -> Result<Attempt, String> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let [plan, log] = ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
+        let [plan, log] =
+            ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
         std::fs::write(&plan, schedule.to_string()).map_err(|e| self.at(&e))?;
         let begun = Instant::now();
         let mut watcher = Watcher::new(log.clone());
@@ -113,13 +115,18 @@ impl HuntCommands {
         watcher: &mut Watcher,
         sides: &mut Vec<Side>,
     ) -> Result<Ends, String> {
-        let names = if self.commands.len() == 1 { &[Who::Program][..] } else { &[Who::Server, Who::Client] };
+        let names = if self.commands.len() == 1 {
+            &[Who::Program][..]
+        } else {
+            &[Who::Server, Who::Client]
+        };
         for (words, who) in self.commands.iter().zip(names) {
             if let Some(server) = sides.first() {
                 until_ready(server);
             }
             let out = self.directory.join(format!("{n}.out{}", sides.len()));
-            let output = File::options().append(true).create(true).open(&out).map_err(|e| self.at(&e))?;
+            let output =
+                File::options().append(true).create(true).open(&out).map_err(|e| self.at(&e))?;
             let mut command = Command::new(&self.exe);
             command.arg("run").arg("--").args(words).env(hunt::SCHEDULE, plan).env(hunt::LOG, log);
             let errors = output.try_clone().map_err(|e| self.at(&e))?;
@@ -140,7 +147,9 @@ impl Drop for HuntCommands {
 }
 
 fn read(path: &Path) -> String {
-    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    std::fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
 }
 
 fn pid_of(child: &Child) -> Pid {
@@ -163,7 +172,9 @@ impl Side {
     fn end(mut self) -> Result<Output, String> {
         // The process is not reaped yet, so the process id cannot belong to another process.
         let _ = killpg(pid_of(&self.child), Signal::SIGKILL);
-        self.child.wait().map_err(|e| format!("the end of the process cannot be waited for: {e}"))?;
+        self.child
+            .wait()
+            .map_err(|e| format!("the end of the process cannot be waited for: {e}"))?;
         let text = read(&self.out);
         let _ = std::fs::remove_file(&self.out);
         Ok(Output { who: self.who, text })
@@ -220,7 +231,8 @@ fn wait(sides: &[Side], watcher: &mut Watcher, limits: &Limits) -> Ends {
         looked = Instant::now();
         watcher.look();
         let stuck = watcher.is_stuck();
-        if client_went && limits.stays.is_none() && (stuck.is_some() || watcher.silence() >= STAYS) {
+        if client_went && limits.stays.is_none() && (stuck.is_some() || watcher.silence() >= STAYS)
+        {
             ends.stayed = true;
             return ends;
         }
@@ -253,7 +265,9 @@ impl Ends {
         }
         let lost = lost(outputs);
         let Some(why) = &self.hang else {
-            return lost.map_or((all, Verdict::Fine), |(who, text)| (who, Verdict::Report(text.to_owned())));
+            return lost.map_or((all, Verdict::Fine), |(who, text)| {
+                (who, Verdict::Report(text.to_owned()))
+            });
         };
         let left: Vec<_> = outputs.iter().map(|o| o.who).filter(|who| !self.has(*who)).collect();
         let who = match (lost, &left[..]) {
@@ -271,7 +285,8 @@ mod tests {
     use super::*;
 
     fn outputs(server: &str, client: &str) -> [Output; 2] {
-        [(Who::Server, server), (Who::Client, client)].map(|(who, text)| Output { who, text: text.into() })
+        [(Who::Server, server), (Who::Client, client)]
+            .map(|(who, text)| Output { who, text: text.into() })
     }
 
     /// HUN-7: the report names the command of a pair that failed first, hangs, or sleeps beside

@@ -31,8 +31,11 @@ pub fn write(args: &Args, end: &HuntResult, took: Duration) -> Result<(), String
 /// A test report with a single test: the hunt.
 pub fn junit(args: &Args, end: &HuntResult, took: Duration) -> String {
     let failed = |found: &Finding| (found.attempt.what(), found.attempt.verdict.code().into());
-    let test =
-        Test { name: line(&args.command), said: end.text.clone(), failure: end.finding.as_ref().map(failed) };
+    let test = Test {
+        name: line(&args.command),
+        said: end.text.clone(),
+        failure: end.finding.as_ref().map(failed),
+    };
     results::junit(TOOL, &[test], took)
 }
 
@@ -47,7 +50,9 @@ fn result(args: &Args, found: &Finding, text: &str) -> Value {
     let places = report::shown(schedule, attempt)
         .iter()
         .filter_map(|entry| Some((entry, met.iter().find(|m| m.site == entry.site)?)))
-        .map(|(entry, m)| location(&m.words, &format!("chosen: {}", entry.choice.words(entry.site.call))));
+        .map(|(entry, m)| {
+            location(&m.words, &format!("chosen: {}", entry.choice.words(entry.site.call)))
+        });
     let mut properties = json!({ "output": text, "adverbSchedule": schedule.to_string() });
     if !matches!(attempt.verdict, Verdict::Fine) && !schedule.is_empty() {
         properties["replay"] = json!(format!("adverb run --replay {}", args.out.display()));

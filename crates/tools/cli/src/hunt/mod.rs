@@ -33,10 +33,12 @@ const CONFIRM: Duration = Duration::from_secs(30);
 /// the rules of verbs: a right program survives every choice. A failure is shrunk to the fewest
 /// choices and kept in a file.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs \
+#[command(
+    after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs \
                         4 -- sh -c './server & ./client; wait'\n  adverb hunt --pair -- ./server \
                         --port 7000 -- ./client --port 7000\n\nExit status: 0 if no failure was \
-                        found, 1 if a failure was found, 125 if adverb fails.")]
+                        found, 1 if a failure was found, 125 if adverb fails."
+)]
 pub struct Args {
     /// How long to search: 30s, 10m, 1h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
@@ -83,7 +85,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600,
         _ => return Err("s, m and h are possible".into()),
     };
-    let number: u64 = digits.parse().map_err(|_| "a number with s, m or h is expected".to_owned())?;
+    let number: u64 =
+        digits.parse().map_err(|_| "a number with s, m or h is expected".to_owned())?;
     number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "the time is too long".into())
 }
 

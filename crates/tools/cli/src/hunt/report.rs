@@ -45,8 +45,10 @@ pub fn fails_alone(args: &Args, first: &Attempt) -> String {
 }
 
 pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> String {
-    let mut text =
-        format!("adverb hunt: nothing found in {runs} runs, {took:.0?} (seeds from {})\n", args.seed);
+    let mut text = format!(
+        "adverb hunt: nothing found in {runs} runs, {took:.0?} (seeds from {})\n",
+        args.seed
+    );
     for what in once {
         line!(text, "  once, but not again: {what}");
     }
@@ -70,7 +72,8 @@ fn one_line(text: &str) -> String {
 
 pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     let Found { schedule, attempt, again, run, after } = found;
-    let mut text = format!("adverb hunt: found in run {run}, after {after:.1?}: {}\n", attempt.what());
+    let mut text =
+        format!("adverb hunt: found in run {run}, after {after:.1?}: {}\n", attempt.what());
     chosen(&mut text, schedule, attempt, met);
     said(&mut text, attempt);
     line!(text, "  again:   in {} of {} runs", again.0, again.1);

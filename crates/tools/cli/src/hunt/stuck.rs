@@ -130,7 +130,9 @@ fn sleepers(groups: &[u32], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, 
     let mut all = HashMap::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let process = entry.path();
-        if !process.file_name()?.to_str()?.bytes().all(|b| b.is_ascii_digit()) || !is_of(&process, groups) {
+        if !process.file_name()?.to_str()?.bytes().all(|b| b.is_ascii_digit())
+            || !is_of(&process, groups)
+        {
             continue;
         }
         for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {

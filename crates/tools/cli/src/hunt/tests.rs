@@ -43,7 +43,8 @@ fn late() -> Instant {
 
 fn points(n: u64) -> Vec<ChoiceEntry> {
     let site = Site { call: Call::Poll, place: "a+0x1".into() };
-    let entry = |count| ChoiceEntry::at(Point { site: site.clone(), object: 1, count }, Choice::Hold);
+    let entry =
+        |count| ChoiceEntry::at(Point { site: site.clone(), object: 1, count }, Choice::Hold);
     (1..=n).map(entry).collect()
 }
 
@@ -54,7 +55,8 @@ fn what_is_found_is_shrunk_and_replayed() {
     let made = points(40);
     let needed = [made[11].clone(), made[30].clone()];
     let run = |schedule: &Schedule| {
-        let chosen: Vec<_> = made.iter().filter(|e| schedule.entries.contains(e)).cloned().collect();
+        let chosen: Vec<_> =
+            made.iter().filter(|e| schedule.entries.contains(e)).cloned().collect();
         let random = schedule.rate > 0;
         let fails = random || needed.iter().all(|e| chosen.contains(e));
         Ok(ended(if fails { Verdict::Crash(11) } else { Verdict::Fine }, chosen))
@@ -66,7 +68,9 @@ fn what_is_found_is_shrunk_and_replayed() {
     assert_eq!(again, (REPLAYS, REPLAYS));
 
     let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
-    assert!(shrink::confirm(&Schedule::random(3), failed.clone(), late(), never).unwrap().is_none());
+    assert!(
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), never).unwrap().is_none()
+    );
 
     // A failure without a choice is not blamed on a choice.
     let always = |s: &Schedule| Ok(ended(Verdict::Status(1), s.entries.clone()));
@@ -81,13 +85,17 @@ fn what_is_found_is_shrunk_and_replayed() {
         Ok(ended(if runs % 2 == 0 { Verdict::Status(1) } else { Verdict::Fine }, s.entries.clone()))
     };
     let (schedule, ..) =
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), now_and_then).unwrap().unwrap();
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), now_and_then)
+            .unwrap()
+            .unwrap();
     assert!(schedule.is_empty(), "{schedule}");
 
     // If no part of the choices makes the run fail, the schedule stays as it was.
-    let whole =
-        |s: &Schedule| Ok(ended(if s.rate > 0 { Verdict::Status(1) } else { Verdict::Fine }, Vec::new()));
-    let (schedule, ..) = shrink::confirm(&Schedule::random(3), failed, late(), whole).unwrap().unwrap();
+    let whole = |s: &Schedule| {
+        Ok(ended(if s.rate > 0 { Verdict::Status(1) } else { Verdict::Fine }, Vec::new()))
+    };
+    let (schedule, ..) =
+        shrink::confirm(&Schedule::random(3), failed, late(), whole).unwrap().unwrap();
     assert_eq!(schedule, Schedule::random(3));
 }
 
@@ -105,7 +113,8 @@ fn every_choice_has_words_and_a_kept_file_is_a_schedule() {
     let args = args(&["sh", "-c", "it's\n1"]);
     let attempt = ended(Verdict::Hang("so\nit is".into()), Vec::new());
     let schedule = Schedule::of(points(2));
-    let found = Found { schedule: schedule.clone(), attempt, again: (5, 5), run: 3, after: Duration::ZERO };
+    let found =
+        Found { schedule: schedule.clone(), attempt, again: (5, 5), run: 3, after: Duration::ZERO };
     let file = report::file(&args, &found);
     assert_eq!(file.parse(), Ok(schedule), "{file}");
     assert!(file.contains(r"it'\''s"), "{file}");
@@ -164,8 +173,10 @@ fn a_pair_is_two_commands() {
 fn some_end() -> HuntResult {
     let site = parse(LOG).0[0].site.clone();
     let entry = ChoiceEntry::at(Point { site, object: 2, count: 3 }, Choice::Before);
-    let (attempt, schedule) =
-        (ended(Verdict::Hang("<it> & \"that\"\u{1}".into()), vec![entry.clone()]), Schedule::of(vec![entry]));
+    let (attempt, schedule) = (
+        ended(Verdict::Hang("<it> & \"that\"\u{1}".into()), vec![entry.clone()]),
+        Schedule::of(vec![entry]),
+    );
     let finding = Finding { met: attempt.sites.clone(), attempt, schedule };
     HuntResult { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
 }
@@ -200,7 +211,10 @@ fn sarif_names_the_line() {
     let result = &run["results"][0];
     let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
     assert_eq!((&result["ruleId"], &result["level"]), (&rules[index]["id"], &"error".into()));
-    assert!(result["message"]["text"].as_str().unwrap().starts_with("the program hangs"), "{result}");
+    assert!(
+        result["message"]["text"].as_str().unwrap().starts_with("the program hangs"),
+        "{result}"
+    );
     let place = &result["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], "loop.c");
     assert_eq!(place["region"]["startLine"], 66);

@@ -26,8 +26,9 @@ pub struct Test {
 pub fn junit(tool: &str, tests: &[Test], took: Duration) -> String {
     let (all, time) = (tests.len(), took.as_secs_f64());
     let failures = tests.iter().filter(|test| test.failure.is_some()).count();
-    let counts =
-        format!("tests=\"{all}\" failures=\"{failures}\" errors=\"0\" skipped=\"0\" time=\"{time:.3}\"");
+    let counts = format!(
+        "tests=\"{all}\" failures=\"{failures}\" errors=\"0\" skipped=\"0\" time=\"{time:.3}\""
+    );
     let class = xml(&tool.replace(' ', "."));
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(text, "<testsuites {counts}>\n  <testsuite name=\"{}\" {counts}>", xml(tool));
@@ -39,7 +40,10 @@ pub fn junit(tool: &str, tests: &[Test], took: Duration) -> String {
         let _ = match failure {
             Some((message, kind)) => {
                 let (message, kind) = (xml(message), xml(kind));
-                writeln!(text, "      <failure message=\"{message}\" type=\"{kind}\">{said}</failure>")
+                writeln!(
+                    text,
+                    "      <failure message=\"{message}\" type=\"{kind}\">{said}</failure>"
+                )
             }
             None => writeln!(text, "      <system-out>{said}</system-out>"),
         };
@@ -68,7 +72,8 @@ fn xml(text: &str) -> String {
 
 /// A SARIF log of a single run of a tool. A rule is an id with a sentence.
 pub fn sarif(tool: &str, rules: &[(&str, &str)], command: &str, results: &[Value]) -> Value {
-    let rule = |(id, text): &(&str, &str)| json!({ "id": id, "shortDescription": { "text": text } });
+    let rule =
+        |(id, text): &(&str, &str)| json!({ "id": id, "shortDescription": { "text": text } });
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",

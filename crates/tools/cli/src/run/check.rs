@@ -16,7 +16,10 @@ const TOOL: &str = "adverb check";
 
 /// The variables to set. If the program could not read the suppression file, the error is reported
 /// before the program starts.
-pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'static str, OsString)>, String> {
+pub fn variables(
+    suppress: Option<&Path>,
+    exit: Option<u8>,
+) -> Result<Vec<(&'static str, OsString)>, String> {
     let mut all = vec![("ADVERB_CHECK", "1".into())];
     // A child does not inherit pages mapped by peers, so a check could report nothing about forks.
     if std::env::var_os("ADVERB_ADOPT").is_none() {
@@ -49,8 +52,9 @@ impl Reports {
     /// Creates the files, if any are requested. Errors are reported before the program starts.
     pub fn begin(junit: Option<&Path>, sarif: Option<&Path>) -> Result<Option<Reports>, String> {
         let Some(first) = junit.or(sarif) else { return Ok(None) };
-        let at =
-            |path: &Path, e: &io::Error| format!("{}: no reports can be written there: {e}", path.display());
+        let at = |path: &Path, e: &io::Error| {
+            format!("{}: no reports can be written there: {e}", path.display())
+        };
         for path in [junit, sarif].into_iter().flatten() {
             OpenOptions::new().append(true).create(true).open(path).map_err(|e| at(path, &e))?;
         }
@@ -184,10 +188,15 @@ mod tests {
     /// CHK-13: reports of several processes about one place are merged.
     #[test]
     fn reports_of_several_processes_are_put_together() {
-        let all: Vec<_> = some().iter().map(|of| (of.told.text.clone(), of.processes.clone())).collect();
+        let all: Vec<_> =
+            some().iter().map(|of| (of.told.text.clone(), of.processes.clone())).collect();
         let one = |text: &str, processes: &[u32]| (text.to_owned(), processes.to_vec());
-        let expected =
-            [one("key 1 & <2>", &[1, 2]), one("key 3", &[2]), one("small", &[2]), one("smaller", &[2])];
+        let expected = [
+            one("key 1 & <2>", &[1, 2]),
+            one("key 3", &[2]),
+            one("small", &[2]),
+            one("smaller", &[2]),
+        ];
         assert_eq!(all, expected);
     }
 
@@ -196,14 +205,22 @@ mod tests {
     fn the_test_report_has_a_test_for_each_code() {
         let text = as_junit(&some(), Duration::from_secs(1));
         let all = elements(&text);
-        let number = |name: &str| all.iter().filter(|tag| tag.split(' ').next() == Some(name)).count();
+        let number =
+            |name: &str| all.iter().filter(|tag| tag.split(' ').next() == Some(name)).count();
         assert_eq!((number("testcase"), number("failure")), (Code::ALL.len(), 2));
-        assert!(all[1].contains(&format!("tests=\"{}\" failures=\"2\"", Code::ALL.len())), "{}", all[1]);
+        assert!(
+            all[1].contains(&format!("tests=\"{}\" failures=\"2\"", Code::ALL.len())),
+            "{}",
+            all[1]
+        );
         let failure = all.iter().find(|tag| tag.contains("type=\"buffer-changed\"")).unwrap();
         assert!(failure.contains("a.c:7 in f: key 1 &amp; &lt;2&gt;"), "{failure}");
         assert!(text.contains("process: 1, 2"), "{text}");
         let none = elements(&as_junit(&[], Duration::ZERO));
-        assert!(none[1].contains("failures=\"0\"") && !none.iter().any(|tag| tag.starts_with("failure")));
+        assert!(
+            none[1].contains("failures=\"0\"")
+                && !none.iter().any(|tag| tag.starts_with("failure"))
+        );
     }
 
     /// CHK-13: a result in SARIF has a rule, and the lines of all places.
@@ -211,7 +228,8 @@ mod tests {
     fn the_log_names_rules_and_lines() {
         let log = as_sarif(&some(), &["./a".into()]);
         let run = &log["runs"][0];
-        let (rules, results) = (&run["tool"]["driver"]["rules"], run["results"].as_array().unwrap());
+        let (rules, results) =
+            (&run["tool"]["driver"]["rules"], run["results"].as_array().unwrap());
         assert_eq!(results.len(), 4);
         let first = &results[0];
         let index = usize::try_from(first["ruleIndex"].as_u64().unwrap()).unwrap();
@@ -219,7 +237,9 @@ mod tests {
             (&first["ruleId"], &rules[index]["id"]),
             (&"buffer-changed".into(), &"buffer-changed".into())
         );
-        assert!(rules[index]["shortDescription"]["text"].as_str().unwrap().starts_with("A buffer has"));
+        assert!(
+            rules[index]["shortDescription"]["text"].as_str().unwrap().starts_with("A buffer has")
+        );
         let line = |place: &Value| place["physicalLocation"]["region"]["startLine"].clone();
         assert_eq!(line(&first["locations"][0]), 7);
         assert_eq!(line(&first["relatedLocations"][0]), 9);

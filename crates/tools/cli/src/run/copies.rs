@@ -37,12 +37,17 @@ pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
         // this object has a DT_RUNPATH.
         let rpath: Vec<PathBuf> = match runpath {
             Some(_) => Vec::new(),
-            None => {
-                dynamic.rpath.iter().flat_map(|list| directories(list, origin)).chain(inherited).collect()
-            }
+            None => dynamic
+                .rpath
+                .iter()
+                .flat_map(|list| directories(list, origin))
+                .chain(inherited)
+                .collect(),
         };
         for name in &dynamic.needed {
-            let Some(path) = find(name, origin, &rpath, paths, runpath.as_deref().unwrap_or_default()) else {
+            let Some(path) =
+                find(name, origin, &rpath, paths, runpath.as_deref().unwrap_or_default())
+            else {
                 continue;
             };
             match library(path.as_os_str().as_bytes()) {
@@ -66,7 +71,9 @@ fn find(
     if name.as_bytes().contains(&b'/') {
         return Some(expanded(name, origin)).filter(|path| path.is_file());
     }
-    let at = |directories: &[PathBuf]| directories.iter().map(|d| d.join(name)).find(|path| path.is_file());
+    let at = |directories: &[PathBuf]| {
+        directories.iter().map(|d| d.join(name)).find(|path| path.is_file())
+    };
     at(rpath).or_else(|| {
         if paths.ours.join(name).is_file() {
             return None;
@@ -99,7 +106,8 @@ mod tests {
     use std::process::Command;
 
     fn cc(args: &[&str]) {
-        let out = Command::new("cc").args(args).output().expect("a C compiler: run scripts/test-deps");
+        let out =
+            Command::new("cc").args(args).output().expect("a C compiler: run scripts/test-deps");
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     }
 

@@ -41,7 +41,11 @@ fn find_with(exe: &Path, preload: bool, place: PlaceTree<'_>) -> Result<Librarie
         Some(found) => found,
         None => built(beside, preload, place)?,
     };
-    if std::iter::once(&found.directory).chain(&found.preload).chain(&found.audit).all(|p| is_plain(p)) {
+    if std::iter::once(&found.directory)
+        .chain(&found.preload)
+        .chain(&found.audit)
+        .all(|p| is_plain(p))
+    {
         return Ok(found);
     }
     alias(&found, place)
@@ -61,16 +65,17 @@ fn installed(beside: &Path, preload: bool) -> Option<Libraries> {
 /// beside the command.
 fn built(beside: &Path, preload: bool, place: PlaceTree<'_>) -> Result<Libraries, String> {
     let file = |name: &str| {
-        [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(
-            || {
+        [beside.join("deps").join(name), beside.join(name)]
+            .into_iter()
+            .find(|p| p.is_file())
+            .ok_or_else(|| {
                 format!(
                     "the drop-in library {name} is missing: not in {} and not in {}; `cargo build \
                      --release` builds it, `make install` installs it",
                     beside.parent().unwrap_or(beside).join("lib/adverb").display(),
                     beside.join("deps").display()
                 )
-            },
-        )
+            })
     };
     let (mut links, mut files) = (Tree::new(), Vec::new());
     for (name, development, file_name) in LIBRARIES {
@@ -121,13 +126,22 @@ fn alias(found: &Libraries, place: PlaceTree<'_>) -> Result<Libraries, String> {
     let mut all = names.iter().map(|name| directory.join(name));
     let preload = all.by_ref().take(found.preload.len()).collect();
     let audit = all.next();
-    Ok(Libraries { directory: directory.join("lib"), preload, audit, nameless: found.nameless.clone() })
+    Ok(Libraries {
+        directory: directory.join("lib"),
+        preload,
+        audit,
+        nameless: found.nameless.clone(),
+    })
 }
 
 /// Can the loader's variables hold the path? The loader splits them at colons, semicolons and white
 /// space, and expands `$ORIGIN` and the like.
 fn is_plain(path: &Path) -> bool {
-    !path.as_os_str().as_encoded_bytes().iter().any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
+    !path
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
 }
 
 /// Puts `first` in front of a list from the environment.

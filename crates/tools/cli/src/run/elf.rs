@@ -102,8 +102,10 @@ impl Elf {
                 entries.extend(long(&entry, 0).zip(long(&entry, 8)));
             }
         }
-        let strings =
-            entries.iter().find(|(tag, _)| *tag == DT_STRTAB).and_then(|(_, at)| self.offset_of(*at));
+        let strings = entries
+            .iter()
+            .find(|(tag, _)| *tag == DT_STRTAB)
+            .and_then(|(_, at)| self.offset_of(*at));
         let text = |at: u64| self.string(strings?.checked_add(at)?);
         let mut found = Dynamic::default();
         for (tag, value) in entries {
@@ -142,7 +144,11 @@ mod tests {
     fn a_program_names_its_loader_and_what_it_needs() {
         let shell = Elf::open(Path::new("/bin/sh")).unwrap();
         assert!(shell.loader().unwrap().exists());
-        assert!(shell.dynamic().needed.iter().any(|name| name == "libc.so.6"), "{:?}", shell.dynamic());
+        assert!(
+            shell.dynamic().needed.iter().any(|name| name == "libc.so.6"),
+            "{:?}",
+            shell.dynamic()
+        );
         assert!(Elf::open(Path::new("/etc/passwd")).is_none());
     }
 

@@ -22,7 +22,8 @@ pub fn variables(
             return Err(format!("{}: there is no such directory to capture in", file.display()));
         }
         capture::make_room(&path).map_err(at)?;
-        try_out(&path).map_err(|e| format!("{}: no capture can be written there: {e}", file.display()))?;
+        try_out(&path)
+            .map_err(|e| format!("{}: no capture can be written there: {e}", file.display()))?;
         all.push((capture::VARIABLE, path.into()));
     }
     Ok(all)

@@ -81,11 +81,12 @@ fn look(path: &Path) -> Option<Image> {
     let elf = Elf::open(path)?;
     let mut left = LOOK;
     // Strings lie in segments that are loaded and not executable.
-    let own_copy = elf.segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X == 0).any(|segment| {
-        let len = segment.len.min(left);
-        left -= len;
-        contains(&elf.file, segment.offset, len, MARK)
-    });
+    let own_copy =
+        elf.segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X == 0).any(|segment| {
+            let len = segment.len.min(left);
+            left -= len;
+            contains(&elf.file, segment.offset, len, MARK)
+        });
     Some(Image { loader: elf.loader(), own_copy })
 }
 
@@ -137,7 +138,8 @@ mod tests {
         let dir = scratch("musl");
         let (source, program) = (dir.join("m.c"), dir.join("m"));
         std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-        let built = std::process::Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).status();
+        let built =
+            std::process::Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).status();
         assert!(built.expect("musl-gcc: run scripts/test-deps").success());
         let said = obstacles(&program, false);
         assert!(said.len() == 1 && said[0].contains("musl"), "{said:?}");

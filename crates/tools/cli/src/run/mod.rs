@@ -34,9 +34,11 @@ pub const OWN_FAILURE: u8 = 125;
 /// The program replaces this process, with its own exit status, signals and terminal. Programs
 /// started by the program inherit the device. No cleanup is needed afterwards.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d \
+#[command(
+    after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d \
                         adverb_lo\n\nExit status: the status of PROGRAM; 125 if adverb fails, 126 \
-                        if PROGRAM cannot be executed, 127 if PROGRAM is not found.")]
+                        if PROGRAM cannot be executed, 127 if PROGRAM is not found."
+)]
 pub struct Args {
     #[command(flatten)]
     options: Options,
@@ -154,7 +156,8 @@ fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
 
 pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
-    let is_watched = args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
+    let is_watched =
+        args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
     if is_watched {
         // Processes left running by the program stay, as without these options.
         crate::guard(adverb_survivor::AtEnd { leave_running: true, remove: None });
@@ -205,7 +208,8 @@ fn watched(
     mut variables: Vec<(&'static str, OsString)>,
 ) -> Result<ExitCode, std::io::Error> {
     let begun = args.trace.as_deref().map(trace::Trace::begin).transpose().and_then(|trace| {
-        let reports = check::Reports::begin(args.check_junit.as_deref(), args.check_sarif.as_deref());
+        let reports =
+            check::Reports::begin(args.check_junit.as_deref(), args.check_sarif.as_deref());
         match reports {
             Ok(reports) => Ok((trace, reports)),
             Err(text) => {
@@ -243,9 +247,13 @@ pub fn libraries(exe: &Path) -> Result<PathBuf, String> {
 }
 
 /// The environment variables to set for a program. `program` is the program's path, if known.
-pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static str, OsString)>, String> {
+pub fn variables(
+    args: &Options,
+    program: Option<&Path>,
+) -> Result<Vec<(&'static str, OsString)>, String> {
     check_level(args, std::env::var_os("ADVERB_LOG"))?;
-    let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let exe = std::env::current_exe()
+        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
     let mut libraries = dropins::find(&exe, !args.no_preload)?;
     libraries.audit = libraries.audit.filter(|_| args.replace);
     if let Some(program) = program.filter(|_| !args.replace && !args.no_replace) {
@@ -255,8 +263,8 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
         let said = sockets::over_rdma(&exe, directory.as_deref(), &mut libraries)?;
         said.iter().for_each(|text| warn(text));
     }
-    let devices =
-        adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices = adverb_device::device::list()
+        .map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() {
         warn(crate::devices::NO_DEVICE);
     }
@@ -270,10 +278,13 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
         true => None,
         false => sysroot::prepare(&devices).map_or_else(|why| without_sysroot(&why), Some),
     };
-    let mut all =
-        environment::variables(&libraries, !args.no_replace, sysroot.as_deref(), args.log, |name| {
-            std::env::var_os(name)
-        });
+    let mut all = environment::variables(
+        &libraries,
+        !args.no_replace,
+        sysroot.as_deref(),
+        args.log,
+        |name| std::env::var_os(name),
+    );
     all.extend(faults::variables(args.fault.as_ref(), args.capture.as_deref())?);
     if args.check {
         all.extend(check::variables(args.check_suppress.as_deref(), args.check_exit)?);
@@ -287,8 +298,10 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
 /// such copies without `LD_LIBRARY_PATH`, and preloaded libraries come before the copies.
 fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload: bool) {
     let theirs = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let paths =
-        copies::Paths { ours: &libraries.directory, theirs: std::env::split_paths(&theirs).collect() };
+    let paths = copies::Paths {
+        ours: &libraries.directory,
+        theirs: std::env::split_paths(&theirs).collect(),
+    };
     let brought = copies::brought(&image::program_of(program), &paths);
     if libraries.nameless.is_some() {
         return;
@@ -335,14 +348,17 @@ fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
 /// Does the loader run the program in secure mode? In secure mode the loader ignores Adverb's
 /// variables.
 fn is_privileged(path: &Path) -> bool {
-    let (user, group) = (nix::unistd::Uid::effective().as_raw(), nix::unistd::Gid::effective().as_raw());
-    let ignored = nix::sys::statvfs::statvfs(path).is_ok_and(|s| s.flags().contains(FsFlags::ST_NOSUID));
+    let (user, group) =
+        (nix::unistd::Uid::effective().as_raw(), nix::unistd::Gid::effective().as_raw());
+    let ignored =
+        nix::sys::statvfs::statvfs(path).is_ok_and(|s| s.flags().contains(FsFlags::ST_NOSUID));
     let by_mode = std::fs::metadata(path).is_ok_and(|m| {
         let mode = m.permissions().mode();
         mode & 0o4000 != 0 && m.uid() != user || mode & 0o2000 != 0 && m.gid() != group
     });
     // Root already has all capabilities.
-    let by_capabilities = || !nix::unistd::Uid::current().is_root() && adverb_os::has_capabilities(path);
+    let by_capabilities =
+        || !nix::unistd::Uid::current().is_root() && adverb_os::has_capabilities(path);
     !ignored && (by_mode || by_capabilities())
 }
 
@@ -363,7 +379,8 @@ fn explain(program: &OsStr, error: &std::io::Error) -> (String, u8) {
         ),
         (std::io::ErrorKind::PermissionDenied, found) => {
             let path = found.map_or(name.into_owned(), |p| p.display().to_string());
-            let what = if Path::new(&path).is_dir() { "is a directory" } else { "may not be executed" };
+            let what =
+                if Path::new(&path).is_dir() { "is a directory" } else { "may not be executed" };
             (format!("{path}: {what}"), CANNOT_EXECUTE)
         }
         (_, found) => {

@@ -34,8 +34,10 @@ pub fn places(get: impl Fn(&str) -> Option<PathBuf>) -> Vec<ParentDirectory> {
     let absolute = |name: &str| get(name).filter(|p| p.is_absolute());
     let mut all: Vec<ParentDirectory> =
         absolute("XDG_RUNTIME_DIR").map(ParentDirectory::Own).into_iter().collect();
-    let shared =
-        ["/dev/shm".into()].into_iter().chain(absolute("TMPDIR")).chain(["/tmp".into(), "/var/tmp".into()]);
+    let shared = ["/dev/shm".into()]
+        .into_iter()
+        .chain(absolute("TMPDIR"))
+        .chain(["/tmp".into(), "/var/tmp".into()]);
     for place in shared.map(ParentDirectory::Shared) {
         if !all.contains(&place) {
             all.push(place);
@@ -130,7 +132,11 @@ pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
     let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
     match found.mode() & 0o002 {
         0 => Ok(()),
-        _ => Err(format!("{}: all users may write there (mode {:o})", path.display(), found.mode() & 0o7777)),
+        _ => Err(format!(
+            "{}: all users may write there (mode {:o})",
+            path.display(),
+            found.mode() & 0o7777
+        )),
     }
 }
 
@@ -143,7 +149,9 @@ fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     }
     if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
         let mode = found.mode() & 0o7777;
-        return Err(format!("other users may rename the files (mode {mode:o}, without the sticky bit)"));
+        return Err(format!(
+            "other users may rename the files (mode {mode:o}, without the sticky bit)"
+        ));
     }
     Ok(())
 }
@@ -153,7 +161,11 @@ fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
 fn unmapped() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
     let all = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    if all { None } else { fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok() }
+    if all {
+        None
+    } else {
+        fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok()
+    }
 }
 
 /// Makes a directory of this name, unless the user already has the directory.

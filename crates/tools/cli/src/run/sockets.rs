@@ -14,8 +14,12 @@ const OURS: &str = "libadverb_sockets.so";
 const RDMACM: &str = "librdmacm.so.1";
 /// Where librspreload lies, relative to librdmacm. A distribution has a separate directory, also
 /// with the development name. In a build of rdma-core, both libraries lie in the same directory.
-const THEIRS: [&str; 4] =
-    ["rsocket/librspreload.so.1", "rsocket/librspreload.so", "librspreload.so.1", "librspreload.so"];
+const THEIRS: [&str; 4] = [
+    "rsocket/librspreload.so.1",
+    "rsocket/librspreload.so",
+    "librspreload.so.1",
+    "librspreload.so",
+];
 const VERBS: &str = "libibverbs.so.1";
 /// The first release of rdma-core with a service thread for connections of rsockets.
 const SERVICE_THREAD: u32 = 25;
@@ -91,7 +95,8 @@ fn defect(rdmacm: &Path) -> Option<String> {
 fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let preload = libraries.preload.iter().filter_map(|path| path.canonicalize().ok());
-    let mut places: Vec<PathBuf> = preload.filter_map(|path| Some(path.parent()?.to_owned())).collect();
+    let mut places: Vec<PathBuf> =
+        preload.filter_map(|path| Some(path.parent()?.to_owned())).collect();
     places.extend([beside.join("deps"), beside.into()]);
     places.into_iter().map(|dir| dir.join(OURS)).find(|path| path.is_file()).ok_or_else(|| {
         format!(
@@ -101,7 +106,12 @@ fn ours(exe: &Path, libraries: &Libraries) -> Result<PathBuf, String> {
 }
 
 /// The libraries for the program instead of the drop-in libraries alone.
-fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf) -> Result<Tree, String> {
+fn tree(
+    libraries: &Libraries,
+    ours: PathBuf,
+    rdmacm: PathBuf,
+    preload: PathBuf,
+) -> Result<Tree, String> {
     let verbs = libraries.directory.join(VERBS);
     let verbs = verbs.canonicalize().map_err(|e| format!("{}: {e}", verbs.display()))?;
     let link = |name: &str, to: PathBuf| (PathBuf::from(name), TreeEntry::Link(to));
@@ -201,13 +211,18 @@ mod tests {
         let dir = scratch("sockets-tree");
         let verbs = touch(dir.join("lib").join(VERBS));
         let preload = touch(dir.join("lib/libadverb_preload.so"));
-        let libraries =
-            Libraries { directory: dir.join("lib"), preload: vec![preload], audit: None, nameless: None };
+        let libraries = Libraries {
+            directory: dir.join("lib"),
+            preload: vec![preload],
+            audit: None,
+            nameless: None,
+        };
         assert!(ours(&dir.join("bin/adverb"), &libraries).unwrap_err().contains(OURS));
         let own = touch(dir.join("lib").join(OURS));
         assert_eq!(ours(&dir.join("bin/adverb"), &libraries), Ok(own.canonicalize().unwrap()));
         let tree = tree(&libraries, own, "/their/rdmacm".into(), "/their/preload".into()).unwrap();
-        let link = |name: &str| tree.iter().find(|(at, _)| at == Path::new(name)).map(|(_, entry)| entry);
+        let link =
+            |name: &str| tree.iter().find(|(at, _)| at == Path::new(name)).map(|(_, entry)| entry);
         assert_eq!(link(RDMACM), Some(&TreeEntry::Link("/their/rdmacm".into())));
         assert_eq!(link(VERBS), Some(&TreeEntry::Link(verbs.canonicalize().unwrap())));
         fs::remove_dir_all(dir).unwrap();

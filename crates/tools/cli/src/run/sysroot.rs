@@ -43,7 +43,9 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
     link("sys/class/misc/rdma_cm".into(), "../../devices/virtual/misc/rdma_cm".into());
     for (number, device) in devices.iter().enumerate() {
         let (name, interface) = (device.name(), &device.interface().name);
-        for (class, name) in [("infiniband", name), ("infiniband_verbs", &*format!("uverbs{number}"))] {
+        for (class, name) in
+            [("infiniband", name), ("infiniband_verbs", &*format!("uverbs{number}"))]
+        {
             let at = format!("devices/virtual/adverb/{interface}/{class}/{name}");
             link(format!("sys/class/{class}/{name}"), format!("../../{at}"));
             link(format!("sys/{at}/device"), format!("../../../{interface}"));
@@ -96,7 +98,10 @@ fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, St
     put(&format!("{verbs}/abi_version"), "1");
     // The device numbers of the opened file: see `preload::path`.
     put(&format!("{verbs}/dev"), "1:3");
-    put(&format!("{verbs}/uevent"), &format!("MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs{number}"));
+    put(
+        &format!("{verbs}/uevent"),
+        &format!("MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs{number}"),
+    );
 
     let net = format!("net/{}", interface.name);
     put(&format!("{net}/address"), &interface.mac.map(|b| format!("{b:02x}")).join(":"));

@@ -48,8 +48,11 @@ mod environment {
             audit: preload.then(|| "/p/libadverb_audit.so".into()),
             nameless: None,
         };
-        let get = |name: &str| before.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
-        variables(&libraries, true, preload.then_some(Path::new("/root")), log, get).into_iter().collect()
+        let get =
+            |name: &str| before.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+        variables(&libraries, true, preload.then_some(Path::new("/root")), log, get)
+            .into_iter()
+            .collect()
     }
 
     #[test]
@@ -57,14 +60,21 @@ mod environment {
         let v = made(&[], true, None);
         assert_eq!(v["LD_LIBRARY_PATH"], "/d");
         assert_eq!(v["LD_PRELOAD"], "/p/libadverb_preload.so");
-        assert_eq!((&v["LD_AUDIT"], &v["ADVERB_REPLACE"]), (&"/p/libadverb_audit.so".into(), &"/d".into()));
+        assert_eq!(
+            (&v["LD_AUDIT"], &v["ADVERB_REPLACE"]),
+            (&"/p/libadverb_audit.so".into(), &"/d".into())
+        );
         assert_eq!(v["ADVERB_SYSROOT"], "/root");
         assert_eq!(v["ADVERB_LOG"], "warn");
     }
 
     #[test]
     fn in_front_of_what_is_there() {
-        let v = made(&[("LD_LIBRARY_PATH", "/a:/b"), ("LD_PRELOAD", ""), ("ADVERB_LOG", "info")], true, None);
+        let v = made(
+            &[("LD_LIBRARY_PATH", "/a:/b"), ("LD_PRELOAD", ""), ("ADVERB_LOG", "info")],
+            true,
+            None,
+        );
         assert_eq!(v["LD_LIBRARY_PATH"], "/d:/a:/b");
         assert_eq!(v["LD_PRELOAD"], "/p/libadverb_preload.so");
         assert!(!v.contains_key("ADVERB_LOG"), "the user's own choice stays");
@@ -72,7 +82,11 @@ mod environment {
 
     #[test]
     fn only_once_when_nested() {
-        let v = made(&[("LD_LIBRARY_PATH", "/d:/a"), ("LD_PRELOAD", "/p/libadverb_preload.so")], true, None);
+        let v = made(
+            &[("LD_LIBRARY_PATH", "/d:/a"), ("LD_PRELOAD", "/p/libadverb_preload.so")],
+            true,
+            None,
+        );
         assert!(!v.contains_key("LD_LIBRARY_PATH") && !v.contains_key("LD_PRELOAD"));
         assert_eq!(made(&[("LD_LIBRARY_PATH", "/de")], true, None)["LD_LIBRARY_PATH"], "/d:/de");
     }
@@ -82,7 +96,10 @@ mod environment {
         assert_eq!(made(&[], true, None)["ASAN_OPTIONS"], "verify_asan_link_order=0");
         let own = made(&[("ASAN_OPTIONS", "detect_leaks=0")], true, None)["ASAN_OPTIONS"].clone();
         assert_eq!(own, "verify_asan_link_order=0:detect_leaks=0");
-        assert_eq!(made(&[("ASAN_OPTIONS", own.to_str().unwrap())], true, None)["ASAN_OPTIONS"], own);
+        assert_eq!(
+            made(&[("ASAN_OPTIONS", own.to_str().unwrap())], true, None)["ASAN_OPTIONS"],
+            own
+        );
         let own = &made(&[("TSAN_OPTIONS", "halt_on_error=1")], true, None)["TSAN_OPTIONS"];
         assert_eq!(own, "suppressions=\"/root/tsan.supp\":halt_on_error=1");
     }
@@ -110,7 +127,10 @@ mod tree {
     use std::os::unix::fs::MetadataExt;
 
     fn tree(text: &str) -> Tree {
-        vec![("a/b".into(), TreeEntry::File(text.into())), ("c".into(), TreeEntry::Link("a/b".into()))]
+        vec![
+            ("a/b".into(), TreeEntry::File(text.into())),
+            ("c".into(), TreeEntry::Link("a/b".into())),
+        ]
     }
 
     #[test]
@@ -126,7 +146,8 @@ mod tree {
         std::fs::remove_file(path.join("a/b")).unwrap();
         assert_eq!(place_tree(&parent, "kind", &tree("one")).unwrap(), path);
         assert_eq!(std::fs::read_to_string(path.join("c")).unwrap(), "one");
-        let left: Vec<_> = std::fs::read_dir(&parent).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            std::fs::read_dir(&parent).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
         std::fs::remove_dir_all(parent).unwrap();
     }

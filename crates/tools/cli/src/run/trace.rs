@@ -54,7 +54,10 @@ impl Trace {
         let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
         let parts = with(&format!(".{number:016x}.parts"));
         // Data between programs is not for other users to read.
-        DirBuilder::new().mode(0o700).create(&parts).map_err(|e| format!("{}: {e}", parts.display()))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&parts)
+            .map_err(|e| format!("{}: {e}", parts.display()))?;
         Ok(Trace { file: begun.0, lines: begun.1, parts })
     }
 
@@ -134,7 +137,8 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
 }
 
 fn summary(story: &Story, file: &Path) -> String {
-    let number = |n: usize, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
+    let number =
+        |n: usize, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     let arrows = story.arrows().count();
     let (processes, things) = (story.processes.len(), story.nodes.len());
     let mut text = format!(
@@ -163,7 +167,11 @@ fn summary(story: &Story, file: &Path) -> String {
 }
 
 /// The program with arguments and variables.
-pub fn command(program: &OsStr, arguments: &[OsString], variables: Vec<(&'static str, OsString)>) -> Command {
+pub fn command(
+    program: &OsStr,
+    arguments: &[OsString],
+    variables: Vec<(&'static str, OsString)>,
+) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);
     command

@@ -74,7 +74,12 @@ impl Rounds {
                 Silence::Full => "it accepts no connections".to_owned(),
                 Silence::OtherUser(uid) => format!("its name is held by {}", User(uid)),
             };
-            silent.push(Silent { pid: number(one.pid), slot: one.slot, name: name_of(one.pid), why });
+            silent.push(Silent {
+                pid: number(one.pid),
+                slot: one.slot,
+                name: name_of(one.pid),
+                why,
+            });
         }
         // A process with several slots has answered at each.
         by_slot.retain(|slot, answered| answered.process.slot == *slot);
@@ -100,7 +105,8 @@ fn add(answered: &mut Answered, page: Page, pid: i32) {
 }
 
 fn name_of(pid: i32) -> String {
-    let name = if pid == 0 { None } else { std::fs::read_to_string(format!("/proc/{pid}/comm")).ok() };
+    let name =
+        if pid == 0 { None } else { std::fs::read_to_string(format!("/proc/{pid}/comm")).ok() };
     name.map_or_else(|| "?".to_owned(), |name| name.trim_end_matches('\n').to_owned())
 }
 

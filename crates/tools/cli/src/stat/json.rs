@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 const VERSION: u32 = 1;
 
 pub fn json(world: &World) -> Value {
-    let silent = world.silent.iter().map(|one| json!({"pid": one.pid, "program": one.name, "why": one.why}));
+    let silent =
+        world.silent.iter().map(|one| json!({"pid": one.pid, "program": one.name, "why": one.why}));
     json!({
         "version": VERSION,
         "processes": world.processes.iter().map(|shown| process(world, shown)).collect::<Vec<_>>(),
@@ -49,8 +50,11 @@ fn process(world: &World, shown: &Shown) -> Value {
 
 fn queue_pair(world: &World, shown: &ShownPair) -> Value {
     let ShownPair { pair, out, into, oldest, older, peer, note, .. } = shown;
-    let older: Map<String, Value> =
-        AGES.iter().zip(older).map(|(age, count)| (format!("{}s", age.as_secs()), (*count).into())).collect();
+    let older: Map<String, Value> = AGES
+        .iter()
+        .zip(older)
+        .map(|(age, count)| (format!("{}s", age.as_secs()), (*count).into()))
+        .collect();
     let peer = match peer {
         Peer::None => Value::Null,
         Peer::Here(place, number) => {

@@ -30,7 +30,8 @@ pub struct Args {
 
 /// A time in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| "a number of seconds is expected")?;
+    let seconds: f64 =
+        text.trim_end_matches('s').parse().map_err(|_| "a number of seconds is expected")?;
     if !(0.0..=3600.0).contains(&seconds) {
         return Err("0 to 3600 seconds are possible".into());
     }

@@ -35,7 +35,13 @@ struct Text(String);
 
 impl Text {
     /// A metric with its samples.
-    fn metric(&mut self, name: &str, kind: &str, help: &str, samples: impl Iterator<Item = (Labels, f64)>) {
+    fn metric(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl Iterator<Item = (Labels, f64)>,
+    ) {
         let mut samples = samples.peekable();
         if samples.peek().is_some() {
             let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -83,10 +89,9 @@ fn is(condition: bool) -> f64 {
 pub fn text(world: &World) -> String {
     let mut text = Text(String::new());
     let answered = world.processes.iter().map(|shown| (Labels::of(shown), 1.0));
-    let silent = world
-        .silent
-        .iter()
-        .map(|one| (Labels(vec![("pid", one.pid.to_string()), ("program", one.name.clone())]), 0.0));
+    let silent = world.silent.iter().map(|one| {
+        (Labels(vec![("pid", one.pid.to_string()), ("program", one.name.clone())]), 0.0)
+    });
     text.metric("adverb_up", "gauge", "Whether the process answers.", answered.chain(silent));
     let counters = world.processes.iter().flat_map(|shown| {
         let all = shown.answered.counters.iter();
@@ -94,23 +99,37 @@ pub fn text(world: &World) -> String {
     });
     text.metric("adverb_events_total", "counter", "Counters of the process, by name.", counters);
     let drops = world.processes.iter().flat_map(|shown| {
-        shown.drops().map(move |(name, value)| (Labels::of(shown).and("reason", name), value as f64))
+        shown
+            .drops()
+            .map(move |(name, value)| (Labels::of(shown).and("reason", name), value as f64))
     });
     text.metric("adverb_dropped_packets_total", "counter", "Packets dropped, by reason.", drops);
     let counter = "counter";
-    text.of_pairs(world, "adverb_qp_posted_requests_total", counter, "Send requests handed over.", |p| {
-        p.pair.posted as f64
-    });
-    text.of_pairs(world, "adverb_qp_sent_bytes_total", counter, "Bytes posted, without READs.", |p| {
-        p.pair.sent_bytes as f64
-    });
+    text.of_pairs(
+        world,
+        "adverb_qp_posted_requests_total",
+        counter,
+        "Send requests handed over.",
+        |p| p.pair.posted as f64,
+    );
+    text.of_pairs(
+        world,
+        "adverb_qp_sent_bytes_total",
+        counter,
+        "Bytes posted, without READs.",
+        |p| p.pair.sent_bytes as f64,
+    );
     text.of_pairs(world, "adverb_qp_read_bytes_total", counter, "Bytes of posted READs.", |p| {
         p.pair.read_bytes as f64
     });
     let help = "Requests of the peer executed here.";
-    text.of_pairs(world, "adverb_qp_received_requests_total", counter, help, |p| p.pair.received as f64);
+    text.of_pairs(world, "adverb_qp_received_requests_total", counter, help, |p| {
+        p.pair.received as f64
+    });
     let help = "Bytes of the requests of the peer executed here.";
-    text.of_pairs(world, "adverb_qp_received_bytes_total", counter, help, |p| p.pair.received_bytes as f64);
+    text.of_pairs(world, "adverb_qp_received_bytes_total", counter, help, |p| {
+        p.pair.received_bytes as f64
+    });
     let help = "Request packets sent again.";
     text.of_pairs(world, "adverb_qp_retransmitted_packets_total", counter, help, |p| {
         p.pair.retransmitted as f64
@@ -122,25 +141,35 @@ pub fn text(world: &World) -> String {
         p.pair.rnr_naks as f64
     });
     let gauge = "gauge";
-    text.of_pairs(world, "adverb_qp_open_requests", gauge, "Send requests that are not done.", |p| {
-        p.pair.open.into()
-    });
-    text.of_pairs(world, "adverb_qp_posted_receives", gauge, "Receives that wait for a message.", |p| {
-        p.pair.receives.into()
-    });
+    text.of_pairs(
+        world,
+        "adverb_qp_open_requests",
+        gauge,
+        "Send requests that are not done.",
+        |p| p.pair.open.into(),
+    );
+    text.of_pairs(
+        world,
+        "adverb_qp_posted_receives",
+        gauge,
+        "Receives that wait for a message.",
+        |p| p.pair.receives.into(),
+    );
     text.of_pairs(world, "adverb_qp_error", gauge, "Whether an error ended the queue pair.", |p| {
         is(!p.pair.error.is_empty())
     });
-    text.of_queues(world, "adverb_cq_completions", "Completions in the queue.", |queue| queue.waiting.into());
-    text.of_queues(world, "adverb_cq_unread_events", "Events that the program has not read.", |queue| {
-        queue.unread.into()
+    text.of_queues(world, "adverb_cq_completions", "Completions in the queue.", |queue| {
+        queue.waiting.into()
     });
     text.of_queues(
         world,
-        "adverb_cq_armed",
-        "Whether an arm is pending.",
-        |queue| is(queue.arm != Arm::None),
+        "adverb_cq_unread_events",
+        "Events that the program has not read.",
+        |queue| queue.unread.into(),
     );
+    text.of_queues(world, "adverb_cq_armed", "Whether an arm is pending.", |queue| {
+        is(queue.arm != Arm::None)
+    });
     text.of_queues(
         world,
         "adverb_cq_lost_wake_up",

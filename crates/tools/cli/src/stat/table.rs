@@ -78,8 +78,11 @@ pub fn summary(world: &World) -> String {
     let pairs: usize = world.processes.iter().map(|shown| shown.pairs.len()).sum();
     let s = |n: usize| if n == 1 { "" } else { "s" };
     let all = world.processes.len() + world.silent.len();
-    let mut text =
-        format!("{all} process{}, {pairs} queue pair{}", if all == 1 { "" } else { "es" }, s(pairs));
+    let mut text = format!(
+        "{all} process{}, {pairs} queue pair{}",
+        if all == 1 { "" } else { "es" },
+        s(pairs)
+    );
     let lost = world.lost_wake_ups();
     if lost > 0 {
         text += &format!(", {lost} lost wake-up{}", s(lost));
@@ -92,7 +95,8 @@ fn processes(world: &World, lines: &mut Vec<Line>) {
     lines.push(Line::new(Style::Head, head));
     for shown in &world.processes {
         let process = &shown.answered.process;
-        let rates = [shown.out.messages, shown.out.bytes, shown.into.messages, shown.into.bytes].map(number);
+        let rates = [shown.out.messages, shown.out.bytes, shown.into.messages, shown.into.bytes]
+            .map(number);
         let drops: u64 = shown.drops().map(|(_, n)| n).sum();
         let text = format!(
             "{:>7} {} {:>5} {:>9} {:>5} {:>9} {:>5} {:>8} {:>7}",
@@ -109,7 +113,10 @@ fn processes(world: &World, lines: &mut Vec<Line>) {
         let stuck = shown.stuck().next().is_some();
         lines.push(Line::new(if stuck { Style::Wrong } else { Style::Plain }, &text));
         if shown.answered.elsewhere {
-            lines.push(Line::new(Style::Plain, "        (in another PID namespace, with that number there)"));
+            lines.push(Line::new(
+                Style::Plain,
+                "        (in another PID namespace, with that number there)",
+            ));
         }
     }
     for silent in &world.silent {
@@ -120,8 +127,11 @@ fn processes(world: &World, lines: &mut Vec<Line>) {
 
 /// The queue pairs of all processes: first those in trouble, then those with the most bytes.
 fn pairs(world: &World, rows: usize, lines: &mut Vec<Line>) {
-    let mut all: Vec<(&Shown, &ShownPair)> =
-        world.processes.iter().flat_map(|shown| shown.pairs.iter().map(move |pair| (shown, pair))).collect();
+    let mut all: Vec<(&Shown, &ShownPair)> = world
+        .processes
+        .iter()
+        .flat_map(|shown| shown.pairs.iter().map(move |pair| (shown, pair)))
+        .collect();
     if all.is_empty() {
         return;
     }
@@ -180,7 +190,9 @@ fn to(world: &World, one: &ShownPair) -> String {
     match &one.peer {
         Peer::None => one.pair.state_name().into(),
         Peer::Here(place, _) => world.processes[*place].label(),
-        Peer::Silent(place) => format!("{} {}", world.silent[*place].pid, world.silent[*place].name),
+        Peer::Silent(place) => {
+            format!("{} {}", world.silent[*place].pid, world.silent[*place].name)
+        }
         Peer::Address(ip) => format!("{ip} {dest:#08x}"),
     }
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// Most remembered times of a queue pair's requests.
 const MOST: usize = 64;
 /// Ages by which open requests are counted.
-pub const AGES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
+pub const AGES: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 /// A queue whose completions have lain for this time is worth a word.
 const UNPOLLED: u64 = 1000;
 
@@ -102,7 +103,8 @@ impl Shown {
 
     /// What was sent again or timed out, by reason.
     pub fn retries(&self) -> impl Iterator<Item = (&str, u64)> {
-        const REASONS: [&str; 4] = ["qp_retransmitted", "qp_timeouts", "qp_rnr_naks", "qp_seq_naks"];
+        const REASONS: [&str; 4] =
+            ["qp_retransmitted", "qp_timeouts", "qp_rnr_naks", "qp_seq_naks"];
         REASONS.iter().filter_map(|name| Some((*name, *self.answered.counters.get(*name)?)))
     }
 
@@ -227,13 +229,15 @@ impl History {
                 }
                 own.insert(*number, past.change(pair, answered.process.at));
                 ages.insert((place, *number), past.ages(pair, round.at));
-                (past.at, past.done, past.pair) = (answered.process.at, Some(done(pair)), pair.clone());
+                (past.at, past.done, past.pair) =
+                    (answered.process.at, Some(done(pair)), pair.clone());
                 kept.insert(key, past);
             }
             changes.push(own);
         }
         self.pairs = kept;
-        let change = |place: usize, number: u32| changes[place].get(&number).copied().unwrap_or_default();
+        let change =
+            |place: usize, number: u32| changes[place].get(&number).copied().unwrap_or_default();
         let processes = round.answered.iter().enumerate().map(|(place, answered)| {
             let (mut out, mut into) = (Rate::default(), Rate::default());
             let pairs = answered.pairs.iter().map(|(number, pair)| {
@@ -276,10 +280,14 @@ fn peer_of(pair: &Pair, round: &Round) -> Peer {
         return Peer::None;
     }
     let is_peer = |other: &Pair| {
-        other.dest == pair.number && other.own_gid == pair.peer_gid && other.peer_gid == pair.own_gid
+        other.dest == pair.number
+            && other.own_gid == pair.peer_gid
+            && other.peer_gid == pair.own_gid
     };
-    let found =
-        round.answered.iter().position(|answered| answered.pairs.get(&pair.dest).is_some_and(is_peer));
+    let found = round
+        .answered
+        .iter()
+        .position(|answered| answered.pairs.get(&pair.dest).is_some_and(is_peer));
     if let Some(place) = found {
         return Peer::Here(place, pair.dest);
     }
@@ -360,7 +368,10 @@ fn note(
     let own = of_queues(answered, pair);
     if let Some((Weight::Wrong, text)) = own {
         let stuck = queues_of(answered, pair).find(|queue| !queue.stuck.is_empty()).map(short);
-        return (Weight::Wrong, stuck.map_or_else(|| text.clone(), |stuck| format!("{text}: {stuck}")));
+        return (
+            Weight::Wrong,
+            stuck.map_or_else(|| text.clone(), |stuck| format!("{text}: {stuck}")),
+        );
     }
     if stands || pair.retrying {
         let (who, what) = match peer {
@@ -389,7 +400,8 @@ fn note(
             (true, true) => ", and sends again".to_owned(),
             (true, false) => String::new(),
         };
-        let weight = if oldest.is_some_and(|age| age >= AGES[0]) { Weight::Odd } else { Weight::Fact };
+        let weight =
+            if oldest.is_some_and(|age| age >= AGES[0]) { Weight::Odd } else { Weight::Fact };
         return (weight, format!("waits for {who}{what}"));
     }
     own.unwrap_or_default()

@@ -71,7 +71,10 @@ mod tests {
         for rows in [1, 2, 24] {
             let lines = frame(&World::default(), Duration::from_secs(1), rows);
             assert!(lines.len() <= rows && lines[0].text.starts_with("adverb top: 0 processes"));
-            assert!(lines[0].text.ends_with("every 1 s, q quits") && lines[0].text.chars().count() <= 80);
+            assert!(
+                lines[0].text.ends_with("every 1 s, q quits")
+                    && lines[0].text.chars().count() <= 80
+            );
         }
     }
 }

@@ -5,7 +5,9 @@ use adverb_os::sys::terminal_size;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr};
+use nix::sys::termios::{
+    LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
+};
 use std::io::{IsTerminal, Read, Stdin, Write, stdin, stdout};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -42,7 +44,9 @@ pub struct Screen {
 impl Screen {
     pub fn begin() -> nix::Result<Self> {
         let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH] {
+        for signal in
+            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH]
+        {
             set.add(signal);
         }
         set.thread_block()?;
@@ -86,7 +90,9 @@ impl Screen {
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let signals = PollFd::new(self.signals.as_fd(), PollFlags::POLLIN);
             let mut fds = vec![signals];
-            fds.extend(self.input.as_ref().map(|input| PollFd::new(input.as_fd(), PollFlags::POLLIN)));
+            fds.extend(
+                self.input.as_ref().map(|input| PollFd::new(input.as_fd(), PollFlags::POLLIN)),
+            );
             match poll(&mut fds, timeout) {
                 Ok(0) => return Key::None,
                 Ok(_) => {}

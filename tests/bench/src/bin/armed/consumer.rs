@@ -76,7 +76,8 @@ impl Consumer {
     fn by_epoll(&mut self) -> Result<()> {
         let channels = self.channels.clone();
         for channel in &channels {
-            let flags = fcntl(&**channel, FcntlArg::F_GETFL).map_err(|e| format!("F_GETFL: {e}"))?;
+            let flags =
+                fcntl(&**channel, FcntlArg::F_GETFL).map_err(|e| format!("F_GETFL: {e}"))?;
             let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
             fcntl(&**channel, FcntlArg::F_SETFL(flags)).map_err(|e| format!("F_SETFL: {e}"))?;
         }

@@ -38,11 +38,15 @@ pub fn watch(board: &Board, count: u64, producing: &AtomicBool, ended: impl Fn()
 }
 
 fn missing(board: &Board, track: &Track) {
-    let (posted, polled) = (track.posted.load(Ordering::Acquire), track.polled.load(Ordering::Acquire));
+    let (posted, polled) =
+        (track.posted.load(Ordering::Acquire), track.polled.load(Ordering::Acquire));
     if posted != polled {
         board.wrong(|| {
             let waiting = track.cq.len();
-            format!("{}: lost: {posted} posted, {polled} polled, {waiting} in the queue", track.name())
+            format!(
+                "{}: lost: {posted} posted, {polled} polled, {waiting} in the queue",
+                track.name()
+            )
         });
     }
 }
@@ -73,14 +77,20 @@ pub fn quiet(board: &Board, channels: &[Arc<CompChannel>], patience: Duration) {
     }
     for track in &board.tracks {
         missing(board, track);
-        let [posted, polled, arms, events] = [&track.posted, &track.polled, &track.arms, &track.events]
-            .map(|figure| figure.load(Ordering::Acquire));
+        let [posted, polled, arms, events] =
+            [&track.posted, &track.polled, &track.arms, &track.events]
+                .map(|figure| figure.load(Ordering::Acquire));
         if track.lockstep && (events != polled || arms != events + 1) {
-            board.wrong(|| format!("{}: {arms} arms, {events} events, {polled} completions", track.name()));
+            board.wrong(|| {
+                format!("{}: {arms} arms, {events} events, {polled} completions", track.name())
+            });
         }
         if events > polled || events > arms || !track.cq.is_empty() {
             board.wrong(|| {
-                format!("{}: {arms} arms, {events} events, {posted} posted, {polled} polled", track.name())
+                format!(
+                    "{}: {arms} arms, {events} events, {posted} posted, {polled} polled",
+                    track.name()
+                )
             });
         }
     }

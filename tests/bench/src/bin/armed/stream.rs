@@ -48,9 +48,13 @@ pub fn streams(world: &World, board: &Board) -> Result<Vec<Stream>> {
             Traffic::Bind => (bind(world, &track.cq)?, cq),
             Traffic::Flush => (flush(world, &track.cq)?, cq),
             Traffic::Send => {
-                let place = streams.iter().filter(|s: &&Stream| matches!(s.kind, Kind::Wire { .. })).count();
+                let place = streams
+                    .iter()
+                    .filter(|s: &&Stream| matches!(s.kind, Kind::Wire { .. }))
+                    .count();
                 // Same pace, next channel.
-                let of_a_channel = receivers.len() / (board.tracks.last().map_or(0, |t| t.channel) + 1);
+                let of_a_channel =
+                    receivers.len() / (board.tracks.last().map_or(0, |t| t.channel) + 1);
                 let recv_cq = receivers[(place + of_a_channel) % receivers.len()];
                 (wire(world, &track.cq, &board.tracks[recv_cq].cq)?, recv_cq)
             }
@@ -173,7 +177,8 @@ impl Stream {
         let mut chain = qp.send_chain().map_err(|e| format!("chain: {e}"))?;
         for wr_id in first..first + n {
             let full = wr_id + 1 == receiver.polled.load(Ordering::Acquire) + WINDOW;
-            let solicited = last || full || receiver.lockstep || wr_id.is_multiple_of(SOLICITED_EVERY);
+            let solicited =
+                last || full || receiver.lockstep || wr_id.is_multiple_of(SOLICITED_EVERY);
             self.stage(wr_id, solicited, |wr| chain.stage(wr).map_err(|e| format!("stage: {e}")))?;
         }
         chain.commit();

@@ -101,7 +101,8 @@ impl Board {
         let mut tracks = Vec::new();
         for (channel, events) in channels.iter().enumerate() {
             for (n, traffic) in traffic.iter().enumerate() {
-                let cq = Cq::new(&world.context, DEPTH, Some(events), 0).map_err(|e| format!("CQ: {e}"))?;
+                let cq = Cq::new(&world.context, DEPTH, Some(events), 0)
+                    .map_err(|e| format!("CQ: {e}"))?;
                 let index = tracks.len();
                 cq.set_cookie(index);
                 tracks.push(Track {
@@ -156,13 +157,21 @@ impl Board {
         let expected = track.polled.fetch_add(1, Ordering::AcqRel);
         if completion.wr_id != expected {
             self.wrong(|| {
-                format!("{}: completion {} came in the place of {expected}", track.name(), completion.wr_id)
+                format!(
+                    "{}: completion {} came in the place of {expected}",
+                    track.name(),
+                    completion.wr_id
+                )
             });
         }
     }
 
     /// The sum of a counter over all matching CQs.
-    pub fn sum(&self, figure: impl Fn(&Track) -> &AtomicU64, matches: impl Fn(&Track) -> bool) -> u64 {
+    pub fn sum(
+        &self,
+        figure: impl Fn(&Track) -> &AtomicU64,
+        matches: impl Fn(&Track) -> bool,
+    ) -> u64 {
         self.tracks.iter().filter(|t| matches(t)).map(|t| figure(t).load(Ordering::Acquire)).sum()
     }
 }

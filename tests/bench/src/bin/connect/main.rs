@@ -75,7 +75,8 @@ fn measure(options: &Options) -> Result<bool> {
         Err(why) => samples.failures.push(format!("round {}: {name}: {why}", round + 1)),
     });
     eprintln!();
-    let command = if options.quick { "scripts/bench connect --quick" } else { "scripts/bench connect" };
+    let command =
+        if options.quick { "scripts/bench connect --quick" } else { "scripts/bench connect" };
     let heading = machine::describe(&revision, command, &["librdmacm-dev"], start.elapsed());
     let text = format!("{heading}\n{}", report(&samples).trim_end());
     options.finish("connect", &text, &samples.failures)
@@ -111,7 +112,8 @@ fn report(samples: &Samples<(ConnectionKind, What)>) -> String {
     let show = |series: Option<Series>| cell(series, samples.rounds);
     for (way, name) in WAYS {
         // Ratios of times, so that a ratio above one means slower in both columns.
-        let ratio = |what| show(samples.ratio(&(way, what), &[(ConnectionKind::Tcp, what)], f64::min));
+        let ratio =
+            |what| show(samples.ratio(&(way, what), &[(ConnectionKind::Tcp, what)], f64::min));
         let rate = samples.series(&(way, What::Connection)).map(|s| Series {
             median: 1.0 / s.median,
             min: 1.0 / s.max,

@@ -96,7 +96,9 @@ fn all(options: &Options) -> Result<()> {
             let outcome = pair(verb, options.mib, fault);
             let harmed = outcome.as_ref().map_or(0, |o| o.harmed);
             let outcome = match outcome {
-                Ok(_) if harmed == 0 && !fault.is_empty() => Err("no packet met a fault".to_owned()),
+                Ok(_) if harmed == 0 && !fault.is_empty() => {
+                    Err("no packet met a fault".to_owned())
+                }
                 other => other,
             };
             match &outcome {
@@ -127,7 +129,8 @@ fn pair(verb: Verb, mib: u64, fault: &str) -> Result<TransferOutcome> {
     let mut server = start(&[verb.name(), &mib])?;
     let address = server.line()?;
     let mut client = start(&[verb.name(), &mib, &address])?;
-    let (one, two) = (TransferOutcome::parse(&client.line()?)?, TransferOutcome::parse(&server.line()?)?);
+    let (one, two) =
+        (TransferOutcome::parse(&client.line()?)?, TransferOutcome::parse(&server.line()?)?);
     client.end()?;
     server.end()?;
     Ok(TransferOutcome { seconds: one.seconds, harmed: one.harmed + two.harmed })

@@ -12,8 +12,9 @@ type Row<'a> = (&'a str, Vec<Result<TransferOutcome>>);
 
 /// Goodput by kind of fault and verb, in MB/s.
 pub(crate) fn table(mib: u64, rows: &[Row<'_>]) -> String {
-    let mut out =
-        String::from("| what befalls packets | Write MB/s | Send MB/s | Read MB/s |\n|---|---:|---:|---:|\n");
+    let mut out = String::from(
+        "| what befalls packets | Write MB/s | Send MB/s | Read MB/s |\n|---|---:|---:|---:|\n",
+    );
     for (name, cells) in rows {
         let cell = |c: &Result<TransferOutcome>| match c {
             Ok(o) => format!("{:.1}", (mib << 20) as f64 / o.seconds / 1e6),
@@ -28,7 +29,9 @@ pub(crate) fn table(mib: u64, rows: &[Row<'_>]) -> String {
 /// Puts a table between the markers of a file.
 pub(crate) fn write(file: &str, table: &str) -> Result<()> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-    let (head, rest) = text.split_once(BEGIN).ok_or_else(|| format!("{file} has no {}", BEGIN.trim()))?;
+    let (head, rest) =
+        text.split_once(BEGIN).ok_or_else(|| format!("{file} has no {}", BEGIN.trim()))?;
     let (_, tail) = rest.split_once(END).ok_or_else(|| format!("{file} has no {END}"))?;
-    std::fs::write(file, format!("{head}{BEGIN}{table}{END}{tail}")).map_err(|e| format!("{file}: {e}"))
+    std::fs::write(file, format!("{head}{BEGIN}{table}{END}{tail}"))
+        .map_err(|e| format!("{file}: {e}"))
 }

@@ -59,7 +59,8 @@ impl TransferOutcome {
         let mut words = line.split_whitespace();
         let mut next = || words.next().ok_or_else(|| format!("not an outcome: {line:?}"));
         let seconds = next()?.parse().map_err(|e| format!("{line:?}: {e}"))?;
-        let harmed = words.nth(1).ok_or("no count")?.parse().map_err(|e| format!("{line:?}: {e}"))?;
+        let harmed =
+            words.nth(1).ok_or("no count")?.parse().map_err(|e| format!("{line:?}: {e}"))?;
         Ok(TransferOutcome { seconds, harmed })
     }
 }
@@ -177,7 +178,9 @@ impl TransferEnd {
                 let got = self.next()?;
                 self.await_notice(verb, 0, true)?;
                 if got.imm() != Some((message - SLOTS) as u32) {
-                    return Err(format!("message {} was to be taken: {got:?}", message - SLOTS).into());
+                    return Err(
+                        format!("message {} was to be taken: {got:?}", message - SLOTS).into()
+                    );
                 }
             }
             if message < self.messages {

@@ -65,8 +65,9 @@ fn measure(qps: usize, time: Duration) -> Result<()> {
     let whole = REST + time + REST;
     ends.iter_mut().try_for_each(|end| end.order(&format!("sleep {}", whole.as_millis())))?;
     std::thread::sleep(REST);
-    let look =
-        |ends: &[Member; 2]| -> Result<[Cpu; 2]> { Ok([Cpu::of(ends[0].pid())?, Cpu::of(ends[1].pid())?]) };
+    let look = |ends: &[Member; 2]| -> Result<[Cpu; 2]> {
+        Ok([Cpu::of(ends[0].pid())?, Cpu::of(ends[1].pid())?])
+    };
     let before = look(&ends)?;
     std::thread::sleep(time);
     let after = look(&ends)?;

@@ -19,8 +19,10 @@ const GUARD: usize = 4096;
 /// Parts of a queue pair. Each slot has the payload to send or write, the result of a read, and a
 /// receive. Then follow the target of the peer's writes, the source of its reads, and a counter.
 const PARTS: usize = 3 * SLOTS + 3;
-const ACCESS: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+const ACCESS: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
 
 /// A part of the memory of a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +120,9 @@ impl Area {
                 Mapping::pages(Arc::new(pages))
             }
         };
-        let mr = pd.reg_mapping(&memory, 0, len as u64, memory.addr(), ACCESS).map_err(failed("register"))?;
+        let mr = pd
+            .reg_mapping(&memory, 0, len as u64, memory.addr(), ACCESS)
+            .map_err(failed("register"))?;
         let area = Area { memory, mr, qps };
         for n in 0..=qps * PARTS {
             area.put(n * (ROOM + GUARD), &guard(n))?;
@@ -130,12 +134,18 @@ impl Area {
     }
 
     fn put(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.memory.write_at(offset, bytes).then_some(()).ok_or_else(|| "a write outside".to_string())
+        self.memory
+            .write_at(offset, bytes)
+            .then_some(())
+            .ok_or_else(|| "a write outside".to_string())
     }
 
     fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.memory.read_at(offset, &mut bytes).then_some(bytes).ok_or_else(|| "a read outside".to_string())
+        self.memory
+            .read_at(offset, &mut bytes)
+            .then_some(bytes)
+            .ok_or_else(|| "a read outside".to_string())
     }
 
     /// Writes the beginning of a part.
@@ -184,10 +194,15 @@ impl Area {
             if self.bytes(qp, MemoryPart::Source, LONGEST)? != message(id, qp, CONSTANT, LONGEST) {
                 return Err(format!("what is only read was written to, queue pair {qp}"));
             }
-            for (at, word) in self.bytes(qp, MemoryPart::Target, LONGEST)?.chunks_exact(8).enumerate() {
-                let word = u64::from_ne_bytes(word.try_into().map_err(|_| "a word of eight bytes")?);
+            for (at, word) in
+                self.bytes(qp, MemoryPart::Target, LONGEST)?.chunks_exact(8).enumerate()
+            {
+                let word =
+                    u64::from_ne_bytes(word.try_into().map_err(|_| "a word of eight bytes")?);
                 if word != 0 && word >> 32 != peer >> 32 {
-                    return Err(format!("word {at} of what queue pair {qp} is written is {word:#x}"));
+                    return Err(format!(
+                        "word {at} of what queue pair {qp} is written is {word:#x}"
+                    ));
                 }
             }
             if self.bytes(qp, MemoryPart::Target, ROOM)?[LONGEST..].iter().any(|b| *b != 0) {

@@ -44,7 +44,8 @@ impl RoundObjects {
         let polled = Cq::new(&world.context, 256, None, 0).map_err(failed("CQ"))?;
         let slept = Cq::new(&world.context, 256, Some(&channel), 0).map_err(failed("CQ"))?;
         let cqs = [polled, slept];
-        let qps = (0..QPS).map(|n| world.qp(&cqs[n % 2], &cqs[n % 2], DEPTH)).collect::<Result<_>>()?;
+        let qps =
+            (0..QPS).map(|n| world.qp(&cqs[n % 2], &cqs[n % 2], DEPTH)).collect::<Result<_>>()?;
         Ok(RoundObjects { id, area, cqs, channel, qps, seed })
     }
 
@@ -61,15 +62,29 @@ impl RoundObjects {
     ///
     /// # Errors
     /// A wrong result.
-    pub fn run(&self, world: &World, line: &str, connected: impl FnOnce()) -> Result<(Peer, Tally)> {
+    pub fn run(
+        &self,
+        world: &World,
+        line: &str,
+        connected: impl FnOnce(),
+    ) -> Result<(Peer, Tally)> {
         let all: Vec<u64> = numbers(line)?;
-        let [id, va, rkey, dests @ ..] = &all[..] else { return Err(format!("no line of an end: {line:?}")) };
+        let [id, va, rkey, dests @ ..] = &all[..] else {
+            return Err(format!("no line of an end: {line:?}"));
+        };
         let area = Remote { va: *va, rkey: u32::try_from(*rkey).map_err(failed("key"))? };
         let peer = Peer { id: *id, area };
         let channels = [None, Some(self.channel.clone())];
         let mut sides = Vec::new();
         for (n, (cq, channel)) in self.cqs.iter().zip(channels).enumerate() {
-            sides.push(Traffic::new(&self.area, self.id, peer, cq.clone(), channel, self.seed ^ n as u64));
+            sides.push(Traffic::new(
+                &self.area,
+                self.id,
+                peer,
+                cq.clone(),
+                channel,
+                self.seed ^ n as u64,
+            ));
         }
         for (place, (qp, dest)) in self.qps.iter().zip(dests).enumerate() {
             let dest = u32::try_from(*dest).map_err(failed("number"))?;
@@ -77,7 +92,8 @@ impl RoundObjects {
         }
         connected();
         let results: Vec<Result<Tally>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = sides.into_iter().map(|side| scope.spawn(move || side.run())).collect();
+            let threads: Vec<_> =
+                sides.into_iter().map(|side| scope.spawn(move || side.run())).collect();
             threads
                 .into_iter()
                 .map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())))

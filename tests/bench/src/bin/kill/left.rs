@@ -132,7 +132,11 @@ impl Own {
             || self.mappings > before.mappings + MAPPINGS
             || self.address_space > before.address_space + ADDRESS_SPACE
             || self.pss > before.pss + PSS;
-        if grown { Err(format!("after {rounds} rounds {self:?}, before {before:?}")) } else { Ok(()) }
+        if grown {
+            Err(format!("after {rounds} rounds {self:?}, before {before:?}"))
+        } else {
+            Ok(())
+        }
     }
 }
 

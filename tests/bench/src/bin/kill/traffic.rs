@@ -138,7 +138,11 @@ impl<'a> Traffic<'a> {
         let there = |part| Area::part_of(self.peer.area, line.place, part);
         let (op, code, part, len) = match kind {
             0 => {
-                area.fill(line.place, MemoryPart::Out(slot), &message(id, line.place, line.sent, len))?;
+                area.fill(
+                    line.place,
+                    MemoryPart::Out(slot),
+                    &message(id, line.place, line.sent, len),
+                )?;
                 line.sent += 1;
                 (SendOp::Send, WcOpcode::Send, MemoryPart::Out(slot), len)
             }
@@ -146,9 +150,19 @@ impl<'a> Traffic<'a> {
                 line.written += 1;
                 let words = mark(id, line.written).to_ne_bytes().repeat(len / 8);
                 area.fill(line.place, MemoryPart::Out(slot), &words)?;
-                (SendOp::Write(there(MemoryPart::Target)), WcOpcode::RdmaWrite, MemoryPart::Out(slot), len)
+                (
+                    SendOp::Write(there(MemoryPart::Target)),
+                    WcOpcode::RdmaWrite,
+                    MemoryPart::Out(slot),
+                    len,
+                )
             }
-            2 => (SendOp::Read(there(MemoryPart::Source)), WcOpcode::RdmaRead, MemoryPart::Into(slot), len),
+            2 => (
+                SendOp::Read(there(MemoryPart::Source)),
+                WcOpcode::RdmaRead,
+                MemoryPart::Into(slot),
+                len,
+            ),
             _ => {
                 let op = SendOp::FetchAdd { remote: there(MemoryPart::Counter), add: 1 };
                 (op, WcOpcode::FetchAdd, MemoryPart::Into(slot), 8)
@@ -177,7 +191,11 @@ impl<'a> Traffic<'a> {
                 last = Instant::now();
                 continue;
             }
-            if self.lines.iter().all(|l| l.failed && l.receives == 0 && l.slots.iter().all(Option::is_none)) {
+            if self
+                .lines
+                .iter()
+                .all(|l| l.failed && l.receives == 0 && l.slots.iter().all(Option::is_none))
+            {
                 return Ok(self.tally);
             }
             if last.elapsed() > HANG_LIMIT {
@@ -257,7 +275,10 @@ impl<'a> Traffic<'a> {
         let line = &mut self.lines[n];
         let wanted = message(self.peer.id, line.place, line.received, len);
         if self.area.bytes(line.place, MemoryPart::Receive(slot), len)? != wanted {
-            return Err(format!("message {} of {len} bytes over queue pair {}", line.received, line.place));
+            return Err(format!(
+                "message {} of {len} bytes over queue pair {}",
+                line.received, line.place
+            ));
         }
         line.received += 1;
         Ok(())
@@ -269,7 +290,10 @@ impl<'a> Traffic<'a> {
             WcOpcode::RdmaRead => {
                 let wanted = message(self.peer.id, line.place, CONSTANT, request.len);
                 if self.area.bytes(line.place, MemoryPart::Into(slot), request.len)? != wanted {
-                    return Err(format!("a read of {} bytes over queue pair {}", request.len, line.place));
+                    return Err(format!(
+                        "a read of {} bytes over queue pair {}",
+                        request.len, line.place
+                    ));
                 }
             }
             WcOpcode::FetchAdd => {

@@ -82,7 +82,9 @@ impl Witness {
         let mut other = pair::talk(None, &["witness".to_string()])?;
         let line = other.line()?;
         let all: Vec<u64> = numbers(&line)?;
-        let [dest, va, rkey] = all[..] else { return Err(format!("no line of a witness: {line:?}")) };
+        let [dest, va, rkey] = all[..] else {
+            return Err(format!("no line of a witness: {line:?}"));
+        };
         let small = |n: u64| u32::try_from(n).map_err(|e| format!("{n}: {e}"));
         other.say(&qp.number().to_string())?;
         if other.line()? != "ready" {
@@ -100,7 +102,9 @@ impl Witness {
         let sent = message(round, 0, 0, LEN);
         let (out, into) = ([self.world.buffer.sge(0, LEN)], [self.world.buffer.sge(IN, LEN)]);
         for read in [false, true] {
-            if !self.world.buffer.write_at(0, &sent) || !self.world.buffer.write_at(IN, &vec![0; LEN]) {
+            if !self.world.buffer.write_at(0, &sent)
+                || !self.world.buffer.write_at(IN, &vec![0; LEN])
+            {
                 return Err("memory".to_string());
             }
             if read {

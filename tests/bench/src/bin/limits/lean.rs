@@ -106,7 +106,8 @@ pub fn stream(cpus: Cpus, time: Duration) -> Result<f64> {
     pair::pin(cpus.here)?;
     widen(&socket);
     socket.set_nonblocking(true).map_err(|e| format!("socket: {e}"))?;
-    setsockopt(&socket, sockopt::UdpGsoSegment, &(PACKET as i32)).map_err(|e| format!("UDP_SEGMENT: {e}"))?;
+    setsockopt(&socket, sockopt::UdpGsoSegment, &(PACKET as i32))
+        .map_err(|e| format!("UDP_SEGMENT: {e}"))?;
     // The receiver's buffer has the same size. The kernel counts its own bytes in it, too.
     let buffer = getsockopt(&socket, sockopt::RcvBuf).map_err(|e| format!("SO_RCVBUF: {e}"))?;
     let window = (WINDOW.min(buffer / 2) / PAYLOAD).max(RUN);

@@ -22,7 +22,8 @@ pub struct Limit {
 /// All limits of shared memory.
 pub fn limits() -> Vec<Limit> {
     let sized = |what: &'static str, sizes: &[usize]| {
-        let limit = |&size: &usize| Limit { name: format!("shm_{what}_{size}"), what, size: Some(size) };
+        let limit =
+            |&size: &usize| Limit { name: format!("shm_{what}_{size}"), what, size: Some(size) };
         sizes.iter().map(limit).collect::<Vec<_>>()
     };
     let mut all = sized("spin", &SPIN);

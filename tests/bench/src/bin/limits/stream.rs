@@ -46,7 +46,8 @@ impl Outbound {
     /// Writes what the stream takes; `true` once the whole message is written.
     fn push(&mut self, to: &mut impl Write, memory: &[u8]) -> Result<bool> {
         let (header, payload) = (self.done.min(HEADER), self.done.saturating_sub(HEADER));
-        let parts = [IoSlice::new(&self.header[header..]), IoSlice::new(&memory[payload..self.len])];
+        let parts =
+            [IoSlice::new(&self.header[header..]), IoSlice::new(&memory[payload..self.len])];
         self.done += ready(to.write_vectored(&parts))?.unwrap_or(0);
         Ok(self.done == HEADER + self.len)
     }
@@ -82,7 +83,8 @@ impl Inbound {
         self.messages += u64::from(payload > 0 && self.left == 0);
         self.known += n - payload;
         if self.known == HEADER {
-            let number = |at| self.header[at..].first_chunk().map(|b| u64::from_be_bytes(*b) as usize);
+            let number =
+                |at| self.header[at..].first_chunk().map(|b| u64::from_be_bytes(*b) as usize);
             (self.at, self.left) = (number(16).unwrap_or(0), number(24).unwrap_or(0));
             self.known = 0;
         }

@@ -40,7 +40,10 @@ pub fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pa
     args.extend(more.iter().map(|s| s.to_string()));
     let mut child = pair::start(cpus.there, &args)?;
     let line = child.line()?;
-    connect(&socket, line.parse().map_err(|e| format!("port {line:?} of the other process: {e}"))?)?;
+    connect(
+        &socket,
+        line.parse().map_err(|e| format!("port {line:?} of the other process: {e}"))?,
+    )?;
     Ok((socket, child))
 }
 
@@ -66,7 +69,9 @@ impl Wait {
 
     fn named(name: &str) -> Result<Self> {
         let all = [Wait::Spin, Wait::Block, Wait::Epoll];
-        all.into_iter().find(|w| w.name() == name).ok_or_else(|| format!("no way to wait: {name:?}"))
+        all.into_iter()
+            .find(|w| w.name() == name)
+            .ok_or_else(|| format!("no way to wait: {name:?}"))
     }
 }
 
@@ -109,7 +114,9 @@ fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) => return Err(format!("recv: {e}")),
         }
-        if turn.is_multiple_of(1024) && since.get_or_insert_with(Instant::now).elapsed() > 4 * SILENCE {
+        if turn.is_multiple_of(1024)
+            && since.get_or_insert_with(Instant::now).elapsed() > 4 * SILENCE
+        {
             break;
         }
     }

@@ -45,11 +45,20 @@ fn measure(options: &Options) -> Result<bool> {
     let start = Instant::now();
     // Read now, because a commit may happen during the run.
     let revision = machine::revision();
-    let place = RunSettings { device: loopback()?, cpus: Cpus::allowed()?, time: plan::time(options.quick) };
+    let place = RunSettings {
+        device: loopback()?,
+        cpus: Cpus::allowed()?,
+        time: plan::time(options.quick),
+    };
     let mut samples = Samples::new(options.runs(RUNS));
-    rounds(&plan::items(), BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
-        run::run(item, round, &place, samples);
-    });
+    rounds(
+        &plan::items(),
+        BUDGET[usize::from(options.quick)],
+        &mut samples,
+        |item, round, samples| {
+            run::run(item, round, &place, samples);
+        },
+    );
     eprint!("\rregistrations, idle and many queue pairs           ");
     let mapped = Once::register(&place, "on", ONCE, &mut samples.failures);
     let unmapped = Once::register(&place, "off", ONCE, &mut samples.failures);
@@ -59,7 +68,8 @@ fn measure(options: &Options) -> Result<bool> {
     let scale = Once::run("scale", scale, ONCE, &mut samples.failures);
     eprintln!();
     let command = if options.quick { "scripts/bench local --quick" } else { "make bench-local" };
-    let mut heading = machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
+    let mut heading =
+        machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
     let path = std::env::var(PATH).map_or("not set".to_string(), |p| format!("`{p}`"));
     heading += &format!("- `{PATH}`: {path}\n");
     let once = Onces { idle, scale, mapped, unmapped };

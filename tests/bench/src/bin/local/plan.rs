@@ -43,9 +43,27 @@ pub const COMPARED: [Compared; 7] = [
         raw: "shm_spin",
         ucx: &["ucp_am_lat", "tag_lat"],
     },
-    Compared { program: "ib_read_lat", sizes: LATENCY, latency: true, raw: "shm_get", ucx: &["ucp_get"] },
-    Compared { program: "ib_atomic_lat", sizes: WORD, latency: true, raw: "shm_fadd", ucx: &["ucp_fadd"] },
-    Compared { program: "ib_write_bw", sizes: STREAM, latency: false, raw: "shm_put", ucx: &["ucp_put_bw"] },
+    Compared {
+        program: "ib_read_lat",
+        sizes: LATENCY,
+        latency: true,
+        raw: "shm_get",
+        ucx: &["ucp_get"],
+    },
+    Compared {
+        program: "ib_atomic_lat",
+        sizes: WORD,
+        latency: true,
+        raw: "shm_fadd",
+        ucx: &["ucp_fadd"],
+    },
+    Compared {
+        program: "ib_write_bw",
+        sizes: STREAM,
+        latency: false,
+        raw: "shm_put",
+        ucx: &["ucp_put_bw"],
+    },
     Compared {
         program: "ib_read_bw",
         sizes: STREAM,
@@ -76,8 +94,12 @@ pub fn private_name(program: &str) -> String {
 }
 
 /// UCX over Adverb: tests, sizes, and whether a test measures latency.
-pub const OVER: [(&str, usize, bool); 4] =
-    [("tag_lat", 8, true), ("tag_lat", 65536, true), ("tag_bw", 8, false), ("tag_bw", 65536, false)];
+pub const OVER: [(&str, usize, bool); 4] = [
+    ("tag_lat", 8, true),
+    ("tag_lat", 65536, true),
+    ("tag_bw", 8, false),
+    ("tag_bw", 65536, false),
+];
 /// The transport of UCX over Adverb.
 pub const OVER_US: &str = "rc_v";
 
@@ -136,7 +158,9 @@ pub fn items() -> Vec<Item> {
             items.extend(tests.map(|(test, tls)| Item::Ucx(test, tls, size, c.latency)));
         }
     }
-    items.extend(PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| Item::Private(program, size))));
+    items.extend(
+        PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| Item::Private(program, size))),
+    );
     items.extend(OVER.map(|(test, size, latency)| Item::Over(test, size, latency)));
     items.extend(ONE_CPU.iter().flat_map(|program| PATHS.map(|path| Item::OneCpu(program, path))));
     items
@@ -201,7 +225,10 @@ mod tests {
             for &size in c.sizes {
                 assert!(items.contains(&Item::Shared(c.raw, size)), "{c:?} {size}");
                 let ucx = |i: &&Item| matches!(i, Item::Ucx(t, _, s, _) if c.ucx.contains(t) && *s == size);
-                assert_eq!(items.iter().filter(ucx).count(), Key::ucx(c.ucx, size, What::Bytes).len());
+                assert_eq!(
+                    items.iter().filter(ucx).count(),
+                    Key::ucx(c.ucx, size, What::Bytes).len()
+                );
             }
         }
     }

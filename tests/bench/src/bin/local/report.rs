@@ -6,8 +6,8 @@ use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
 use super::plan::{
-    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US, PATHS,
-    PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What, one_cpu_name, private_name, ucx_name,
+    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US,
+    PATHS, PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What, one_cpu_name, private_name, ucx_name,
 };
 use super::run::{Once, Onces};
 
@@ -77,14 +77,42 @@ fn ratios() -> Vec<Ratio> {
     });
     let compared = vec![
         raw("ib_write_lat -s 8 / memory spin", "ib_write_lat", 8, latency, "shm_spin", most(1.5)),
-        ucx("ib_send_lat -s 8 / UCX active message", "ib_send_lat", 8, latency, &["ucp_am_lat"], most(1.0)),
+        ucx(
+            "ib_send_lat -s 8 / UCX active message",
+            "ib_send_lat",
+            8,
+            latency,
+            &["ucp_am_lat"],
+            most(1.0),
+        ),
         raw("ib_write_bw -s 1048576 / memcpy", "ib_write_bw", big, bytes, "shm_put", least(0.9)),
         raw("ib_read_bw -s 1048576 / memcpy", "ib_read_bw", big, bytes, "shm_get", least(0.9)),
-        ucx("ib_send_bw -s 8, messages / UCX tag", "ib_send_bw", 8, messages, &["tag_bw"], least(1.0)),
+        ucx(
+            "ib_send_bw -s 8, messages / UCX tag",
+            "ib_send_bw",
+            8,
+            messages,
+            &["tag_bw"],
+            least(1.0),
+        ),
         ucx("ib_send_bw -s 65536 / UCX tag", "ib_send_bw", 65536, bytes, &["tag_bw"], least(1.0)),
         ucx("ib_send_bw -s 1048576 / UCX tag", "ib_send_bw", big, bytes, &["tag_bw"], least(1.0)),
-        ucx("ib_send_bw -s 8388608 / UCX tag", "ib_send_bw", 8 << 20, bytes, &["tag_bw"], least(1.0)),
-        ucx("ib_write_bw -s 8, messages / UCX put", "ib_write_bw", 8, messages, &["ucp_put_bw"], least(1.0)),
+        ucx(
+            "ib_send_bw -s 8388608 / UCX tag",
+            "ib_send_bw",
+            8 << 20,
+            bytes,
+            &["tag_bw"],
+            least(1.0),
+        ),
+        ucx(
+            "ib_write_bw -s 8, messages / UCX put",
+            "ib_write_bw",
+            8,
+            messages,
+            &["ucp_put_bw"],
+            least(1.0),
+        ),
         wake("ib_send_lat -e -s 8 / eventfd wake", events, "eventfd_wake", Some(most(1.0))),
         wake("completion event, in get-event / eventfd wake", own("cq_wake"), "eventfd_wake", None),
         wake(
@@ -123,11 +151,12 @@ fn absolutes() -> Vec<(String, Key, f64, Bar)> {
 fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
     let words = ["in the same round", "figure", "bar", "met"];
     let mut rows = vec![words.map(str::to_string).to_vec()];
-    let mut row = |name: &str, found: Option<Series>, bar: Option<Bar>, limit: bool, rounds: usize| {
-        let met = found.zip(bar).map_or("", |(s, bar)| bar.verdict(s, limit, rounds));
-        let bar = bar.map_or(String::new(), Bar::words);
-        rows.push(vec![name.to_string(), cell(found, rounds), bar, met.to_string()]);
-    };
+    let mut row =
+        |name: &str, found: Option<Series>, bar: Option<Bar>, limit: bool, rounds: usize| {
+            let met = found.zip(bar).map_or("", |(s, bar)| bar.verdict(s, limit, rounds));
+            let bar = bar.map_or(String::new(), Bar::words);
+            rows.push(vec![name.to_string(), cell(found, rounds), bar, met.to_string()]);
+        };
     for r in ratios() {
         let found = samples.ratio(&r.of, &r.to, better(r.of.what));
         row(&r.name, found, r.bar, r.limit, samples.rounds);
@@ -152,7 +181,8 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
         let name = format!("{what} over {qps} queue pairs in turn / over one");
         row(&name, found, Some(Bar::AtMost(most)), false, 1);
     }
-    let (count, seconds) = (idle.get("idle_qps").unwrap_or(0.0), idle.get("idle_time").unwrap_or(0.0));
+    let (count, seconds) =
+        (idle.get("idle_qps").unwrap_or(0.0), idle.get("idle_time").unwrap_or(0.0));
     let name = format!("CPU seconds of {count} idle queue pairs in {seconds} s");
     row(&name, once(idle.get("idle_cpu")), Some(Bar::AtMost(0.0)), false, 1);
     format!("### Same host: bars\n\n{}\n", table(&rows))
@@ -165,15 +195,18 @@ fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
         What::Bytes => (1e-9, "GB/s"),
         What::Messages => (1e-6, "million messages a second"),
     };
-    let tests: Vec<(&str, &str)> = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (*test, tls))).collect();
+    let tests: Vec<(&str, &str)> =
+        c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (*test, tls))).collect();
     let mut head = vec![unit.to_string(), format!("`{}`", c.program), raw_name(c.raw).to_string()];
     head.extend(tests.iter().map(|(test, tls)| format!("`{test}`, {tls}")));
     head.extend(["to the limit", "to the best of UCX"].map(str::to_string));
     let mut rows = vec![head];
     for &size in c.sizes.iter().filter(|size| what != What::Messages || **size <= SMALL) {
         let key = |name: &str| Key::new(name, size, what);
-        let value = |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(scale)), samples.rounds);
-        let ratio = |to: &[Key]| cell(samples.ratio(&key(c.program), to, better(what)), samples.rounds);
+        let value =
+            |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(scale)), samples.rounds);
+        let ratio =
+            |to: &[Key]| cell(samples.ratio(&key(c.program), to, better(what)), samples.rounds);
         let mut row = vec![size_name(size), value(c.program), value(c.raw)];
         row.extend(tests.iter().map(|(test, tls)| value(&ucx_name(test, tls))));
         row.extend([ratio(&[key(c.raw)]), ratio(&Key::ucx(c.ucx, size, what))]);
@@ -193,7 +226,8 @@ fn raw_name(raw: &str) -> &str {
 
 /// Wake-ups of a sleeping process.
 fn events(samples: &Samples<Key>) -> String {
-    let mut rows = vec![["wake-up of a process, half a round trip", "µs"].map(str::to_string).to_vec()];
+    let mut rows =
+        vec![["wake-up of a process, half a round trip", "µs"].map(str::to_string).to_vec()];
     let mut row = |name: &str, key: &Key| {
         let found = samples.series(key).map(|s| s.scaled(1e6));
         rows.push(vec![name.to_string(), cell(found, samples.rounds)]);
@@ -226,11 +260,15 @@ fn private(samples: &Samples<Key>) -> String {
         "private to UCX",
     ];
     let mut rows = vec![head.map(str::to_string).to_vec()];
-    for (program, size) in PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (program, size))) {
+    for (program, size) in
+        PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (program, size)))
+    {
         let key = |name: &str| Key::new(name, size, What::Bytes);
-        let value = |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(1e-9)), samples.rounds);
+        let value =
+            |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(1e-9)), samples.rounds);
         let own = private_name(program);
-        let ratio = cell(samples.ratio(&key(&own), &[key(&ucx)], better(What::Bytes)), samples.rounds);
+        let ratio =
+            cell(samples.ratio(&key(&own), &[key(&ucx)], better(What::Bytes)), samples.rounds);
         let cells = [value(&own), value(program), value(&ucx), ratio];
         rows.push([format!("`{program}`"), size_name(size)].into_iter().chain(cells).collect());
     }
@@ -239,7 +277,8 @@ fn private(samples: &Samples<Key>) -> String {
 
 /// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory written by the program before.
 fn registering(mapped: &Once, unmapped: &Once) -> String {
-    let words = ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
+    let words =
+        ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
     let mut rows = vec![words.map(str::to_string).to_vec()];
     let sizes = [
         ("a page of 500, a page apart", "4096", 4096.0),
@@ -252,7 +291,9 @@ fn registering(mapped: &Once, unmapped: &Once) -> String {
             let cells = ["reg", "dereg"].map(|call| {
                 let seconds = once.get(&format!("{call}_{name}"));
                 let shown = |by: fn(f64, f64) -> f64, unit: &str| {
-                    seconds.map_or("failed".to_string(), |s| format!("{} {unit}", number(by(s, bytes))))
+                    seconds.map_or("failed".to_string(), |s| {
+                        format!("{} {unit}", number(by(s, bytes)))
+                    })
                 };
                 [shown(|s, _| s * 1e6, "µs"), shown(|s, bytes| bytes / s * 1e-9, "GB/s")]
             });
@@ -285,10 +326,13 @@ fn allocating(once: &Once) -> String {
 
 /// Memory, latency by the number of queue pairs, the mesh, and idle queue pairs.
 fn scaling(idle: &Once, scale: &Once) -> String {
-    let shown = |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
+    let shown =
+        |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
     let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
     let mut rows = vec![
-        ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"].map(str::to_string).to_vec(),
+        ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"]
+            .map(str::to_string)
+            .to_vec(),
     ];
     for count in scale.endings("pair_send_ratio_") {
         let value = |what: &str, by| shown(scale.get(&format!("pair_{what}_{count}")), by);
@@ -386,7 +430,8 @@ mod tests {
     #[test]
     fn latencies_are_judged_by_the_best_of_ucx_and_streams_too() {
         let mut samples = Samples::new(1);
-        let mut add = |name: &str, size, what, value| samples.add(Key::new(name, size, what), 0, value);
+        let mut add =
+            |name: &str, size, what, value| samples.add(Key::new(name, size, what), 0, value);
         add("ib_send_lat", 8, What::Latency, 110e-9);
         add("ucp_am_lat posix", 8, What::Latency, 120e-9);
         add("ucp_am_lat posix,cma", 8, What::Latency, 100e-9);
@@ -404,7 +449,8 @@ mod tests {
     #[test]
     fn what_has_no_peer_is_judged_by_its_figure() {
         let mut samples = Samples::new(1);
-        let mut add = |name: &str, size, what, value| samples.add(Key::new(name, size, what), 0, value);
+        let mut add =
+            |name: &str, size, what, value| samples.add(Key::new(name, size, what), 0, value);
         add("ib_send_lat local one processor", 8, What::Latency, 8e-6);
         add("ib_write_lat wire one processor", 8, What::Latency, 300e-6);
         add("tag_bw rc_v", 65536, What::Bytes, 9.5e9);
@@ -422,8 +468,9 @@ mod tests {
     fn memory_and_idleness_have_bars() {
         let scale = "pair_qps 10000 1\npair_qp_pss_0 5e3 B\npair_qp_pss_1 8e3 B\npair_cq_pss 1e2 B\n\
                      pair_send_ratio_10000 1.5 1\n";
-        let idle =
-            |cpu: &str| Once::from(format!("idle_qps 1000 1\nidle_time 60 s\nidle_cpu {cpu} s\n").as_str());
+        let idle = |cpu: &str| {
+            Once::from(format!("idle_qps 1000 1\nidle_time 60 s\nidle_cpu {cpu} s\n").as_str())
+        };
         let text = |cpu| comparison(&Samples::new(1), &idle(cpu), &Once::from(scale));
         assert!(line(&text("0e0"), "bytes of each of 10000").contains("8100"), "{}", text("0e0"));
         assert!(line(&text("0e0"), "bytes of each of 10000").contains("yes"));

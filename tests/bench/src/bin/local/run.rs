@@ -135,7 +135,12 @@ impl Once {
 
     /// The same for a verbs program in C under `adverb run`; `adopt` says whether peers map its
     /// allocations.
-    pub fn register(place: &RunSettings, adopt: &str, limit: Duration, failures: &mut Vec<String>) -> Self {
+    pub fn register(
+        place: &RunSettings,
+        adopt: &str,
+        limit: Duration,
+        failures: &mut Vec<String>,
+    ) -> Self {
         let ended = cc::program("register").and_then(|path| {
             Program::new(path.display().to_string(), &[place.device.dev.as_str()])
                 .env("ADVERB_ADOPT", adopt)

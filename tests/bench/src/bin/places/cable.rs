@@ -39,7 +39,11 @@ pub fn outside(cable: &str, check: bool, time: Duration) -> Result<()> {
     // `adverb run` would keep its tree in this directory, and the new /run hides it.
     command.env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
     let status = command.status().map_err(|e| format!("unshare: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("no network namespaces with a cable: {status}")) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("no network namespaces with a cable: {status}"))
+    }
 }
 
 /// The ends of the cable, when both devices are there. The server is in the first namespace.
@@ -63,7 +67,8 @@ fn device(before: &[String], address: Ipv4Addr) -> Result<Loopback> {
         let out = Program::new(&argv[0], &argv[1..]).run(UP)?;
         for device in parse_devinfo(&out.text).unwrap_or_default() {
             let index = device.gid_index(address.to_ipv6_mapped());
-            if let Some(index) = index.filter(|_| device.field("state").is_some_and(|s| s.contains("ACTIVE")))
+            if let Some(index) =
+                index.filter(|_| device.field("state").is_some_and(|s| s.contains("ACTIVE")))
             {
                 return Ok(Loopback { dev: device.name, gid: index.to_string() });
             }

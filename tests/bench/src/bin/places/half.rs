@@ -110,7 +110,10 @@ fn hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
             ),
             "cgroup" if has_cpu(options) => (
                 cgroup(|_, controllers| controllers.split(',').any(|c| c == "cpu"))?,
-                vec![("cpu.cfs_period_us", PERIOD.to_string()), ("cpu.cfs_quota_us", QUOTA.to_string())],
+                vec![
+                    ("cpu.cfs_period_us", PERIOD.to_string()),
+                    ("cpu.cfs_quota_us", QUOTA.to_string()),
+                ],
             ),
             _ => return None,
         };
@@ -130,10 +133,17 @@ mod tests {
                       cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n";
         let found = hierarchies(mounts, "4:cpu,cpuacct:/a/b\n3:cpuset:/\n0::/c\n");
         assert_eq!(found.len(), 1);
-        assert_eq!((&found[0].mount, &found[0].own), (&"/sys/fs/cgroup/cpu,cpuacct".into(), &"a/b".into()));
+        assert_eq!(
+            (&found[0].mount, &found[0].own),
+            (&"/sys/fs/cgroup/cpu,cpuacct".into(), &"a/b".into())
+        );
         assert_eq!(found[0].limit.len(), 2);
-        let found = hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0\n", "0::/user.slice/x\n");
-        assert_eq!((&found[0].mount, &found[0].own), (&"/sys/fs/cgroup".into(), &"user.slice/x".into()));
+        let found =
+            hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0\n", "0::/user.slice/x\n");
+        assert_eq!(
+            (&found[0].mount, &found[0].own),
+            (&"/sys/fs/cgroup".into(), &"user.slice/x".into())
+        );
         assert_eq!(found[0].limit, [("cpu.max", "50000 100000".to_string())]);
         assert!(hierarchies("proc /proc proc rw 0 0\n", "0::/\n").is_empty());
     }

@@ -49,7 +49,9 @@ fn run(options: &Options) -> Result<()> {
     for place in options.chosen.of(&PLACES)? {
         let result = match place {
             HALF => half_cpu(options),
-            cable if options.inside => cable::ends().and_then(|ends| measure(cable, &ends, options)),
+            cable if options.inside => {
+                cable::ends().and_then(|ends| measure(cable, &ends, options))
+            }
             cable => cable::outside(cable, options.check, options.chosen.time()),
         };
         failed.extend(result.err().map(|why| format!("{place}: {why}")));

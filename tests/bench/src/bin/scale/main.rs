@@ -56,10 +56,12 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<()> {
     let wanted = |part| options.parts.is_empty() || options.parts.contains(&part);
-    let size =
-        |given: Option<usize>, full, short| given.unwrap_or(if options.short { short } else { full }).max(2);
+    let size = |given: Option<usize>, full, short| {
+        given.unwrap_or(if options.short { short } else { full }).max(2)
+    };
     if wanted(ScalePart::Pair) {
-        pairs::measure(size(options.qps, 10_000, 500), options.short).map_err(|e| format!("pair: {e}"))?;
+        pairs::measure(size(options.qps, 10_000, 500), options.short)
+            .map_err(|e| format!("pair: {e}"))?;
     }
     if wanted(ScalePart::Mesh) {
         mesh::measure(size(options.processes, 64, 12)).map_err(|e| format!("mesh: {e}"))?;

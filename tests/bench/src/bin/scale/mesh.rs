@@ -27,7 +27,8 @@ pub fn measure(processes: usize) -> Result<()> {
     ask_all(&mut members, &format!("open {peers} {BYTES}"))?;
     let open = memory(&members)?;
     let ((), connecting) = timed(|| connect(&mut members))?;
-    let (received, exchanging) = timed(|| ask_all(&mut members, &format!("exchange {MESSAGES} {WINDOW}")))?;
+    let (received, exchanging) =
+        timed(|| ask_all(&mut members, &format!("exchange {MESSAGES} {WINDOW}")))?;
     let all = peers * MESSAGES;
     if let Some(n) = received.iter().position(|r| *r != all.to_string()) {
         return Err(format!("process {n} of {processes} received {}, not {all}", received[n]));

@@ -74,7 +74,8 @@ fn exchange(ends: &mut Ends, qps: u64) -> Result<()> {
 fn latencies(ends: &mut Ends, qps: usize, short: bool) -> Result<()> {
     let area = ends[1].ask("area")?;
     ends[0].ask(&format!("reach {area}"))?;
-    let counts: Vec<usize> = [1, 100, 1000, 10_000].into_iter().filter(|c| *c < qps).chain([qps]).collect();
+    let counts: Vec<usize> =
+        [1, 100, 1000, 10_000].into_iter().filter(|c| *c < qps).chain([qps]).collect();
     let (rounds, ms) = if short { (3, 100) } else { (5, 500) };
     let mut samples = Samples::new(rounds);
     for round in 0..rounds {
@@ -88,10 +89,14 @@ fn latencies(ends: &mut Ends, qps: usize, short: bool) -> Result<()> {
         for &count in &counts {
             let (key, one) = ((kind, count), [(kind, 1)]);
             let figures: BTreeMap<&str, _> =
-                [("", samples.series(&key)), ("_ratio", samples.ratio(&key, &one, f64::min))].into();
+                [("", samples.series(&key)), ("_ratio", samples.ratio(&key, &one, f64::min))]
+                    .into();
             for (what, series) in figures {
                 let median = series.ok_or("nothing was measured")?.median;
-                println!("pair_{kind}{what}_{count} {median:e} {}", if what.is_empty() { "s" } else { "1" });
+                println!(
+                    "pair_{kind}{what}_{count} {median:e} {}",
+                    if what.is_empty() { "s" } else { "1" }
+                );
             }
         }
     }

@@ -50,14 +50,20 @@ fn measure(options: &Options) -> Result<bool, String> {
     let places = Places::checked(run::check);
     let plan = Plan::new(options.quick, &places.there());
     let mut samples = Samples::new(options.runs(RUNS));
-    rounds(&plan.items, BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
-        run::run(item, round, &plan, &loopbacks, samples);
-    });
+    rounds(
+        &plan.items,
+        BUDGET[usize::from(options.quick)],
+        &mut samples,
+        |item, round, samples| {
+            run::run(item, round, &plan, &loopbacks, samples);
+        },
+    );
     eprint!("\rarmed notifications                 ");
     let armed = run::armed(ARMED[usize::from(options.quick)], ARMED_LIMIT, &mut samples.failures);
     eprintln!();
     let command = if options.quick { "scripts/bench --quick" } else { "make bench" };
-    let heading = machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
+    let heading =
+        machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
     let text = report::text(&heading, &samples, &places, armed.as_ref());
     options.finish("table", &text, &samples.failures)
 }

@@ -87,12 +87,15 @@ impl Plan {
         let mut items = Vec::new();
         // Measurements of sleeping and waking come first and together, because they are compared
         // with each other.
-        let sleeping = |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
+        let sleeping =
+            |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
         items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
         items.extend(WAKES.map(Item::Wake));
         items.push(Item::Chains);
-        let raw =
-            LIMITS.iter().filter(|l| !sleeping(l) && ![UDP_8, LEAN].contains(l)).map(|l| Item::Limit(l));
+        let raw = LIMITS
+            .iter()
+            .filter(|l| !sleeping(l) && ![UDP_8, LEAN].contains(l))
+            .map(|l| Item::Limit(l));
         let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
         for size in SIZES {
             items.extend(others.by_ref().take(2));
@@ -199,13 +202,15 @@ mod tests {
         let ucx = count(|i| matches!(i, Item::Ucx(..)));
         assert_eq!(ucx, SIZES.len() * (UCX_LATENCY.len() + UCX_BANDWIDTH.len()));
         // The lean program runs once before each bandwidth program.
-        let others = LIMITS.len() - 1 + BANDWIDTH.len() + WAKES.len() + 1 + IPERF.len() + PLACES.len();
+        let others =
+            LIMITS.len() - 1 + BANDWIDTH.len() + WAKES.len() + 1 + IPERF.len() + PLACES.len();
         assert_eq!(items.len() - perftest - ucx, others);
     }
 
     #[test]
     fn a_place_that_cannot_be_made_is_left_out_and_has_a_reason() {
-        let places = Places::checked(|place| if place == PLACES[0] { Ok(()) } else { Err("why".into()) });
+        let places =
+            Places::checked(|place| if place == PLACES[0] { Ok(()) } else { Err("why".into()) });
         assert_eq!(places.there(), [PLACES[0]]);
         assert_eq!((places.missing(PLACES[0]), places.missing(PLACES[1])), (None, Some("why")));
         assert_eq!(place_keys(PLACES[0]).count(), TASKS.len() * SIDES.len());

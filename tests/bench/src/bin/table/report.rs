@@ -41,7 +41,8 @@ impl Ratio {
     fn row(&self, samples: &Samples<Key>, missing: Option<&str>) -> Vec<String> {
         let found = self.found(samples);
         let bar = self.bar.map_or(String::new(), Bar::words);
-        let met = found.zip(self.bar).map_or("", |(s, bar)| bar.verdict(s, self.limit, samples.rounds));
+        let met =
+            found.zip(self.bar).map_or("", |(s, bar)| bar.verdict(s, self.limit, samples.rounds));
         let figure = missing.map_or_else(|| cell(found, samples.rounds), str::to_string);
         vec![self.name.clone(), figure, bar, met.to_string()]
     }
@@ -58,7 +59,9 @@ fn is_time(key: &Key) -> bool {
 
 fn ratios() -> Vec<Ratio> {
     let raws = |to: &[&'static str]| to.iter().map(|name| Key::Raw(name)).collect();
-    let bw = |name, program, to: &[_], bar| Ratio::new(name, Key::Bandwidth(program, BIG), raws(to), bar);
+    let bw = |name, program, to: &[_], bar| {
+        Ratio::new(name, Key::Bandwidth(program, BIG), raws(to), bar)
+    };
     let lat = |name, program, to, bar| Ratio::new(name, Key::Latency(program, 8), raws(&[to]), bar);
     let wake = |name, program, to| Ratio::new(name, Key::Raw(program), raws(&[to]), None);
     let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
@@ -66,7 +69,12 @@ fn ratios() -> Vec<Ratio> {
     vec![
         lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", "udp_spin", Some(Bar::AtMost(1.15))),
         lat("ib_write_lat -s 8 / UDP spinning", "ib_write_lat", "udp_spin", None),
-        lat("ib_send_lat -e -s 8 / UDP blocking", "ib_send_lat -e", "udp_block", Some(Bar::AtMost(1.0))),
+        lat(
+            "ib_send_lat -e -s 8 / UDP blocking",
+            "ib_send_lat -e",
+            "udp_block",
+            Some(Bar::AtMost(1.0)),
+        ),
         lat("ib_send_lat -e -s 8 / eventfd wake", "ib_send_lat -e", "eventfd_wake", None),
         wake("completion event, in get-event / eventfd wake", "cq_wake", "eventfd_wake"),
         wake("completion event, in get-event / UDP blocking", "cq_wake", "udp_block"),
@@ -76,7 +84,12 @@ fn ratios() -> Vec<Ratio> {
         bw("ib_send_bw -s 1048576 / UDP GSO 4156", "ib_send_bw", gso, None),
         bw("ib_read_bw -s 1048576 / UDP GSO 4156", "ib_read_bw", gso, None),
         bw("ib_write_bw -s 1048576 -m 1024 / UDP GSO 1060", SMALL_MTU, small, None),
-        bw("ib_write_bw -s 1048576 / iperf3 TCP", "ib_write_bw", &["iperf3_tcp"], Some(Bar::AtLeast(2.0))),
+        bw(
+            "ib_write_bw -s 1048576 / iperf3 TCP",
+            "ib_write_bw",
+            &["iperf3_tcp"],
+            Some(Bar::AtLeast(2.0)),
+        ),
         bw("ib_write_bw -s 1048576 / iperf3 UDP", "ib_write_bw", &["iperf3_udp"], None),
         bw("ib_write_bw -s 1048576 / memcpy 1 MiB", "ib_write_bw", &["memcpy_1048576"], None),
     ]
@@ -89,7 +102,11 @@ fn ucx_ways(program: &str) -> Vec<&'static str> {
     let own: Vec<_> = all.filter(|(_, beside)| *beside == program).map(|(test, _)| *test).collect();
     let tagged = if program.ends_with("_bw") { UCX_BANDWIDTH[0].0 } else { UCX_LATENCY[0].0 };
     // A READ's latency is a whole round trip, so it has no counterpart among the ping-pongs.
-    if program == "ib_read_lat" || own.contains(&tagged) { own } else { [own, vec![tagged]].concat() }
+    if program == "ib_read_lat" || own.contains(&tagged) {
+        own
+    } else {
+        [own, vec![tagged]].concat()
+    }
 }
 
 /// The name of a place.
@@ -101,7 +118,8 @@ fn place_name(place: &str) -> String {
 /// The ratio of a task at a place to the better way of UCX. Only bandwidth between the namespaces
 /// has a bar.
 fn task_ratio(place: &'static str, task: &Task) -> Ratio {
-    let alike = TASKS.iter().filter(|other| (other.size, other.latency) == (task.size, task.latency));
+    let alike =
+        TASKS.iter().filter(|other| (other.size, other.latency) == (task.size, task.latency));
     let ucx = alike.map(|other| Key::Place(place, other.name, Side::Ucx)).collect();
     let mean = if place == HALF && task.latency { ", mean" } else { "" };
     let Task { verbs, size, .. } = task;
@@ -237,7 +255,8 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
                     cell(found.map(|s| s.scaled(scale)), samples.rounds)
                 }
             };
-            let [_, ratio, ..] = &task_ratio(place, task).row(samples, missing.map(|_| ""))[..] else {
+            let [_, ratio, ..] = &task_ratio(place, task).row(samples, missing.map(|_| ""))[..]
+            else {
                 continue;
             };
             let name = format!("`{} -s {}`, `{}`", task.verbs, task.size, task.ucx);
@@ -259,10 +278,17 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
     let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
     for name in names {
-        let time =
-            ["udp_spin", UDP_8, "stream_spin_8", "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"]
-                .contains(name)
-                || WAKES.contains(name);
+        let time = [
+            "udp_spin",
+            UDP_8,
+            "stream_spin_8",
+            "udp_block",
+            "udp_epoll",
+            "eventfd_wake",
+            "eventfd_epoll",
+        ]
+        .contains(name)
+            || WAKES.contains(name);
         let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
         let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
         rows.push(vec![raw_name(name).to_string(), cell(found, samples.rounds), unit.to_string()]);
@@ -277,8 +303,10 @@ fn raw(samples: &Samples<Key>) -> String {
 
 /// Wake-ups, compared with the kernel's without RDMA, and the armed notifications.
 fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
-    let names = ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
-    let mut text = format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));
+    let names =
+        ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
+    let mut text =
+        format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));
     let line = match armed {
         None => "Armed notifications: failed.".to_string(),
         Some(a) => format!(
@@ -299,7 +327,14 @@ fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
 
 /// Chains by length and by way of posting.
 fn chains(samples: &Samples<Key>) -> String {
-    let head = ["requests, posted", "ns a request", "of it posting", "hand-overs", "send calls", "packets"];
+    let head = [
+        "requests, posted",
+        "ns a request",
+        "of it posting",
+        "hand-overs",
+        "send calls",
+        "packets",
+    ];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     for length in CHAINS {
         for way in WAYS {
@@ -309,13 +344,17 @@ fn chains(samples: &Samples<Key>) -> String {
             rows.push(row);
         }
     }
-    let title =
-        "Chains of 8-byte WRITEs, posted one by one and deferred (hand-overs, calls and packets of a chain)";
+    let title = "Chains of 8-byte WRITEs, posted one by one and deferred (hand-overs, calls and packets of a chain)";
     format!("### {title}\n\n{}\n", table(&rows))
 }
 
 /// The whole report below the lines about machine and date.
-pub fn text(where_and_when: &str, samples: &Samples<Key>, places: &Places, armed: Option<&Armed>) -> String {
+pub fn text(
+    where_and_when: &str,
+    samples: &Samples<Key>,
+    places: &Places,
+    armed: Option<&Armed>,
+) -> String {
     let with_ucx = |programs: &[&'static str], ucx: &[(&'static str, &'static str)]| {
         programs.iter().copied().chain(ucx.iter().map(|(test, _)| *test)).collect::<Vec<_>>()
     };
@@ -426,7 +465,8 @@ mod tests {
         samples.add(Key::Raw("udp_gso_4156"), 0, 8e9);
         samples.add(Key::Raw("udp_gso_window_4156"), 0, 10e9);
         let text = comparison(&samples);
-        let line = text.lines().find(|l| l.contains("ib_write_bw -s 1048576 / UDP GSO 4156")).unwrap();
+        let line =
+            text.lines().find(|l| l.contains("ib_write_bw -s 1048576 / UDP GSO 4156")).unwrap();
         assert!(line.contains("0.60") && line.contains("no"), "{line}");
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use adverb_bench::ends::Ends;
 use adverb_bench::places;
-use adverb_bench::programs::{Figures, LIMIT, PATH, Perftest, figure, iterations, number_after, own};
+use adverb_bench::programs::{
+    Figures, LIMIT, PATH, Perftest, figure, iterations, number_after, own,
+};
 use adverb_bench::series::Samples;
 use adverb_bench::ucx::{TCP, Ucx};
 use adverb_foreign::process::{Finished, Program, free_port, words};
@@ -30,11 +32,15 @@ pub struct Loopbacks {
 /// Runs an item and records the values, or the failure.
 pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut Samples<Key>) {
     let result = match *item {
-        Item::Limit(name) => figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Limit(name) => {
+            figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)])
+        }
         // The table of limits shows the last one of the round.
         Item::Lean(program) => figure("limits", LEAN, plan.time, None)
             .map(|v| vec![(Key::Lean(program), v), (Key::Raw(LEAN), v)]),
-        Item::Wake(name) => figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Wake(name) => {
+            figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)])
+        }
         Item::Chains => chains(plan.time / 4),
         Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
         Item::Perftest(program, size, latency) => {

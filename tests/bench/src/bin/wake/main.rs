@@ -50,7 +50,9 @@ fn ping_pong(cpus: Cpus, name: &str, by_epoll: bool, time: Duration) -> Result<f
     let mut end = WakeEnd::new(by_epoll)?;
     let mut other = pair::start(cpus.there, &[name.to_string(), end.number().to_string()])?;
     let line = other.line()?;
-    end.connect(line.parse().map_err(|e| format!("queue pair {line:?} of the other process: {e}"))?)?;
+    end.connect(
+        line.parse().map_err(|e| format!("queue pair {line:?} of the other process: {e}"))?,
+    )?;
     pair::pin(cpus.here)?;
     let mut trips = Trips::new(time);
     while trips.more() {
@@ -67,7 +69,8 @@ fn ping_pong(cpus: Cpus, name: &str, by_epoll: bool, time: Duration) -> Result<f
 fn child(args: &[String]) -> Result<()> {
     let [cpu, name, peer] = args else { return Err(format!("no such child: {args:?}")) };
     let number = |s: &String| s.parse::<u32>().map_err(|e| format!("{s}: {e}"));
-    let (_, by_epoll) = WAKES.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no {name}"))?;
+    let (_, by_epoll) =
+        WAKES.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no {name}"))?;
     let mut end = WakeEnd::new(*by_epoll)?;
     end.connect(number(peer)?)?;
     pair::pin(number(cpu)? as usize)?;

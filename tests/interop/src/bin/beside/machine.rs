@@ -17,7 +17,8 @@ const HOME: &str = "/usr/adverb";
 /// Path of the benchmark program in the machine.
 const FIRST_BYTE: &str = "/usr/adverb/first_byte";
 /// Files of one build, named as by cargo.
-const LIBRARIES: [&str; 4] = ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
+const LIBRARIES: [&str; 4] =
+    ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
 
 /// The device under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +40,9 @@ pub fn install(adverb: &Path) -> Result<(), String> {
     needs(adverb)?;
     for name in LIBRARIES {
         let file = [beside.join("deps").join(name), beside.join(name)];
-        let file = file
-            .iter()
-            .find(|f| f.is_file())
-            .ok_or_else(|| format!("{name} is not built beside {}: run `make`", adverb.display()))?;
+        let file = file.iter().find(|f| f.is_file()).ok_or_else(|| {
+            format!("{name} is not built beside {}: run `make`", adverb.display())
+        })?;
         vm::put(file, &format!("{HOME}/{name}"))?;
         needs(file)?;
     }
@@ -128,7 +128,8 @@ fn meet(side: Side, server: &str, client: &str) -> Result<Finished, String> {
 pub fn connections(side: Side, count: u32) -> Result<f64, String> {
     let out = meet(side, "cmtime -b HOST -p PORT", &format!("cmtime -s HOST -p PORT -c {count}"))?;
     let step = |name: &str| {
-        let line = out.text.lines().find(|l| l.split(':').next().is_some_and(|n| n.trim() == name))?;
+        let line =
+            out.text.lines().find(|l| l.split(':').next().is_some_and(|n| n.trim() == name))?;
         line.split_once(':')?.1.split_whitespace().next()?.parse::<f64>().ok()
     };
     let steps = ["resolve addr", "resolve route", "create qp", "connect"].map(step);

@@ -173,7 +173,8 @@ fn measure(part: OwnTable, revision: &str, options: &Options) -> Result<(), Stri
     );
     for row in part.rows() {
         let mut rxe = Vec::new();
-        let mut ours = [Side::Wire, Side::Host].map(|side| (side, Ours { values: vec![], ratios: vec![] }));
+        let mut ours =
+            [Side::Wire, Side::Host].map(|side| (side, Ours { values: vec![], ratios: vec![] }));
         for _ in 0..options.rounds.get() {
             let theirs = row.measure(Side::Rxe)?;
             rxe.push(theirs);

@@ -125,7 +125,13 @@ impl Process {
         let mut endpoint = Endpoint::new(config);
         endpoint.listen(SERVICE, None).unwrap();
         endpoint.listen(DATAGRAMS, Some(address(host))).unwrap();
-        Process { host, endpoint, known: BTreeMap::new(), plans: BTreeMap::new(), confirmed: BTreeSet::new() }
+        Process {
+            host,
+            endpoint,
+            known: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            confirmed: BTreeSet::new(),
+        }
     }
 }
 
@@ -194,7 +200,10 @@ impl World {
         let to: Vec<usize> = match route(mad).expect("a MAD") {
             Route::Id(id) => {
                 let prefix = id.0 >> (32 - u32::from(PREFIX_BITS));
-                there.into_iter().filter(|&p| self.processes[p].endpoint.config.prefix == prefix).collect()
+                there
+                    .into_iter()
+                    .filter(|&p| self.processes[p].endpoint.config.prefix == prefix)
+                    .collect()
             }
             Route::Service(SERVICE | DATAGRAMS) | Route::All => there,
             Route::Service(_) => Vec::new(),
@@ -232,9 +241,12 @@ impl World {
         for steps in 0.. {
             assert!(steps < 1_000_000, "this never ends");
             let wire = self.wire.keys().next().map(|k| k.0);
-            let plans = self.processes.iter().filter_map(|p| p.plans.keys().next()).map(|k| k.0).min();
+            let plans =
+                self.processes.iter().filter_map(|p| p.plans.keys().next()).map(|k| k.0).min();
             let timers = self.processes.iter().filter_map(|p| p.endpoint.poll_timeout()).min();
-            let Some(next) = [wire, plans, timers, alive].into_iter().flatten().min() else { break };
+            let Some(next) = [wire, plans, timers, alive].into_iter().flatten().min() else {
+                break;
+            };
             self.now = self.now.max(next);
             if alive == Some(next) {
                 alive = None;
@@ -312,7 +324,13 @@ impl World {
 impl Endpoint {
     /// Numbers of connections, indexed requests, indexed queue pairs, timers, and waiting requests.
     pub(crate) fn leftovers(&self) -> (usize, usize, usize, usize, usize) {
-        (self.conns.len(), self.by_remote.len(), self.by_qp.len(), self.running_timers(), self.requests)
+        (
+            self.conns.len(),
+            self.by_remote.len(),
+            self.by_qp.len(),
+            self.running_timers(),
+            self.requests,
+        )
     }
 }
 
@@ -334,8 +352,16 @@ fn worlds(count: u64, setting: impl Fn(u64) -> Setting) {
     }
 }
 
-const CALM: Setting =
-    Setting { seed: 0, loss: 0, doubles: 0, delay: 1, connects: 20, hangs: true, wild: false, deaths: false };
+const CALM: Setting = Setting {
+    seed: 0,
+    loss: 0,
+    doubles: 0,
+    delay: 1,
+    connects: 20,
+    hangs: true,
+    wild: false,
+    deaths: false,
+};
 
 #[test]
 fn every_connection_is_made_and_ended_on_a_good_network() {

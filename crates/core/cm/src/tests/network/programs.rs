@@ -22,7 +22,10 @@ impl World {
         };
         let id = self.processes[who].endpoint.connect(self.now, &request).unwrap();
         let known = Known { connecting: true, qpn, ..Known::default() };
-        assert!(self.processes[who].known.insert(id, known).is_none(), "{id:?} was given out twice");
+        assert!(
+            self.processes[who].known.insert(id, known).is_none(),
+            "{id:?} was given out twice"
+        );
         if self.setting.wild && self.dice.percent(5) {
             let after = self.dice.wait(6_000);
             self.plan(who, after, Plan::Release(id));
@@ -80,9 +83,13 @@ impl World {
             }
             Event::Rejected(_) | Event::Unanswered { .. } => {
                 let known = self.known(who, id);
-                let waited = core::mem::take(&mut known.connecting) || core::mem::take(&mut known.accepting);
+                let waited =
+                    core::mem::take(&mut known.connecting) || core::mem::take(&mut known.accepting);
                 // A request may end before the program has answered it.
-                assert!(waited || known.passive && !known.standing && !known.ended, "{event:?} {known:?}");
+                assert!(
+                    waited || known.passive && !known.standing && !known.ended,
+                    "{event:?} {known:?}"
+                );
                 known.ended = true;
                 self.plan(who, soon, Plan::Release(id));
             }

@@ -126,7 +126,11 @@ impl Requester {
         self.una + u64::from((psn - self.una as u32).get())
     }
 
-    fn take_response<M: Memory + ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, packet: &Packet<'_>) {
+    fn take_response<M: Memory + ?Sized>(
+        &mut self,
+        env: &mut AnswerEnv<'_, '_, M>,
+        packet: &Packet<'_>,
+    ) {
         let headers = &packet.headers;
         let psn = self.unwrapped(headers.bth.psn);
         if psn >= self.high {
@@ -156,8 +160,12 @@ impl Requester {
             Ok(()) => env.counters.answers = env.counters.answers.wrapping_add(1),
             Err(Untaken::Dropped(why)) => env.counters.drop(why),
             Err(Untaken::Early(missing)) => {
-                let tell =
-                    self.reorder.early(Psn::new(missing as u32), packet, env.clock.now(), env.counters);
+                let tell = self.reorder.early(
+                    Psn::new(missing as u32),
+                    packet,
+                    env.clock.now(),
+                    env.counters,
+                );
                 self.tell(tell, env.clock.now(), env.counters);
             }
         }
@@ -199,7 +207,8 @@ impl Requester {
         }
         let more = (self.cur.idx < self.sq.posted).then_some(now);
         self.window.release(self.flying(), if beyond { 0 } else { 2 * acked }, more);
-        self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| now + t) };
+        self.ack_deadline =
+            if self.una == self.high { None } else { self.timeout.map(|t| now + t) };
         true
     }
 
@@ -248,7 +257,9 @@ impl Requester {
     /// NAK (IBTA 9.7.7.2.2).
     fn nak_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> (u64, Taken) {
         let (reached, progress) = self.ack_before(env, psn);
-        let lost = reached < psn && reached < self.cur.psn && self.restart(reached, env.clock.now(), false);
+        let lost = reached < psn
+            && reached < self.cur.psn
+            && self.restart(reached, env.clock.now(), false);
         if lost {
             env.counters.implied_naks += 1;
         }
@@ -285,8 +296,11 @@ impl Requester {
             return told;
         }
         let (status, name) = nak_status(code);
-        let cause =
-            Cause::RemoteNak { code: name, psn: Psn::new(psn as u32).get(), dest_qpn: env.ctx.attr.dest_qpn };
+        let cause = Cause::RemoteNak {
+            code: name,
+            psn: Psn::new(psn as u32).get(),
+            dest_qpn: env.ctx.attr.dest_qpn,
+        };
         self.fail(self.sq.head, status, cause);
         Ok(())
     }
@@ -313,7 +327,8 @@ impl Requester {
         }
         self.go_back(psn);
         self.recovering = None;
-        self.rnr_until = Some(env.clock.exact() + Duration::from_micros(u64::from(rnr_timer_us(timer))));
+        self.rnr_until =
+            Some(env.clock.exact() + Duration::from_micros(u64::from(rnr_timer_us(timer))));
         self.ack_deadline = None;
         self.probe.disarm();
         Ok(())
@@ -347,7 +362,9 @@ impl Requester {
             (_, Answer::Data(opcode, _)) if !self.is_in_sequence(&read, *opcode) => {
                 bad("response opcode (First, Middle, Last, Only) out of sequence")
             }
-            (SendOp::Read(_), Answer::Data(_, data)) if data.len() as u64 == (wqe.len - at).min(self.mtu) => {
+            (SendOp::Read(_), Answer::Data(_, data))
+                if data.len() as u64 == (wqe.len - at).min(self.mtu) =>
+            {
                 self.place(env, read.idx, at, data)
             }
             (SendOp::AtomicWrite(_) | SendOp::Flush { .. }, Answer::Data(_, [])) => Ok(()),
@@ -400,8 +417,11 @@ impl Requester {
         at: u64,
         mut data: &[u8],
     ) -> Result<(), (WcStatus, Cause)> {
-        let SgePosition { mut sge, mut off } =
-            if (self.sink.0, self.sink.1) == (idx, at) { self.sink.2 } else { self.locate(idx, at) };
+        let SgePosition { mut sge, mut off } = if (self.sink.0, self.sink.1) == (idx, at) {
+            self.sink.2
+        } else {
+            self.locate(idx, at)
+        };
         let end = at + data.len() as u64;
         let sges = self.sq.sges(idx);
         while !data.is_empty() {

@@ -75,7 +75,11 @@ impl Requester {
 
     /// Completes the failed request if its turn has come, and answers the cause. The caller flushes
     /// the rest.
-    pub(crate) fn take_failure(&mut self, config: &QpConfig, effects: &mut Effects) -> Option<Arc<Cause>> {
+    pub(crate) fn take_failure(
+        &mut self,
+        config: &QpConfig,
+        effects: &mut Effects,
+    ) -> Option<Arc<Cause>> {
         let failure = self.failure.take_if(|f| f.idx == self.sq.head)?;
         let wqe = self.sq.wqe(failure.idx);
         let completion = Completion::failure(
@@ -110,8 +114,13 @@ impl Requester {
             if config.counted {
                 effects.count_sent(opcode, wqe.len, false);
             }
-            let completion =
-                Completion::failure(wr_id, config.qpn, opcode, WcStatus::WrFlushErr, Arc::clone(cause));
+            let completion = Completion::failure(
+                wr_id,
+                config.qpn,
+                opcode,
+                WcStatus::WrFlushErr,
+                Arc::clone(cause),
+            );
             if let Some(cq) = wqe.failure_cq() {
                 effects.completions.push((cq, completion));
             }

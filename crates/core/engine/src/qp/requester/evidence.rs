@@ -125,7 +125,8 @@ impl Evidence {
             self.recent <= longer(self.accepted) + jitter
         } else {
             // The packets that one acknowledgement releases wait for each other.
-            let burst = if self.shortest > HOSTS { self.train_took.min(self.shortest / 8) } else { 0 };
+            let burst =
+                if self.shortest > HOSTS { self.train_took.min(self.shortest / 8) } else { 0 };
             self.shorter <= longer(self.shortest) + burst
         };
         (self.accepted > 0).then_some(carries)
@@ -142,8 +143,9 @@ impl Evidence {
     /// The window that fills the line at the rate at which short trains of packets arrive. `None`
     /// where the round trip varies, because trains vary there, too.
     pub(super) fn line(&self) -> Option<u64> {
-        let known =
-            self.accepted > 0 && self.train_took > 0 && self.accepted_variation <= self.accepted / STEADY;
+        let known = self.accepted > 0
+            && self.train_took > 0
+            && self.accepted_variation <= self.accepted / STEADY;
         known.then(|| self.shortest * TRAIN / self.train_took)
     }
 

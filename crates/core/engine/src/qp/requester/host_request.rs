@@ -51,7 +51,11 @@ impl Requester {
     }
 
     /// The oldest request, if the host can perform it directly.
-    pub(crate) fn host_request(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Option<HostRequest<'_>> {
+    pub(crate) fn host_request(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        keys: &KeyTable,
+    ) -> Option<HostRequest<'_>> {
         if ctx.attr.state != QpState::Rts || ctx.config.qp_type != QpType::Rc || !self.is_clear() {
             return None;
         }
@@ -66,11 +70,15 @@ impl Requester {
             | SendOp::Flush { .. }
             | SendOp::Send
             | SendOp::SendImm(_) => Access::empty(),
-            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
+            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                Access::LOCAL_WRITE
+            }
             _ => return None,
         };
         let fits = match op {
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => len == 8,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => {
+                len == 8
+            }
             _ => len <= MAX_MSG,
         };
         if !fits || (ctx.attr.max_rd_atomic == 0 && wqe.needs_response()) {
@@ -90,7 +98,8 @@ impl Requester {
             // An atomic takes the first eight bytes of a longer buffer.
             let take = left.min(u64::from(s.length)) as u32;
             if take > 0 {
-                self.ranges.push(keys.check_local(ctx.config.pd, s.lkey, needed, s.addr, take).ok()?);
+                self.ranges
+                    .push(keys.check_local(ctx.config.pd, s.lkey, needed, s.addr, take).ok()?);
             }
             left -= u64::from(take);
         }
@@ -98,7 +107,11 @@ impl Requester {
     }
 
     /// The host performed the request just answered by [`Requester::host_request`].
-    pub(crate) fn host_request_done(&mut self, config: &QpConfig, effects: &mut Effects) -> WcOpcode {
+    pub(crate) fn host_request_done(
+        &mut self,
+        config: &QpConfig,
+        effects: &mut Effects,
+    ) -> WcOpcode {
         let idx = self.sq.head;
         let opcode = self.sq.wqe(idx).wc_opcode();
         self.complete(config, idx, effects);

@@ -68,7 +68,8 @@ impl Requester {
             let part = (window / self.parts).max(short.min(window / self.parts.min(2)));
             return whole_runs(part.clamp(1, self.read_part), self.mtu);
         }
-        let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
+        let end =
+            self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
         // All of the rest if it fits, because only later packets wait then. A quarter of the window
         // stays free for routers that cannot buffer a burst.
         (window * 3 / 4).clamp(1, end - psn)

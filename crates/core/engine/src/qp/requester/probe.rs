@@ -78,7 +78,8 @@ impl Probe {
         self.at = match timeout {
             // Without a measured round trip, or with the timer disabled, the wait is unknown.
             Some(longest) if self.srtt > 0 => {
-                let wait = (self.srtt + 4 * self.variation).max(SHORTEST) << self.sent.min(MOST_DOUBLINGS);
+                let wait =
+                    (self.srtt + 4 * self.variation).max(SHORTEST) << self.sent.min(MOST_DOUBLINGS);
                 Some(now + Duration::from_nanos(wait).min(longest))
             }
             _ => None,

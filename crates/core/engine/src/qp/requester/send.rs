@@ -13,8 +13,8 @@ use crate::qp::{Counters, QpConfig};
 use crate::types::{Access, PathMtu, QpState, QpType, Qpn};
 use crate::wr::{Remote, SendFlags, SendOp};
 use adverb_wire::{
-    AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport, XrcEth,
-    pad_for,
+    AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport,
+    XrcEth, pad_for,
 };
 
 /// Shortest frame: an Ethernet header.
@@ -177,7 +177,9 @@ impl Requester {
         {
             return false;
         }
-        if let Err((status, cause)) = check_start(ctx, wqe.op, wqe.len).and(self.check_frame(ctx, wqe.len)) {
+        if let Err((status, cause)) =
+            check_start(ctx, wqe.op, wqe.len).and(self.check_frame(ctx, wqe.len))
+        {
             self.fail(idx, status, cause);
             return false;
         }
@@ -203,7 +205,9 @@ impl Requester {
             return Ok(());
         }
         let cause = match len {
-            0..FRAME_HEADER => Cause::BadArgument { what: "frame", rule: "an Ethernet header has 14 bytes" },
+            0..FRAME_HEADER => {
+                Cause::BadArgument { what: "frame", rule: "an Ethernet header has 14 bytes" }
+            }
             _ if len > self.mtu => Cause::MessageTooLong { len, max: self.mtu },
             _ => return Ok(()),
         };
@@ -262,7 +266,8 @@ impl Requester {
         }
         let operation = data_operation(&wqe.op, first, last);
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
-        self.headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        self.headers =
+            Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
         let headers = &mut self.headers;
         headers.bth.ack_req = ack_req;
         headers.bth.pad = pad_for(n as usize);
@@ -306,11 +311,13 @@ impl Requester {
         let packets = self.part().min(left);
         let last = packets == left;
         let bytes = (wqe.len - self.cur.at).min(packets * self.mtu);
-        if !self.window.admits_part(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {
+        if !self.window.admits_part(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD)
+        {
             return None;
         }
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), Operation::ReadRequest)?;
-        self.headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        self.headers =
+            Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
         self.headers.bth.ack_req = true;
         self.headers.reth = Some(reth(remote, self.cur.at, bytes));
         self.expect(idx, packets);
@@ -338,7 +345,8 @@ impl Requester {
         };
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
         self.no_payload();
-        self.headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        self.headers =
+            Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
         let headers = &mut self.headers;
         headers.bth.ack_req = true;
         match op {

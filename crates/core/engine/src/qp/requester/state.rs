@@ -309,7 +309,8 @@ impl Requester {
         if self.peer_end.is_some() {
             return self.peer_end.filter(|_| self.has_requests());
         }
-        let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
+        let due =
+            Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
         let due = Time::earliest(due, self.window.more_due());
         if self.reorder.is_idle() { due } else { Time::earliest(due, self.reorder.due()) }
     }

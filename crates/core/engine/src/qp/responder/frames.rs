@@ -41,11 +41,18 @@ impl Responder {
             counters.drop(DropReason::Length);
             return Verdict::Ok;
         }
-        let placed =
-            active.check(env.keys, frame.len()).and_then(|()| active.place(env.keys, env.memory, frame));
+        let placed = active
+            .check(env.keys, frame.len())
+            .and_then(|()| active.place(env.keys, env.memory, frame));
         if let Err(cause) = placed {
             counters.drop(DropReason::Buffers);
-            return self.fail(ctx, env.effects, NakCode::RemoteOperational, cause, WcStatus::LocProtErr);
+            return self.fail(
+                ctx,
+                env.effects,
+                NakCode::RemoteOperational,
+                cause,
+                WcStatus::LocProtErr,
+            );
         }
         let mut c = Completion::success(active.wqe.wr_id, ctx.config.qpn, WcOpcode::Recv);
         c.byte_len = frame.len() as u32;

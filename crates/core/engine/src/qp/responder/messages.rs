@@ -164,13 +164,16 @@ impl Responder {
                 counters.executed = counters.executed.wrapping_add(1);
                 Verdict::Ok
             }
-            Err(Refusal::Final { code, cause, status }) => self.fail(ctx, env.effects, code, cause, status),
+            Err(Refusal::Final { code, cause, status }) => {
+                self.fail(ctx, env.effects, code, cause, status)
+            }
             Err(Refusal::NotInvalidated { cause }) => {
                 self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
             }
             // The peer had the offer of a receive, and its request has succeeded.
             Err(Refusal::NotReady | Refusal::Withdrawn) => {
-                let cause = Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
+                let cause =
+                    Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
                 self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
             }
         }
@@ -205,8 +208,14 @@ impl Responder {
             // The whole range is checked before the first byte. A WRITE of no bytes has no key to
             // check (IBTA 9.7.4.1.5).
             let base = if reth.len > 0 {
-                let whole =
-                    env.keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_WRITE, reth.va, reth.len);
+                let whole = env.keys.check_remote(
+                    pd,
+                    qpn,
+                    reth.rkey,
+                    Access::REMOTE_WRITE,
+                    reth.va,
+                    reth.len,
+                );
                 Some(whole.map_err(Refusal::access)?)
             } else {
                 None
@@ -232,9 +241,9 @@ impl Responder {
             }
         };
         if let Some(range) = range {
-            env.memory
-                .write(range, packet.payload)
-                .map_err(|f| Refusal::placing(Cause::Fault { addr: f.addr }, WcStatus::LocAccessErr))?;
+            env.memory.write(range, packet.payload).map_err(|f| {
+                Refusal::placing(Cause::Fault { addr: f.addr }, WcStatus::LocAccessErr)
+            })?;
         }
         if ends {
             self.message = None;
@@ -281,7 +290,8 @@ impl Responder {
             // Tells the format of the 40 bytes before the payload, in the field where mlx5 tells it
             // and programs such as UCX look (annex A17.4.5.1 wants a flag). A UDP header (8)
             // follows an IPv4 (2) or IPv6 (1) header. RoCE has no service level.
-            c.sl = if packet.src.ipv4().is_some() && packet.dst.ipv4().is_some() { 0xa } else { 0x9 };
+            c.sl =
+                if packet.src.ipv4().is_some() && packet.dst.ipv4().is_some() { 0xa } else { 0x9 };
         }
         if let Some(tagged) = &active.wqe.tagged {
             end_tagged(&active, tagged, h.bth.opcode.starts_message(), &mut c, effects);
@@ -323,7 +333,13 @@ fn announce(active: &Active, config: &QpConfig, effects: &mut Effects) {
 
 /// The end of a message received by a tag-matching SRQ. `whole`: one packet was the whole message.
 #[cold]
-fn end_tagged(active: &Active, tagged: &Tagged, whole: bool, c: &mut Completion, effects: &mut Effects) {
+fn end_tagged(
+    active: &Active,
+    tagged: &Tagged,
+    whole: bool,
+    c: &mut Completion,
+    effects: &mut Effects,
+) {
     let tmh = tagged.tmh;
     c.opcode = if tagged.kind == TagKind::NoTag { WcOpcode::TmNoTag } else { WcOpcode::TmRecv };
     match tagged.kind {

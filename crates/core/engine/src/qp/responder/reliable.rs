@@ -59,7 +59,10 @@ impl Class {
     }
 
     fn continues(self, message: &Message) -> bool {
-        matches!((self, message), (Class::Send, Message::Send) | (Class::Write, Message::Write { .. }))
+        matches!(
+            (self, message),
+            (Class::Send, Message::Send) | (Class::Write, Message::Write { .. })
+        )
     }
 }
 
@@ -84,7 +87,11 @@ pub(super) fn check_sequence(
 }
 
 /// Checks that the payload has the length required by the opcode (IBTA 9.7.4.1.6).
-pub(super) fn check_length(class: Class, packet: &Packet<'_>, mtu: usize) -> Result<(), &'static str> {
+pub(super) fn check_length(
+    class: Class,
+    packet: &Packet<'_>,
+    mtu: usize,
+) -> Result<(), &'static str> {
     let op = packet.headers.bth.opcode;
     let len = packet.payload.len();
     match class {
@@ -360,7 +367,8 @@ impl Responder {
         } else {
             AtomicOp::FetchAdd { add: eth.swap_add }
         };
-        let original = self.perform(ctx, env, packet, (eth.va, eth.rkey, Access::REMOTE_ATOMIC), op)?;
+        let original =
+            self.perform(ctx, env, packet, (eth.va, eth.rkey, Access::REMOTE_ATOMIC), op)?;
         self.count_message();
         // Keeps as many results as the peer may have outstanding. The peer cannot repeat an older
         // request.
@@ -409,7 +417,10 @@ impl Responder {
             || feth.placement & !(FLUSH_GLOBAL | FLUSH_PERSISTENT) != 0
             || feth.selectivity > 1
         {
-            return Err(Refusal::invalid("FLUSH of an unknown placement type or selectivity level", packet));
+            return Err(Refusal::invalid(
+                "FLUSH of an unknown placement type or selectivity level",
+                packet,
+            ));
         }
         check_qp_access(ctx, needed)?;
         self.check_resources(ctx, packet)?;
@@ -417,7 +428,9 @@ impl Responder {
         // has to be valid.
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
         if feth.selectivity == 0 {
-            env.keys.check_remote(pd, qpn, reth.rkey, needed, reth.va, reth.len).map_err(Refusal::access)?;
+            env.keys
+                .check_remote(pd, qpn, reth.rkey, needed, reth.va, reth.len)
+                .map_err(Refusal::access)?;
         } else {
             env.keys.check_remote_key(pd, qpn, reth.rkey, needed).map_err(Refusal::access)?;
         }

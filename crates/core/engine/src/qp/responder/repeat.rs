@@ -76,7 +76,8 @@ impl Responder {
         (at, code): (Psn, NakCode),
     ) -> Option<(Psn, NakCode)> {
         let bth = &packet.headers.bth;
-        let reth = packet.headers.reth.filter(|_| bth.opcode.operation() == Operation::ReadRequest)?;
+        let reth =
+            packet.headers.reth.filter(|_| bth.opcode.operation() == Operation::ReadRequest)?;
         let count = packets(reth.len, packet.mtu(ctx.attr.path_mtu));
         if u32::try_from(at.since(bth.psn)).is_ok_and(|ahead| ahead < count) {
             return Some((bth.psn, code));

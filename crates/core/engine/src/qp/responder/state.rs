@@ -110,7 +110,11 @@ impl Responder {
     }
 
     /// Queues a receive. The caller has checked the state.
-    pub(crate) fn post_recv(&mut self, config: &QpConfig, wr: &RecvWr<'_>) -> Result<(), PostError> {
+    pub(crate) fn post_recv(
+        &mut self,
+        config: &QpConfig,
+        wr: &RecvWr<'_>,
+    ) -> Result<(), PostError> {
         let on = match config.qp_type {
             QpType::XrcSend | QpType::XrcRecv => "an XRC queue pair",
             _ if config.uses_srq => "a queue pair with a shared receive queue",

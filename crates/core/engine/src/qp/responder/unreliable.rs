@@ -61,7 +61,9 @@ impl Responder {
                     | Refusal::Final { code: NakCode::RemoteAccess, .. }
                     | Refusal::Final { cause: Cause::QpAccessDenied { .. }, .. },
                 ) => Err(DropReason::Access),
-                Err(Refusal::Final { code: NakCode::InvalidRequest, .. }) => Err(DropReason::Length),
+                Err(Refusal::Final { code: NakCode::InvalidRequest, .. }) => {
+                    Err(DropReason::Length)
+                }
                 Err(Refusal::Final { .. }) => Err(DropReason::Malformed),
             }
         };
@@ -85,7 +87,9 @@ impl Responder {
         let operation = packet.headers.bth.opcode.operation();
         let len = GRH_LEN + packet.payload.len();
         let why = match packet.headers.deth {
-            _ if !matches!(operation, Operation::SendOnly | Operation::SendOnlyImm) => DropReason::Opcode,
+            _ if !matches!(operation, Operation::SendOnly | Operation::SendOnlyImm) => {
+                DropReason::Opcode
+            }
             None => DropReason::Malformed,
             Some(deth) if deth.qkey != ctx.attr.qkey => DropReason::QKey,
             Some(_) if packet.payload.len() > ctx.config.port_mtu.bytes() => DropReason::Length,

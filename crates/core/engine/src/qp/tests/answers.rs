@@ -159,7 +159,9 @@ fn a_final_nak_that_was_lost_is_sent_again() {
     // move to ERR.
     let mut p = Pair::new(small());
     let now = p.now;
-    p.sides[1].modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE, now).unwrap();
+    p.sides[1]
+        .modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE, now)
+        .unwrap();
     let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::Write(to), 0, 8);
     p.run_timed();
@@ -207,8 +209,16 @@ fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
             for lost in 0..=sent {
                 let mut p = read_what_goes(what, sent, lost);
                 let done = p.sides[0].sends();
-                assert_eq!((done.len(), done[0].status), (1, status), "{what} after {sent}, {lost} lost");
-                assert_eq!(p.sides[0].qp.counters().timeouts, 0, "{what} after {sent}, {lost} lost");
+                assert_eq!(
+                    (done.len(), done[0].status),
+                    (1, status),
+                    "{what} after {sent}, {lost} lost"
+                );
+                assert_eq!(
+                    p.sides[0].qp.counters().timeouts,
+                    0,
+                    "{what} after {sent}, {lost} lost"
+                );
             }
         }
     }
@@ -246,8 +256,9 @@ fn an_old_read_of_deregistered_memory_disturbs_no_queue_pair() {
     p.post(0, 2, SendOp::Send, 0, 0);
     p.inject(&old);
     p.run_timed();
-    let refused =
-        |f: &Flying| f.headers.aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::RemoteAccess));
+    let refused = |f: &Flying| {
+        f.headers.aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::RemoteAccess))
+    };
     assert_eq!(p.count(1, refused), 1);
     let done: Vec<_> = p.sides[0].sends().iter().map(|c| c.status).collect();
     assert_eq!(done, [WcStatus::Success; 2]);

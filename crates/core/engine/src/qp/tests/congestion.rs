@@ -109,7 +109,8 @@ fn a_window_that_gives_way_never_leaves_silence() {
         p.deliver();
         assert_eq!(p.sides[0].qp.counters().cnps, 1);
         assert_eq!(p.pump(0), more, "after {burst}");
-        let asked = |p: &Pair| p.log.iter().filter(|f| f.from == 0).position(|f| f.headers.bth.ack_req);
+        let asked =
+            |p: &Pair| p.log.iter().filter(|f| f.from == 0).position(|f| f.headers.bth.ack_req);
         assert_eq!(asked(&p), Some(15));
         p.run();
         assert_eq!(p.sides[0].sends().len(), 1, "without a timer, after {burst}");

@@ -74,7 +74,8 @@ fn nothing_begins_after_memory_that_vanished() {
         p.post(0, 3, SendOp::Write(to), 0, 10);
         let mr = p.sides[0].key;
         let mw = p.sides[0].keys.alloc_mw(PD, keys::MwType::Type2, 0x77_0000).unwrap();
-        let bind = MwBind { mw, new_key: mw ^ 1, mr, addr: BASE, len: 8, access: Access::REMOTE_WRITE };
+        let bind =
+            MwBind { mw, new_key: mw ^ 1, mr, addr: BASE, len: 8, access: Access::REMOTE_WRITE };
         p.post(0, 4, SendOp::BindMw(bind), 0, 0);
         p.pump(0);
         assert_eq!((p.log.len(), p.sides[0].key_ops), (1, 0), "{qp_type:?}");
@@ -97,7 +98,10 @@ fn a_send_error_on_ud_stops_sending_only() {
     p.post(0, 1, SendOp::Send, 0, 4097);
     p.post(0, 2, SendOp::Send, 0, 10);
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(
+        statuses(&p.sides[0].sends()),
+        [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)]
+    );
     assert_eq!(p.sides[0].qp.state(), QpState::Sqe);
     p.post(0, 3, SendOp::Send, 0, 10);
     assert_eq!(statuses(&p.sides[0].sends()), [(3, WcStatus::WrFlushErr)]);
@@ -167,7 +171,9 @@ fn failing_from_outside_is_fatal_once() {
         s.qp.fail(Cause::CqOverflow { depth: 3 }, &mut s.effects);
         s.settle();
     }
-    assert!(matches!(&p.sides[0].events[..], [QpEvent::Fatal(c)] if **c == Cause::CqOverflow { depth: 3 }));
+    assert!(
+        matches!(&p.sides[0].events[..], [QpEvent::Fatal(c)] if **c == Cause::CqOverflow { depth: 3 })
+    );
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::WrFlushErr)]);
 }
 
@@ -189,11 +195,16 @@ fn requests_that_cannot_be_are_refused_or_fail() {
     p.run();
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::LocLenErr)]);
 
-    for (qp_type, op) in
-        [(QpType::Uc, SendOp::Read(to)), (QpType::Uc, SendOp::SendInv(1)), (QpType::Ud, SendOp::Write(to))]
-    {
+    for (qp_type, op) in [
+        (QpType::Uc, SendOp::Read(to)),
+        (QpType::Uc, SendOp::SendInv(1)),
+        (QpType::Ud, SendOp::Write(to)),
+    ] {
         let mut p = Pair::new(Setup::new(qp_type));
         let refused = p.stage(0, 1, op, SendFlags::empty(), Payload::Sges(&[]));
-        assert!(matches!(refused, Err(PostError::Invalid(Cause::OpNotSupported { .. }))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(PostError::Invalid(Cause::OpNotSupported { .. }))),
+            "{refused:?}"
+        );
     }
 }

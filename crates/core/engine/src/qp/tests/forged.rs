@@ -4,7 +4,8 @@ use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
 use adverb_wire::{
-    Aeth, AtomicEth, Bth, Deth, Headers, NakCode, Opcode, Operation, Psn, Reth, Syndrome, Transport, XrcEth,
+    Aeth, AtomicEth, Bth, Deth, Headers, NakCode, Opcode, Operation, Psn, Reth, Syndrome,
+    Transport, XrcEth,
 };
 use core::time::Duration;
 use qp::DropReason;
@@ -73,7 +74,11 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
         add(DropReason::Transport, peer, cnp);
     }
     if t == QpType::Ud {
-        add(DropReason::QKey, peer, Headers { deth: Some(Deth { qkey: QKEY + 1, src_qpn: 1 }), ..good });
+        add(
+            DropReason::QKey,
+            peer,
+            Headers { deth: Some(Deth { qkey: QKEY + 1, src_qpn: 1 }), ..good },
+        );
     } else {
         add(DropReason::Source, gid(7), good);
     }
@@ -87,7 +92,8 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
                 (Syndrome::ACK_NO_CREDITS, Operation::ReadResponseOnly),
             ] {
                 let opcode = Opcode::new(Transport::Rc, operation).unwrap();
-                let mut h = Headers::new(Bth::new(opcode, QPN[1], qp.inside().unacknowledged[1] + 9));
+                let mut h =
+                    Headers::new(Bth::new(opcode, QPN[1], qp.inside().unacknowledged[1] + 9));
                 h.aeth = Some(Aeth { syndrome, msn: 1 });
                 add(DropReason::GhostResponse, peer, h);
             }
@@ -105,17 +111,30 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
 fn flood(p: &mut Pair, forgery: &Forgery) {
     let before = *p.sides[1].qp.counters();
     let inside = p.sides[1].qp.inside();
-    let payload: &[u8] = if forgery.headers.bth.opcode.carries_payload() { &[0xee; 8] } else { &[] };
+    let payload: &[u8] =
+        if forgery.headers.bth.opcode.carries_payload() { &[0xee; 8] } else { &[] };
     for _ in 0..FLOOD {
         let Forgery { src, headers, .. } = *forgery;
-        let packet =
-            Packet { src, dst: gid(1), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+        let packet = Packet {
+            src,
+            dst: gid(1),
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: None,
+            headers,
+            payload,
+        };
         p.inject_packet(1, &packet);
     }
     let after = p.sides[1].qp.counters();
     for reason in DropReason::ALL {
         let due = if *reason == forgery.reason { FLOOD } else { 0 };
-        assert_eq!(after.dropped(*reason) - before.dropped(*reason), due, "{reason:?} {:?}", forgery.headers);
+        assert_eq!(
+            after.dropped(*reason) - before.dropped(*reason),
+            due,
+            "{reason:?} {:?}",
+            forgery.headers
+        );
     }
     let now = p.sides[1].qp.inside();
     assert_eq!((now.answers, now.saved, now.reads), (inside.answers, inside.saved, inside.reads));
@@ -144,7 +163,10 @@ fn transfer(setup: Setup, at: usize) {
     let front = if t == QpType::Ud { 40 } else { 0 };
     assert_eq!(p.sides[1].recvs().len(), 1, "{t:?}");
     assert!(p.sides[1].holds(TARGET / 2 + front, len, 3), "{t:?}");
-    assert!(p.sides[1].arena.bytes.borrow()[TARGET..].iter().all(|b| *b == 0), "memory was touched");
+    assert!(
+        p.sides[1].arena.bytes.borrow()[TARGET..].iter().all(|b| *b == 0),
+        "memory was touched"
+    );
     assert_eq!(p.sides[0].sends().len(), 1);
 }
 
@@ -152,7 +174,10 @@ fn transfer(setup: Setup, at: usize) {
 fn floods_are_dropped_by_reason_and_the_transfer_goes_on() {
     for t in [QpType::Rc, QpType::XrcRecv, QpType::Uc, QpType::Ud] {
         for at in [0, 1, 30] {
-            transfer(Setup { uses_srq: t == QpType::XrcRecv, mtu: PathMtu::Mtu256, ..Setup::new(t) }, at);
+            transfer(
+                Setup { uses_srq: t == QpType::XrcRecv, mtu: PathMtu::Mtu256, ..Setup::new(t) },
+                at,
+            );
         }
     }
 }
@@ -209,12 +234,21 @@ fn a_wrong_key_touches_nothing() {
             p.sides[1].keys.register(keys::Region { pd: PdId(99), ..region }, 0x7777_7700).unwrap();
         let key = if other_pd { other_pd_key } else { p.sides[1].key ^ 0x1_0000 };
         let mut headers = request(&p, operation, p.sides[1].qp.inside().expected);
-        let rkeys =
-            [headers.reth.as_mut().map(|r| &mut r.rkey), headers.atomic.as_mut().map(|a| &mut a.rkey)];
+        let rkeys = [
+            headers.reth.as_mut().map(|r| &mut r.rkey),
+            headers.atomic.as_mut().map(|a| &mut a.rkey),
+        ];
         rkeys.into_iter().flatten().for_each(|rkey| *rkey = key);
         let payload: &[u8] = if operation == Operation::WriteOnly { &[0xee; 8] } else { &[] };
-        let packet =
-            Packet { src: gid(0), dst: gid(1), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+        let packet = Packet {
+            src: gid(0),
+            dst: gid(1),
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: None,
+            headers,
+            payload,
+        };
         for _ in 0..FLOOD {
             p.inject_packet(1, &packet);
         }
@@ -245,8 +279,12 @@ fn a_peer_that_never_acknowledges() {
     let mut p = Pair::new(Setup { retry_cnt: 7, ..Setup::new(QpType::Rc) });
     p.fate = std::boxed::Box::new(|_| Fate::Drop);
     let remote = p.sides[1].remote(TARGET);
-    let ops =
-        [SendOp::Send, SendOp::Write(remote), SendOp::Read(remote), SendOp::FetchAdd { remote, add: 1 }];
+    let ops = [
+        SendOp::Send,
+        SendOp::Write(remote),
+        SendOp::Read(remote),
+        SendOp::FetchAdd { remote, add: 1 },
+    ];
     for id in 0..64 {
         p.post(0, id, ops[id as usize % 4], 0, if id % 4 == 3 { 8 } else { 20_000 });
     }

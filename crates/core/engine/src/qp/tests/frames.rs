@@ -21,7 +21,8 @@ fn raw() -> (Qp, Pair) {
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         let port = if state == QpState::Init { AttrMask::PORT } else { AttrMask::empty() };
         let attr = QpAttr { state, port_num: 1, ..QpAttr::default() };
-        qp.modify(&attr, AttrMask::STATE | port, &LIMITS, Time::ZERO, &mut Effects::default()).unwrap();
+        qp.modify(&attr, AttrMask::STATE | port, &LIMITS, Time::ZERO, &mut Effects::default())
+            .unwrap();
     }
     (qp, pair)
 }
@@ -74,7 +75,8 @@ fn raw_1_a_request_is_a_frame() {
     pair.sides[0].fill(0, 2000, 3);
     let sges = [pair.sides[0].sge(0, 14), pair.sides[0].sge(100, 1504)];
     post(&mut qp, SendFlags::SIGNALED, Payload::Sges(&sges)).unwrap();
-    post(&mut qp, SendFlags::INLINE | SendFlags::SIGNALED, Payload::Inline(&[&[7; 6], &[8; 54]])).unwrap();
+    post(&mut qp, SendFlags::INLINE | SendFlags::SIGNALED, Payload::Inline(&[&[7; 6], &[8; 54]]))
+        .unwrap();
     let (frames, done) = sent(&mut qp, &pair);
     let arena = pair.sides[0].arena.bytes.borrow();
     assert_eq!(frames[0], [&arena[..14], &arena[100..1604]].concat());
@@ -92,7 +94,11 @@ fn raw_1_what_is_no_frame_fails_and_is_not_sent() {
         post(&mut qp, SendFlags::SIGNALED, Payload::Sges(&sge)).unwrap();
         let (frames, done) = sent(&mut qp, &pair);
         assert!(frames.is_empty(), "{len}");
-        assert_eq!(done.iter().map(|c| c.status).collect::<Vec<_>>(), [WcStatus::LocLenErr], "{len}");
+        assert_eq!(
+            done.iter().map(|c| c.status).collect::<Vec<_>>(),
+            [WcStatus::LocLenErr],
+            "{len}"
+        );
         assert_eq!(qp.state(), QpState::Sqe);
     }
     let (mut qp, _) = raw();
@@ -106,7 +112,10 @@ fn raw_1_what_is_no_frame_fails_and_is_not_sent() {
     };
     assert!(matches!(qp.stage_send(&imm), Err(PostError::Invalid(Cause::OpNotSupported { .. }))));
     let checksum = post(&mut qp, SendFlags::IP_CSUM, Payload::Inline(&[&[0; 60]]));
-    assert!(matches!(checksum, Err(PostError::Invalid(Cause::OpNotSupported { .. }))), "{checksum:?}");
+    assert!(
+        matches!(checksum, Err(PostError::Invalid(Cause::OpNotSupported { .. }))),
+        "{checksum:?}"
+    );
 }
 
 #[test]
@@ -132,9 +141,13 @@ fn raw_1_a_frame_fills_a_receive_or_is_dropped_whole() {
 #[test]
 fn raw_1_no_packet_of_the_network_reaches_it() {
     let (mut qp, mut pair) = raw();
-    qp.post_recv(&RecvWr { wr_id: 9, sges: &[pair.sides[0].sge(0, 300)] }, &mut Effects::default()).unwrap();
-    let mut headers =
-        Headers::new(Bth::new(Opcode::new(Transport::Ud, Operation::SendOnly).unwrap(), QPN[0], Psn::ZERO));
+    qp.post_recv(&RecvWr { wr_id: 9, sges: &[pair.sides[0].sge(0, 300)] }, &mut Effects::default())
+        .unwrap();
+    let mut headers = Headers::new(Bth::new(
+        Opcode::new(Transport::Ud, Operation::SendOnly).unwrap(),
+        QPN[0],
+        Psn::ZERO,
+    ));
     headers.deth = Some(Deth { qkey: 0, src_qpn: 1 });
     let (src, dst) = (gid(1), gid(0));
     let payload = &[1; 60];

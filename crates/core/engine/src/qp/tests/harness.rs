@@ -244,7 +244,10 @@ impl Side {
         }
     }
     pub(crate) fn holds(&self, at: usize, len: usize, seed: u8) -> bool {
-        self.arena.bytes.borrow()[at..at + len].iter().enumerate().all(|(i, b)| *b == pattern(i, seed))
+        self.arena.bytes.borrow()[at..at + len]
+            .iter()
+            .enumerate()
+            .all(|(i, b)| *b == pattern(i, seed))
     }
     pub(crate) fn sge(&self, at: usize, len: usize) -> Sge {
         Sge { addr: BASE + at as u64, length: len as u32, lkey: self.key }
@@ -311,7 +314,9 @@ fn masks(t: QpType) -> [AttrMask; 3] {
     };
     let rts = A::SQ_PSN
         | match t {
-            QpType::Rc | QpType::XrcSend => A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
+            QpType::Rc | QpType::XrcSend => {
+                A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC
+            }
             QpType::XrcRecv => A::TIMEOUT,
             QpType::Uc | QpType::Ud | QpType::RawPacket => A::empty(),
         };
@@ -489,8 +494,12 @@ impl Pair {
                     bytes.resize(bytes.len() + usize::from(t.headers.bth.pad), 0);
                     assert!(t.headers.is_consistent());
                     assert_eq!(t.path.dgid, gid(1 - side));
-                    let flying =
-                        Flying { from: side, traffic_class: t.traffic_class, headers: *t.headers, bytes };
+                    let flying = Flying {
+                        from: side,
+                        traffic_class: t.traffic_class,
+                        headers: *t.headers,
+                        bytes,
+                    };
                     if let Some(fault) = fault {
                         s.qp.transmit_failed(fault, &mut s.effects);
                     } else {

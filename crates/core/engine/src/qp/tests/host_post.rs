@@ -38,7 +38,10 @@ fn it_comes_and_goes_without_a_place_in_the_queue() {
     assert_eq!(offered(&p, false, p.sides[0].sge(40, 8)), Some(BASE + 40));
     let free = p.sides[0].qp.free_sends();
     let c = done(&mut p, 7, SendFlags::SIGNALED, None).unwrap();
-    assert_eq!((c.wr_id, c.status, c.opcode, c.byte_len), (7, WcStatus::Success, WcOpcode::RdmaWrite, 0));
+    assert_eq!(
+        (c.wr_id, c.status, c.opcode, c.byte_len),
+        (7, WcStatus::Success, WcOpcode::RdmaWrite, 0)
+    );
     assert_eq!((c.qpn, c.cause.is_none(), c.solicited), (QPN[0], true, false));
     assert!(done(&mut p, 8, SendFlags::empty(), None).is_none(), "not signaled");
     let c = done(&mut p, 9, SendFlags::SIGNALED, Some(30)).unwrap();
@@ -138,7 +141,10 @@ fn states_and_transports_that_have_none() {
     assert!(!is_offered(&p), "its ends are counted");
 
     let cap = QpCap { max_send_wr: 0, ..Setup::new(QpType::Rc).cap };
-    assert!(!is_offered(&Pair::new(Setup { cap, ..Setup::new(QpType::Rc) })), "a queue of no places");
+    assert!(
+        !is_offered(&Pair::new(Setup { cap, ..Setup::new(QpType::Rc) })),
+        "a queue of no places"
+    );
     let cap = QpCap { max_send_sge: 0, ..Setup::new(QpType::Rc).cap };
     let p = Pair::new(Setup { cap, ..Setup::new(QpType::Rc) });
     assert!(offered(&p, false, p.sides[0].sge(0, 8)).is_none(), "no entry is allowed");

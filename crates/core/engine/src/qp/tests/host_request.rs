@@ -49,7 +49,9 @@ fn given(request: &HostRequest<'_>, to: &impl Memory, bytes: &[u8]) {
 fn carry_out(request: &HostRequest<'_>, near: &impl Memory, far: &Side) {
     let memory = PagedMemory { keys: &far.keys, memory: &far.arena };
     let at = |remote: Remote, needed: Access| -> Range {
-        far.keys.check_remote(PD, QPN[1], remote.rkey, needed, remote.va, request.len as u32).unwrap()
+        far.keys
+            .check_remote(PD, QPN[1], remote.rkey, needed, remote.va, request.len as u32)
+            .unwrap()
     };
     let atomic = |remote, op| {
         let old = memory.atomic(at(remote, Access::REMOTE_ATOMIC), op).unwrap();
@@ -189,26 +191,35 @@ fn states_and_transports_that_have_none() {
 /// An error on the request's own side goes the way of packets, and fails there as on a network.
 #[test]
 fn what_is_wrong_is_left_to_the_packet_path() {
-    let region = |pd, access, len| Region { pd, access, iova: 0, len, addr: BASE, kind: RegionKind::Mapped };
+    let region =
+        |pd, access, len| Region { pd, access, iova: 0, len, addr: BASE, kind: RegionKind::Mapped };
     type Make = fn(&mut Pair, &dyn Fn(PdId, Access, u64) -> Region) -> (SendOp, Vec<Sge>);
     let cases: [(&str, WcStatus, Make); 6] = [
         ("unknown key", WcStatus::LocProtErr, |p, _| {
-            (SendOp::Write(p.sides[1].remote(0)), vec![Sge { lkey: 0x1234_5600, ..p.sides[0].sge(0, 8) }])
+            (
+                SendOp::Write(p.sides[1].remote(0)),
+                vec![Sge { lkey: 0x1234_5600, ..p.sides[0].sge(0, 8) }],
+            )
         }),
         ("second key unknown", WcStatus::LocProtErr, |p, _| {
             let good = p.sides[0].sge(0, 8);
             (SendOp::Read(p.sides[1].remote(0)), vec![good, Sge { lkey: 0x1234_5600, ..good }])
         }),
         ("another domain's key", WcStatus::LocProtErr, |p, region| {
-            let lkey = p.sides[0].keys.register(region(PdId(8), Access::LOCAL_WRITE, 64), 0x77_0000).unwrap();
+            let lkey = p.sides[0]
+                .keys
+                .register(region(PdId(8), Access::LOCAL_WRITE, 64), 0x77_0000)
+                .unwrap();
             (SendOp::Write(p.sides[1].remote(0)), vec![Sge { addr: 0, length: 8, lkey }])
         }),
         ("out of bounds", WcStatus::LocProtErr, |p, region| {
-            let lkey = p.sides[0].keys.register(region(PD, Access::LOCAL_WRITE, 64), 0x77_0000).unwrap();
+            let lkey =
+                p.sides[0].keys.register(region(PD, Access::LOCAL_WRITE, 64), 0x77_0000).unwrap();
             (SendOp::Write(p.sides[1].remote(0)), vec![Sge { addr: 60, length: 8, lkey }])
         }),
         ("longer than a message", WcStatus::LocLenErr, |p, region| {
-            let lkey = p.sides[0].keys.register(region(PD, Access::empty(), 1 << 33), 0x77_0000).unwrap();
+            let lkey =
+                p.sides[0].keys.register(region(PD, Access::empty(), 1 << 33), 0x77_0000).unwrap();
             let half = Sge { addr: 0, length: 1 << 30, lkey };
             (SendOp::Write(p.sides[1].remote(0)), vec![half, half, Sge { length: 1, ..half }])
         }),
@@ -308,7 +319,8 @@ fn every_operation_does_what_it_says() {
     let to = far(&p, 8000);
     p.stage(0, 1, SendOp::Write(to), SendFlags::SIGNALED, Payload::Sges(&pieces)).unwrap();
     let to = far(&p, 10000);
-    p.stage(0, 2, SendOp::Write(to), SendFlags::empty(), Payload::Inline(&[b"in", b"line"])).unwrap();
+    p.stage(0, 2, SendOp::Write(to), SendFlags::empty(), Payload::Inline(&[b"in", b"line"]))
+        .unwrap();
     let to = far(&p, 2000);
     let pieces = [p.sides[0].sge(4000, 1), p.sides[0].sge(4001, 899), p.sides[0].sge(4900, 100)];
     p.stage(0, 3, SendOp::Read(to), SendFlags::SIGNALED, Payload::Sges(&pieces)).unwrap();
@@ -360,8 +372,12 @@ fn neighbours_by_packets_keep_order_and_numbers() {
     for round in 0..20_u64 {
         let to = p.sides[1].remote(round as usize * 8);
         p.sides[0].put_u64(round as usize * 8, round + 1);
-        let ops =
-            [(SendOp::Write(to), 8), (SendOp::Send, 1500), (SendOp::Write(to), 8), (SendOp::Read(to), 8)];
+        let ops = [
+            (SendOp::Write(to), 8),
+            (SendOp::Send, 1500),
+            (SendOp::Write(to), 8),
+            (SendOp::Read(to), 8),
+        ];
         for (i, (op, len)) in ops.into_iter().enumerate() {
             let id = round * 4 + i as u64;
             posted.push((id, WcStatus::Success));
@@ -402,7 +418,10 @@ fn neighbours_by_packets_keep_order_and_numbers() {
     }
     assert_eq!(statuses(&p.sides[0].sends()), posted);
     assert_eq!(p.sides[1].recvs().len(), 20);
-    assert_eq!((0..20).map(|i| p.sides[1].u64_at(i * 8)).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
+    assert_eq!(
+        (0..20).map(|i| p.sides[1].u64_at(i * 8)).collect::<Vec<_>>(),
+        (1..=20).collect::<Vec<_>>()
+    );
     let counters = p.sides[1].qp.counters();
     assert_eq!((counters.naks_sent, counters.duplicates, counters.dropped_total()), (0, 0, 0));
     assert_eq!(p.sides[0].qp.counters().retransmitted, 0);
@@ -518,7 +537,10 @@ fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
     p.post(0, 2, SendOp::Send, 0, 10);
     assert_eq!(p.pump(0), 0);
     peer_ends(&mut p);
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(
+        statuses(&p.sides[0].sends()),
+        [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]
+    );
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
 
     // RESET forgets the end of the peer.

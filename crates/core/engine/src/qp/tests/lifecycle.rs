@@ -152,8 +152,15 @@ fn packets_that_do_not_belong_are_counted_and_dropped() {
         let (mut headers, payload) = adverb_wire::Headers::parse(&good.bytes).unwrap();
         let mut src = gid(0);
         change(&mut headers, &mut src);
-        let packet =
-            Packet { src, dst: gid(1), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+        let packet = Packet {
+            src,
+            dst: gid(1),
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: None,
+            headers,
+            payload,
+        };
         p.inject_packet(1, &packet);
         expected[i] += 1;
         let counters = p.sides[1].qp.counters();
@@ -164,8 +171,15 @@ fn packets_that_do_not_belong_are_counted_and_dropped() {
     // A packet of a limited member of the default partition is accepted.
     let (mut headers, payload) = adverb_wire::Headers::parse(&good.bytes).unwrap();
     headers.bth.pkey = 0x7fff;
-    let packet =
-        Packet { src: gid(0), dst: gid(1), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+    let packet = Packet {
+        src: gid(0),
+        dst: gid(1),
+        traffic_class: 0,
+        hop_limit: 64,
+        mtu: None,
+        headers,
+        payload,
+    };
     p.inject_packet(1, &packet);
     assert!(p.sides[1].holds(5000, 10, 1));
     p.step_to(1, QpState::Err);

@@ -145,7 +145,9 @@ fn losses_and_duplicates() {
         let longest = p.log.iter().map(|f| f.bytes.len() - f.headers.len()).max();
         assert_eq!(longest, Some(LONG as usize));
         assert!(
-            lengths(&p, 1, &RESPONSES).iter().all(|n| *n == LONG as usize || *n == 300_000 % LONG as usize)
+            lengths(&p, 1, &RESPONSES)
+                .iter()
+                .all(|n| *n == LONG as usize || *n == 300_000 % LONG as usize)
         );
     }
 }

@@ -233,8 +233,12 @@ fn a_read_goes_on_at_the_first_missing_packet() {
     p.run();
     assert_eq!(p.sides[0].sends().len(), 1);
     assert!(p.sides[0].holds(50_000, 10 * 1024, 4));
-    let requests: Vec<_> =
-        p.log.iter().filter(|f| f.op() == Operation::ReadRequest).map(|f| f.headers.reth.unwrap()).collect();
+    let requests: Vec<_> = p
+        .log
+        .iter()
+        .filter(|f| f.op() == Operation::ReadRequest)
+        .map(|f| f.headers.reth.unwrap())
+        .collect();
     let asked: Vec<_> = requests.iter().map(|r| (r.va - BASE, r.len)).collect();
     assert_eq!(asked, [(0, 10 * 1024), (4 * 1024, 6 * 1024)]);
     assert_eq!(p.sides[0].qp.counters().implied_naks, 1);
@@ -273,7 +277,8 @@ fn a_request_in_the_slot_of_a_local_one_that_was_next_waits_its_turn() {
     }
     p.log.clear();
     p.run();
-    let sent: Vec<_> = p.log.iter().filter(|f| f.from == 0).map(|f| (f.psn(), f.headers.reth)).collect();
+    let sent: Vec<_> =
+        p.log.iter().filter(|f| f.from == 0).map(|f| (f.psn(), f.headers.reth)).collect();
     let due: Vec<_> = (3..=6_u32)
         .map(|n| {
             let remote = p.sides[1].remote(n as usize * 100);

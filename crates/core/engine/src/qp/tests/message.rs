@@ -29,8 +29,13 @@ fn take(p: &mut Pair, receive: u32, immediate: Option<u32>, payload: &[u8]) -> b
     };
     let s = &mut p.sides[1];
     let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
-    let mut env =
-        Env { clock: &p.now, keys: &s.keys, memory: &memory, srq: &mut s.srq, effects: &mut s.effects };
+    let mut env = Env {
+        clock: &p.now,
+        keys: &s.keys,
+        memory: &memory,
+        srq: &mut s.srq,
+        effects: &mut s.effects,
+    };
     let next = s.qp.receives_taken(None);
     let taken = s.qp.take_message(&mut env, (receive, next), &packet);
     s.settle();
@@ -88,7 +93,9 @@ fn a_message_is_placed_and_completes_its_receive() {
     let done = p.sides[1].recvs();
     let seen: Vec<_> = done.iter().map(|c| (c.wr_id, c.byte_len, c.imm, c.solicited)).collect();
     assert_eq!(seen, [(0, 5, 0, true), (1, 0, 0x1234, true)]);
-    assert!(done[1].flags.contains(WcFlags::WITH_IMM) && !done[0].flags.contains(WcFlags::WITH_IMM));
+    assert!(
+        done[1].flags.contains(WcFlags::WITH_IMM) && !done[0].flags.contains(WcFlags::WITH_IMM)
+    );
     assert!(!p.sides[1].qp.wants_output(), "nobody waits for an answer");
     // Packets follow messages, and messages follow packets.
     p.post(0, 9, wr::SendOp::Send, 0, 10);
@@ -140,7 +147,10 @@ fn a_message_that_lies_ends_its_own_connection() {
     p.recv(1, 0, 0, 10);
     p.recv(1, 1, 0, 10);
     assert!(take(&mut p, 0, None, &[1; 11]));
-    assert_eq!(statuses(&p.sides[1].recvs()), [(0, WcStatus::LocLenErr), (1, WcStatus::WrFlushErr)]);
+    assert_eq!(
+        statuses(&p.sides[1].recvs()),
+        [(0, WcStatus::LocLenErr), (1, WcStatus::WrFlushErr)]
+    );
     assert_eq!(p.sides[1].qp.state(), QpState::Err);
     // Where no receive waits at all.
     let mut p = rc();
@@ -158,12 +168,14 @@ fn a_message_that_the_host_places_completes_as_one_that_the_engine_takes() {
         let landed = land(&mut by_host, 0, immediate, b"message").unwrap();
         assert!(take(&mut by_engine, 0, immediate, b"message"));
         let taken = by_engine.sides[1].recvs().remove(0);
-        let seen =
-            |c: &Completion| (c.wr_id, c.status, c.opcode, c.byte_len, c.imm, c.flags, c.solicited, c.qpn);
+        let seen = |c: &Completion| {
+            (c.wr_id, c.status, c.opcode, c.byte_len, c.imm, c.flags, c.solicited, c.qpn)
+        };
         assert_eq!(seen(&landed), seen(&taken));
         let bytes = |p: &Pair| p.sides[1].arena.bytes.borrow().clone();
         assert_eq!(bytes(&by_host), bytes(&by_engine));
-        let counted = |p: &Pair| (p.sides[1].qp.counters().executed, p.sides[1].qp.receives_taken(None));
+        let counted =
+            |p: &Pair| (p.sides[1].qp.counters().executed, p.sides[1].qp.receives_taken(None));
         assert_eq!(counted(&by_host), counted(&by_engine));
     }
 }

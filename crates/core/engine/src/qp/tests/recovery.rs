@@ -214,7 +214,11 @@ fn reads_shrink_with_the_window_and_keep_their_ends() {
     // The fifth response and many later responses are lost.
     p.fate = Box::new(move |f| {
         responses += usize::from(f.from == 1);
-        if f.from == 1 && matches!(responses, 5 | 18 | 19 | 24) { Fate::Drop } else { Fate::Deliver }
+        if f.from == 1 && matches!(responses, 5 | 18 | 19 | 24) {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
     });
     let from = p.sides[1].remote(0);
     p.post(0, 1, SendOp::Read(from), 100_000, LEN);
@@ -229,7 +233,10 @@ fn reads_shrink_with_the_window_and_keep_their_ends() {
         for (from, whole) in &asked[..i] {
             let end = from + u64::from(*whole);
             let inside = (*from..end).contains(at);
-            assert!(!inside || at + u64::from(*len) <= end, "{at} of {len} crosses {end}: {asked:?}");
+            assert!(
+                !inside || at + u64::from(*len) <= end,
+                "{at} of {len} crosses {end}: {asked:?}"
+            );
         }
     }
 }

@@ -82,7 +82,11 @@ fn a_gap_that_stays_draws_a_nak_when_its_time_has_come() {
     w.qp.handle_timeout(again, &mut w.effects);
     assert_eq!(w.one().syndrome(), NAK);
     w.give(&only(&w, 2));
-    assert_eq!((w.one().psn(), w.completions().len()), (3, 2), "nothing but the lost one is needed");
+    assert_eq!(
+        (w.one().psn(), w.completions().len()),
+        (3, 2),
+        "nothing but the lost one is needed"
+    );
 }
 
 #[test]
@@ -119,7 +123,11 @@ fn what_is_kept_is_bounded_and_the_nearest_stay() {
     assert!(before - memory.left() < 1024 * MOST);
     let executed = w.qp.counters().executed;
     w.give(&write(&w, 2));
-    assert_eq!((w.qp.counters().executed - executed, kept(&w)), (1 + MOST as u64, 0), "the nearest");
+    assert_eq!(
+        (w.qp.counters().executed - executed, kept(&w)),
+        (1 + MOST as u64, 0),
+        "the nearest"
+    );
     assert_eq!(memory.left(), before);
 }
 

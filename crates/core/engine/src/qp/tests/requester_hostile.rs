@@ -3,7 +3,9 @@
 use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
-use adverb_wire::{Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport};
+use adverb_wire::{
+    Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport,
+};
 use core::time::Duration;
 
 struct Dice(u64);
@@ -76,7 +78,8 @@ fn forged_answers_complete_each_request_once_at_most() {
                     let first = setup.psn + completed as u32 * 2;
                     let headers = answer(&mut dice, first);
                     let len = [0, 255, 256, 256, 220][dice.roll(5) as usize];
-                    let payload = &data[..if headers.bth.opcode.carries_payload() { len } else { 0 }];
+                    let payload =
+                        &data[..if headers.bth.opcode.carries_payload() { len } else { 0 }];
                     let packet = Packet {
                         src: gid(1),
                         dst: gid(0),

@@ -12,7 +12,8 @@ fn atomics_change_memory_and_answer_the_old_value() {
     w.give(&w.packet(CompareSwap, 1).atomic(w.rkey, TARGET, 77, 15));
     w.give(&w.packet(CompareSwap, 2).atomic(w.rkey, TARGET, 88, 15));
     let out = w.out();
-    let originals: std::vec::Vec<_> = out.iter().map(|s| s.headers.atomic_ack.unwrap().original).collect();
+    let originals: std::vec::Vec<_> =
+        out.iter().map(|s| s.headers.atomic_ack.unwrap().original).collect();
     assert_eq!(originals, [5, 15, 77]);
     assert!(out.iter().enumerate().all(|(n, s)| s.brief() == (n as u32, AtomicAcknowledge)));
     assert_eq!(out[2].msn(), 3);
@@ -31,7 +32,10 @@ fn a_duplicate_atomic_is_answered_from_memory_of_it() {
     for n in 2..6 {
         w.give(&add(&w, n));
         let again = w.one();
-        assert_eq!((again.psn(), again.headers.atomic_ack.unwrap().original), (n, 5 + u64::from(n)));
+        assert_eq!(
+            (again.psn(), again.headers.atomic_ack.unwrap().original),
+            (n, 5 + u64::from(n))
+        );
     }
     assert_eq!(w.memory.u64(TARGET), 11);
     // Older than max_dest_rd_atomic, or not the same request: dropped.
@@ -58,7 +62,9 @@ fn atomics_are_checked() {
     let mut w = World::rc();
     w.give(&w.packet(FetchAdd, 0).atomic(w.rkey, TARGET + 4, 1, 0));
     w.assert_refused(0, NakCode::InvalidRequest);
-    assert!(matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::Misaligned { .. })));
+    assert!(
+        matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::Misaligned { .. }))
+    );
     // Out of bounds.
     let mut w = World::rc();
     w.give(&w.packet(FetchAdd, 0).atomic(w.rkey, TARGET + TARGET_LEN, 1, 0));
@@ -83,7 +89,8 @@ fn atomics_are_checked() {
 #[test]
 fn atomic_write_stores_eight_bytes_once() {
     let mut w = World::rc();
-    let write = w.packet(AtomicWrite, 0).reth(w.rkey, TARGET + 8, 8).data(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let write =
+        w.packet(AtomicWrite, 0).reth(w.rkey, TARGET + 8, 8).data(&[1, 2, 3, 4, 5, 6, 7, 8]);
     w.give(&write);
     let done = w.one();
     assert_eq!((done.brief(), done.payload.len(), done.msn()), ((0, ReadResponseOnly), 0, 1));
@@ -117,7 +124,8 @@ fn flush_needs_its_rights_and_is_answered_like_a_read() {
             w.give(&flush(&w, placement, selectivity));
             w.assert_refused(0, NakCode::InvalidRequest);
             let mut w = World::rc();
-            let region = crate::keys::Region { access: ALL - lacking, ..*w.keys.region(w.rkey).unwrap() };
+            let region =
+                crate::keys::Region { access: ALL - lacking, ..*w.keys.region(w.rkey).unwrap() };
             w.keys.reregister(w.rkey, region).unwrap();
             w.give(&flush(&w, placement, selectivity));
             w.assert_refused(0, NakCode::RemoteAccess);
@@ -135,7 +143,8 @@ fn both_the_address_and_the_memory_must_be_aligned() {
     // A region with an address space shifted by 4 bytes against its memory.
     for (shift, va) in [(4, TARGET + 8), (4, TARGET + 4)] {
         let mut w = World::rc();
-        let region = crate::keys::Region { iova: TARGET + shift, ..*w.keys.region(w.rkey).unwrap() };
+        let region =
+            crate::keys::Region { iova: TARGET + shift, ..*w.keys.region(w.rkey).unwrap() };
         w.keys.reregister(w.rkey, region).unwrap();
         w.give(&w.packet(FetchAdd, 0).atomic(w.rkey, va, 1, 0));
         w.assert_refused(0, NakCode::InvalidRequest);

@@ -45,7 +45,13 @@ fn raw() -> impl Strategy<Value = Raw> {
     ];
     let opcode = prop_oneof![3 => 0u8..0x20, 1 => any::<u8>()];
     let fields = (opcode, psn, len, va, reth_len);
-    (fields, 0u32..8, any::<u64>(), (any::<u8>(), 0u8..8), prop_oneof![9 => Just(SRQN), 1 => any::<u32>()])
+    (
+        fields,
+        0u32..8,
+        any::<u64>(),
+        (any::<u8>(), 0u8..8),
+        prop_oneof![9 => Just(SRQN), 1 => any::<u32>()],
+    )
         .prop_map(|((opcode, psn, len, va, reth_len), key, swap, (flags, kind), srqn)| Raw {
             opcode,
             psn,
@@ -88,20 +94,26 @@ fn build(w: &World, raw: &Raw, transport: u8) -> Option<Request> {
     let (va, len) = (raw.va, raw.reth_len);
     let mut headers = Headers::new(bth);
     headers.xrceth = has(opcode.has_xrceth()).then_some(XrcEth { srqn: raw.srqn });
-    headers.deth =
-        has(opcode.has_deth()).then_some(Deth { qkey: QKEY ^ (raw.flags >> 7 & 1) as u32, src_qpn: PEER });
-    headers.feth =
-        has(opcode.has_feth()).then_some(Feth { placement: raw.flags & 7, selectivity: raw.flags >> 3 & 3 });
+    headers.deth = has(opcode.has_deth())
+        .then_some(Deth { qkey: QKEY ^ (raw.flags >> 7 & 1) as u32, src_qpn: PEER });
+    headers.feth = has(opcode.has_feth())
+        .then_some(Feth { placement: raw.flags & 7, selectivity: raw.flags >> 3 & 3 });
     headers.reth = has(opcode.has_reth()).then_some(Reth { va, rkey, len });
-    headers.atomic =
-        has(opcode.has_atomic_eth()).then_some(AtomicEth { va, rkey, swap_add: raw.swap, compare: va });
+    headers.atomic = has(opcode.has_atomic_eth()).then_some(AtomicEth {
+        va,
+        rkey,
+        swap_add: raw.swap,
+        compare: va,
+    });
     headers.aeth =
         has(opcode.has_aeth()).then_some(Aeth { syndrome: Syndrome::from_u8(raw.flags), msn: len });
-    headers.atomic_ack = has(opcode.has_atomic_ack_eth()).then_some(AtomicAckEth { original: raw.swap });
+    headers.atomic_ack =
+        has(opcode.has_atomic_ack_eth()).then_some(AtomicAckEth { original: raw.swap });
     headers.imm = has(opcode.has_imm()).then_some(ImmDt(rkey));
     headers.ieth = has(opcode.has_ieth()).then_some(Ieth { rkey });
     let payload = if opcode.operation() == Operation::AtomicWrite && !odd { 8 } else { raw.len };
-    let payload = if opcode.carries_payload() || odd { vec![raw.flags; payload] } else { Vec::new() };
+    let payload =
+        if opcode.carries_payload() || odd { vec![raw.flags; payload] } else { Vec::new() };
     let mut request = Request { headers, payload };
     // Sometimes the announced length of a write is right.
     if let Some(reth) = &mut request.headers.reth
@@ -121,7 +133,8 @@ fn tame(w: &World, raw: &Raw) -> Request {
     let short = raw.len % MTU;
     let at = TARGET + raw.va % (TARGET_LEN - 1024) / 8 * 8;
     let n = w.qp.responder.expected_psn().since(Psn::new(PSN)) as u32;
-    let write = |op, len: usize, total| w.packet(op, n).reth(w.rkey, at, total).data(&vec![raw.flags; len]);
+    let write =
+        |op, len: usize, total| w.packet(op, n).reth(w.rkey, at, total).data(&vec![raw.flags; len]);
     let send = |op, len: usize| w.packet(op, n).data(&vec![raw.flags; len]);
     let request = match (w.qp.responder.under_way(), qp_type) {
         (_, QpType::Ud) => send(SendOnly, short),
@@ -172,7 +185,8 @@ fn run(ty: usize, state: QpState, srq: bool, packets: &[Raw], polls: &[u8], hole
         past.push_front(request.clone());
         past.truncate(4);
         let before = w.memory.writes.get();
-        let receives = matches!(w.qp.attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        let receives =
+            matches!(w.qp.attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
         let src = if raw.flags == 0xff { Gid([7; 16]) } else { peer_gid() };
         w.give_from(&request, src);
         assert!(receives || w.memory.writes.get() == before, "memory touched in {state:?}");

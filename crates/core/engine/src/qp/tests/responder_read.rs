@@ -28,7 +28,10 @@ fn a_read_is_answered_in_packets_of_the_mtu() {
     // The next request comes after the PSN of the last response.
     w.give(&read(&w, 3, 0, 256));
     let only = w.one();
-    assert_eq!((only.brief(), only.msn(), &only.payload[..]), ((3, ReadResponseOnly), 2, &data[..256]));
+    assert_eq!(
+        (only.brief(), only.msn(), &only.payload[..]),
+        ((3, ReadResponseOnly), 2, &data[..256])
+    );
 }
 
 #[test]
@@ -93,7 +96,9 @@ fn reads_are_checked_as_a_whole() {
     w.qp.attr.access = ALL - Access::REMOTE_READ;
     w.give(&read(&w, 0, 0, 8));
     w.assert_refused(0, NakCode::InvalidRequest);
-    assert!(matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. })));
+    assert!(
+        matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. }))
+    );
     let mut w = World::rc();
     w.give(&read(&w, 0, 0, (1 << 31) + 1));
     w.assert_refused(0, NakCode::InvalidRequest);

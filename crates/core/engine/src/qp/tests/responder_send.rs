@@ -24,7 +24,10 @@ fn only_fills_a_receive_and_is_acknowledged() {
     let data = pattern(77);
     w.give(&w.packet(SendOnlyImm, 0).data(&data).imm(0xaabb_ccdd).solicited().ask_ack());
     let c = w.completion();
-    assert_eq!((c.wr_id, c.status, c.opcode, c.byte_len), (id, WcStatus::Success, WcOpcode::Recv, 77));
+    assert_eq!(
+        (c.wr_id, c.status, c.opcode, c.byte_len),
+        (id, WcStatus::Success, WcOpcode::Recv, 77)
+    );
     assert_eq!((c.imm, c.flags, c.solicited), (0xaabb_ccdd, WcFlags::WITH_IMM, true));
     assert_eq!(w.memory.slice(BUFFERS + 16, 77), data);
     let ack = w.one();
@@ -241,20 +244,33 @@ fn broken_messages_draw_invalid_request() {
         ("last first", |w| [w.packet(SendLast, 0).data(&[3; 9])].into(), 0),
         ("short first", |w| [w.packet(SendFirst, 0).data(&[3; MTU - 4])].into(), 0),
         ("long only", |w| [w.packet(SendOnly, 0).data(&[3; MTU + 4])].into(), 0),
-        ("empty last", |w| [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(SendLast, 1)].into(), 1),
+        (
+            "empty last",
+            |w| [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(SendLast, 1)].into(),
+            1,
+        ),
         (
             "short middle",
-            |w| [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(SendMiddle, 1).data(&[3; 8])].into(),
+            |w| {
+                [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(SendMiddle, 1).data(&[3; 8])]
+                    .into()
+            },
             1,
         ),
         (
             "first in message",
-            |w| [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(SendFirst, 1).data(&[3; MTU])].into(),
+            |w| {
+                [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(SendFirst, 1).data(&[3; MTU])]
+                    .into()
+            },
             1,
         ),
         (
             "write in send",
-            |w| [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(WriteLast, 1).data(&[3; 8])].into(),
+            |w| {
+                [w.packet(SendFirst, 0).data(&[3; MTU]), w.packet(WriteLast, 1).data(&[3; 8])]
+                    .into()
+            },
             1,
         ),
         (

@@ -92,7 +92,10 @@ fn ud_writes_the_ipv4_header_before_the_payload() {
     let area = w.memory.slice(BUFFERS, 40);
     assert_eq!(area[..20], [0; 20]);
     let ip = Ipv4InGrh::parse(&area.try_into().unwrap()).unwrap();
-    assert_eq!((ip.src, ip.dst, ip.ttl, ip.tos, ip.protocol), ([10, 0, 0, 2], [10, 0, 0, 1], 63, 2, 17));
+    assert_eq!(
+        (ip.src, ip.dst, ip.ttl, ip.tos, ip.protocol),
+        ([10, 0, 0, 2], [10, 0, 0, 1], 63, 2, 17)
+    );
     // IP 20, UDP 8, BTH 12, DETH 8, ImmDt 4, payload 21 with 3 of pad, ICRC 4.
     assert_eq!(ip.total_len, 80);
 }

@@ -52,7 +52,10 @@ impl Arena {
     fn at(&self, r: Range) -> Result<core::ops::Range<usize>, MemoryFault> {
         let (start, end) = (r.addr, r.addr + u64::from(r.len));
         let inside = |base: u64, len: u64| start >= base && end <= base + len;
-        assert!(inside(TARGET, TARGET_LEN) || inside(BUFFERS, BUFFERS_LEN), "outside every region: {r:?}");
+        assert!(
+            inside(TARGET, TARGET_LEN) || inside(BUFFERS, BUFFERS_LEN),
+            "outside every region: {r:?}"
+        );
         match self.hole.get() {
             Some(h) if start <= h && h < end => Err(MemoryFault { addr: h }),
             _ => Ok(start as usize..end as usize),
@@ -216,8 +219,13 @@ impl World {
 
     /// A queue pair in RTS with all rights and the peer at `PSN`.
     pub(super) fn new(qp_type: QpType, uses_srq: bool) -> World {
-        let cap =
-            QpCap { max_send_wr: 4, max_recv_wr: 8, max_send_sge: 4, max_recv_sge: 6, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 4,
+            max_recv_wr: 8,
+            max_send_sge: 4,
+            max_recv_sge: 6,
+            max_inline_data: 64,
+        };
         let config = QpConfig {
             qpn: QPN,
             qp_type,
@@ -230,11 +238,19 @@ impl World {
             counted: false,
         };
         let mut keys = KeyTable::new();
-        let region =
-            |pd, access, addr, len| Region { pd, access, iova: addr, len, addr, kind: RegionKind::Mapped };
+        let region = |pd, access, addr, len| Region {
+            pd,
+            access,
+            iova: addr,
+            len,
+            addr,
+            kind: RegionKind::Mapped,
+        };
         let rkey = keys.register(region(PD, ALL, TARGET, TARGET_LEN), 0x1000).unwrap();
         let recv_pd = if uses_srq { SRQ_PD } else { PD };
-        let lkey = keys.register(region(recv_pd, Access::LOCAL_WRITE, BUFFERS, BUFFERS_LEN), 0x2000).unwrap();
+        let lkey = keys
+            .register(region(recv_pd, Access::LOCAL_WRITE, BUFFERS, BUFFERS_LEN), 0x2000)
+            .unwrap();
         let mut qp = Qp::new(config).unwrap();
         qp.attr = QpAttr {
             state: QpState::Rtr,
@@ -253,7 +269,11 @@ impl World {
         World {
             qp,
             keys,
-            memory: Arena { bytes: RefCell::new(vec![FILLER; ARENA]), hole: None.into(), writes: 0.into() },
+            memory: Arena {
+                bytes: RefCell::new(vec![FILLER; ARENA]),
+                hole: None.into(),
+                writes: 0.into(),
+            },
             srq: TestSrq::default(),
             effects: Effects::default(),
             rkey,
@@ -297,7 +317,12 @@ impl World {
         let wr_id = self.next_wr;
         self.next_wr += 1;
         if self.qp.config.uses_srq {
-            self.srq.0.push_back(RecvWqe { wr_id, pd: SRQ_PD, sges: SgeList::new(sges), tagged: None });
+            self.srq.0.push_back(RecvWqe {
+                wr_id,
+                pd: SRQ_PD,
+                sges: SgeList::new(sges),
+                tagged: None,
+            });
         } else {
             self.qp.post_recv(&RecvWr { wr_id, sges }, &mut self.effects).unwrap();
         }
@@ -379,7 +404,11 @@ impl World {
     }
 
     pub(super) fn completions(&mut self) -> Vec<Completion> {
-        let to = if self.qp.config.qp_type == QpType::XrcRecv { CqRef::XrcSrq(SRQN) } else { CqRef::Recv };
+        let to = if self.qp.config.qp_type == QpType::XrcRecv {
+            CqRef::XrcSrq(SRQN)
+        } else {
+            CqRef::Recv
+        };
         let taken = core::mem::take(&mut self.effects.completions);
         taken
             .into_iter()

@@ -84,7 +84,9 @@ fn keys_and_rights() {
     w.give(&w.packet(WriteOnly, 0).reth(w.rkey, TARGET, 8).data(&[1; 8]));
     assert_eq!(w.memory.writes.get(), 0);
     w.assert_refused(0, NakCode::InvalidRequest);
-    assert!(matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. })));
+    assert!(
+        matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. }))
+    );
 }
 
 /// MEM-2: `ibv_modify_qp` took the right back.
@@ -142,7 +144,8 @@ fn unmapped_memory_takes_the_receive_along() {
 /// Receives come before keys (IBTA 9.7.4.1.4): without a receive the answer is RNR.
 #[test]
 fn a_wrong_key_takes_the_receive_of_the_immediate_data_along() {
-    let bad = |w: &World| w.packet(WriteOnlyImm, 0).reth(w.rkey ^ 0x100, TARGET, 8).data(&[1; 8]).imm(1);
+    let bad =
+        |w: &World| w.packet(WriteOnlyImm, 0).reth(w.rkey ^ 0x100, TARGET, 8).data(&[1; 8]).imm(1);
     let mut w = World::rc();
     w.give(&bad(&w));
     assert!(matches!(w.one().syndrome(), Syndrome::RnrNak { .. }));

@@ -20,7 +20,8 @@ fn under(response: &Flying, operation: Operation) -> Flying {
     let payload = &response.bytes[response.headers.bth.opcode.header_len()..];
     let opcode = Opcode::new(Transport::Rc, operation).unwrap();
     out.headers.bth.opcode = opcode;
-    out.headers.aeth = opcode.has_aeth().then_some(Aeth { syndrome: Syndrome::ACK_NO_CREDITS, msn: 1 });
+    out.headers.aeth =
+        opcode.has_aeth().then_some(Aeth { syndrome: Syndrome::ACK_NO_CREDITS, msn: 1 });
     let mut headers = [0; adverb_wire::MAX_HEADER_LEN];
     let n = out.headers.emit(&mut headers);
     out.bytes = [&headers[..n], payload].concat();
@@ -41,7 +42,12 @@ fn responses(op: impl Fn(wr::Remote) -> SendOp, len: usize) -> (Pair, Vec<Flying
 
 /// Delivers the responses to side 0, with another opcode for the response at `at`. Answers how the
 /// request ended.
-fn with_one_replaced(p: &mut Pair, answers: &[Flying], at: usize, operation: Operation) -> Option<WcStatus> {
+fn with_one_replaced(
+    p: &mut Pair,
+    answers: &[Flying],
+    at: usize,
+    operation: Operation,
+) -> Option<WcStatus> {
     for (n, answer) in answers.iter().enumerate() {
         p.inject(&if n == at { under(answer, operation) } else { answer.clone() });
     }
@@ -89,7 +95,10 @@ fn a_read_that_is_asked_for_again_ends_with_last_as_well() {
             p.pump(0);
             let asked = p.net.pop_back().unwrap();
             let reth = asked.headers.reth.unwrap();
-            assert_eq!((asked.op(), asked.psn(), reth.len), (Operation::ReadRequest, answers[1].psn(), 1024));
+            assert_eq!(
+                (asked.op(), asked.psn(), reth.len),
+                (Operation::ReadRequest, answers[1].psn(), 1024)
+            );
             p.inject(&under(&answers[1], second));
             p.pump(0);
             p.inject(&under(&answers[2], third));

@@ -30,12 +30,21 @@ fn sends_of_all_sizes() {
                 p.recv(1, 50, 100_000, len + 1);
                 p.recv(1, 51, 200_000, len + 1);
                 p.post(0, 1, SendOp::Send, 0, len);
-                p.post_flags(0, 2, SendOp::SendImm(IMM), 0, len, SendFlags::SIGNALED | SendFlags::SOLICITED);
+                p.post_flags(
+                    0,
+                    2,
+                    SendOp::SendImm(IMM),
+                    0,
+                    len,
+                    SendFlags::SIGNALED | SendFlags::SOLICITED,
+                );
                 p.run();
                 assert_eq!(p.sides[0].sends().iter().map(|c| c.wr_id).collect::<Vec<_>>(), [1, 2]);
                 let got = p.sides[1].recvs();
                 assert_eq!(got.len(), 2, "{qp_type:?} {mtu:?} {len}");
-                assert!(got.iter().all(|c| c.status == WcStatus::Success && c.byte_len as usize == len));
+                assert!(
+                    got.iter().all(|c| c.status == WcStatus::Success && c.byte_len as usize == len)
+                );
                 assert_eq!((got[1].imm, got[1].flags), (IMM, WcFlags::WITH_IMM));
                 assert_eq!((got[0].solicited, got[1].solicited), (false, true));
                 assert!(p.sides[1].holds(100_000, len, 3) && p.sides[1].holds(200_000, len, 3));
@@ -157,7 +166,10 @@ fn atomics_return_the_old_value_in_host_order() {
     assert_eq!((p.sides[0].u64_at(8), p.sides[0].u64_at(16), p.sides[0].u64_at(24)), (41, 42, 7));
     assert_eq!(p.sides[1].u64_at(800), 7);
     let opcodes: Vec<_> = p.sides[0].sends().iter().map(|c| (c.opcode, c.byte_len)).collect();
-    assert_eq!(opcodes, [(WcOpcode::FetchAdd, 8), (WcOpcode::CompSwap, 8), (WcOpcode::CompSwap, 8)]);
+    assert_eq!(
+        opcodes,
+        [(WcOpcode::FetchAdd, 8), (WcOpcode::CompSwap, 8), (WcOpcode::CompSwap, 8)]
+    );
 }
 
 #[test]
@@ -243,7 +255,8 @@ fn def_2_def_6_fast_registration_and_what_uses_it_go_as_one_chain() {
     let pages = p.sides[0].keys.stage_pages(mr, &[page(9), page(3), page(6)]).unwrap();
     let new_key = mr | 1;
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let reg = keys::FastReg { mr, new_key, iova: 0x7f00_0100, len: 8192, access, first: 0x100, pages };
+    let reg =
+        keys::FastReg { mr, new_key, iova: 0x7f00_0100, len: 8192, access, first: 0x100, pages };
     let sge = [Sge { addr: 0x7f00_0100, length: 8192, lkey: new_key }];
     p.sides[0].fill(9 * 4096 + 0x100, 8192, 5);
     p.recv(1, 9, 0, 8192);
@@ -256,7 +269,10 @@ fn def_2_def_6_fast_registration_and_what_uses_it_go_as_one_chain() {
     p.run();
     let done: Vec<_> = p.sides[0].sends().iter().map(|c| (c.wr_id, c.status, c.opcode)).collect();
     let ok = WcStatus::Success;
-    assert_eq!(done, [(1, ok, WcOpcode::FastReg), (2, ok, WcOpcode::Send), (3, ok, WcOpcode::LocalInv)]);
+    assert_eq!(
+        done,
+        [(1, ok, WcOpcode::FastReg), (2, ok, WcOpcode::Send), (3, ok, WcOpcode::LocalInv)]
+    );
     assert_eq!(p.sides[1].recvs()[0].byte_len, 8192);
     let (from, to) = (p.sides[0].arena.bytes.borrow(), p.sides[1].arena.bytes.borrow());
     assert_eq!(&to[..0xf00], &from[9 * 4096 + 0x100..10 * 4096]);
@@ -416,8 +432,14 @@ fn a_fence_waits_for_reads() {
 fn an_invalidate_waits_for_what_went_before() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
     let mw = p.sides[0].keys.alloc_mw(PD, keys::MwType::Type2, 0x99_0000).unwrap();
-    let bind =
-        MwBind { mw, new_key: mw ^ 1, mr: p.sides[0].key, addr: BASE, len: 64, access: Access::REMOTE_READ };
+    let bind = MwBind {
+        mw,
+        new_key: mw ^ 1,
+        mr: p.sides[0].key,
+        addr: BASE,
+        len: 64,
+        access: Access::REMOTE_READ,
+    };
     let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::BindMw(bind), 0, 0);
     p.post(0, 2, SendOp::Write(to), 0, 10);
@@ -469,6 +491,10 @@ fn an_ack_does_not_wait_for_a_long_message() {
         p.run();
         let answer: Vec<_> = p.log.iter().filter(|f| f.from == 1).map(Flying::op).collect();
         let acks = |at: Option<&Operation>| at == Some(&Operation::Acknowledge);
-        assert_eq!((acks(answer.first()), acks(answer.last())), (ack_first, !ack_first), "{len}: {answer:?}");
+        assert_eq!(
+            (acks(answer.first()), acks(answer.last())),
+            (ack_first, !ack_first),
+            "{len}: {answer:?}"
+        );
     }
 }

@@ -38,7 +38,11 @@ pub enum What<'a> {
     /// `ibv_get_cq_event`. `channel` is `None` if the handle is invalid.
     CqEvent { handle: *mut ibv_comp_channel, channel: Option<&'a CompChannel> },
     /// `ibv_get_async_event`. `device` is `None` if the handle is invalid.
-    AsyncEvent { context: *mut ibv_context, event: *mut ibv_async_event, device: Option<&'a Context> },
+    AsyncEvent {
+        context: *mut ibv_context,
+        event: *mut ibv_async_event,
+        device: Option<&'a Context>,
+    },
     /// Any other function, with its arguments as words. Words beyond the function's arguments mean
     /// nothing.
     Named { name: &'a CStr, args: &'a [u64; 6] },

@@ -78,7 +78,11 @@ pub unsafe extern "C-unwind" fn enter() {
 }
 
 /// Calls the function of a site with these arguments, surrounded by the instruments.
-unsafe extern "C-unwind" fn call(site: *const Site, args: *const [u64; 6], return_address: usize) -> u64 {
+unsafe extern "C-unwind" fn call(
+    site: *const Site,
+    args: *const [u64; 6],
+    return_address: usize,
+) -> u64 {
     // SAFETY: the trampoline's own table, and the words saved by the trampoline.
     let (target, name, args) = unsafe { ((*site).target, CStr::from_ptr((*site).name), &*args) };
     // SAFETY: the arguments are the program's.
@@ -140,7 +144,10 @@ macro_rules! instrumented {
 }
 
 /// Puts the instrumented entry points into a context's extended table, if an instrument is on.
-#[allow(clippy::missing_transmute_annotations, reason = "the slot says which type of function it is")]
+#[allow(
+    clippy::missing_transmute_annotations,
+    reason = "the slot says which type of function it is"
+)]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub fn replace(table: &mut verbs_context) {
     if !is_on() {

@@ -57,14 +57,17 @@ impl Observer for Hunting {
             }),
             What::PostSend { qp, wr } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
                 .map_err(|refused| CallOutcome::post(refused, wr))?,
-            What::CompleteChain { qp } => {
-                posting(hot(qp).ok().map(|obj| obj.qp.clone()), place).map_err(CallOutcome::number)?
+            What::CompleteChain { qp } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
+                .map_err(CallOutcome::number)?,
+            What::PostRecv { qp, .. } => {
+                hot(qp).ok().map(|obj| obj.qp.clone()).and_then(|queue_pair| {
+                    let chosen = queue_pair.context().hunt_calling(Point::Receive, place)?;
+                    Some(Kept::Receive(queue_pair, chosen))
+                })
             }
-            What::PostRecv { qp, .. } => hot(qp).ok().map(|obj| obj.qp.clone()).and_then(|queue_pair| {
-                let chosen = queue_pair.context().hunt_calling(Point::Receive, place)?;
-                Some(Kept::Receive(queue_pair, chosen))
-            }),
-            What::CqEvent { channel: Some(channel), .. } => channel.hunt_getting(place).map(Kept::Event),
+            What::CqEvent { channel: Some(channel), .. } => {
+                channel.hunt_getting(place).map(Kept::Event)
+            }
             What::AsyncEvent { device: Some(device), .. } => {
                 device.hunt_calling(Point::Async, place).map(Kept::Event)
             }
@@ -86,9 +89,13 @@ impl Observer for Hunting {
                 unsafe { polled_extended(cq, outcome.code(), place) }
             }
             (_, Kept::Arm(queue, chosen)) => queue.hunt_armed(&chosen),
-            (_, Kept::Post(queue_pair, chosen)) => queue_pair.hunt_posted(place, &chosen, outcome.code()),
+            (_, Kept::Post(queue_pair, chosen)) => {
+                queue_pair.hunt_posted(place, &chosen, outcome.code())
+            }
             (_, Kept::Receive(queue_pair, chosen)) => queue_pair.context().hunt_called(&chosen),
-            (What::CqEvent { channel: Some(channel), .. }, Kept::Event(chosen)) => channel.hunt_got(&chosen),
+            (What::CqEvent { channel: Some(channel), .. }, Kept::Event(chosen)) => {
+                channel.hunt_got(&chosen)
+            }
             (What::AsyncEvent { device: Some(device), .. }, Kept::Event(chosen)) => {
                 device.hunt_called(&chosen);
             }

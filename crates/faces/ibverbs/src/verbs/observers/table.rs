@@ -96,7 +96,8 @@ unsafe extern "C" fn arm_at(cq: *mut ibv_cq, solicited_only: c_int, address: usi
     // SAFETY: the caller's promise.
     let plain = || CallOutcome::number(unsafe { notify::arm(cq, solicited_only, address) });
     // SAFETY: as above.
-    unsafe { observed(What::Arm { cq, solicited_only: solicited_only != 0 }, address, plain) }.code()
+    unsafe { observed(What::Arm { cq, solicited_only: solicited_only != 0 }, address, plain) }
+        .code()
 }
 
 /// Makes a post, surrounded by the instruments. `plain` gets a place for the first request that is
@@ -151,10 +152,16 @@ unsafe extern "C" fn share_at(
     address: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { posted(What::PostSrqRecv { srq, wr }, bad, address, |bad| post::post_srq_recv(srq, wr, bad)) }
+    unsafe {
+        posted(What::PostSrqRecv { srq, wr }, bad, address, |bad| post::post_srq_recv(srq, wr, bad))
+    }
 }
 
-unsafe extern "C" fn start_poll_at(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, address: usize) -> c_int {
+unsafe extern "C" fn start_poll_at(
+    cq: *mut ibv_cq_ex,
+    attr: *mut ibv_poll_cq_attr,
+    address: usize,
+) -> c_int {
     // SAFETY: the caller's promise.
     let plain = || CallOutcome::number(unsafe { poll::start_poll(cq, attr) });
     // SAFETY: as above.

@@ -113,7 +113,8 @@ fn arm() -> Call<'static> {
 #[test]
 fn the_order_of_instruments_is_that_of_the_list() {
     let all = all_noted();
-    let list: Vec<&dyn ListedObserver> = all.iter().map(|noted| noted as &dyn ListedObserver).collect();
+    let list: Vec<&dyn ListedObserver> =
+        all.iter().map(|noted| noted as &dyn ListedObserver).collect();
     let mut plain = || {
         note("plain");
         CallOutcome::number(7)
@@ -139,7 +140,10 @@ fn the_order_of_instruments_is_that_of_the_list() {
     let [trace, check, hunt, fourth] = list[..] else { panic!("four instruments") };
     assert_eq!(nest(&[trace, fourth, check, hunt], &arm(), &mut plain).code(), libc::EPERM);
     REFUSES.set(false);
-    assert_eq!(seen(), ["trace before", "fourth before", "before arm", "fourth after", "trace after"]);
+    assert_eq!(
+        seen(),
+        ["trace before", "fourth before", "before arm", "fourth after", "trace after"]
+    );
 
     // Locks taken before a fork are released in the reverse order.
     for (moment, expected) in [
@@ -190,8 +194,11 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         (attr.cqe, attr.channel) = (4, channel);
         let cq = (*table).create_cq_ex.expect("the slot")(context, &raw mut attr);
         let answer = (cq as usize as u32).cast_signed();
-        let expected =
-            ["before ibv_create_cq_ex".into(), "made Cq".into(), format!("after ibv_create_cq_ex: {answer}")];
+        let expected = [
+            "before ibv_create_cq_ex".into(),
+            "made Cq".into(),
+            format!("after ibv_create_cq_ex: {answer}"),
+        ];
         assert_eq!(seen(), expected);
         let plain: *mut ibv_cq = cq.cast();
 
@@ -199,14 +206,21 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         (init.qp_type, init.send_cq, init.recv_cq, init.pd) = (IBV_QPT_RC, plain, plain, pd);
         init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         init.send_ops_flags = IBV_QP_EX_WITH_SEND;
-        (init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge, init.cap.max_recv_sge) =
-            (1, 1, 1, 1);
+        (
+            init.cap.max_send_wr,
+            init.cap.max_recv_wr,
+            init.cap.max_send_sge,
+            init.cap.max_recv_sge,
+        ) = (1, 1, 1, 1);
         let qp = qp::create_qp_ex(context, &raw mut init);
         assert!(!qp.is_null());
         assert_eq!(seen(), ["made QueuePair"]);
         let extended = qp::ibv_qp_to_qp_ex(qp);
 
-        assert_eq!(ops.poll_cq.expect("the slot")(plain, 1, core::ptr::from_mut(&mut ibv_wc::zeroed())), 0);
+        assert_eq!(
+            ops.poll_cq.expect("the slot")(plain, 1, core::ptr::from_mut(&mut ibv_wc::zeroed())),
+            0
+        );
         saw("poll", 0);
         assert_eq!((*cq).start_poll.expect("the slot")(cq, null_mut()), libc::ENOENT);
         saw("start poll", libc::ENOENT);
@@ -218,7 +232,10 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         // A queue pair in RESET accepts no request.
         let (mut send, mut receive) = (ibv_send_wr::zeroed(), ibv_recv_wr::zeroed());
         let (mut bad_send, mut bad_receive) = (null_mut(), null_mut());
-        assert_eq!(ops.post_send.expect("the slot")(qp, &raw mut send, &raw mut bad_send), libc::EINVAL);
+        assert_eq!(
+            ops.post_send.expect("the slot")(qp, &raw mut send, &raw mut bad_send),
+            libc::EINVAL
+        );
         assert_eq!(bad_send, &raw mut send);
         saw("post send", libc::EINVAL);
         assert_eq!(
@@ -227,7 +244,10 @@ fn a_fourth_instrument_sees_each_kind_of_call() {
         );
         assert_eq!(bad_receive, &raw mut receive);
         saw("post recv", libc::EINVAL);
-        assert_eq!(ops.post_srq_recv.expect("the slot")(srq, &raw mut receive, &raw mut bad_receive), 0);
+        assert_eq!(
+            ops.post_srq_recv.expect("the slot")(srq, &raw mut receive, &raw mut bad_receive),
+            0
+        );
         saw("post srq recv", 0);
         (*extended).wr_start.expect("the slot")(extended);
         saw("start chain", 0);

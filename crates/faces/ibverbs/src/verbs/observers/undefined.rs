@@ -7,7 +7,8 @@ use adverb_device::engine::{Completion, WcFlags, WcOpcode};
 pub fn scramble(wc: &mut ibv_wc, garbage: u64) {
     let [low, high] = [garbage as u32, (garbage >> 32) as u32];
     // Another kind of request, sometimes of the other direction.
-    wc.opcode = [IBV_WC_SEND, IBV_WC_RECV, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM][low as usize % 4];
+    wc.opcode =
+        [IBV_WC_SEND, IBV_WC_RECV, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM][low as usize % 4];
     wc.byte_len = high | 1;
     wc.imm_data = low ^ high;
     wc.src_qp = high >> 8;
@@ -20,8 +21,8 @@ pub fn scramble(wc: &mut ibv_wc, garbage: u64) {
 /// As [`scramble`], for the current completion of an extended poll.
 pub fn scramble_current(c: &mut Completion, garbage: u64) {
     let [low, high] = [garbage as u32, (garbage >> 32) as u32];
-    c.opcode =
-        [WcOpcode::Send, WcOpcode::Recv, WcOpcode::RdmaWrite, WcOpcode::RecvRdmaWithImm][low as usize % 4];
+    c.opcode = [WcOpcode::Send, WcOpcode::Recv, WcOpcode::RdmaWrite, WcOpcode::RecvRdmaWithImm]
+        [low as usize % 4];
     c.byte_len = high | 1;
     c.imm = low ^ high;
     c.src_qpn = high >> 8;

@@ -70,7 +70,9 @@ impl<M: Memory> SystemLibrary<'_, M> {
     pub fn check_room(&self) -> Result<(), Errno> {
         use abi::Request as C;
         let least = match self.request {
-            C::CreateId(_) | C::JoinIpMcast(_) | C::JoinMcast(_) => size_of::<abi::rdma_ucm_create_id_resp>(),
+            C::CreateId(_) | C::JoinIpMcast(_) | C::JoinMcast(_) => {
+                size_of::<abi::rdma_ucm_create_id_resp>()
+            }
             C::DestroyId(_) | C::LeaveMcast(_) | C::MigrateId(_) => {
                 size_of::<abi::rdma_ucm_destroy_id_resp>()
             }
@@ -108,7 +110,9 @@ impl<M: Memory> Caller for SystemLibrary<'_, M> {
     fn reply(&mut self, from: &Reply<'_>) -> Result<(), Errno> {
         let reply = reply(from);
         let bytes = match self.request {
-            abi::Request::GetOption(get) if get.optlen as usize == reply.bytes().len() => reply.bytes(),
+            abi::Request::GetOption(get) if get.optlen as usize == reply.bytes().len() => {
+                reply.bytes()
+            }
             abi::Request::GetOption(_) => return Err(Errno::EINVAL),
             _ => cut(&reply, self.room)?,
         };
@@ -161,7 +165,8 @@ fn copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) -> Result<(), Er
 /// Copies plainly where a filter of system calls forbids the kernel's copy. Here a wrong address
 /// ends the program.
 fn plain_copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) {
-    let (from, to) = if call == libc::SYS_process_vm_readv { (theirs, ours) } else { (ours, theirs) };
+    let (from, to) =
+        if call == libc::SYS_process_vm_readv { (theirs, ours) } else { (ours, theirs) };
     // SAFETY: `ours` is a slice of this length. The program guarantees its own address, as for any
     // C call.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) }

@@ -46,8 +46,8 @@ pub unsafe extern "C-unwind" fn adverb_ucma_perform(
     let Some(channel) = Channel::of_fd(fd) else { return -libc::EBADF };
     // SAFETY: librdmacm.so.1 of the same build passes both pointers and waits for the return.
     let (request, reply) = unsafe { (&*request, &mut *reply) };
-    let performed =
-        request::request(request).and_then(|values| perform(channel, &values, &mut Typed { request, reply }));
+    let performed = request::request(request)
+        .and_then(|values| perform(channel, &values, &mut Typed { request, reply }));
     match performed {
         Ok(()) => 0,
         Err(e) => -(e as c_int),
@@ -75,7 +75,11 @@ pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
 /// value.
 ///
 /// "C-unwind", because a thread can be cancelled while GET_EVENT waits.
-pub unsafe extern "C-unwind" fn adverb_ucma_write(fd: c_int, buf: *const c_void, len: usize) -> isize {
+pub unsafe extern "C-unwind" fn adverb_ucma_write(
+    fd: c_int,
+    buf: *const c_void,
+    len: usize,
+) -> isize {
     let Some(channel) = Channel::of_fd(fd) else { return -(libc::EBADF as isize) };
     match write(channel, buf as u64, len) {
         Ok(()) => len as isize,

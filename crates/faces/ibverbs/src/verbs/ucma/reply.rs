@@ -3,7 +3,9 @@ use super::request::PATH_FLAGS;
 use super::sockaddr;
 use crate::abi::rdma_user_cm as abi;
 use crate::abi::rdma_user_cm::Integers;
-use crate::abi::{Plain, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_global_route, ib_uverbs_qp_attr};
+use crate::abi::{
+    Plain, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_global_route, ib_uverbs_qp_attr,
+};
 use adverb_ucma::{
     Address, Addresses, Ah, ConnParam, Ece, Event, PKEY, PORT, Param, Path, QpAttr, Reply, Route,
 };
@@ -41,7 +43,9 @@ fn addresses(from: &Addresses) -> abi::rdma_ucm_query_addr_resp {
         (out.port_num, out.pkey) = (PORT, PKEY.to_be());
     }
     let address = |from: Option<Address>| {
-        from.map_or((0, sockaddr_storage::of_bytes(&[])), |a| (sockaddr::size(&a), sockaddr::write(&a)))
+        from.map_or((0, sockaddr_storage::of_bytes(&[])), |a| {
+            (sockaddr::size(&a), sockaddr::write(&a))
+        })
     };
     (out.src_size, out.src_addr) = address(from.source);
     (out.dst_size, out.dst_addr) = address(from.destination);
@@ -79,7 +83,9 @@ fn route(from: &Addresses, path: &Path) -> abi::rdma_ucm_query_route_resp {
     let (guid, index) = from.device.unwrap_or(NO_DEVICE);
     (out.node_guid, out.ibdev_index) = (guid.to_be(), index);
     let address = |from: Option<Address>| {
-        from.map_or(sockaddr_in6::of_bytes(&[]), |a| sockaddr_in6::of_bytes(sockaddr::write(&a).bytes()))
+        from.map_or(sockaddr_in6::of_bytes(&[]), |a| {
+            sockaddr_in6::of_bytes(sockaddr::write(&a).bytes())
+        })
     };
     (out.src_addr, out.dst_addr) = (address(from.source), address(from.destination));
     if from.device.is_none() {
@@ -96,7 +102,8 @@ fn route(from: &Addresses, path: &Path) -> abi::rdma_ucm_query_route_resp {
         (record.hop_limit, record.traffic_class) = (route.hop_limit, route.traffic_class);
         (record.numb_path, record.sl) = (1, route.service_level);
         (record.mtu_selector, record.rate_selector) = (EXACTLY, EXACTLY);
-        (record.packet_life_time_selector, record.packet_life_time) = (EXACTLY, route.packet_lifetime);
+        (record.packet_life_time_selector, record.packet_life_time) =
+            (EXACTLY, route.packet_lifetime);
     }
     out.ib_route[0] = record;
     out

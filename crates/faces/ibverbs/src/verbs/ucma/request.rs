@@ -96,7 +96,8 @@ pub fn request(from: &abi::Request) -> Result<Request<'_>, Errno> {
         C::ResolveRoute(c) => Request::ResolveRoute { id: c.id },
         C::ResolveIbService(c) => {
             // By number, by name, or both.
-            let known = abi::RDMA_USER_CM_IB_SERVICE_FLAG_ID | abi::RDMA_USER_CM_IB_SERVICE_FLAG_NAME;
+            let known =
+                abi::RDMA_USER_CM_IB_SERVICE_FLAG_ID | abi::RDMA_USER_CM_IB_SERVICE_FLAG_NAME;
             if c.flags == 0 || c.flags > known {
                 return Err(Errno::EINVAL);
             }
@@ -113,7 +114,9 @@ pub fn request(from: &abi::Request) -> Result<Request<'_>, Errno> {
             };
             Request::Query { id: c.id, question }
         }
-        C::Connect(c) => Request::Connect { id: c.id, param: param(&c.conn_param), ece: ece(c.ece) },
+        C::Connect(c) => {
+            Request::Connect { id: c.id, param: param(&c.conn_param), ece: ece(c.ece) }
+        }
         C::Listen(c) => Request::Listen { id: c.id, backlog: c.backlog },
         C::Accept(c) => {
             Request::Accept { id: c.id, uid: c.uid, param: param(&c.conn_param), ece: ece(c.ece) }
@@ -193,7 +196,8 @@ pub fn option(level: u32, name: u32, value: &[u8]) -> Result<OptionValue, Errno>
 fn route(value: &[u8]) -> Option<Route> {
     let (records, rest) = value.as_chunks::<{ size_of::<abi::ib_path_rec_data>() }>();
     let mut records = records.iter().map(|record| abi::ib_path_rec_data::of_bytes(record));
-    let record = records.find(|record| record.flags == PATH_FLAGS).filter(|_| rest.is_empty())?.path_rec;
+    let record =
+        records.find(|record| record.flags == PATH_FLAGS).filter(|_| rest.is_empty())?.path_rec;
     let flow_hop = u32::from_be_bytes([record[44], record[45], record[46], record[47]]);
     Some(Route {
         mtu: (record[54] & 0x3f).clamp(1, 5),

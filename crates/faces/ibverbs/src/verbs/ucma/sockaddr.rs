@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn ucm_1_addresses_come_back_as_they_were() {
-        let ips = ["1.2.3.4:5", "[fe80::1%3]:77", "[::]:0"].map(|s| Address::Ip(s.parse().unwrap()));
+        let ips =
+            ["1.2.3.4:5", "[fe80::1%3]:77", "[::]:0"].map(|s| Address::Ip(s.parse().unwrap()));
         let ib = Address::Ib { gid: "fe80::2".parse().unwrap(), sid: 0x0106_0007, mask: u64::MAX };
         for address in ips.into_iter().chain([ib]) {
             let written = write(&address);

@@ -7,8 +7,8 @@ use crate::abi::Plain;
 use crate::abi::rdma_user_cm::{self as abi, Integers};
 use adverb_device::Errno;
 use adverb_ucma::{
-    Address, Addresses, Ah, Caller, ConnParam, Ece, Event, EventKind, OptionName, OptionValue, Param, Path,
-    QpAttr, Question, Reply, Request, Route,
+    Address, Addresses, Ah, Caller, ConnParam, Ece, Event, EventKind, OptionName, OptionValue,
+    Param, Path, QpAttr, Question, Reply, Request, Route,
 };
 use core::cell::RefCell;
 use core::time::Duration;
@@ -73,7 +73,8 @@ fn millis(value: u32) -> Duration {
 /// The request of a command, by the numbers of the header alone.
 fn by_offsets(number: u32, body: &[u8]) -> Result<Request<'_>, Errno> {
     let b = Body(body);
-    let none_if = |zero, address: Result<Address, Errno>| if zero { Ok(None) } else { address.map(Some) };
+    let none_if =
+        |zero, address: Result<Address, Errno>| if zero { Ok(None) } else { address.map(Some) };
     let refused_if = |wrong| if wrong { Err(Errno::EINVAL) } else { Ok(()) };
     Ok(match number {
         0 => Request::CreateId { uid: b.u64(0), port_space: b.u16(16), qp_type: b.u8(18) },
@@ -229,9 +230,11 @@ fn typed(number: u32, body: &[u8]) -> abi::Request {
             ..Plain::zeroed()
         }),
         10 => C::Disconnect(abi::rdma_ucm_disconnect { id: b.u32(0) }),
-        11 => {
-            C::InitQpAttr(abi::rdma_ucm_init_qp_attr { id: b.u32(8), qp_state: b.u32(12), ..Plain::zeroed() })
-        }
+        11 => C::InitQpAttr(abi::rdma_ucm_init_qp_attr {
+            id: b.u32(8),
+            qp_state: b.u32(12),
+            ..Plain::zeroed()
+        }),
         12 => C::GetEvent(abi::rdma_ucm_get_event::zeroed()),
         13 => C::GetOption(option()),
         14 => C::SetOption(option()),
@@ -243,7 +246,11 @@ fn typed(number: u32, body: &[u8]) -> abi::Request {
             ..Plain::zeroed()
         }),
         17 => C::LeaveMcast(destroy()),
-        18 => C::MigrateId(abi::rdma_ucm_migrate_id { id: b.u32(8), fd: b.u32(12), ..Plain::zeroed() }),
+        18 => C::MigrateId(abi::rdma_ucm_migrate_id {
+            id: b.u32(8),
+            fd: b.u32(12),
+            ..Plain::zeroed()
+        }),
         19 => C::Query(query()),
         20 => C::Bind(abi::rdma_ucm_bind {
             id: b.u32(0),
@@ -393,7 +400,8 @@ fn query() -> abi::Request {
     abi::Request::Query(abi::rdma_ucm_query { response: HERE, ..Plain::zeroed() })
 }
 
-const ADDRESSES: Addresses = Addresses { device: Some((0x1001, 3)), source: None, destination: None };
+const ADDRESSES: Addresses =
+    Addresses { device: Some((0x1001, 3)), source: None, destination: None };
 const ROUTE: Route = Route {
     mtu: 3,
     traffic_class: 0x28,
@@ -410,8 +418,10 @@ fn gids() -> Path {
 
 #[test]
 fn ucm_1_answers_are_as_long_as_there_is_room() {
-    let addresses =
-        Reply::Addresses(Addresses { source: Some(Address::Ip("10.0.0.1:5".parse().unwrap())), ..ADDRESSES });
+    let addresses = Reply::Addresses(Addresses {
+        source: Some(Address::Ip("10.0.0.1:5".parse().unwrap())),
+        ..ADDRESSES
+    });
     let all = given(&query(), 280, &addresses).unwrap();
     assert_eq!(all.len(), 280);
     assert_eq!((&all[..8], all[8], all[12], all[14]), (&0x1001_u64.to_be_bytes()[..], 1, 16, 0));
@@ -419,7 +429,8 @@ fn ucm_1_answers_are_as_long_as_there_is_room() {
     assert_eq!(all[272..276], 3_u32.to_ne_bytes());
     assert_eq!(given(&query(), 272, &addresses).unwrap(), all[..272], "an older library");
     assert_eq!(given(&query(), 271, &addresses), Err(Errno::ENOSPC));
-    let unknown = given(&query(), 300, &Reply::Addresses(Addresses { device: None, ..ADDRESSES })).unwrap();
+    let unknown =
+        given(&query(), 300, &Reply::Addresses(Addresses { device: None, ..ADDRESSES })).unwrap();
     assert_eq!((&unknown[..12], &unknown[272..276]), (&[0; 12][..], &[0xff; 4][..]));
 
     let path = given(&query(), 8 + 6 * 72, &Reply::Path(gids())).unwrap();
@@ -442,7 +453,10 @@ fn ucm_1_answers_are_as_long_as_there_is_room() {
     let route = given(&old, 208, &Reply::Route(ADDRESSES, gids())).unwrap();
     assert_eq!((route.len(), route[192], route[196], route[200]), (208, 1, 1, 3));
     assert_eq!((route[8 + 48], route[8 + 54], route[8 + 55], route[8 + 62]), (3, 64, 0x28, 19));
-    assert_eq!((&route[8..24], &route[60..62]), (&gids().destination.octets()[..], &[0xff, 0xff][..]));
+    assert_eq!(
+        (&route[8..24], &route[60..62]),
+        (&gids().destination.octets()[..], &[0xff, 0xff][..])
+    );
     assert_eq!(given(&old, 200, &Reply::Route(ADDRESSES, gids())).unwrap().len(), 200);
     assert_eq!(given(&old, 199, &Reply::Route(ADDRESSES, gids())), Err(Errno::ENOSPC));
 }
@@ -451,8 +465,9 @@ fn ucm_1_answers_are_as_long_as_there_is_room() {
 fn ucm_1_too_little_room_is_known_before_anything_changes() {
     for number in 0..25 {
         let (request, _) = abi::Request::decode(&written(number, &[0; 320], 0)).unwrap();
-        let room =
-            |room| SystemLibrary { request: &request, room, memory: &Ram(RefCell::default()) }.check_room();
+        let room = |room| {
+            SystemLibrary { request: &request, room, memory: &Ram(RefCell::default()) }.check_room()
+        };
         let least = match number {
             0 | 1 | 16 | 17 | 18 | 22 => 4,
             5 => 200,
@@ -463,7 +478,8 @@ fn ucm_1_too_little_room_is_known_before_anything_changes() {
         assert_eq!(room(least), Ok(()), "{number}");
         assert!(least == 0 || room(least - 1) == Err(Errno::ENOSPC), "{number}");
     }
-    let create = |response| abi::Request::CreateId(abi::rdma_ucm_create_id { response, ..Plain::zeroed() });
+    let create =
+        |response| abi::Request::CreateId(abi::rdma_ucm_create_id { response, ..Plain::zeroed() });
     assert_eq!(given(&create(HERE), 4, &Reply::Id(7)), Ok(vec![7, 0, 0, 0]));
     assert_eq!(given(&create(8), 4, &Reply::Id(7)), Err(Errno::EFAULT));
 }
@@ -507,11 +523,18 @@ fn ucm_1_events_are_those_of_the_header() {
         dlid: 0xc000,
         sl: 5,
     };
-    let data =
-        |len: usize| Param::Datagram { qpn: 0x77, qkey: 0x88, ah: Some(ah), private_data: vec![6; len] };
+    let data = |len: usize| Param::Datagram {
+        qpn: 0x77,
+        qkey: 0x88,
+        ah: Some(ah),
+        private_data: vec![6; len],
+    };
     let seen = bytes(data(300), 336).unwrap();
     let b = Body(&seen);
-    assert_eq!((b.u32(20), b.u32(24), &seen[28..44]), (0x77, 0x88, &gids().destination.octets()[..]));
+    assert_eq!(
+        (b.u32(20), b.u32(24), &seen[28..44]),
+        (0x77, 0x88, &gids().destination.octets()[..])
+    );
     assert_eq!((b.u32(44), &seen[48..52], b.u16(52)), (1, &[2, 3, 4, 0][..], 0xc000));
     assert_eq!((seen[54], seen[57], seen[58]), (5, 1, 1), "service level, global, port");
     assert_eq!((seen[60], seen[314], seen[315], seen[316]), (6, 6, 0, 255), "255 bytes at most");
@@ -551,8 +574,13 @@ fn ucm_5_values_of_options() {
     let set = |at: u64, level, optname, value: &[u8]| {
         let optlen = value.len() as u32;
         let (optval, id) = (at, 1);
-        let request =
-            abi::Request::SetOption(abi::rdma_ucm_set_option { optval, id, level, optname, optlen });
+        let request = abi::Request::SetOption(abi::rdma_ucm_set_option {
+            optval,
+            id,
+            level,
+            optname,
+            optlen,
+        });
         let ram = Ram(RefCell::new(value.to_vec()));
         let system = SystemLibrary { request: &request, room: 0, memory: &ram }.option();
         if at == HERE {
@@ -575,15 +603,27 @@ fn ucm_5_values_of_options() {
     assert_eq!(set(HERE, 0, 9, &[20]), Err(Errno::ENOSYS));
     assert_eq!(set(HERE, 2, 0, &[20]), Err(Errno::ENOSYS));
     assert_eq!(set(8, 0, 0, &[20]), Err(Errno::EFAULT));
-    assert_eq!(set(8, 0, 0, &[0; 64 * 72 + 1]), Err(Errno::EINVAL), "longer than any: not looked at");
+    assert_eq!(
+        set(8, 0, 0, &[0; 64 * 72 + 1]),
+        Err(Errno::EINVAL),
+        "longer than any: not looked at"
+    );
     let path = given(&query(), 80, &Reply::Path(gids())).unwrap();
     assert_eq!(set(HERE, 1, 1, &path[8..]), Ok(OptionValue::Path(ROUTE)));
-    assert_eq!(set(HERE, 1, 1, &[&[0; 72], &path[8..]].concat()), Ok(OptionValue::Path(ROUTE)), "the second");
+    assert_eq!(
+        set(HERE, 1, 1, &[&[0; 72], &path[8..]].concat()),
+        Ok(OptionValue::Path(ROUTE)),
+        "the second"
+    );
     assert_eq!(set(HERE, 1, 1, &path[8..79]), Err(Errno::EINVAL));
     assert_eq!(set(HERE, 1, 1, &[0; 72]), Err(Errno::EINVAL), "no path among them");
 
     let get = |optlen| {
-        abi::Request::GetOption(abi::rdma_ucm_set_option { optval: HERE, optlen, ..Plain::zeroed() })
+        abi::Request::GetOption(abi::rdma_ucm_set_option {
+            optval: HERE,
+            optlen,
+            ..Plain::zeroed()
+        })
     };
     assert_eq!(given(&get(1), 0, &Reply::Byte(0x28)), Ok(vec![0x28]));
     assert_eq!(given(&get(4), 0, &Reply::Byte(0x28)), Err(Errno::EINVAL));

@@ -86,9 +86,15 @@ impl Pair {
         let mut pair = Pair::accepted();
         pair.active(|h, out| h.complete(out).expect("replied"));
         pair.deliver();
-        assert_eq!(pair.passive_did, [Action::ReadyToSend, Action::Complete(Request::Accept, Ok(()))]);
+        assert_eq!(
+            pair.passive_did,
+            [Action::ReadyToSend, Action::Complete(Request::Accept, Ok(()))]
+        );
         pair.passive_did.clear();
-        assert_eq!((pair.active.state(), pair.passive.state()), (State::Established, State::Established));
+        assert_eq!(
+            (pair.active.state(), pair.passive.state()),
+            (State::Established, State::Established)
+        );
         pair
     }
 
@@ -111,7 +117,10 @@ fn ndk_7_read_limits_are_the_smaller_of_both_ends() {
     let pair = Pair::requested();
     // The limit of reads that the initiator makes is the limit of reads that the listener's side
     // accepts.
-    assert_eq!(pair.passive.connection_data(), Some((ReadLimits { inbound: 8, outbound: 16 }, &b"call"[..])));
+    assert_eq!(
+        pair.passive.connection_data(),
+        Some((ReadLimits { inbound: 8, outbound: 16 }, &b"call"[..]))
+    );
     let wanted = ReadLimits { inbound: 4, outbound: 100 };
     assert_eq!(pair.passive.accept_limits(wanted), ReadLimits { inbound: 4, outbound: 16 });
     let pair = Pair::established();
@@ -125,7 +134,9 @@ fn ndk_7_read_limits_are_the_smaller_of_both_ends() {
 #[test]
 fn a_rejected_initiator_has_the_private_data_and_may_try_again() {
     let mut pair = Pair::requested();
-    pair.passive(|h, out| h.reject(Reason::CONSUMER_DEFINED, b"no".to_vec(), out).expect("requested"));
+    pair.passive(|h, out| {
+        h.reject(Reason::CONSUMER_DEFINED, b"no".to_vec(), out).expect("requested")
+    });
     pair.deliver();
     assert_eq!(
         pair.active_did,
@@ -143,7 +154,9 @@ fn a_rejected_initiator_has_the_private_data_and_may_try_again() {
 #[test]
 fn an_initiator_may_reject_the_reply() {
     let mut pair = Pair::accepted();
-    pair.active(|h, out| h.reject(Reason::CONSUMER_DEFINED, b"too few".to_vec(), out).expect("replied"));
+    pair.active(|h, out| {
+        h.reject(Reason::CONSUMER_DEFINED, b"too few".to_vec(), out).expect("replied")
+    });
     pair.deliver();
     let aborted = Action::Complete(Request::Accept, Err(NtStatus::CONNECTION_ABORTED));
     assert_eq!(pair.passive_did, [Action::Flush, Action::Hangup, aborted]);
@@ -214,7 +227,10 @@ fn an_abandoned_request_aborts_the_answer() {
     let now = pair.now;
     pair.passive(|h, out| h.lost(NtStatus::CONNECTION_ABORTED, out));
     let mut out = Vec::new();
-    assert_eq!(pair.passive.accept(offer(1, 1, b""), now, &mut out), Err(NtStatus::CONNECTION_ABORTED));
+    assert_eq!(
+        pair.passive.accept(offer(1, 1, b""), now, &mut out),
+        Err(NtStatus::CONNECTION_ABORTED)
+    );
     assert_eq!(
         pair.passive.reject(Reason::CONSUMER_DEFINED, Vec::new(), &mut out),
         Err(NtStatus::CONNECTION_ABORTED)
@@ -229,7 +245,8 @@ fn an_abandoned_request_aborts_the_answer() {
 fn every_wait_ends() {
     let timed_out = |request| Action::Complete(request, Err(NtStatus::IO_TIMEOUT));
     let mut pair = Pair::requested();
-    let (early, late) = (pair.later(CONNECT_TIMEOUT - Duration::from_millis(1)), pair.later(CONNECT_TIMEOUT));
+    let (early, late) =
+        (pair.later(CONNECT_TIMEOUT - Duration::from_millis(1)), pair.later(CONNECT_TIMEOUT));
     pair.active(|h, out| h.timeout(early, out));
     assert_eq!(pair.active_did, []);
     pair.active(|h, out| h.timeout(late, out));
@@ -311,7 +328,9 @@ fn apply(h: &mut Handshake, input: Input, now: Instant, out: &mut Actions) -> Op
     match input {
         Input::Connect => return h.connect(ADAPTER, now).ok().map(|()| Request::Connect),
         Input::Dialed => h.dialed(offer(1, 1, b""), out),
-        Input::Accept => return h.accept(offer(1, 1, b""), now, out).ok().map(|()| Request::Accept),
+        Input::Accept => {
+            return h.accept(offer(1, 1, b""), now, out).ok().map(|()| Request::Accept);
+        }
         Input::Reject => drop(h.reject(Reason::CONSUMER_DEFINED, Vec::new(), out)),
         Input::Complete => drop(h.complete(out)),
         Input::Disconnect => {

@@ -3,11 +3,12 @@
 //! The rest of the node does not know which of the two it has. Some functions need sockets:
 //! services, frames, groups and handshake messages. A simulated wire answers them as absent.
 use adverb_link::{
-    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, SourcePort, TxBatch, UdpLink,
+    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, SourcePort,
+    TxBatch, UdpLink,
 };
 use adverb_local::{
-    ConnectionId, Delivery, FramePort, HandshakeMessage, Local, LocalError, RawFrame, ReceivedHandshake,
-    ServiceClaim, ServiceIndex, Slot, UserChanged,
+    ConnectionId, Delivery, FramePort, HandshakeMessage, Local, LocalError, RawFrame,
+    ReceivedHandshake, ServiceClaim, ServiceIndex, Slot, UserChanged,
 };
 use adverb_os::OsError;
 use nix::errno::Errno;
@@ -19,7 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The link of a node.
-#[allow(clippy::large_enum_variant, reason = "one a node, and the large one is read for each packet")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one a node, and the large one is read for each packet"
+)]
 pub enum Wire {
     /// Sockets.
     Udp {

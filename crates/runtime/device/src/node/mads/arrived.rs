@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Q_Key of queue pair 1 (IBTA 3.5.3).
 pub(in crate::node) const QKEY: u32 = 0x8001_0000;
-pub(in crate::node) const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
+pub(in crate::node) const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly)
+{
     Some(opcode) => opcode,
     None => panic!("UD has SEND Only"),
 };

@@ -37,7 +37,11 @@ impl Mads {
 
     /// Returns the first error, and whether the port is, or will soon be, open at one address at
     /// least.
-    fn open_ports(&self, node: &Node, local: Option<IpAddr>) -> Result<(bool, Option<Error>), Error> {
+    fn open_ports(
+        &self,
+        node: &Node,
+        local: Option<IpAddr>,
+    ) -> Result<(bool, Option<Error>), Error> {
         if local.is_none() {
             self.everywhere.store(true, Ordering::Relaxed);
         }
@@ -47,7 +51,9 @@ impl Mads {
         };
         let (mut open, mut refused) = (false, None);
         for interface in interfaces::usable()? {
-            for ip in interface.addresses.iter().filter(|ip| local.is_none_or(|local| local == **ip)) {
+            for ip in
+                interface.addresses.iter().filter(|ip| local.is_none_or(|local| local == **ip))
+            {
                 let scope = scope(ip, interface.index);
                 let opened = match local {
                     Some(_) => node.addresses.open_quietly(node, *ip, scope).map(drop),

@@ -56,7 +56,11 @@ enum Whose {
 }
 
 impl Mads {
-    pub(crate) fn set_handler(&self, node: &Node, handler: Arc<dyn MadHandler>) -> Result<(), Error> {
+    pub(crate) fn set_handler(
+        &self,
+        node: &Node,
+        handler: Arc<dyn MadHandler>,
+    ) -> Result<(), Error> {
         let mut place = self.handler.write();
         if place.is_some() {
             return Err(Error::new(
@@ -135,10 +139,19 @@ impl Mads {
     }
 
     /// Takes a packet for queue pair 1. A thread without locks handles the packet later.
-    pub(in crate::node) fn take(&self, node: &Node, p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) {
+    pub(in crate::node) fn take(
+        &self,
+        node: &Node,
+        p: &RxPacket<'_>,
+        headers: &Headers,
+        payload: &[u8],
+    ) {
         if !is_taken(p, headers, payload) {
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
-            log::debug!("dropped a packet from {} for queue pair 1: no MAD of a connection manager", p.src);
+            log::debug!(
+                "dropped a packet from {} for queue pair 1: no MAD of a connection manager",
+                p.src
+            );
             return;
         }
         self.keep(node, ArrivedMad::of(p));
@@ -288,7 +301,10 @@ impl Mads {
             // Any user of this machine may have sent the MAD. Processes of the own user send from
             // addresses where this process has a socket. A listening process has sockets at the
             // interfaces' addresses, and a connecting process at its peers' addresses.
-            log::debug!("a MAD from {} is dropped: this process has no socket there", mad_arrived.src);
+            log::debug!(
+                "a MAD from {} is dropped: this process has no socket there",
+                mad_arrived.src
+            );
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return Delivery::Done;
         }
@@ -406,7 +422,10 @@ impl Mads {
 fn interface_of(ip: IpAddr) -> Result<u32, Error> {
     let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
     interface.map(|interface| interface.index).ok_or_else(|| {
-        Error::new(Errno::EADDRNOTAVAIL, format!("no device has the address {ip} (is the interface up?)"))
+        Error::new(
+            Errno::EADDRNOTAVAIL,
+            format!("no device has the address {ip} (is the interface up?)"),
+        )
     })
 }
 

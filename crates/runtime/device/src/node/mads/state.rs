@@ -32,7 +32,8 @@ pub(crate) struct Mads {
     /// Slots of ended processes.
     pub(in crate::node) ended: Ranked<Vec<Slot>, ranks::MadEnded>,
     /// Services for which this process listens.
-    pub(in crate::node) services: RankedRw<Vec<(u64, Option<IpAddr>, ServiceIndex)>, ranks::MadServices>,
+    pub(in crate::node) services:
+        RankedRw<Vec<(u64, Option<IpAddr>, ServiceIndex)>, ranks::MadServices>,
     pub(in crate::node) psn: AtomicU32,
     pub(in crate::node) spread: Ranked<Option<Time>, ranks::MadSpread>,
     /// Requests have to arrive at all addresses, including later addresses.

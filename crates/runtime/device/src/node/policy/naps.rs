@@ -127,8 +127,10 @@ impl Naps {
     pub(crate) fn judge(&mut self, reading: Option<Reading>) -> Option<u32> {
         let Some(reading) = reading else { return Some(self.end()) };
         let time = reading.at.since(self.last.at);
-        let (ran, waited) =
-            (reading.ran.saturating_sub(self.last.ran), reading.waited.saturating_sub(self.last.waited));
+        let (ran, waited) = (
+            reading.ran.saturating_sub(self.last.ran),
+            reading.waited.saturating_sub(self.last.waited),
+        );
         if (ran + waited) * 2 < time {
             return Some(self.end());
         }

@@ -65,9 +65,11 @@ impl World {
 fn states_come_out_of_their_words_as_they_went_in() {
     for arms in 0..=ARMS {
         for until in [0, 1, at(u64::from(u32::MAX)).0, (1 << 58) - 1].map(Time) {
-            for program in
-                [Program::Runs { arms }, Program::Given { arms, until }, Program::Works { arms, until }]
-            {
+            for program in [
+                Program::Runs { arms },
+                Program::Given { arms, until },
+                Program::Works { arms, until },
+            ] {
                 assert_eq!(Program::of(program.word()), program);
             }
         }
@@ -200,8 +202,9 @@ fn a_program_that_takes_turns_on_its_processor_has_the_sockets_to_itself() {
             world.policy.yields.yielded(Yielded { begun, ended, switched: true, polls });
         }
         world.step(n % 3 == 0);
-        received +=
-            usize::from(matches!(world.turns.last(), Some((at, Turn::Receive { .. })) if *at == world.now));
+        received += usize::from(
+            matches!(world.turns.last(), Some((at, Turn::Receive { .. })) if *at == world.now),
+        );
     }
     assert!(received < 3, "the thread received {received} times");
     assert_eq!(world.pace.away(), LONGEST_AWAY);
@@ -220,8 +223,9 @@ fn a_program_that_stops_polling_waits_a_millisecond_for_the_thread() {
         assert!(world.now.since(stopped) < LONGEST_AWAY * 3, "the thread is still away");
         world.step(false);
     }
-    let received =
-        |(when, turn): &(Time, Turn)| *when > stopped && matches!(turn, Turn::Receive { rings: true });
+    let received = |(when, turn): &(Time, Turn)| {
+        *when > stopped && matches!(turn, Turn::Receive { rings: true })
+    };
     assert!(world.turns.iter().any(received));
     assert!(!world.policy.thread_is_away());
 }

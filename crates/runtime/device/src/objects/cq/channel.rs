@@ -66,7 +66,8 @@ impl CompChannel {
                 self.watch();
             }
         };
-        let event = self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), before_sleep);
+        let event =
+            self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), before_sleep);
         event.inspect(Cq::note_event)
     }
 
@@ -76,7 +77,9 @@ impl CompChannel {
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn event_step(&self, slept: bool) -> Option<Arc<Cq>> {
-        self.events.pop_step(self.context.node(), slept, |cq| cq.event_read()).inspect(Cq::note_event)
+        self.events
+            .pop_step(self.context.node(), slept, |cq| cq.event_read())
+            .inspect(Cq::note_event)
     }
 
     /// Switches off the report of lost wake-ups (EXT-4) on this channel. Used by a face that waits

@@ -13,8 +13,8 @@
 mod process;
 
 pub use process::{
-    AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, hunt, join_part, part, part_so_far, set,
-    set_namers,
+    AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, hunt, join_part, part, part_so_far,
+    set, set_namers,
 };
 
 use super::{CompChannel, Cq};
@@ -99,7 +99,8 @@ impl Hunted {
         let nth = self.hunt.holds.fetch_add(1, Ordering::Relaxed);
         if nth < HOLDS {
             let mut withheld = self.withheld.lock();
-            (withheld.way, withheld.longest) = (way, if nth < LONG_HOLDS { LONGEST } else { SHORT });
+            (withheld.way, withheld.longest) =
+                (way, if nth < LONG_HOLDS { LONGEST } else { SHORT });
         }
     }
 }
@@ -318,7 +319,9 @@ impl Ledger {
 impl Cq {
     /// Holds completions from now on, so that a send queue may fill.
     fn hold_shortly(&self) {
-        if let Some(h) = self.hunted.as_ref().filter(|h| h.withheld.lock().way == Visibility::AtOnce) {
+        if let Some(h) =
+            self.hunted.as_ref().filter(|h| h.withheld.lock().way == Visibility::AtOnce)
+        {
             h.holds(Visibility::Shortly);
         }
     }
@@ -416,7 +419,10 @@ impl Cq {
         ledger.requests.truncate(kept);
         ledger.staged -= forgotten;
         if ledger.requests.len() >= depth as usize && (holds || ledger.strict) {
-            log::debug!("CQ {}: the send queue is full until its completions are polled", self.number);
+            log::debug!(
+                "CQ {}: the send queue is full until its completions are polled",
+                self.number
+            );
             return Err(PostError::QueueFull(Cause::QueueFull { queue: "the send queue", depth }));
         }
         Ok(())

@@ -262,7 +262,8 @@ fn loom_cqn_12_next_and_solicited_arms_race() {
         let world = World::new();
         let adder = adder(&world, &[0, 1]);
         let other = world.clone();
-        let armer = thread::spawn(move || other.cq.arm(ArmKind::Solicited, ArmSite::Unknown).unwrap());
+        let armer =
+            thread::spawn(move || other.cq.arm(ArmKind::Solicited, ArmSite::Unknown).unwrap());
         world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Next, 0b11);

@@ -92,7 +92,8 @@ impl Touches {
 
     fn queue_threads(&self) -> QueueThreads {
         let id = |of: &AtomicI32| Some(of.load(Ordering::Relaxed)).filter(|id| *id != 0);
-        let since = |of: &AtomicI32, flag: &AtomicBool| id(of).filter(|_| flag.load(Ordering::Relaxed));
+        let since =
+            |of: &AtomicI32, flag: &AtomicBool| id(of).filter(|_| flag.load(Ordering::Relaxed));
         QueueThreads {
             poller: id(&self.poller),
             armer: since(&self.armer, &self.armed),
@@ -148,7 +149,11 @@ impl fmt::Display for LostWakeup {
             (_, 0) => write!(f, "and was never armed")?,
             (true, _) => write!(f, "that came before its last arm (armed at {})", self.site)?,
             (false, _) => {
-                write!(f, "and was not armed again after its last event (last armed at {})", self.site)?;
+                write!(
+                    f,
+                    "and was not armed again after its last event (last armed at {})",
+                    self.site
+                )?;
             }
         }
         write!(
@@ -205,7 +210,10 @@ impl Cq {
     #[inline]
     pub(super) fn note_unarmed(self: &Arc<Self>) {
         let is_watched = self.watch.at.load(Ordering::Relaxed) != NEVER;
-        if !is_watched && matches!(self.sink, Sink::Channel(_)) && self.unread.load(Ordering::Relaxed) == 0 {
+        if !is_watched
+            && matches!(self.sink, Sink::Channel(_))
+            && self.unread.load(Ordering::Relaxed) == 0
+        {
             self.watch();
         }
     }
@@ -220,7 +228,8 @@ impl Cq {
         let now = self.context.node().now();
         let at = now + PATIENCE;
         // One watch at a time.
-        if self.watch.at.compare_exchange(NEVER, at.0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if self.watch.at.compare_exchange(NEVER, at.0, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
             return;
         }
         self.enter_timed();
@@ -236,7 +245,11 @@ impl Cq {
         if at == NEVER {
             self.watch();
         } else if at > soon.0
-            && self.watch.at.compare_exchange(at, soon.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self
+                .watch
+                .at
+                .compare_exchange(at, soon.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
         {
             self.context.node().enter_watch(soon, self.number, at);
         }
@@ -263,7 +276,12 @@ impl Cq {
             return;
         }
         let next = now + next_look(silent);
-        if self.watch.at.compare_exchange(NEVER, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if self
+            .watch
+            .at
+            .compare_exchange(NEVER, next.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
             self.context.node().enter_watch(next, self.number, NEVER);
         }
     }
@@ -282,7 +300,11 @@ impl Cq {
     }
 
     /// The completions of a lost wake-up, and the evidence.
-    pub(super) fn lost(self: &Arc<Self>, look: &Look, silent: Duration) -> Option<(LostWakeup, Evidence)> {
+    pub(super) fn lost(
+        self: &Arc<Self>,
+        look: &Look,
+        silent: Duration,
+    ) -> Option<(LostWakeup, Evidence)> {
         let lost = self.lost_wakeup_in(look).filter(|_| look.missed && !silent.is_zero())?;
         let touches = self.watch.seen.count(look);
         let evidence = self.judge(look, silent)?;
@@ -313,14 +335,17 @@ impl Cq {
         let Sink::Channel(channel) = &self.sink else { return None };
         let queue_threads = self.watch.seen.queue_threads();
         let pipe = channel.pipe()?;
-        let others: Vec<_> = channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
-        let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().arm.is_some();
+        let others: Vec<_> =
+            channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
+        let has_event =
+            |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().arm.is_some();
         let listed = process::threads();
         let hidden = listed.is_none();
         // Without a list, only threads that have touched the queue or the channel are known.
         let ids = listed.unwrap_or_else(|| {
-            let known =
-                [queue_threads.poller, queue_threads.armer, queue_threads.taker].into_iter().flatten();
+            let known = [queue_threads.poller, queue_threads.armer, queue_threads.taker]
+                .into_iter()
+                .flatten();
             let mut ids: Vec<i32> = known.chain(pipe.getting.iter().copied()).collect();
             ids.sort_unstable();
             ids.dedup();

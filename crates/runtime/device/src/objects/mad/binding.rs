@@ -53,7 +53,10 @@ pub fn binding_of(address: IpAddr, scope_id: u32) -> Result<Binding, Error> {
 /// # Errors
 /// ENETUNREACH, EHOSTUNREACH: no route. EADDRNOTAVAIL: no device has the source address. EINVAL:
 /// source and destination are of different families.
-pub fn binding_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Binding, Error> {
+pub fn binding_toward(
+    source: Option<SocketAddr>,
+    destination: SocketAddr,
+) -> Result<Binding, Error> {
     let source = source.filter(|source| !source.ip().is_unspecified());
     if let Some(source) = source
         && source.is_ipv4() != destination.is_ipv4()
@@ -115,7 +118,10 @@ mod tests {
             let binding = binding_toward(None, to.parse().unwrap()).unwrap();
             assert_eq!(binding.address, IpAddr::V4(Ipv4Addr::LOCALHOST));
             assert!(binding.device.interface().loopback);
-            assert_eq!(binding.device.gids()[usize::from(binding.sgid_index)].ipv4(), Some([127, 0, 0, 1]));
+            assert_eq!(
+                binding.device.gids()[usize::from(binding.sgid_index)].ipv4(),
+                Some([127, 0, 0, 1])
+            );
         }
     }
 
@@ -124,7 +130,8 @@ mod tests {
         let e = binding_of("203.0.113.9".parse().unwrap(), 0).unwrap_err();
         assert_eq!(e.errno(), Errno::EADDRNOTAVAIL as i32, "{e}");
         assert!(e.to_string().contains("203.0.113.9"), "{e}");
-        let e = binding_toward(Some("[::1]:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        let e = binding_toward(Some("[::1]:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap())
+            .unwrap_err();
         assert_eq!(e.errno(), Errno::EINVAL as i32, "{e}");
     }
 }

@@ -117,7 +117,12 @@ impl MadInterface {
     /// # Errors
     /// EADDRINUSE if another claim conflicts: both claims have the same address, or either claim is
     /// for all addresses.
-    pub fn claim(&self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Error> {
+    pub fn claim(
+        &self,
+        service_id: u64,
+        local: Option<IpAddr>,
+        shared: bool,
+    ) -> Result<Claim, Error> {
         self.node.check_alive()?;
         self.node.mads.open(&self.node, local)?;
         if local.is_some() {

@@ -17,7 +17,8 @@ pub fn is_multicast(gid: &Gid) -> bool {
 
 /// The IPv4 group of a multicast GID, if there is any.
 fn ipv4_group(gid: &Gid) -> Option<Ipv4Addr> {
-    let mapped = gid.0[0] == 0xff && gid.0[2..10].iter().all(|b| *b == 0) && gid.0[10..12] == [0xff; 2];
+    let mapped =
+        gid.0[0] == 0xff && gid.0[2..10].iter().all(|b| *b == 0) && gid.0[10..12] == [0xff; 2];
     let v4 = last_ipv4(gid);
     ((mapped || gid.ipv4().is_some()) && v4.is_multicast()).then_some(v4)
 }

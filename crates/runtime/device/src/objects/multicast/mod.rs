@@ -87,9 +87,13 @@ impl Qp {
         self.context().node().check_alive()?;
         self.check_multicast(&gid)?;
         let mut attachments = self.own.attachments.lock();
-        let at = attachments.iter().position(|a| a.gid == gid && a.lid == lid).ok_or_else(|| {
-            Error::invalid(format!("gid {gid}, lid {lid}"), "the queue pair is not attached to this group")
-        })?;
+        let at =
+            attachments.iter().position(|a| a.gid == gid && a.lid == lid).ok_or_else(|| {
+                Error::invalid(
+                    format!("gid {gid}, lid {lid}"),
+                    "the queue pair is not attached to this group",
+                )
+            })?;
         let ended = attachments.swap_remove(at);
         self.leave(&ended, &attachments);
         Ok(())
@@ -121,7 +125,10 @@ impl Qp {
 
     fn check_multicast(&self, gid: &Gid) -> Result<(), Error> {
         if self.qp_type() != QpType::Ud {
-            return Err(Error::invalid("qp_type", "only UD queue pairs are attached to multicast groups"));
+            return Err(Error::invalid(
+                "qp_type",
+                "only UD queue pairs are attached to multicast groups",
+            ));
         }
         if !is_multicast(gid) {
             return Err(Error::invalid(format!("gid is {gid}"), "not a multicast GID"));

@@ -29,17 +29,25 @@ impl Dm {
         context.needs(Has::DM)?;
         context.node().fault_call(Call::AllocDm)?;
         if len == 0 || len > MAX_DM {
-            return Err(Error::invalid(format!("length is {len}"), format!("1 to {MAX_DM} are possible")));
+            return Err(Error::invalid(
+                format!("length is {len}"),
+                format!("1 to {MAX_DM} are possible"),
+            ));
         }
         if log_align > 12 {
-            return Err(Error::invalid(format!("log_align_req is {log_align}"), "at most 12 is possible"));
+            return Err(Error::invalid(
+                format!("log_align_req is {log_align}"),
+                "at most 12 is possible",
+            ));
         }
         let used = context.dm_used.fetch_add(len as usize, Ordering::Relaxed);
         if used as u64 + len > MAX_DM {
             context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
             return Err(Error::new(
                 Errno::ENOMEM,
-                format!("{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"),
+                format!(
+                    "{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"
+                ),
             ));
         }
         let pages = crate::memory::pages(len as usize).inspect_err(|_| {
@@ -64,7 +72,11 @@ impl Dm {
     /// EINVAL if the range leaves the memory.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         let len = to.len();
-        if self.pages.read_at(offset as usize, to) { Ok(()) } else { Err(self.outside(offset, len)) }
+        if self.pages.read_at(offset as usize, to) {
+            Ok(())
+        } else {
+            Err(self.outside(offset, len))
+        }
     }
     fn outside(&self, offset: u64, len: usize) -> Error {
         Error::invalid(

@@ -7,7 +7,11 @@ use adverb_engine::keys::{Region, RegionKind};
 
 impl Pd {
     /// Counts the pages that a NIC would lock, if the device stands for a NIC.
-    pub(super) fn lock_pages(&self, region: &Region, backing: &Backing) -> Result<Option<Locked>, Error> {
+    pub(super) fn lock_pages(
+        &self,
+        region: &Region,
+        backing: &Backing,
+    ) -> Result<Option<Locked>, Error> {
         if self.context.nic().is_none() {
             return Ok(None);
         }
@@ -16,8 +20,11 @@ impl Pd {
             return Ok(None);
         }
         let none = matches!(region.kind, RegionKind::Null | RegionKind::Paged);
-        let pages =
-            if none || matches!(backing, Backing::Dm(_)) { 0 } else { pages_of(region.addr, region.len) };
+        let pages = if none || matches!(backing, Backing::Dm(_)) {
+            0
+        } else {
+            pages_of(region.addr, region.len)
+        };
         Locked::pages(pages).map(Some)
     }
 }

@@ -36,7 +36,14 @@ impl Mw {
     #[must_use]
     pub fn bind_request(&self, mr: Key, addr: u64, len: u64, access: Access) -> MwBind {
         let key = self.key();
-        MwBind { mw: key, new_key: (key & !0xff) | (key.wrapping_add(1) & 0xff), mr, addr, len, access }
+        MwBind {
+            mw: key,
+            new_key: (key & !0xff) | (key.wrapping_add(1) & 0xff),
+            mr,
+            addr,
+            len,
+            access,
+        }
     }
     /// Sets the window's key after a bind was posted.
     pub fn set_key(&self, key: Key) {

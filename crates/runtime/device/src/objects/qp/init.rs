@@ -28,18 +28,26 @@ pub struct QpInit {
 
 /// Checks the arguments that a queue pair with both queues requires.
 pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Error> {
-    let given =
-        [("pd", pd.is_some()), ("send_cq", init.send_cq.is_some()), ("recv_cq", init.recv_cq.is_some())];
+    let given = [
+        ("pd", pd.is_some()),
+        ("send_cq", init.send_cq.is_some()),
+        ("recv_cq", init.recv_cq.is_some()),
+    ];
     match given.iter().find(|(_, given)| !given) {
-        Some((what, _)) => {
-            Err(Error::invalid(what, format!("a {:?} queue pair needs this argument", init.qp_type)))
-        }
+        Some((what, _)) => Err(Error::invalid(
+            what,
+            format!("a {:?} queue pair needs this argument", init.qp_type),
+        )),
         None => Ok(()),
     }
 }
 
 /// Checks the parameters of a new queue pair and answers its sizes.
-pub(super) fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<QpCap, Error> {
+pub(super) fn check_init(
+    context: &Context,
+    pd: Option<&Arc<Pd>>,
+    init: &QpInit,
+) -> Result<QpCap, Error> {
     let limits = context.limits();
     if let Some(nic) = context.nic() {
         nic.check_qp_type(init.qp_type)?;
@@ -87,7 +95,10 @@ pub(super) fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit)
         ("cap.max_inline_data", cap.max_inline_data, limits.max_inline),
     ] {
         if value > max {
-            return Err(Error::invalid(format!("{name} is {value}"), format!("at most {max} is possible")));
+            return Err(Error::invalid(
+                format!("{name} is {value}"),
+                format!("at most {max} is possible"),
+            ));
         }
     }
     Ok(cap)

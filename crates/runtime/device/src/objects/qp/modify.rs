@@ -41,11 +41,15 @@ impl Qp {
                 node.addresses.hear(node, ip_of(&attr.av.dgid), scope)?;
             }
         }
-        if self.qp_type() == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
+        if self.qp_type() == QpType::Ud
+            && mask.contains(AttrMask::STATE)
+            && attr.state == QpState::Init
+        {
             self.own.context.open_all()?;
         }
         let peer = self.choose_path(attr, mask)?;
-        let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
+        let ends =
+            mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if ends {
             self.take_arrived();
             self.part_in_peace();
@@ -115,7 +119,8 @@ impl Qp {
             node.pump(self, &mut inner, tx);
             inner.carried.ring.fetching_peer()
         });
-        if let Some(peer) = peer.filter(|peer| !crate::host::let_fetch(peer, self.number(), MOMENT)) {
+        if let Some(peer) = peer.filter(|peer| !crate::host::let_fetch(peer, self.number(), MOMENT))
+        {
             // Payloads that the peer has not fetched by then are sent again as bytes.
             if Rings::of(node).is_some_and(|rings| !rings.send_as_bytes(self)) {
                 crate::host::let_fetch(&peer, self.number(), Duration::MAX);
@@ -164,7 +169,11 @@ impl Qp {
         if node.is_stale() {
             return Ok(());
         }
-        match self.own.handles.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) {
+        match self
+            .own
+            .handles
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+        {
             Ok(1) => {}
             Ok(_) => return Ok(()),
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),

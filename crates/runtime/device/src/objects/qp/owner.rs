@@ -99,7 +99,9 @@ impl Owner for QpObject {
 
     fn blocks_own(&self, number: u32, src: &Gid, src_qpn: u32) -> bool {
         // Numbers of queue pairs are unique within a host.
-        self.blocks_own.load(Ordering::Relaxed) && src_qpn == number && self.context.gids().contains(src)
+        self.blocks_own.load(Ordering::Relaxed)
+            && src_qpn == number
+            && self.context.gids().contains(src)
     }
 
     fn spread(&self, frame: &Frame) -> Option<Arc<AnyQp>> {

@@ -254,7 +254,8 @@ impl SendChain<'_> {
     fn try_perform(&mut self, request: &PlainPost<'_>) -> bool {
         let (qp, Some(inner)) = (self.qp, &mut self.inner) else { return false };
         let own = &qp.own;
-        let plain = inner.faults.is_none() && inner.rendezvous.is_empty() && own.context.nic().is_none();
+        let plain =
+            inner.faults.is_none() && inner.rendezvous.is_empty() && own.context.nic().is_none();
         if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
             return false;
         }
@@ -278,7 +279,9 @@ impl SendChain<'_> {
         inner.traffic.posted(len.into(), is_read);
         let read = if is_read { len } else { 0 };
         let opcode = request.op.wc_opcode();
-        if let Some(completion) = inner.engine.host_posted(request.wr_id, request.flags, opcode, read) {
+        if let Some(completion) =
+            inner.engine.host_posted(request.wr_id, request.flags, opcode, read)
+        {
             // An owner that takes something back does not wait for the consequences of a
             // completion.
             self.busy = None;

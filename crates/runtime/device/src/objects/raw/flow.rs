@@ -29,7 +29,10 @@ impl Flow {
         };
         let mut rules = port.rules.write();
         if rules.len() >= MAX_FLOWS {
-            return Err(Error::new(Errno::ENOMEM, format!("there are {MAX_FLOWS} flows already, the most")));
+            return Err(Error::new(
+                Errno::ENOMEM,
+                format!("there are {MAX_FLOWS} flows already, the most"),
+            ));
         }
         let taker: Weak<Qp> = Arc::downgrade(qp);
         let rule = rules.add(rule, taker);

@@ -94,7 +94,8 @@ impl FramePort for Port {
 
     fn takers(&self, raw: &RawFrame) -> Vec<Arc<AnyQp>> {
         let Some(frame) = Frame::parse(&raw.bytes) else { return Vec::new() };
-        let heard = if raw.leaving && !self.comes_back(&frame) { Heard::Leaving } else { Heard::Arrived };
+        let heard =
+            if raw.leaving && !self.comes_back(&frame) { Heard::Leaving } else { Heard::Arrived };
         let rules = self.rules.read();
         let chosen = rules.choose(&frame, heard).filter_map(Weak::upgrade);
         let mut takers: Vec<Arc<AnyQp>> = Vec::new();

@@ -113,7 +113,10 @@ impl Wq {
         let Some(to) = to else { return Ok(()) };
         match (*state, to) {
             (WqState::Err, WqState::Rdy) => {
-                return Err(Error::invalid("wq_state is Rdy", "a work queue in ERR goes to RESET first"));
+                return Err(Error::invalid(
+                    "wq_state is Rdy",
+                    "a work queue in ERR goes to RESET first",
+                ));
             }
             (WqState::Reset, WqState::Rdy) => self.step(QpState::Rtr)?,
             (_, WqState::Err) => self.step(QpState::Err)?,
@@ -163,13 +166,20 @@ impl IndTable {
         context.node().check_alive()?;
         if !queues.len().is_power_of_two() || queues.len() > MAX_TABLE {
             let rule = format!("a power of two, {MAX_TABLE} at most, is needed");
-            return Err(Error::invalid(format!("the table has {} work queues", queues.len()), rule));
+            return Err(Error::invalid(
+                format!("the table has {} work queues", queues.len()),
+                rule,
+            ));
         }
         queues.iter().for_each(|wq| wq.uses.add());
-        let table = IndTable { context: context.clone(), queues, uses: Uses::new("the indirection table") };
+        let table =
+            IndTable { context: context.clone(), queues, uses: Uses::new("the indirection table") };
         // The drop undoes this increment, also after a refusal.
         if TABLES.fetch_add(1, Ordering::Relaxed) >= MAX_TABLES as usize {
-            return Err(Error::new(Errno::ENOMEM, format!("{MAX_TABLES} indirection tables are in use")));
+            return Err(Error::new(
+                Errno::ENOMEM,
+                format!("{MAX_TABLES} indirection tables are in use"),
+            ));
         }
         Ok(Arc::new(table))
     }

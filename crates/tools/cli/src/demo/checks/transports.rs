@@ -144,7 +144,8 @@ pub fn xrc(w: &mut World) -> Checked {
     } else {
         let xrcd = Xrcd::open(&w.context, None).map_err(words("XRC domain"))?;
         let cq = Cq::new(&w.context, 64, None, 0).map_err(words("completion queue"))?;
-        let srq = Srq::new(&w.pd, 64, 2, 0, Some((&xrcd, &cq))).map_err(words("XRC shared receive queue"))?;
+        let srq = Srq::new(&w.pd, 64, 2, 0, Some((&xrcd, &cq)))
+            .map_err(words("XRC shared receive queue"))?;
         w.expect_here(IN, MESSAGES * LEN)?;
         post(w, &srq, MESSAGES, LEN)?;
         let end: Endpoint = w.connected(Kind::XrcRecv(xrcd.clone()))?;

@@ -6,7 +6,13 @@ use adverb_device::engine::{Payload, SendFlags, SendOp, WcFlags, WcOpcode};
 use std::time::Duration;
 
 /// Sends a message and checks it in both processes. The receive is posted before the send.
-pub fn message(w: &mut World, end: &mut Endpoint, id: u64, op: SendOp, size: usize) -> Result<(), String> {
+pub fn message(
+    w: &mut World,
+    end: &mut Endpoint,
+    id: u64,
+    op: SendOp,
+    size: usize,
+) -> Result<(), String> {
     if w.is_first() {
         w.fill(OUT, size, id)?;
         w.sync()?;
@@ -94,12 +100,20 @@ pub fn inline(w: &mut World) -> Checked {
             Payload::Inline(&parts),
         )?;
         end.done(1, WcOpcode::RdmaWrite)?;
-        end.send_with(2, SendOp::Send, SendFlags::SIGNALED | SendFlags::INLINE, Payload::Inline(&parts))?;
+        end.send_with(
+            2,
+            SendOp::Send,
+            SendFlags::SIGNALED | SendFlags::INLINE,
+            Payload::Inline(&parts),
+        )?;
         end.done(2, WcOpcode::Send)?;
         let long = pattern(INLINE as usize + 1, 6);
         let refused = end.send_with(3, SendOp::Send, SendFlags::INLINE, Payload::Inline(&[&long]));
         if refused.is_ok() {
-            return Err(format!("{} bytes of inline data were taken, {INLINE} were asked for", long.len()));
+            return Err(format!(
+                "{} bytes of inline data were taken, {INLINE} were asked for",
+                long.len()
+            ));
         }
     } else {
         end.recv(2, IN + 4096, data.len())?;

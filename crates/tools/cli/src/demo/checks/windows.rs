@@ -41,14 +41,20 @@ fn write(w: &mut World, end: &mut Endpoint, key: u32, seed: u64, open: bool) -> 
         if open {
             end.done(seed, WcOpcode::RdmaWrite)?;
         } else {
-            same("status of a write through a closed window", end.next()?.status, WcStatus::RemAccessErr)?;
+            same(
+                "status of a write through a closed window",
+                end.next()?.status,
+                WcStatus::RemAccessErr,
+            )?;
         }
     }
     w.sync()?;
     match (w.is_first(), open) {
         (true, _) => Ok(()),
         (false, true) => w.check_here(IN, LEN, seed),
-        (false, false) => same("bytes written", w.get(IN, LEN)?.iter().filter(|b| **b != 0).count(), 0),
+        (false, false) => {
+            same("bytes written", w.get(IN, LEN)?.iter().filter(|b| **b != 0).count(), 0)
+        }
     }
 }
 

@@ -10,7 +10,8 @@ fn touch(path: PathBuf) {
 
 /// Creates the libraries as an installation has them.
 fn install(directory: PathBuf) {
-    for name in ["libibverbs.so.1", "librdmacm.so.1", "libadverb_preload.so", "libadverb_audit.so"] {
+    for name in ["libibverbs.so.1", "librdmacm.so.1", "libadverb_preload.so", "libadverb_audit.so"]
+    {
         touch(directory.join(name));
     }
 }
@@ -74,7 +75,9 @@ fn a_path_that_the_loader_would_split_is_hidden_behind_another() {
     install(prefix.join("lib/adverb"));
     let found = find(&prefix.join("bin/adverb"), true).unwrap();
     let preload = &found.preload[0];
-    assert!(is_plain(&found.directory) && is_plain(preload) && is_plain(found.audit.as_ref().unwrap()));
+    assert!(
+        is_plain(&found.directory) && is_plain(preload) && is_plain(found.audit.as_ref().unwrap())
+    );
     assert!(found.directory.join("libibverbs.so.1").is_file() && preload.is_file());
     fs::remove_dir_all(prefix).unwrap();
     fs::remove_dir_all(preload.parent().unwrap()).unwrap();
@@ -94,7 +97,8 @@ fn where_no_directory_can_be_made_the_library_is_preloaded() {
     assert_eq!(found.directory, target.join("release"));
     assert_eq!(
         found.preload,
-        ["libibverbs.so", "librdmacm.so", "libadverb_preload.so"].map(|n| target.join("release").join(n))
+        ["libibverbs.so", "librdmacm.so", "libadverb_preload.so"]
+            .map(|n| target.join("release").join(n))
     );
     let why = found.nameless.unwrap();
     assert!(why.contains("all users may write there") && why.contains("nowhere"), "{why}");

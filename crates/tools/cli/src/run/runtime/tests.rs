@@ -24,8 +24,10 @@ fn user() -> u32 {
 }
 
 fn names(place: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(place).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = fs::read_dir(place)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -91,7 +93,11 @@ fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
     let made = place_in(&at, "kind", &tree()).unwrap();
     let beside = place.join(format!("adverb-{}-{:016x}", user(), 0));
     DirBuilder::new().mode(0o700).create(&beside).unwrap();
-    assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made, "another directory of the user's is not taken");
+    assert_eq!(
+        place_in(&at, "kind", &tree()).unwrap(),
+        made,
+        "another directory of the user's is not taken"
+    );
     fs::remove_dir_all(place).unwrap();
 }
 

@@ -16,7 +16,10 @@ fn every_device_has_its_files_and_numbers_count_from_zero() {
         let name = device.name();
         let interface = &device.interface().name;
         let part = format!("sys/devices/virtual/adverb/{interface}");
-        assert_eq!(text(&format!("{part}/infiniband_verbs/uverbs{n}/ibdev")), Some(&*format!("{name}\n")));
+        assert_eq!(
+            text(&format!("{part}/infiniband_verbs/uverbs{n}/ibdev")),
+            Some(&*format!("{name}\n"))
+        );
         assert_eq!(text(&format!("dev/infiniband/uverbs{n}")), Some(""));
         let at = |rest: &str| text(&format!("{part}/infiniband/{name}/{rest}"));
         assert_eq!(at("node_type"), Some("1: CA\n"));
@@ -25,7 +28,10 @@ fn every_device_has_its_files_and_numbers_count_from_zero() {
         assert!(text(&format!("{part}/net/{interface}/address")).is_some());
         let gids = device.gids().len();
         assert_eq!(at(&format!("ports/1/gid_attrs/types/{gids}")), None, "that entry is empty");
-        assert_eq!(at(&format!("ports/1/gids/{gids}")).map(|t| t.replace([':', '0'], "")), Some("\n".into()));
+        assert_eq!(
+            at(&format!("ports/1/gids/{gids}")).map(|t| t.replace([':', '0'], "")),
+            Some("\n".into())
+        );
     }
 }
 

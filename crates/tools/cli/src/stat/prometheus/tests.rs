@@ -12,7 +12,8 @@ fn top_7_the_text_is_as_prometheus_wants_it() {
         pid: 7,
         process: Process { name: name.into(), ..Process::default() },
         counters: [("rx_drop_icrc".to_owned(), 3)].into(),
-        queues: [(2, Queue { number: 2, stuck: "CQ 2".into(), waiting: 8, ..Queue::default() })].into(),
+        queues: [(2, Queue { number: 2, stuck: "CQ 2".into(), waiting: 8, ..Queue::default() })]
+            .into(),
         pairs: [(5, Pair { number: 5, sent_bytes: 1 << 50, open: 4, ..Pair::default() })].into(),
         ..Answered::default()
     };
@@ -28,7 +29,9 @@ fn top_7_the_text_is_as_prometheus_wants_it() {
         format!("adverb_up{{{program}}} 1"),
         "adverb_up{pid=\"9\",program=\"gone\"} 0".to_owned(),
         format!("adverb_dropped_packets_total{{{program},reason=\"rx_drop_icrc\"}} 3"),
-        format!("adverb_qp_sent_bytes_total{{{program},qp=\"0x000005\",transport=\"RC\"}} 1125899906842624"),
+        format!(
+            "adverb_qp_sent_bytes_total{{{program},qp=\"0x000005\",transport=\"RC\"}} 1125899906842624"
+        ),
         format!("adverb_qp_open_requests{{{program},qp=\"0x000005\",transport=\"RC\"}} 4"),
         format!("adverb_cq_completions{{{program},cq=\"2\"}} 8"),
         format!("adverb_cq_lost_wake_up{{{program},cq=\"2\"}} 1"),

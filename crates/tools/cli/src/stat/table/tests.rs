@@ -33,8 +33,13 @@ fn world(name: &str) -> World {
         queues: [(1, queue)].into(),
         pairs: (0..40).map(|n| (n, Pair { number: 0x00ff_ff00 + n, ..long.clone() })).collect(),
     };
-    let silent = Silent { pid: 4_194_303, slot: 9, name: name.into(), why: format!("no answer: {name}") };
-    History::default().world(&Round { at: Instant::now(), answered: vec![answered], silent: vec![silent] })
+    let silent =
+        Silent { pid: 4_194_303, slot: 9, name: name.into(), why: format!("no answer: {name}") };
+    History::default().world(&Round {
+        at: Instant::now(),
+        answered: vec![answered],
+        silent: vec![silent],
+    })
 }
 
 /// TOP-6: lines have at most 80 columns, and names do not reach the terminal as control characters.
@@ -60,7 +65,8 @@ fn top_6_queue_pairs_without_room_are_counted() {
     let few = lines(&world, 30);
     assert!(!all.iter().any(|line| line.text.contains("more")));
     assert!(few.len() <= 30, "{few:#?}");
-    let more = few.iter().find_map(|line| line.text.trim().strip_prefix("… and ")?.strip_suffix(" more"));
+    let more =
+        few.iter().find_map(|line| line.text.trim().strip_prefix("… and ")?.strip_suffix(" more"));
     let hidden: usize = more.expect("a count").parse().unwrap();
     // A queue pair has two lines, and the count has one.
     assert_eq!(all.len() - few.len(), 2 * hidden - 1);
@@ -72,6 +78,7 @@ fn top_6_queue_pairs_without_room_are_counted() {
 fn numbers_and_ages_are_short() {
     let words = [0.0, 7.4, 999.0, 999.6, 1000.0, 9949.0, 9950.0, 123_456.0, 1.8e19].map(number);
     assert_eq!(words, ["0", "7", "999", "1.0k", "1.0k", "9.9k", "10k", "123k", "18E"]);
-    let ages = [0, 1, 999, 1000, 599_000, 600_000, 36_000_000].map(|ms| age(Duration::from_millis(ms)));
+    let ages =
+        [0, 1, 999, 1000, 599_000, 600_000, 36_000_000].map(|ms| age(Duration::from_millis(ms)));
     assert_eq!(ages, ["new", "1ms", "999ms", "1s", "599s", "10m", "10h"]);
 }

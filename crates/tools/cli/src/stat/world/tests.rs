@@ -55,7 +55,10 @@ fn top_3_rates_are_those_of_both_ends() {
         process(2, 5, std::slice::from_ref(&there), &[]),
     ];
     let world = history.world(&round(begun, first));
-    assert_eq!((world.processes[0].out, world.processes[0].into), (Rate::default(), Rate::default()));
+    assert_eq!(
+        (world.processes[0].out, world.processes[0].into),
+        (Rate::default(), Rate::default())
+    );
     let second = vec![
         process(1, 3_000_000_000, &[at(110, 5000, 250)], &[]),
         process(2, 2_000_000_005, &[Pair { received: 9, ..there }], &[]),
@@ -105,7 +108,12 @@ fn top_3_requests_have_ages() {
     }
 }
 
-fn note_of(queues: &[Queue], second: Pair, there: Pair, there_queues: &[Queue]) -> (Weight, String) {
+fn note_of(
+    queues: &[Queue],
+    second: Pair,
+    there: Pair,
+    there_queues: &[Queue],
+) -> (Weight, String) {
     let mut history = History::default();
     let begun = Instant::now();
     let mut world = World::default();
@@ -126,7 +134,8 @@ fn top_4_a_queue_pair_says_what_it_waits_for() {
     let there = || Pair { receives: 4, ..pair(B, A) };
     let quiet = Queue { number: 2, channel: true, ..Queue::default() };
     let lost = Queue {
-        stuck: "CQ 2 holds 8 completions that came before its last arm (armed at r.c:1): no event".into(),
+        stuck: "CQ 2 holds 8 completions that came before its last arm (armed at r.c:1): no event"
+            .into(),
         ..quiet.clone()
     };
     let asleep = Queue { arm: Arm::Next, waiter: "thread 7".into(), ..quiet.clone() };
@@ -136,25 +145,38 @@ fn top_4_a_queue_pair_says_what_it_waits_for() {
     let (weight, text) = note_of(std::slice::from_ref(&quiet), open(), there(), &[lost]);
     assert_eq!(weight, Weight::Odd);
     assert_eq!(text, "waits for 1002 p2: LOST WAKE-UP on CQ 2");
-    let word =
-        |mine: &[Queue], pair: Pair, there: Pair, theirs: &[Queue]| note_of(mine, pair, there, theirs).1;
+    let word = |mine: &[Queue], pair: Pair, there: Pair, theirs: &[Queue]| {
+        note_of(mine, pair, there, theirs).1
+    };
     assert_eq!(
         word(&[], open(), there(), std::slice::from_ref(&asleep)),
         "waits for 1002 p2: asleep on armed CQ 2"
     );
-    assert_eq!(word(std::slice::from_ref(&asleep), pair(A, B), there(), &[]), "asleep on armed CQ 2");
+    assert_eq!(
+        word(std::slice::from_ref(&asleep), pair(A, B), there(), &[]),
+        "asleep on armed CQ 2"
+    );
     let unread = Queue { unread: 1, waiting: 3, ..quiet.clone() };
     assert_eq!(word(&[unread], pair(A, B), there(), &[]), "1 unread event of CQ 2, 3 completions");
     let unpolled = Queue { waiting: 3, silent_ms: 2500, ..quiet };
-    assert_eq!(word(&[unpolled], pair(A, B), there(), &[]), "3 completions unpolled in CQ 2 for 2 s");
+    assert_eq!(
+        word(&[unpolled], pair(A, B), there(), &[]),
+        "3 completions unpolled in CQ 2 for 2 s"
+    );
     let empty = Pair { receives: 0, ..there() };
     let rnr = Pair { rnr_naks: 5, ..open() };
-    assert_eq!(word(&[], rnr, empty, &[asleep]), format!("waits for 1002 p2: no receive posted at {B:#08x}"));
+    assert_eq!(
+        word(&[], rnr, empty, &[asleep]),
+        format!("waits for 1002 p2: no receive posted at {B:#08x}")
+    );
     // The peer is another host, and a queue pair of this host with the same number is not its.
     let stranger = Pair { dest: 99, ..there() };
     assert_eq!(word(&[], open(), stranger, &[]), "waits for 127.0.0.1");
     let failed = Pair { state: 6, error: "remote access error".into(), ..pair(A, B) };
-    assert_eq!(note_of(&[], failed, there(), &[]), (Weight::Wrong, "ERR: remote access error".into()));
+    assert_eq!(
+        note_of(&[], failed, there(), &[]),
+        (Weight::Wrong, "ERR: remote access error".into())
+    );
     // A queue pair that gets on waits for nothing.
     let mut history = History::default();
     for (second, posted) in [(1, 3), (2, 4)] {
@@ -171,9 +193,13 @@ fn top_4_a_stopped_peer_is_named() {
     let mut note = String::new();
     for at in 1..3 {
         let open = Pair { posted: 3, open: 1, peer_pid: 77, ..pair(A, B) };
-        let silent = Silent { pid: 77, slot: 2, name: "sleepy".into(), why: "no answer: stopped".into() };
-        let round =
-            Round { at: Instant::now(), answered: vec![process(1, at, &[open], &[])], silent: vec![silent] };
+        let silent =
+            Silent { pid: 77, slot: 2, name: "sleepy".into(), why: "no answer: stopped".into() };
+        let round = Round {
+            at: Instant::now(),
+            answered: vec![process(1, at, &[open], &[])],
+            silent: vec![silent],
+        };
         note = history.world(&round).processes[0].pairs[0].note.clone();
     }
     assert_eq!(note, "waits for 77 sleepy: no answer: stopped");

@@ -29,7 +29,15 @@ impl Line {
             self.una += 1;
             self.now += took / packets;
             let now = Time(self.now);
-            let p = Progress { acked, in_flight, mtu: MTU, una: self.una, high: end, now, beyond: false };
+            let p = Progress {
+                acked,
+                in_flight,
+                mtu: MTU,
+                una: self.una,
+                high: end,
+                now,
+                beyond: false,
+            };
             if n % packets.div_ceil(16) == 0 {
                 self.window.measured(took, &p);
             }
@@ -84,7 +92,8 @@ fn an_idle_window_does_not_grow() {
     for _ in 0..1000 {
         line.una += 1;
         let (una, now) = (line.una, Time(line.now));
-        let p = Progress { acked: 5000, in_flight: 5000, mtu: MTU, una, high: una, now, beyond: false };
+        let p =
+            Progress { acked: 5000, in_flight: 5000, mtu: MTU, una, high: una, now, beyond: false };
         line.window.measured(2_000_000, &p);
         line.window.progress(&p);
     }

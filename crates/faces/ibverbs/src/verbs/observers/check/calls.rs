@@ -94,10 +94,17 @@ impl Check {
     ///
     /// # Safety
     /// The caller makes this call now.
-    pub(super) unsafe fn after(&'static self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
+    pub(super) unsafe fn after(
+        &'static self,
+        call: &Call<'_>,
+        outcome: &mut CallOutcome,
+        kept: Kept,
+    ) {
         match (call.what(), kept) {
             // SAFETY: the program's places. The call has filled the number of places in its result.
-            (What::Poll { cq, wc }, _) => unsafe { self.polled_all(cq, wc, outcome.code(), call.place()) },
+            (What::Poll { cq, wc }, _) => unsafe {
+                self.polled_all(cq, wc, outcome.code(), call.place())
+            },
             (What::StartPoll { cq } | What::NextPoll { cq }, _) if outcome.code() == 0 => {
                 // SAFETY: this thread polls.
                 unsafe { self.presented(cq, call.place()) }
@@ -109,7 +116,12 @@ impl Check {
             (_, Kept::Chain(posting)) => self.posted(&posting, outcome.code(), 0),
             (_, Kept::Receive(receiving)) => self.received(&receiving, outcome),
             (What::CqEvent { handle, channel: Some(channel) }, _) => {
-                self.looked(Reads::Completions, handle as usize, channel.as_fd(), result_of(outcome));
+                self.looked(
+                    Reads::Completions,
+                    handle as usize,
+                    channel.as_fd(),
+                    result_of(outcome),
+                );
                 if let Taken::Completion(cq) = &outcome.taken {
                     self.event_taken(cq, call.place());
                 }
@@ -208,8 +220,11 @@ impl Check {
 
     /// Requests were posted: the errno, and the number of accepted requests after a failure.
     pub(super) fn posted(&self, posting: &Posting, result: c_int, taken: usize) {
-        let refused =
-            (result != 0).then(|| Refused { taken, full: result == libc::ENOMEM, why: failure::last() });
+        let refused = (result != 0).then(|| Refused {
+            taken,
+            full: result == libc::ENOMEM,
+            why: failure::last(),
+        });
         let Posting { number, requests, place, .. } = posting;
         self.tell(|ledger| ledger.posted(*number, requests, refused.as_ref(), *place));
     }
@@ -225,7 +240,9 @@ impl Check {
         wr: *mut ibv_send_wr,
         place: CodeAddress,
     ) -> Result<Kept, CallOutcome> {
-        let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Ok(Kept::Nothing) };
+        let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else {
+            return Ok(Kept::Nothing);
+        };
         let (mut requests, mut targets) = (Vec::new(), Vec::new());
         let mut next = wr;
         while !next.is_null() {
@@ -271,7 +288,12 @@ impl Check {
     ///
     /// # Safety
     /// `wr` is a valid list of the program.
-    unsafe fn receives(&'static self, qp: *mut ibv_qp, wr: *mut ibv_recv_wr, place: CodeAddress) -> Kept {
+    unsafe fn receives(
+        &'static self,
+        qp: *mut ibv_qp,
+        wr: *mut ibv_recv_wr,
+        place: CodeAddress,
+    ) -> Kept {
         let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Kept::Nothing };
         // SAFETY: the caller's promise.
         let requests = unsafe { receives(wr, place) };
@@ -320,11 +342,18 @@ unsafe fn pieces(list: *const ibv_sge, num: c_int) -> Vec<Piece> {
 ///
 /// # Safety
 /// `wr` is a valid request of the program.
-unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: CodeAddress) -> (Request, Option<Piece>) {
+unsafe fn request_of(
+    wr: &ibv_send_wr,
+    signals_all: bool,
+    place: CodeAddress,
+) -> (Request, Option<Piece>) {
     let has = |flag: u32| wr.send_flags & flag != 0;
-    let reads =
-        matches!(wr.opcode, IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
-    let without_data = has(IBV_SEND_INLINE) || matches!(wr.opcode, IBV_WR_LOCAL_INV | IBV_WR_BIND_MW);
+    let reads = matches!(
+        wr.opcode,
+        IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
+    );
+    let without_data =
+        has(IBV_SEND_INLINE) || matches!(wr.opcode, IBV_WR_LOCAL_INV | IBV_WR_BIND_MW);
     // SAFETY: the caller's promise.
     let pieces = if without_data { Vec::new() } else { unsafe { pieces(wr.sg_list, wr.num_sge) } };
     // SAFETY: plain words of the union; the opcode says which are set.
@@ -364,7 +393,15 @@ unsafe fn receives(wr: *mut ibv_recv_wr, place: CodeAddress) -> Vec<Request> {
         // SAFETY: the caller's promise.
         let (wr, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
         let at = next as usize;
-        all.push(Request { wr_id: wr.wr_id, at, signaled: true, pieces, writes: true, sum: None, place });
+        all.push(Request {
+            wr_id: wr.wr_id,
+            at,
+            signaled: true,
+            pieces,
+            writes: true,
+            sum: None,
+            place,
+        });
         next = wr.next;
     }
     all

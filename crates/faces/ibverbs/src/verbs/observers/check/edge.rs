@@ -29,7 +29,8 @@ const LEFT_FOR: Duration = Duration::from_millis(500);
 const PACE: Duration = Duration::from_millis(100);
 
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
-    poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], PollTimeout::ZERO)
+        .is_ok_and(|ready| ready > 0)
 }
 
 impl Check {
@@ -64,10 +65,11 @@ impl Check {
         }
         // The program's signal handlers must run on the program's own threads.
         let mut old = SigSet::empty();
-        let blocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+        let blocked =
+            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
         let look = || self.look_after();
-        let spawned =
-            blocked.is_ok() && std::thread::Builder::new().name("adverb-check".into()).spawn(look).is_ok();
+        let spawned = blocked.is_ok()
+            && std::thread::Builder::new().name("adverb-check".into()).spawn(look).is_ok();
         let _ = blocked.and_then(|()| pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None));
         if !spawned {
             self.watches.store(false, Ordering::SeqCst);
@@ -82,7 +84,9 @@ impl Check {
             if all.is_empty() {
                 self.watches.store(false, Ordering::SeqCst);
                 // Events left since then belong to a new thread, or to this thread.
-                if self.tell(|ledger| ledger.left().is_empty()) || self.watches.swap(true, Ordering::SeqCst) {
+                if self.tell(|ledger| ledger.left().is_empty())
+                    || self.watches.swap(true, Ordering::SeqCst)
+                {
                     return;
                 }
             }
@@ -118,9 +122,8 @@ impl Check {
 /// take an event for any of its queues, and poll them all.
 fn matters(left: Left) -> bool {
     match left.reads {
-        Reads::Completions => {
-            live(left.of.handle as *mut ibv_comp_channel).is_ok_and(|obj| obj.channel.holds_completions())
-        }
+        Reads::Completions => live(left.of.handle as *mut ibv_comp_channel)
+            .is_ok_and(|obj| obj.channel.holds_completions()),
         Reads::Asynchronous => true,
     }
 }
@@ -169,7 +172,9 @@ mod tests {
     #[test]
     fn an_edge_and_an_endless_sleep_are_known() {
         let line = |number: libc::c_long, limit: &str| {
-            format!("{number} 0x5 0x7fe658000ba0 0x3ff {limit} 0x0 0x0 0x7fe6609e4a30 0x7fe661126f36\n")
+            format!(
+                "{number} 0x5 0x7fe658000ba0 0x3ff {limit} 0x0 0x0 0x7fe6609e4a30 0x7fe661126f36\n"
+            )
         };
         for (number, limit, epoll) in [
             (libc::SYS_epoll_pwait, "0xffffffff", Some(5)),
@@ -189,8 +194,9 @@ mod tests {
             ("80000018", "97133d", false),
             ("80000019", "97133e", false),
         ] {
-            let line =
-                format!("tfd:        3 events: {events} data:                3  pos:0 ino:{ino} sdev:f");
+            let line = format!(
+                "tfd:        3 events: {events} data:                3  pos:0 ino:{ino} sdev:f"
+            );
             assert_eq!(is_at_edge(&line, 0x97133d), expected, "{line}");
         }
         assert!(!is_at_edge("flags:\t02000002", 0));

@@ -36,7 +36,8 @@ impl Check {
             std::thread::sleep(Duration::from_millis(1));
         };
         self.report_all(&reports);
-        let (told, filled) = (self.told.load(Ordering::Relaxed), self.filled.load(Ordering::Relaxed));
+        let (told, filled) =
+            (self.told.load(Ordering::Relaxed), self.filled.load(Ordering::Relaxed));
         log::info!(
             "check: {told} report{}; of {filled} failed completion{} the undefined fields (opcode, byte_len, imm_data and \
              others) were filled with random values",

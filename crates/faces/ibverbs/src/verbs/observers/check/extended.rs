@@ -37,14 +37,18 @@ impl Check {
         qp: *mut ibv_qp_ex,
         place: CodeAddress,
     ) -> Result<Kept, CallOutcome> {
-        let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Ok(Kept::Nothing) };
+        let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else {
+            return Ok(Kept::Nothing);
+        };
         let all = queue_pair.signals_all();
         let of = |noted: &[Noted]| {
             let requests: Vec<_> = noted.iter().map(|n| request_of(n, all, place)).collect();
             (requests, noted.iter().filter_map(target_of).collect::<Vec<_>>())
         };
         // SAFETY: the caller's promise.
-        let Some((requests, targets)) = (unsafe { with_noted(qp, of) }) else { return Ok(Kept::Nothing) };
+        let Some((requests, targets)) = (unsafe { with_noted(qp, of) }) else {
+            return Ok(Kept::Nothing);
+        };
         let posting = self.posting(&queue_pair, requests, &targets, place);
         if posting.is_short() {
             self.posted(&posting, libc::ENOMEM, 0);
@@ -55,13 +59,17 @@ impl Check {
 }
 
 fn request_of(n: &Noted, signals_all: bool, place: CodeAddress) -> Request {
-    let writes = matches!(n.op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+    let writes =
+        matches!(n.op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     let pieces = if n.inline { &[][..] } else { &n.sges };
     Request {
         wr_id: n.wr_id,
         at: 0,
         signaled: signals_all || n.flags.contains(SendFlags::SIGNALED),
-        pieces: pieces.iter().map(|s| Piece { addr: s.addr, length: s.length, lkey: s.lkey }).collect(),
+        pieces: pieces
+            .iter()
+            .map(|s| Piece { addr: s.addr, length: s.length, lkey: s.lkey })
+            .collect(),
         writes,
         sum: None,
         place,

@@ -47,7 +47,10 @@ impl Known {
 
     /// Calls `f`, and answers the resulting reports, after reports of earlier forks. A report of a
     /// fork has the stack of the fork.
-    fn reports<R>(&mut self, f: impl FnOnce(&mut Ledger) -> R) -> (R, Vec<(Report, Option<Stack>)>) {
+    fn reports<R>(
+        &mut self,
+        f: impl FnOnce(&mut Ledger) -> R,
+    ) -> (R, Vec<(Report, Option<Stack>)>) {
         let ledger = self.ledger.get_or_insert_default();
         let mut all = self.forks.take(ledger);
         let result = f(ledger);
@@ -137,12 +140,11 @@ impl Check {
         let file = adverb_os::chosen(SUPPRESS).filter(|v| !v.is_empty());
         let suppressions = file.map_or_else(Suppressions::default, |file| {
             let read = std::fs::read_to_string(&file).map_err(|e| e.to_string());
-            read.and_then(|text| text.parse().map_err(|e: adverb_check::Bad| e.to_string())).unwrap_or_else(
-                |why| {
+            read.and_then(|text| text.parse().map_err(|e: adverb_check::Bad| e.to_string()))
+                .unwrap_or_else(|why| {
                     log::error!("{SUPPRESS}: {}: {why}", file.display());
                     Suppressions::default()
-                },
-            )
+                })
         });
         Check {
             known: Mutex::new(Known::NOTHING),

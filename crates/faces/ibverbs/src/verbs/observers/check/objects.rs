@@ -52,9 +52,13 @@ impl Check {
             // Completions of this queue pair may never be polled.
             Event::Counted(qp) => {
                 let cap = qp.query().cap;
-                self.tell(|ledger| ledger.queue_pair_resized(qp.number(), 0, cap.max_recv_wr as usize));
+                self.tell(|ledger| {
+                    ledger.queue_pair_resized(qp.number(), 0, cap.max_recv_wr as usize)
+                });
             }
-            Event::QueuePairDestroyed(number) => self.tell(|ledger| ledger.queue_pair_destroyed(*number)),
+            Event::QueuePairDestroyed(number) => {
+                self.tell(|ledger| ledger.queue_pair_destroyed(*number))
+            }
             Event::Cut(cuts) => self.cut(cuts),
             Event::Registered { mr, memory, iova, access } => {
                 self.registered(mr, *memory, *iova, *access);
@@ -116,7 +120,11 @@ impl Check {
             }
             if mask.contains(AttrMask::CAP) {
                 let cap = attr.cap;
-                ledger.queue_pair_resized(number, cap.max_send_wr as usize, cap.max_recv_wr as usize);
+                ledger.queue_pair_resized(
+                    number,
+                    cap.max_send_wr as usize,
+                    cap.max_recv_wr as usize,
+                );
             }
         });
     }
@@ -136,7 +144,8 @@ impl Check {
             Some((_, length)) => (iova, length),
             None => (0, u64::MAX),
         };
-        let region = Region { lkey: mr.key(), start, length, memory: memory.map(|(at, _)| at), place: at };
+        let region =
+            Region { lkey: mr.key(), start, length, memory: memory.map(|(at, _)| at), place: at };
         self.tell(|ledger| ledger.registered(region));
     }
 

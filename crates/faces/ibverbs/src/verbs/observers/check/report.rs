@@ -93,7 +93,8 @@ impl Check {
             text
         };
         let places: Vec<_> = report.places.iter().map(name).collect();
-        let places = if places.is_empty() { String::new() } else { format!(" ({})", places.join("; ")) };
+        let places =
+            if places.is_empty() { String::new() } else { format!(" ({})", places.join("; ")) };
         let words = format!("{}{places}", report.text);
         if self.suppressions.has(report.code, &words) {
             return;

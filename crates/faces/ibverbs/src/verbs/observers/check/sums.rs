@@ -20,7 +20,14 @@ pub fn sum(ranges: &[(u64, u32)]) -> Option<u64> {
     let to = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: the kernel writes to this buffer, and checks the program's memory itself.
     let read = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const to, 1, from.as_ptr(), from.len() as u64, 0)
+        libc::process_vm_readv(
+            libc::getpid(),
+            &raw const to,
+            1,
+            from.as_ptr(),
+            from.len() as u64,
+            0,
+        )
     };
     if usize::try_from(read) != Ok(bytes.len()) {
         return None;

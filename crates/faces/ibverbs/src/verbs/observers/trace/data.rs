@@ -24,11 +24,26 @@ pub unsafe fn polled(cq: u32, wc: *mut ibv_wc, t: u64, found: c_int) {
     // SAFETY: the caller's promise.
     let done = unsafe { slice(wc.cast_const(), count) }.iter().map(done_of).collect();
     let call = "ibv_poll_cq".into();
-    record(&Record::Poll { t, d: now() - t, tid: thread(), call, cq, empty: 0, done, result: found });
+    record(&Record::Poll {
+        t,
+        d: now() - t,
+        tid: thread(),
+        call,
+        cq,
+        empty: 0,
+        done,
+        result: found,
+    });
 }
 
 fn done_of(wc: &ibv_wc) -> Done {
-    Done { qp: wc.qp_num, wr_id: wc.wr_id, status: wc.status, opcode: wc.opcode, bytes: wc.byte_len }
+    Done {
+        qp: wc.qp_num,
+        wr_id: wc.wr_id,
+        status: wc.status,
+        opcode: wc.opcode,
+        bytes: wc.byte_len,
+    }
 }
 
 /// The bytes of a request.

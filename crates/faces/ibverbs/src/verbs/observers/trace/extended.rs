@@ -13,7 +13,13 @@ use core::ffi::c_int;
 ///
 /// # Safety
 /// With result 0 this thread polls the queue.
-pub unsafe fn polled(cq: *mut ibv_cq_ex, queue: Option<u32>, call: &'static str, t: u64, result: c_int) {
+pub unsafe fn polled(
+    cq: *mut ibv_cq_ex,
+    queue: Option<u32>,
+    call: &'static str,
+    t: u64,
+    result: c_int,
+) {
     let Some(number) = queue else { return };
     if result == libc::ENOENT {
         empty_poll(number, call, t);
@@ -43,7 +49,8 @@ pub unsafe fn chain(qp: *mut ibv_qp_ex) -> Option<Kept> {
     let queue_pair = hot(qp).ok().map(|obj| obj.qp.clone())?;
     let all = queue_pair.signals_all();
     // SAFETY: the caller's promise.
-    let requests = unsafe { with_noted(qp, |noted| noted.iter().map(|n| request_of(n, all)).collect()) }?;
+    let requests =
+        unsafe { with_noted(qp, |noted| noted.iter().map(|n| request_of(n, all)).collect()) }?;
     Some(Post::begin(Queue::Send(queue_pair.number()), requests, Vec::new()))
 }
 

@@ -71,12 +71,28 @@ impl Post {
         let requests = self.requests;
         record(&match self.queue {
             Queue::Send(qp) => Record::Post { t, d, tid, call, qp, requests, taken, result },
-            Queue::Receive(qp) => {
-                Record::Receive { t, d, tid, call, qp: Some(qp), srq: None, requests, taken, result }
-            }
-            Queue::Shared(srq) => {
-                Record::Receive { t, d, tid, call, qp: None, srq: Some(srq), requests, taken, result }
-            }
+            Queue::Receive(qp) => Record::Receive {
+                t,
+                d,
+                tid,
+                call,
+                qp: Some(qp),
+                srq: None,
+                requests,
+                taken,
+                result,
+            },
+            Queue::Shared(srq) => Record::Receive {
+                t,
+                d,
+                tid,
+                call,
+                qp: None,
+                srq: Some(srq),
+                requests,
+                taken,
+                result,
+            },
         });
     }
 }
@@ -91,7 +107,9 @@ impl Observer for Tracing {
     fn begin(&self, _: When) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            if let Some(directory) = adverb_os::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
+            if let Some(directory) =
+                adverb_os::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty())
+            {
                 adverb_trace::begin(Path::new(&directory));
             }
         });
@@ -131,7 +149,9 @@ impl Observer for Tracing {
     fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
         match (call.what(), kept) {
             // SAFETY: the program's places. The call has filled the number of places in its result.
-            (What::Poll { wc, .. }, Kept::On(t, cq)) => unsafe { data::polled(cq, wc, t, outcome.code()) },
+            (What::Poll { wc, .. }, Kept::On(t, cq)) => unsafe {
+                data::polled(cq, wc, t, outcome.code())
+            },
             (What::Arm { solicited_only, .. }, Kept::On(t, cq)) => {
                 let (d, tid, call, result) =
                     (now() - t, thread(), "ibv_req_notify_cq".into(), outcome.code());
@@ -193,7 +213,8 @@ fn after_fork_child() {
 fn called(name: &str, args: [u64; 6], t: u64, outcome: &CallOutcome) {
     let d = now() - t;
     empty_polls_end();
-    let (call, tid, result, errno) = (name.to_owned().into(), thread(), outcome.result, outcome.errno);
+    let (call, tid, result, errno) =
+        (name.to_owned().into(), thread(), outcome.result, outcome.errno);
     record(&Record::Call { t, d, tid, call, args, result, errno });
 }
 

@@ -11,8 +11,8 @@ use adverb_engine::wr::SendOp;
 use adverb_engine::{Gid, KeyTable, Qp, Transmit};
 use adverb_link::{Capture, NearPacket};
 use adverb_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Headers, ImmDt, MAX_HEADER_LEN, Opcode, Operation, Psn, ROCE_PORT,
-    Reth, Syndrome, Transport,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Headers, ImmDt, MAX_HEADER_LEN, Opcode, Operation, Psn,
+    ROCE_PORT, Reth, Syndrome, Transport,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -86,7 +86,8 @@ impl Tape {
             return;
         }
         let Label { time, sent, comment, ref ends, .. } = *label;
-        let packet = NearPacket { time, sent, comment, src: ends.src, dst: ends.dst, headers, payload };
+        let packet =
+            NearPacket { time, sent, comment, src: ends.src, dst: ends.dst, headers, payload };
         let waiting = self.capture.near(&packet, fill);
         if waiting > MOST {
             self.capture.flush();
@@ -116,14 +117,18 @@ impl Tape {
         if !self.capture.records() {
             return;
         }
-        let Some((request, answer)) = initiator.packets(op, len, || word(local, keys)) else { return };
+        let Some((request, answer)) = initiator.packets(op, len, || word(local, keys)) else {
+            return;
+        };
         let time = Tape::now();
         let writes = matches!(op, SendOp::Write(_) | SendOp::AtomicWrite(_));
         let Initiator { own, peer, .. } = *initiator;
-        for (headers, sent) in
-            [(Some(request), true), (answer, false)].into_iter().filter_map(|(h, sent)| Some((h?, sent)))
+        for (headers, sent) in [(Some(request), true), (answer, false)]
+            .into_iter()
+            .filter_map(|(h, sent)| Some((h?, sent)))
         {
-            let ends = if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
+            let ends =
+                if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
             let label = Label { time, traced: 0, sent, comment: PERFORMED, ends };
             let carries = sent == writes && headers.atomic_ack.is_none();
             let payload = if carries { len as usize } else { 0 };
@@ -165,7 +170,8 @@ impl Tape {
         keys: &KeyTable,
     ) {
         let Recorded { time, sent, receive, dest_qpn, immediate, solicited, payload } = *message;
-        let operation = if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
+        let operation =
+            if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
         let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
         let psn = Psn::new(receive as u32);
         let bth = Bth { solicited, ack_req: true, ..Bth::new(opcode, dest_qpn, psn) };
@@ -175,7 +181,9 @@ impl Tape {
         let label = Label { time, traced: 0, sent, comment: MESSAGE, ends };
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = headers.emit(&mut head);
-        self.put(node, &label, &head[..head_len], payload.len(), |out| fill_from(payload, keys, out));
+        self.put(node, &label, &head[..head_len], payload.len(), |out| {
+            fill_from(payload, keys, out)
+        });
     }
 }
 
@@ -207,7 +215,12 @@ impl Initiator {
     }
 
     /// Request and answer. `old` returns the value found by an atomic.
-    fn packets(&self, op: &SendOp, len: u64, old: impl Fn() -> u64) -> Option<(Headers, Option<Headers>)> {
+    fn packets(
+        &self,
+        op: &SendOp,
+        len: u64,
+        old: impl Fn() -> u64,
+    ) -> Option<(Headers, Option<Headers>)> {
         let to = |qpn, operation, ack_req| {
             let opcode = Opcode::new(Transport::Rc, operation)?;
             Some(Headers::new(Bth { ack_req, ..Bth::new(opcode, qpn, self.psn) }))
@@ -221,7 +234,8 @@ impl Initiator {
             let eth = AtomicEth { va, rkey, swap_add, compare };
             let request = Headers { atomic: Some(eth), ..request(operation)? };
             let original = AtomicAckEth { original: old() };
-            let answer = Headers { atomic_ack: Some(original), ..answer(Operation::AtomicAcknowledge)? };
+            let answer =
+                Headers { atomic_ack: Some(original), ..answer(Operation::AtomicAcknowledge)? };
             Some((request, Some(answer)))
         };
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -242,7 +256,9 @@ impl Initiator {
             SendOp::CompareSwap { remote, compare, swap } => {
                 atomic(Operation::CompareSwap, remote.va, remote.rkey, swap, compare)
             }
-            SendOp::FetchAdd { remote, add } => atomic(Operation::FetchAdd, remote.va, remote.rkey, add, 0),
+            SendOp::FetchAdd { remote, add } => {
+                atomic(Operation::FetchAdd, remote.va, remote.rkey, add, 0)
+            }
             _ => None,
         }
     }

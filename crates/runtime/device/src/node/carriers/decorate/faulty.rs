@@ -156,7 +156,8 @@ impl<I: Inlet> Inlet for Faulty<'_, I> {
     fn take(&mut self, inner: &mut QpInner, arrival: &Arrival<'_>, _: &Fate) {
         let bth = &arrival.packet.headers.bth;
         let response = bth.opcode.is_response();
-        let head = Head { qpn: arrival.qp.number(), psn: bth.psn.get(), response, may_be_marked: false };
+        let head =
+            Head { qpn: arrival.qp.number(), psn: bth.psn.get(), response, may_be_marked: false };
         let ruling = self.profile.rules.judge_as(&head, |_| Delayed::of(arrival));
         if !ruling.fault.is_none() {
             count(self.node, &ruling.fault, &head);

@@ -19,7 +19,10 @@ pub(crate) struct Taps {
 
 impl Taps {
     /// `None`: no packets are recorded, and there are no packet faults.
-    pub(in crate::node) fn new(capture: Option<Arc<Capture>>, rules: &PacketFaults) -> Option<Self> {
+    pub(in crate::node) fn new(
+        capture: Option<Arc<Capture>>,
+        rules: &PacketFaults,
+    ) -> Option<Self> {
         if rules.corrupt != Rate::NEVER || rules.ecn != Rate::NEVER {
             log::warn!(
                 "corrupt= and ecn= apply only to packets of the network: ADVERB_PATH=wire sends \
@@ -124,7 +127,11 @@ pub(super) struct Delayed {
 
 impl FaultProfile {
     pub(super) fn new(rules: PacketFaults) -> Self {
-        FaultProfile { rules: Faults::new(rules), waiting: Ranked::default(), next: AtomicU64::new(NEVER) }
+        FaultProfile {
+            rules: Faults::new(rules),
+            waiting: Ranked::default(),
+            next: AtomicU64::new(NEVER),
+        }
     }
 
     pub(super) fn add_qp(&self, qpn: Qpn, nth: u32) {

@@ -26,7 +26,9 @@ impl Taps {
         let fate = Fate::default();
         match (&self.profile, &self.tape) {
             (None, None) => { to }.take(inner, arrival, &fate),
-            (None, Some(tape)) => Captured::new(to, tape, node, arrived_at).take(inner, arrival, &fate),
+            (None, Some(tape)) => {
+                Captured::new(to, tape, node, arrived_at).take(inner, arrival, &fate)
+            }
             (Some(profile), None) => Faulty::new(to, profile, node).take(inner, arrival, &fate),
             (Some(profile), Some(tape)) => {
                 let inlet = Captured::new(to, tape, node, arrived_at);

@@ -115,7 +115,8 @@ impl Ethernet<'_> {
             let mut source = Receives(&qp.own);
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let effects = &mut tx.effects;
-            let mut env = Env { clock: &Time::ZERO, keys: &keys, memory: &memory, srq: &mut source, effects };
+            let mut env =
+                Env { clock: &Time::ZERO, keys: &keys, memory: &memory, srq: &mut source, effects };
             inner.engine.take_frame(&mut env, frame);
         }
         node.deliver(qp, inner, &mut tx.effects);

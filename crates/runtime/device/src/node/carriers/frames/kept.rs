@@ -21,7 +21,9 @@ impl KeptFrames {
     }
     /// Keeps a frame. The oldest frame makes room, and so does each frame that has waited too long.
     pub(in crate::node) fn keep(&mut self, frame: &[u8], now: Time) {
-        while self.0.len() >= MOST_KEPT || self.0.front().is_some_and(|(at, _)| now.since(*at) > KEPT_FOR) {
+        while self.0.len() >= MOST_KEPT
+            || self.0.front().is_some_and(|(at, _)| now.since(*at) > KEPT_FOR)
+        {
             self.0.pop_front();
         }
         self.0.push_back((now, frame.to_vec()));

@@ -103,7 +103,8 @@ impl Backlog {
         self.begun >= MESSAGES || self.begun > 0 && !self.fits || self.is_full()
     }
     pub(in crate::node) fn is_full(&self) -> bool {
-        self.messages >= ALL_MESSAGES || self.peers.iter().any(|peer| peer.messages.len() >= MESSAGES)
+        self.messages >= ALL_MESSAGES
+            || self.peers.iter().any(|peer| peer.messages.len() >= MESSAGES)
     }
     /// Adds a packet for the owner of `slot`.
     pub(in crate::node) fn add(

@@ -23,7 +23,11 @@ impl Carrier for Relay<'_> {
     /// Sends waiting packets. The queue pair sends by [`udp`](super::udp), which fills the backlog.
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, _: &mut Tx) -> Room {
         let backlog = &mut inner.carried.relay.backlog;
-        if self.flush_backlog(qp.qp_type() == QpType::Ud, backlog) { Room::Yes } else { Room::Later }
+        if self.flush_backlog(qp.qp_type() == QpType::Ud, backlog) {
+            Room::Yes
+        } else {
+            Room::Later
+        }
     }
 
     /// Takes packets that waited for a receive.
@@ -79,7 +83,9 @@ impl Relay<'_> {
         peers.retain_mut(|peer| {
             while let Some(message) = peer.messages.front() {
                 match self.0.link.deliver(peer.slot, &message.route, &message.bytes) {
-                    Delivery::Full if !full_sockets.is_long(peer.slot, self.0.now(), what) || !drops => {
+                    Delivery::Full
+                        if !full_sockets.is_long(peer.slot, self.0.now(), what) || !drops =>
+                    {
                         return true;
                     }
                     Delivery::Full => self.0.link.gave_up(&message.bytes),

@@ -75,7 +75,8 @@ impl Road for Ring<'_> {
         // The owner of a READ's source memory may take the memory back at any time, as no request
         // of the owner names the memory. So the payload of a READ response is copied here.
         let by_reference = self.by_reference && t.headers.bth.opcode.is_request();
-        let reference = if by_reference { self.rings.reference(self.peer, t.payload) } else { None };
+        let reference =
+            if by_reference { self.rings.reference(self.peer, t.payload) } else { None };
         let pushed = match reference {
             Some((range, how)) => {
                 tx_ring.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
@@ -171,7 +172,8 @@ impl Carrier for Rings<'_> {
     /// peer's tables may use the same numbers.
     fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
         let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
-        (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
+        (*peer, *heard, *long, *seen, *sent) =
+            (None, false, false, Seen::default(), Sent::default());
         *hold = Hold::default();
         if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
             inner.engine.pause_requests(false);
@@ -269,7 +271,10 @@ impl<'a> Rings<'a> {
     fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
         let Data::Gather(&[range]) = payload else { return None };
         let mapped = range.kind == RangeKind::Mapped;
-        if range.len < SHARED_FROM || peer.is_own() || !(mapped || range.kind == RangeKind::OnDemand) {
+        if range.len < SHARED_FROM
+            || peer.is_own()
+            || !(mapped || range.kind == RangeKind::OnDemand)
+        {
             return None;
         }
         if mapped

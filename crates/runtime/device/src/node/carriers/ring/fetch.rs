@@ -47,7 +47,12 @@ pub(super) struct Fetch<'a> {
 
 impl Rings<'_> {
     /// Takes a packet with a payload still in the sender's memory.
-    pub(super) fn take_reference(&self, batch: &mut Batch, inner: &mut QpInner, mut fetch: Fetch<'_>) {
+    pub(super) fn take_reference(
+        &self,
+        batch: &mut Batch,
+        inner: &mut QpInner,
+        mut fetch: Fetch<'_>,
+    ) {
         let Fetch { qp, peer, packet, reference, .. } = fetch;
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.carried.ring.seen);
@@ -74,7 +79,11 @@ impl Rings<'_> {
                     let packet: Packet<'_> = *packet;
                     let packet = Packet { payload: bytes, ..packet };
                     let near = Some(Near::Fetched(&guard));
-                    self.give((tx, arrived_at), inner, &Arrival { qp, peer, packet: &packet, near });
+                    self.give(
+                        (tx, arrived_at),
+                        inner,
+                        &Arrival { qp, peer, packet: &packet, near },
+                    );
                 });
             }
             if guard.holds() {
@@ -185,7 +194,8 @@ impl Rings<'_> {
                 break;
             };
             let fits = more > 0 && more <= MTU && sum + u64::from(more) <= AT_ONCE;
-            if next.dest_qpn != bth.dest_qpn || how != PRIVATE || !fits || copied.len() == TOGETHER {
+            if next.dest_qpn != bth.dest_qpn || how != PRIVATE || !fits || copied.len() == TOGETHER
+            {
                 break;
             }
             (bth, from, len) = (next, addr, more);

@@ -48,7 +48,8 @@ impl<'a> Handshake<'a> {
     /// EPERM if the queue pair belongs to another process of this host, and one of the two
     /// processes has changed its user. No new connection can be made between them.
     pub(crate) fn peer_of(&self, ip: IpAddr, qpn: u32) -> Result<Option<Arc<Peer>>, Error> {
-        let Some(slot) = adverb_local::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip)) else {
+        let Some(slot) = adverb_local::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip))
+        else {
             return Ok(None);
         };
         let host = self.0.host.as_ref();
@@ -104,7 +105,8 @@ impl<'a> Handshake<'a> {
         let peer = match known {
             Some(peer) => peer,
             None => {
-                let own = Peer::own(host).and_then(|peer| peer.watch(&host.doorbells).map(|()| peer));
+                let own =
+                    Peer::own(host).and_then(|peer| peer.watch(&host.doorbells).map(|()| peer));
                 Arc::new(own.inspect_err(|e| log::info!("no ring within the process: {e}")).ok()?)
             }
         };
@@ -129,7 +131,8 @@ impl<'a> Handshake<'a> {
         let handle = doorbell.to_give().ok_or(io::ErrorKind::NotConnected)?;
         let tables = host.tables.borrow().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [fd.as_fd(), handle, tables, host.file.fd()?];
-        let connection = self.0.link.send_handshake(slot, &self.own_message(host, wants_answer), &fds)?;
+        let connection =
+            self.0.link.send_handshake(slot, &self.own_message(host, wants_answer), &fds)?;
         Ok((connection, ring))
     }
 
@@ -141,8 +144,9 @@ impl<'a> Handshake<'a> {
             if let Some(peer) = host.known(slot).filter(|p| !p.was_left()) {
                 return Some(peer);
             }
-            let doorbell =
-                unanswered.remove(&slot).map_or_else(|| host.doorbells.make(), |given| Ok(given.doorbell));
+            let doorbell = unanswered
+                .remove(&slot)
+                .map_or_else(|| host.doorbells.make(), |given| Ok(given.doorbell));
             let sent = doorbell.and_then(|doorbell| {
                 let (connection, ring) = self.send_objects(host, slot, true, &doorbell)?;
                 Ok(Given { connection, ring, doorbell })
@@ -152,7 +156,10 @@ impl<'a> Handshake<'a> {
                 Err(e) => {
                     let stranger = e.kind() == io::ErrorKind::PermissionDenied;
                     let level = if stranger { log::Level::Warn } else { log::Level::Debug };
-                    log::log!(level, "no handshake with slot {slot}, so packets go over the network: {e}");
+                    log::log!(
+                        level,
+                        "no handshake with slot {slot}, so packets go over the network: {e}"
+                    );
                     // No process listens at the slot now. The next owner of the slot needs a
                     // handshake.
                     if e.kind() != io::ErrorKind::ConnectionRefused {
@@ -255,11 +262,17 @@ impl<'a> Handshake<'a> {
 
     /// Tells the process of a slot that this process shares no memory with it.
     fn decline(&self, slot: Slot) -> io::Result<()> {
-        let no = HandshakeMessage { nonce: 0, wants_answer: false, mtu: 0, slots: self.0.link.slots() };
+        let no =
+            HandshakeMessage { nonce: 0, wants_answer: false, mtu: 0, slots: self.0.link.slots() };
         self.0.link.send_handshake(slot, &no, &[]).map(drop)
     }
 
-    fn answer_handshake(&self, message: &HandshakeMessage, pid: i32, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn answer_handshake(
+        &self,
+        message: &HandshakeMessage,
+        pid: i32,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<()> {
         let first = message.slots[0];
         let Some(host) = &self.0.host else {
             // An immediate refusal spares the sender the wait for an answer.
@@ -284,12 +297,17 @@ impl<'a> Handshake<'a> {
         let known = host.all.read().iter().find(|p| p.nonce() == message.nonce).cloned();
         match known {
             // The peer has left, and comes back.
-            Some(peer) if peer.pid() == pid && peer.has_left() => self.rings(host).leave(&peer, "has left"),
+            Some(peer) if peer.pid() == pid && peer.has_left() => {
+                self.rings(host).leave(&peer, "has left")
+            }
             Some(peer) => {
                 // Descriptors are not needed here, but any descriptors from the peer have to be
                 // valid.
-                let given_fds =
-                    if fds.is_empty() { None } else { Some(HandshakeFds::of(fds, &host.doorbells)?) };
+                let given_fds = if fds.is_empty() {
+                    None
+                } else {
+                    Some(HandshakeFds::of(fds, &host.doorbells)?)
+                };
                 return self.answer_repeated(host, &peer, message, pid, given, given_fds);
             }
             None => {}

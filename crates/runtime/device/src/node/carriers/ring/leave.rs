@@ -26,7 +26,11 @@ impl Rings<'_> {
         self.host.published.begin_generation();
         self.settle(Withdrawn::Offers);
         self.take_arrived();
-        for qp in self.host.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
+        for qp in self
+            .host
+            .referring(region.addr, region.len)
+            .into_iter()
+            .filter_map(|qpn| self.node.qp(qpn))
         {
             {
                 let mut inner = qp.inner.lock();
@@ -97,7 +101,11 @@ impl Rings<'_> {
 
     /// Leaves ended peers. The background thread calls this rarely.
     pub(crate) fn look_for_ends(&self) {
-        self.host.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
+        self.host
+            .ready()
+            .iter()
+            .filter(|peer| peer.has_ended())
+            .for_each(|peer| self.see_end(peer));
     }
 
     /// Leaves an ended peer.

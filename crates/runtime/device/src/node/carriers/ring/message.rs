@@ -22,7 +22,9 @@ use crate::ranks;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Env;
-use adverb_engine::{Cause, CqRef, Gid, KeyTable, Memory, Packet, Qp, QpState, QpType, Srq, WcOpcode};
+use adverb_engine::{
+    Cause, CqRef, Gid, KeyTable, Memory, Packet, Qp, QpState, QpType, Srq, WcOpcode,
+};
 use adverb_memory::HostMemory;
 use adverb_shm::{Broken, LONGEST_OFFER, OFFERED, Offers, Pushed};
 use adverb_sync::RankedGuard;
@@ -85,7 +87,9 @@ impl Rings<'_> {
         if !self.sends_messages(peer, message) {
             return Passed::ByPackets;
         }
-        let Some((offers, _busy)) = self.host.offers(peer, seen, ends) else { return Passed::ByPackets };
+        let Some((offers, _busy)) = self.host.offers(peer, seen, ends) else {
+            return Passed::ByPackets;
+        };
         let (next, room) = match room(offers, peer, sent) {
             Ok(found) => found,
             Err(passed) => return passed,
@@ -126,7 +130,15 @@ impl Rings<'_> {
         if let (Some(tape), Some(near), Some(keys)) = (tape, near, keys) {
             let Message { immediate, solicited, .. } = *message;
             let dest_qpn = ends.dest_qpn;
-            let left = Recorded { time, sent: true, receive: next, dest_qpn, immediate, solicited, payload };
+            let left = Recorded {
+                time,
+                sent: true,
+                receive: next,
+                dest_qpn,
+                immediate,
+                solicited,
+                payload,
+            };
             tape.message(self.node, near, &left, keys);
         }
         self.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
@@ -189,8 +201,8 @@ impl Rings<'_> {
             return;
         }
         self.node.counters.ring_received();
-        let written =
-            (flags & WRITTEN != 0).then(|| payload.first_chunk().copied().map_or(0, u32::from_le_bytes));
+        let written = (flags & WRITTEN != 0)
+            .then(|| payload.first_chunk().copied().map_or(0, u32::from_le_bytes));
         let message = Message {
             immediate: (flags & IMMEDIATE != 0).then_some(immediate),
             solicited: flags & SOLICITED != 0,
@@ -201,9 +213,21 @@ impl Rings<'_> {
             let time = *batch.arrived_at.get_or_insert_with(Tape::now);
             let Message { immediate, solicited, payload, .. } = message;
             let receive = receive.into();
-            let arrived_at =
-                Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
-            tape.message(self.node, &Initiator::of(&inner.engine), &arrived_at, &self.node.keys.read());
+            let arrived_at = Recorded {
+                time,
+                sent: false,
+                receive,
+                dest_qpn: qpn,
+                immediate,
+                solicited,
+                payload,
+            };
+            tape.message(
+                self.node,
+                &Initiator::of(&inner.engine),
+                &arrived_at,
+                &self.node.keys.read(),
+            );
         }
         if inner.faults.is_some()
             || inner.attached.is_some()
@@ -237,7 +261,9 @@ impl Rings<'_> {
             }
             match &mut shared {
                 None => inner.engine.take_landed().map(|id| (id, false)),
-                Some(srq) => srq.pop().map(|(receive, limit_reached)| (receive.wr_id, limit_reached)),
+                Some(srq) => {
+                    srq.pop().map(|(receive, limit_reached)| (receive.wr_id, limit_reached))
+                }
             }
         };
         let Some((id, limit_reached)) = taken else { return false };
@@ -271,13 +297,15 @@ impl Rings<'_> {
         receive: u32,
         message: &Message<'_>,
     ) {
-        let Message { immediate, solicited, written, payload: Data::Bytes(payload) } = *message else {
+        let Message { immediate, solicited, written, payload: Data::Bytes(payload) } = *message
+        else {
             return;
         };
         if written.is_some() {
             return self.take_written(batch, qp, inner, receive, message);
         }
-        let operation = if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
+        let operation =
+            if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
         let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
         let bth = Bth { solicited, ..Bth::new(opcode, qp.number(), Psn::ZERO) };
         let packet = Packet {
@@ -295,8 +323,13 @@ impl Rings<'_> {
             let keys = self.node.keys.read();
             let clock = StepClock::new(&self.node.clocks, true);
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
-            let mut env =
-                Env { clock: &clock, keys: &keys, memory: &memory, srq: &mut Receives(&qp.own), effects };
+            let mut env = Env {
+                clock: &clock,
+                keys: &keys,
+                memory: &memory,
+                srq: &mut Receives(&qp.own),
+                effects,
+            };
             if inner.engine.take_message(&mut env, (receive, next), &packet) {
                 inner.traffic.arrived(payload.len());
             }
@@ -360,7 +393,9 @@ impl Rings<'_> {
         let (before, of) = ring.offered;
         let from = if of == generation { before.max(taken) } else { taken };
         for receive in from..end {
-            let room = engine.certain_receive(shared, &keys, receive).filter(|room| *room <= LONGEST_OFFER);
+            let room = engine
+                .certain_receive(shared, &keys, receive)
+                .filter(|room| *room <= LONGEST_OFFER);
             offers.set(receive, generation, room);
         }
         if from < end {

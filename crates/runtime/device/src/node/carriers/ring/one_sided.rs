@@ -116,7 +116,13 @@ impl<'a> Rings<'a> {
             if let Some((taps, initiator)) = &tapped
                 && let Some(profile) = taps.profile()
             {
-                match profile.decide(self.node, qp.number(), initiator.psn(), hold, posted.unwrap_or(0)) {
+                match profile.decide(
+                    self.node,
+                    qp.number(),
+                    initiator.psn(),
+                    hold,
+                    posted.unwrap_or(0),
+                ) {
                     Verdict::Perform => {}
                     Verdict::ByPackets => break,
                     Verdict::Wait => {
@@ -127,11 +133,15 @@ impl<'a> Rings<'a> {
             }
             let near = tapped.as_ref().map(|(_, initiator)| initiator);
             let performed = match message_of(&request) {
-                Some(message) => match self.pass(peer, (seen, sent), ends, near, &keys, &request, &message) {
-                    Passed::Later => return (keys, Room::Later),
-                    passed => passed == Passed::Done,
-                },
-                None => sent.is_placed(peer) && self.host.perform(peer, seen, ends, &keys, &request),
+                Some(message) => {
+                    match self.pass(peer, (seen, sent), ends, near, &keys, &request, &message) {
+                        Passed::Later => return (keys, Room::Later),
+                        passed => passed == Passed::Done,
+                    }
+                }
+                None => {
+                    sent.is_placed(peer) && self.host.perform(peer, seen, ends, &keys, &request)
+                }
             };
             if !performed {
                 break;
@@ -272,7 +282,8 @@ impl<'a> Rings<'a> {
     /// answer stays true until the hazard is cleared.
     #[inline]
     fn knows(&self, local: &Local, lkey: Key) -> bool {
-        local.keys == self.host.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
+        local.keys == self.host.own_keys()
+            && local.known.as_ref().is_some_and(|known| known.key() == lkey)
     }
 
     /// Looks up the region of a local key.

@@ -76,7 +76,8 @@ impl Rings<'_> {
     ) {
         let ahead = batch.ahead.take();
         if tag == NO_REFERENCES {
-            let how = if body.first() == Some(&PRIVATE) { &peer.no_calls } else { &peer.no_windows };
+            let how =
+                if body.first() == Some(&PRIVATE) { &peer.no_calls } else { &peer.no_windows };
             how.store(true, Ordering::Relaxed);
             return;
         }
@@ -123,7 +124,8 @@ impl Rings<'_> {
                 self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
                 return;
             };
-            let place = Fetch { qp: &qp, peer, packet: &packet, reference: &reference, behind, ahead };
+            let place =
+                Fetch { qp: &qp, peer, packet: &packet, reference: &reference, behind, ahead };
             self.take_reference(batch, &mut inner, place);
         }
         drop(inner);
@@ -174,7 +176,9 @@ impl Rings<'_> {
         let theirs = qp.qp_type().is_reliable()
             && matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
             && self.node.is_own_address(ip_of(&attr.av.dgid))
-            && slot.and_then(|slot| self.host.known(slot)).is_some_and(|known| Arc::ptr_eq(&known, peer));
+            && slot
+                .and_then(|slot| self.host.known(slot))
+                .is_some_and(|known| Arc::ptr_eq(&known, peer));
         if theirs {
             peer.connect(qp.number());
             inner.carried.ring.peer = Some(peer.clone());

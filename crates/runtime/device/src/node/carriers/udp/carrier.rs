@@ -46,8 +46,12 @@ impl Network<'_> {
             Some(known) if known.is_of(t, addresses) => known.route,
             _ => {
                 let route = Udp(self.node).route(t.path, t.source_port)?;
-                *self.route =
-                    Some(KnownRoute { path: *t.path, source_port: t.source_port, addresses, route });
+                *self.route = Some(KnownRoute {
+                    path: *t.path,
+                    source_port: t.source_port,
+                    addresses,
+                    route,
+                });
                 route
             }
         };
@@ -167,7 +171,12 @@ impl Udp<'_> {
     /// # Errors
     /// The kernel's error for the packet. If the socket is full, the packet is lost, as on a
     /// network.
-    pub(crate) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) -> Result<(), Error> {
+    pub(crate) fn send_packet(
+        &self,
+        route: &Route,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> Result<(), Error> {
         let node = self.0;
         node.with_tx(|tx| {
             let fill = |out: &mut [u8]| {
@@ -178,9 +187,10 @@ impl Udp<'_> {
             let Err(e) = node.link.flush(&mut tx.batch) else { return Ok(()) };
             match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
                 Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => Ok(()),
-                errno => {
-                    Err(Error::new(errno, format!("the kernel does not send to {}: {e}", route.dst.ip())))
-                }
+                errno => Err(Error::new(
+                    errno,
+                    format!("the kernel does not send to {}: {e}", route.dst.ip()),
+                )),
             }
         })
     }
@@ -196,7 +206,9 @@ impl Udp<'_> {
         let dst = match ip_of(&av.dgid) {
             group if group.is_multicast() => node.link.group_address(group, av.scope_id),
             IpAddr::V4(a) => SocketAddr::from((a, port)),
-            IpAddr::V6(a) => SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id))),
+            IpAddr::V6(a) => {
+                SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id)))
+            }
         };
         let preferred = match av.flow_label {
             0 => preferred,

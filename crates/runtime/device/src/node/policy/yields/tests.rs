@@ -17,7 +17,13 @@ const YIELD: Duration = Duration::from_nanos(800);
 
 impl Poller {
     fn new() -> Self {
-        Poller { yields: Yields::new(TICK), polls: 0, now: Time(1), yielded: 0, lost: Duration::ZERO }
+        Poller {
+            yields: Yields::new(TICK),
+            polls: 0,
+            now: Time(1),
+            yielded: 0,
+            lost: Duration::ZERO,
+        }
     }
 
     /// An empty poll. `true` if the thread yielded.
@@ -29,7 +35,8 @@ impl Poller {
             self.now = self.now + YIELD + other;
             self.lost += YIELD + other;
             self.yielded += 1;
-            let last = Yielded { begun, ended: self.now, switched: !other.is_zero(), polls: self.polls };
+            let last =
+                Yielded { begun, ended: self.now, switched: !other.is_zero(), polls: self.polls };
             self.yields.yielded(last);
         }
         self.polls += 1;
@@ -128,11 +135,20 @@ fn rare_polls_and_long_yields_are_counted_without_overflow() {
     let yields = Yields::new(TICK);
     let far = Time(u64::MAX >> 2);
     for _ in 0..200 {
-        let last =
-            Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: false, polls: 9 };
+        let last = Yielded {
+            begun: far,
+            ended: far + Duration::from_secs(1 << 20),
+            switched: false,
+            polls: 9,
+        };
         yields.yielded(last);
         assert!(!yields.is_due(9));
     }
-    let last = Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: true, polls: 10 };
+    let last = Yielded {
+        begun: far,
+        ended: far + Duration::from_secs(1 << 20),
+        switched: true,
+        polls: 10,
+    };
     yields.yielded(last);
 }

@@ -87,7 +87,8 @@ pub(super) fn of_new_queue() -> Option<&'static Hunt> {
 /// The schedule, if a schedule was set, or looked for, already.
 pub fn set(schedule: Schedule) -> Result<(), Schedule> {
     let hunt = Hunt::new(schedule, None);
-    HUNT.set(Some(hunt)).map_err(|hunt| hunt.map(|h| h.schedule.lock().as_ref().clone()).unwrap_or_default())
+    HUNT.set(Some(hunt))
+        .map_err(|hunt| hunt.map(|h| h.schedule.lock().as_ref().clone()).unwrap_or_default())
 }
 
 thread_local! {
@@ -169,7 +170,9 @@ impl Chosen {
 
 impl Hunt {
     fn asked() -> Option<Hunt> {
-        let asked = adverb_os::chosen(SCHEDULE).and_then(|v| v.into_string().ok()).filter(|v| !v.is_empty());
+        let asked = adverb_os::chosen(SCHEDULE)
+            .and_then(|v| v.into_string().ok())
+            .filter(|v| !v.is_empty());
         let log = adverb_os::chosen(LOG).filter(|v| !v.is_empty());
         if asked.is_none() && log.is_none() {
             return None;
@@ -214,7 +217,8 @@ impl Hunt {
         let object = object.saturating_sub(before);
         let mut points = self.points.lock();
         let (site, count) = points.entry((call, address, object)).or_insert_with(|| {
-            let place = NAMERS.get().map_or_else(|| format!("{address:#x}"), |(place, _)| place(address));
+            let place =
+                NAMERS.get().map_or_else(|| format!("{address:#x}"), |(place, _)| place(address));
             let site = Site { call, place };
             // Words cost a look into the program's file. So they are written only in a run without
             // choices.
@@ -286,7 +290,8 @@ impl Hunt {
         *of = std::process::id();
         // The program's signal handlers must run on the program's own threads.
         let mut old = SigSet::empty();
-        let blocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+        let blocked =
+            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
         let spawned = std::thread::Builder::new().name("adverb-hunt".into()).spawn(|| self.run());
         if blocked.is_ok() {
             let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
@@ -345,7 +350,8 @@ impl Refused {
 
     /// Does the hunt refuse a post although there is room?
     pub(super) fn again(&mut self, address: usize) -> bool {
-        let refuses = self.made < REFUSALS && self.places.get(&address).is_some_and(|(_, again)| *again);
+        let refuses =
+            self.made < REFUSALS && self.places.get(&address).is_some_and(|(_, again)| *again);
         self.made += u64::from(refuses);
         refuses
     }
