@@ -8,13 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use adverb_os::owner::{self, Proof};
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
-use adverb_sync::Mutex;
 
 use crate::local::Local;
 use crate::message::{self, MAX_MESSAGE, Question};
@@ -28,14 +27,6 @@ const BACKLOG: u32 = 32;
 /// The largest number of pages of a process. A page of the device holds about a hundred queue
 /// pairs.
 const PAGES: usize = 4096;
-
-/// The questions to this process.
-#[derive(Default)]
-pub(crate) struct Questions {
-    kept: Mutex<Vec<(u64, Question)>>,
-    any: AtomicBool,
-    waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
 
 impl Local {
     /// Sets the function that is called when a question has come. The function must not call this
@@ -226,7 +217,7 @@ impl Asker {
     }
 
     /// Takes the replies that have come.
-    fn take_all(&mut self, take: &mut dyn FnMut(Slot, i32, &[u8]) -> Option<u32>) {
+    fn take_all(&mut self, mut take: impl FnMut(Slot, i32, &[u8]) -> Option<u32>) {
         let (tag, buffer) = (self.tag, &mut self.buffer[..]);
         self.known.retain(|slot, asked| {
             while !asked.done {

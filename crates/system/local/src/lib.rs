@@ -28,6 +28,7 @@ mod hello;
 mod local;
 pub mod message;
 mod packet;
+mod questions;
 mod service;
 mod slot;
 mod stats;

@@ -16,12 +16,12 @@ use adverb_os::sys::FdTable;
 use adverb_os::{OsError, SocketErrors};
 use adverb_sync::{Mutex, RwLock};
 
-use crate::ask::Questions;
 use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LocalError;
 use crate::frame_queue::Frames;
 use crate::message::{self, Greeting};
 use crate::packet::{Delivery, Envelope};
+use crate::questions::Questions;
 use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LocalStats, add};
 use crate::user::LocalUser;

@@ -32,6 +32,7 @@ mod registry;
 mod rendezvous;
 mod shared_queue;
 mod shown;
+mod shown_queue;
 #[cfg(feature = "sim")]
 mod simulated;
 mod sleep;
@@ -60,7 +61,7 @@ pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
 pub(crate) use shared_queue::SharedQueue;
-pub(crate) use shown::ShownQueue;
+pub(crate) use shown_queue::ShownQueue;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;

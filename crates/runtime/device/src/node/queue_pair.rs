@@ -3,7 +3,7 @@
 use super::carriers::Carried;
 use super::carriers::wire::Wire;
 use super::shared_queue::SharedQueue;
-use super::shown::ShownQueue;
+use super::shown_queue::ShownQueue;
 use super::traffic::Traffic;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;

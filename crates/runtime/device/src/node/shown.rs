@@ -6,7 +6,7 @@ use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use super::stats::lock_within;
 use crate::snapshot::{PAGE, Page, Pair, Process, Queue, Way};
-use adverb_engine::{QpType, Time};
+use adverb_engine::QpType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,15 +16,6 @@ use std::time::Duration;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 /// Time for looks at the threads that wait for completion queues.
 const LOOKS: Duration = Duration::from_millis(10);
-
-/// A completion queue as a page shows it.
-pub(crate) trait ShownQueue {
-    /// The number of the queue.
-    fn number(&self) -> u32;
-    /// The state of the queue. `closely`: with the threads that wait for the queue's events, which
-    /// costs a few system calls a thread.
-    fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue;
-}
 
 impl Node {
     /// Has questions wake the background thread.

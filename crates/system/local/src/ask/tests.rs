@@ -1,5 +1,6 @@
 use super::*;
-use std::sync::atomic::AtomicU32;
+use adverb_sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Shows what the processes of this user with an open device do, and which waits for which
 ///
-/// Asks each process of this user in this network namespace. A process that does not answer, such as
-/// a stopped one, is shown as that. If standard output is no terminal, one table is printed.
+/// Asks each process of this user in this network namespace. A process that does not answer, such
+/// as a stopped one, is shown as that. If standard output is no terminal, one table is printed.
 #[derive(clap::Args)]
 #[command(after_help = "Keys: q ends, space asks at once.")]
 pub struct Args {

@@ -1,5 +1,5 @@
-//! The terminal while `adverb top` runs: the alternate screen, single keys, and the size. However the
-//! command ends, except by SIGKILL, the terminal is as before.
+//! The terminal while `adverb top` runs: the alternate screen, single keys, and the size. However
+//! the command ends, except by SIGKILL, the terminal is as before.
 use crate::stat::table::{COLUMNS, Line, Style};
 use adverb_os::sys::terminal_size;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -159,7 +159,8 @@ fn put(text: &str) {
 mod tests {
     use super::*;
 
-    /// TRU-6, TOP-6: a name with an escape sequence is written out, and lines are cut to the screen.
+    /// TRU-6, TOP-6: a name with an escape sequence is written out, and lines are cut to the
+    /// screen.
     #[test]
     fn top_6_names_do_not_steer_the_terminal() {
         let line = Line::new(Style::Plain, "evil\x1b[31m\nname");
