@@ -58,7 +58,7 @@ const SUITES: &[Suite] = &[
     Suite::new("multicast", || cases::of("multicast")).once(),
     // RAW-1, RAW-3 to RAW-5: raw packet queue pairs, flows and receive side scaling.
     Suite::new("raw", || cases::of("raw")).once(),
-    Suite::new("ethernet", ethernet::cases).once(),
+    Suite::new("ethernet", ethernet::cases).once().aside(),
     // OBJ-1 to OBJ-5: memory of descriptors, registrations by attributes, DMA handles, completion
     // counters and huge pages.
     Suite::new("objects", || cases::of("objects")).once(),

@@ -91,7 +91,7 @@ fn push(cases: &mut Vec<Case>, program: &'static str, flags: &str) {
 fn bandwidth(cases: &mut Vec<Case>) {
     // With -a all sizes together move n × 16 MiB. More requests than a queue holds (128) go through
     // every place of the queue.
-    let (n, d) = by_length((150, 2), (50, 1));
+    let n = by_length(150, 50);
     for program in BW {
         let atomic = program == "ib_atomic_bw";
         push(cases, program, "");
@@ -103,8 +103,8 @@ fn bandwidth(cases: &mut Vec<Case>) {
         push(cases, program, "-q 16 -n 1000");
         push(cases, program, "-q 16 -b -n 500");
         push(cases, program, "-t 512 -n 2000");
-        push(cases, program, &format!("-D {d} -f 0"));
-        push(cases, program, &format!("-D {d} -f 0 -q 16 -b"));
+        push(cases, program, "-D 1 -f 0");
+        push(cases, program, "-D 1 -f 0 -q 16 -b");
         if program != "ib_write_bw" {
             push(cases, program, "-e -n 1000");
             push(cases, program, "-e -b -n 1000");
@@ -130,7 +130,7 @@ fn bandwidth(cases: &mut Vec<Case>) {
 
 fn latency(cases: &mut Vec<Case>) {
     // One message is outstanding at a time, so a few of each size show as much as many.
-    let (n, d) = by_length((40, 2), (10, 1));
+    let n = by_length(40, 10);
     for program in LAT {
         let atomic = program == "ib_atomic_lat";
         push(cases, program, "");
@@ -138,7 +138,7 @@ fn latency(cases: &mut Vec<Case>) {
         if !atomic {
             push(cases, program, &format!("-a -n {n}"));
         }
-        push(cases, program, &format!("-D {d} -f 0"));
+        push(cases, program, "-D 1 -f 0");
         push(cases, program, "-t 512 -n 2000");
         if program != "ib_write_lat" {
             push(cases, program, "-e -n 1000");
@@ -157,7 +157,7 @@ fn latency(cases: &mut Vec<Case>) {
 
 /// SEND over UC, UD and XRC; WRITE over UC and XRC.
 fn transports(cases: &mut Vec<Case>) {
-    let (bw, lat, d) = by_length((150, 40, 2), (50, 10, 1));
+    let (bw, lat) = by_length((150, 40), (50, 10));
     for c in ["UC", "UD"] {
         push(cases, "ib_send_bw", &format!("-c {c} -a -n {bw}"));
         push(cases, "ib_send_lat", &format!("-c {c} -a -n {lat}"));
@@ -169,8 +169,8 @@ fn transports(cases: &mut Vec<Case>) {
         for flags in ["-e -n 1000", "-I 64 -s 64 -n 2000", "-t 512 -n 2000"] {
             push(cases, "ib_send_lat", &format!("-c {c} {flags}"));
         }
-        push(cases, "ib_send_bw", &format!("-c {c} -D {d} -f 0"));
-        push(cases, "ib_send_lat", &format!("-c {c} -D {d} -f 0"));
+        push(cases, "ib_send_bw", &format!("-c {c} -D 1 -f 0"));
+        push(cases, "ib_send_lat", &format!("-c {c} -D 1 -f 0"));
     }
     push(cases, "ib_send_bw", "-c UD --use-srq -n 1000");
     push(cases, "ib_send_lat", "-c UD --use-srq -n 1000");

@@ -9,7 +9,7 @@
 //!
 //! No code in this file allocates, frees or calls a logger. `_Fork` is async-signal-safe, so the
 //! forking thread may be inside the allocator already. A test counts the allocator's calls during
-//! forks (`tests/foreign/tests/forks.rs`).
+//! forks (`tests/foreign/tests/foreign/forks.rs`).
 use super::SharedFile;
 use super::advice::InChild;
 use super::blocks::Piece;
