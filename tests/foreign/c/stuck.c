@@ -52,7 +52,8 @@ static void open_all(const char *name)
 	struct ibv_sge s = {.addr = (uintptr_t)memory, .length = SLOT};
 	struct ibv_recv_wr wr = {.sg_list = &s, .num_sge = 1}, *bad;
 	struct epoll_event e = {.events = EPOLLIN};
-	struct timers t = {14, 7, 7};
+	// Eight seconds without an answer: longer than a test stops the receiver.
+	struct timers t = {18, 7, 7};
 	struct card mine, theirs;
 	int i;
 
