@@ -84,7 +84,7 @@ foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
 
 # Without most tables of all sizes: perftest measures the clock for each line, which takes ten seconds a table.
-SOME = pingpong perftest pyverbs notify rdmacm ucx --skip _lat/-a/ --skip /a/n_ --skip -a/b
+SOME = pingpong perftest pyverbs notify rdmacm ucx --skip _lat/-a/ --skip /a/n_ --skip _bw/-a/b
 some: build ## some of these programs, on both paths: about four minutes
 	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
 	$(MAKE) foreign-wire SHORT=1 SUITES="$(SOME)"
