@@ -11,12 +11,14 @@
 mod code;
 mod edges;
 mod events;
+mod examine;
 mod ledger;
 mod objects;
 mod posts;
 mod queues;
 mod regions;
 mod report;
+mod scene;
 mod suppress;
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,7 @@ pub use objects::{Kind, Made};
 pub use queues::Request;
 pub use regions::{Region, Shared};
 pub use report::{CodeAddress, Report};
+pub use scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 pub use suppress::{Bad, Suppressions};
 pub use told::Told;
 pub use values::{Completed, Piece, QueuePair, Refused};
