@@ -89,6 +89,8 @@ codes! {
     EventUnread = "event-unread";
     /// Completions lie in a queue, and the program waits for something else.
     NotPolled = "not-polled";
+    /// The program fails with a signal.
+    Crashed = "crashed";
     /// A thread runs without end and makes no call.
     Spins = "spins";
     /// A queue pair of a waiting program was never connected.
@@ -140,6 +142,7 @@ impl Code {
             | Code::CompletionFailed
             | Code::EventUnread
             | Code::NotPolled
+            | Code::Crashed
             | Code::Spins
             | Code::NotConnected
             | Code::Waits => Weight::State,

@@ -55,7 +55,15 @@ fn words_of(thread: &ThreadScene) -> String {
 
 impl Ledger {
     /// Examines a process that failed or hangs. [`Ledger::reports`] then returns what was found.
-    pub fn examine(&mut self, scene: &Scene) {
+    /// `crash` is the place of a fault or an `abort`; 0 for none.
+    pub fn examine(&mut self, scene: &Scene, crash: CodeAddress) {
+        if let Occasion::Signal(signal) = scene.occasion
+            && crash != 0
+        {
+            self.reporter.say(Code::Crashed, &[("at", crash)], || {
+                format!("the program fails with signal {signal} in its own code")
+            });
+        }
         for queue in &scene.queues {
             self.examine_queue(queue, scene);
         }

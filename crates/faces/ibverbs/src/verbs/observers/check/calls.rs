@@ -151,7 +151,8 @@ impl Check {
     }
 
     /// Notes that the program has made a call, and the reason if the call failed.
-    fn called(&self, call: &Call<'_>, outcome: &CallOutcome) {
+    fn called(&'static self, call: &Call<'_>, outcome: &CallOutcome) {
+        self.see_to_examiner();
         let (name, code, errno) = match call.what() {
             // Polls find nothing most of the time, and never fail in a right program.
             What::Poll { .. } | What::StartPoll { .. } | What::NextPoll { .. } => return,
