@@ -254,6 +254,9 @@ impl Hunt {
             (site, 0)
         });
         *count += 1;
+        if *count > 1 && count.is_power_of_two() {
+            self.say(&format!("count {site} {}", count.ilog2()));
+        }
         let point = Point { site: site.clone(), object, count: *count };
         drop(points);
         let choice = schedule.choice(&point)?;
