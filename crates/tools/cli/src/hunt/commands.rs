@@ -1,8 +1,8 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
 //! and ends every process of a run.
-use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse};
+use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse, visits};
 use super::stuck::Watcher;
-use adverb_choice::Schedule;
+use adverb_choice::{RunPath, Schedule};
 use adverb_device::cq::hunt;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -104,7 +104,9 @@ impl HuntCommands {
         let (who, verdict) = ends.verdict(&outputs, limits.stays == Some(true));
         let (sites, made) = parse(&log_text);
         let (took, silence) = (begun.elapsed(), watcher.longest_silence());
-        Ok(Attempt { verdict, who, sites, made, outputs, took, silence, stayed: ends.stayed })
+        let path = RunPath { visits: visits(&log_text), made: made.len(), took };
+        let stayed = ends.stayed;
+        Ok(Attempt { verdict, who, sites, made, path, outputs, took, silence, stayed })
     }
 
     fn at(&self, e: &std::io::Error) -> String {
