@@ -13,7 +13,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-pub use plan::Plan;
+pub use plan::{Plan, RunPath};
 pub use schedule::{Bad, Schedule};
 
 use std::fmt;

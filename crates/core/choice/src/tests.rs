@@ -122,3 +122,72 @@ fn a_plan_goes_from_single_choices_to_seeds() {
         assert!(!seen[..i].contains(one), "{one}");
     }
 }
+
+/// A plan whose single choices have been tried, and the choices.
+fn tried(differs: &Choice) -> (Plan, Vec<Site>) {
+    let site = |call, place: &str| Site { call, place: place.into() };
+    let sites =
+        vec![site(Call::Arm, "a+0x1"), site(Call::Poll, "a+0x2"), site(Call::Post, "a+0x3")];
+    let met: Vec<_> = sites.iter().map(|site| (site, 1)).collect();
+    let mut plan = Plan::new(&met, 5);
+    let visits = |n| sites.iter().map(|site| (site.clone(), n)).collect();
+    let took = std::time::Duration::from_millis(10);
+    plan.learn(&Schedule::default(), &RunPath { visits: visits(4), made: 0, took });
+    plan.learn(&Schedule::default(), &RunPath { visits: visits(6), made: 0, took });
+    for _ in 0..plan.singles() {
+        let schedule = plan.next_schedule();
+        let n = if schedule.entries[0].choice == *differs { 8 } else { 5 };
+        plan.learn(&schedule, &RunPath { visits: visits(n), made: 3, took });
+    }
+    (plan, sites)
+}
+
+/// HUN-2: pairs of choices that changed the program's path come first, and each pair comes once.
+/// A number of visits that runs without choices have, too, is no change.
+#[test]
+fn choices_that_changed_the_path_are_combined_first() {
+    let (mut plan, _) = tried(&Choice::After);
+    let has = |s: &Schedule, n| s.entries.iter().filter(|e| e.choice == Choice::After).count() == n;
+    let all: Vec<_> =
+        std::iter::repeat_with(|| plan.next_schedule()).take_while(|s| s.rate == 0).collect();
+    // The arm, the poll and the post have one such choice each.
+    assert!(all[..3].iter().all(|s| has(s, 2)), "{all:?}");
+    let rest = all[3..].iter().position(|s| !has(s, 1)).unwrap();
+    assert!(rest > 0 && all[3 + rest..].iter().all(|s| has(s, 0)), "{all:?}");
+    // 2 choices of the arm, 3 of the poll, 2 of the post.
+    assert_eq!(all.len(), 2 * 3 + 2 * 2 + 3 * 2);
+    assert!(all.iter().enumerate().all(|(i, s)| !all[..i].contains(s)));
+    // Afterwards some seeds have such a choice, too. The first of them was taken above.
+    let seeds: Vec<_> = (6..30).map(|_| plan.next_schedule()).collect();
+    assert!(seeds.iter().zip(6..).all(|(s, seed)| s.seed == seed && s.rate > 0));
+    let mixed: Vec<_> = seeds.iter().filter(|s| !s.entries.is_empty()).collect();
+    assert_eq!(mixed.len(), 8);
+    assert!(mixed.iter().all(|s| has(s, 1) && s.to_string().parse::<Schedule>().as_ref() == Ok(s)));
+}
+
+/// HUN-2: a place that is reached for the first time gets its choices at once, in the run that
+/// reached the place. This happens once for each place.
+#[test]
+fn a_new_place_is_tried_in_the_run_that_reached_the_place() {
+    let (mut plan, sites) = tried(&Choice::Hold);
+    let new = Site { call: Call::Error, place: "a+0x9".into() };
+    let visits = [&sites[0], &new].map(|site| (site.clone(), 1)).into();
+    let path = RunPath { visits, made: 1, ..RunPath::default() };
+    let seed = Schedule::random(77);
+    plan.learn(&seed, &path);
+    plan.learn(&Schedule::random(78), &path);
+    let next = plan.next_schedule();
+    assert_eq!((next.seed, next.rate), (seed.seed, seed.rate));
+    assert_eq!((&next.entries[0].site, next.entries[0].choice), (&new, Choice::Garbage));
+    assert_eq!(next.entries.len(), 1);
+    assert_ne!(plan.next_schedule().entries[0].site, new);
+}
+
+/// HUN-2: many objects do not keep the plan from the pairs.
+#[test]
+fn one_object_alone_is_tried_a_bounded_number_of_times() {
+    let poll = Site { call: Call::Poll, place: "a+0x1".into() };
+    let met: Vec<_> = (1..=500).map(|n| (&poll, n)).collect();
+    let plan = Plan::new(&met, 1);
+    assert_eq!(plan.singles(), 3 + 60);
+}

@@ -258,20 +258,33 @@ struct Process {
 
 fn processes() -> Vec<Process> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    all.filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // pid (comm) state ppid pgrp
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let is_zombie = matches!(fields.next()?, "Z" | "X");
-        Some(Process {
-            pid,
-            is_zombie,
-            parent: fields.next()?.parse().ok()?,
-            group: fields.next()?.parse().ok()?,
-        })
+    all.filter_map(|entry| process(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// The children of a process with one thread. `None`: the kernel does not list them.
+fn children(parent: i32) -> Option<Vec<Process>> {
+    let list = || std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    // The kernel may leave out a child while another child ends, so the list is read twice.
+    let texts = [list().ok()?, list().ok()?];
+    let all: HashSet<i32> = texts
+        .iter()
+        .flat_map(|text| text.split_ascii_whitespace())
+        .filter_map(|id| id.parse().ok())
+        .collect();
+    Some(all.into_iter().filter_map(process).collect())
+}
+
+fn process(pid: i32) -> Option<Process> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // pid (comm) state ppid pgrp
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let is_zombie = matches!(fields.next()?, "Z" | "X");
+    Some(Process {
+        pid,
+        is_zombie,
+        parent: fields.next()?.parse().ok()?,
+        group: fields.next()?.parse().ok()?,
     })
-    .collect()
 }
 
 fn descendants(all: &[Process]) -> HashSet<i32> {
@@ -307,7 +320,7 @@ pub fn end_orphans(variable: &str, value: &[u8]) {
         environment.split(|b| *b == 0).any(|entry| entry == wanted) && !is_survivor(p.pid)
     };
     while begun.elapsed() < GIVE_UP {
-        let all = processes();
+        let all = children(reaper).unwrap_or_else(processes);
         let orphans = all.iter().filter(|p| p.parent == reaper && p.pid != me && !p.is_zombie);
         let marked: Vec<_> = orphans.filter(|p| is_marked(p)).collect();
         if marked.is_empty() {

@@ -1,8 +1,8 @@
 //! A run of the program, and the verdict.
-use adverb_choice::{ChoiceEntry, Site};
+use adverb_choice::{ChoiceEntry, RunPath, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
@@ -78,9 +78,10 @@ impl fmt::Display for Who {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
     /// The run ended as it should.
+    #[default]
     Fine,
     /// The program, or the command that starts the program, could not be run.
     NotStarted(i32),
@@ -139,7 +140,7 @@ pub struct Output {
 }
 
 /// A run that has ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Attempt {
     pub verdict: Verdict,
     /// The command that the verdict is about.
@@ -147,6 +148,7 @@ pub struct Attempt {
     pub sites: Vec<Met>,
     /// The choices that were made, in this order.
     pub made: Vec<ChoiceEntry>,
+    pub path: RunPath,
     pub outputs: Vec<Output>,
     pub took: Duration,
     /// The longest time without a completion or a post.
@@ -208,4 +210,22 @@ pub fn parse(log: &str) -> (Vec<Met>, Vec<ChoiceEntry>) {
         }
     }
     (sites, made)
+}
+
+/// Parses the device's log: by place, the number of visits as a binary logarithm.
+pub fn visits(log: &str) -> BTreeMap<Site, u32> {
+    let mut all = BTreeMap::new();
+    for line in log.lines() {
+        let mut words = line.split(' ');
+        let kind = words.next().unwrap_or_default();
+        let Some(site) = words.next().and_then(|s| s.parse::<Site>().ok()) else { continue };
+        let n = match kind {
+            "site" => 0,
+            "count" => words.next().and_then(|n| n.parse().ok()).unwrap_or(0),
+            _ => continue,
+        };
+        let most = all.entry(site).or_insert(n);
+        *most = n.max(*most);
+    }
+    all
 }

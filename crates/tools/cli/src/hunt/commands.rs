@@ -1,15 +1,17 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
 //! and ends every process of a run.
-use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse};
+use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse, visits};
 use super::stuck::Watcher;
-use adverb_choice::Schedule;
+use adverb_choice::{RunPath, Schedule};
 use adverb_device::cq::hunt;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -18,12 +20,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Interval between two checks whether the commands have ended. Every [`LOOK_CLOSELY`], their
-/// threads are checked, too.
+/// Interval between two checks whether a server waits for its client, and between two checks
+/// whether a command has ended if the kernel does not report the end.
 const LOOK: Duration = Duration::from_millis(2);
+/// Interval between two checks of the commands' threads.
 const LOOK_CLOSELY: Duration = Duration::from_millis(50);
-/// A server counts as waiting for a client after sleeping for this time.
+/// A server counts as waiting for a client after sleeping for this time,
 const READY: Duration = Duration::from_millis(30);
+/// or for this time, if every thread sleeps without a time limit.
+const READY_FOR_EVER: Duration = Duration::from_millis(10);
 /// A server without sleep counts as ready after this time.
 const READY_AT_LAST: Duration = Duration::from_secs(1);
 /// Time after the first failure of a pair at which the other command is given up.
@@ -45,6 +50,8 @@ pub struct HuntCommands {
 struct Side {
     who: Who,
     child: Child,
+    /// Readable once the command has ended. `None` if the kernel does not report the end.
+    end: Option<OwnedFd>,
     out: PathBuf,
 }
 
@@ -97,7 +104,9 @@ impl HuntCommands {
         let (who, verdict) = ends.verdict(&outputs, limits.stays == Some(true));
         let (sites, made) = parse(&log_text);
         let (took, silence) = (begun.elapsed(), watcher.longest_silence());
-        Ok(Attempt { verdict, who, sites, made, outputs, took, silence, stayed: ends.stayed })
+        let path = RunPath { visits: visits(&log_text), made: made.len(), took };
+        let stayed = ends.stayed;
+        Ok(Attempt { verdict, who, sites, made, path, outputs, took, silence, stayed })
     }
 
     fn at(&self, e: &std::io::Error) -> String {
@@ -134,7 +143,8 @@ impl HuntCommands {
             adverb_survivor::prepare(&mut command);
             let child = command.spawn().map_err(|e| format!("{}: {e}", self.exe.display()))?;
             watcher.add(child.id());
-            sides.push(Side { who: *who, child, out });
+            let end = adverb_os::process_end(pid_of(&child).as_raw()).ok();
+            sides.push(Side { who: *who, child, end, out });
         }
         Ok(wait(sides, watcher, limits))
     }
@@ -189,14 +199,29 @@ fn until_ready(server: &Side) {
     let (mut seen, mut asleep) = (None, Duration::ZERO);
     while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
         let now = Watcher::sleepers_of(server.child.id());
+        let is_ready = |for_ever| asleep >= if for_ever { READY_FOR_EVER } else { READY };
         if now.is_none() || now != seen {
             (seen, asleep) = (now, Duration::ZERO);
-        } else if asleep >= READY {
+        } else if now.is_some_and(|(_, for_ever)| is_ready(for_ever)) {
             return;
         }
         std::thread::sleep(LOOK);
         asleep += LOOK;
     }
+}
+
+/// Waits until another command has ended, for `limit` at most.
+fn until_end(sides: &[Side], ends: &Ends, limit: Duration) {
+    let left: Vec<_> = sides.iter().filter(|side| !ends.has(side.who)).collect();
+    let fds: Vec<_> = left.iter().filter_map(|side| side.end.as_ref()).collect();
+    if fds.len() < left.len() {
+        return std::thread::sleep(LOOK.min(limit));
+    }
+    let mut fds: Vec<_> =
+        fds.into_iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
+    // Rounded up, so that the rest of a millisecond is not spent in a loop.
+    let limit = u16::try_from(limit.as_millis()).unwrap_or(u16::MAX).saturating_add(1);
+    let _ = poll(&mut fds, limit);
 }
 
 /// Waits until all commands have ended, or until the run counts as a hang.
@@ -224,8 +249,8 @@ fn wait(sides: &[Side], watcher: &mut Watcher, limits: &Limits) -> Ends {
             ends.stayed = true;
             return ends;
         }
-        std::thread::sleep(LOOK);
-        if looked.elapsed() < LOOK_CLOSELY {
+        if let Some(left) = LOOK_CLOSELY.checked_sub(looked.elapsed()).filter(|t| !t.is_zero()) {
+            until_end(sides, &ends, left);
             continue;
         }
         looked = Instant::now();

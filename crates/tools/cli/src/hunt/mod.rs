@@ -2,6 +2,7 @@
 mod attempt;
 mod commands;
 mod files;
+mod plain;
 mod report;
 mod shrink;
 mod stuck;
@@ -24,6 +25,8 @@ const FOUND: u8 = 1;
 /// Number of replays, which measure how often a failure happens.
 const REPLAYS: usize = 5;
 const MOST_REPLAYS: usize = 20;
+/// After so many failures that do not happen again, only one run runs at a time.
+const MOST_ONCE: usize = 2;
 /// How long shrinking and replaying may take.
 const CONFIRM: Duration = Duration::from_secs(30);
 
@@ -43,9 +46,10 @@ pub struct Args {
     /// How long to search: 30s, 10m, 1h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// The number of runs at a time; the program must allow several runs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
+    /// The number of runs at a time; without this option, the number of processors. If the program
+    /// fails when several copies run, the hunt goes back to one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
     /// The first seed of random schedules
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -151,10 +155,30 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
         return Ok(end(text.into(), None));
     }
     let limits = Limits::after(&first);
+    let jobs = args.jobs.map_or_else(processors, usize::from);
+    let plain = plain::repeat(first, jobs, || commands.attempt(&Schedule::default(), &limits))?;
+    if let Some((failed, of)) = plain.failed {
+        let text = format!("{}  again:   in 1 of {of} runs\n", report::fails_alone(args, &failed));
+        let (schedule, met) = (Schedule::default(), failed.sites.clone());
+        return Ok(end(text, Some(Finding { attempt: failed, schedule, met })));
+    }
+    let first = plain::merged(&plain.runs);
     let met: Vec<_> = first.sites.iter().map(|m| (&m.site, m.object)).collect();
-    let plan = Plan::new(&met, args.seed);
-    out!("{}", report::begins(&first, plan.singles()));
-    let search = Search { args, commands: &commands, limits, begun, runs: AtomicUsize::new(1) };
+    let mut plan = Plan::new(&met, args.seed);
+    plain.runs.iter().for_each(|run| plan.learn(&Schedule::default(), &run.path));
+    let shown = Attempt { took: plain.runs[0].took, ..first.clone() };
+    out!("{}", report::begins(&shown, plan.singles()));
+    if let Some(what) = &plain.alone {
+        out!("adverb hunt: one run at a time, because a run failed beside another run: {what}\n");
+    }
+    let search = Search {
+        args,
+        commands: &commands,
+        limits: Limits::after(&first),
+        begun,
+        runs: AtomicUsize::new(plain.runs.len()),
+        jobs: AtomicUsize::new(plain.jobs),
+    };
     let unsure = search.until_found(plan)?;
     let Some(found) = unsure.found else {
         let runs = search.runs.load(Ordering::Relaxed);
@@ -187,12 +211,18 @@ struct SearchOutcome {
     once: Vec<String>,
 }
 
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(256)
+}
+
 struct Search<'a> {
     args: &'a Args,
     commands: &'a HuntCommands,
     limits: Limits,
     begun: Instant,
     runs: AtomicUsize,
+    /// The number of runs at a time.
+    jobs: AtomicUsize,
 }
 
 impl Search<'_> {
@@ -219,6 +249,10 @@ impl Search<'_> {
                 }
                 None => outcome.once.push(what),
             }
+            // Runs at the same time may disturb each other: replays run alone.
+            if outcome.once.len() >= MOST_ONCE {
+                self.jobs.store(1, Ordering::Relaxed);
+            }
         }
         Ok(outcome)
     }
@@ -233,7 +267,9 @@ impl Search<'_> {
                 }
                 let schedule = lock(&plan).next_schedule();
                 match self.try_out(&schedule) {
-                    Ok(attempt) if !attempt.verdict.is_failure() => {}
+                    Ok(attempt) if !attempt.verdict.is_failure() => {
+                        lock(&plan).learn(&schedule, &attempt.path);
+                    }
                     other => {
                         let mut result = lock(&result);
                         if matches!(*result, Ok(None)) {
@@ -244,7 +280,8 @@ impl Search<'_> {
                 }
             }
         };
-        std::thread::scope(|scope| (0..self.args.jobs).for_each(|_| drop(scope.spawn(work))));
+        let jobs = self.jobs.load(Ordering::Relaxed);
+        std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
         result.into_inner().unwrap_or_else(|e| e.into_inner())
     }
 }

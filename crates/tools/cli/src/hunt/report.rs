@@ -45,8 +45,10 @@ pub fn fails_alone(args: &Args, first: &Attempt) -> String {
 }
 
 pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> String {
+    let a_minute = runs as f64 * 60.0 / took.as_secs_f64().max(0.001);
     let mut text = format!(
-        "adverb hunt: nothing found in {runs} runs, {took:.0?} (seeds from {})\n",
+        "adverb hunt: nothing found in {runs} runs, {took:.0?}, {a_minute:.0} runs a minute (seeds \
+         from {})\n",
         args.seed
     );
     for what in once {

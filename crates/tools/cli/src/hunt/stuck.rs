@@ -2,7 +2,8 @@
 //! from the progress that the device logs.
 use adverb_device::asleep::call::sleeps_for_ever;
 use adverb_device::asleep::{is_ours, switches_in};
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const MOST_BETWEEN: Duration = Duration::from_millis(100);
 /// Checks process groups from time to time.
 pub struct Watcher {
     groups: Vec<u32>,
+    /// Processes that belong to no group. A process that belongs to a group was born in it, so the
+    /// others need not be read again.
+    others: HashSet<u32>,
     log: PathBuf,
     /// Number of bytes of the log that have been read. The device writes beats to the log while
     /// completions and posts go on.
@@ -36,6 +40,7 @@ impl Watcher {
     pub fn new(log: PathBuf) -> Self {
         Watcher {
             groups: Vec::new(),
+            others: HashSet::new(),
             log,
             size: 0,
             looked: Instant::now(),
@@ -49,6 +54,7 @@ impl Watcher {
     /// Adds a group that has started.
     pub fn add(&mut self, group: u32) {
         self.groups.push(group);
+        self.others.clear();
     }
 
     /// Removes a group that has ended.
@@ -57,10 +63,18 @@ impl Watcher {
         self.asleep = None;
     }
 
-    /// The threads of a group with the number of their context switches. `None` unless the group's
-    /// program has begun and every thread sleeps.
-    pub fn sleepers_of(group: u32) -> Option<HashMap<u32, u64>> {
-        sleepers(&[group], |_| true).filter(|threads| !threads.is_empty() && Self::has_begun(group))
+    /// The threads of a group with the number of their context switches, and whether all of them
+    /// sleep without a time limit. `None` unless the group's program has begun and every thread
+    /// sleeps.
+    pub fn sleepers_of(group: u32) -> Option<(HashMap<u32, u64>, bool)> {
+        let for_ever = Cell::new(true);
+        let such = |call: &str| {
+            for_ever.set(for_ever.get() && sleeps_for_ever(call));
+            true
+        };
+        let threads = sleepers(&[group], &mut HashSet::new(), such)?;
+        let waits = !threads.is_empty() && Self::has_begun(group);
+        waits.then_some((threads, for_ever.get()))
     }
 
     /// Has the program begun? Before, the leader runs `adverb run`, which is the executable of this
@@ -80,7 +94,7 @@ impl Watcher {
         if new.lines().any(|line| line.starts_with("beat ")) {
             self.silent = Duration::ZERO;
         }
-        match sleepers(&self.groups, sleeps_for_ever) {
+        match sleepers(&self.groups, &mut self.others, sleeps_for_ever) {
             Some(threads) if self.size > 0 && !threads.is_empty() => {
                 self.asleep = match self.asleep {
                     Some(before) if threads == self.threads => Some(before + passed),
@@ -125,26 +139,43 @@ fn read_from(path: &Path, from: u64) -> String {
 }
 
 /// The program's threads with the number of their context switches, if every thread sleeps in a
-/// call for which `such` is true.
-fn sleepers(groups: &[u32], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, u64>> {
+/// call for which `such` is true. `others`: the processes of no group, as far as known.
+fn sleepers(
+    groups: &[u32],
+    others: &mut HashSet<u32>,
+    such: impl Fn(&str) -> bool,
+) -> Option<HashMap<u32, u64>> {
     let mut all = HashMap::new();
+    let (mut still, mut asleep) = (HashSet::new(), true);
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         let process = entry.path();
-        if !process.file_name()?.to_str()?.bytes().all(|b| b.is_ascii_digit())
-            || !is_of(&process, groups)
-        {
-            continue;
-        }
-        for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
-            let (thread, id) = (thread.path(), thread.file_name().to_str()?.parse().ok()?);
-            // The device's own threads sleep and wake at any time.
-            if is_ours(std::fs::read_to_string(thread.join("comm")).ok()?.trim_end()) {
-                continue;
-            }
-            all.insert(id, switches_asleep(&thread, &such)?);
+        if others.contains(&id) || !is_of(&process, groups) {
+            still.insert(id);
+        } else if asleep {
+            asleep = add_sleepers(&process, &such, &mut all).is_some();
         }
     }
-    Some(all)
+    *others = still;
+    asleep.then_some(all)
+}
+
+/// Adds the threads of a process. `None` if a thread does not sleep.
+fn add_sleepers(
+    process: &Path,
+    such: &impl Fn(&str) -> bool,
+    all: &mut HashMap<u32, u64>,
+) -> Option<()> {
+    for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
+        let (thread, id) = (thread.path(), thread.file_name().to_str()?.parse().ok()?);
+        // The device's own threads sleep and wake at any time.
+        if is_ours(std::fs::read_to_string(thread.join("comm")).ok()?.trim_end()) {
+            continue;
+        }
+        all.insert(id, switches_asleep(&thread, such)?);
+    }
+    Some(())
 }
 
 fn is_of(process: &Path, groups: &[u32]) -> bool {

@@ -11,7 +11,8 @@ const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:
 fn ended(verdict: Verdict, made: Vec<ChoiceEntry>) -> Attempt {
     let (took, silence) = (Duration::from_secs(1), Duration::ZERO);
     let (who, outputs) = (Who::Program, vec![Output::default()]);
-    Attempt { verdict, who, sites: parse(LOG).0, made, outputs, took, silence, stayed: false }
+    let sites = parse(LOG).0;
+    Attempt { verdict, who, sites, made, outputs, took, silence, ..Attempt::default() }
 }
 
 #[test]
@@ -27,7 +28,7 @@ fn the_log_of_a_run_is_read() {
 fn args(command: &[&str]) -> Args {
     Args {
         time: Duration::from_secs(1),
-        jobs: 1,
+        jobs: Some(1),
         seed: 1,
         out: "x".into(),
         pair: command.contains(&"--"),

@@ -11,6 +11,7 @@
 //! added (CQN-3, CQN-7). Without a schedule a queue has no `Hunted`, and the cost is the check of
 //! this field.
 mod process;
+mod quiet;
 
 pub use process::{
     AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, hunt, join_part, part, part_so_far,
@@ -82,6 +83,8 @@ enum Visibility {
 enum Why {
     /// The hunt's thread has come: releases completions that are due.
     Time,
+    /// The same, and no process of the run goes on without these completions.
+    Rest,
     /// A poll found no visible completion.
     Poll,
     /// Releases all of them now.
@@ -146,6 +149,11 @@ impl Cq {
         None
     }
 
+    /// Is a completion of this queue withheld?
+    fn withholds(&self) -> bool {
+        self.hunted.as_ref().is_some_and(|h| !h.withheld.lock().list.is_empty())
+    }
+
     /// Adds the withheld completions that are due.
     fn let_go(self: &Arc<Self>, why: Why) {
         let Some(h) = &self.hunted else { return };
@@ -156,7 +164,9 @@ impl Cq {
         let slept = withheld.armed.is_some_and(|at| at.elapsed() >= ASLEEP);
         let n = match (why, withheld.way) {
             (Why::Now, _) => all,
-            (Why::Time, _) if since => all,
+            (Why::Time | Why::Rest, _) if since => all,
+            (Why::Rest, Visibility::OneByOne) => 1,
+            (Why::Rest, _) => all,
             (Why::Time, Visibility::OneByOne) if slept => 1,
             (Why::Time, _) if slept => all,
             (Why::Poll, Visibility::OneByOne) if self.core.waiting() == 0 => 1,

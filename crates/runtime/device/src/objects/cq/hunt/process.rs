@@ -1,11 +1,12 @@
 //! The shared state of a hunted process: its schedule, the points met, and the time its calls have
 //! waited.
+use super::quiet::{Looker, PROCESS};
 use super::{Cq, Ledger, Why};
 use crate::ranks;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
 use adverb_sync::Ranked;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
@@ -20,16 +21,37 @@ pub const LOG: &str = "ADVERB_SCHEDULE_LOG";
 
 /// The number of posts that are refused although the queue has room.
 const REFUSALS: u64 = 32;
-/// A call that waits for all packets on their way ends when nothing has come for this time,
+/// A call that waits for all packets on their way ends when all processes of the run have come to
+/// rest, and nothing has come for this time,
+const REST: Duration = Duration::from_micros(200);
+/// or when nothing has come for this time,
 const QUIET: Duration = Duration::from_micros(1500);
 /// and after this time at the latest.
 const LONGEST_CALL: Duration = Duration::from_millis(12);
 /// All calls of a process together wait no longer than this: a correct program always goes on.
-const ALL_CALLS: Duration = Duration::from_secs(1);
+const ALL_CALLS: Duration = Duration::from_millis(500);
+/// Processor time of a thread without progress, after which the thread counts as waiting: during a
+/// call that waits,
+const CALL_TIME: Duration = Duration::from_micros(300);
+/// during the first holds, which a program may answer by a change from polling to sleep,
+const FIRST_HOLD_TIME: Duration = Duration::from_millis(5);
+const FIRST_HOLDS: u64 = 4;
+/// and during later holds.
+const HOLD_TIME: Duration = Duration::from_millis(1);
 /// Period of the thread that releases withheld completions, and how many periods lie between two
 /// progress lines in the log.
 const TICK: Duration = Duration::from_micros(500);
 const TICKS_A_BEAT: u32 = 100;
+
+thread_local! {
+    /// Looks at the processes of the run.
+    static LOOKER: RefCell<Looker> = RefCell::default();
+}
+
+/// A thread about to end may have destroyed its variables already: then the result is the default.
+fn with_looker<R: Default>(does: impl FnOnce(&mut Looker) -> R) -> R {
+    LOOKER.try_with(|looker| does(&mut looker.borrow_mut())).unwrap_or_default()
+}
 
 type Namer = fn(usize) -> String;
 /// Functions that name code in a schedule and in words.
@@ -183,8 +205,8 @@ impl Hunt {
                 Schedule::default()
             })
         });
-        let log = log.and_then(|path| File::options().append(true).create(true).open(path).ok());
-        Some(Hunt::new(schedule, log))
+        let open = |path| File::options().read(true).append(true).create(true).open(path).ok();
+        Some(Hunt::new(schedule, log.and_then(open)))
     }
 
     fn new(schedule: Schedule, log: Option<File>) -> Hunt {
@@ -232,6 +254,9 @@ impl Hunt {
             (site, 0)
         });
         *count += 1;
+        if *count > 1 && count.is_power_of_two() {
+            self.say(&format!("count {site} {}", count.ilog2()));
+        }
         let point = Point { site: site.clone(), object, count: *count };
         drop(points);
         let choice = schedule.choice(&point)?;
@@ -265,6 +290,7 @@ impl Hunt {
     pub(super) fn wait(&self, progress: impl Fn() -> bool) {
         let begun = Instant::now();
         let (mut seen, mut since) = (self.beats.load(Ordering::Relaxed), begun);
+        with_looker(Looker::restart);
         while begun.elapsed() < LONGEST_CALL
             && self.waited.load(Ordering::Relaxed) < ALL_CALLS.as_nanos() as u64
         {
@@ -272,12 +298,22 @@ impl Hunt {
             let now = self.beats.load(Ordering::Relaxed);
             if now != seen {
                 (seen, since) = (now, Instant::now());
-            } else if since.elapsed() >= QUIET {
+                with_looker(Looker::restart);
+            } else if self.is_at_rest(CALL_TIME) && since.elapsed() >= REST
+                || since.elapsed() >= QUIET
+            {
                 break;
             }
             std::thread::sleep(Duration::from_micros(50));
         }
         self.waited.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// One look at all processes of the run: since the last restart of this thread's [`Looker`],
+    /// have they come to rest? `false` as well if there is no log that names the processes.
+    fn is_at_rest(&self, enough: Duration) -> bool {
+        let log = self.log.as_ref();
+        log.is_some_and(|log| with_looker(|looker| looker.is_quiet(log, enough)))
     }
 
     /// Makes sure that the thread which releases withheld completions runs. The child of a fork
@@ -288,6 +324,7 @@ impl Hunt {
             return;
         }
         *of = std::process::id();
+        self.say(&format!("{PROCESS} {of}"));
         // The program's signal handlers must run on the program's own threads.
         let mut old = SigSet::empty();
         let blocked =
@@ -303,13 +340,21 @@ impl Hunt {
     }
 
     fn run(&self) {
-        let (mut said, mut ticks) = (u64::MAX, 0);
+        let (mut said, mut ticks, mut seen) = (u64::MAX, 0, u64::MAX);
         loop {
             std::thread::sleep(TICK);
             let cqs: Vec<_> = self.cqs.lock().iter().filter_map(Weak::upgrade).collect();
-            cqs.iter().for_each(|cq| cq.let_go(Why::Time));
-            ticks += 1;
             let beats = self.beats.load(Ordering::Relaxed);
+            let holds = cqs.iter().any(|cq| cq.withholds());
+            if beats != seen || !holds {
+                with_looker(Looker::restart);
+                seen = beats;
+            }
+            let is_first = self.holds.load(Ordering::Relaxed) <= FIRST_HOLDS;
+            let enough = if is_first { FIRST_HOLD_TIME } else { HOLD_TIME };
+            let why = if holds && self.is_at_rest(enough) { Why::Rest } else { Why::Time };
+            cqs.iter().for_each(|cq| cq.let_go(why));
+            ticks += 1;
             if ticks % TICKS_A_BEAT == 0 && beats != said {
                 said = beats;
                 self.say(&format!("beat {} {beats}", std::process::id()));

@@ -1,0 +1,132 @@
+//! The runs without choices: whether the program fails by itself, and how many runs are possible at
+//! the same time.
+use super::attempt::{Attempt, Verdict};
+use std::time::{Duration, Instant};
+
+/// The number of runs without choices.
+const RUNS: usize = 5;
+/// After this time no further run without choices begins.
+const TIME: Duration = Duration::from_secs(1);
+/// So many runs at the same time show whether the program allows several.
+const AT_ONCE: usize = 8;
+
+/// What the runs without choices show.
+pub struct PlainRuns {
+    /// The successful runs.
+    pub runs: Vec<Attempt>,
+    /// A failed run, with the number of runs so far. No other run ran at the same time.
+    pub failed: Option<(Attempt, usize)>,
+    /// How many runs are possible at a time.
+    pub jobs: usize,
+    /// The failure of runs at the same time, if single runs did not fail.
+    pub alone: Option<String>,
+}
+
+/// Runs the program again without choices, up to `jobs` times at once. `first` was a success.
+pub fn repeat(
+    first: Attempt,
+    jobs: usize,
+    run: impl Fn() -> Result<Attempt, String> + Sync,
+) -> Result<PlainRuns, String> {
+    let begun = Instant::now();
+    let mut plain = PlainRuns { runs: vec![first], failed: None, jobs, alone: None };
+    // A program that runs for long is tried at least once with several runs at a time.
+    let mut tried = plain.jobs == 1;
+    while plain.runs.len() < RUNS && (begun.elapsed() < TIME || !tried) {
+        let at_once = plain.jobs.min(AT_ONCE);
+        let (good, bad) = together(at_once, &run)?;
+        let of = plain.runs.len() + at_once;
+        plain.runs.extend(good);
+        tried = true;
+        match bad {
+            Some(failed) if plain.jobs == 1 => {
+                plain.failed = Some((failed, of));
+                break;
+            }
+            // The reason is the other run, unless a single run fails as well.
+            Some(failed) => {
+                plain.jobs = 1;
+                plain.alone = Some(failed.what());
+                plain.runs.truncate(1);
+            }
+            None => {}
+        }
+    }
+    Ok(plain)
+}
+
+/// One run that stands for all: the first run, with the places of all runs and the longest times.
+pub fn merged(runs: &[Attempt]) -> Attempt {
+    let mut all = runs[0].clone();
+    for run in &runs[1..] {
+        for met in &run.sites {
+            if !all.sites.iter().any(|m| (&m.site, m.object) == (&met.site, met.object)) {
+                all.sites.push(met.clone());
+            }
+        }
+        (all.took, all.silence) = (all.took.max(run.took), all.silence.max(run.silence));
+    }
+    all
+}
+
+/// Runs the program so many times at once. Answers the successful runs, and a failed run.
+fn together(
+    n: usize,
+    run: &(impl Fn() -> Result<Attempt, String> + Sync),
+) -> Result<(Vec<Attempt>, Option<Attempt>), String> {
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..n).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let ended = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let (good, mut bad): (Vec<_>, Vec<_>) =
+        ended.into_iter().partition(|attempt| attempt.verdict == Verdict::Fine);
+    Ok((good, bad.pop()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn ended(verdict: Verdict) -> Attempt {
+        Attempt { verdict, ..Attempt::default() }
+    }
+
+    /// HUN-4: a program that fails without a choice now and then is found before any choice.
+    #[test]
+    fn a_failure_without_a_choice_is_found_first() {
+        let n = AtomicUsize::new(0);
+        let run = || {
+            let third = n.fetch_add(1, Ordering::Relaxed) == 2;
+            Ok(ended(if third { Verdict::Status(3) } else { Verdict::Fine }))
+        };
+        let plain = repeat(ended(Verdict::Fine), 1, run).unwrap();
+        let (failed, of) = plain.failed.unwrap();
+        assert_eq!((failed.verdict, of), (Verdict::Status(3), 4));
+        let plain = repeat(ended(Verdict::Fine), 1, || Ok(ended(Verdict::Fine))).unwrap();
+        assert!(plain.failed.is_none() && plain.runs.len() == RUNS);
+    }
+
+    /// HUN-4: a program that fails only beside another run gets one run at a time. Such a failure
+    /// is not the program's.
+    #[test]
+    fn a_program_that_cannot_run_twice_at_once_runs_alone() {
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let run = || {
+            let beside = running.fetch_add(1, Ordering::SeqCst);
+            most.fetch_max(beside + 1, Ordering::SeqCst);
+            let until = Instant::now() + Duration::from_millis(100);
+            while running.load(Ordering::SeqCst) + beside < 2 && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(ended(if beside > 0 { Verdict::Status(98) } else { Verdict::Fine }))
+        };
+        let plain = repeat(ended(Verdict::Fine), 2, run).unwrap();
+        assert_eq!((plain.jobs, most.into_inner()), (1, 2));
+        assert!(plain.failed.is_none() && plain.alone.unwrap().contains("status 98"));
+        let plain = repeat(ended(Verdict::Fine), 4, || Ok(ended(Verdict::Fine))).unwrap();
+        assert!(plain.jobs == 4 && plain.alone.is_none());
+    }
+}
