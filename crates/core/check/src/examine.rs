@@ -26,7 +26,8 @@ impl Scene {
     /// The thread that says most about what the program does.
     fn main_thread(&self) -> Option<&ThreadScene> {
         let placed = |thread: &&ThreadScene| thread.place != 0;
-        self.threads.iter().find(placed).or(self.threads.first())
+        let signalled = self.threads.iter().find(|thread| thread.signalled && thread.place != 0);
+        signalled.or(self.threads.iter().find(placed)).or(self.threads.first())
     }
 
     fn place(&self) -> CodeAddress {
@@ -46,6 +47,9 @@ impl Scene {
 
 fn words_of(thread: &ThreadScene) -> String {
     let ThreadScene { id, name, call, limit_ms, .. } = thread;
+    if thread.signalled {
+        return format!("the signal came to thread {id} {name:?}");
+    }
     match (call.is_empty(), limit_ms) {
         (true, _) => format!("thread {id} {name:?} runs"),
         (_, None) => format!("thread {id} {name:?} waits in {call}"),
@@ -89,7 +93,8 @@ impl Ledger {
         let silent = queue.channel && queue.unread == 0 && queue.unannounced > 0;
         let lost = !queue.lost.is_empty() || silent && sleeps;
         let polls = if polled != 0 { polled } else { found_empty };
-        if silent && queue.armed == Armed::Solicited && (lost || queue.waiting > 0) {
+        let quiet = queue.channel && queue.unread == 0 && queue.waiting > 0;
+        if quiet && queue.armed == Armed::Solicited {
             let places = [("armed", armed), ("polled", polls)];
             let total = since + u64::from(queue.waiting);
             self.reporter.say(Code::ArmedForSolicited, &places, || {
@@ -244,7 +249,7 @@ impl Ledger {
 
     /// Threads that run and make no call of verbs.
     fn spinning(&mut self, scene: &Scene) {
-        for thread in scene.threads.iter().filter(|thread| thread.call.is_empty()) {
+        for thread in scene.threads.iter().filter(|t| t.call.is_empty() && !t.signalled) {
             let polls =
                 |cq: &&Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(thread.place) <= 8;
             if self.cqs.values().any(|cq| polls(&cq)) {

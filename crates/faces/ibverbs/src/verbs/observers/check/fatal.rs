@@ -4,7 +4,6 @@
 //! registers, waits until the examiner is done or a limit has passed, and restores the default
 //! action. A fault then happens again; any other signal is raised again. So the process ends as it
 //! would without the handler.
-use super::report::is_ours;
 use super::threads::{Stacks, registers};
 use adverb_check::CodeAddress;
 use core::ffi::{c_int, c_void};
@@ -32,6 +31,7 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 static RAISED: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicUsize = AtomicUsize::new(0);
 static STACK: AtomicUsize = AtomicUsize::new(0);
+static THREAD: AtomicI32 = AtomicI32::new(0);
 static EXAMINED: AtomicBool = AtomicBool::new(false);
 
 /// Sets the handlers, where the action is the default one.
@@ -74,6 +74,12 @@ pub(super) fn examined() {
     EXAMINED.store(true, Ordering::SeqCst);
 }
 
+/// The registers of the thread that the signal came to.
+pub(super) fn registers_of(thread: c_int) -> Option<(usize, usize)> {
+    raised().filter(|_| THREAD.load(Ordering::SeqCst) == thread)?;
+    Some((CODE.load(Ordering::SeqCst), STACK.load(Ordering::SeqCst)))
+}
+
 /// The place in the program at which a fault or an `abort` happened; 0 for none or unknown.
 pub(super) fn place() -> CodeAddress {
     let Some(signal) = raised() else { return 0 };
@@ -81,8 +87,7 @@ pub(super) fn place() -> CodeAddress {
     if !own {
         return 0;
     }
-    let (code, stack) = (CODE.load(Ordering::SeqCst), STACK.load(Ordering::SeqCst));
-    if code != 0 && !is_ours(code) { code } else { Stacks::new().place(code, stack) }
+    Stacks::new().place(CODE.load(Ordering::SeqCst), STACK.load(Ordering::SeqCst))
 }
 
 extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -95,6 +100,8 @@ extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_v
         let (code, stack) = unsafe { registers(context) };
         CODE.store(code, Ordering::SeqCst);
         STACK.store(stack, Ordering::SeqCst);
+        // SAFETY: only reads a number.
+        THREAD.store(unsafe { libc::syscall(libc::SYS_gettid) } as c_int, Ordering::SeqCst);
         RAISED.store(signal, Ordering::SeqCst);
         let millisecond = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         for _ in 0..WAIT {

@@ -4,6 +4,7 @@
 //! holds the return addresses of the calls. A thread that runs is interrupted by a signal, whose
 //! handler notes the registers. In both cases the place is the innermost call in the program's own
 //! code: the first word of the stack that points behind a call instruction there.
+use super::fatal;
 use super::report::is_ours;
 use adverb_check::{CodeAddress, ThreadScene};
 use adverb_device::asleep::call::{Limit, Line, On, parse};
@@ -64,6 +65,10 @@ impl Stacks {
     fn thread(&mut self, id: i32, name: String) -> Option<ThreadScene> {
         let line = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall")).ok()?;
         let mut thread = ThreadScene { id, name, ..ThreadScene::default() };
+        if let Some((code, stack)) = fatal::registers_of(id) {
+            let place = self.place(code, stack);
+            return Some(ThreadScene { signalled: true, place, ..thread });
+        }
         if let Some(Line::Blocked(call)) = parse(&line) {
             let wait = call.wait();
             let name = wait.map_or("a system call", |wait| wait.name);
