@@ -130,6 +130,19 @@ impl Ledger {
                     queue.waiting
                 )
             });
+        } else if lost && since > 0 && cq.arm.is_some_and(|arm| !arm.emptied) {
+            let places = [("polled last", polls), ("armed", armed)];
+            self.reporter.say(Code::LostWakeUp, &places, || {
+                format!(
+                    "lost wake-up: the program polled {} after the arm of CQ {n} and stopped \
+                     before the queue was empty: {waiting} {}, and no event announces {} to {}; \
+                     poll until ibv_poll_cq finds nothing",
+                    count(since as usize, "completion"),
+                    if queue.waiting == 1 { "is left" } else { "are left" },
+                    if queue.waiting == 1 { "it" } else { "them" },
+                    waiter(queue)
+                )
+            });
         } else if lost {
             let places = [("armed too late", armed), ("polled before", polls)];
             self.reporter.say(Code::LostWakeUp, &places, || {
@@ -169,20 +182,27 @@ impl Ledger {
         let n = pair.number;
         let (sent, received, moved) = (qp.sent, qp.received, qp.moved);
         let oldest = qp.sends.posted.front().map_or(sent.place, |request| request.place);
-        if pair.receives == 0 && pair.refused > 0 {
+        // The sender of this process, or a sender elsewhere, has given up.
+        let gave_up = self.failed_completion.is_some_and(|f| f.done.status.contains("RNR"));
+        if pair.refused > 0 && (pair.receives == 0 || gave_up) {
             let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
             let posts = if pair.shared { shared.unwrap_or_default() } else { received };
             let what = if pair.shared { "the shared receive queue of " } else { "" };
             let places = [("receives posted", posts.place), ("now", scene.place())];
             self.reporter.say(Code::NoReceive, &places, || {
                 format!(
-                    "{what}queue pair {n:#x} has no receive for the peer's next message: {} so \
-                     far, and all are used; the peer waits, or fails with RNR_RETRY_EXC_ERR; post \
-                     a receive for each message before the message is sent",
+                    "{what}queue pair {n:#x} had no receive for a message of the peer: {}, and \
+                     {} now; the peer waits, or fails with RNR_RETRY_EXC_ERR; post a receive for \
+                     each message before the peer can send the message",
                     match posts.count {
                         0 => "none was posted".to_owned(),
                         1 => "1 was posted".to_owned(),
-                        n => format!("{n} were posted"),
+                        n => format!("{n} were posted so far"),
+                    },
+                    match pair.receives {
+                        0 => "none waits".to_owned(),
+                        1 => "1 waits".to_owned(),
+                        n => format!("{n} wait"),
                     }
                 )
             });
@@ -295,8 +315,13 @@ impl Ledger {
         let receives = scene.pairs.iter().find(|pair| pair.receives > 0);
         let posts = receives.and_then(|pair| self.qps.get(&pair.number)).map(|qp| qp.received);
         places.extend(posts.map(|posts| ("receives posted", posts.place)));
+        let polls = |cq: &&Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(thread.place) <= 8;
+        let polled = self.cqs.iter().find(|(_, cq)| polls(cq)).map(|(number, _)| *number);
         self.reporter.say(Code::Waits, &places, || {
             let mut text = scene.doing();
+            if let Some(number) = polled {
+                text += &format!("; the program polls CQ {number} again and again, and finds none");
+            }
             if let Some((number, _)) = armed.first() {
                 text += &format!("; CQ {number} is armed and empty, and no completion is due");
             }

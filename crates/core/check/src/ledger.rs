@@ -31,6 +31,8 @@ pub(crate) struct Arm {
     pub(crate) place: CodeAddress,
     /// Completions polled before the arm.
     pub(crate) after: u64,
+    /// A poll has found the queue empty since the arm.
+    pub(crate) emptied: bool,
 }
 
 /// A call that failed.
@@ -108,7 +110,7 @@ impl Ledger {
     /// A CQ was armed.
     pub fn armed(&mut self, number: u32, place: CodeAddress) {
         if let Some(cq) = self.cqs.get_mut(&number) {
-            cq.arm = Some(Arm { place, after: cq.completions });
+            cq.arm = Some(Arm { place, after: cq.completions, emptied: false });
         }
     }
 
@@ -116,6 +118,9 @@ impl Ledger {
     pub fn found_no_completion(&mut self, number: u32, place: CodeAddress) {
         if let Some(cq) = self.cqs.get_mut(&number) {
             cq.found_empty = place;
+            if let Some(arm) = &mut cq.arm {
+                arm.emptied = true;
+            }
         }
     }
 
@@ -464,7 +469,8 @@ impl Ledger {
         if status != 0 {
             self.given_up();
         }
-        if status != 0 && filled > 0 {
+        let flushed = self.failed_completion.is_none_or(|failed| failed.done.flushed);
+        if status != 0 && filled > 0 && flushed {
             let last = self.failed;
             self.reporter.say(Code::UndefinedFields, &[("polled", last)], || {
                 format!(

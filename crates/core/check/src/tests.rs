@@ -50,7 +50,7 @@ fn post(l: &mut Ledger, requests: &[Request]) -> usize {
 }
 
 fn done(wr_id: u64) -> Completed {
-    Completed { queue_pair: QP, wr_id, ok: true, receive: false, status: "success" }
+    Completed { queue_pair: QP, wr_id, ok: true, receive: false, status: "success", flushed: false }
 }
 
 fn codes(l: &mut Ledger) -> Vec<Code> {

@@ -37,8 +37,10 @@ pub struct Completed {
     pub ok: bool,
     /// The request is a receive.
     pub receive: bool,
-    /// The name of the status.
+    /// The status in words.
     pub status: &'static str,
+    /// The request was flushed, because its queue pair is in the error state.
+    pub flushed: bool,
 }
 
 /// A post that failed.

@@ -3,8 +3,9 @@
 //! Each process writes its reports to one file: mistakes at once, and what an examination finds. A
 //! process examines itself before it ends with a failure, and when it is asked. The question is a
 //! file that appears, so it wakes no thread of the program.
-use crate::results::source::line_of;
+use crate::results::source::{line_of, source_of};
 use adverb_check::{Told, Weight};
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,7 +17,9 @@ const ANSWERS: Duration = Duration::from_millis(600);
 /// Causes that are shown beside the first.
 const MORE: usize = 1;
 /// Places that are shown of a cause.
-const PLACES: usize = 4;
+const PLACES: usize = 6;
+/// Risks that are shown.
+const RISKS: usize = 5;
 
 /// The files of a run with examinations.
 pub struct Examination {
@@ -115,24 +118,28 @@ pub fn shown(reports: &[Told]) -> Vec<String> {
 fn one(label: &str, told: &Told, with_process: bool) -> Vec<String> {
     let process = if with_process { format!("process {}: ", told.process) } else { String::new() };
     let mut lines = vec![format!("{label:8} {process}{}", told.text)];
-    for (n, (what, at)) in told.places.iter().filter(|(what, _)| what != "from").enumerate() {
-        if n < PLACES {
-            let label = if n == 0 { "at:" } else { "" };
-            lines.push(format!("{label:8} {} ({what})", line_of(at)));
+    for (what, at) in told.places.iter().take(PLACES) {
+        let label = if lines.len() == 1 { "at:" } else { "" };
+        let text = match what.as_str() {
+            "from" => format!("{label:8}   from {}", line_of(at)),
+            _ => format!("{label:8} {} ({what})", line_of(at)),
+        };
+        // The callers of `main` belong to the C library.
+        if what != "from" || source_of(at).is_some() && !at.starts_with("libc") {
+            lines.push(text);
         }
     }
     lines
 }
 
 /// What may fail another time, each kind and place once.
-pub fn risks(reports: &[Told]) -> Vec<String> {
-    let mut all = Vec::new();
-    for told in reports.iter().filter(|told| told.code.weight() == Weight::Risk) {
-        let place = told.places.first().map(|(_, at)| format!("{}: ", line_of(at)));
-        let text = format!("{}{} ({})", place.unwrap_or_default(), told.text, told.code);
-        if !all.contains(&text) {
-            all.push(text);
+pub fn risks<'a>(reports: impl Iterator<Item = &'a Told>) -> Vec<String> {
+    let (mut known, mut lines) = (HashSet::new(), Vec::new());
+    for told in reports.filter(|told| told.code.weight() == Weight::Risk) {
+        let place = told.places.first().map(|(_, at)| line_of(at));
+        if known.len() < RISKS && known.insert((told.code, place)) {
+            lines.extend(one("note:", told, false));
         }
     }
-    all
+    lines
 }

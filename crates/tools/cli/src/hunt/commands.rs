@@ -34,6 +34,8 @@ const READY_FOR_EVER: Duration = Duration::from_millis(10);
 const READY_AT_LAST: Duration = Duration::from_secs(1);
 /// Time after the first failure of a pair at which the other command is given up.
 const AFTERMATH: Duration = Duration::from_secs(2);
+/// A run with a known mistake is given up after this time.
+const ENOUGH: Duration = Duration::from_secs(3);
 /// A server idle for this time after the end of the client is waiting for the next
 /// client.
 const STAYS: Duration = Duration::from_secs(2);
@@ -98,9 +100,12 @@ impl HuntCommands {
         let mut sides = Vec::new();
         let variables = [(hunt::SCHEDULE, &*plan), (hunt::LOG, &*log)];
         let variables = variables.into_iter().chain(examination.variables());
+        // A child does not inherit pages mapped by peers, so that forks can be judged in one run.
+        let private = (n == 0).then_some(("ADVERB_ADOPT", Path::new("off")));
+        let variables = variables.chain(private);
         let variables: Vec<_> = variables.collect();
         let ended = self.run(n, (&variables, &examination), limits, &mut watcher, &mut sides);
-        if ended.as_ref().is_ok_and(|ends| ends.of.len() < sides.len() && !ends.stayed) {
+        if ended.as_ref().is_ok_and(|ends| ends.have_failed(sides.len())) {
             examination.ask(1);
         }
         let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
@@ -280,20 +285,26 @@ fn wait(
         ends.hang = stuck.or_else(|| {
             let silence = watcher.silence();
             // With a known mistake no proof is needed that the program never continues.
-            let silent = silence > SILENCE && has_mistake();
-            if silent || silence > limits.silence {
+            if silence > limits.silence || silence > SILENCE && has_mistake() {
                 return Some(format!("nothing was posted or completed for {silence:.1?}"));
             }
             let whole = begun.elapsed();
             (whole > limits.whole).then(|| format!("no end after {whole:.0?}"))
         });
-        if ends.hang.is_some() {
+        let enough = begun.elapsed() > ENOUGH && has_mistake();
+        if ends.hang.is_some() || enough {
             return ends;
         }
     }
 }
 
 impl Ends {
+    /// Has the run failed, as far as the commands tell? `n`: the number of commands.
+    fn have_failed(&self, n: usize) -> bool {
+        let failed = self.of.iter().any(|(_, verdict)| *verdict != Verdict::Fine);
+        failed || self.of.len() < n && !self.stayed
+    }
+
     fn has(&self, who: Who) -> bool {
         self.of.iter().any(|(of, _)| *of == who)
     }

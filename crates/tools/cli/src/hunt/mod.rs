@@ -10,6 +10,7 @@ mod stuck;
 mod tests;
 
 use crate::out::out;
+use adverb_check::Told;
 use adverb_choice::{Plan, Schedule};
 use attempt::{Attempt, Limits, Met, Verdict};
 use commands::HuntCommands;
@@ -27,6 +28,8 @@ const REPLAYS: usize = 5;
 const MOST_REPLAYS: usize = 20;
 /// After so many failures that do not happen again, only one run runs at a time.
 const MOST_ONCE: usize = 2;
+/// Most reports kept of runs that did not fail.
+const MOST_REPORTS: usize = 1000;
 /// How long shrinking and replaying may take.
 const CONFIRM: Duration = Duration::from_secs(30);
 
@@ -178,11 +181,12 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
         begun,
         runs: AtomicUsize::new(plain.runs.len()),
         jobs: AtomicUsize::new(plain.jobs),
+        reports: Mutex::default(),
     };
     let unsure = search.until_found(plan)?;
     let Some(found) = unsure.found else {
         let runs = search.runs.load(Ordering::Relaxed);
-        return Ok(end(report::nothing(args, runs, begun.elapsed(), &unsure.once, &first), None));
+        return Ok(end(report::nothing(args, runs, begun.elapsed(), &unsure, &first), None));
     };
     std::fs::write(&args.out, report::file(args, &found))
         .map_err(|e| format!("{}: {e}", args.out.display()))?;
@@ -209,6 +213,8 @@ struct SearchOutcome {
     found: Option<Found>,
     /// Failures that happened once and not again.
     once: Vec<String>,
+    /// Reports of runs that did not fail.
+    reports: Vec<Told>,
 }
 
 fn processors() -> usize {
@@ -223,6 +229,8 @@ struct Search<'a> {
     runs: AtomicUsize,
     /// The number of runs at a time.
     jobs: AtomicUsize,
+    /// Reports of runs that did not fail.
+    reports: Mutex<Vec<Told>>,
 }
 
 impl Search<'_> {
@@ -254,6 +262,7 @@ impl Search<'_> {
                 self.jobs.store(1, Ordering::Relaxed);
             }
         }
+        outcome.reports.append(&mut lock(&self.reports));
         Ok(outcome)
     }
 
@@ -268,6 +277,11 @@ impl Search<'_> {
                 let schedule = lock(&plan).next_schedule();
                 match self.try_out(&schedule) {
                     Ok(attempt) if !attempt.verdict.is_failure() => {
+                        let mut known = lock(&self.reports);
+                        if known.len() < MOST_REPORTS {
+                            known.extend(attempt.reports);
+                        }
+                        drop(known);
                         lock(&plan).learn(&schedule, &attempt.path);
                     }
                     other => {

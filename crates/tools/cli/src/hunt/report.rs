@@ -1,6 +1,6 @@
 //! The text of a hunt's report.
 use super::attempt::{Attempt, Met, Verdict, Who};
-use super::{Args, Found};
+use super::{Args, Found, SearchOutcome};
 use crate::examination;
 use crate::results::source::{line, line_of};
 use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
@@ -50,7 +50,7 @@ pub fn nothing(
     args: &Args,
     runs: usize,
     took: Duration,
-    once: &[String],
+    outcome: &SearchOutcome,
     first: &Attempt,
 ) -> String {
     let a_minute = runs as f64 * 60.0 / took.as_secs_f64().max(0.001);
@@ -59,11 +59,11 @@ pub fn nothing(
          from {})\n",
         args.seed
     );
-    for what in once {
+    for what in &outcome.once {
         line!(text, "  once, but not again: {what}");
     }
-    for risk in examination::risks(&first.reports) {
-        line!(text, "  note:    {risk}");
+    for risk in examination::risks(first.reports.iter().chain(&outcome.reports)) {
+        line!(text, "  {risk}");
     }
     text
 }

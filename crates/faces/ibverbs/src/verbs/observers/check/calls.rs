@@ -1,4 +1,5 @@
 //! The work of the check before and after a call, and lists of work requests.
+use super::report::is_ours;
 use super::sums::sum;
 use super::{Call, CallOutcome, Check, Taken, What};
 use crate::abi::*;
@@ -166,7 +167,8 @@ impl Check {
             What::AsyncEvent { .. } => ("ibv_get_async_event", outcome.code(), outcome.errno),
             What::Named { name, .. } => {
                 let why = failure::last();
-                let why = Some(why).filter(|why| !why.is_empty());
+                // The program does not see what its libraries try.
+                let why = Some(why).filter(|why| !why.is_empty() && !is_ours(call.place()));
                 let name = name.to_string_lossy();
                 return self.tell(|ledger| ledger.called(&name, why, call.place()));
             }
@@ -196,7 +198,14 @@ impl Check {
             let ok = wc.status == IBV_WC_SUCCESS;
             let receive = wc.opcode & IBV_WC_RECV != 0;
             let status = status_name(wc.status);
-            let done = Completed { queue_pair: wc.qp_num, wr_id: wc.wr_id, ok, receive, status };
+            let done = Completed {
+                queue_pair: wc.qp_num,
+                wr_id: wc.wr_id,
+                ok,
+                receive,
+                status,
+                flushed: wc.status == IBV_WC_WR_FLUSH_ERR,
+            };
             self.polled(&queue, done, at);
             if !ok {
                 scramble(wc, self.garbage());

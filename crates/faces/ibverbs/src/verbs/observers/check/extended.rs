@@ -23,7 +23,14 @@ impl Check {
         let Some(c) = (unsafe { (*obj.current.get()).as_mut() }) else { return };
         let (ok, receive) = (c.status == WcStatus::Success, c.opcode as u32 & IBV_WC_RECV != 0);
         let status = status_name(c.status as u32);
-        let done = Completed { queue_pair: c.qpn, wr_id: c.wr_id, ok, receive, status };
+        let done = Completed {
+            queue_pair: c.qpn,
+            wr_id: c.wr_id,
+            ok,
+            receive,
+            status,
+            flushed: c.status == WcStatus::WrFlushErr,
+        };
         self.polled(&obj.cq, done, at);
         if !ok {
             scramble_current(c, self.garbage());
