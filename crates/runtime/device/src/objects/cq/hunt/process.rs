@@ -33,8 +33,8 @@ const ALL_CALLS: Duration = Duration::from_millis(500);
 /// Processor time of a thread without progress, after which the thread counts as waiting: during a
 /// call that waits,
 const CALL_TIME: Duration = Duration::from_micros(300);
-/// during the first holds, which a program may answer by a change from polling to sleep,
-const FIRST_HOLD_TIME: Duration = Duration::from_millis(5);
+/// during the first holds, because a program may poll for a while before it sleeps,
+const FIRST_HOLD_TIME: Duration = Duration::from_millis(20);
 const FIRST_HOLDS: u64 = 4;
 /// and during later holds.
 const HOLD_TIME: Duration = Duration::from_millis(1);
