@@ -65,9 +65,102 @@ codes! {
     LeftAtExit = "left-at-exit";
     /// A process forks with registered memory that the child shares.
     RegisteredMemoryForked = "registered-memory-forked";
+    /// Bytes that a READ or an atomic will write are used by a later request without a fence.
+    ReadNotFenced = "read-not-fenced";
+    /// Completions came before the arm, and the program sleeps.
+    LostWakeUp = "lost-wake-up";
+    /// A program sleeps for events of a completion queue that it does not arm again.
+    NeverArmedAgain = "never-armed-again";
+    /// A program sleeps for events of a completion queue that was never armed.
+    NeverArmed = "never-armed";
+    /// A program sleeps for solicited completions, and none of its completions is solicited.
+    ArmedForSolicited = "armed-for-solicited";
+    /// A message finds no receive, and the program posts none.
+    NoReceive = "no-receive";
+    /// The messages of a queue pair find no receive at the peer.
+    PeerHasNoReceive = "peer-has-no-receive";
+    /// A queue pair has failed.
+    QueuePairFailed = "queue-pair-failed";
+    /// The program fails after a call that failed.
+    CallFailed = "call-failed";
+    /// The program fails after a completion that failed.
+    CompletionFailed = "completion-failed";
+    /// An event lies in a channel, and the program waits for something else.
+    EventUnread = "event-unread";
+    /// Completions lie in a queue, and the program waits for something else.
+    NotPolled = "not-polled";
+    /// The program fails with a signal.
+    Crashed = "crashed";
+    /// A thread runs without end and makes no call.
+    Spins = "spins";
+    /// A queue pair of a waiting program was never connected.
+    NotConnected = "not-connected";
+    /// What each thread of a program waits for.
+    Waits = "waits";
+}
+
+/// How much a report says about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// A mistake, whatever happens next.
+    Mistake,
+    /// The cause of a failure that has happened.
+    Cause,
+    /// A state that goes with a failure, and may be its effect.
+    State,
+    /// Something that may fail another time.
+    Risk,
 }
 
 impl Code {
+    /// How much a report of this kind says about a failure.
+    #[must_use]
+    pub const fn weight(self) -> Weight {
+        match self {
+            Code::SendQueueNeverFreed
+            | Code::ChainPostedAgain
+            | Code::PostRefused
+            | Code::PostedInError
+            | Code::RequestLost
+            | Code::EventNotAcknowledged
+            | Code::EventOveracknowledged
+            | Code::EdgeNotDrained
+            | Code::BufferChanged
+            | Code::RegionInUse
+            | Code::OutsideRegion
+            | Code::ReadNotFenced => Weight::Mistake,
+            Code::SendQueueOverposted
+            | Code::LostWakeUp
+            | Code::NeverArmedAgain
+            | Code::NeverArmed
+            | Code::ArmedForSolicited
+            | Code::NoReceive
+            | Code::UndefinedFields => Weight::Cause,
+            Code::PeerHasNoReceive
+            | Code::QueuePairFailed
+            | Code::CallFailed
+            | Code::CompletionFailed
+            | Code::EventUnread
+            | Code::NotPolled
+            | Code::Crashed
+            | Code::Spins
+            | Code::NotConnected
+            | Code::Waits => Weight::State,
+            Code::CqTooSmall
+            | Code::ZeroLengthElement
+            | Code::LongestRnrTimer
+            | Code::ValueCut
+            | Code::LeftAtExit
+            | Code::RegisteredMemoryForked => Weight::Risk,
+        }
+    }
+
+    /// The place of this kind among the causes of a failure; the most telling kind has the lowest.
+    #[must_use]
+    pub fn rank(self) -> (Weight, usize) {
+        (self.weight(), Code::ALL.iter().position(|code| *code == self).unwrap_or(usize::MAX))
+    }
+
     /// The code of this name.
     #[must_use]
     pub fn of(name: &str) -> Option<Code> {

@@ -39,6 +39,7 @@ impl Source {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) waiting: u64,
+    pub(crate) acknowledged: u64,
     /// The call that took the last event.
     pub(crate) place: CodeAddress,
 }
@@ -61,6 +62,7 @@ impl Events {
         let taken = self.by_source.entry(source).or_default();
         let too_many = n.saturating_sub(taken.waiting);
         taken.waiting = taken.waiting.saturating_sub(n);
+        taken.acknowledged += n;
         too_many
     }
 

@@ -1,10 +1,335 @@
-//! What a process waits for, and why it fails: judged from the calls and the state of the device.
-use crate::{Ledger, Scene};
+//! Why a process failed, or what it waits for: judged from its calls and from the state of the
+//! device.
+//!
+//! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
+//! reports. [`Code::rank`] orders the reports of all processes of a run.
+use crate::ledger::Cq;
+use crate::report::count;
+use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
+use crate::{Code, CodeAddress, Ledger, Source};
+
+/// A call or completion that failed counts as a reason for a failure if the program has made at
+/// most this many calls since.
+const RECENT: u64 = 200;
+
+impl Scene {
+    /// The program stands still, or a timer or a user has ended the program.
+    fn is_stuck(&self) -> bool {
+        const OF_TIMERS_AND_USERS: [i32; 5] = [1, 2, 3, 14, 15];
+        match self.occasion {
+            Occasion::Stuck => true,
+            Occasion::Signal(signal) => OF_TIMERS_AND_USERS.contains(&signal),
+            Occasion::Status(_) => false,
+        }
+    }
+
+    /// The thread that says most about what the program does.
+    fn main_thread(&self) -> Option<&ThreadScene> {
+        let placed = |thread: &&ThreadScene| thread.place != 0;
+        let signalled = self.threads.iter().find(|thread| thread.signalled && thread.place != 0);
+        signalled.or(self.threads.iter().find(placed)).or(self.threads.first())
+    }
+
+    fn place(&self) -> CodeAddress {
+        self.main_thread().map_or(0, |thread| thread.place)
+    }
+
+    /// What the threads do, in words.
+    fn doing(&self) -> String {
+        let all: Vec<_> = self.threads.iter().take(3).map(words_of).collect();
+        let more = self.threads.len().saturating_sub(all.len());
+        match more {
+            0 => all.join(", "),
+            n => format!("{}, and {} more", all.join(", "), count(n, "thread")),
+        }
+    }
+}
+
+fn words_of(thread: &ThreadScene) -> String {
+    let ThreadScene { id, name, call, limit_ms, .. } = thread;
+    if thread.signalled {
+        return format!("the signal came to thread {id} {name:?}");
+    }
+    match (call.is_empty(), limit_ms) {
+        (true, _) => format!("thread {id} {name:?} runs"),
+        (_, None) => format!("thread {id} {name:?} waits in {call}"),
+        (_, Some(ms)) => format!("thread {id} {name:?} waits in {call} for at most {ms} ms"),
+    }
+}
 
 impl Ledger {
-    /// Examines a process that failed or hangs. [`Ledger::reports`] then returns the causes, the
-    /// most certain first.
-    pub fn examine(&mut self, scene: &Scene) {
-        let _ = scene;
+    /// Examines a process that failed or hangs. [`Ledger::reports`] then returns what was found.
+    /// `crash` is the place of a fault or an `abort`; 0 for none.
+    pub fn examine(&mut self, scene: &Scene, crash: CodeAddress) {
+        if let Occasion::Signal(signal) = scene.occasion
+            && crash != 0
+        {
+            self.reporter.say(Code::Crashed, &[("at", crash)], || {
+                format!("the program fails with signal {signal} in its own code")
+            });
+        }
+        for queue in &scene.queues {
+            self.examine_queue(queue, scene);
+        }
+        for pair in &scene.pairs {
+            self.examine_pair(pair, scene);
+        }
+        self.failed(scene);
+        if scene.is_stuck() {
+            self.spinning(scene);
+            self.waiting(scene);
+        }
+    }
+
+    fn examine_queue(&mut self, queue: &QueueScene, scene: &Scene) {
+        let Some(cq) = self.cqs.get(&queue.number) else { return };
+        let n = queue.number;
+        let armed = cq.arm.map_or(0, |arm| arm.place);
+        let since = cq.completions - cq.arm.map_or(0, |arm| arm.after);
+        let (polled, made, found_empty) = (cq.polled, cq.made, cq.found_empty);
+        let events = self.events.of(Source::Completion(n));
+        let waiting = count(queue.waiting as usize, "completion");
+        let sleeps = scene.is_stuck() && !queue.waiter.is_empty();
+        let silent = queue.channel && queue.unread == 0 && queue.unannounced > 0;
+        let lost = !queue.lost.is_empty() || silent && sleeps;
+        let polls = if polled != 0 { polled } else { found_empty };
+        let quiet = queue.channel && queue.unread == 0 && queue.waiting > 0;
+        if quiet && queue.armed == Armed::Solicited {
+            let places = [("armed", armed), ("polled", polls)];
+            let total = since + u64::from(queue.waiting);
+            self.reporter.say(Code::ArmedForSolicited, &places, || {
+                format!(
+                    "CQ {n} was armed for solicited completions only, and none of the {} since \
+                     was solicited: no event comes for a message without IBV_SEND_SOLICITED; arm \
+                     with solicited_only = 0, or set the flag at the sender",
+                    count(total as usize, "completion")
+                )
+            });
+        } else if silent && queue.arms == 0 && sleeps {
+            let places = [("waits", scene.place()), ("CQ made", made)];
+            self.reporter.say(Code::NeverArmed, &places, || {
+                format!(
+                    "CQ {n} was never armed: {waiting} came, and no event announces them to {}; \
+                     call ibv_req_notify_cq before the wait, then poll until empty",
+                    waiter(queue)
+                )
+            });
+        } else if silent
+            && queue.armed == Armed::No
+            && (lost || queue.arms == 1 && events.waiting + events.acknowledged > 0)
+        {
+            let places = [("armed", armed), ("event taken", events.place), ("polled", polls)];
+            let times =
+                if queue.arms == 1 { "once".into() } else { format!("{} times", queue.arms) };
+            self.reporter.say(Code::NeverArmedAgain, &places, || {
+                format!(
+                    "CQ {n} was armed {times} and not again after its last event: {} have come \
+                     since, {} lie in the queue, and no event announces them; arm the queue after \
+                     each event, then poll until empty",
+                    count((since + u64::from(queue.waiting)) as usize, "completion"),
+                    queue.waiting
+                )
+            });
+        } else if lost {
+            let places = [("armed too late", armed), ("polled before", polls)];
+            self.reporter.say(Code::LostWakeUp, &places, || {
+                format!(
+                    "lost wake-up: {waiting} of CQ {n} came between the last poll and the arm, so \
+                     no event announces {}, and {} sleeps; arm first, then poll until empty",
+                    if queue.waiting == 1 { "it" } else { "them" },
+                    waiter(queue)
+                )
+            });
+        } else if scene.is_stuck() && queue.unread > 0 {
+            let places = [("waits", scene.place()), ("last event taken", events.place)];
+            self.reporter.say(Code::EventUnread, &places, || {
+                format!(
+                    "{} of CQ {n} {} in the completion channel, and no thread reads {}: {}; {waiting} \
+                     lie in the queue",
+                    count(queue.unread as usize, "event"),
+                    if queue.unread == 1 { "lies" } else { "lie" },
+                    if queue.unread == 1 { "it" } else { "them" },
+                    scene.doing()
+                )
+            });
+        } else if scene.is_stuck() && queue.waiting > 0 {
+            let places = [("waits", scene.place()), ("last polled", polls), ("CQ made", made)];
+            self.reporter.say(Code::NotPolled, &places, || {
+                format!(
+                    "{waiting} {} in CQ {n}, and no thread polls the queue: {}",
+                    if queue.waiting == 1 { "lies" } else { "lie" },
+                    scene.doing()
+                )
+            });
+        }
+    }
+
+    fn examine_pair(&mut self, pair: &PairScene, scene: &Scene) {
+        let Some(qp) = self.qps.get(&pair.number) else { return };
+        let n = pair.number;
+        let (sent, received, moved) = (qp.sent, qp.received, qp.moved);
+        let oldest = qp.sends.posted.front().map_or(sent.place, |request| request.place);
+        if pair.receives == 0 && pair.refused > 0 {
+            let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
+            let posts = if pair.shared { shared.unwrap_or_default() } else { received };
+            let what = if pair.shared { "the shared receive queue of " } else { "" };
+            let places = [("receives posted", posts.place), ("now", scene.place())];
+            self.reporter.say(Code::NoReceive, &places, || {
+                format!(
+                    "{what}queue pair {n:#x} has no receive for the peer's next message: {} so \
+                     far, and all are used; the peer waits, or fails with RNR_RETRY_EXC_ERR; post \
+                     a receive for each message before the message is sent",
+                    match posts.count {
+                        0 => "none was posted".to_owned(),
+                        1 => "1 was posted".to_owned(),
+                        n => format!("{n} were posted"),
+                    }
+                )
+            });
+        }
+        if pair.rnr_naks > 0 && pair.open > 0 {
+            self.reporter.say(Code::PeerHasNoReceive, &[("posted", oldest)], || {
+                format!(
+                    "{} of queue pair {n:#x} wait: {} has no receive posted for the next message",
+                    count(pair.open as usize, "request"),
+                    peer(pair)
+                )
+            });
+        }
+        if !pair.error.is_empty() && matches!(pair.state, "ERR" | "SQE") {
+            let posted = self.failed_completion.filter(|f| f.done.queue_pair == n);
+            let places = [
+                ("posted", posted.map_or(oldest, |f| f.posted)),
+                ("failure polled", posted.map_or(0, |f| f.polled)),
+            ];
+            self.reporter.say(Code::QueuePairFailed, &places, || {
+                format!("queue pair {n:#x} has failed: {}", pair.error)
+            });
+        }
+        let used = sent.count + received.count > 0;
+        if scene.is_stuck() && used && matches!(pair.state, "RESET" | "INIT") {
+            let places = [("state changed", moved), ("now", scene.place())];
+            self.reporter.say(Code::NotConnected, &places, || {
+                format!(
+                    "queue pair {n:#x} is in the state {} and not connected: it receives nothing \
+                     before RTR, and sends nothing before RTS",
+                    pair.state
+                )
+            });
+        }
+    }
+
+    /// Calls and completions that failed.
+    fn failed(&mut self, scene: &Scene) {
+        if let Some(failed) = self.failed_completion {
+            let places = [("polled", failed.polled), ("posted", failed.posted)];
+            let done = failed.done;
+            self.reporter.say(Code::CompletionFailed, &places, || {
+                format!(
+                    "the {} with wr_id {:#x} on queue pair {:#x} completed with {}",
+                    if done.receive { "receive" } else { "request" },
+                    done.wr_id,
+                    done.queue_pair,
+                    done.status
+                )
+            });
+        }
+        let calls = self.calls;
+        if let Some(failed) = self.failed_call.take_if(|call| calls - call.at <= RECENT) {
+            let end = match scene.occasion {
+                Occasion::Stuck => "the program then waits".to_owned(),
+                Occasion::Status(status) => format!("the program then ends with status {status}"),
+                Occasion::Signal(signal) => format!("signal {signal} then ends the program"),
+            };
+            self.reporter.say(Code::CallFailed, &[("called", failed.place)], || {
+                format!("{} failed: {}; {end}", failed.name, failed.why)
+            });
+        }
+    }
+
+    /// Threads that run and make no call of verbs.
+    fn spinning(&mut self, scene: &Scene) {
+        for thread in scene.threads.iter().filter(|t| t.call.is_empty() && !t.signalled) {
+            let polls =
+                |cq: &&Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(thread.place) <= 8;
+            if self.cqs.values().any(|cq| polls(&cq)) {
+                continue;
+            }
+            let (id, name) = (thread.id, &thread.name);
+            let mut places = vec![("spins", thread.place)];
+            let write = self.last_write;
+            places.extend(write.map(|write| ("last WRITE posted", write.place)));
+            let region = write.and_then(|write| self.regions.get(write.to.lkey));
+            places.extend(region.map(|region| ("its region registered", region.place)));
+            self.reporter.say(Code::Spins, &places, || {
+                let written = match (write, region) {
+                    (Some(write), Some(region)) => format!(
+                        "; the last WRITE of this process put {} at offset {} of a region of {}",
+                        count(write.to.length as usize, "byte"),
+                        write.to.addr.wrapping_sub(region.start),
+                        count(region.length as usize, "byte")
+                    ),
+                    _ => String::new(),
+                };
+                format!(
+                    "thread {id} {name:?} runs in a loop without a verbs call and waits for memory \
+                     to change: either no thread and no peer writes there, or the compiler reads \
+                     the value only once (a flag between threads must be atomic){written}"
+                )
+            });
+        }
+    }
+
+    /// What the program waits for.
+    fn waiting(&mut self, scene: &Scene) {
+        let Some(thread) = scene.main_thread() else { return };
+        let armed = scene.queues.iter().filter(|queue| queue.armed != Armed::No);
+        let armed: Vec<_> = armed
+            .filter_map(|queue| Some((queue.number, self.cqs.get(&queue.number)?.arm?.place)))
+            .collect();
+        let mut places = vec![("waits", thread.place)];
+        places.extend(armed.iter().map(|(_, place)| ("armed", *place)));
+        let open = scene.pairs.iter().find(|pair| pair.open > 0);
+        let oldest = open.and_then(|pair| self.qps.get(&pair.number)?.sends.posted.front());
+        places.extend(oldest.map(|request| ("not done, posted", request.place)));
+        let receives = scene.pairs.iter().find(|pair| pair.receives > 0);
+        let posts = receives.and_then(|pair| self.qps.get(&pair.number)).map(|qp| qp.received);
+        places.extend(posts.map(|posts| ("receives posted", posts.place)));
+        self.reporter.say(Code::Waits, &places, || {
+            let mut text = scene.doing();
+            if let Some((number, _)) = armed.first() {
+                text += &format!("; CQ {number} is armed and empty, and no completion is due");
+            }
+            if let Some(pair) = open {
+                text += &format!(
+                    "; {} of queue pair {:#x} to {} {} not done",
+                    count(pair.open as usize, "request"),
+                    pair.number,
+                    peer(pair),
+                    if pair.open == 1 { "is" } else { "are" }
+                );
+            }
+            if let Some(pair) = receives {
+                text += &format!(
+                    "; {} of queue pair {:#x} wait for a message of {}",
+                    count(pair.receives as usize, "receive"),
+                    pair.number,
+                    peer(pair)
+                );
+            }
+            text
+        });
+    }
+}
+
+fn waiter(queue: &QueueScene) -> &str {
+    if queue.waiter.is_empty() { "the program" } else { &queue.waiter }
+}
+
+fn peer(pair: &PairScene) -> String {
+    match (pair.peer, pair.dest) {
+        (0, 0) => "no peer".into(),
+        (0, dest) => format!("queue pair {dest:#x}"),
+        (pid, dest) => format!("queue pair {dest:#x} of process {pid}"),
     }
 }

@@ -2,7 +2,7 @@
 use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
 use crate::objects::Objects;
-use crate::queues::{Qp, Request};
+use crate::queues::{Posts, Qp, Request};
 use crate::regions::{Region, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
@@ -15,7 +15,48 @@ pub(crate) struct Cq {
     /// Completions in the queue, and possible further completions.
     pub(crate) expected: usize,
     pub(crate) made: CodeAddress,
+    /// The call that polled the last completion.
     pub(crate) polled: CodeAddress,
+    /// The last call that found the queue empty.
+    pub(crate) found_empty: CodeAddress,
+    /// Completions polled.
+    pub(crate) completions: u64,
+    /// The last arm.
+    pub(crate) arm: Option<Arm>,
+}
+
+/// An arm of a completion queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arm {
+    pub(crate) place: CodeAddress,
+    /// Completions polled before the arm.
+    pub(crate) after: u64,
+}
+
+/// A call that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedCall {
+    pub(crate) name: String,
+    pub(crate) why: String,
+    pub(crate) place: CodeAddress,
+    /// Calls before this call.
+    pub(crate) at: u64,
+}
+
+/// A polled completion that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedCompletion {
+    pub(crate) done: Completed,
+    pub(crate) polled: CodeAddress,
+    /// The call that posted the request; 0 if unknown.
+    pub(crate) posted: CodeAddress,
+}
+
+/// A WRITE posted by this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) to: Piece,
+    pub(crate) place: CodeAddress,
 }
 
 /// The calls of a process.
@@ -25,7 +66,16 @@ pub struct Ledger {
     pub(crate) qps: HashMap<u32, Qp>,
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
-    events: Events,
+    pub(crate) events: Events,
+    /// The receives of shared receive queues, by number.
+    pub(crate) srqs: HashMap<u32, Posts>,
+    /// Calls seen.
+    pub(crate) calls: u64,
+    pub(crate) failed_call: Option<FailedCall>,
+    /// The first failed completion of the queue pair that failed last.
+    pub(crate) failed_completion: Option<FailedCompletion>,
+    /// The last WRITE.
+    pub(crate) last_write: Option<Written>,
     edges: Edges,
     objects: Objects,
     /// Place of the last poll of a failed completion.
@@ -42,7 +92,9 @@ impl Ledger {
 
     /// A CQ was created or resized.
     pub fn cq(&mut self, number: u32, entries: usize, made: CodeAddress) {
-        let cq = self.cqs.entry(number).or_insert(Cq { entries, expected: 0, made, polled: 0 });
+        let new =
+            Cq { entries, expected: 0, made, polled: 0, found_empty: 0, completions: 0, arm: None };
+        let cq = self.cqs.entry(number).or_insert(new);
         cq.entries = entries;
     }
 
@@ -53,9 +105,38 @@ impl Ledger {
         self.events.forget(Source::Cq(number));
     }
 
+    /// A CQ was armed.
+    pub fn armed(&mut self, number: u32, place: CodeAddress) {
+        if let Some(cq) = self.cqs.get_mut(&number) {
+            cq.arm = Some(Arm { place, after: cq.completions });
+        }
+    }
+
+    /// A poll of a CQ found no completion.
+    pub fn found_no_completion(&mut self, number: u32, place: CodeAddress) {
+        if let Some(cq) = self.cqs.get_mut(&number) {
+            cq.found_empty = place;
+        }
+    }
+
+    /// The program has made a call. `why` is the reason if the call failed.
+    pub fn called(&mut self, name: &str, why: Option<String>, place: CodeAddress) {
+        self.calls += 1;
+        if let Some(why) = why {
+            self.failed_call = Some(FailedCall { name: name.into(), why, place, at: self.calls });
+        }
+    }
+
     /// A queue pair was created.
-    pub fn queue_pair(&mut self, of: QueuePair) {
-        self.qps.insert(of.number, Qp { of, ..Qp::default() });
+    pub fn queue_pair(&mut self, of: QueuePair, place: CodeAddress) {
+        self.qps.insert(of.number, Qp { of, moved: place, ..Qp::default() });
+    }
+
+    /// The program changed the state of a queue pair.
+    pub fn queue_pair_moved(&mut self, number: u32, place: CodeAddress) {
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.moved = place;
+        }
     }
 
     /// A queue pair was resized.
@@ -77,7 +158,7 @@ impl Ledger {
     pub fn queue_pair_reset(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
-        *qp = Qp { of, ..Qp::default() };
+        *qp = Qp { of, moved: qp.moved, ..Qp::default() };
         for (cq, outstanding) in [(of.send_cq, sends), (of.recv_cq, receives)] {
             if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
                 cq.expected = cq.expected.saturating_sub(outstanding);
@@ -160,8 +241,18 @@ impl Ledger {
     pub fn polled(&mut self, cq: u32, done: Completed, place: CodeAddress) -> Vec<Request> {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.polled = place;
+            cq.completions += 1;
         }
         let Some(qp) = self.qps.get_mut(&done.queue_pair) else { return Vec::new() };
+        if !done.ok && !qp.told {
+            let own = if done.receive {
+                qp.receives.iter().find(|r| r.wr_id == done.wr_id)
+            } else {
+                qp.sends.posted.iter().find(|r| r.wr_id == done.wr_id)
+            };
+            let posted = own.map_or(0, |request| request.place);
+            self.failed_completion = Some(FailedCompletion { done, polled: place, posted });
+        }
         qp.told |= !done.ok;
         if !done.ok {
             self.failed = place;
@@ -288,6 +379,7 @@ impl Ledger {
 
     /// A shared receive queue was destroyed.
     pub fn srq_destroyed(&mut self, number: u32) {
+        self.srqs.remove(&number);
         self.events.forget(Source::Srq(number));
     }
 

@@ -25,7 +25,7 @@ mod tests;
 mod told;
 mod values;
 
-pub use code::Code;
+pub use code::{Code, Weight};
 pub use edges::{Descriptor, Left, Reads};
 pub use events::Source;
 pub use ledger::Ledger;

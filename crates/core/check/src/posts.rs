@@ -1,8 +1,8 @@
 //! Posted requests, and the mistakes found in posts.
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Written};
 use crate::queues::{Full, Request};
 use crate::report::count;
-use crate::values::Refused;
+use crate::values::{Piece, Refused};
 use crate::{Code, CodeAddress};
 
 /// Limit of remembered `wr_id` values per queue pair.
@@ -18,7 +18,9 @@ impl Ledger {
         place: CodeAddress,
     ) {
         requests.iter().for_each(|r| self.look_at(number, r));
+        self.fences(number, requests, place);
         let Some(qp) = self.qps.get_mut(&number) else { return };
+        qp.sent.add(requests);
         let taken = std::mem::take(&mut qp.taken);
         if let (Some(first), Some(before)) = (requests.first(), taken.first())
             && first.at != 0
@@ -176,6 +178,7 @@ impl Ledger {
         requests.iter().for_each(|r| self.look_at(number, r));
         self.in_error(number, requests.len(), in_error, place);
         let Some(qp) = self.qps.get_mut(&number) else { return };
+        qp.received.add(requests);
         qp.receives.extend(requests.iter().cloned());
         let cq = qp.of.recv_cq;
         self.expect(cq, requests.len(), place);
@@ -202,8 +205,32 @@ impl Ledger {
     }
 
     /// Receives are about to be posted to a shared receive queue.
-    pub fn shared_receiving(&mut self, requests: &[Request]) {
+    pub fn shared_receiving(&mut self, number: u32, requests: &[Request]) {
         requests.iter().for_each(|r| self.look_at(0, r));
+        self.srqs.entry(number).or_default().add(requests);
+    }
+
+    /// A WRITE is about to be posted.
+    pub fn writing(&mut self, to: Piece, place: CodeAddress) {
+        self.last_write = Some(Written { to, place });
+    }
+
+    /// Looks for requests that use bytes which an earlier read or atomic has yet to write.
+    fn fences(&mut self, number: u32, requests: &[Request], place: CodeAddress) {
+        let Some(qp) = self.qps.get(&number) else { return };
+        for (at, request) in requests.iter().enumerate().filter(|(_, r)| !r.writes && !r.fenced) {
+            let earlier = qp.sends.posted.iter().chain(&requests[..at]).filter(|r| r.writes);
+            let Some(read) = earlier.clone().find(|read| overlap(read, request)) else { continue };
+            let places = [("posted", place), ("read posted", read.place)];
+            self.reporter.say(Code::ReadNotFenced, &places, || {
+                format!(
+                    "the request with wr_id {:#x} on queue pair {number:#x} sends bytes that the                      earlier READ or atomic with wr_id {:#x} has yet to write: without \
+                     IBV_SEND_FENCE the device may send the old bytes; set the flag, or poll the \
+                     completion of the READ first",
+                    request.wr_id, read.wr_id
+                )
+            });
+        }
     }
 
     fn in_error(&mut self, number: u32, posts: usize, in_error: bool, place: CodeAddress) {
@@ -286,4 +313,11 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Do two requests name the same bytes?
+fn overlap(a: &Request, b: &Request) -> bool {
+    let end = |piece: &Piece| piece.addr.saturating_add(piece.length.into());
+    let meet = |a: &Piece, b: &Piece| a.lkey == b.lkey && a.addr < end(b) && b.addr < end(a);
+    a.pieces.iter().any(|a| b.pieces.iter().any(|b| meet(a, b)))
 }

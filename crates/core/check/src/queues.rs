@@ -17,6 +17,8 @@ pub struct Request {
     pub pieces: Vec<Piece>,
     /// The device writes to the memory: a receive, a read, or an atomic.
     pub writes: bool,
+    /// The request waits for earlier reads and atomics (`IBV_SEND_FENCE`).
+    pub fenced: bool,
     /// Checksum of the bytes at the post, if computed.
     pub sum: Option<u64>,
     /// The call that posts the request.
@@ -45,6 +47,27 @@ pub(crate) struct Qp {
     pub(crate) told: bool,
     /// Posts in the error state since then.
     pub(crate) in_error: usize,
+    /// Receives posted so far.
+    pub(crate) received: Posts,
+    /// Sends posted so far.
+    pub(crate) sent: Posts,
+    /// The call that made the queue pair, or that last changed its state.
+    pub(crate) moved: CodeAddress,
+}
+
+/// Requests posted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Posts {
+    pub(crate) count: u64,
+    /// The call that posted the last request.
+    pub(crate) place: CodeAddress,
+}
+
+impl Posts {
+    pub(crate) fn add(&mut self, requests: &[Request]) {
+        self.count += requests.len() as u64;
+        self.place = requests.last().map_or(self.place, |request| request.place);
+    }
 }
 
 /// The state of a full send queue.

@@ -107,6 +107,8 @@ pub struct ThreadScene {
     pub call: String,
     /// The time limit of the call in milliseconds; `None` for no limit.
     pub limit_ms: Option<u64>,
+    /// The signal that ends the process came to this thread.
+    pub signalled: bool,
     /// The place in the program of the call, or of the running code; 0 if unknown.
     pub place: CodeAddress,
 }

@@ -9,13 +9,8 @@ fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();
     l.cq(1, entries, 90);
     l.cq(2, entries, 91);
-    l.queue_pair(QueuePair {
-        number: QP,
-        send_cq: Some(1),
-        recv_cq: Some(2),
-        max_send,
-        max_recv: 8,
-    });
+    let of = QueuePair { number: QP, send_cq: Some(1), recv_cq: Some(2), max_send, max_recv: 8 };
+    l.queue_pair(of, 92);
     l.registered(Region {
         lkey: 7,
         start: 0x1000,
@@ -55,7 +50,7 @@ fn post(l: &mut Ledger, requests: &[Request]) -> usize {
 }
 
 fn done(wr_id: u64) -> Completed {
-    Completed { queue_pair: QP, wr_id, ok: true, receive: false }
+    Completed { queue_pair: QP, wr_id, ok: true, receive: false, status: "success" }
 }
 
 fn codes(l: &mut Ledger) -> Vec<Code> {

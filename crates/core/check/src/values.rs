@@ -37,6 +37,8 @@ pub struct Completed {
     pub ok: bool,
     /// The request is a receive.
     pub receive: bool,
+    /// The name of the status.
+    pub status: &'static str,
 }
 
 /// A post that failed.

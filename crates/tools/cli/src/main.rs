@@ -8,6 +8,7 @@ mod demo;
 mod devices;
 mod doctor;
 mod env;
+mod examination;
 mod explain;
 mod hunt;
 mod logger;

@@ -60,6 +60,7 @@ pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, ShownQueue};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
 pub(crate) use shared_queue::SharedQueue;
+pub use shown::of_this_process;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;

@@ -17,6 +17,25 @@ const LOCK_WAIT: Duration = Duration::from_millis(50);
 /// Time for looks at the threads that wait for completion queues.
 const LOOKS: Duration = Duration::from_millis(10);
 
+/// The state of this process, if the process has a device: all queue pairs, and their completion
+/// queues.
+#[must_use]
+pub fn of_this_process() -> Option<Page> {
+    let node = Node::existing()?;
+    let mut whole = node.page(0);
+    while let Some(from) = whole.next {
+        let page = node.page(from);
+        whole.next = page.next.filter(|next| *next > from);
+        whole.queue_pairs.extend(page.queue_pairs);
+        for queue in page.queues {
+            if whole.queues.iter().all(|known| known.number != queue.number) {
+                whole.queues.push(queue);
+            }
+        }
+    }
+    Some(whole)
+}
+
 impl Node {
     /// Has questions wake the background thread.
     pub(super) fn hear_questions(self: &Arc<Self>) {
@@ -128,6 +147,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         rnr_naks: counters.rnr_naks,
         seq_naks: counters.seq_naks,
         drops: counters.dropped_total(),
+        refused: counters.naks_sent.saturating_sub(counters.gap_naks),
         error: engine.first_error().map(ToString::to_string).unwrap_or_default(),
         ..pair
     }

@@ -211,9 +211,11 @@ impl Pair {
         {
             out.u64(value);
         }
-        for value in [self.retransmitted, self.timeouts, self.rnr_naks, self.seq_naks, self.drops] {
+        for value in [self.retransmitted, self.timeouts, self.rnr_naks, self.seq_naks] {
             out.u64(value);
         }
+        out.u64(self.drops);
+        out.u64(self.refused);
         out.text(&self.error);
     }
 
@@ -251,6 +253,7 @@ impl Pair {
             rnr_naks: from.u64()?,
             seq_naks: from.u64()?,
             drops: from.u64()?,
+            refused: from.u64()?,
             error: from.text()?,
         })
     }

@@ -29,6 +29,7 @@ fn pair(number: u32) -> Pair {
         rnr_naks: 25,
         seq_naks: 26,
         drops: 27,
+        refused: 28,
         error: "remote access error".into(),
     }
 }

@@ -1,4 +1,5 @@
 //! A run of the program, and the verdict.
+use adverb_check::{Told, Weight};
 use adverb_choice::{ChoiceEntry, RunPath, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
@@ -7,7 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// Minimum time without progress before a run counts as silent.
-const SILENCE: Duration = Duration::from_secs(1);
+pub const SILENCE: Duration = Duration::from_secs(1);
+/// The first run may be without progress for this time.
+const SILENCE_OF_FIRST: Duration = Duration::from_secs(8);
 /// Minimum of the time limit of a run.
 const WHOLE: Duration = Duration::from_secs(8);
 /// The device logs this prefix if completions lie in a queue and no event will announce them
@@ -28,7 +31,7 @@ pub struct Limits {
 impl Limits {
     /// Limits for the first run, when nothing is known of the program.
     pub fn of_first(time: Duration) -> Self {
-        Limits { silence: time, whole: time, stays: None }
+        Limits { silence: time.min(SILENCE_OF_FIRST), whole: time, stays: None }
     }
 
     /// Limits derived from the run without any choices.
@@ -100,6 +103,16 @@ impl Verdict {
         !matches!(self, Verdict::Fine | Verdict::NotStarted(_))
     }
 
+    /// The verdict together with the reports of the processes: a mistake is a failure even if the
+    /// program ends as it should.
+    pub fn with(self, reports: &[Told]) -> Self {
+        let mistake = reports.first().filter(|told| told.code.weight() == Weight::Mistake);
+        match mistake {
+            Some(told) if self == Verdict::Fine => Verdict::Report(told.text.clone()),
+            _ => self,
+        }
+    }
+
     /// The verdict for a command's wait status.
     pub fn of(end: WaitStatus) -> Self {
         match end {
@@ -150,6 +163,8 @@ pub struct Attempt {
     pub made: Vec<ChoiceEntry>,
     pub path: RunPath,
     pub outputs: Vec<Output>,
+    /// Reports of the processes, the most telling first.
+    pub reports: Vec<Told>,
     pub took: Duration,
     /// The longest time without a completion or a post.
     pub silence: Duration,

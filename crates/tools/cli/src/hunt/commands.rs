@@ -1,7 +1,8 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
 //! and ends every process of a run.
-use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse, visits};
+use super::attempt::{Attempt, Limits, Output, SILENCE, Verdict, Who, lost, parse, visits};
 use super::stuck::Watcher;
+use crate::examination::Examination;
 use adverb_choice::{RunPath, Schedule};
 use adverb_device::cq::hunt;
 use nix::errno::Errno;
@@ -89,10 +90,19 @@ impl HuntCommands {
         let [plan, log] =
             ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
         std::fs::write(&plan, schedule.to_string()).map_err(|e| self.at(&e))?;
+        let [reports, ask] =
+            ["reports", "ask"].map(|kind| self.directory.join(format!("{n}.{kind}")));
+        let examination = Examination::begin(reports, ask).map_err(|e| self.at(&e))?;
         let begun = Instant::now();
         let mut watcher = Watcher::new(log.clone());
         let mut sides = Vec::new();
-        let ended = self.run(n, &plan, &log, limits, &mut watcher, &mut sides);
+        let variables = [(hunt::SCHEDULE, &*plan), (hunt::LOG, &*log)];
+        let variables = variables.into_iter().chain(examination.variables());
+        let variables: Vec<_> = variables.collect();
+        let ended = self.run(n, (&variables, &examination), limits, &mut watcher, &mut sides);
+        if ended.as_ref().is_ok_and(|ends| ends.of.len() < sides.len() && !ends.stayed) {
+            examination.ask(1);
+        }
         let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
         // Ends processes outside the process groups.
         adverb_survivor::end_orphans(hunt::SCHEDULE, plan.as_os_str().as_bytes());
@@ -101,12 +111,14 @@ impl HuntCommands {
             let _ = std::fs::remove_file(file);
         }
         let (ends, outputs) = (ended?, outputs?);
+        let reports = examination.reports();
         let (who, verdict) = ends.verdict(&outputs, limits.stays == Some(true));
+        let verdict = verdict.with(&reports);
         let (sites, made) = parse(&log_text);
         let (took, silence) = (begun.elapsed(), watcher.longest_silence());
         let path = RunPath { visits: visits(&log_text), made: made.len(), took };
         let stayed = ends.stayed;
-        Ok(Attempt { verdict, who, sites, made, path, outputs, took, silence, stayed })
+        Ok(Attempt { verdict, who, sites, made, path, outputs, reports, took, silence, stayed })
     }
 
     fn at(&self, e: &std::io::Error) -> String {
@@ -118,8 +130,7 @@ impl HuntCommands {
     fn run(
         &self,
         n: usize,
-        plan: &Path,
-        log: &Path,
+        (variables, examination): (&[(&str, &Path)], &Examination),
         limits: &Limits,
         watcher: &mut Watcher,
         sides: &mut Vec<Side>,
@@ -137,7 +148,7 @@ impl HuntCommands {
             let output =
                 File::options().append(true).create(true).open(&out).map_err(|e| self.at(&e))?;
             let mut command = Command::new(&self.exe);
-            command.arg("run").arg("--").args(words).env(hunt::SCHEDULE, plan).env(hunt::LOG, log);
+            command.arg("run").arg("--").args(words).envs(variables.iter().copied());
             let errors = output.try_clone().map_err(|e| self.at(&e))?;
             command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
             adverb_survivor::prepare(&mut command);
@@ -146,7 +157,7 @@ impl HuntCommands {
             let end = adverb_os::process_end(pid_of(&child).as_raw()).ok();
             sides.push(Side { who: *who, child, end, out });
         }
-        Ok(wait(sides, watcher, limits))
+        Ok(wait(sides, watcher, limits, &|| examination.has_mistake()))
     }
 }
 
@@ -225,7 +236,12 @@ fn until_end(sides: &[Side], ends: &Ends, limit: Duration) {
 }
 
 /// Waits until all commands have ended, or until the run counts as a hang.
-fn wait(sides: &[Side], watcher: &mut Watcher, limits: &Limits) -> Ends {
+fn wait(
+    sides: &[Side],
+    watcher: &mut Watcher,
+    limits: &Limits,
+    has_mistake: &dyn Fn() -> bool,
+) -> Ends {
     let begun = Instant::now();
     let (mut looked, mut failed) = (begun, None);
     let mut ends = Ends::default();
@@ -263,7 +279,9 @@ fn wait(sides: &[Side], watcher: &mut Watcher, limits: &Limits) -> Ends {
         }
         ends.hang = stuck.or_else(|| {
             let silence = watcher.silence();
-            if silence > limits.silence {
+            // With a known mistake no proof is needed that the program never continues.
+            let silent = silence > SILENCE && has_mistake();
+            if silent || silence > limits.silence {
                 return Some(format!("nothing was posted or completed for {silence:.1?}"));
             }
             let whole = begun.elapsed();

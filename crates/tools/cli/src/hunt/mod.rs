@@ -182,7 +182,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let unsure = search.until_found(plan)?;
     let Some(found) = unsure.found else {
         let runs = search.runs.load(Ordering::Relaxed);
-        return Ok(end(report::nothing(args, runs, begun.elapsed(), &unsure.once), None));
+        return Ok(end(report::nothing(args, runs, begun.elapsed(), &unsure.once, &first), None));
     };
     std::fs::write(&args.out, report::file(args, &found))
         .map_err(|e| format!("{}: {e}", args.out.display()))?;

@@ -64,6 +64,7 @@ pub fn merged(runs: &[Attempt]) -> Attempt {
                 all.sites.push(met.clone());
             }
         }
+        all.reports.extend(run.reports.iter().cloned());
         (all.took, all.silence) = (all.took.max(run.took), all.silence.max(run.silence));
     }
     all

@@ -1,6 +1,7 @@
 //! The text of a hunt's report.
 use super::attempt::{Attempt, Met, Verdict, Who};
 use super::{Args, Found};
+use crate::examination;
 use crate::results::source::{line, line_of};
 use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
 use std::collections::BTreeSet;
@@ -38,13 +39,20 @@ pub fn begins(first: &Attempt, singles: usize) -> String {
 
 pub fn fails_alone(args: &Args, first: &Attempt) -> String {
     let mut text = format!("adverb hunt: found without any choice: {}\n", first.what());
+    cause(&mut text, first);
     polls_if_lost(&mut text, first, &first.sites);
     said(&mut text, first);
     replay(&mut text, args, "");
     text
 }
 
-pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> String {
+pub fn nothing(
+    args: &Args,
+    runs: usize,
+    took: Duration,
+    once: &[String],
+    first: &Attempt,
+) -> String {
     let a_minute = runs as f64 * 60.0 / took.as_secs_f64().max(0.001);
     let mut text = format!(
         "adverb hunt: nothing found in {runs} runs, {took:.0?}, {a_minute:.0} runs a minute (seeds \
@@ -53,6 +61,9 @@ pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> Str
     );
     for what in once {
         line!(text, "  once, but not again: {what}");
+    }
+    for risk in examination::risks(&first.reports) {
+        line!(text, "  note:    {risk}");
     }
     text
 }
@@ -76,6 +87,7 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     let Found { schedule, attempt, again, run, after } = found;
     let mut text =
         format!("adverb hunt: found in run {run}, after {after:.1?}: {}\n", attempt.what());
+    cause(&mut text, attempt);
     chosen(&mut text, schedule, attempt, met);
     said(&mut text, attempt);
     line!(text, "  again:   in {} of {} runs", again.0, again.1);
@@ -148,6 +160,13 @@ fn polls_if_lost(text: &mut String, attempt: &Attempt, met: &[Met]) {
     }
 }
 
+/// What the processes say about the failure.
+fn cause(text: &mut String, attempt: &Attempt) {
+    for line in examination::shown(&attempt.reports) {
+        line!(text, "  {line}");
+    }
+}
+
 fn verb(call: Call) -> &'static str {
     match call {
         Call::Arm => "ibv_req_notify_cq",
@@ -165,6 +184,9 @@ fn said(text: &mut String, attempt: &Attempt) {
     for output in &attempt.outputs {
         let (device, program): (Vec<&str>, Vec<&str>) =
             output.text.lines().partition(|l| l.starts_with("adverb: "));
+        // The reports of the check stand above.
+        let device: Vec<&str> =
+            device.into_iter().filter(|line| !line.contains(" check: ")).collect();
         let (said, wrote) = match output.who {
             Who::Server => ("server:  adverb: ", "server:  "),
             Who::Client => ("client:  adverb: ", "client:  "),

@@ -3,6 +3,7 @@ use super::sums::sum;
 use super::{Call, CallOutcome, Check, Taken, What};
 use crate::abi::*;
 use crate::handles::hot;
+use crate::pure::strings::ibv_wc_status_str;
 use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
 use crate::verbs::post::slice;
@@ -74,15 +75,18 @@ impl Check {
     /// The caller makes this call now.
     pub(super) unsafe fn before(&'static self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
         let place = call.place();
+        // A reason of an earlier call is not the reason of this call.
+        drop(failure::last());
         // SAFETY: the caller's promise.
         unsafe {
             match call.what() {
                 What::PostSend { qp, wr } => self.sends(qp, wr, place),
                 What::CompleteChain { qp } => self.completes_chain(qp, place),
                 What::PostRecv { qp, wr } => Ok(self.receives(qp, wr, place)),
-                What::PostSrqRecv { wr, .. } => {
+                What::PostSrqRecv { srq, wr } => {
                     let requests = receives(wr, place);
-                    self.tell(|ledger| ledger.shared_receiving(&requests));
+                    let number = hot(srq).map_or(0, |obj| obj.srq.number());
+                    self.tell(|ledger| ledger.shared_receiving(number, &requests));
                     Ok(Kept::Nothing)
                 }
                 _ => Ok(Kept::Nothing),
@@ -133,8 +137,47 @@ impl Check {
                     self.async_event_taken(element);
                 }
             }
+            (What::Arm { cq, .. }, _) if outcome.code() == 0 => {
+                let number = hot(cq).map(|obj| obj.cq.number());
+                self.tell(|ledger| {
+                    if let Ok(number) = number {
+                        ledger.armed(number, call.place());
+                    }
+                });
+            }
             _ => {}
         }
+        self.called(call, outcome);
+    }
+
+    /// Notes that the program has made a call, and the reason if the call failed.
+    fn called(&'static self, call: &Call<'_>, outcome: &CallOutcome) {
+        self.see_to_examiner();
+        let (name, code, errno) = match call.what() {
+            // Polls find nothing most of the time, and never fail in a right program.
+            What::Poll { .. } | What::StartPoll { .. } | What::NextPoll { .. } => return,
+            What::StartChain { .. } => return,
+            What::Arm { .. } => ("ibv_req_notify_cq", outcome.code(), outcome.code()),
+            What::PostSend { .. } => ("ibv_post_send", outcome.code(), outcome.code()),
+            What::CompleteChain { .. } => ("ibv_wr_complete", outcome.code(), outcome.code()),
+            What::PostRecv { .. } => ("ibv_post_recv", outcome.code(), outcome.code()),
+            What::PostSrqRecv { .. } => ("ibv_post_srq_recv", outcome.code(), outcome.code()),
+            What::CqEvent { .. } => ("ibv_get_cq_event", outcome.code(), outcome.errno),
+            What::AsyncEvent { .. } => ("ibv_get_async_event", outcome.code(), outcome.errno),
+            What::Named { name, .. } => {
+                let why = failure::last();
+                let why = Some(why).filter(|why| !why.is_empty());
+                let name = name.to_string_lossy();
+                return self.tell(|ledger| ledger.called(&name, why, call.place()));
+            }
+        };
+        // A full queue and an empty channel are part of right programs.
+        let fails = code != 0 && errno != libc::ENOMEM && errno != libc::EAGAIN;
+        let why = fails.then(|| match errno {
+            libc::EINTR => "a signal interrupted the call (EINTR); make the call again".to_owned(),
+            errno => Errno::from_raw(errno).to_string(),
+        });
+        self.tell(|ledger| ledger.called(name, why, call.place()));
     }
 
     /// A poll has answered.
@@ -144,12 +187,17 @@ impl Check {
     unsafe fn polled_all(&self, cq: *mut ibv_cq, wc: *mut ibv_wc, found: c_int, at: CodeAddress) {
         let queue = hot(cq).ok().map(|obj| obj.cq.clone());
         let (Some(queue), Ok(found)) = (queue, usize::try_from(found)) else { return };
+        if found == 0 {
+            self.tell(|ledger| ledger.found_no_completion(queue.number(), at));
+        }
         for i in 0..found {
             // SAFETY: the caller's promise.
             let wc = unsafe { &mut *wc.add(i) };
             let ok = wc.status == IBV_WC_SUCCESS;
             let receive = wc.opcode & IBV_WC_RECV != 0;
-            self.polled(&queue, wc.qp_num, wc.wr_id, ok, receive, at);
+            let status = status_name(wc.status);
+            let done = Completed { queue_pair: wc.qp_num, wr_id: wc.wr_id, ok, receive, status };
+            self.polled(&queue, done, at);
             if !ok {
                 scramble(wc, self.garbage());
             }
@@ -164,16 +212,7 @@ impl Check {
     }
 
     /// The program gets a completion.
-    pub(super) fn polled(
-        &self,
-        cq: &Arc<Cq>,
-        queue_pair: u32,
-        wr_id: u64,
-        ok: bool,
-        receive: bool,
-        at: CodeAddress,
-    ) {
-        let done = Completed { queue_pair, wr_id, ok, receive };
+    pub(super) fn polled(&self, cq: &Arc<Cq>, done: Completed, at: CodeAddress) {
         let freed = self.tell(|ledger| {
             let freed = ledger.polled(cq.number(), done, at);
             let summed = freed.into_iter().filter(|r| r.sum.is_some());
@@ -183,7 +222,7 @@ impl Check {
             if let Some(now) = sum(&bytes)
                 && Some(now) != request.sum
             {
-                self.tell(|ledger| ledger.changed(queue_pair, &request, at));
+                self.tell(|ledger| ledger.changed(done.queue_pair, &request, at));
             }
         }
     }
@@ -210,7 +249,10 @@ impl Check {
         self.sum_up(&mut requests);
         let in_error = is_in_error(qp);
         let room = self.tell(|ledger| {
-            targets.iter().for_each(|target| ledger.write_to(*target));
+            for target in targets {
+                ledger.write_to(*target);
+                ledger.writing(*target, place);
+            }
             let room = ledger.room(number, in_error).unwrap_or(usize::MAX);
             ledger.posting(number, &requests, in_error, place);
             room.min(requests.len())
@@ -378,6 +420,7 @@ unsafe fn request_of(
         signaled: signals_all || has(IBV_SEND_SIGNALED),
         pieces,
         writes: reads,
+        fenced: has(IBV_SEND_FENCE),
         sum: None,
         place,
     };
@@ -399,10 +442,18 @@ unsafe fn receives(wr: *mut ibv_recv_wr, place: CodeAddress) -> Vec<Request> {
             signaled: true,
             pieces,
             writes: true,
+            fenced: false,
             sum: None,
             place,
         });
         next = wr.next;
     }
     all
+}
+
+/// The meaning of a completion's status.
+pub(super) fn status_name(status: ibv_wc_status) -> &'static str {
+    let text = ibv_wc_status_str(status);
+    // SAFETY: a constant string.
+    unsafe { core::ffi::CStr::from_ptr(text) }.to_str().unwrap_or("a failure")
 }

@@ -1,11 +1,9 @@
 //! The end of a checked process.
 use super::Check;
+use super::examiner::LEDGER_WAIT;
+use adverb_check::Occasion;
 use core::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// The wait for a thread that holds the ledger when the process ends.
-const LEDGER_WAIT: Duration = Duration::from_millis(200);
 
 impl Check {
     /// The process ends: makes the last reports, once. Answers the status for the end.
@@ -24,18 +22,13 @@ impl Check {
     }
 
     fn last_reports(&self, status: c_int) {
-        let end = Instant::now() + LEDGER_WAIT;
-        let reports = loop {
-            if let Some(mut known) = self.known.try_lock() {
-                let filled = self.filled.load(Ordering::Relaxed);
-                break known.reports(|ledger| ledger.at_exit(status, filled)).1;
-            }
-            if Instant::now() > end {
-                break Vec::new();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        self.report_all(&reports);
+        if status != 0 {
+            self.examine(Occasion::Status(status));
+        }
+        let filled = self.filled.load(Ordering::Relaxed);
+        let reports = self
+            .within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.at_exit(status, filled)).1);
+        self.report_all(&reports.unwrap_or_default());
         let (told, filled) =
             (self.told.load(Ordering::Relaxed), self.filled.load(Ordering::Relaxed));
         log::info!(

@@ -1,5 +1,5 @@
 //! Extended CQs and queue pairs.
-use super::calls::Kept;
+use super::calls::{Kept, status_name};
 use super::{CallOutcome, Check};
 use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
@@ -7,7 +7,7 @@ use crate::objects::CqObj;
 use crate::verbs::builder::Noted;
 use crate::verbs::observers::undefined::scramble_current;
 use crate::verbs::wr_api::with_noted;
-use adverb_check::{CodeAddress, Piece, Request};
+use adverb_check::{CodeAddress, Completed, Piece, Request};
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{SendFlags, SendOp, WcStatus};
 
@@ -22,7 +22,9 @@ impl Check {
         // SAFETY: between start and end this thread is the only user.
         let Some(c) = (unsafe { (*obj.current.get()).as_mut() }) else { return };
         let (ok, receive) = (c.status == WcStatus::Success, c.opcode as u32 & IBV_WC_RECV != 0);
-        self.polled(&obj.cq, c.qpn, c.wr_id, ok, receive, at);
+        let status = status_name(c.status as u32);
+        let done = Completed { queue_pair: c.qpn, wr_id: c.wr_id, ok, receive, status };
+        self.polled(&obj.cq, done, at);
         if !ok {
             scramble_current(c, self.garbage());
         }
@@ -71,6 +73,7 @@ fn request_of(n: &Noted, signals_all: bool, place: CodeAddress) -> Request {
             .map(|s| Piece { addr: s.addr, length: s.length, lkey: s.lkey })
             .collect(),
         writes,
+        fenced: n.flags.contains(SendFlags::FENCE),
         sum: None,
         place,
     }

@@ -3,11 +3,15 @@
 mod calls;
 mod edge;
 mod end;
+mod examiner;
 mod extended;
+mod fatal;
 mod fork;
 mod objects;
 mod report;
+mod scene;
 mod sums;
+mod threads;
 
 use super::call::{Call, CallOutcome, Event, Taken, What};
 use super::observer::{Observer, When};
@@ -65,6 +69,8 @@ pub struct Check {
     posting: [Mutex<()>; LOCKS],
     suppressions: Suppressions,
     reports: Option<PathBuf>,
+    /// The file that asks for an examination.
+    ask: Option<PathBuf>,
     exit: Option<i32>,
     /// Number of reports so far.
     told: AtomicU64,
@@ -72,6 +78,8 @@ pub struct Check {
     filled: AtomicU64,
     /// Is a thread watching events that were left?
     watches: AtomicBool,
+    /// The process with a thread for questions.
+    examiner: AtomicI32,
     /// The checked process. Its children begin anew.
     process: AtomicI32,
 }
@@ -130,8 +138,9 @@ fn init() {
         let on = adverb_os::chosen(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
         on.then(|| Box::new(Check::asked()))
     });
-    if check().is_some() {
+    if let Some(check) = check() {
         failure::keep();
+        check.see_to_examiner();
     }
 }
 
@@ -151,10 +160,12 @@ impl Check {
             posting: [const { Mutex::new(()) }; LOCKS],
             suppressions,
             reports: adverb_os::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
+            ask: adverb_os::chosen(examiner::ASK).filter(|v| !v.is_empty()).map(PathBuf::from),
             exit: adverb_os::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             watches: AtomicBool::new(false),
+            examiner: AtomicI32::new(0),
             process: AtomicI32::new(std::process::id() as i32),
         }
     }

@@ -104,12 +104,14 @@ impl Check {
             max_send: cap.max_send_wr as usize,
             max_recv: cap.max_recv_wr as usize,
         };
-        self.tell(|ledger| ledger.queue_pair(of));
+        let at = place();
+        self.tell(|ledger| ledger.queue_pair(of, at));
     }
 
     fn modified(&self, qp: &Qp, attr: &QpAttr, mask: AttrMask) {
         let (number, at) = (qp.number(), place());
         self.tell(|ledger| {
+            ledger.queue_pair_moved(number, at);
             match attr.state {
                 QpState::Reset if mask.contains(AttrMask::STATE) => ledger.queue_pair_reset(number),
                 QpState::Err if mask.contains(AttrMask::STATE) => ledger.queue_pair_stopped(number),

@@ -2,9 +2,7 @@
 use super::Check;
 use crate::verbs::notify::{file_of, name_code, name_code_with_path};
 use adverb_check::{CodeAddress, Report, Told};
-use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::Write;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +13,7 @@ const CALLERS: usize = 2;
 /// The number of calls that identify a way.
 const DEPTH: usize = 12;
 
-fn is_ours(address: CodeAddress) -> bool {
+pub(super) fn is_ours(address: CodeAddress) -> bool {
     let file = file_of(address).map_or(&[][..], |(file, _)| file.to_bytes());
     OURS.iter().any(|ours| file.starts_with(ours.as_bytes()))
 }
@@ -101,7 +99,9 @@ impl Check {
         }
         self.told.fetch_add(1, Ordering::Relaxed);
         log::warn!("check: {}: {words}", report.code);
-        let Some(file) = &self.reports else { return };
+        if self.reports.is_none() {
+            return;
+        }
         let named = |what: &str, at| (what.to_owned(), name_code_with_path(at));
         let with_callers = |(what, at): &(&str, CodeAddress)| {
             let own = std::iter::once(named(what, *at));
@@ -114,11 +114,6 @@ impl Check {
             text: report.text.clone(),
             places: report.places.iter().flat_map(with_callers).collect(),
         };
-        // The file is not created: the process that asked for it removes it when no process reads
-        // it any more.
-        let added = OpenOptions::new().append(true).open(file);
-        if let Err(e) = added.and_then(|mut file| file.write_all(format!("{told}\n").as_bytes())) {
-            log::debug!("check: the report cannot be added to {}: {e}", file.display());
-        }
+        self.say(&told.to_string());
     }
 }

@@ -1,0 +1,105 @@
+//! The examination of a process that fails or hangs: when, and by which thread.
+//!
+//! - A thread `adverb-check` waits for questions: the parent writes a number to the file that
+//!   [`ASK`] names. The thread examines the process, writes its reports, and says that it is done.
+//!   A question wakes no thread of the program, so a hang stays as it is.
+//! - A signal that ends the process wakes the same thread. The signal's handler waits for the
+//!   reports, for a limited time, and then lets the signal end the process ([`super::fatal`]).
+//! - At an end with another status than 0, the ending thread examines the process itself.
+use super::fatal;
+use super::report::stack;
+use super::scene::scene;
+use super::{Check, Known};
+use adverb_check::Occasion;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The file whose existence asks the process to examine itself.
+pub const ASK: &str = "ADVERB_CHECK_ASK";
+/// The time between two looks for a question or a signal.
+const PACE: Duration = Duration::from_millis(10);
+/// The wait for a thread that holds the ledger.
+pub(super) const LEDGER_WAIT: Duration = Duration::from_millis(200);
+
+impl Check {
+    /// Makes sure that this process has a thread for questions. The child of a fork gets its own
+    /// thread at its first call.
+    pub(super) fn see_to_examiner(&'static self) {
+        let here = std::process::id().cast_signed();
+        if self.examiner.swap(here, Ordering::SeqCst) == here {
+            return;
+        }
+        // The program's signal handlers must run on the program's own threads.
+        let mut old = SigSet::empty();
+        let blocked =
+            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+        let spawned = std::thread::Builder::new()
+            .name("adverb-check".into())
+            .spawn(|| self.wait_for_questions());
+        if blocked.is_ok() {
+            let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
+        }
+        if spawned.is_ok() {
+            fatal::watch();
+        }
+    }
+
+    fn wait_for_questions(&'static self) {
+        self.say(&format!("examiner {}", std::process::id()));
+        let mut answered = 0;
+        loop {
+            std::thread::sleep(PACE);
+            if let Some(signal) = fatal::raised() {
+                self.examine(Occasion::Signal(signal));
+                fatal::examined();
+                return;
+            }
+            let Some(ask) = &self.ask else { continue };
+            let asked = std::fs::read_to_string(ask).ok().and_then(|text| text.trim().parse().ok());
+            if let Some(number) = asked.filter(|number: &u64| *number > answered) {
+                answered = number;
+                self.examine(Occasion::Stuck);
+                self.say(&format!("examined {} {number}", std::process::id()));
+            }
+        }
+    }
+
+    /// Examines the process, and makes the reports.
+    pub(super) fn examine(&self, occasion: Occasion) {
+        let scene = scene(occasion);
+        let crash = fatal::place();
+        let reports = self
+            .within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, crash)).1);
+        for (report, of) in reports.unwrap_or_default() {
+            self.report(&report, &of.unwrap_or_else(stack));
+        }
+    }
+
+    /// Calls `f` with what the check knows, unless another thread holds the lock for too long.
+    pub(super) fn within<R>(&self, limit: Duration, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(mut known) = self.known.try_lock() {
+                return Some(f(&mut known));
+            }
+            if Instant::now() > end {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Adds a line to the file of reports.
+    pub(super) fn say(&self, line: &str) {
+        let Some(file) = &self.reports else { return };
+        // The file is not created: the process that asked for it removes it when no process reads
+        // it any more.
+        let added = OpenOptions::new().append(true).open(file);
+        if let Err(e) = added.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())) {
+            log::debug!("check: a line cannot be added to {}: {e}", file.display());
+        }
+    }
+}

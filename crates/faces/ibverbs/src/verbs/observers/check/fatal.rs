@@ -1,0 +1,123 @@
+//! Signals that end the process: the examiner's thread gets the time for its reports.
+//!
+//! A handler is set only for signals with the default action. The handler notes the signal and the
+//! registers, waits until the examiner is done or a limit has passed, and restores the default
+//! action. A fault then happens again; any other signal is raised again. So the process ends as it
+//! would without the handler.
+use super::threads::{Stacks, registers};
+use adverb_check::CodeAddress;
+use core::ffi::{c_int, c_void};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+/// Faults: the instruction is executed again after the handler.
+const FAULTS: [Signal; 4] = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL];
+/// Other signals that end a process by default.
+const OTHERS: [Signal; 8] = [
+    Signal::SIGABRT,
+    Signal::SIGALRM,
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGXCPU,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+];
+/// Milliseconds that a handler waits for the examiner.
+const WAIT: u32 = 400;
+
+/// The process with these handlers; the signal; its registers.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static RAISED: AtomicI32 = AtomicI32::new(0);
+static CODE: AtomicUsize = AtomicUsize::new(0);
+static STACK: AtomicUsize = AtomicUsize::new(0);
+static THREAD: AtomicI32 = AtomicI32::new(0);
+static EXAMINED: AtomicBool = AtomicBool::new(false);
+
+/// Sets the handlers, where the action is the default one.
+pub(super) fn watch() {
+    PROCESS.store(std::process::id().cast_signed(), Ordering::SeqCst);
+    RAISED.store(0, Ordering::SeqCst);
+    EXAMINED.store(false, Ordering::SeqCst);
+    let action = SigAction::new(
+        SigHandler::SigAction(raise),
+        SaFlags::SA_ONSTACK | SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    for signal in FAULTS.into_iter().chain(OTHERS) {
+        // SAFETY: the handler makes only system calls and writes atomics.
+        unsafe {
+            let old = sigaction(signal, &action);
+            // Another handler, or ignored: the program decides.
+            if let Ok(old) = old
+                && !matches!(old.handler(), SigHandler::SigDfl)
+                && !is_our_handler(&old)
+            {
+                let _ = sigaction(signal, &old);
+            }
+        }
+    }
+}
+
+fn is_our_handler(action: &SigAction) -> bool {
+    matches!(action.handler(), SigHandler::SigAction(f) if f as usize == raise as *const () as usize)
+}
+
+/// The signal that is about to end this process.
+pub(super) fn raised() -> Option<c_int> {
+    let here = PROCESS.load(Ordering::SeqCst) == std::process::id().cast_signed();
+    Some(RAISED.load(Ordering::SeqCst)).filter(|signal| here && *signal != 0)
+}
+
+/// The examiner is done.
+pub(super) fn examined() {
+    EXAMINED.store(true, Ordering::SeqCst);
+}
+
+/// The registers of the thread that the signal came to.
+pub(super) fn registers_of(thread: c_int) -> Option<(usize, usize)> {
+    raised().filter(|_| THREAD.load(Ordering::SeqCst) == thread)?;
+    Some((CODE.load(Ordering::SeqCst), STACK.load(Ordering::SeqCst)))
+}
+
+/// The place in the program at which a fault or an `abort` happened; 0 for none or unknown.
+pub(super) fn place() -> CodeAddress {
+    let Some(signal) = raised() else { return 0 };
+    let own = FAULTS.into_iter().chain([Signal::SIGABRT]).any(|fault| fault as c_int == signal);
+    if !own {
+        return 0;
+    }
+    Stacks::new().place(CODE.load(Ordering::SeqCst), STACK.load(Ordering::SeqCst))
+}
+
+extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: only reads a number.
+    let here = unsafe { libc::getpid() };
+    // Another thread may fail in the same moment. A child made by vfork has no examiner.
+    let first = RAISED.load(Ordering::SeqCst) == 0 && PROCESS.load(Ordering::SeqCst) == here;
+    if first {
+        // SAFETY: the kernel's context of this handler.
+        let (code, stack) = unsafe { registers(context) };
+        CODE.store(code, Ordering::SeqCst);
+        STACK.store(stack, Ordering::SeqCst);
+        // SAFETY: only reads a number.
+        THREAD.store(unsafe { libc::syscall(libc::SYS_gettid) } as c_int, Ordering::SeqCst);
+        RAISED.store(signal, Ordering::SeqCst);
+        let millisecond = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        for _ in 0..WAIT {
+            if EXAMINED.load(Ordering::SeqCst) {
+                break;
+            }
+            // SAFETY: a value on this stack.
+            unsafe { libc::nanosleep(&raw const millisecond, core::ptr::null_mut()) };
+        }
+    }
+    // SAFETY: the default action, for this signal. A fault without a sender happens again by
+    // itself; the signal is blocked until the handler returns.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        if (*info).si_code <= 0 || !FAULTS.into_iter().any(|fault| fault as c_int == signal) {
+            libc::syscall(libc::SYS_tgkill, here, libc::syscall(libc::SYS_gettid), signal);
+        }
+    }
+}
