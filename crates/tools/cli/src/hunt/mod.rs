@@ -242,7 +242,9 @@ impl Search<'_> {
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
             let what = attempt.what();
             let until = Instant::now() + CONFIRM;
-            match shrink::confirm(&schedule, attempt, until, |schedule| self.try_out(schedule))? {
+            let jobs = self.jobs.load(Ordering::Relaxed);
+            let try_out = |schedule: &Schedule| self.try_out(schedule);
+            match shrink::confirm(&schedule, attempt, until, jobs, try_out)? {
                 Some((schedule, attempt, again)) => {
                     outcome.found = Some(Found { schedule, attempt, again, run, after });
                     break;
