@@ -26,12 +26,14 @@ pub struct Limits {
     pub whole: Duration,
     /// Does the server keep running after the end of its client? Not known in the first run.
     pub stays: Option<bool>,
+    /// The log of the run names all places in words, as in a run without choices.
+    pub words: bool,
 }
 
 impl Limits {
     /// Limits for the first run, when nothing is known of the program.
     pub fn of_first(time: Duration) -> Self {
-        Limits { silence: time.min(SILENCE_OF_FIRST), whole: time, stays: None }
+        Limits { silence: time.min(SILENCE_OF_FIRST), whole: time, stays: None, words: true }
     }
 
     /// Limits derived from the run without any choices.
@@ -40,6 +42,7 @@ impl Limits {
             silence: first.silence * 4 + SILENCE,
             whole: first.took * 10 + WHOLE,
             stays: Some(first.stayed),
+            words: false,
         }
     }
 }

@@ -92,6 +92,8 @@ impl HuntCommands {
         let [plan, log] =
             ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
         std::fs::write(&plan, schedule.to_string()).map_err(|e| self.at(&e))?;
+        std::fs::write(&log, if limits.words { hunt::WORDS } else { "" })
+            .map_err(|e| self.at(&e))?;
         let [reports, ask] =
             ["reports", "ask"].map(|kind| self.directory.join(format!("{n}.{kind}")));
         let examination = Examination::begin(reports, ask).map_err(|e| self.at(&e))?;

@@ -190,9 +190,11 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     };
     std::fs::write(&args.out, report::file(args, &found))
         .map_err(|e| format!("{}: {e}", args.out.display()))?;
-    let text = report::found(args, &found, &first.sites);
+    // The failed run may have reached further places.
+    let met = plain::merged(&[first, found.attempt.clone()]).sites;
+    let text = report::found(args, &found, &met);
     let Found { attempt, schedule, .. } = found;
-    Ok(end(text, Some(Finding { attempt, schedule, met: first.sites })))
+    Ok(end(text, Some(Finding { attempt, schedule, met })))
 }
 
 /// A failure that happens again.
@@ -239,6 +241,12 @@ impl Search<'_> {
         self.commands.attempt(schedule, &self.limits)
     }
 
+    /// Repeats a failure, for a report with all places in words.
+    fn repeat(&self, schedule: &Schedule) -> Result<Attempt, String> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.commands.attempt(schedule, &Limits { words: true, ..self.limits })
+    }
+
     fn over(&self) -> bool {
         self.begun.elapsed() >= self.args.time
     }
@@ -250,7 +258,9 @@ impl Search<'_> {
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
             let what = attempt.what();
             let until = Instant::now() + CONFIRM;
-            match shrink::confirm(&schedule, attempt, until, |schedule| self.try_out(schedule))? {
+            let jobs = self.jobs.load(Ordering::Relaxed);
+            let repeat = |schedule: &Schedule| self.repeat(schedule);
+            match shrink::confirm(&schedule, attempt, until, jobs, repeat)? {
                 Some((schedule, attempt, again)) => {
                     outcome.found = Some(Found { schedule, attempt, again, run, after });
                     break;

@@ -34,11 +34,13 @@ pub fn repeat(
     let mut tried = plain.jobs == 1;
     while plain.runs.len() < RUNS && (begun.elapsed() < TIME || !tried) {
         let at_once = plain.jobs.min(AT_ONCE);
-        let (good, bad) = together(at_once, &run)?;
         let of = plain.runs.len() + at_once;
+        let (good, mut bad): (Vec<_>, Vec<_>) = together(at_once, &run)?
+            .into_iter()
+            .partition(|attempt| attempt.verdict == Verdict::Fine);
         plain.runs.extend(good);
         tried = true;
-        match bad {
+        match bad.pop() {
             Some(failed) if plain.jobs == 1 => {
                 plain.failed = Some((failed, of));
                 break;
@@ -70,19 +72,16 @@ pub fn merged(runs: &[Attempt]) -> Attempt {
     all
 }
 
-/// Runs the program so many times at once. Answers the successful runs, and a failed run.
-fn together(
+/// Makes so many runs at once.
+pub fn together(
     n: usize,
     run: &(impl Fn() -> Result<Attempt, String> + Sync),
-) -> Result<(Vec<Attempt>, Option<Attempt>), String> {
-    let ended: Vec<_> = std::thread::scope(|scope| {
+) -> Result<Vec<Attempt>, String> {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = (0..n).map(|_| scope.spawn(run)).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    });
-    let ended = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let (good, mut bad): (Vec<_>, Vec<_>) =
-        ended.into_iter().partition(|attempt| attempt.verdict == Verdict::Fine);
-    Ok((good, bad.pop()))
+        let lost = |_| Err("a run could not be watched".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+    })
 }
 
 #[cfg(test)]

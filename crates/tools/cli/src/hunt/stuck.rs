@@ -2,6 +2,7 @@
 //! from the progress that the device logs.
 use adverb_device::asleep::call::sleeps_for_ever;
 use adverb_device::asleep::{is_ours, switches_in};
+use adverb_device::cq::hunt::WORDS;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -95,7 +96,8 @@ impl Watcher {
             self.silent = Duration::ZERO;
         }
         match sleepers(&self.groups, &mut self.others, sleeps_for_ever) {
-            Some(threads) if self.size > 0 && !threads.is_empty() => {
+            // The first line may be the hunt's own, and any line of the device is longer.
+            Some(threads) if self.size > WORDS.len() as u64 && !threads.is_empty() => {
                 self.asleep = match self.asleep {
                     Some(before) if threads == self.threads => Some(before + passed),
                     _ => Some(Duration::ZERO),

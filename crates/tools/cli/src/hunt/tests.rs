@@ -64,29 +64,29 @@ fn what_is_found_is_shrunk_and_replayed() {
     };
     let failed = ended(Verdict::Crash(11), made.clone());
     let (small, _, again) =
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), run).unwrap().unwrap();
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, run).unwrap().unwrap();
     assert_eq!(small.entries, needed);
     assert_eq!(again, (REPLAYS, REPLAYS));
 
     let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
     assert!(
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), never).unwrap().is_none()
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, never).unwrap().is_none()
     );
 
     // A failure without a choice is not blamed on a choice.
     let always = |s: &Schedule| Ok(ended(Verdict::Status(1), s.entries.clone()));
     let (schedule, ..) =
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), always).unwrap().unwrap();
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, always).unwrap().unwrap();
     assert!(schedule.is_empty(), "{schedule}");
 
     // The same if the failure happens now and then, as often without choices as with them.
-    let mut runs = 0;
+    let runs = AtomicUsize::new(1);
     let now_and_then = |s: &Schedule| {
-        runs += 1;
-        Ok(ended(if runs % 2 == 0 { Verdict::Status(1) } else { Verdict::Fine }, s.entries.clone()))
+        let n = runs.fetch_add(1, Ordering::Relaxed);
+        Ok(ended(if n % 2 == 0 { Verdict::Status(1) } else { Verdict::Fine }, s.entries.clone()))
     };
     let (schedule, ..) =
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), now_and_then)
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, now_and_then)
             .unwrap()
             .unwrap();
     assert!(schedule.is_empty(), "{schedule}");
@@ -96,7 +96,7 @@ fn what_is_found_is_shrunk_and_replayed() {
         Ok(ended(if s.rate > 0 { Verdict::Status(1) } else { Verdict::Fine }, Vec::new()))
     };
     let (schedule, ..) =
-        shrink::confirm(&Schedule::random(3), failed, late(), whole).unwrap().unwrap();
+        shrink::confirm(&Schedule::random(3), failed, late(), 1, whole).unwrap().unwrap();
     assert_eq!(schedule, Schedule::random(3));
 }
 

@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 pub const SCHEDULE: &str = "ADVERB_SCHEDULE";
 /// The log file of points met and choices made.
 pub const LOG: &str = "ADVERB_SCHEDULE_LOG";
+/// If the log begins with this line, the log also has the places of all points in words.
+pub const WORDS: &str = "words\n";
 
 /// The number of posts that are refused although the queue has room.
 const REFUSALS: u64 = 32;
@@ -33,8 +36,8 @@ const ALL_CALLS: Duration = Duration::from_millis(500);
 /// Processor time of a thread without progress, after which the thread counts as waiting: during a
 /// call that waits,
 const CALL_TIME: Duration = Duration::from_micros(300);
-/// during the first holds, which a program may answer by a change from polling to sleep,
-const FIRST_HOLD_TIME: Duration = Duration::from_millis(5);
+/// during the first holds, because a program may poll for a while before it sleeps,
+const FIRST_HOLD_TIME: Duration = Duration::from_millis(20);
 const FIRST_HOLDS: u64 = 4;
 /// and during later holds.
 const HOLD_TIME: Duration = Duration::from_millis(1);
@@ -71,6 +74,8 @@ type Points = HashMap<(Call, usize, u64), (Site, u64)>;
 pub struct Hunt {
     pub(super) schedule: Ranked<Arc<Schedule>, ranks::HuntSchedule>,
     log: Option<File>,
+    /// Are places written in words? Words cost a look into the program's file.
+    words: bool,
     /// For queues made by [`part`] alone: their points and choices, and the number of the first
     /// queue.
     pub(super) part: Option<Ranked<HuntedPart, ranks::HuntPart>>,
@@ -210,9 +215,13 @@ impl Hunt {
     }
 
     fn new(schedule: Schedule, log: Option<File>) -> Hunt {
+        let mut head = [0; WORDS.len()];
+        let asked = |log: &File| log.read_at(&mut head, 0).is_ok() && head == *WORDS.as_bytes();
+        let words = schedule.is_empty() || log.as_ref().is_some_and(asked);
         Hunt {
             schedule: Ranked::new(Arc::new(schedule)),
             log,
+            words,
             part: None,
             points: Ranked::default(),
             beats: AtomicU64::new(0),
@@ -242,9 +251,7 @@ impl Hunt {
             let place =
                 NAMERS.get().map_or_else(|| format!("{address:#x}"), |(place, _)| place(address));
             let site = Site { call, place };
-            // Words cost a look into the program's file. So they are written only in a run without
-            // choices.
-            match NAMERS.get().filter(|_| schedule.is_empty()) {
+            match NAMERS.get().filter(|_| self.words) {
                 Some((_, words)) => self.say(&format!("site {site} {object} {}", words(address))),
                 None => self.say(&format!("site {site} {object}")),
             }
