@@ -59,8 +59,6 @@ codes! {
     LongestRnrTimer = "longest-rnr-timer";
     /// A value is wider than its field and loses its high bits.
     ValueCut = "value-cut";
-    /// A program fails after failed completions whose undefined fields have random values.
-    UndefinedFields = "undefined-fields";
     /// An object is left at the end of the process, though later ones of its kind were destroyed.
     LeftAtExit = "left-at-exit";
     /// A process forks with registered memory that the child shares.
@@ -81,6 +79,8 @@ codes! {
     PeerHasNoReceive = "peer-has-no-receive";
     /// A queue pair has failed.
     QueuePairFailed = "queue-pair-failed";
+    /// A program fails after failed completions whose undefined fields have random values.
+    UndefinedFields = "undefined-fields";
     /// The program fails after a call that failed.
     CallFailed = "call-failed";
     /// The program fails after a completion that failed.
@@ -135,9 +135,9 @@ impl Code {
             | Code::NeverArmed
             | Code::ArmedForSolicited
             | Code::NoReceive
+            | Code::QueuePairFailed
             | Code::UndefinedFields => Weight::Cause,
             Code::PeerHasNoReceive
-            | Code::QueuePairFailed
             | Code::CallFailed
             | Code::CompletionFailed
             | Code::EventUnread

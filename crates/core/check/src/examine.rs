@@ -222,6 +222,7 @@ impl Ledger {
                 ("posted", posted.map_or(oldest, |f| f.posted)),
                 ("failure polled", posted.map_or(0, |f| f.polled)),
             ];
+            self.explained = true;
             self.reporter.say(Code::QueuePairFailed, &places, || {
                 format!("queue pair {n:#x} has failed: {}", pair.error)
             });

@@ -76,6 +76,8 @@ pub struct Ledger {
     pub(crate) failed_call: Option<FailedCall>,
     /// The first failed completion of the queue pair that failed last.
     pub(crate) failed_completion: Option<FailedCompletion>,
+    /// An examination has found a queue pair that failed for a reason of its own.
+    pub(crate) explained: bool,
     /// The last WRITE.
     pub(crate) last_write: Option<Written>,
     edges: Edges,
@@ -470,7 +472,7 @@ impl Ledger {
             self.given_up();
         }
         let flushed = self.failed_completion.is_none_or(|failed| failed.done.flushed);
-        if status != 0 && filled > 0 && flushed {
+        if status != 0 && filled > 0 && flushed && !self.explained {
             let last = self.failed;
             self.reporter.say(Code::UndefinedFields, &[("polled", last)], || {
                 format!(

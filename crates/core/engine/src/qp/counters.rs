@@ -119,6 +119,8 @@ counters! {
     naks_sent,
     /// Sequence-error NAKs sent because packets are missing.
     gap_naks,
+    /// RNR NAKs sent: messages that came and found no receive.
+    rnr_naks_sent,
     /// Packets buffered because they arrived before earlier packets.
     buffered,
     /// Packets taken out of the buffer, in their turn or dropped.

@@ -147,7 +147,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         rnr_naks: counters.rnr_naks,
         seq_naks: counters.seq_naks,
         drops: counters.dropped_total(),
-        refused: counters.naks_sent.saturating_sub(counters.gap_naks),
+        refused: counters.rnr_naks_sent,
         error: engine.first_error().map(ToString::to_string).unwrap_or_default(),
         ..pair
     }

@@ -113,7 +113,7 @@ pub struct Pair {
     pub seq_naks: u64,
     /// Packets dropped, for all reasons.
     pub drops: u64,
-    /// Requests of the peer that were refused with a NAK, most often for lack of a receive.
+    /// RNR NAKs sent: messages of the peer that found no receive.
     pub refused: u64,
     /// Why the queue pair is in the state ERR or SQE; empty if the program moved it there.
     pub error: String,

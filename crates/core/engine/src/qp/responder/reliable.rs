@@ -248,6 +248,8 @@ impl Responder {
 
     pub(super) fn queue_nak(&mut self, syndrome: Syndrome, counters: &mut Counters) {
         counters.naks_sent = counters.naks_sent.wrapping_add(1);
+        let is_rnr = matches!(syndrome, Syndrome::RnrNak { .. });
+        counters.rnr_naks_sent = counters.rnr_naks_sent.wrapping_add(is_rnr.into());
         self.respond_to(self.expected, Body::Nak(syndrome), false);
     }
 

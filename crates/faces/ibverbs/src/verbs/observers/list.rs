@@ -7,11 +7,11 @@ use super::trace::Tracing;
 use crate::errno;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// The instruments, outermost first.
+/// The instruments, outermost first. The hunt learns of posts that the check refuses.
 pub(super) static LIST: &[&dyn ListedObserver] = &[
     &Tracing,
-    &Checking,
     &Hunting,
+    &Checking,
     #[cfg(test)]
     &super::tests::Fourth,
 ];
