@@ -3,7 +3,6 @@
 //!
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
-use crate::ledger::Cq;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
@@ -71,9 +70,17 @@ impl Ledger {
         for queue in &scene.queues {
             self.examine_queue(queue, scene);
         }
-        for pair in &scene.pairs {
+        // The queue pair with the failed request before the queue pair that refused the request.
+        let requests = |pair: &&PairScene| {
+            self.qps.get(&pair.number).is_none_or(|qp| qp.sends.posted.is_empty())
+        };
+        let mut pairs: Vec<_> = scene.pairs.iter().collect();
+        pairs.sort_by_key(requests);
+        for pair in pairs {
             self.examine_pair(pair, scene);
         }
+        self.given_up();
+        self.lost_requests();
         self.failed(scene);
         if scene.is_stuck() {
             self.spinning(scene);
@@ -217,10 +224,11 @@ impl Ledger {
             });
         }
         if !pair.error.is_empty() && matches!(pair.state, "ERR" | "SQE") {
-            let posted = self.failed_completion.filter(|f| f.done.queue_pair == n);
+            let own = self.failed_completion.filter(|f| f.done.queue_pair == n && !f.done.flushed);
+            let open = qp.sends.posted.front().map_or(0, |request| request.place);
             let places = [
-                ("posted", posted.map_or(oldest, |f| f.posted)),
-                ("failure polled", posted.map_or(0, |f| f.polled)),
+                ("posted", own.map_or(open, |f| f.posted)),
+                ("failure polled", own.map_or(0, |f| f.polled)),
             ];
             self.explained = true;
             self.reporter.say(Code::QueuePairFailed, &places, || {
@@ -270,12 +278,8 @@ impl Ledger {
 
     /// Threads that run and make no call of verbs.
     fn spinning(&mut self, scene: &Scene) {
-        for thread in scene.threads.iter().filter(|t| t.call.is_empty() && !t.signalled) {
-            let polls =
-                |cq: &&Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(thread.place) <= 8;
-            if self.cqs.values().any(|cq| polls(&cq)) {
-                continue;
-            }
+        let runs = |t: &&ThreadScene| t.call.is_empty() && !t.signalled;
+        for thread in scene.threads.iter().filter(runs).filter(|_| scene.polling.is_empty()) {
             let (id, name) = (thread.id, &thread.name);
             let mut places = vec![("spins", thread.place)];
             let write = self.last_write;
@@ -316,12 +320,14 @@ impl Ledger {
         let receives = scene.pairs.iter().find(|pair| pair.receives > 0);
         let posts = receives.and_then(|pair| self.qps.get(&pair.number)).map(|qp| qp.received);
         places.extend(posts.map(|posts| ("receives posted", posts.place)));
-        let polls = |cq: &&Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(thread.place) <= 8;
-        let polled = self.cqs.iter().find(|(_, cq)| polls(cq)).map(|(number, _)| *number);
+        let polled = scene.polling.first().copied();
+        let polls = polled.and_then(|number| self.cqs.get(&number)).map(|cq| cq.found_empty);
+        places.extend(polls.map(|place| ("polls", place)));
         self.reporter.say(Code::Waits, &places, || {
             let mut text = scene.doing();
             if let Some(number) = polled {
-                text += &format!("; the program polls CQ {number} again and again, and finds none");
+                text +=
+                    &format!("; the program polls CQ {number} again and again and finds nothing");
             }
             if let Some((number, _)) = armed.first() {
                 text += &format!("; CQ {number} is armed and empty, and no completion is due");

@@ -19,8 +19,9 @@ pub(crate) struct Cq {
     pub(crate) polled: CodeAddress,
     /// The last call that found the queue empty.
     pub(crate) found_empty: CodeAddress,
-    /// Completions polled.
+    /// Completions polled, and polls that found none.
     pub(crate) completions: u64,
+    pub(crate) empty_polls: u64,
     /// The last arm.
     pub(crate) arm: Option<Arm>,
 }
@@ -96,8 +97,16 @@ impl Ledger {
 
     /// A CQ was created or resized.
     pub fn cq(&mut self, number: u32, entries: usize, made: CodeAddress) {
-        let new =
-            Cq { entries, expected: 0, made, polled: 0, found_empty: 0, completions: 0, arm: None };
+        let new = Cq {
+            entries,
+            expected: 0,
+            made,
+            polled: 0,
+            found_empty: 0,
+            completions: 0,
+            empty_polls: 0,
+            arm: None,
+        };
         let cq = self.cqs.entry(number).or_insert(new);
         cq.entries = entries;
     }
@@ -120,10 +129,17 @@ impl Ledger {
     pub fn found_no_completion(&mut self, number: u32, place: CodeAddress) {
         if let Some(cq) = self.cqs.get_mut(&number) {
             cq.found_empty = place;
+            cq.empty_polls += 1;
             if let Some(arm) = &mut cq.arm {
                 arm.emptied = true;
             }
         }
+    }
+
+    /// The number of polls of each CQ so far.
+    #[must_use]
+    pub fn polls(&self) -> HashMap<u32, u64> {
+        self.cqs.iter().map(|(number, cq)| (*number, cq.completions + cq.empty_polls)).collect()
     }
 
     /// The program has made a call. `why` is the reason if the call failed.

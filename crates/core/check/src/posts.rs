@@ -144,6 +144,25 @@ impl Ledger {
         });
     }
 
+    /// The program fails or hangs: requests that were refused and not posted again may be missing.
+    pub(crate) fn lost_requests(&mut self) {
+        for (number, qp) in &self.qps {
+            for (lost, since) in &qp.refused {
+                self.reporter.say(Code::RequestLost, &[("posted", lost.place)], || {
+                    format!(
+                        "the request with wr_id {:#x} was refused on the full queue pair \
+                         {number:#x} (ENOMEM) and not posted again, while {} posted",
+                        lost.wr_id,
+                        match since {
+                            1 => "1 other request was".to_owned(),
+                            n => format!("{n} other requests were"),
+                        }
+                    )
+                });
+            }
+        }
+    }
+
     /// Requests were accepted. Requests refused earlier may be among them, or may be lost.
     fn remember(&mut self, number: u32, taken: &[Request]) {
         let Some(qp) = self.qps.get_mut(&number) else { return };

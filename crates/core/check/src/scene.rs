@@ -21,6 +21,8 @@ pub struct Scene {
     pub queues: Vec<QueueScene>,
     /// Queue pairs.
     pub pairs: Vec<PairScene>,
+    /// The numbers of completion queues that the program polls right now.
+    pub polling: Vec<u32>,
     /// The program's threads, without the device's own threads.
     pub threads: Vec<ThreadScene>,
 }

@@ -100,11 +100,16 @@ pub fn causes(reports: &[Told]) -> impl Iterator<Item = &Told> {
     reports.iter().filter(|told| told.code.weight() < Weight::Risk)
 }
 
+/// Do the reports say more than what the threads wait for?
+pub fn is_known(reports: &[Told]) -> bool {
+    causes(reports).next().is_some_and(|told| told.code.weight() < Weight::State)
+}
+
 /// The first causes with their lines, as lines of a report. Empty without a cause.
-pub fn shown(reports: &[Told]) -> Vec<String> {
+pub fn shown(label: &str, reports: &[Told]) -> Vec<String> {
     let Some(first) = causes(reports).next() else { return Vec::new() };
     let several = reports.iter().any(|told| told.process != first.process);
-    let mut lines = one("cause:", first, several);
+    let mut lines = one(label, first, several);
     // A state says little beside a cause. The state of another process may be the other half.
     let more = causes(reports)
         .skip(1)

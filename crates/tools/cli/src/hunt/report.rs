@@ -39,7 +39,7 @@ pub fn begins(first: &Attempt, singles: usize) -> String {
 
 pub fn fails_alone(args: &Args, first: &Attempt) -> String {
     let mut text = format!("adverb hunt: found without any choice: {}\n", first.what());
-    cause(&mut text, first);
+    cause(&mut text, "cause:", first);
     polls_if_lost(&mut text, first, &first.sites);
     said(&mut text, first);
     replay(&mut text, args, "");
@@ -87,8 +87,15 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     let Found { schedule, attempt, again, run, after } = found;
     let mut text =
         format!("adverb hunt: found in run {run}, after {after:.1?}: {}\n", attempt.what());
-    cause(&mut text, attempt);
+    // A choice says more about a failure than the state of the threads.
+    let first = schedule.is_empty() || examination::is_known(&attempt.reports);
+    if first {
+        cause(&mut text, "cause:", attempt);
+    }
     chosen(&mut text, schedule, attempt, met);
+    if !first {
+        cause(&mut text, "state:", attempt);
+    }
     said(&mut text, attempt);
     line!(text, "  again:   in {} of {} runs", again.0, again.1);
     replay(&mut text, args, &format!("--replay {} ", args.out.display()));
@@ -161,8 +168,8 @@ fn polls_if_lost(text: &mut String, attempt: &Attempt, met: &[Met]) {
 }
 
 /// What the processes say about the failure.
-fn cause(text: &mut String, attempt: &Attempt) {
-    for line in examination::shown(&attempt.reports) {
+fn cause(text: &mut String, label: &str, attempt: &Attempt) {
+    for line in examination::shown(label, &attempt.reports) {
         line!(text, "  {line}");
     }
 }

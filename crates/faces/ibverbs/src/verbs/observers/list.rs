@@ -7,11 +7,11 @@ use super::trace::Tracing;
 use crate::errno;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// The instruments, outermost first. The hunt learns of posts that the check refuses.
+/// The instruments, outermost first.
 pub(super) static LIST: &[&dyn ListedObserver] = &[
     &Tracing,
-    &Hunting,
     &Checking,
+    &Hunting,
     #[cfg(test)]
     &super::tests::Fourth,
 ];

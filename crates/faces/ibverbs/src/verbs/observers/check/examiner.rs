@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 pub const ASK: &str = "ADVERB_CHECK_ASK";
 /// The time between two looks for a question or a signal.
 const PACE: Duration = Duration::from_millis(10);
+/// A queue that is polled within this time counts as polled all the time.
+const LOOK: Duration = Duration::from_millis(20);
 /// The wait for a thread that holds the ledger.
 pub(super) const LEDGER_WAIT: Duration = Duration::from_millis(200);
 
@@ -69,7 +71,18 @@ impl Check {
 
     /// Examines the process, and makes the reports.
     pub(super) fn examine(&self, occasion: Occasion) {
-        let scene = scene(occasion);
+        let polls = || self.within(LEDGER_WAIT, |known| Some(known.ledger.as_ref()?.polls()));
+        let mut polling = Vec::new();
+        if occasion == Occasion::Stuck
+            && let Some(Some(before)) = polls()
+        {
+            std::thread::sleep(LOOK);
+            let now = polls().flatten().unwrap_or_default();
+            let polled = now.iter().filter(|(number, count)| before.get(number) != Some(count));
+            polling.extend(polled.map(|(number, _)| *number));
+            polling.sort_unstable();
+        }
+        let scene = scene(occasion, polling);
         let crash = fatal::place();
         let reports = self
             .within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, crash)).1);

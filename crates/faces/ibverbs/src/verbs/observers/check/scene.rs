@@ -5,7 +5,8 @@ use adverb_device::node::of_this_process;
 use adverb_device::snapshot::{Arm, Pair, Queue};
 
 /// The state of the process now. Takes locks of the device, and never waits long for one.
-pub(super) fn scene(occasion: Occasion) -> Scene {
+/// `polling`: the CQs that the program polls.
+pub(super) fn scene(occasion: Occasion, polling: Vec<u32>) -> Scene {
     // First: what the threads do is not changed by the looks at the device.
     let threads = threads::all();
     let page = of_this_process().unwrap_or_default();
@@ -13,6 +14,7 @@ pub(super) fn scene(occasion: Occasion) -> Scene {
         occasion,
         queues: page.queues.into_iter().map(queue).collect(),
         pairs: page.queue_pairs.into_iter().filter(|pair| !pair.busy).map(pair).collect(),
+        polling,
         threads,
     }
 }
