@@ -83,7 +83,10 @@ fn what_is_found_is_shrunk_and_replayed() {
     let runs = AtomicUsize::new(1);
     let now_and_then = |s: &Schedule| {
         let n = runs.fetch_add(1, Ordering::Relaxed);
-        Ok(ended(if n % 2 == 0 { Verdict::Status(1) } else { Verdict::Fine }, s.entries.clone()))
+        Ok(ended(
+            if n.is_multiple_of(2) { Verdict::Status(1) } else { Verdict::Fine },
+            s.entries.clone(),
+        ))
     };
     let (schedule, ..) =
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, now_and_then)
@@ -98,6 +101,31 @@ fn what_is_found_is_shrunk_and_replayed() {
     let (schedule, ..) =
         shrink::confirm(&Schedule::random(3), failed, late(), 1, whole).unwrap().unwrap();
     assert_eq!(schedule, Schedule::random(3));
+}
+
+/// HUN-3: no other run runs beside a replay until a replay has failed. The further replays run side
+/// by side.
+#[test]
+fn replays_run_alone_until_one_failed() {
+    let (running, runs, most) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let run = |s: &Schedule| {
+        let beside = running.fetch_add(1, Ordering::SeqCst);
+        let nth = runs.fetch_add(1, Ordering::SeqCst);
+        assert!(beside == 0 || nth > 2, "run {nth} is beside another run");
+        most.fetch_max(beside, Ordering::SeqCst);
+        let until = Instant::now() + Duration::from_millis(if nth > 2 { 500 } else { 1 });
+        while Instant::now() < until && most.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        running.fetch_sub(1, Ordering::SeqCst);
+        let is_fine = nth < 2 || s.is_empty();
+        Ok(ended(if is_fine { Verdict::Fine } else { Verdict::Crash(11) }, s.entries.clone()))
+    };
+    // Without a choice made, there is nothing to shrink.
+    let failed = ended(Verdict::Crash(11), Vec::new());
+    let (.., again) =
+        shrink::confirm(&Schedule::random(3), failed, late(), 2, run).unwrap().unwrap();
+    assert_eq!((again, most.into_inner()), ((3, REPLAYS), 1));
 }
 
 #[test]

@@ -35,9 +35,12 @@ fn source_of(element: &Element) -> Option<Source> {
 
 impl Check {
     /// Handles events outside of calls.
-    pub(super) fn told_of(&self, event: &mut Event<'_>) {
+    pub(super) fn told_of(&'static self, event: &mut Event<'_>) {
         match event {
             Event::Made(kind, handle) => {
+                // Not before the device is open: with a second thread, the device's first
+                // descriptors take the kernel 20 ms.
+                self.see_to_examiner();
                 let (place, way) = way();
                 self.tell(|ledger| ledger.made(kind_of(*kind), *handle, Made { place, way }));
             }
