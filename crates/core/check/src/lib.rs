@@ -22,6 +22,8 @@ mod scene;
 mod suppress;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_examine;
 mod told;
 mod values;
 

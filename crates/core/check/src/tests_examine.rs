@@ -1,0 +1,223 @@
+//! The judge of a failed or hanging process: each state gives its cause, and the state beside it
+//! gives none.
+use crate::tests::{QP, done, ledger, piece, post, receive, send};
+use crate::*;
+
+const ARMED: CodeAddress = 11;
+const POLLED: CodeAddress = 12;
+const TAKEN: CodeAddress = 13;
+const WAITING: CodeAddress = 14;
+
+/// A thread that sleeps for ever in a read.
+fn sleeper() -> ThreadScene {
+    ThreadScene {
+        id: 7,
+        name: "loop".into(),
+        call: "read(5)".into(),
+        place: WAITING,
+        ..ThreadScene::default()
+    }
+}
+
+/// A channel's CQ with completions that no event announces.
+fn silent(waiting: u32) -> QueueScene {
+    QueueScene {
+        number: 2,
+        waiting,
+        unannounced: waiting,
+        arms: 1,
+        channel: true,
+        waiter: "thread 7 \"loop\"".into(),
+        ..QueueScene::default()
+    }
+}
+
+fn pair() -> PairScene {
+    PairScene {
+        number: QP,
+        transport: "RC",
+        state: "RTS",
+        peer: 99,
+        dest: 0x41,
+        send_cq: 1,
+        recv_cq: 2,
+        ..PairScene::default()
+    }
+}
+
+fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
+    Scene {
+        occasion: Occasion::Stuck,
+        queues: vec![queue],
+        pairs: vec![pair],
+        polling: Vec::new(),
+        threads: vec![sleeper()],
+    }
+}
+
+/// The causes, the most telling first.
+fn causes(l: &mut Ledger, scene: &Scene) -> Vec<Report> {
+    l.examine(scene, 0);
+    let mut all = l.reports();
+    all.sort_by_key(|report| report.code.rank());
+    all
+}
+
+fn first(l: &mut Ledger, scene: &Scene) -> (Code, Vec<CodeAddress>) {
+    let all = causes(l, scene);
+    let first = all.first().unwrap_or_else(|| panic!("no cause"));
+    (first.code, first.places.iter().map(|(_, place)| *place).collect())
+}
+
+fn received(wr_id: u64) -> Completed {
+    Completed { receive: true, ..done(wr_id) }
+}
+
+/// CHK-15: a queue that was armed once, gave its event, and has completions since.
+#[test]
+fn an_arm_that_was_never_repeated() {
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    l.event_taken(Source::Completion(2), TAKEN);
+    l.polled(2, received(1), POLLED);
+    let (code, places) = first(&mut l, &stuck(silent(3), pair()));
+    assert_eq!((code, places), (Code::NeverArmedAgain, vec![ARMED, TAKEN, POLLED]));
+    let mut l = ledger(8, 64);
+    let never = QueueScene { arms: 0, ..silent(3) };
+    assert_eq!(first(&mut l, &stuck(never, pair())).0, Code::NeverArmed);
+}
+
+/// CHK-15: completions from before the arm, and completions left after too few polls, are two
+/// mistakes with two texts.
+#[test]
+fn two_kinds_of_lost_wake_ups() {
+    let armed = QueueScene { armed: Armed::Next, ..silent(3) };
+    let mut l = ledger(8, 64);
+    l.found_no_completion(2, POLLED);
+    l.armed(2, ARMED);
+    let report = causes(&mut l, &stuck(armed.clone(), pair())).remove(0);
+    assert_eq!(report.code, Code::LostWakeUp);
+    assert_eq!(report.places[0], ("armed too late", ARMED));
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    l.polled(2, received(1), POLLED);
+    let report = causes(&mut l, &stuck(armed.clone(), pair())).remove(0);
+    assert_eq!(report.code, Code::LostWakeUp);
+    assert_eq!(report.places[0], ("polled last", POLLED));
+    // With an unread event the queue is announced.
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    let unread = QueueScene { unread: 1, ..armed };
+    assert_eq!(first(&mut l, &stuck(unread, pair())).0, Code::EventUnread);
+}
+
+/// CHK-15: an arm for solicited completions, and messages that nobody marks.
+#[test]
+fn an_arm_for_solicited_completions() {
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    let queue = QueueScene { armed: Armed::Solicited, unannounced: 0, ..silent(2) };
+    assert_eq!(first(&mut l, &stuck(queue.clone(), pair())).0, Code::ArmedForSolicited);
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    let empty = QueueScene { waiting: 0, ..queue };
+    assert_eq!(first(&mut l, &stuck(empty, pair())).0, Code::Waits);
+}
+
+/// CHK-15: a message without a receive is the receiver's mistake, and the sender's state.
+#[test]
+fn a_message_without_a_receive() {
+    let queue = QueueScene { waiting: 0, unannounced: 0, ..silent(0) };
+    let mut l = ledger(8, 64);
+    l.receiving(QP, &[receive(1)], false, 40);
+    let dry = PairScene { refused: 3, receives: 0, ..pair() };
+    let (code, places) = first(&mut l, &stuck(queue.clone(), dry.clone()));
+    assert_eq!((code, places), (Code::NoReceive, vec![1, WAITING]));
+    let mut l = ledger(8, 64);
+    let late = PairScene { receives: 1, ..dry };
+    assert_eq!(first(&mut l, &stuck(queue.clone(), late)).0, Code::Waits, "a receive waits now");
+    let mut l = ledger(8, 64);
+    post(&mut l, &[send(1, true)]);
+    let sender = PairScene { rnr_naks: 3, open: 1, ..pair() };
+    assert_eq!(first(&mut l, &stuck(queue, sender)).0, Code::PeerHasNoReceive);
+}
+
+/// CHK-15: a program that fails after a failed call, and after a failed completion.
+#[test]
+fn failures_before_the_end() {
+    let scene = |pair| Scene { occasion: Occasion::Status(1), ..stuck(silent(0), pair) };
+    let mut l = ledger(8, 64);
+    l.called("ibv_modify_qp", Some("is_global is 0".into()), 60);
+    let (code, places) = first(&mut l, &scene(pair()));
+    assert_eq!((code, places), (Code::CallFailed, vec![60]));
+    let mut l = ledger(8, 64);
+    l.called("ibv_modify_qp", Some("is_global is 0".into()), 60);
+    (0..1000).for_each(|_| l.called("ibv_post_send", None, 61));
+    assert_eq!(causes(&mut l, &scene(pair())), [], "long ago");
+    let mut l = ledger(8, 64);
+    post(&mut l, &[send(1, true)]);
+    let failed = PairScene { state: "ERR", error: "no answer".into(), ..pair() };
+    l.polled(1, Completed { ok: false, status: "transport retry counter exceeded", ..done(1) }, 62);
+    let (code, places) = first(&mut l, &scene(failed));
+    assert_eq!((code, places), (Code::QueuePairFailed, vec![1, 62]));
+    l.at_exit(1, 1);
+    assert!(l.reports().iter().all(|r| r.code != Code::UndefinedFields), "the failure says more");
+}
+
+/// CHK-15: completions that nobody polls, threads that spin, and queues that are polled.
+#[test]
+fn what_the_threads_do() {
+    let mut l = ledger(8, 64);
+    let unpolled = QueueScene { channel: false, waiting: 2, ..QueueScene::default() };
+    let unpolled = QueueScene { number: 2, ..unpolled };
+    assert_eq!(first(&mut l, &stuck(unpolled, pair())).0, Code::NotPolled);
+    let empty = || QueueScene { number: 2, ..QueueScene::default() };
+    let mut spins = stuck(empty(), pair());
+    spins.threads[0].call.clear();
+    let mut l = ledger(8, 64);
+    assert_eq!(first(&mut l, &spins), (Code::Spins, vec![WAITING]));
+    spins.polling = vec![2];
+    let mut l = ledger(8, 64);
+    l.found_no_completion(2, POLLED);
+    assert_eq!(first(&mut l, &spins).0, Code::Waits);
+    let mut l = ledger(8, 64);
+    post(&mut l, &[send(1, true)]);
+    let new = PairScene { state: "INIT", ..pair() };
+    assert_eq!(first(&mut l, &stuck(empty(), new)).0, Code::NotConnected);
+}
+
+/// CHK-15: a timer's signal ends a program that stands still; a fault has a place.
+#[test]
+fn signals() {
+    let mut scene = Scene { occasion: Occasion::Signal(14), ..stuck(silent(3), pair()) };
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    l.event_taken(Source::Completion(2), TAKEN);
+    assert_eq!(first(&mut l, &scene).0, Code::NeverArmedAgain);
+    scene = Scene { occasion: Occasion::Signal(11), ..stuck(silent(0), pair()) };
+    let mut l = ledger(8, 64);
+    l.examine(&scene, 77);
+    let reports = l.reports();
+    assert_eq!((reports[0].code, reports[0].places[0]), (Code::Crashed, ("at", 77)));
+}
+
+/// CHK-16: bytes that an earlier READ has yet to write are not sent without a fence.
+#[test]
+fn a_read_is_fenced() {
+    let read = Request { writes: true, ..send(1, true) };
+    let uses = |fenced| Request { wr_id: 2, fenced, ..send(1, true) };
+    let reported = |requests: &[Request], polled: bool| {
+        let mut l = ledger(8, 64);
+        post(&mut l, &[read.clone()]);
+        if polled {
+            l.polled(1, done(1), POLLED);
+        }
+        post(&mut l, requests);
+        l.reports().iter().any(|r| r.code == Code::ReadNotFenced)
+    };
+    assert!(reported(&[uses(false)], false));
+    assert!(!reported(&[uses(true)], false), "the fence waits for the READ");
+    assert!(!reported(&[uses(false)], true), "the READ is done");
+    let elsewhere = Request { pieces: vec![piece(0x1800, 64)], ..uses(false) };
+    assert!(!reported(&[elsewhere], false));
+}
