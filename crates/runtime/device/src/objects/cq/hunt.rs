@@ -14,8 +14,8 @@ mod process;
 mod quiet;
 
 pub use process::{
-    AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, WORDS, hunt, join_part, part,
-    part_so_far, set, set_namers,
+    AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, WORDS, hunt, join_part, note_refused,
+    part, part_so_far, set, set_namers,
 };
 
 use super::{CompChannel, Cq};

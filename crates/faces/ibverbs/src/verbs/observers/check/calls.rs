@@ -9,6 +9,7 @@ use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
 use crate::verbs::post::slice;
 use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request};
+use adverb_device::cq::hunt;
 use adverb_device::engine::QpState;
 use adverb_device::{Cq, Errno, Qp};
 use adverb_sync::MutexGuard;
@@ -266,6 +267,10 @@ impl Check {
             ledger.posting(number, &requests, in_error, place);
             room.min(requests.len())
         });
+        if room < requests.len() {
+            // A hunt learns from refusals at which places the program tries again.
+            hunt::note_refused(place);
+        }
         Posting { number, requests, room, place, _alone }
     }
 

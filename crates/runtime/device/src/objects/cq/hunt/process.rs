@@ -102,6 +102,14 @@ pub fn hunt() -> Option<&'static Hunt> {
     HUNT.get_or_init(Hunt::asked).as_ref()
 }
 
+/// A post at `address` is refused because the send queue is full, before the post reaches the queue
+/// pair.
+pub fn note_refused(address: usize) {
+    if let Some(hunt) = hunt() {
+        hunt.refused.lock().note(address);
+    }
+}
+
 /// The hunt for a queue that this thread makes.
 pub(super) fn of_new_queue() -> Option<&'static Hunt> {
     if MAKES.get() { PART.get() } else { hunt() }
