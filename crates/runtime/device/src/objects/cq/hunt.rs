@@ -404,13 +404,6 @@ impl Cq {
         Ok(Some(Chosen { hunt, choice }))
     }
 
-    /// A post at `address` was refused because the queue is full.
-    pub(crate) fn hunt_refused(&self, address: usize) {
-        if let Some(h) = &self.hunted {
-            h.hunt.refused.lock().note(address);
-        }
-    }
-
     /// The program has posted at `address` with this result.
     pub(crate) fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if result == Errno::ENOMEM as i32 {

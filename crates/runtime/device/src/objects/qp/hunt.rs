@@ -14,14 +14,6 @@ impl Qp {
         self.own.send_cq.as_ref().map_or(Ok(None), |cq| cq.hunt_posting(self.number(), address))
     }
 
-    /// A post at `address` was refused before the device saw the post, because the queue is full as
-    /// a NIC counts.
-    pub fn hunt_refused(&self, address: usize) {
-        if let Some(cq) = &self.own.send_cq {
-            cq.hunt_refused(address);
-        }
-    }
-
     /// The program has posted at `address` with this result.
     pub fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if let Some(cq) = &self.own.send_cq {

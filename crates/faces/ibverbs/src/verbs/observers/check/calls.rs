@@ -317,7 +317,6 @@ impl Check {
         let next = request(posting.room);
         let Some(last) = posting.room.checked_sub(1).map(request) else {
             self.posted(&posting, libc::ENOMEM, 0);
-            queue_pair.hunt_refused(place);
             return Err(CallOutcome::post(libc::ENOMEM, next));
         };
         // SAFETY: a request of the program, which the library may change during the call.

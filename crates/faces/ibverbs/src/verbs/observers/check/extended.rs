@@ -61,7 +61,6 @@ impl Check {
         let posting = self.posting(&queue_pair, requests, &targets, place);
         if posting.is_short() {
             self.posted(&posting, libc::ENOMEM, 0);
-            queue_pair.hunt_refused(place);
             return Err(CallOutcome::number(libc::ENOMEM));
         }
         Ok(Kept::Chain(posting))
