@@ -1,5 +1,6 @@
 //! The shared state of a hunted process: its schedule, the points met, and the time its calls have
 //! waited.
+use super::sends::LateQueuePairs;
 use super::{Cq, Ledger, Why};
 use crate::ranks;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
@@ -59,8 +60,11 @@ pub struct Hunt {
     pub(super) waited: AtomicU64,
     /// How often completions were withheld.
     pub(super) holds: AtomicU64,
+    /// How many calls returned EINTR.
+    pub(super) interrupts: AtomicU64,
     pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::HuntQueues>,
     pub(super) ledgers: Ranked<HashMap<u32, Ledger>, ranks::HuntLedgers>,
+    pub(super) late: Ranked<LateQueuePairs, ranks::HuntLate>,
     pub(super) refused: Ranked<Refused, ranks::HuntRefused>,
     /// The process with the thread that releases completions.
     thread_of: Ranked<u32, ranks::HuntThread>,
@@ -124,6 +128,7 @@ pub fn part<R>(schedule: Schedule, make: impl FnOnce() -> R) -> Result<R, Alread
     *hunt.refused.lock() = Refused::default();
     hunt.waited.store(0, Ordering::Relaxed);
     hunt.holds.store(0, Ordering::Relaxed);
+    hunt.interrupts.store(0, Ordering::Relaxed);
     if let Some(part) = &hunt.part {
         *part.lock() = HuntedPart::default();
     }
@@ -196,8 +201,10 @@ impl Hunt {
             beats: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             holds: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
             cqs: Ranked::default(),
             ledgers: Ranked::default(),
+            late: Ranked::default(),
             refused: Ranked::default(),
             thread_of: Ranked::default(),
         }
@@ -308,6 +315,7 @@ impl Hunt {
             std::thread::sleep(TICK);
             let cqs: Vec<_> = self.cqs.lock().iter().filter_map(Weak::upgrade).collect();
             cqs.iter().for_each(|cq| cq.let_go(Why::Time));
+            self.end_lateness();
             ticks += 1;
             let beats = self.beats.load(Ordering::Relaxed);
             if ticks % TICKS_A_BEAT == 0 && beats != said {
