@@ -57,6 +57,15 @@ pub enum Choice {
     /// The send queue is full until completions are polled, as on a NIC, and these completions come
     /// late.
     Full,
+    /// The queue pair carries its requests out late: when the program sleeps, or after a bounded
+    /// time. Other queue pairs continue, and of several late queue pairs the last begins first.
+    Late,
+    /// The last cache line of an RDMA WRITE is placed first, and the rest of the message later.
+    TailFirst,
+    /// The data of RDMA READs is taken late, after later requests without a fence.
+    ReadLate,
+    /// The call returns EINTR, as after a signal.
+    Interrupt,
 }
 
 impl Call {
@@ -79,8 +88,11 @@ impl Call {
             Call::Arm => &[Choice::Before, Choice::After],
             Call::Poll => &[Choice::After, Choice::Hold, Choice::Drip],
             Call::Error => &[Choice::Garbage],
-            Call::Post => &[Choice::Full, Choice::After],
-            Call::Event | Call::Async | Call::Connection => &[Choice::Before, Choice::After],
+            Call::Post => {
+                &[Choice::Full, Choice::After, Choice::Late, Choice::TailFirst, Choice::ReadLate]
+            }
+            Call::Event => &[Choice::Before, Choice::After, Choice::Interrupt],
+            Call::Async | Call::Connection => &[Choice::Before, Choice::After],
             Call::Receive => &[Choice::Before],
         }
     }
@@ -103,8 +115,18 @@ impl Call {
 
 impl Choice {
     /// All choices.
-    pub const ALL: [Choice; 6] =
-        [Choice::Before, Choice::After, Choice::Hold, Choice::Drip, Choice::Garbage, Choice::Full];
+    pub const ALL: [Choice; 10] = [
+        Choice::Before,
+        Choice::After,
+        Choice::Hold,
+        Choice::Drip,
+        Choice::Garbage,
+        Choice::Full,
+        Choice::Late,
+        Choice::TailFirst,
+        Choice::ReadLate,
+        Choice::Interrupt,
+    ];
 
     /// The name of the choice in a schedule.
     #[must_use]
@@ -116,6 +138,10 @@ impl Choice {
             Choice::Drip => "drip",
             Choice::Garbage => "garbage",
             Choice::Full => "full",
+            Choice::Late => "late",
+            Choice::TailFirst => "tail-first",
+            Choice::ReadLate => "read-late",
+            Choice::Interrupt => "interrupt",
         }
     }
 
@@ -140,12 +166,22 @@ impl Choice {
             (Call::Post, Choice::Full) => {
                 "places in the send queue were free only when completions were polled, and these came late"
             }
+            (Call::Post, Choice::Late) => {
+                "this queue pair carried out its requests late, after those of other queue pairs"
+            }
+            (Call::Post, Choice::TailFirst) => {
+                "the last bytes of this RDMA WRITE were placed first, and the rest 2 ms later"
+            }
+            (Call::Post, Choice::ReadLate) => {
+                "the data of this RDMA READ was taken late, after later requests without a fence"
+            }
             (Call::Post, _) => {
                 "the request, and what it led to, was done before this call returned"
             }
             (Call::Event, Choice::Before) => {
                 "several events were queued before this call read the first"
             }
+            (Call::Event, Choice::Interrupt) => "this call returned EINTR, as after a signal",
             (Call::Event, _) => "everything on its way came just after this event was read",
             (Call::Receive, _) => "everything on its way came before this receive was posted",
             (Call::Async, Choice::Before) => {

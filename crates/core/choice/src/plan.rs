@@ -6,20 +6,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Choices, in the order of how many mistakes they find.
-const ORDER: [(Call, Choice); 15] = [
+const ORDER: [(Call, Choice); 19] = [
     (Call::Arm, Choice::Before),
     (Call::Poll, Choice::After),
     (Call::Poll, Choice::Hold),
+    (Call::Post, Choice::Late),
+    (Call::Post, Choice::TailFirst),
     (Call::Post, Choice::Full),
     (Call::Error, Choice::Garbage),
     (Call::Event, Choice::Before),
     (Call::Async, Choice::Before),
     (Call::Connection, Choice::Before),
     (Call::Receive, Choice::Before),
+    (Call::Post, Choice::ReadLate),
     (Call::Arm, Choice::After),
     (Call::Post, Choice::After),
     (Call::Poll, Choice::Drip),
     (Call::Event, Choice::After),
+    (Call::Event, Choice::Interrupt),
     (Call::Async, Choice::After),
     (Call::Connection, Choice::After),
 ];

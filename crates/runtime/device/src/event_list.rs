@@ -38,6 +38,10 @@ impl<T, K: Tokens> EventList<T, K> {
         read(&event);
         Some(event)
     }
+    /// Is there no event?
+    pub fn is_empty(&self) -> bool {
+        self.queue.lock().is_empty()
+    }
     /// Gives or takes a token without an event.
     pub fn with_tokens<R>(&self, change: impl FnOnce(&K) -> R) -> R {
         let _queue = self.queue.lock();

@@ -54,6 +54,10 @@ adverb_sync::ranks! {
     /// is entered.
     Unanswered = "the processes that have not answered a handshake";
 
+    /// The turn to repeat READs of a hunt: held while the READs are repeated, and while their
+    /// completions are added to a queue.
+    HuntTurn = "the turn to repeat READs";
+
     // A queue pair, and the locks that its engine needs.
 
     /// A queue pair: the engine, and the position in its packets. `engine::Qp` is called under this
@@ -191,6 +195,10 @@ adverb_sync::ranks! {
     HuntPart = "the hunted part";
     /// The hunted completion queues.
     HuntQueues = "the hunted completion queues";
+    /// The queue pairs that carry out their requests late. Nothing more.
+    HuntLate = "the late queue pairs of a hunt";
+    /// The RDMA READs to repeat. Nothing more.
+    HuntReads = "the READs that a hunt repeats";
     /// The process with the thread of its hunt.
     HuntThread = "the thread of a hunt";
 }

@@ -4,7 +4,8 @@ mod common;
 use adverb_choice::{Call, Choice, ChoiceEntry, Schedule, Site, Which};
 use adverb_device::cq::hunt;
 use adverb_device::engine::cq::arm::ArmKind;
-use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr};
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr, Sge};
 use common::{QpEnd, pair};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ const DRIPS: usize = 0x20;
 const WAITS: usize = 0x30;
 const FULL: usize = 0x40;
 const AGAIN: usize = 0x50;
+const LATE: usize = 0x60;
+const TAIL: usize = 0x70;
+const READS: usize = 0x80;
 
 fn hunted() -> (QpEnd, QpEnd) {
     let entry = |call, address: usize, choice| {
@@ -28,6 +32,9 @@ fn hunted() -> (QpEnd, QpEnd) {
         entry(Call::Arm, WAITS, Choice::Before),
         entry(Call::Post, FULL, Choice::Full),
         entry(Call::Post, AGAIN, Choice::Full),
+        entry(Call::Post, LATE, Choice::Late),
+        entry(Call::Post, TAIL, Choice::TailFirst),
+        entry(Call::Post, READS, Choice::ReadLate),
     ]));
     assert!(hunt::hunt().is_some());
     pair(QpType::Rc, PathMtu::Mtu1024)
@@ -149,13 +156,24 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
 
 /// Posts a SEND as the code at `address` would, and returns the errno.
 fn post(end: &QpEnd, address: usize, i: usize) -> i32 {
+    request(end, address, i, SendOp::Send, SendFlags::empty(), &[end.sge(0, 64)])
+}
+
+/// Posts a request as the code at `address` would, and returns the errno.
+fn request(
+    end: &QpEnd,
+    address: usize,
+    i: usize,
+    op: SendOp,
+    flags: SendFlags,
+    sges: &[Sge],
+) -> i32 {
     end.qp.hunt_post(address, || {
-        let sges = [end.sge(0, 64)];
         let wr = SendWr {
             wr_id: i as u64,
-            flags: SendFlags::SIGNALED,
-            op: SendOp::Send,
-            data: Payload::Sges(&sges),
+            flags: SendFlags::SIGNALED | flags,
+            op,
+            data: Payload::Sges(sges),
             ud: None,
             xrc_srqn: 0,
         };
@@ -201,4 +219,90 @@ fn a_post_that_has_room_is_refused_where_the_program_tries_again() {
     assert_eq!(post(&a, AGAIN, 0), 0, "it is refused for ever");
     b.wait(1);
     a.wait(1);
+}
+
+fn bytes(end: &QpEnd, offset: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    assert!(end.pages.read_at(offset, &mut bytes));
+    bytes
+}
+
+/// The place of some bytes of an end, for its peer.
+fn place(end: &QpEnd, offset: usize) -> Remote {
+    let sge = end.sge(offset, 1);
+    Remote { va: sge.addr, rkey: sge.lkey }
+}
+
+/// HUN-13: a late queue pair carries out its requests after a later request of another queue pair,
+/// and all the same without a further call of the program.
+#[test]
+fn a_late_queue_pair_is_overtaken_by_another() {
+    let ((a, b), (c, d)) = (hunted(), hunted());
+    // Repeat, because a slow machine sometimes lets the hold end early.
+    for i in 1..=50 {
+        assert!(a.pages.write_at(0, &[i; 64]));
+        d.recv(0, &[d.sge(0, 64)]);
+        let write = SendOp::Write(place(&b, 0));
+        assert_eq!(request(&a, LATE, 1, write, SendFlags::empty(), &[a.sge(0, 64)]), 0);
+        assert_eq!(post(&c, 0, 2), 0);
+        take(&d, 1);
+        let overtaken = bytes(&b, 0, 1)[0] != i;
+        take(&c, 1);
+        assert_eq!(take(&a, 1), [1]);
+        assert_eq!(bytes(&b, 0, 64), [i; 64]);
+        if overtaken {
+            return;
+        }
+    }
+    panic!("a WRITE always came before a later SEND of another queue pair");
+}
+
+/// HUN-13: the last line of a WRITE is placed before the rest, and the WRITE completes when all its
+/// bytes are there.
+#[test]
+fn the_last_line_of_a_write_comes_first() {
+    const LEN: usize = 4096;
+    let (a, b) = hunted();
+    if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
+        return;
+    }
+    for i in 1..=50 {
+        assert!(a.pages.write_at(0, &[i; LEN]));
+        let write = SendOp::Write(place(&b, 0));
+        assert_eq!(request(&a, TAIL, 1, write, SendFlags::empty(), &[a.sge(0, LEN)]), 0);
+        let (first, last) = (bytes(&b, 0, 1)[0], bytes(&b, LEN - 64, 64));
+        assert_eq!(take(&a, 1), [1]);
+        assert_eq!(bytes(&b, 0, LEN), [i; LEN]);
+        if first != i && last == [i; 64] {
+            return;
+        }
+    }
+    panic!("the last line never came first");
+}
+
+/// HUN-13: the data of a READ is taken after a later SEND without a fence, and before the READ
+/// completes. With a fence the data is taken before the SEND.
+#[test]
+fn a_read_is_overtaken_by_a_send_without_a_fence() {
+    let (a, b) = hunted();
+    if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
+        return;
+    }
+    let run = |i: u8, fence| {
+        assert!(b.pages.write_at(0, &[i; 64]));
+        b.recv(0, &[b.sge(4096, 64)]);
+        let read = SendOp::Read(place(&b, 0));
+        assert_eq!(request(&a, READS, 1, read, SendFlags::empty(), &[a.sge(128, 64)]), 0);
+        assert_eq!(request(&a, 0, 2, SendOp::Send, fence, &[a.sge(0, 64)]), 0);
+        take(&b, 1);
+        // The peer takes the message for the end of the READ.
+        assert!(b.pages.write_at(0, &[0xee; 64]));
+        assert_eq!(take(&a, 2), [1, 2]);
+        bytes(&a, 128, 64)
+    };
+    for i in 1..=10 {
+        assert_eq!(run(i, SendFlags::FENCE), [i; 64], "the SEND waits for the READ");
+    }
+    // Repeat, because a slow machine sometimes lets the hold end early.
+    assert!((1..=50).any(|i| run(i, SendFlags::empty()) == [0xee; 64]), "no READ was late");
 }

@@ -24,7 +24,7 @@ pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;
 pub use sys::{
     OwnFd, Transit, Uncancelled, add_byte, chosen, drop_transit_after_fork, end_connection,
-    has_capabilities, note_transit_before_fork, process_end, short_slices, signals_restart,
-    take_byte, wait_readable,
+    has_capabilities, note_transit_before_fork, process_end, short_slices, signals_interrupt,
+    signals_restart, take_byte, wait_readable,
 };
 pub use user::User;

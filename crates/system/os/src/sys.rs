@@ -42,7 +42,9 @@ pub use options::{
     udp_socket,
 };
 pub use packet::{packet_socket, recv_frame, send_frame};
-pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
+pub use process::{
+    chosen, has_capabilities, process_end, short_slices, signals_interrupt, signals_restart,
+};
 pub use process::{effective_uid, only_uid};
 pub use terminal::terminal_size;
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};

@@ -21,6 +21,9 @@ impl Node {
     /// delivers its effects, and keeps its timer.
     pub(crate) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
         inner.waiting = (0, 0);
+        if inner.late {
+            inner.engine.pause_requests(true);
+        }
         let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
         let end = match &rings {
             _ if qp.port.is_some() => Ethernet(self).pump(qp, inner, tx),
@@ -37,6 +40,19 @@ impl Node {
         {
             rings.leave_broken(inner);
         }
+    }
+
+    /// Requests of a queue pair leave again, after a hunt has kept them.
+    pub(crate) fn end_lateness(&self, qp: &AnyQp) {
+        if self.is_stale() {
+            return;
+        }
+        self.with_tx(|tx| {
+            let mut inner = qp.inner.lock();
+            inner.late = false;
+            inner.engine.pause_requests(false);
+            self.pump(qp, &mut inner, tx);
+        });
     }
 
     /// Drops the state of an earlier connection.

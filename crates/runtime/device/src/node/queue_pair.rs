@@ -103,6 +103,8 @@ pub(crate) struct QpInner {
     pub(crate) carried: Carried,
     /// Requests committed and not yet looked at, and their bytes.
     pub(crate) waiting: (usize, usize),
+    /// A hunt keeps the requests in the send queue for a while.
+    pub(crate) late: bool,
     /// Chains of requests committed, and requests in them (DEF-8).
     pub(crate) commits: (u64, u64),
     /// Messages and bytes.
@@ -128,6 +130,7 @@ impl<O> QueuePair<O> {
             engine,
             carried: Carried::default(),
             waiting: (0, 0),
+            late: false,
             commits: (0, 0),
             traffic: Traffic::default(),
             faults,

@@ -145,6 +145,11 @@ impl<T> EventQueue<T> {
         self.list.remove(matches)
     }
 
+    /// Would a call for an event sleep now?
+    pub fn would_sleep(&self) -> bool {
+        self.list.is_empty() && !self.is_nonblocking()
+    }
+
     fn is_nonblocking(&self) -> bool {
         fcntl(self.as_fd(), FcntlArg::F_GETFL)
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))

@@ -75,14 +75,13 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Whether all signal handlers of the program ask for interrupted calls to be restarted
-/// (SA_RESTART). Handlers of faults are ignored: faults interrupt no call, and runtimes install
-/// such handlers for themselves.
-#[must_use]
-pub fn signals_restart() -> bool {
+/// Signals with a handler of the program, and whether the handler asks for interrupted calls to be
+/// restarted (SA_RESTART). Handlers of faults are left out: faults interrupt no call, and runtimes
+/// install such handlers for themselves.
+fn handlers() -> impl Iterator<Item = (c_int, bool)> {
     const FAULTS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-    let mut handlers = (1..=64).filter(|signal| !FAULTS.contains(signal)).filter_map(|signal| {
+    (1..=64).filter(|signal| !FAULTS.contains(signal)).filter_map(|signal| {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: only reads the action, and all zeros is a valid action; the C library refuses its
         // own signals.
@@ -91,8 +90,31 @@ pub fn signals_restart() -> bool {
             now.assume_init()
         };
         let is_handler = now.sa_sigaction != libc::SIG_DFL && now.sa_sigaction != libc::SIG_IGN;
-        is_handler.then_some(now.sa_flags & libc::SA_RESTART != 0)
-    });
+        is_handler.then_some((signal, now.sa_flags & libc::SA_RESTART != 0))
+    })
+}
+
+/// Whether all signal handlers of the program ask for interrupted calls to be restarted
+/// (SA_RESTART).
+#[must_use]
+pub fn signals_restart() -> bool {
+    let mut handlers = handlers();
     // Without any handler: the handler of the interrupting signal no longer exists.
-    handlers.next().is_some_and(|first| first && handlers.all(|restarts| restarts))
+    handlers.next().is_some_and(|(_, first)| first && handlers.all(|(_, restarts)| restarts))
+}
+
+/// Whether a signal may interrupt calls of the program while the program goes on: a handler without
+/// SA_RESTART, of a signal that does not usually ask for the program's end.
+#[must_use]
+pub fn signals_interrupt() -> bool {
+    const ENDS: [c_int; 7] = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGABRT,
+        libc::SIGPIPE,
+        libc::SIGTSTP,
+    ];
+    handlers().any(|(signal, restarts)| !restarts && !ENDS.contains(&signal))
 }

@@ -4,6 +4,7 @@ use super::call::{Call, CallOutcome, What};
 use super::observer::{Observer, When};
 use super::undefined::{scramble, scramble_current};
 use crate::abi::*;
+use crate::errno;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
 use adverb_choice::Call as Point;
@@ -66,7 +67,11 @@ impl Observer for Hunting {
                 })
             }
             What::CqEvent { channel: Some(channel), .. } => {
-                channel.hunt_getting(place).map(Kept::Event)
+                let chosen = channel.hunt_getting(place);
+                if chosen.as_ref().is_some_and(|chosen| channel.hunt_interrupts(chosen)) {
+                    return Err(CallOutcome::number(errno::minus_one(libc::EINTR)));
+                }
+                chosen.map(Kept::Event)
             }
             What::AsyncEvent { device: Some(device), .. } => {
                 device.hunt_calling(Point::Async, place).map(Kept::Event)

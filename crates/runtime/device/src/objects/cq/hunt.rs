@@ -12,6 +12,7 @@
 //! this field.
 mod process;
 mod quiet;
+mod sends;
 
 pub use process::{
     AlreadyHunted, Chosen, Hunt, HuntedPart, LOG, SCHEDULE, WORDS, hunt, join_part, note_refused,
@@ -23,9 +24,10 @@ use crate::node::Node;
 use crate::objects::context::Context;
 use crate::ranks;
 use adverb_choice::{Call, Choice, mix};
-use adverb_engine::{Cause, Completion, PostError, WcOpcode};
+use adverb_engine::{Cause, Completion, PostError, SendWr, WcOpcode};
 use adverb_sync::Ranked;
 use nix::errno::Errno;
+use sends::LateReads;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -41,6 +43,8 @@ const SHORT: Duration = Duration::from_millis(3);
 const LAST_POLL: u32 = 64;
 /// This long after an arm the program counts as asleep.
 const ASLEEP: Duration = Duration::from_micros(500);
+/// This many calls of a process return EINTR.
+const INTERRUPTS: u64 = 8;
 /// This many times completions of a process are withheld.
 const HOLDS: u64 = 100;
 
@@ -49,6 +53,9 @@ const HOLDS: u64 = 100;
 pub(super) struct Hunted {
     hunt: &'static Hunt,
     withheld: Ranked<Withheld, ranks::HuntWithheld>,
+    reads: Ranked<LateReads, ranks::HuntReads>,
+    /// The turn to repeat READs and to add the completions behind them.
+    turn: Ranked<(), ranks::HuntTurn>,
 }
 
 #[derive(Debug, Default)]
@@ -94,17 +101,37 @@ enum Why {
 impl Hunted {
     /// For a new queue, if the process is hunted.
     pub(super) fn new() -> Option<Box<Hunted>> {
-        process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, withheld: Ranked::default() }))
+        process::of_new_queue().map(|hunt| {
+            Box::new(Hunted {
+                hunt,
+                withheld: Ranked::default(),
+                reads: Ranked::default(),
+                turn: Ranked::default(),
+            })
+        })
     }
 
     /// Holds completions from now on.
     fn holds(&self, way: Visibility) {
-        let nth = self.hunt.holds.fetch_add(1, Ordering::Relaxed);
-        if nth < HOLDS {
+        if let Some(longest) = self.hunt.next_hold() {
             let mut withheld = self.withheld.lock();
-            (withheld.way, withheld.longest) =
-                (way, if nth < LONG_HOLDS { LONGEST } else { SHORT });
+            (withheld.way, withheld.longest) = (way, longest);
         }
+    }
+
+    /// As [`Hunted::holds`], if the queue holds no completions yet.
+    fn holds_more(&self, way: Visibility) {
+        if self.withheld.lock().way == Visibility::AtOnce {
+            self.holds(way);
+        }
+    }
+}
+
+impl Hunt {
+    /// The longest time of the next hold. `None`: the process had all its holds.
+    fn next_hold(&self) -> Option<Duration> {
+        let nth = self.holds.fetch_add(1, Ordering::Relaxed);
+        (nth < HOLDS).then_some(if nth < LONG_HOLDS { LONGEST } else { SHORT })
     }
 }
 
@@ -135,6 +162,7 @@ impl Cq {
         h.hunt.beat();
         let mut withheld = h.withheld.lock();
         if withheld.way == Visibility::AtOnce && withheld.list.is_empty() {
+            h.reads_end();
             return Some(completion);
         }
         if withheld.list.is_empty() {
@@ -144,7 +172,7 @@ impl Cq {
         // A queue that is too small for all completions must overflow.
         if withheld.list.len() + self.core.waiting() > self.core.capacity() as usize {
             drop(withheld);
-            self.let_go(Why::Now);
+            self.release(Why::Now);
         }
         None
     }
@@ -154,13 +182,10 @@ impl Cq {
         self.hunted.as_ref().is_some_and(|h| !h.withheld.lock().list.is_empty())
     }
 
-    /// Adds the withheld completions that are due.
-    fn let_go(self: &Arc<Self>, why: Why) {
-        let Some(h) = &self.hunted else { return };
-        let mut withheld = h.withheld.lock();
+    /// The number of withheld completions that are due.
+    fn due(&self, withheld: &Withheld, why: Why) -> usize {
         let all = withheld.list.len();
         let since = withheld.since.is_some_and(|at| at.elapsed() >= withheld.longest);
-        withheld.polls += u32::from(why == Why::Poll && all > 0);
         let slept = withheld.armed.is_some_and(|at| at.elapsed() >= ASLEEP);
         let n = match (why, withheld.way) {
             (Why::Now, _) => all,
@@ -173,8 +198,20 @@ impl Cq {
             (Why::Poll, Visibility::Shortly) if withheld.polls > LAST_POLL => all,
             _ => 0,
         };
+        n.min(all)
+    }
+
+    /// Adds the withheld completions that are due.
+    fn release(self: &Arc<Self>, why: Why) {
+        let Some(h) = &self.hunted else { return };
+        let mut withheld = h.withheld.lock();
+        withheld.polls += u32::from(why == Why::Poll && !withheld.list.is_empty());
+        let n = self.due(&withheld, why);
+        if n > 0 {
+            h.reads_end();
+        }
         // Under the lock, so that completions stay in order.
-        for completion in withheld.list.drain(..n.min(all)).collect::<Vec<_>>() {
+        for completion in withheld.list.drain(..n).collect::<Vec<_>>() {
             let _ = self.add(completion, || self.context.node().now());
         }
         if n > 0 && withheld.list.is_empty() {
@@ -274,6 +311,7 @@ impl Cq {
     pub(super) fn hunt_purge(&self, qpn: u32) {
         if let Some(h) = &self.hunted {
             h.withheld.lock().list.retain(|c| c.qpn != qpn);
+            h.forget_reads(qpn);
             h.hunt.ledgers.lock().remove(&qpn);
         }
     }
@@ -289,6 +327,16 @@ impl CompChannel {
         let of_process = || hunt().map(|hunt| (hunt, 0));
         let (hunt, first) = first.as_ref().and_then(of_first).or_else(of_process)?;
         Some(hunt.before((Call::Event, address, first.into()), || self.context.node().progress()))
+    }
+
+    /// Does the call for an event return EINTR, as after a signal? Only a call that would sleep, in
+    /// a program with a handler that interrupts calls.
+    #[must_use]
+    pub fn hunt_interrupts(&self, chosen: &Chosen) -> bool {
+        chosen.choice == Some(Choice::Interrupt)
+            && self.events.would_sleep()
+            && adverb_os::signals_interrupt()
+            && chosen.hunt.interrupts.fetch_add(1, Ordering::Relaxed) < INTERRUPTS
     }
 
     /// The call for an event has returned.
@@ -322,17 +370,6 @@ impl Ledger {
         let known = self.requests.len() - self.staged;
         if let Some(at) = self.requests.iter().take(known).position(|w| *w == wr_id) {
             self.requests.drain(..=at);
-        }
-    }
-}
-
-impl Cq {
-    /// Holds completions from now on, so that a send queue may fill.
-    fn hold_shortly(&self) {
-        if let Some(h) =
-            self.hunted.as_ref().filter(|h| h.withheld.lock().way == Visibility::AtOnce)
-        {
-            h.holds(Visibility::Shortly);
         }
     }
 }
@@ -392,11 +429,13 @@ impl Cq {
     /// # Errors
     /// ENOMEM: the post is refused and must not happen.
     pub(crate) fn hunt_posting(&self, qpn: u32, address: usize) -> Result<Option<Chosen>, Errno> {
-        let Some(hunt) = self.hunted.as_ref().map(|h| h.hunt) else { return Ok(None) };
+        let Some(h) = &self.hunted else { return Ok(None) };
+        let hunt = h.hunt;
         let choice = hunt.at(Call::Post, address, self.number.into());
         if choice == Some(Choice::Full) {
             hunt.ledgers.lock().entry(qpn).or_default().strict = true;
-            self.hold_shortly();
+            // So that the send queue may fill.
+            h.holds_more(Visibility::Shortly);
             if hunt.refused.lock().again(address) {
                 return Err(Errno::ENOMEM);
             }
@@ -439,11 +478,12 @@ impl Cq {
     }
 
     /// A request was staged.
-    pub(crate) fn hunt_staged(&self, qpn: u32, wr_id: u64) {
+    pub(crate) fn hunt_staged(&self, qpn: u32, wr: &SendWr<'_>) {
         if let Some(h) = &self.hunted {
+            h.note_read(qpn, wr);
             let mut ledgers = h.hunt.ledgers.lock();
             let ledger = ledgers.entry(qpn).or_default();
-            ledger.requests.push_back(wr_id);
+            ledger.requests.push_back(wr.wr_id);
             ledger.staged += 1;
         }
     }

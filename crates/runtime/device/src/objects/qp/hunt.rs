@@ -1,7 +1,8 @@
 //! A send queue of a hunted program. The schedule belongs to the completion queue.
 use super::Qp;
+use crate::node::Owner;
 use crate::objects::cq::hunt::Chosen;
-use adverb_engine::PostError;
+use adverb_engine::{PostError, SendWr};
 use nix::errno::Errno;
 
 impl Qp {
@@ -11,12 +12,18 @@ impl Qp {
     /// # Errors
     /// ENOMEM: the post is refused and must not happen.
     pub fn hunt_posting(&self, address: usize) -> Result<Option<Chosen>, Errno> {
-        self.own.send_cq.as_ref().map_or(Ok(None), |cq| cq.hunt_posting(self.number(), address))
+        let Some(cq) = &self.own.send_cq else { return Ok(None) };
+        let chosen = cq.hunt_posting(self.number(), address)?;
+        if let Some(chosen) = &chosen {
+            chosen.post_begins(cq, self.own.me());
+        }
+        Ok(chosen)
     }
 
     /// The program has posted at `address` with this result.
     pub fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if let Some(cq) = &self.own.send_cq {
+            chosen.post_ends(self.own.me());
             cq.hunt_posted(address, chosen, result);
         }
     }
@@ -40,9 +47,9 @@ impl Qp {
     }
 
     /// A request was staged.
-    pub(super) fn hunt_staged(&self, wr_id: u64) {
+    pub(super) fn hunt_staged(&self, wr: &SendWr<'_>) {
         if let Some(cq) = &self.own.send_cq {
-            cq.hunt_staged(self.number(), wr_id);
+            cq.hunt_staged(self.number(), wr);
         }
     }
 

@@ -196,6 +196,7 @@ impl<'a> Rings<'a> {
         let taps = self.node.taps.as_ref();
         let profile = taps.and_then(Taps::profile);
         let (keys, next) = match profile {
+            _ if inner.late => (self.node.keys.read(), Room::Yes),
             Some(profile) if profile.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
             _ => self.perform(qp, inner, effects, peer),
         };

@@ -9,6 +9,7 @@ mod ahead;
 mod carrier;
 mod fetch;
 mod handshake;
+mod hunted;
 mod leave;
 mod message;
 mod one_sided;

@@ -1,6 +1,7 @@
 //! The shared state of a hunted process: its schedule, the points met, and the time its calls have
 //! waited.
 use super::quiet::{Looker, PROCESS};
+use super::sends::LateQueuePairs;
 use super::{Cq, Ledger, Why};
 use crate::ranks;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
@@ -86,8 +87,11 @@ pub struct Hunt {
     pub(super) waited: AtomicU64,
     /// How often completions were withheld.
     pub(super) holds: AtomicU64,
+    /// How many calls returned EINTR.
+    pub(super) interrupts: AtomicU64,
     pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::HuntQueues>,
     pub(super) ledgers: Ranked<HashMap<u32, Ledger>, ranks::HuntLedgers>,
+    pub(super) late: Ranked<LateQueuePairs, ranks::HuntLate>,
     pub(super) refused: Ranked<Refused, ranks::HuntRefused>,
     /// The process with the thread that releases completions.
     thread_of: Ranked<u32, ranks::HuntThread>,
@@ -159,6 +163,7 @@ pub fn part<R>(schedule: Schedule, make: impl FnOnce() -> R) -> Result<R, Alread
     *hunt.refused.lock() = Refused::default();
     hunt.waited.store(0, Ordering::Relaxed);
     hunt.holds.store(0, Ordering::Relaxed);
+    hunt.interrupts.store(0, Ordering::Relaxed);
     if let Some(part) = &hunt.part {
         *part.lock() = HuntedPart::default();
     }
@@ -235,8 +240,10 @@ impl Hunt {
             beats: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             holds: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
             cqs: Ranked::default(),
             ledgers: Ranked::default(),
+            late: Ranked::default(),
             refused: Ranked::default(),
             thread_of: Ranked::default(),
         }
@@ -369,6 +376,7 @@ impl Hunt {
             let enough = if is_first { FIRST_HOLD_TIME } else { HOLD_TIME };
             let why = if holds && self.is_at_rest(enough) { Why::Rest } else { Why::Time };
             cqs.iter().for_each(|cq| cq.let_go(why));
+            self.end_lateness();
             ticks += 1;
             if ticks % TICKS_A_BEAT == 0 && beats != said {
                 said = beats;
