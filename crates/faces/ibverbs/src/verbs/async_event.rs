@@ -44,7 +44,7 @@ unsafe extern "C-unwind" fn get_async_event(
     let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe {
-            Call::returning_to(return_address, What::AsyncEvent { context, event, device })
+            Call::returning_to(return_address, 0, What::AsyncEvent { context, event, device })
         };
         observe(&call, get)
     };

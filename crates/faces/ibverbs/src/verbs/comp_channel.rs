@@ -77,7 +77,7 @@ unsafe extern "C-unwind" fn get_cq_event(
     let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe {
-            Call::returning_to(return_address, What::CqEvent { handle: channel, channel: of })
+            Call::returning_to(return_address, 0, What::CqEvent { handle: channel, channel: of })
         };
         observe(&call, get)
     };

@@ -10,6 +10,7 @@ pub mod async_event;
 pub mod attributes;
 pub mod buf;
 pub mod builder;
+mod caller;
 pub mod comp_channel;
 pub mod comp_cntr;
 pub mod cq;

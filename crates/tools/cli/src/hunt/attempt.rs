@@ -15,7 +15,7 @@ const SILENCE_OF_FIRST: Duration = Duration::from_secs(8);
 const WHOLE: Duration = Duration::from_secs(8);
 /// The device logs this prefix if completions lie in a queue and no event will announce them
 /// (EXT-4).
-const LOST: &str = "lost wake-up: ";
+pub const LOST: &str = "lost wake-up: ";
 
 /// How long a run may take.
 #[derive(Clone, Copy, Debug)]

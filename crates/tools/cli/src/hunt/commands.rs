@@ -164,7 +164,11 @@ impl HuntCommands {
             let end = adverb_os::process_end(pid_of(&child).as_raw()).ok();
             sides.push(Side { who: *who, child, end, out });
         }
-        Ok(wait(sides, watcher, limits, &|| examination.has_mistake()))
+        let has_mistake = || {
+            let is_lost = |side: &Side| read(&side.out).contains(LOST);
+            examination.has_mistake() || sides.iter().any(is_lost)
+        };
+        Ok(wait(sides, watcher, limits, &has_mistake))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls as seen by instruments.
 use crate::abi::*;
 use crate::errno;
+use crate::verbs::caller::program_call;
 use adverb_device::engine::attr::Cut;
 use adverb_device::engine::{Access, AttrMask, QpAttr};
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Element, Mr, Qp, Srq};
@@ -49,13 +50,15 @@ pub enum What<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call that returns to this address; 0 if unknown.
+    /// A call that returns to this address, from a function with this frame pointer; 0 if unknown.
     ///
     /// # Safety
     /// The pointers are the program's arguments. They are valid until the call has returned, as the
-    /// verb's manual page requires.
-    pub unsafe fn returning_to(return_address: usize, what: What<'a>) -> Call<'a> {
-        Call { what, place: return_address.wrapping_sub(1) }
+    /// verb's manual page requires. The caller is on the program's stack.
+    pub unsafe fn returning_to(return_address: usize, frame: usize, what: What<'a>) -> Call<'a> {
+        // SAFETY: the caller's promise.
+        let place = unsafe { program_call(return_address, frame) };
+        Call { what, place }
     }
 
     /// The call and its arguments.

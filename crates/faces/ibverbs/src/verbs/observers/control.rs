@@ -40,6 +40,7 @@ pub unsafe extern "C-unwind" fn enter() {
         "mov rdi, r11",
         "mov rsi, rsp",
         "mov rdx, [rbp + 8]",
+        "mov rcx, [rbp]",
         "call {call}",
         "leave",
         ".cfi_def_cfa rsp, 8",
@@ -64,6 +65,7 @@ pub unsafe extern "C-unwind" fn enter() {
         "stp x2, x3, [sp, #32]",
         "stp x4, x5, [sp, #48]",
         "mov x2, x30",
+        "ldr x3, [sp]",
         "mov x0, x16",
         "add x1, sp, #16",
         "bl {call}",
@@ -82,11 +84,12 @@ unsafe extern "C-unwind" fn call(
     site: *const Site,
     args: *const [u64; 6],
     return_address: usize,
+    frame: usize,
 ) -> u64 {
     // SAFETY: the trampoline's own table, and the words saved by the trampoline.
     let (target, name, args) = unsafe { ((*site).target, CStr::from_ptr((*site).name), &*args) };
     // SAFETY: the arguments are the program's.
-    let call = unsafe { Call::returning_to(return_address, What::Named { name, args }) };
+    let call = unsafe { Call::returning_to(return_address, frame, What::Named { name, args }) };
     // SAFETY: the function with this name, with unchanged arguments.
     observe(&call, &mut || unsafe { plain(target, args) }).result
 }

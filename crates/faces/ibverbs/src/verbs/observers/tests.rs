@@ -106,7 +106,7 @@ fn all_noted() -> Vec<Noted> {
 
 fn arm() -> Call<'static> {
     // SAFETY: the handle is null, which instruments detect.
-    unsafe { Call::returning_to(0, What::Arm { cq: null_mut(), solicited_only: false }) }
+    unsafe { Call::returning_to(0, 0, What::Arm { cq: null_mut(), solicited_only: false }) }
 }
 
 /// `before` follows the order of the list, and `after` the reverse order.

@@ -1,5 +1,6 @@
 //! The places of the program's calls, and reports in words.
 use super::Check;
+use crate::verbs::caller::is_inline_function;
 use crate::verbs::notify::{file_of, name_code, name_code_with_path};
 use adverb_check::{CodeAddress, Report, Told};
 use std::hash::{DefaultHasher, Hasher};
@@ -46,7 +47,7 @@ pub(super) fn stack() -> Stack {
     let mut all = Stack { calls: [0; DEPTH], len: 0 };
     let each = |frame: &backtrace::Frame| {
         let address = (frame.ip() as usize).wrapping_sub(1);
-        if all.len > 0 || !is_ours(address) {
+        if all.len > 0 || !is_ours(address) && !is_inline_function(address) {
             all.calls[all.len] = address;
             all.len += 1;
         }

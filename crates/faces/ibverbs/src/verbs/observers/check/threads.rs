@@ -6,6 +6,7 @@
 //! code: the first word of the stack that points behind a call instruction there.
 use super::fatal;
 use super::report::is_ours;
+use crate::verbs::caller::is_inline_function;
 use adverb_check::{CodeAddress, ThreadScene};
 use adverb_device::asleep::call::{Limit, Line, On, parse};
 use adverb_device::asleep::is_ours as is_our_thread;
@@ -102,14 +103,15 @@ impl Stacks {
 
     /// The innermost place in the program's code, for a thread with these registers; 0 if unknown.
     pub fn place(&self, code: usize, stack: usize) -> CodeAddress {
-        if self.is_code(code) {
+        if self.is_code(code) && !is_inline_function(code) {
             return code;
         }
         let mut bytes = vec![0; STACK];
         let read = self.read(stack, &mut bytes);
         let words = bytes[..read].chunks_exact(size_of::<usize>());
         let mut words = words.filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)));
-        words.find(|word| self.is_code(*word) && self.follows_call(*word)).map_or(0, |at| at - 1)
+        let is_call = |word: &usize| self.is_code(*word) && self.follows_call(*word);
+        words.find(|word| is_call(word) && !is_inline_function(word - 1)).map_or(0, |at| at - 1)
     }
 
     fn is_code(&self, address: usize) -> bool {
