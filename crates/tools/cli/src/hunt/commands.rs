@@ -1,6 +1,6 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
 //! and ends every process of a run.
-use super::attempt::{Attempt, Limits, Output, SILENCE, Verdict, Who, lost, parse, visits};
+use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost, parse, visits};
 use super::stuck::Watcher;
 use crate::examination::Examination;
 use adverb_choice::{RunPath, Schedule};
@@ -12,6 +12,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -34,6 +35,8 @@ const READY_FOR_EVER: Duration = Duration::from_millis(10);
 const READY_AT_LAST: Duration = Duration::from_secs(1);
 /// Time after the first failure of a pair at which the other command is given up.
 const AFTERMATH: Duration = Duration::from_secs(2);
+/// Bytes of an output in which a report of the device is looked for during the run.
+const OUTPUT: u64 = 64 << 10;
 /// A run with a known mistake is given up after this time.
 const ENOUGH: Duration = Duration::from_secs(3);
 /// A server idle for this time after the end of the client is waiting for the next
@@ -164,10 +167,7 @@ impl HuntCommands {
             let end = adverb_os::process_end(pid_of(&child).as_raw()).ok();
             sides.push(Side { who: *who, child, end, out });
         }
-        let has_mistake = || {
-            let is_lost = |side: &Side| read(&side.out).contains(LOST);
-            examination.has_mistake() || sides.iter().any(is_lost)
-        };
+        let has_mistake = || examination.has_mistake() || sides.iter().any(Side::has_lost);
         Ok(wait(sides, watcher, limits, &has_mistake))
     }
 }
@@ -189,6 +189,13 @@ fn pid_of(child: &Child) -> Pid {
 }
 
 impl Side {
+    /// Has the device reported a lost wake-up? Only the beginning of a long output is read.
+    fn has_lost(&self) -> bool {
+        let mut text = Vec::new();
+        let read = File::open(&self.out).and_then(|file| file.take(OUTPUT).read_to_end(&mut text));
+        read.is_ok() && String::from_utf8_lossy(&text).contains(LOST)
+    }
+
     /// How the command has ended, if it has ended. The process is not reaped, so the status stays
     /// available.
     fn ended(&self) -> Option<Verdict> {
