@@ -182,4 +182,48 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("flag_in_memory", "the last byte of a write taken for all of it")
         .found_by(&[Hunt])
         .names("the last byte is there", &["order"]),
+    wrong("read_sent_on", "bytes of a READ sent on without a fence")
+        .from(&["ucx #7215"])
+        .found_by(&[Hunt, Check])
+        .names("\"send on\"", &["IBV_SEND_FENCE"]),
+    wrong("read_released", "\"taken\" said of a READ without a fence")
+        .from(&["ucx #8221"])
+        .found_by(&[Hunt])
+        .names("\"read, and say so\"", &["fence"]),
+    wrong("two_pairs", "the order of two queue pairs counted on")
+        .from(&["RDMA-example #3"])
+        .found_by(&[Hunt])
+        .names("// over which queue pair", &["queue pair"]),
+    wrong("srq_dry", "a shared receive queue that is not filled again")
+        .from(&["StepMesh #36", "ucx #10505"])
+        .found_by(&[Hunt])
+        .names("ibv_post_srq_recv(srq, &wr, &bad)", &["no receive"]),
+    wrong("interrupted", "EINTR taken for a failure")
+        .from(&["ib #3", "libfabric #4829"])
+        .found_by(&[Hunt])
+        .names("// the only try", &["EINTR"]),
+    wrong("plain_flag", "a plain variable waited for in a loop")
+        .from(&["derecho #1"])
+        .found_by(&[Hunt])
+        .names("while (!there) // a plain variable", &["loop"]),
+    wrong("freed_at_reply", "a send buffer filled again at the answer")
+        .from(&["nfs-ganesha #14"])
+        .found_by(&[Hunt, Check])
+        .names("\"request\"", &["changed while"]),
+    wrong("stale_flush", "a flushed completion of an old queue pair taken for a new one")
+        .from(&["spdk #3859"])
+        .found_by(&[Hunt])
+        .names("// until it is empty", &["late", "queue pair"]),
+    wrong("short_limit", "milliseconds taken for seconds")
+        .from(&["disni #11", "libfabric #3460"])
+        .found_by(&[Hunt])
+        .names("// the limit", &["limit", "late"]),
+    wrong("reset_orphans", "completions of a reset queue pair waited for")
+        .from(&["Mooncake #2427"])
+        .found_by(&[Hunt])
+        .names("\"drop the connection\"", &["RESET"]),
+    wrong("first_queue", "events of two queues taken for those of one")
+        .from(&["rpma #1643"])
+        .found_by(&[Hunt])
+        .names("\"get event\"", &["not polled", "armed once", "no thread polls", "not again"]),
 ];
