@@ -75,6 +75,8 @@ codes! {
     ArmedForSolicited = "armed-for-solicited";
     /// A message finds no receive, and the program posts none.
     NoReceive = "no-receive";
+    /// A queue pair was reset with posted requests, which never complete.
+    RequestsDiscarded = "requests-discarded";
     /// The messages of a queue pair find no receive at the peer.
     PeerHasNoReceive = "peer-has-no-receive";
     /// A queue pair has failed.
@@ -85,14 +87,14 @@ codes! {
     CallFailed = "call-failed";
     /// The program fails after a completion that failed.
     CompletionFailed = "completion-failed";
+    /// A thread runs without end and makes no call.
+    Spins = "spins";
     /// An event lies in a channel, and the program waits for something else.
     EventUnread = "event-unread";
     /// Completions lie in a queue, and the program waits for something else.
     NotPolled = "not-polled";
     /// The program fails with a signal.
     Crashed = "crashed";
-    /// A thread runs without end and makes no call.
-    Spins = "spins";
     /// A queue pair of a waiting program was never connected.
     NotConnected = "not-connected";
     /// What each thread of a program waits for.
@@ -135,10 +137,11 @@ impl Code {
             | Code::NeverArmed
             | Code::ArmedForSolicited
             | Code::NoReceive
-            | Code::QueuePairFailed
-            | Code::UndefinedFields => Weight::Cause,
-            Code::PeerHasNoReceive
+            | Code::RequestsDiscarded
             | Code::CallFailed
+            | Code::QueuePairFailed => Weight::Cause,
+            Code::UndefinedFields
+            | Code::PeerHasNoReceive
             | Code::CompletionFailed
             | Code::EventUnread
             | Code::NotPolled

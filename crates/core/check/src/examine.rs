@@ -9,7 +9,7 @@ use crate::{Code, CodeAddress, Ledger, Source};
 
 /// A call or completion that failed counts as a reason for a failure if the program has made at
 /// most this many calls since.
-const RECENT: u64 = 200;
+const RECENT: u64 = 5;
 
 impl Scene {
     /// The program stands still, or a timer or a user has ended the program.
@@ -233,6 +233,19 @@ impl Ledger {
             self.explained = true;
             self.reporter.say(Code::QueuePairFailed, &places, || {
                 format!("queue pair {n:#x} has failed: {}", pair.error)
+            });
+        }
+        if scene.is_stuck()
+            && let Some((left, place)) = qp.discarded
+        {
+            let places = [("reset", place), ("now", scene.place())];
+            self.reporter.say(Code::RequestsDiscarded, &places, || {
+                format!(
+                    "queue pair {n:#x} was moved to RESET with {}: RESET discards requests without \
+                     a completion; move the queue pair to ERR first, and poll the flushed \
+                     completions",
+                    count(left, "posted request")
+                )
             });
         }
         let used = sent.count + received.count > 0;

@@ -181,7 +181,9 @@ impl Ledger {
     pub fn queue_pair_reset(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
-        *qp = Qp { of, moved: qp.moved, ..Qp::default() };
+        let left = qp.sends.posted.len() + receives;
+        let discarded = if left > 0 { Some((left, qp.moved)) } else { qp.discarded };
+        *qp = Qp { of, moved: qp.moved, discarded, ..Qp::default() };
         for (cq, outstanding) in [(of.send_cq, sends), (of.recv_cq, receives)] {
             if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
                 cq.expected = cq.expected.saturating_sub(outstanding);

@@ -243,7 +243,7 @@ impl Ledger {
             let places = [("posted", place), ("read posted", read.place)];
             self.reporter.say(Code::ReadNotFenced, &places, || {
                 format!(
-                    "the request with wr_id {:#x} on queue pair {number:#x} sends bytes that the                      earlier READ or atomic with wr_id {:#x} has yet to write: without \
+                    "the request with wr_id {:#x} on queue pair {number:#x} sends bytes that the earlier READ or atomic with wr_id {:#x} has yet to write: without \
                      IBV_SEND_FENCE the device may send the old bytes; set the flag, or poll the \
                      completion of the READ first",
                     request.wr_id, read.wr_id

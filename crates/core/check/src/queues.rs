@@ -51,6 +51,8 @@ pub(crate) struct Qp {
     pub(crate) received: Posts,
     /// Sends posted so far.
     pub(crate) sent: Posts,
+    /// Requests that a reset discarded, and the call of the reset.
+    pub(crate) discarded: Option<(usize, CodeAddress)>,
     /// The call that made the queue pair, or that last changed its state.
     pub(crate) moved: CodeAddress,
 }

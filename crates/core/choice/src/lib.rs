@@ -38,6 +38,8 @@ pub enum Call {
     Async,
     /// `rdma_get_cm_event`.
     Connection,
+    /// `ibv_modify_qp` to the error state.
+    Modify,
 }
 
 /// The device's behaviour at a point. The standards allow each of these choices.
@@ -57,8 +59,9 @@ pub enum Choice {
     /// The send queue is full until completions are polled, as on a NIC, and these completions come
     /// late.
     Full,
-    /// The queue pair carries its requests out late: when the program sleeps, or after a bounded
-    /// time. Other queue pairs continue, and of several late queue pairs the last begins first.
+    /// At `ibv_post_send`: the queue pair carries its requests out late, when the program sleeps or
+    /// after a bounded time. Other queue pairs continue, and of several late queue pairs the last
+    /// begins first. At `ibv_modify_qp`: flushed completions come late.
     Late,
     /// The last cache line of an RDMA WRITE is placed first, and the rest of the message later.
     TailFirst,
@@ -70,7 +73,7 @@ pub enum Choice {
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Call; 8] = [
+    pub const ALL: [Call; 9] = [
         Call::Arm,
         Call::Poll,
         Call::Error,
@@ -79,6 +82,7 @@ impl Call {
         Call::Receive,
         Call::Async,
         Call::Connection,
+        Call::Modify,
     ];
 
     /// The possible choices at this kind of call; choices that find most mistakes come first.
@@ -94,6 +98,7 @@ impl Call {
             Call::Event => &[Choice::Before, Choice::After, Choice::Interrupt],
             Call::Async | Call::Connection => &[Choice::Before, Choice::After],
             Call::Receive => &[Choice::Before],
+            Call::Modify => &[Choice::Late],
         }
     }
 
@@ -109,6 +114,7 @@ impl Call {
             Call::Receive => "receive",
             Call::Async => "async",
             Call::Connection => "connection",
+            Call::Modify => "modify",
         }
     }
 }
@@ -184,6 +190,7 @@ impl Choice {
             (Call::Event, Choice::Interrupt) => "this call returned EINTR, as after a signal",
             (Call::Event, _) => "everything on its way came just after this event was read",
             (Call::Receive, _) => "everything on its way came before this receive was posted",
+            (Call::Modify, _) => "the flushed completions of this queue pair came late",
             (Call::Async, Choice::Before) => {
                 "several asynchronous events were queued before this call read the first"
             }
@@ -195,6 +202,67 @@ impl Choice {
             }
             (Call::Connection, _) => {
                 "everything on its way came just after this event of a connection was read"
+            }
+        }
+    }
+}
+
+impl Choice {
+    /// The rule of verbs that a program breaks which fails with this choice at a call.
+    #[must_use]
+    pub const fn rule(self, call: Call) -> &'static str {
+        match (call, self) {
+            (Call::Arm, Choice::Before) => {
+                "completions that come before the arm make no event: arm, then poll until empty"
+            }
+            (Call::Arm, _) => {
+                "an event may find its queue empty, and a poll may find completions before their \
+                 event is read"
+            }
+            (Call::Poll, Choice::Hold) => {
+                "a completion may come at any later time, after those of other queues, and many at \
+                 once; only its own completion proves that a request is done"
+            }
+            (Call::Poll, Choice::Drip) => "a poll may find one completion of many",
+            (Call::Poll, _) => {
+                "completions may come right after a poll that found none: arm, and poll again \
+                 before the sleep"
+            }
+            (Call::Error, _) => "a failed completion has only wr_id, status, qp_num and vendor_err",
+            (Call::Post, Choice::Full) => {
+                "a place in the send queue is free after a poll of its completion; a refused \
+                 request is not posted"
+            }
+            (Call::Post, Choice::Late) => {
+                "requests are carried out in order within one queue pair only, and the device \
+                 uses their buffers until their completions"
+            }
+            (Call::Post, Choice::TailFirst) => {
+                "the bytes of one RDMA WRITE may arrive in any order: wait for a completion, or for \
+                 a later message"
+            }
+            (Call::Post, Choice::ReadLate) => {
+                "a later SEND or WRITE may be carried out before the data of an RDMA READ is \
+                 taken: set IBV_SEND_FENCE, or wait for the READ's completion"
+            }
+            (Call::Post, _) => {
+                "a request may be done, and its answer may be here, before ibv_post_send returns"
+            }
+            (Call::Event, Choice::Interrupt) => {
+                "a signal may interrupt the call (EINTR): make the call again"
+            }
+            (Call::Event | Call::Async, _) => {
+                "several events may wait, each of another object: read and acknowledge each of them"
+            }
+            (Call::Receive, _) => {
+                "a message may come before its receive is posted: post receives first"
+            }
+            (Call::Modify, _) => {
+                "flushed completions may come at any time after the move to ERR: count them, and \
+                 look at qp_num and status of each completion"
+            }
+            (Call::Connection, _) => {
+                "the events of a connection and its messages and completions have no common order"
             }
         }
     }

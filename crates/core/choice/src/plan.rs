@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Choices, in the order of how many mistakes they find.
-const ORDER: [(Call, Choice); 19] = [
+const ORDER: [(Call, Choice); 20] = [
     (Call::Arm, Choice::Before),
     (Call::Poll, Choice::After),
     (Call::Poll, Choice::Hold),
@@ -18,6 +18,7 @@ const ORDER: [(Call, Choice); 19] = [
     (Call::Async, Choice::Before),
     (Call::Connection, Choice::Before),
     (Call::Receive, Choice::Before),
+    (Call::Modify, Choice::Late),
     (Call::Post, Choice::ReadLate),
     (Call::Arm, Choice::After),
     (Call::Post, Choice::After),

@@ -154,8 +154,8 @@ fn choices_that_changed_the_path_are_combined_first() {
     assert!(all[..3].iter().all(|s| has(s, 2)), "{all:?}");
     let rest = all[3..].iter().position(|s| !has(s, 1)).unwrap();
     assert!(rest > 0 && all[3 + rest..].iter().all(|s| has(s, 0)), "{all:?}");
-    // 2 choices of the arm, 3 of the poll, 2 of the post.
-    assert_eq!(all.len(), 2 * 3 + 2 * 2 + 3 * 2);
+    let [arm, poll, post] = [Call::Arm, Call::Poll, Call::Post].map(|call| call.choices().len());
+    assert_eq!(all.len(), arm * poll + arm * post + poll * post);
     assert!(all.iter().enumerate().all(|(i, s)| !all[..i].contains(s)));
     // Afterwards some seeds have such a choice, too. The first of them was taken above.
     let seeds: Vec<_> = (6..30).map(|_| plan.next_schedule()).collect();

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Minimum time without progress before a run counts as silent.
 pub const SILENCE: Duration = Duration::from_secs(1);
 /// The first run may be without progress for this time.
-const SILENCE_OF_FIRST: Duration = Duration::from_secs(8);
+const SILENCE_OF_FIRST: Duration = Duration::from_secs(5);
 /// Minimum of the time limit of a run.
 const WHOLE: Duration = Duration::from_secs(8);
 /// The device logs this prefix if completions lie in a queue and no event will announce them

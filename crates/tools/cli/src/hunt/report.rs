@@ -128,6 +128,7 @@ fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]
         return;
     }
     let entries = shown(schedule, attempt);
+    let mut rules = Vec::new();
     for entry in entries.iter().take(SHOWN) {
         let ChoiceEntry { site, count, choice, .. } = entry;
         let when = match count {
@@ -136,6 +137,11 @@ fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]
         };
         line!(text, "  where:   {}{when}, {}", name_of(site, met), verb(site.call));
         line!(text, "  chosen:  {}", choice.words(site.call));
+        let rule = choice.rule(site.call);
+        if !rules.contains(&rule) {
+            line!(text, "  rule:    {rule}");
+            rules.push(rule);
+        }
         if site.call == Call::Arm {
             polls(text, met, |m| m.site == *site && entry.object.has(m.object));
         }
@@ -183,6 +189,7 @@ fn verb(call: Call) -> &'static str {
         Call::Receive => "ibv_post_recv",
         Call::Async => "ibv_get_async_event",
         Call::Connection => "rdma_get_cm_event",
+        Call::Modify => "ibv_modify_qp",
     }
 }
 

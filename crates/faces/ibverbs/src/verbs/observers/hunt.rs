@@ -66,6 +66,18 @@ impl Observer for Hunting {
                     Some(Kept::Receive(queue_pair, chosen))
                 })
             }
+            What::Named { name, args: [qp, attr, mask, ..] } if name == c"ibv_modify_qp" => {
+                let (qp, attr) = (*qp as *mut ibv_qp, *attr as *const ibv_qp_attr);
+                let changes_state = *mask as u32 & IBV_QP_STATE as u32 != 0 && !attr.is_null();
+                // SAFETY: the program's argument, valid during the call.
+                if changes_state
+                    && unsafe { (*attr).qp_state } == IBV_QPS_ERR
+                    && let Ok(obj) = hot(qp)
+                {
+                    obj.qp.hunt_failing(place);
+                }
+                None
+            }
             What::CqEvent { channel: Some(channel), .. } => {
                 let chosen = channel.hunt_getting(place);
                 if chosen.as_ref().is_some_and(|chosen| channel.hunt_interrupts(chosen)) {

@@ -388,6 +388,22 @@ impl Cq {
     }
 }
 
+impl Cq {
+    /// A queue pair of this queue is moved to the error state at `address`. Do its completions come
+    /// late?
+    pub(crate) fn flushes_late(&self, address: usize) -> bool {
+        let at = |h: &Hunted| h.hunt.at(Call::Modify, address, self.number.into());
+        self.hunted.as_deref().and_then(at) == Some(Choice::Late)
+    }
+
+    /// Holds completions from now on, until the program sleeps or a bounded time has passed.
+    pub(crate) fn hold_together(&self) {
+        if let Some(h) = &self.hunted {
+            h.holds_more(Visibility::Together);
+        }
+    }
+}
+
 impl Context {
     /// The program is about to make a call at `address` that takes or leaves events from elsewhere.
     /// The caller passes the answer to [`Context::hunt_called`].

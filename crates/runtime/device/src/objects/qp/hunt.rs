@@ -20,6 +20,17 @@ impl Qp {
         Ok(chosen)
     }
 
+    /// The program is about to move the queue pair to the error state at `address`.
+    pub fn hunt_failing(&self, address: usize) {
+        let queues = [&self.own.recv_cq, &self.own.send_cq];
+        let queues: Vec<_> = queues.into_iter().flatten().collect();
+        if let Some(first) = queues.first()
+            && first.flushes_late(address)
+        {
+            queues.iter().for_each(|cq| cq.hold_together());
+        }
+    }
+
     /// The program has posted at `address` with this result.
     pub fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if let Some(cq) = &self.own.send_cq {
