@@ -202,13 +202,13 @@ soak: build ## processes that come and go, some killed, leave nothing behind (SE
 gigabyte: ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
 	$(BENCH) gigabyte -- --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
 
-corpus: build ## small wrong programs and their right twins, and how often the wrong ones fail (SHORT=1)
-	$(TOLD) $(CARGO) test --package adverb-corpus -- twins
+corpus: build ## hunts of small wrong programs, each with cause and line, and of their right twins (SHORT=1)
+	$(TOLD) $(CARGO) test --package adverb-corpus -- twins found
 
 check: build ## adverb run --check over the wrong programs of the corpus, and its right ones (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- check
 
-hunt: build ## adverb hunt over the wrong programs of the corpus, and its right ones; an hour (SHORT=1)
+hunt: build ## the right programs of the corpus under the schedules of many seeds; an hour (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- hunt
 
 foreign-wire: ## make foreign WIRE=1

@@ -40,6 +40,10 @@ pub struct Mistake {
     pub line: &'static str,
     /// Words of a report, of which at least one must occur.
     pub words: &'static [&'static str],
+    /// A hunt names another line of the file: the calls do not show the line of the mistake.
+    pub elsewhere: bool,
+    /// The mistake is a risk: a hunt mentions the mistake at its end, and ends with status 0.
+    pub risk: bool,
 }
 
 impl Mistake {

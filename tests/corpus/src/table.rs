@@ -3,7 +3,17 @@ use crate::Finder::{Check, Hunt, Log};
 use crate::{Finder, Mistake};
 
 const fn wrong(program: &'static str, kind: &'static str) -> Mistake {
-    Mistake { program, define: "WRONG", kind, threads: &[], finders: &[], line: "", words: &[] }
+    Mistake {
+        program,
+        define: "WRONG",
+        kind,
+        threads: &[],
+        finders: &[],
+        line: "",
+        words: &[],
+        elsewhere: false,
+        risk: false,
+    }
 }
 
 impl Mistake {
@@ -17,6 +27,14 @@ impl Mistake {
     }
     const fn found_by(mut self, finders: &'static [Finder]) -> Self {
         self.finders = finders;
+        self
+    }
+    const fn named_elsewhere(mut self) -> Self {
+        self.elsewhere = true;
+        self
+    }
+    const fn a_risk(mut self) -> Self {
+        self.risk = true;
         self
     }
     const fn names(mut self, line: &'static str, words: &'static [&'static str]) -> Self {

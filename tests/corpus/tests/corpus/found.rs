@@ -1,0 +1,104 @@
+//! `adverb hunt` over the corpus. Each wrong program is found, and the report names the cause and a
+//! line. The right programs are silent. A table shows what was found and how long each search took.
+
+use crate::hunt::hunt;
+use adverb_corpus::{MISTAKES, Mistake, build};
+use adverb_foreign::suite::{Case, by_length, case, short};
+use adverb_foreign::{Verdict, require};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Time limit of a search, in seconds. Risks are reported at the end of a search only.
+const SECONDS: u64 = 60;
+/// The same for programs whose mistake is a risk, which a search mentions at its end.
+const RISK_SECONDS: u64 = 8;
+/// The wrong programs of the short run.
+const SHORT: &[&str] = &[
+    "loop-swapped",
+    "loop-one-poll",
+    "loop-never-acks",
+    "solicited",
+    "dereg_early",
+    "flag_in_memory",
+    "fork_pages",
+    "lost_on_error",
+    "plain_flag",
+    "read_sent_on",
+    "reset_orphans",
+    "short_limit",
+    "srq_dry",
+    "stale_flush",
+    "two_pairs",
+];
+/// The right programs of the short run.
+const SHORT_RIGHT: &[&str] = &["loop", "lost_on_error", "read_released", "srq_dry", "stale_flush"];
+
+/// Lines of the table: name, seconds, cause.
+static TABLE: Mutex<Vec<(String, Duration, String)>> = Mutex::new(Vec::new());
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for mistake in MISTAKES {
+        let name = mistake.name();
+        if !short() || SHORT.contains(&name.as_str()) {
+            cases.push(case(format!("HUN-6/{name}"), move || wrong(mistake)));
+        }
+    }
+    for program in MISTAKES.iter().map(|m| m.program).collect::<BTreeSet<_>>() {
+        if !short() || SHORT_RIGHT.contains(&program) {
+            cases.push(case(format!("HUN-5/silent/{program}"), move || silent(program)));
+        }
+    }
+    cases
+}
+
+/// Does a report name the line, and no line whose number begins with the same digits?
+fn names(text: &str, line: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    text.match_indices(line).any(|(at, _)| ends(&text[at + line.len()..]))
+}
+
+fn wrong(mistake: &'static Mistake) -> Verdict {
+    let name = mistake.name();
+    let begun = Instant::now();
+    let seconds = if mistake.risk { RISK_SECONDS } else { SECONDS };
+    let out = hunt(&build::wrong(mistake)?, &name, seconds)?;
+    let took = begun.elapsed();
+    let wanted = i32::from(!mistake.risk);
+    require!(out.code() == Some(wanted), "it was not found: {}", out.describe());
+    let causes = ["cause:", "rule:", "note:"];
+    let cause = causes.iter().find_map(|label| {
+        let mut lines = out.text.lines().map(str::trim_start);
+        lines.find_map(|line| line.strip_prefix(label)).map(str::trim_start)
+    });
+    let Some(cause) = cause else { return Err(format!("no cause: {}", out.describe())) };
+    TABLE.lock().map_err(|e| e.to_string())?.push((name, took, cause.to_owned()));
+    let line = format!("{}.c:{}", mistake.program, mistake.line_number()?);
+    let any = format!("{}.c:", mistake.program);
+    let named = if mistake.elsewhere { out.text.contains(&any) } else { names(&out.text, &line) };
+    require!(named, "{line} is not named: {}", out.describe());
+    let has = |word: &&str| out.text.contains(*word);
+    require!(mistake.words.iter().any(has), "none of {:?}: {}", mistake.words, out.describe());
+    Ok(())
+}
+
+fn silent(program: &'static str) -> Verdict {
+    let out = hunt(&build::right(program)?, &format!("{program}.right"), by_length(8, 4))?;
+    require!(out.code() == Some(0), "{}", out.describe());
+    let silent = out.text.contains("nothing found in ") && !out.text.contains("note:");
+    require!(silent, "{}", out.describe());
+    Ok(())
+}
+
+pub fn print_table() {
+    let Ok(mut table) = TABLE.lock() else { return };
+    table.sort_by_key(|(_, took, _)| *took);
+    for (name, took, cause) in table.iter() {
+        let cause: String = cause.chars().take(100).collect();
+        println!("{name:18} {:5.1} s  {cause}", took.as_secs_f64());
+    }
+    if let Some((_, median, _)) = table.get(table.len() / 2) {
+        println!("{} wrong programs found; the median search took {median:.1?}", table.len());
+    }
+}
