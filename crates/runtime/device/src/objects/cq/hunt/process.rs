@@ -1,6 +1,6 @@
 //! The shared state of a hunted process: its schedule, the points met, and the time its calls have
 //! waited.
-use super::sends::LateQueuePairs;
+use super::late::LateQueuePairs;
 use super::{Cq, Ledger, Why};
 use crate::ranks;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
