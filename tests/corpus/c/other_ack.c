@@ -8,6 +8,7 @@
 
 static struct duo d;
 static bool answered;
+static int open_sends;
 
 static void look(struct ibv_cq *cq)
 {
@@ -15,8 +16,10 @@ static void look(struct ibv_cq *cq)
 
 	while (ibv_poll_cq(cq, 1, &wc) > 0) {
 		CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
-		if (cq != d.a.rcq)
+		if (cq != d.a.rcq) {
+			open_sends--;
 			continue;
+		}
 		give(d.a.qp, wc.wr_id);
 		answered = true;
 	}
@@ -77,6 +80,10 @@ int main(void)
 	}
 	thread(&t, echo, &e);
 	for (i = 0; i < TOTAL; i++) {
+		// An answer does not free a place in the send queue.
+		while (open_sends == 16)
+			look(d.a.scq);
+		open_sends++;
 		CHECK(!put(d.a.qp, i % 64, 64, IBV_SEND_SIGNALED), "request");
 		wait_for_answer();
 	}

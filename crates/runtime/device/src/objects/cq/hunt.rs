@@ -10,6 +10,7 @@
 //! A withheld completion is not in its queue yet, so arms and events see the completion when it is
 //! added (CQN-3, CQN-7). Without a schedule a queue has no `Hunted`, and the cost is the check of
 //! this field.
+mod late;
 mod process;
 mod quiet;
 mod sends;

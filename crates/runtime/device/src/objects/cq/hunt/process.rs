@@ -1,7 +1,7 @@
 //! The shared state of a hunted process: its schedule, the points met, and the time its calls have
 //! waited.
+use super::late::LateQueuePairs;
 use super::quiet::{Looker, PROCESS};
-use super::sends::LateQueuePairs;
 use super::{Cq, Ledger, Why};
 use crate::ranks;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
