@@ -60,6 +60,7 @@ pub const MISTAKES: &[Mistake] = &[
         .variant("EARLY")
         .from(&["beegfs #133"])
         .found_by(&[Hunt])
+        .named_elsewhere()
         .names("if (last)", &["lost wake-up"]),
     wrong("loop", "events never acknowledged")
         .variant("NEVER_ACKS")
@@ -113,18 +114,22 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("taken_event", "another queue's event taken and dropped")
         .from(&["libfabric #796", "ucx #1039"])
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("the event is of the other thread's queue", &["lost wake-up", "dropped"]),
     wrong("opcode_on_error", "opcode read of a failed completion")
         .from(&["spdk #3212", "spdk #3214", "DeepEP #558"])
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("also of failed ones", &["undefined", "opcode"]),
     wrong("opcode_ex", "opcode read of a failed completion of an extended CQ")
         .from(&["spdk #3212", "spdk #3214"])
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("also of failed ones", &["undefined", "opcode"]),
     wrong("repost_flushed", "flushed receives posted again, for ever")
         .from(&["nbs #4533"])
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("wc.status == IBV_WC_SUCCESS || wc.byte_len", &["byte_len", "posted in"]),
     wrong("batch_rest", "the rest of a poll's batch dropped")
         .from(&["rust-rdma-io", "perftest #137"])
@@ -141,6 +146,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("leaked_mr", "a registration left behind on one way out")
         .from(&["async-rdma #107", "Mooncake #1382"])
         .found_by(&[Check])
+        .a_risk()
         .names("*own = ibv_reg_mr(", &["never deregistered", "left at exit"]),
     wrong("dereg_early", "a region deregistered while a request uses it")
         .from(&["spdk #961", "ucx #857"])
@@ -153,10 +159,13 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("rnr_once", "a receive posted after the answer, with no retries")
         .from(&["spdk #2429", "Nugine/rdma #2"])
         .found_by(&[Hunt, Log])
+        .named_elsewhere()
         .names("after the answer", &["no receive posted"]),
     wrong("rnr_timer", "an RNR timer of 655 ms")
         .from(&["spdk #2429"])
         .found_by(&[Check])
+        .named_elsewhere()
+        .a_risk()
         .names("a.min_rnr_timer = RNR_TIMER", &["655"]),
     wrong("lost_on_error", "a request lost when its post fails")
         .from(&["nbs #2690", "nbs #4533"])
@@ -169,10 +178,12 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("small_cq", "a CQ smaller than what may complete")
         .from(&["libfabric #4913", "ucx #7143", "ucx #11933"])
         .found_by(&[Hunt, Check])
+        .a_risk()
         .names("cq = cq_new(&port, ENTRIES", &["overflowed", "may complete"]),
     wrong("fork_pages", "registered pages shared with a forked child")
         .from(&["rdma-core #1222", "rdma-core #1129", "Mooncake #3660"])
         .found_by(&[Check])
+        .a_risk()
         .names("child = fork()", &["fork"]),
     wrong("early_receive", "a message taken for a mistake as ESTABLISHED was not read yet")
         .from(&["ucx #4719", "libfabric #12362"])
@@ -189,16 +200,20 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("zero_element", "an element of length 0")
         .from(&["ucx #6414", "spdk #3195"])
         .found_by(&[Check])
+        .a_risk()
         .names("// length 0", &["length 0"]),
     wrong("reused_buffer", "a posted buffer filled again")
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("the message of four before may still lie here", &["changed while", "posted"]),
     wrong("freed_buffer", "a posted buffer freed")
         .from(&["spdk #961"])
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("still posted", &["freed while", "changed while", "posted"]),
     wrong("flag_in_memory", "the last byte of a write taken for all of it")
         .found_by(&[Hunt])
+        .named_elsewhere()
         .names("the last byte is there", &["order"]),
     wrong("read_sent_on", "bytes of a READ sent on without a fence")
         .from(&["ucx #7215"])
@@ -227,10 +242,12 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("freed_at_reply", "a send buffer filled again at the answer")
         .from(&["nfs-ganesha #14"])
         .found_by(&[Hunt, Check])
+        .named_elsewhere()
         .names("\"request\"", &["changed while"]),
     wrong("stale_flush", "a flushed completion of an old queue pair taken for a new one")
         .from(&["spdk #3859"])
         .found_by(&[Hunt])
+        .named_elsewhere()
         .names("// until it is empty", &["late", "queue pair"]),
     wrong("short_limit", "milliseconds taken for seconds")
         .from(&["disni #11", "libfabric #3460"])

@@ -111,7 +111,7 @@ fn two_kinds_of_lost_wake_ups() {
     assert_eq!(first(&mut l, &stuck(unread, pair())).0, Code::EventUnread);
 }
 
-/// CHK-15: an arm for solicited completions, and messages that nobody marks.
+/// CHK-15: an arm for solicited completions, and unmarked messages.
 #[test]
 fn an_arm_for_solicited_completions() {
     let mut l = ledger(8, 64);
@@ -164,7 +164,7 @@ fn failures_before_the_end() {
     assert!(l.reports().iter().all(|r| r.code != Code::UndefinedFields), "the failure says more");
 }
 
-/// CHK-15: completions that nobody polls, threads that spin, and queues that are polled.
+/// CHK-15: unpolled completions, threads that spin, and queues that are polled.
 #[test]
 fn what_the_threads_do() {
     let mut l = ledger(8, 64);

@@ -3,7 +3,7 @@
 //! Each process writes its reports to one file: mistakes at once, and what an examination finds. A
 //! process examines itself before it ends with a failure, and when it is asked. The question is a
 //! file that appears, so it wakes no thread of the program.
-use crate::results::source::{line_of, source_of};
+use crate::results::source::{line_of, line_with_caller, source_of};
 use adverb_check::{Told, Weight};
 use std::collections::HashSet;
 use std::fs;
@@ -127,7 +127,7 @@ fn one(label: &str, told: &Told, with_process: bool) -> Vec<String> {
         let label = if lines.len() == 1 { "at:" } else { "" };
         let text = match what.as_str() {
             "from" => format!("{label:8}   from {}", line_of(at)),
-            _ => format!("{label:8} {} ({what})", line_of(at)),
+            _ => format!("{label:8} {} ({what})", line_with_caller(at)),
         };
         // The callers of `main` belong to the C library.
         if what != "from" || source_of(at).is_some() && !at.starts_with("libc") {

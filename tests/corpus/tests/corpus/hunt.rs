@@ -1,5 +1,5 @@
-//! Tests of `adverb hunt`. Right programs survive every choice on both paths, and nothing is found in
-//! right programs and pairs.
+//! Tests of `adverb hunt`. Right programs survive every choice on both paths, and nothing is found
+//! in right programs and pairs.
 
 use adverb_corpus::{MISTAKES, build};
 use adverb_foreign::device::loopback;

@@ -359,5 +359,6 @@ fn name_of(call: Call) -> &'static str {
         Call::Post => "a post",
         Call::Receive => "a receive",
         Call::Event | Call::Async | Call::Connection => "an event",
+        Call::Modify => "a move to the error state",
     }
 }

@@ -2,7 +2,7 @@
 use super::attempt::{Attempt, Met, Verdict, Who};
 use super::{Args, Found, SearchOutcome};
 use crate::examination;
-use crate::results::source::{line, line_of};
+use crate::results::source::{line, line_of, line_with_caller};
 use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -19,7 +19,9 @@ macro_rules! line {
 }
 
 fn name_of(site: &Site, met: &[Met]) -> String {
-    met.iter().find(|m| m.site == *site).map_or_else(|| site.place.clone(), |m| line_of(&m.words))
+    met.iter()
+        .find(|m| m.site == *site)
+        .map_or_else(|| site.place.clone(), |m| line_with_caller(&m.words))
 }
 
 pub fn begins(first: &Attempt, singles: usize) -> String {

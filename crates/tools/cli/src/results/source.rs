@@ -45,6 +45,21 @@ pub fn line_of(words: &str) -> String {
     unlined.map_or_else(|| place.to_owned(), |(function, _)| format!("{place} in {function}"))
 }
 
+/// As [`line_of`], with the caller if the line is of an inline function in another file.
+pub fn line_with_caller(words: &str) -> String {
+    let lines = frames(words).filter_map(|(function, line)| {
+        let (path, number) = line.filter(|(path, _)| file_of(path) != "verbs.h")?;
+        Some((file_of(path), number, function))
+    });
+    let mut lines = lines.peekable();
+    let first = lines.peek().map(|(file, ..)| (*file).to_owned());
+    let caller = lines.find(|(file, ..)| first.as_ref().is_some_and(|first| first != file));
+    let own = line_of(words);
+    caller.map_or(own.clone(), |(file, number, function)| {
+        format!("{own}, called at {file}:{number} in {function}")
+    })
+}
+
 /// A command, quoted for a shell.
 pub fn line(command: &[OsString]) -> String {
     let mut text = String::new();

@@ -68,12 +68,10 @@ impl Observer for Hunting {
             }
             What::Named { name, args: [qp, attr, mask, ..] } if name == c"ibv_modify_qp" => {
                 let (qp, attr) = (*qp as *mut ibv_qp, *attr as *const ibv_qp_attr);
-                let changes_state = *mask as u32 & IBV_QP_STATE as u32 != 0 && !attr.is_null();
+                let changes_state = *mask as u32 & IBV_QP_STATE != 0 && !attr.is_null();
                 // SAFETY: the program's argument, valid during the call.
-                if changes_state
-                    && unsafe { (*attr).qp_state } == IBV_QPS_ERR
-                    && let Ok(obj) = hot(qp)
-                {
+                let fails = changes_state && unsafe { (*attr).qp_state } == IBV_QPS_ERR;
+                if let Some(obj) = hot(qp).ok().filter(|_| fails) {
                     obj.qp.hunt_failing(place);
                 }
                 None

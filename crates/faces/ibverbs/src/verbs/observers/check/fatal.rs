@@ -4,7 +4,7 @@
 //! registers, waits until the examiner is done or a limit has passed, and restores the default
 //! action. A fault then happens again; any other signal is raised again. So the process ends as it
 //! would without the handler.
-use super::threads::{Stacks, registers};
+use super::stacks::{Stacks, registers};
 use adverb_check::CodeAddress;
 use core::ffi::{c_int, c_void};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};

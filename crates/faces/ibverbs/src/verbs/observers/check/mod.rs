@@ -10,6 +10,7 @@ mod fork;
 mod objects;
 mod report;
 mod scene;
+mod stacks;
 mod sums;
 mod threads;
 
