@@ -208,7 +208,7 @@ fn a_read_is_fenced() {
     let uses = |fenced| Request { wr_id: 2, fenced, ..send(1, true) };
     let reported = |requests: &[Request], polled: bool| {
         let mut l = ledger(8, 64);
-        post(&mut l, &[read.clone()]);
+        post(&mut l, std::slice::from_ref(&read));
         if polled {
             l.polled(1, done(1), POLLED);
         }
