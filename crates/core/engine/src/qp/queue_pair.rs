@@ -268,6 +268,11 @@ impl Qp {
     pub fn is_retrying(&self) -> bool {
         self.requester.is_retrying()
     }
+    /// Does a request wait for a timer: after an RNR NAK, or for another try?
+    #[must_use]
+    pub fn waits_for_timer(&self) -> bool {
+        self.requester.waits_for_timer()
+    }
     /// Receives on the queue pair's own receive queue.
     #[must_use]
     pub fn receives_posted(&self) -> u32 {

@@ -37,6 +37,13 @@ pub fn of_this_process() -> Option<Page> {
 }
 
 impl Node {
+    /// Does a queue pair wait for a timer? A locked queue pair counts as working.
+    pub(crate) fn waits_for_timers(&self) -> bool {
+        let waits =
+            |qp: &Arc<AnyQp>| qp.inner.try_lock().is_none_or(|i| i.engine.waits_for_timer());
+        self.registry.qps.from(0).iter().any(waits)
+    }
+
     /// Has questions wake the background thread.
     pub(super) fn hear_questions(self: &Arc<Self>) {
         let node = Arc::downgrade(self);

@@ -13,6 +13,11 @@ use std::time::{Duration, Instant};
 /// All threads have to sleep for this time without waking once. Within this time, a report of the
 /// device has arrived.
 const ASLEEP: Duration = Duration::from_millis(500);
+/// The same while a queue pair waits for a timer: the longest RNR timer takes 0.66 s, and a request
+/// is tried several times.
+const ASLEEP_BEFORE_TIMER: Duration = Duration::from_secs(3);
+/// A queue pair waits for a timer if the device has said so within this time.
+const TIMER: Duration = Duration::from_millis(300);
 /// The time between two checks counts up to this limit. If the machine stands still, so do the
 /// programs: such a pause is neither sleep nor silence of the programs.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
@@ -31,6 +36,8 @@ pub struct Watcher {
     /// How long nothing has been posted or completed, as far as checks tell.
     silent: Duration,
     longest: Duration,
+    /// The time since the device said that a queue pair waits for a timer.
+    timer: Option<Duration>,
     /// The threads with the number of their context switches. `asleep` says for how long these
     /// numbers have not changed; `None` while a thread is awake.
     threads: HashMap<u32, u64>,
@@ -47,6 +54,7 @@ impl Watcher {
             looked: Instant::now(),
             silent: Duration::ZERO,
             longest: Duration::ZERO,
+            timer: None,
             threads: HashMap::new(),
             asleep: None,
         }
@@ -95,6 +103,10 @@ impl Watcher {
         if new.lines().any(|line| line.starts_with("beat ")) {
             self.silent = Duration::ZERO;
         }
+        self.timer = match new.lines().any(|line| line.starts_with("timer ")) {
+            true => Some(Duration::ZERO),
+            false => self.timer.map(|time| time + passed).filter(|time| *time < TIMER),
+        };
         match sleepers(&self.groups, &mut self.others, sleeps_for_ever) {
             // The first line may be the hunt's own, and any line of the device is longer.
             Some(threads) if self.size > WORDS.len() as u64 && !threads.is_empty() => {
@@ -110,7 +122,8 @@ impl Watcher {
 
     /// The reason, if the program will never make progress again.
     pub fn is_stuck(&self) -> Option<String> {
-        let asleep = self.asleep.is_some_and(|time| time >= ASLEEP) && self.silent >= ASLEEP;
+        let least = if self.timer.is_some() { ASLEEP_BEFORE_TIMER } else { ASLEEP };
+        let asleep = self.asleep.is_some_and(|time| time >= least) && self.silent >= least;
         let n = self.threads.len();
         asleep.then(|| match n {
             1 => "its thread sleeps without a time limit, and nothing is on its way".into(),
@@ -118,9 +131,10 @@ impl Watcher {
         })
     }
 
-    /// How long nothing has been posted or completed.
+    /// How long nothing has been posted or completed, beyond the wait for a timer.
     pub fn silence(&self) -> Duration {
-        self.silent
+        let for_timer = self.timer.map_or(Duration::ZERO, |_| ASLEEP_BEFORE_TIMER);
+        self.silent.saturating_sub(for_timer)
     }
 
     pub fn longest_silence(&self) -> Duration {

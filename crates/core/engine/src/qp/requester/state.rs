@@ -151,6 +151,10 @@ impl Requester {
         self.retries > 0
     }
 
+    pub(crate) fn waits_for_timer(&self) -> bool {
+        self.rnr_until.is_some() || self.is_retrying()
+    }
+
     /// Some sent packets are not acknowledged yet.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.high > self.una

@@ -3,6 +3,7 @@
 use super::late::LateQueuePairs;
 use super::quiet::{Looker, PROCESS};
 use super::{Cq, Ledger, Why};
+use crate::node::Node;
 use crate::ranks;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Schedule, Site};
 use adverb_sync::Ranked;
@@ -381,6 +382,10 @@ impl Hunt {
             if ticks % TICKS_A_BEAT == 0 && beats != said {
                 said = beats;
                 self.say(&format!("beat {} {beats}", std::process::id()));
+            } else if ticks % TICKS_A_BEAT == 0
+                && Node::existing().is_some_and(|node| node.waits_for_timers())
+            {
+                self.say(&format!("timer {}", std::process::id()));
             }
         }
     }
