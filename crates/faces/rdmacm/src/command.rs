@@ -6,15 +6,26 @@ use core::ffi::c_int;
 use crate::error::{Errno, ErrnoResult};
 use adverb_abi::rdma_user_cm::{Answer, Reply, Request, rdma_ucm_query};
 
-// Each function returns a negative errno value on failure. A thread in `adverb_ucma_perform` may be
-// cancelled while it waits for an event. So no value on its stack may need a destructor.
-unsafe extern "C-unwind" {
-    fn adverb_ucma_open(flags: c_int) -> c_int;
-    fn adverb_ucma_perform(fd: c_int, request: *const Request, reply: *mut Reply) -> c_int;
-    fn adverb_ucma_close(fd: c_int) -> c_int;
-    fn adverb_ucma_event_at(place: usize) -> c_int;
-    fn adverb_ucma_event_read();
+/// Declares the functions. A panic strategy that aborts also aborts where a thread's cancellation
+/// unwinds out of a "C-unwind" function, so there the functions are declared as "C".
+macro_rules! declare {
+    ($abi:literal) => {
+        // Each function returns a negative errno value on failure. A thread in
+        // `adverb_ucma_perform` may be cancelled while it waits for an event. So no value on its
+        // stack may need a destructor.
+        unsafe extern $abi {
+            fn adverb_ucma_open(flags: c_int) -> c_int;
+            fn adverb_ucma_perform(fd: c_int, request: *const Request, reply: *mut Reply) -> c_int;
+            fn adverb_ucma_close(fd: c_int) -> c_int;
+            fn adverb_ucma_event_at(place: usize) -> c_int;
+            fn adverb_ucma_event_read();
+        }
+    };
 }
+#[cfg(panic = "unwind")]
+declare!("C-unwind");
+#[cfg(not(panic = "unwind"))]
+declare!("C");
 
 /// Reads an event. `place` is a call site of the program, at which a hunt (`adverb hunt`) may vary
 /// the timing.

@@ -19,6 +19,11 @@ pub fn cases() -> Vec<Case> {
         case("cancelled_threads_leave_nothing_locked", || {
             program("cancel", "2000", 120, "ok cancel")
         }),
+        case("cancelled_waits_for_events_of_rdma_cm", || {
+            let out = rig("cancel_cm", &["-lrdmacm"], "100")?.run(Duration::from_secs(60))?;
+            require!(out.ok() && out.text.contains("ok cancel cm"), "{}", out.describe());
+            Ok(())
+        }),
         case("waiting_on_what_is_destroyed", || program("orphans", "", 70, "ok orphans")),
         case("handles_used_after_their_end", || program("stale", "", 70, "ok stale")),
         case("plain_posts_beside_chains", || program("two_ways", "", 70, "ok two ways")),
