@@ -20,7 +20,7 @@ pub fn cases() -> Vec<Case> {
             program("cancel", "2000", 120, "ok cancel")
         }),
         case("cancelled_waits_for_events_of_rdma_cm", || {
-            let out = rig("cancel_cm", &["-lrdmacm"], "100")?.run(Duration::from_secs(60))?;
+            let out = rig("cancel_cm", &["-lrdmacm"], &["100"])?.run(Duration::from_secs(60))?;
             require!(out.ok() && out.text.contains("ok cancel cm"), "{}", out.describe());
             Ok(())
         }),
