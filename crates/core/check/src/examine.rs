@@ -60,6 +60,7 @@ impl Ledger {
     /// Examines a process that failed or hangs. [`Ledger::reports`] then returns what was found.
     /// `crash` is the place of a fault or an `abort`; 0 for none.
     pub fn examine(&mut self, scene: &Scene, crash: CodeAddress) {
+        self.reporter.examine_again();
         if let Occasion::Signal(signal) = scene.occasion
             && crash != 0
         {
@@ -84,7 +85,9 @@ impl Ledger {
         self.failed(scene);
         if scene.is_stuck() {
             self.spinning(scene);
-            self.waiting(scene);
+            if !self.reporter.has_cause() {
+                self.waiting(scene);
+            }
         }
     }
 
@@ -130,11 +133,12 @@ impl Ledger {
                 if queue.arms == 1 { "once".into() } else { format!("{} times", queue.arms) };
             self.reporter.say(Code::NeverArmedAgain, &places, || {
                 format!(
-                    "CQ {n} was armed {times} and not again after its last event: {} have come \
-                     since, {} lie in the queue, and no event announces them; arm the queue after \
-                     each event, then poll until empty",
+                    "CQ {n} was armed {times} and not again after its last event: of {} since, {} \
+                     {} in the queue, and no event announces them; arm the queue after each event, \
+                     then poll until empty",
                     count((since + u64::from(queue.waiting)) as usize, "completion"),
-                    queue.waiting
+                    queue.waiting,
+                    if queue.waiting == 1 { "lies" } else { "lie" }
                 )
             });
         } else if lost && since > 0 && cq.arm.is_some_and(|arm| !arm.emptied) {

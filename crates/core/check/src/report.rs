@@ -1,5 +1,5 @@
 //! Reports, each once.
-use crate::Code;
+use crate::{Code, Weight};
 use std::collections::HashSet;
 
 /// An address in the program's code; 0 means unknown.
@@ -36,6 +36,16 @@ impl Reporter {
             let places = places.iter().copied().filter(|(_, place)| *place != 0).collect();
             self.waiting.push(Report { code, text: text(), places });
         }
+    }
+
+    /// Causes and states may be reported again: the process is examined another time.
+    pub(crate) fn examine_again(&mut self) {
+        self.told.retain(|(code, _)| !matches!(code.weight(), Weight::Cause | Weight::State));
+    }
+
+    /// Has a report that is waiting a cause or a mistake?
+    pub(crate) fn has_cause(&self) -> bool {
+        self.waiting.iter().any(|report| report.code.weight() < Weight::State)
     }
 
     pub(crate) fn take(&mut self) -> Vec<Report> {

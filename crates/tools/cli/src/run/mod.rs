@@ -21,6 +21,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Exit status of a shell if a program is found but cannot be executed (126), and if no program is
 /// found (127).
@@ -126,6 +127,11 @@ pub struct Options {
     /// Report mistakes of the program while the program still works (docs/check.md)
     #[arg(long)]
     check: bool,
+    /// Report what the program waits for when all of its threads have slept for this time: 30s, 10m
+    ///
+    /// SIGQUIT asks for the same report at once. Includes --check.
+    #[arg(long, value_name = "TIME", value_parser = crate::hunt::duration)]
+    stuck_after: Option<Duration>,
     /// A file of unwanted reports: each line has a code or `*`, and optionally a pattern for the
     /// text
     #[arg(long, value_name = "FILE", requires = "check")]
@@ -286,9 +292,11 @@ pub fn variables(
         |name| std::env::var_os(name),
     );
     all.extend(faults::variables(args.fault.as_ref(), args.capture.as_deref())?);
-    if args.check {
+    if args.check || args.stuck_after.is_some() {
         all.extend(check::variables(args.check_suppress.as_deref(), args.check_exit)?);
     }
+    let seconds = |time: Duration| time.as_secs().max(1).to_string();
+    all.extend(args.stuck_after.map(|time| ("ADVERB_CHECK_STUCK", seconds(time).into())));
     all.extend(args.as_nic.as_ref().map(|name| (adverb_device::nic::VARIABLE, name.into())));
     all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
     Ok(all)

@@ -79,6 +79,9 @@ impl Check {
         let place = call.place();
         // A reason of an earlier call is not the reason of this call.
         drop(failure::last());
+        if waits(call) {
+            self.inside.lock().insert(nix::unistd::gettid().as_raw(), place);
+        }
         // SAFETY: the caller's promise.
         unsafe {
             match call.what() {
@@ -148,6 +151,9 @@ impl Check {
                 });
             }
             _ => {}
+        }
+        if waits(call) {
+            self.inside.lock().remove(&nix::unistd::gettid().as_raw());
         }
         self.called(call, outcome);
     }
@@ -375,6 +381,15 @@ impl Check {
             let why = Refused { taken, full: result == libc::ENOMEM, why: failure::last() };
             self.tell(|ledger| ledger.received(*number, requests.len(), Some(&why), *place));
         }
+    }
+}
+
+/// May the call wait for long?
+fn waits(call: &Call<'_>) -> bool {
+    match call.what() {
+        What::CqEvent { .. } | What::AsyncEvent { .. } => true,
+        What::Named { name, .. } => name.to_bytes().starts_with(b"ibv_de"),
+        _ => false,
     }
 }
 

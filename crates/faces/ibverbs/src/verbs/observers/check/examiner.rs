@@ -5,10 +5,13 @@
 //!   A question wakes no thread of the program, so a hang stays as it is.
 //! - A signal that ends the process wakes the same thread. The signal's handler waits for the
 //!   reports, for a limited time, and then lets the signal end the process ([`super::fatal`]).
+//! - With [`STUCK`], the thread itself finds out that all threads of the program sleep for ever, and
+//!   SIGQUIT asks for an examination.
 //! - At an end with another status than 0, the ending thread examines the process itself.
 use super::fatal;
 use super::report::stack;
 use super::scene::scene;
+use super::still::Stillness;
 use super::{Check, Known};
 use adverb_check::Occasion;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -19,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// The file whose existence asks the process to examine itself.
 pub const ASK: &str = "ADVERB_CHECK_ASK";
+/// Seconds after which a process without a waking thread is examined.
+pub const STUCK: &str = "ADVERB_CHECK_STUCK";
 /// The time between two looks for a question or a signal.
 const PACE: Duration = Duration::from_millis(10);
 /// A queue that is polled within this time counts as polled all the time.
@@ -45,19 +50,30 @@ impl Check {
             let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
         }
         if spawned.is_ok() {
-            fatal::watch();
+            fatal::watch(self.stuck_after.is_some());
         }
     }
 
     fn wait_for_questions(&'static self) {
         self.say(&format!("examiner {}", std::process::id()));
         let mut answered = 0;
+        let mut stillness = self.stuck_after.map(Stillness::new);
         loop {
             std::thread::sleep(PACE);
-            if let Some(signal) = fatal::raised() {
-                self.examine(Occasion::Signal(signal));
-                fatal::examined();
-                return;
+            match fatal::raised() {
+                Some(fatal::QUIT) => {
+                    self.examine(Occasion::Stuck);
+                    fatal::answered();
+                }
+                Some(signal) => {
+                    self.examine(Occasion::Signal(signal));
+                    fatal::examined();
+                    return;
+                }
+                None => {}
+            }
+            if stillness.as_mut().is_some_and(Stillness::begins) {
+                self.examine(Occasion::Stuck);
             }
             let Some(ask) = &self.ask else { continue };
             let asked = std::fs::read_to_string(ask).ok().and_then(|text| text.trim().parse().ok());
@@ -82,7 +98,12 @@ impl Check {
             polling.extend(polled.map(|(number, _)| *number));
             polling.sort_unstable();
         }
-        let scene = scene(occasion, polling);
+        let mut scene = scene(occasion, polling);
+        if let Some(inside) = self.inside.try_lock() {
+            for thread in &mut scene.threads {
+                thread.place = inside.get(&thread.id).copied().unwrap_or(thread.place);
+            }
+        }
         let crash = fatal::place();
         let reports = self
             .within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, crash)).1);

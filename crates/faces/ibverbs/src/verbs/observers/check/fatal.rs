@@ -34,8 +34,11 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static EXAMINED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the handlers, where the action is the default one.
-pub(super) fn watch() {
+/// Asks for an examination, and does not end the process.
+pub(super) const QUIT: c_int = Signal::SIGQUIT as c_int;
+
+/// Sets the handlers, where the action is the default one. `quit`: SIGQUIT asks for an examination.
+pub(super) fn watch(quit: bool) {
     PROCESS.store(std::process::id().cast_signed(), Ordering::SeqCst);
     RAISED.store(0, Ordering::SeqCst);
     EXAMINED.store(false, Ordering::SeqCst);
@@ -44,7 +47,8 @@ pub(super) fn watch() {
         SaFlags::SA_ONSTACK | SaFlags::SA_RESTART,
         SigSet::empty(),
     );
-    for signal in FAULTS.into_iter().chain(OTHERS) {
+    let quit = quit.then_some(Signal::SIGQUIT);
+    for signal in FAULTS.into_iter().chain(OTHERS).chain(quit) {
         // SAFETY: the handler makes only system calls and writes atomics.
         unsafe {
             let old = sigaction(signal, &action);
@@ -67,6 +71,12 @@ fn is_our_handler(action: &SigAction) -> bool {
 pub(super) fn raised() -> Option<c_int> {
     let here = PROCESS.load(Ordering::SeqCst) == std::process::id().cast_signed();
     Some(RAISED.load(Ordering::SeqCst)).filter(|signal| here && *signal != 0)
+}
+
+/// The examiner has answered SIGQUIT. The process goes on.
+pub(super) fn answered() {
+    examined();
+    RAISED.store(0, Ordering::SeqCst);
 }
 
 /// The examiner is done.
@@ -100,6 +110,7 @@ extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_v
         let (code, stack) = unsafe { registers(context) };
         CODE.store(code, Ordering::SeqCst);
         STACK.store(stack, Ordering::SeqCst);
+        EXAMINED.store(false, Ordering::SeqCst);
         // SAFETY: only reads a number.
         THREAD.store(unsafe { libc::syscall(libc::SYS_gettid) } as c_int, Ordering::SeqCst);
         RAISED.store(signal, Ordering::SeqCst);
@@ -111,6 +122,9 @@ extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_v
             // SAFETY: a value on this stack.
             unsafe { libc::nanosleep(&raw const millisecond, core::ptr::null_mut()) };
         }
+    }
+    if signal == QUIT {
+        return;
     }
     // SAFETY: the default action, for this signal. A fault without a sender happens again by
     // itself; the signal is blocked until the handler returns.

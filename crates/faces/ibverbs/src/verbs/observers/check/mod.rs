@@ -11,6 +11,7 @@ mod objects;
 mod report;
 mod scene;
 mod stacks;
+mod still;
 mod sums;
 mod threads;
 
@@ -22,9 +23,11 @@ use adverb_sync::{Mutex, MutexGuard};
 use calls::Kept;
 use fork::Forks;
 use report::{Stack, stack};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
+use std::time::Duration;
 
 /// Asks for the check, if set and neither empty nor 0.
 pub const VARIABLE: &str = "ADVERB_CHECK";
@@ -68,10 +71,14 @@ impl Known {
 pub struct Check {
     known: Mutex<Known>,
     posting: [Mutex<()>; LOCKS],
+    /// The places of calls that may wait, by the number of the calling thread.
+    inside: Mutex<BTreeMap<i32, usize>>,
     suppressions: Suppressions,
     reports: Option<PathBuf>,
     /// The file that asks for an examination.
     ask: Option<PathBuf>,
+    /// The process is examined after all threads have slept for this time, and at SIGQUIT.
+    stuck_after: Option<Duration>,
     exit: Option<i32>,
     /// Number of reports so far.
     told: AtomicU64,
@@ -158,9 +165,13 @@ impl Check {
         Check {
             known: Mutex::new(Known::NOTHING),
             posting: [const { Mutex::new(()) }; LOCKS],
+            inside: Mutex::new(BTreeMap::new()),
             suppressions,
             reports: adverb_os::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
             ask: adverb_os::chosen(examiner::ASK).filter(|v| !v.is_empty()).map(PathBuf::from),
+            stuck_after: adverb_os::chosen(examiner::STUCK)
+                .and_then(|v| v.to_str()?.trim().parse().ok())
+                .map(Duration::from_secs),
             exit: adverb_os::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
