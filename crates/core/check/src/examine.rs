@@ -195,7 +195,8 @@ impl Ledger {
         let oldest = qp.sends.posted.front().map_or(sent.place, |request| request.place);
         // The sender of this process, or a sender elsewhere, has given up.
         let gave_up = self.failed_completion.is_some_and(|f| f.done.status.contains("RNR"));
-        if pair.refused > 0 && (pair.receives == 0 || gave_up) {
+        let failed = self.failed_completion.is_some_and(|f| f.done.queue_pair == n);
+        if pair.refused > 0 && (pair.receives == 0 || gave_up || failed) {
             let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
             let posts = if pair.shared { shared.unwrap_or_default() } else { received };
             let what = if pair.shared { "the shared receive queue of " } else { "" };

@@ -11,20 +11,28 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes of a stack that are searched for a call of the program.
 const STACK: usize = 32 << 10;
+/// Most calls that are found on a stack.
+const CALLS: usize = 64;
 
 /// The program's code and memory.
 pub(super) struct Stacks {
     memory: Option<File>,
     /// Executable mappings of the program: not the device's, and not the C library's.
     code: Vec<(usize, usize)>,
+    /// The mappings of the program's own file.
+    own: Vec<(usize, usize)>,
 }
 
 impl Stacks {
     pub fn new() -> Stacks {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let exe = exe.to_string_lossy();
+        let of_exe = maps.lines().filter(|line| line.ends_with(&*exe));
         Stacks {
             memory: File::open("/proc/self/mem").ok(),
             code: maps.lines().filter_map(code_in).collect(),
+            own: of_exe.filter_map(code_in).collect(),
         }
     }
 
@@ -36,13 +44,17 @@ impl Stacks {
         let mut bytes = vec![0; STACK];
         let read = self.read(stack, &mut bytes);
         let words = bytes[..read].chunks_exact(size_of::<usize>());
-        let mut words = words.filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)));
+        let words = words.filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)));
         let is_call = |word: &usize| self.is_code(*word) && self.follows_call(*word);
-        words.find(|word| is_call(word) && !is_inline_function(word - 1)).map_or(0, |at| at - 1)
+        let calls = words.filter(|word| is_call(word) && !is_inline_function(word - 1));
+        let calls: Vec<_> = calls.take(CALLS).map(|at| at - 1).collect();
+        // The program's own file says more than its libraries.
+        let own = calls.iter().find(|call| in_range(&self.own, **call));
+        own.or(calls.first()).copied().unwrap_or(0)
     }
 
     fn is_code(&self, address: usize) -> bool {
-        self.code.iter().any(|(start, end)| (*start..*end).contains(&address))
+        in_range(&self.code, address)
     }
 
     /// Does a call instruction end at this address?
@@ -83,6 +95,10 @@ impl Stacks {
         let Some(memory) = &self.memory else { return 0 };
         memory.read_at(into, address as u64).unwrap_or(0)
     }
+}
+
+fn in_range(ranges: &[(usize, usize)], address: usize) -> bool {
+    ranges.iter().any(|(start, end)| (*start..*end).contains(&address))
 }
 
 /// The range of an executable mapping of the program, from a line of `/proc/self/maps`.

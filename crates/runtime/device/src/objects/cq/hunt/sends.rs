@@ -8,7 +8,7 @@ use crate::asleep::process::threads;
 use crate::node::{AnyQp, Node};
 use adverb_choice::Choice;
 use adverb_engine::wr::Remote;
-use adverb_engine::{Payload, SendFlags, SendOp, SendWr, Sge};
+use adverb_engine::{Payload, QpType, SendFlags, SendOp, SendWr, Sge};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,10 @@ impl Chosen {
     /// A queue pair is about to post.
     pub(crate) fn post_begins(&self, cq: &Cq, qp: Option<Arc<AnyQp>>) {
         let (Some(h), Some(qp)) = (&cq.hunted, qp) else { return };
+        // A datagram's queue pair has no connection that would keep late messages.
+        if matches!(qp.qp_type(), QpType::Ud | QpType::RawPacket) {
+            return;
+        }
         match self.choice {
             Some(Choice::Late | Choice::TailFirst) => {
                 let Some(longest) = self.hunt.next_hold() else { return };
