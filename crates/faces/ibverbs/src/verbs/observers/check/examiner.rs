@@ -5,8 +5,8 @@
 //!   A question wakes no thread of the program, so a hang stays as it is.
 //! - A signal that ends the process wakes the same thread. The signal's handler waits for the
 //!   reports, for a limited time, and then lets the signal end the process ([`super::fatal`]).
-//! - With [`STUCK`], the thread itself finds out that all threads of the program sleep for ever, and
-//!   SIGQUIT asks for an examination.
+//! - With [`STUCK`], the thread itself finds out that all threads of the program sleep for ever,
+//!   and SIGQUIT asks for an examination.
 //! - At an end with another status than 0, the ending thread examines the process itself.
 use super::fatal;
 use super::report::stack;
