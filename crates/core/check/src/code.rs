@@ -97,6 +97,8 @@ codes! {
     Crashed = "crashed";
     /// A queue pair of a waiting program was never connected.
     NotConnected = "not-connected";
+    /// The program ends itself with a failure.
+    Ended = "ended";
     /// What each thread of a program waits for.
     Waits = "waits";
 }
@@ -148,6 +150,7 @@ impl Code {
             | Code::Crashed
             | Code::Spins
             | Code::NotConnected
+            | Code::Ended
             | Code::Waits => Weight::State,
             Code::CqTooSmall
             | Code::ZeroLengthElement

@@ -58,14 +58,26 @@ fn words_of(thread: &ThreadScene) -> String {
 
 impl Ledger {
     /// Examines a process that failed or hangs. [`Ledger::reports`] then returns what was found.
-    /// `crash` is the place of a fault or an `abort`; 0 for none.
-    pub fn examine(&mut self, scene: &Scene, crash: CodeAddress) {
+    /// `end` is the place of a fault, an `abort` or an `exit`; 0 for none.
+    pub fn examine(&mut self, scene: &Scene, end: CodeAddress) {
         self.reporter.examine_again();
         if let Occasion::Signal(signal) = scene.occasion
-            && crash != 0
+            && end != 0
         {
-            self.reporter.say(Code::Crashed, &[("at", crash)], || {
+            self.reporter.say(Code::Crashed, &[("at", end)], || {
                 format!("the program fails with signal {signal} in its own code")
+            });
+        }
+        if let Occasion::Status(status) = scene.occasion
+            && end != 0
+        {
+            let places = [("at", end)];
+            self.reporter.say(Code::Ended, &places, || match scene.interrupted {
+                true => format!(
+                    "the program ends itself with status {status}, and errno is EINTR: a signal \
+                     interrupted a call, which is no failure; make the call again"
+                ),
+                false => format!("the program ends itself with status {status}"),
             });
         }
         for queue in &scene.queues {

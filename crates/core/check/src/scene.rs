@@ -17,6 +17,8 @@ pub enum Occasion {
 pub struct Scene {
     /// Why the process is examined.
     pub occasion: Occasion,
+    /// `errno` of the ending thread is EINTR.
+    pub interrupted: bool,
     /// Completion queues.
     pub queues: Vec<QueueScene>,
     /// Queue pairs.

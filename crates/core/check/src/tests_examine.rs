@@ -48,6 +48,7 @@ fn pair() -> PairScene {
 fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
     Scene {
         occasion: Occasion::Stuck,
+        interrupted: false,
         queues: vec![queue],
         pairs: vec![pair],
         polling: Vec::new(),
@@ -199,6 +200,12 @@ fn signals() {
     l.examine(&scene, 77);
     let reports = l.reports();
     assert_eq!((reports[0].code, reports[0].places[0]), (Code::Crashed, ("at", 77)));
+    scene = Scene { occasion: Occasion::Status(3), interrupted: true, ..scene };
+    let mut l = ledger(8, 64);
+    l.examine(&scene, 78);
+    let reports = l.reports();
+    assert_eq!((reports[0].code, reports[0].places[0]), (Code::Ended, ("at", 78)));
+    assert!(reports[0].text.contains("EINTR"));
 }
 
 /// CHK-16: bytes that an earlier READ has yet to write are not sent without a fence.

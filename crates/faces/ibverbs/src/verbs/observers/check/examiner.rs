@@ -9,7 +9,7 @@
 //!   and SIGQUIT asks for an examination.
 //! - At an end with another status than 0, the ending thread examines the process itself.
 use super::fatal;
-use super::report::stack;
+use super::report::{place, stack};
 use super::scene::scene;
 use super::still::Stillness;
 use super::{Check, Known};
@@ -87,6 +87,7 @@ impl Check {
 
     /// Examines the process, and makes the reports.
     pub(super) fn examine(&self, occasion: Occasion) {
+        let interrupted = crate::errno::last() == libc::EINTR;
         let polls = || self.within(LEDGER_WAIT, |known| Some(known.ledger.as_ref()?.polls()));
         let mut polling = Vec::new();
         if occasion == Occasion::Stuck
@@ -104,9 +105,11 @@ impl Check {
                 thread.place = inside.get(&thread.id).copied().unwrap_or(thread.place);
             }
         }
-        let crash = fatal::place();
-        let reports = self
-            .within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, crash)).1);
+        let ends = matches!(occasion, Occasion::Status(_));
+        let end = if ends { place() } else { fatal::place() };
+        scene.interrupted = ends && interrupted;
+        let reports =
+            self.within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, end)).1);
         for (report, of) in reports.unwrap_or_default() {
             self.report(&report, &of.unwrap_or_else(stack));
         }

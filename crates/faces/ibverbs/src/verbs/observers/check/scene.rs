@@ -12,6 +12,7 @@ pub(super) fn scene(occasion: Occasion, polling: Vec<u32>) -> Scene {
     let page = of_this_process().unwrap_or_default();
     Scene {
         occasion,
+        interrupted: false,
         queues: page.queues.into_iter().map(queue).collect(),
         pairs: page.queue_pairs.into_iter().filter(|pair| !pair.busy).map(pair).collect(),
         polling,
