@@ -71,14 +71,19 @@ impl Ledger {
         if let Occasion::Status(status) = scene.occasion
             && end != 0
         {
-            let places = [("at", end)];
-            self.reporter.say(Code::Ended, &places, || match scene.interrupted {
-                true => format!(
-                    "the program ends itself with status {status}, and errno is EINTR: a signal \
-                     interrupted a call, which is no failure; make the call again"
-                ),
-                false => format!("the program ends itself with status {status}"),
-            });
+            let places = [("ends", end)];
+            if scene.interrupted {
+                self.reporter.say(Code::CallFailed, &places, || {
+                    format!(
+                        "the program ends itself with status {status}, and errno is EINTR: a \
+                         signal interrupted a call, which is no failure; make the call again"
+                    )
+                });
+            } else {
+                self.reporter.say(Code::Ended, &places, || {
+                    format!("the program ends itself with status {status}")
+                });
+            }
         }
         for queue in &scene.queues {
             self.examine_queue(queue, scene);
