@@ -7,6 +7,7 @@
 mod demo;
 mod devices;
 mod doctor;
+mod duration;
 mod env;
 mod examination;
 mod explain;

@@ -47,7 +47,7 @@ const CONFIRM: Duration = Duration::from_secs(30);
 )]
 pub struct Args {
     /// How long to search: 30s, 10m, 1h
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::duration::parse)]
     time: Duration,
     /// The number of runs at a time; without this option, the number of processors. If the program
     /// fails when several copies run, the hunt goes back to one
@@ -82,19 +82,6 @@ impl Args {
             None => vec![&self.command],
         }
     }
-}
-
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "s" | "" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("s, m and h are possible".into()),
-    };
-    let number: u64 =
-        digits.parse().map_err(|_| "a number with s, m or h is expected".to_owned())?;
-    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "the time is too long".into())
 }
 
 pub fn main(args: &Args) -> ExitCode {

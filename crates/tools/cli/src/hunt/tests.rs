@@ -151,12 +151,12 @@ fn every_choice_has_words_and_a_kept_file_is_a_schedule() {
 
 #[test]
 fn durations_are_read() {
-    assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-    assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-    assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
-    assert!(duration("1d").is_err());
-    assert!(duration("m").is_err());
-    assert!(duration("99999999999999999999h").is_err());
+    assert_eq!(crate::duration::parse("90s"), Ok(Duration::from_secs(90)));
+    assert_eq!(crate::duration::parse("2m"), Ok(Duration::from_secs(120)));
+    assert_eq!(crate::duration::parse("1h"), Ok(Duration::from_secs(3600)));
+    assert!(crate::duration::parse("1d").is_err());
+    assert!(crate::duration::parse("m").is_err());
+    assert!(crate::duration::parse("99999999999999999999h").is_err());
 }
 
 /// HUN-4: a thread counts as asleep for ever only in a call that only another thread or process can

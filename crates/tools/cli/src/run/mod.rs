@@ -130,7 +130,7 @@ pub struct Options {
     /// Report what the program waits for when all of its threads have slept for this time: 30s, 10m
     ///
     /// SIGQUIT asks for the same report at once. Includes --check.
-    #[arg(long, value_name = "TIME", value_parser = crate::hunt::duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     stuck_after: Option<Duration>,
     /// A file of unwanted reports: each line has a code or `*`, and optionally a pattern for the
     /// text
