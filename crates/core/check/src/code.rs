@@ -97,6 +97,8 @@ codes! {
     Crashed = "crashed";
     /// A queue pair of a waiting program was never connected.
     NotConnected = "not-connected";
+    /// A message was polled before the program had read that its connection is established.
+    MessageBeforeEstablished = "message-before-established";
     /// The program ends itself with a failure.
     Ended = "ended";
     /// What each thread of a program waits for.
@@ -150,6 +152,7 @@ impl Code {
             | Code::Crashed
             | Code::Spins
             | Code::NotConnected
+            | Code::MessageBeforeEstablished
             | Code::Ended
             | Code::Waits => Weight::State,
             Code::CqTooSmall

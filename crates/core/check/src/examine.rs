@@ -85,6 +85,14 @@ impl Ledger {
                 });
             }
         }
+        if let Some((queue_pair, place)) = self.early {
+            self.reporter.say(Code::MessageBeforeEstablished, &[("polled", place)], || {
+                format!(
+                    "a message of queue pair {queue_pair:#x} was polled before the program had read \
+                     RDMA_CM_EVENT_ESTABLISHED of its connection: a message may come first"
+                )
+            });
+        }
         for queue in &scene.queues {
             self.examine_queue(queue, scene);
         }

@@ -79,6 +79,10 @@ pub struct Ledger {
     pub(crate) failed_completion: Option<FailedCompletion>,
     /// An examination has found a queue pair that failed for a reason of its own.
     pub(crate) explained: bool,
+    /// Queue pairs whose connection the program does not know to be established, by id of rdma_cm.
+    connecting: HashMap<u32, u32>,
+    /// A message was polled before: the queue pair, and the call of the poll.
+    pub(crate) early: Option<(u32, CodeAddress)>,
     /// The last WRITE.
     pub(crate) last_write: Option<Written>,
     edges: Edges,
@@ -148,6 +152,26 @@ impl Ledger {
         if let Some(why) = why {
             self.failed_call = Some(FailedCall { name: name.into(), why, place, at: self.calls });
         }
+    }
+
+    /// A connection of rdma_cm begins.
+    pub fn connecting(&mut self, id: u32, queue_pair: u32) {
+        self.connecting.insert(id, queue_pair);
+    }
+
+    /// The program has read an event of rdma_cm.
+    pub fn connection_event(&mut self, id: u32, event: u32, status: i32, place: CodeAddress) {
+        self.connecting.remove(&id);
+        let name = match event {
+            1 => "RDMA_CM_EVENT_ADDR_ERROR",
+            3 => "RDMA_CM_EVENT_ROUTE_ERROR",
+            6 => "RDMA_CM_EVENT_CONNECT_ERROR",
+            7 => "RDMA_CM_EVENT_UNREACHABLE",
+            8 => "RDMA_CM_EVENT_REJECTED",
+            _ => return self.called("rdma_get_cm_event", None, place),
+        };
+        let why = format!("the event is {name}, with status {status}");
+        self.called("the connection", Some(why), place);
     }
 
     /// A queue pair was created.
@@ -267,6 +291,9 @@ impl Ledger {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.polled = place;
             cq.completions += 1;
+        }
+        if done.receive && done.ok && self.connecting.values().any(|qp| *qp == done.queue_pair) {
+            self.early.get_or_insert((done.queue_pair, place));
         }
         let Some(qp) = self.qps.get_mut(&done.queue_pair) else { return Vec::new() };
         if !done.ok && !qp.told {

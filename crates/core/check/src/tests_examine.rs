@@ -228,3 +228,23 @@ fn a_read_is_fenced() {
     let elsewhere = Request { pieces: vec![piece(0x1800, 64)], ..uses(false) };
     assert!(!reported(&[elsewhere], false));
 }
+
+/// CHK-15: a message that is polled before its connection is known, and a connection that failed.
+#[test]
+fn events_of_a_connection() {
+    let scene = Scene { occasion: Occasion::Status(1), ..stuck(silent(0), pair()) };
+    let codes = |established: bool| {
+        let mut l = ledger(8, 64);
+        l.connecting(5, QP);
+        if established {
+            l.connection_event(5, 9, 0, 70);
+        }
+        l.polled(2, received(1), POLLED);
+        causes(&mut l, &scene).iter().map(|report| report.code).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(false), [Code::MessageBeforeEstablished]);
+    assert_eq!(codes(true), []);
+    let mut l = ledger(8, 64);
+    l.connection_event(5, 8, 28, 71);
+    assert_eq!(first(&mut l, &scene), (Code::CallFailed, vec![71]));
+}

@@ -46,8 +46,9 @@ pub unsafe fn program_call(return_address: usize, mut frame: usize) -> usize {
 
 /// Does this code belong to a copy of an inline function of the headers?
 pub fn is_inline_function(address: usize) -> bool {
-    if let Some(known) = KNOWN.lock().get(&address) {
-        return *known;
+    // A thread that a fork left behind may hold the lock in the child.
+    if let Some(known) = KNOWN.try_lock().and_then(|known| known.get(&address).copied()) {
+        return known;
     }
     let mut inline = false;
     // The last symbol is the function itself, and the symbols before were inlined into it.
@@ -55,6 +56,8 @@ pub fn is_inline_function(address: usize) -> bool {
         let file = symbol.filename().and_then(|file| file.file_name()?.to_str());
         inline = file.is_some_and(|file| HEADERS.contains(&file));
     });
-    KNOWN.lock().insert(address, inline);
+    if let Some(mut known) = KNOWN.try_lock() {
+        known.insert(address, inline);
+    }
     inline
 }

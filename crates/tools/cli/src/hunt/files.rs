@@ -2,6 +2,7 @@
 //! scanning.
 use super::attempt::Verdict;
 use super::{Args, Finding, HuntResult, report};
+use crate::examination;
 use crate::results::source::line;
 use crate::results::{self, Test, location, put};
 use serde_json::{Value, json};
@@ -47,6 +48,8 @@ pub fn sarif(args: &Args, end: &HuntResult) -> Value {
 
 fn result(args: &Args, found: &Finding, text: &str) -> Value {
     let Finding { attempt, schedule, met } = found;
+    let cause = examination::causes(&attempt.reports).next();
+    let causes = cause.iter().flat_map(|told| &told.places).map(|(what, at)| location(at, what));
     let places = report::shown(schedule, attempt)
         .iter()
         .filter_map(|entry| Some((entry, met.iter().find(|m| m.site == entry.site)?)))
@@ -58,5 +61,9 @@ fn result(args: &Args, found: &Finding, text: &str) -> Value {
         properties["replay"] = json!(format!("adverb run --replay {}", args.out.display()));
     }
     let code = attempt.verdict.code();
-    results::result(&RULES, code, "error", &attempt.what(), places.collect(), properties)
+    let what = match cause {
+        Some(told) => format!("{}: {}", attempt.what(), told.text),
+        None => attempt.what(),
+    };
+    results::result(&RULES, code, "error", &what, causes.chain(places).collect(), properties)
 }

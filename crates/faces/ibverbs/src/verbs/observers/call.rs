@@ -4,7 +4,7 @@ use crate::errno;
 use crate::verbs::caller::program_call;
 use adverb_device::engine::attr::Cut;
 use adverb_device::engine::{Access, AttrMask, QpAttr};
-use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Element, Mr, Qp, Srq};
+use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Element, Errno, Mr, Qp, Srq};
 use core::ffi::{CStr, c_int};
 use std::sync::Arc;
 
@@ -182,6 +182,12 @@ pub enum Event<'a> {
     /// An object is about to be destroyed. The call will wait for the acknowledgement of its
     /// events.
     Destroying(Numbered),
+    /// A connection of rdma_cm begins: the id, and the queue pair.
+    Connecting { id: u32, queue_pair: u32 },
+    /// The program has read an event of rdma_cm: the id, the number of the event, and its status.
+    ConnectionEvent { id: u32, event: u32, status: i32 },
+    /// A request to rdma_cm failed: the name of the program's call, and the error.
+    ConnectionFailed { name: &'static str, error: Errno },
     /// The process forks. No memory may be allocated or freed.
     Fork(Fork),
     /// The process ends by `exit`, `_exit` or `abort`, or a child of `vfork` ends in its parent's

@@ -15,6 +15,8 @@ mod sockaddr;
 mod tests;
 
 use super::held::hold;
+use super::observers::call::Event;
+use super::observers::list::tell;
 use crate::abi::rdma_user_cm::{Reply, Request};
 use adverb_device::Errno;
 use adverb_device::cq::hunt;
@@ -48,9 +50,40 @@ pub unsafe extern "C-unwind" fn adverb_ucma_perform(
     let (request, reply) = unsafe { (&*request, &mut *reply) };
     let performed = request::request(request)
         .and_then(|values| perform(channel, &values, &mut Typed { request, reply }));
+    let _uncancelled = Uncancelled::begin();
+    observe(request, reply, performed.err());
     match performed {
         Ok(()) => 0,
         Err(e) => -(e as c_int),
+    }
+}
+
+/// Tells the instruments what a request has done.
+fn observe(request: &Request, reply: &Reply, error: Option<Errno>) {
+    let name = match request {
+        Request::Connect(_) => "rdma_connect",
+        Request::Accept(_) => "rdma_accept",
+        Request::BindIp(_) | Request::Bind(_) => "rdma_bind_addr",
+        Request::ResolveIp(_) | Request::ResolveAddr(_) => "rdma_resolve_addr",
+        Request::ResolveRoute(_) => "rdma_resolve_route",
+        Request::Listen(_) => "rdma_listen",
+        Request::GetEvent(_) => "rdma_get_cm_event",
+        _ => return,
+    };
+    match (error, request, reply) {
+        (Some(Errno::EAGAIN), ..) => {}
+        (Some(error), ..) => tell(Event::ConnectionFailed { name, error }),
+        (None, Request::Connect(body), _) => {
+            tell(Event::Connecting { id: body.id, queue_pair: body.conn_param.qp_num });
+        }
+        (None, Request::Accept(body), _) => {
+            tell(Event::Connecting { id: body.id, queue_pair: body.conn_param.qp_num });
+        }
+        (None, Request::GetEvent(_), Reply::Event(event)) => {
+            let (id, status) = (event.id, event.status.cast_signed());
+            tell(Event::ConnectionEvent { id, event: event.event, status });
+        }
+        _ => {}
     }
 }
 

@@ -106,7 +106,12 @@ impl Check {
             }
         }
         let ends = matches!(occasion, Occasion::Status(_));
-        let end = if ends { place() } else { fatal::place() };
+        // Outside of a hunt an exit status is no failure: many programs say something with it.
+        let end = match ends {
+            true if self.ask.is_some() => place(),
+            true => 0,
+            false => fatal::place(),
+        };
         scene.interrupted = ends && interrupted;
         let reports =
             self.within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, end)).1);

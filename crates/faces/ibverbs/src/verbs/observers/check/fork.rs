@@ -56,6 +56,7 @@ impl Check {
 
     fn before_fork(&self) {
         self.posting.iter().for_each(|lock| core::mem::forget(lock.lock()));
+        core::mem::forget(self.inside.lock());
         let mut known = self.known.lock();
         // A program that asked for fork protection takes care of memory shared with its children.
         if !is_asked_for() {
@@ -93,6 +94,7 @@ impl Check {
         unsafe {
             self.known.force_unlock();
             self.posting.iter().for_each(|lock| lock.force_unlock());
+            self.inside.force_unlock();
         }
     }
 }

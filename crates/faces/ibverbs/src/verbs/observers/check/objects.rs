@@ -86,6 +86,17 @@ impl Check {
             }
             Event::Destroying(Numbered::QueuePair(n)) => self.destroying(&[Source::QueuePair(*n)]),
             Event::Destroying(Numbered::Srq(n)) => self.destroying(&[Source::Srq(*n)]),
+            Event::Connecting { id, queue_pair } => {
+                self.tell(|ledger| ledger.connecting(*id, *queue_pair));
+            }
+            Event::ConnectionEvent { id, event, status } => {
+                let at = place();
+                self.tell(|ledger| ledger.connection_event(*id, *event, *status, at));
+            }
+            Event::ConnectionFailed { name, error } => {
+                let (at, why) = (place(), format!("{} ({error:?})", error.desc()));
+                self.tell(|ledger| ledger.called(name, Some(why), at));
+            }
             Event::Fork(moment) => self.fork(*moment),
             Event::Exit(status) => **status = self.end(**status),
         }
