@@ -3,6 +3,7 @@
 //!
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
+use crate::ledger::Cq;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
@@ -322,7 +323,17 @@ impl Ledger {
     /// Threads that run and make no call of verbs.
     fn spinning(&mut self, scene: &Scene) {
         let runs = |t: &&ThreadScene| t.call.is_empty() && !t.signalled;
-        for thread in scene.threads.iter().filter(runs).filter(|_| scene.polling.is_empty()) {
+        let running: Vec<_> = scene.threads.iter().filter(runs).collect();
+        // Each queue that is polled has one of the running threads. The place of a poll says which.
+        let polls = |t: &ThreadScene| {
+            let near = |cq: &Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(t.place) <= 8;
+            scene.polling.iter().filter_map(|n| self.cqs.get(n)).any(near)
+        };
+        let spins = |t: &&ThreadScene| {
+            scene.polling.is_empty() || running.len() > scene.polling.len() && !polls(t)
+        };
+        let spinning: Vec<_> = running.iter().copied().filter(spins).cloned().collect();
+        for thread in &spinning {
             let (id, name) = (thread.id, &thread.name);
             let mut places = vec![("spins", thread.place)];
             let write = self.last_write;

@@ -181,6 +181,12 @@ fn what_the_threads_do() {
     let mut l = ledger(8, 64);
     l.found_no_completion(2, POLLED);
     assert_eq!(first(&mut l, &spins).0, Code::Waits);
+    // Of two running threads one polls the queue, and the other spins.
+    spins.threads.push(ThreadScene { id: 8, place: POLLED, ..spins.threads[0].clone() });
+    spins.threads[0].place = 1000;
+    let mut l = ledger(8, 64);
+    l.found_no_completion(2, POLLED);
+    assert_eq!(first(&mut l, &spins), (Code::Spins, vec![1000]));
     let mut l = ledger(8, 64);
     post(&mut l, &[send(1, true)]);
     let new = PairScene { state: "INIT", ..pair() };
