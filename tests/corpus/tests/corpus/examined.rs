@@ -11,20 +11,20 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// How the program ends: with a status, or by a signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ProgramEnd {
     Status(i32),
     Signal(i32),
 }
 
 /// The program's argument, its end, and words of the report; none for no report.
-const ENDS: [(&str, End, Option<&str>); 7] = [
-    ("call", End::Status(1), Some("check: call-failed: ibv_create_qp failed")),
-    ("_exit", End::Status(3), None),
-    ("fault", End::Signal(11), Some("check: crashed: ")),
-    ("abort", End::Signal(6), Some("check: crashed: ")),
-    ("alarm", End::Signal(14), Some("check: waits: ")),
-    ("fork", End::Status(0), Some("check: crashed: ")),
-    ("handler", End::Status(11), None),
+const ENDS: [(&str, ProgramEnd, Option<&str>); 7] = [
+    ("call", ProgramEnd::Status(1), Some("check: call-failed: ibv_create_qp failed")),
+    ("_exit", ProgramEnd::Status(3), None),
+    ("fault", ProgramEnd::Signal(11), Some("check: crashed: ")),
+    ("abort", ProgramEnd::Signal(6), Some("check: crashed: ")),
+    ("alarm", ProgramEnd::Signal(14), Some("check: waits: ")),
+    ("fork", ProgramEnd::Status(0), Some("check: crashed: ")),
+    ("handler", ProgramEnd::Status(11), None),
 ];
 
 pub fn cases() -> Vec<Case> {
@@ -41,12 +41,12 @@ fn program(how: &str) -> Result<Program, String> {
     rig("examined", &[], &[how])
 }
 
-fn ends(how: &str, end: End, words: Option<&str>) -> Verdict {
+fn ends(how: &str, end: ProgramEnd, words: Option<&str>) -> Verdict {
     let out = program(how)?.flag("--check").run(LIMIT)?;
     let status = out.status.ok_or("no status")?;
     let ended = match end {
-        End::Status(code) => status.code() == Some(code),
-        End::Signal(signal) => status.signal() == Some(signal),
+        ProgramEnd::Status(code) => status.code() == Some(code),
+        ProgramEnd::Signal(signal) => status.signal() == Some(signal),
     };
     require!(ended, "{}", out.describe());
     let reported = words.map_or(!out.text.contains("check: "), |words| out.text.contains(words));
