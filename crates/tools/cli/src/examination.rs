@@ -120,19 +120,23 @@ pub fn shown(label: &str, reports: &[Told]) -> Vec<String> {
     lines
 }
 
+/// The places to show of a report. The callers of `main` belong to the C library.
+pub fn places(told: &Told) -> impl Iterator<Item = &(String, String)> {
+    told.places
+        .iter()
+        .take(PLACES)
+        .filter(|(what, at)| what != "from" || source_of(at).is_some() && !at.starts_with("libc"))
+}
+
 fn one(label: &str, told: &Told, with_process: bool) -> Vec<String> {
     let process = if with_process { format!("process {}: ", told.process) } else { String::new() };
     let mut lines = vec![format!("{label:8} {process}{}", told.text)];
-    for (what, at) in told.places.iter().take(PLACES) {
+    for (what, at) in places(told) {
         let label = if lines.len() == 1 { "at:" } else { "" };
-        let text = match what.as_str() {
+        lines.push(match what.as_str() {
             "from" => format!("{label:8}   from {}", line_of(at)),
             _ => format!("{label:8} {} ({what})", line_with_caller(at)),
-        };
-        // The callers of `main` belong to the C library.
-        if what != "from" || source_of(at).is_some() && !at.starts_with("libc") {
-            lines.push(text);
-        }
+        });
     }
     lines
 }

@@ -47,6 +47,8 @@ const STAYS: Duration = Duration::from_secs(2);
 pub struct HuntCommands {
     /// A single command, or a server and a client.
     commands: Vec<Vec<OsString>>,
+    /// The variable with the file of unwanted reports.
+    suppression: Option<(&'static str, PathBuf)>,
     exe: PathBuf,
     directory: PathBuf,
     next: AtomicUsize,
@@ -80,13 +82,17 @@ pub fn directory() -> PathBuf {
 
 impl HuntCommands {
     /// Makes the directory, which must not exist yet.
-    pub fn new(directory: PathBuf, commands: Vec<Vec<OsString>>) -> Result<Self, String> {
+    pub fn new(
+        directory: PathBuf,
+        commands: Vec<Vec<OsString>>,
+        suppression: Option<(&'static str, PathBuf)>,
+    ) -> Result<Self, String> {
         let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
         DirBuilder::new()
             .mode(0o700)
             .create(&directory)
             .map_err(|e| format!("{}: {e}", directory.display()))?;
-        Ok(HuntCommands { commands, exe, directory, next: AtomicUsize::new(0) })
+        Ok(HuntCommands { commands, suppression, exe, directory, next: AtomicUsize::new(0) })
     }
 
     /// Runs the commands once.
@@ -107,7 +113,8 @@ impl HuntCommands {
         let variables = variables.into_iter().chain(examination.variables());
         // A child does not inherit pages mapped by peers, so that forks can be judged in one run.
         let private = (n == 0).then_some(("ADVERB_ADOPT", Path::new("off")));
-        let variables = variables.chain(private);
+        let suppression = self.suppression.as_ref().map(|(name, file)| (*name, &**file));
+        let variables = variables.chain(private).chain(suppression);
         let variables: Vec<_> = variables.collect();
         let ended = self.run(n, (&variables, &examination), limits, &mut watcher, &mut sides);
         if ended.as_ref().is_ok_and(|ends| ends.have_failed(sides.len())) {

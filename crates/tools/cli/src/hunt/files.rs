@@ -31,7 +31,7 @@ pub fn write(args: &Args, end: &HuntResult, took: Duration) -> Result<(), String
 
 /// A test report with a single test: the hunt.
 pub fn junit(args: &Args, end: &HuntResult, took: Duration) -> String {
-    let failed = |found: &Finding| (found.attempt.what(), found.attempt.verdict.code().into());
+    let failed = |found: &Finding| (message(found), found.attempt.verdict.code().into());
     let test = Test {
         name: line(&args.command),
         said: end.text.clone(),
@@ -46,24 +46,35 @@ pub fn sarif(args: &Args, end: &HuntResult) -> Value {
     results::sarif(TOOL, &RULES, &format!("{TOOL} -- {}", line(&args.command)), &found)
 }
 
+/// What failed, with the first cause.
+fn message(found: &Finding) -> String {
+    let what = found.attempt.what();
+    match examination::causes(&found.attempt.reports).next() {
+        // A report of the check is its own cause.
+        Some(told) if !what.contains(&told.text) => format!("{what}; {}", told.text),
+        _ => what,
+    }
+}
+
 fn result(args: &Args, found: &Finding, text: &str) -> Value {
     let Finding { attempt, schedule, met } = found;
-    let cause = examination::causes(&attempt.reports).next();
-    let causes = cause.iter().flat_map(|told| &told.places).map(|(what, at)| location(at, what));
-    let places = report::shown(schedule, attempt)
+    let chosen = report::shown(schedule, attempt)
         .iter()
         .filter_map(|entry| Some((entry, met.iter().find(|m| m.site == entry.site)?)))
         .map(|(entry, m)| {
             location(&m.words, &format!("chosen: {}", entry.choice.words(entry.site.call)))
         });
+    let told = examination::causes(&attempt.reports).next();
+    let cause = told.into_iter().flat_map(examination::places).map(|(what, at)| location(at, what));
+    // As in the text: a choice says more about a failure than the state of the threads.
+    let places = match schedule.is_empty() || examination::is_known(&attempt.reports) {
+        true => cause.chain(chosen).collect(),
+        false => chosen.chain(cause).collect(),
+    };
     let mut properties = json!({ "output": text, "adverbSchedule": schedule.to_string() });
     if !matches!(attempt.verdict, Verdict::Fine) && !schedule.is_empty() {
         properties["replay"] = json!(format!("adverb run --replay {}", args.out.display()));
     }
     let code = attempt.verdict.code();
-    let what = match cause {
-        Some(told) => format!("{}: {}", attempt.what(), told.text),
-        None => attempt.what(),
-    };
-    results::result(&RULES, code, "error", &what, causes.chain(places).collect(), properties)
+    results::result(&RULES, code, "error", &message(found), places, properties)
 }

@@ -69,6 +69,10 @@ pub struct Args {
     /// Write the result as SARIF, for code scanning
     #[arg(long, value_name = "FILE")]
     sarif: Option<PathBuf>,
+    /// A file of unwanted reports of the check, as in `adverb run`: these reports are neither
+    /// findings nor causes
+    #[arg(long, value_name = "FILE")]
+    check_suppress: Option<PathBuf>,
     /// The program, searched in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -130,7 +134,9 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     if commands.iter().any(|c| c.is_empty()) || args.pair != (commands.len() == 2) {
         return Err("--pair takes two commands with -- between them".into());
     }
-    let commands = HuntCommands::new(directory, commands.into_iter().map(<[_]>::to_vec).collect())?;
+    let suppression = args.check_suppress.as_deref().map(crate::run::suppression).transpose()?;
+    let commands = commands.into_iter().map(<[_]>::to_vec).collect();
+    let commands = HuntCommands::new(directory, commands, suppression)?;
     let first = commands.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());

@@ -2,6 +2,7 @@ use super::attempt::{Attempt, Output, Verdict, Who, parse};
 use super::*;
 use crate::results::source;
 use crate::results::tests::elements;
+use adverb_check::Code;
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Site};
 
 const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:2902 in wait, loop.c:66\n\
@@ -34,6 +35,7 @@ fn args(command: &[&str]) -> Args {
         pair: command.contains(&"--"),
         junit: None,
         sarif: None,
+        check_suppress: None,
         command: command.iter().map(Into::into).collect(),
     }
 }
@@ -255,6 +257,29 @@ fn sarif_names_the_line() {
     }
     let fine = HuntResult { finding: None, text: String::new() };
     assert_eq!(files::sarif(&args, &fine)["runs"][0]["results"], serde_json::json!([]));
+}
+
+/// HUN-8: both files have the text and the places of the cause. The place of a cause that is known
+/// comes before the choice, the place of a state after the choice.
+#[test]
+fn the_files_name_the_cause() {
+    let args = args(&["./a"]);
+    for (code, lines) in [(Code::NeverArmed, [7, 66]), (Code::Waits, [66, 7])] {
+        let mut end = some_end();
+        let places = vec![("sleeps".into(), "a+0x1 in main, w.c:7".into())];
+        let told = Told { process: 1, code, text: "why & where".into(), places };
+        end.finding.as_mut().unwrap().attempt.reports = vec![told];
+        let all = elements(&files::junit(&args, &end, Duration::ZERO));
+        assert!(all[3].contains("&quot;?; why &amp; where\" type"), "{}", all[3]);
+        let result = &files::sarif(&args, &end)["runs"][0]["results"][0];
+        let message = result["message"]["text"].as_str().unwrap();
+        assert!(message.ends_with("; why & where"), "{message}");
+        let line = |list: &str| {
+            assert_eq!(result[list].as_array().unwrap().len(), 1, "{result}");
+            result[list][0]["physicalLocation"]["region"]["startLine"].clone()
+        };
+        assert_eq!(["locations", "relatedLocations"].map(line), lines, "{code}");
+    }
 }
 
 /// A frame may name its file with a path. Functions may have commas in their names.

@@ -26,17 +26,23 @@ pub fn variables(
         all.push(("ADVERB_ADOPT", "off".into()));
     }
     if let Some(file) = suppress {
-        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
-        text.parse::<Suppressions>().map_err(|e| at(&e))?;
-        // The program may have another working directory when opening the device.
-        let path = std::path::absolute(file).map_err(|e| at(&e))?;
-        all.push(("ADVERB_CHECK_SUPPRESS", path.into()));
+        let (name, path) = suppression(file)?;
+        all.push((name, path.into()));
     }
     if let Some(status) = exit {
         all.push(("ADVERB_CHECK_EXIT", status.to_string().into()));
     }
     Ok(all)
+}
+
+/// The variable with the file of unwanted reports. Fails if the program could not read the file.
+pub fn suppression(file: &Path) -> Result<(&'static str, PathBuf), String> {
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
+    text.parse::<Suppressions>().map_err(|e| at(&e))?;
+    // The program may have another working directory when opening the device.
+    let path = std::path::absolute(file).map_err(|e| at(&e))?;
+    Ok(("ADVERB_CHECK_SUPPRESS", path))
 }
 
 /// The files for the reports.

@@ -13,6 +13,8 @@ mod sysroot;
 mod trace;
 mod tree;
 
+pub use check::suppression;
+
 use adverb_device::faults::Spec;
 use nix::sys::statvfs::FsFlags;
 use std::ffi::{OsStr, OsString};
