@@ -206,7 +206,7 @@ corpus: build ## hunts of small wrong programs, each with cause and line, and of
 	$(TOLD) $(CARGO) test --package adverb-corpus -- twins found
 
 check: build ## adverb run --check over the wrong programs of the corpus, and its right ones (SHORT=1)
-	$(TOLD) $(CARGO) test --package adverb-corpus -- check examined
+	$(TOLD) $(CARGO) test --package adverb-corpus -- check
 
 hunt: build ## the right programs of the corpus under the schedules of many seeds; an hour (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- hunt

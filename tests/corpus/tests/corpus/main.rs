@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod examined;
 mod found;
 mod hunt;
 mod twins;
@@ -15,7 +14,6 @@ use adverb_foreign::suite::{self, Suite};
 const SUITES: &[Suite] = &[
     Suite::new("twins", twins::cases).once().after(twins::print_rates),
     Suite::new("check", check::cases).once(),
-    Suite::new("examined", examined::cases).once(),
     Suite::new("found", found::cases).once().after(found::print_table),
     // A hunted pair uses a fixed port.
     Suite::new("hunt", hunt::cases).once().alone(),
