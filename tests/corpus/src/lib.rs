@@ -44,6 +44,8 @@ pub struct Mistake {
     pub elsewhere: bool,
     /// The mistake is a risk: a hunt mentions the mistake at its end, and ends with status 0.
     pub risk: bool,
+    /// No choice of a hunt shows the mistake yet.
+    pub open: bool,
 }
 
 impl Mistake {

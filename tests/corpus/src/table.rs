@@ -13,6 +13,7 @@ const fn wrong(program: &'static str, kind: &'static str) -> Mistake {
         words: &[],
         elsewhere: false,
         risk: false,
+        open: false,
     }
 }
 
@@ -31,6 +32,10 @@ impl Mistake {
     }
     const fn named_elsewhere(mut self) -> Self {
         self.elsewhere = true;
+        self
+    }
+    const fn not_found_yet(mut self) -> Self {
+        self.open = true;
         self
     }
     const fn a_risk(mut self) -> Self {
@@ -86,6 +91,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("leaves_early", "queue pair destroyed before its peer has its acknowledgements")
         .from(&["ucx #5199", "spdk #2436"])
         .found_by(&[Hunt])
+        .not_found_yet()
         .names("destroy the receiver's queue pair", &["no answer", "destroyed"]),
     wrong("not_global", "an address without a GRH on RoCE")
         .from(&["smart #2", "Mooncake #204"])
@@ -142,6 +148,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("unchecked_mr", "a registration used although it failed")
         .from(&["nccl-tests #206", "byteps #295"])
         .found_by(&[Hunt])
+        .not_found_yet()
         .names("NULL if the registration failed", &["reg_mr", "ENOMEM"]),
     wrong("leaked_mr", "a registration left behind on one way out")
         .from(&["async-rdma #107", "Mooncake #1382"])
@@ -192,6 +199,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("uc_lost", "messages of an unreliable connection counted on")
         .from(&["valkey #916"])
         .found_by(&[Hunt])
+        .not_found_yet()
         .names("until all have come", &["lost", "dropped"]),
     wrong("small_inline", "inline data on a queue pair made for none")
         .from(&["Mooncake #721"])
@@ -226,6 +234,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("two_pairs", "the order of two queue pairs counted on")
         .from(&["RDMA-example #3"])
         .found_by(&[Hunt])
+        .named_elsewhere()
         .names("// over which queue pair", &["queue pair"]),
     wrong("srq_dry", "a shared receive queue that is not filled again")
         .from(&["StepMesh #36", "ucx #10505"])
