@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::objects::context::Context;
 use crate::ranks;
 use adverb_choice::{Call, Choice, mix};
-use adverb_engine::{Cause, Completion, PostError, SendWr, WcOpcode};
+use adverb_engine::{Cause, Completion, PostError, SendFlags, SendWr, WcOpcode, WcStatus};
 use adverb_sync::Ranked;
 use nix::errno::Errno;
 use sends::LateReads;
@@ -274,7 +274,7 @@ impl Cq {
         {
             h.hunt.refused.lock().polled += 1;
             if let Some(ledger) = h.hunt.ledgers.lock().get_mut(&c.qpn) {
-                ledger.polled(c.wr_id);
+                ledger.polled(c.wr_id, c.status == WcStatus::Success);
             }
         }
     }
@@ -361,15 +361,18 @@ impl CompChannel {
 /// completion of a later request, was polled.
 #[derive(Debug, Default)]
 struct Ledger {
-    requests: VecDeque<u64>,
+    /// The `wr_id` of each request, and whether the request is signaled.
+    requests: VecDeque<(u64, bool)>,
     staged: usize,
     strict: bool,
 }
 
 impl Ledger {
-    fn polled(&mut self, wr_id: u64) {
+    fn polled(&mut self, wr_id: u64, ok: bool) {
         let known = self.requests.len() - self.staged;
-        if let Some(at) = self.requests.iter().take(known).position(|w| *w == wr_id) {
+        // A successful completion belongs to the oldest signaled request with its number.
+        let own = |(id, signaled): &(u64, bool)| *id == wr_id && (*signaled || !ok);
+        if let Some(at) = self.requests.iter().take(known).position(own) {
             self.requests.drain(..=at);
         }
     }
@@ -495,12 +498,13 @@ impl Cq {
     }
 
     /// A request was staged.
-    pub(crate) fn hunt_staged(&self, qpn: u32, wr: &SendWr<'_>) {
+    pub(crate) fn hunt_staged(&self, qpn: u32, wr: &SendWr<'_>, signals_all: bool) {
         if let Some(h) = &self.hunted {
             h.note_read(qpn, wr);
             let mut ledgers = h.hunt.ledgers.lock();
             let ledger = ledgers.entry(qpn).or_default();
-            ledger.requests.push_back(wr.wr_id);
+            let signaled = signals_all || wr.flags.contains(SendFlags::SIGNALED);
+            ledger.requests.push_back((wr.wr_id, signaled));
             ledger.staged += 1;
         }
     }
@@ -512,5 +516,24 @@ impl Cq {
         {
             ledger.staged = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ledger;
+
+    /// HUN-10: a completion frees its own request and all earlier ones, also if an earlier unsignaled
+    /// request has the same number.
+    #[test]
+    fn a_completion_frees_the_signaled_request() {
+        let new =
+            || Ledger { requests: [(1, false), (1, true), (1, true)].into(), ..Ledger::default() };
+        let mut ledger = new();
+        ledger.polled(1, true);
+        assert_eq!(ledger.requests, [(1, true)]);
+        let mut ledger = new();
+        ledger.polled(1, false);
+        assert_eq!(ledger.requests.len(), 2, "a failed request completes in any case");
     }
 }

@@ -60,7 +60,7 @@ impl Qp {
     /// A request was staged.
     pub(super) fn hunt_staged(&self, wr: &SendWr<'_>) {
         if let Some(cq) = &self.own.send_cq {
-            cq.hunt_staged(self.number(), wr);
+            cq.hunt_staged(self.number(), wr, self.signals_all());
         }
     }
 
