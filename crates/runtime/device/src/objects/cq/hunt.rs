@@ -523,8 +523,8 @@ impl Cq {
 mod tests {
     use super::Ledger;
 
-    /// HUN-10: a completion frees its own request and all earlier ones, also if an earlier unsignaled
-    /// request has the same number.
+    /// HUN-10: a completion frees its own request and all earlier ones, also if an earlier
+    /// unsignaled request has the same number.
     #[test]
     fn a_completion_frees_the_signaled_request() {
         let new =
