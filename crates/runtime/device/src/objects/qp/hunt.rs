@@ -58,9 +58,9 @@ impl Qp {
     }
 
     /// A request was staged.
-    pub(super) fn hunt_staged(&self, wr: &SendWr<'_>) {
+    pub(super) fn hunt_staged(&self, wr: &SendWr<'_>, signals_all: bool) {
         if let Some(cq) = &self.own.send_cq {
-            cq.hunt_staged(self.number(), wr, self.signals_all());
+            cq.hunt_staged(self.number(), wr, signals_all);
         }
     }
 

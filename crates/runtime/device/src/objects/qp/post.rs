@@ -179,7 +179,7 @@ impl Qp {
         if matches!(wr.op, SendOp::Write(_) | SendOp::Read(_)) {
             self.own.context.node().posts_one_sided();
         }
-        self.hunt_staged(wr);
+        self.hunt_staged(wr, inner.engine.config().signal_all);
         let len = match wr.data {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
             Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
