@@ -2,7 +2,7 @@
 use crate::cause::Cause;
 use crate::tags::{ListDone, ListOp, TagList};
 use crate::types::PdId;
-use crate::wr::{PostError, RecvWqe, RecvWr, Sge, SgeList};
+use crate::wr::{PostError, RecvWqe, RecvWr, SgeList};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -16,8 +16,6 @@ pub struct Srq {
     pd: PdId,
     /// The ring grows as needed, up to `max_wr`.
     ring: VecDeque<RecvWqe>,
-    /// How many receives have left the ring since the queue was made.
-    taken: u64,
     max_wr: u32,
     max_sge: u32,
     /// The armed limit; 0 is disarmed.
@@ -30,15 +28,7 @@ impl Srq {
     /// A queue for `max_wr` requests (at least one) with `max_sge` entries each.
     #[must_use]
     pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
-        Srq {
-            pd,
-            ring: VecDeque::new(),
-            taken: 0,
-            max_wr: max_wr.max(1),
-            max_sge,
-            limit: 0,
-            tags: None,
-        }
+        Srq { pd, ring: VecDeque::new(), max_wr: max_wr.max(1), max_sge, limit: 0, tags: None }
     }
 
     /// Makes the queue a tag-matching SRQ with room for `max` tagged buffers.
@@ -107,7 +97,6 @@ impl Srq {
     /// number *drops* below the limit.
     pub fn pop(&mut self) -> Option<(RecvWqe, bool)> {
         let wqe = self.ring.pop_front()?;
-        self.taken += 1;
         let reached = self.ring.len() < self.limit as usize;
         if reached {
             self.limit = 0;
@@ -162,23 +151,6 @@ impl Srq {
     #[must_use]
     pub fn has_tags(&self) -> bool {
         self.tags.is_some()
-    }
-
-    /// How many receives were taken. This is also the number of the oldest waiting receive.
-    #[must_use]
-    pub fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// The entries of a waiting receive, by its number. `None` also for a tag-matching SRQ, where
-    /// the message's tag selects the receive.
-    #[inline]
-    pub(crate) fn sges_of(&self, receive: u64) -> Option<&[Sge]> {
-        if self.tags.is_some() {
-            return None;
-        }
-        let behind = usize::try_from(receive.checked_sub(self.taken)?).ok()?;
-        Some(self.ring.get(behind)?.sges.as_slice())
     }
 
     /// The protection domain of the queue.

@@ -31,10 +31,8 @@ const READ: usize = 2 << 20;
 /// Longer than any step takes without a hang, even on a busy machine.
 const HANG_LIMIT: Duration = Duration::from_secs(300);
 
-/// Size of the tables in bytes. `OFFERS` is the offset at which the key entries end and the offers
-/// of the queue pairs begin.
-const TABLES: u64 = OFFERS + (16_384 << 10);
-const OFFERS: u64 = 0x50_5000;
+/// Size of the tables in bytes.
+const TABLES: u64 = 0x50_5000;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -130,28 +128,6 @@ fn others_are_not_harmed() {
 /// Length in bytes of the forger's messages with a record that points at existing memory.
 const FORGED: usize = 100;
 
-/// The log lines about peers with false hazards.
-struct Lies(Mutex<Vec<String>>);
-
-static LIES: Lies = Lies(Mutex::new(Vec::new()));
-
-impl log::Log for Lies {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &log::Record<'_>) {
-        let text = record.args().to_string();
-        if text.contains("claims to copy") {
-            self.0.lock().unwrap().push(text);
-        }
-    }
-    fn flush(&self) {}
-}
-
-/// The shortest time until a peer with a false hazard is judged. The judgement takes twenty
-/// observations of a sleeping thread, at intervals of a second.
-const JUDGED: Duration = Duration::from_secs(19);
-
 /// TRU-3: the forger writes valid records and entries with false contents:
 /// - payload addresses without memory,
 /// - keys of memory beyond the end of the file,
@@ -159,11 +135,9 @@ const JUDGED: Duration = Duration::from_secs(19);
 /// - alternating announcements of sleep.
 #[test]
 fn what_points_nowhere_harms_nobody() {
-    log::set_logger(&LIES).unwrap();
-    log::set_max_level(log::LevelFilter::Info);
     let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
-    for pattern in ["references", "messages", "keys", "hazards"] {
+    for pattern in ["references", "keys", "hazards"] {
         let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
         let end = QpEnd::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
@@ -175,7 +149,6 @@ fn what_points_nowhere_harms_nobody() {
         assert_eq!(bad.hear(), "forges");
         let limit = Instant::now() + HANG_LIMIT;
         let (mut waiting, mut forged) = (0, 0);
-        let length = if pattern == "messages" { 44 } else { FORGED };
         let word = Remote { va: remote.va + 64, ..remote };
         let said = loop {
             exchange(&steady, far, round);
@@ -190,7 +163,7 @@ fn what_points_nowhere_harms_nobody() {
             end.cq
                 .poll(64, |c| {
                     waiting -= i32::from(c.wr_id == 1000);
-                    forged += i32::from(c.wr_id < 64 && c.byte_len as usize == length);
+                    forged += i32::from(c.wr_id < 64 && c.byte_len as usize == FORGED);
                 })
                 .unwrap();
             if let Some(said) = bad.has_said() {
@@ -199,26 +172,11 @@ fn what_points_nowhere_harms_nobody() {
             assert!(Instant::now() < limit, "{pattern}: no end");
         };
         assert_eq!(said, "done");
-        assert!(
-            !matches!(pattern, "references" | "messages") || forged > 0,
-            "{pattern}: none was taken"
-        );
+        assert!(pattern != "references" || forged > 0, "{pattern}: none was taken");
         // A deregistration ends although the forger is alive and some of its hazards name the
         // region and the queue pair.
         if pattern == "hazards" {
-            let start = Instant::now();
             end.pages.mr().dereg().unwrap();
-            // Some hazards name sleeping threads and say that these threads do not restart their
-            // copy. Only the judgement ends the wait for such a hazard, and the judgement takes at
-            // least `JUDGED`.
-            assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
-            // The device leaves the lying peer and logs the process number of the peer. The
-            // connection to the peer ends.
-            let lie = format!(
-                "process {} claims to copy in memory of this process, and copies nothing",
-                bad.pid()
-            );
-            assert_eq!(*LIES.0.lock().unwrap(), [lie]);
         }
         drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());
         exchange(&steady, far, round);
@@ -520,37 +478,9 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// Fills a ring with messages without packets. A quarter of the messages are for the next
-    /// receive, the others are for arbitrary receives. The offers of this process's own queue pair
-    /// are arbitrary as well.
-    fn messages(&mut self, ring: u64, tables: u64, target: u32) -> io::Result<()> {
-        let mut cells = vec![0_u8; 4096 * 64];
-        for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
-            let right = n % 4 == 0;
-            let len = if right { 12 + 44 } else { self.pick(&[0, 11, 12, 13, 56, 40, 200]) };
-            let tag = if right { 16 } else { self.pick(&[16, 17, 31, 0xff_ffff]) };
-            cell[..8].copy_from_slice(&(1_u64 << 56 | tag << 32 | len).to_le_bytes());
-            let flags = self.pick(&[0, 1, 2, 3, 255]) as u32;
-            let to =
-                self.pick(&[target.into(), target.into(), target.into(), 0, 1, 0xff_ffff]) as u32;
-            cell[8..12].copy_from_slice(&(to | flags << 24).to_le_bytes());
-            let receive = if right { n as u64 / 4 % 8 } else { self.dice.next() };
-            cell[12..16].copy_from_slice(&(receive as u32).to_le_bytes());
-        }
-        let offers = tables + OFFERS;
-        for word in 0..72 {
-            let anything = [0, u64::MAX, self.dice.next(), 4097 | word << 44];
-            let value = self.pick(&anything);
-            self.put(offers + word * 8, value);
-        }
-        let generation = self.pick(&[0, 1, 2, u64::MAX]);
-        self.put(tables + 192, generation);
-        self.memory.write_all_at(&cells, ring + 4096)
-    }
-
     /// The address of this process's table entry for `rkey`.
     fn entry(&self, tables: u64, len: u64, rkey: u32) -> Option<u64> {
-        let entries = (tables + 0x5000..tables + len.min(OFFERS)).step_by(64);
+        let entries = (tables + 0x5000..tables + len).step_by(64);
         entries
             .into_iter()
             .find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
@@ -590,8 +520,7 @@ impl Hand {
             self.put(at, value);
             let owner = self.pick(owners);
             self.put(at + 8, owner);
-            let restarts = self.dice.below(2) << 63;
-            self.put(at + 16, u64::from(qpn) | u64::from(key) << 24 | restarts);
+            self.put(at + 16, u64::from(qpn) | u64::from(key) << 24);
             let thread =
                 self.pick(&[0, 1, std::process::id().into(), gettid().as_raw() as u64, value >> 8]);
             self.put(at + 24, thread);
@@ -629,11 +558,6 @@ fn the_forger() {
                 // peer. A failed write to an unmapped ring does not matter.
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
                     let _ = hand.references(ring, qpn, end.pages.addr());
-                }
-            }
-            "messages" => {
-                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
-                    let _ = hand.messages(ring, tables, qpn);
                 }
             }
             // The records name a queue pair that does not exist, so no answer comes.

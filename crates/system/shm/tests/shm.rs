@@ -64,7 +64,6 @@ fn tables_tell_what_was_published() {
         pd: 1,
         access: 2,
         ready: true,
-        offers: 1,
     };
     assert_eq!(theirs.qp(qp.qpn), None);
     assert!(ours.set_qp(&qp));

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 
 /// Bytes of a ring, and of tables.
 pub(super) const RING: u64 = 0x4_1000;
-pub(super) const TABLES: u64 = 0x150_5000;
+pub(super) const TABLES: u64 = 0x50_5000;
 /// Bytes of the file with a process's shared pages.
 pub(super) const PAGES: u64 = 1 << 62;
 

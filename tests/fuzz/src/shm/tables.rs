@@ -52,7 +52,6 @@ fn qp_entry(input: &mut Input<'_>) -> QpEntry {
         pd: input.u32(),
         access: input.u32(),
         ready: input.flag(),
-        offers: input.u16(),
     }
 }
 

@@ -67,31 +67,6 @@ impl KeyTable {
         place(key, key, region.kind, (region.iova, region.len, region.addr), va, len)
     }
 
-    /// As [`KeyTable::check_local`], but answers only the host's address. `None` if a check fails,
-    /// `len` is 0, or the memory is not of kind `Mapped`.
-    #[inline]
-    #[must_use]
-    pub fn mapped_local(
-        &self,
-        pd: PdId,
-        key: Key,
-        needed: Access,
-        va: u64,
-        len: u32,
-    ) -> Option<u64> {
-        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else {
-            return None;
-        };
-        let plain = len != 0
-            && current == key
-            && region.pd == pd
-            && region.kind == RegionKind::Mapped
-            && region.access.contains(needed);
-        let offset = inside((region.iova, region.len), va, u64::from(len)).filter(|_| plain)?;
-        // Cannot wrap: addr + size was checked at registration.
-        Some(region.addr + offset)
-    }
-
     /// The region of a local key, if its kind is `Mapped`. The caller then needs no look-up for
     /// each access while the key stays. `None` for every other key.
     #[must_use]

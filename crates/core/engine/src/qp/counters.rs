@@ -112,8 +112,6 @@ counters! {
     duplicates,
     /// Requests performed by the host in the peer's memory.
     one_sided,
-    /// SENDs written by the host into the peer's ring as a whole, without a packet.
-    messages,
     /// NAKs of all kinds sent by the responder, including `gap_naks`. Each NAK that is no gap NAK
     /// refuses a packet.
     naks_sent,

@@ -14,7 +14,6 @@ mod env;
 mod frames;
 mod input;
 mod inside;
-mod message;
 mod modify;
 mod output;
 mod queue_pair;

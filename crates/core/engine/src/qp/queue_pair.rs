@@ -11,6 +11,7 @@ use crate::completion::{Completion, WcOpcode};
 use crate::effects::Effects;
 use crate::keys::{KeyTable, MappedRegion};
 use crate::room::OutOfMemory;
+use crate::srq::Srq;
 use crate::time::Time;
 use crate::types::{Access, Key, QpState};
 use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
@@ -196,7 +197,7 @@ impl Qp {
         self.requester.next_psn()
     }
     /// The oldest send request, if the host may perform it in the peer's memory. The request is
-    /// one-sided or a SEND, no earlier request is on its way, and the local side is correct. The
+    /// one-sided, no earlier request is on its way, and the local side is correct. The
     /// host reports a performed request with [`Qp::host_request_done`]. Any other request goes
     /// through [`Qp::poll_output`], which finds out what is wrong.
     pub fn poll_host_request(&mut self, keys: &KeyTable) -> Option<HostRequest<'_>> {
@@ -204,10 +205,10 @@ impl Qp {
     }
     /// The host performed the request of the last [`Qp::poll_host_request`].
     pub fn host_request_done(&mut self, effects: &mut Effects) {
-        let opcode = self.requester.host_request_done(&self.config, effects);
-        self.count_host_request(opcode);
+        self.requester.host_request_done(&self.config, effects);
+        self.counters.one_sided += 1;
     }
-    /// Asks whether the host may perform a WRITE, READ or SEND of one entry before the request is
+    /// Asks whether the host may perform a WRITE or READ of one entry before the request is
     /// queued. Answers the host's address of the entry's bytes.
     ///
     /// The send queue must be empty, with nothing on its way and nothing to send. The entry must
@@ -252,16 +253,8 @@ impl Qp {
         opcode: WcOpcode,
         read: u32,
     ) -> Option<Completion> {
-        self.count_host_request(opcode);
+        self.counters.one_sided += 1;
         self.requester.host_posted(&self.config, wr_id, flags, opcode, read)
-    }
-    fn count_host_request(&mut self, opcode: WcOpcode) {
-        let counter = if opcode == WcOpcode::Send {
-            &mut self.counters.messages
-        } else {
-            &mut self.counters.one_sided
-        };
-        *counter += 1;
     }
     /// Is the queue pair sending again after a timeout?
     #[must_use]
@@ -272,6 +265,12 @@ impl Qp {
     #[must_use]
     pub fn waits_for_timer(&self) -> bool {
         self.requester.waits_for_timer()
+    }
+    /// How many receives wait. `shared` is the SRQ of the queue pair.
+    #[inline]
+    #[must_use]
+    pub fn receives_waiting(&self, shared: Option<&Srq>) -> usize {
+        shared.map_or_else(|| self.responder.rq.len() as usize, Srq::len)
     }
     /// Receives on the queue pair's own receive queue.
     #[must_use]

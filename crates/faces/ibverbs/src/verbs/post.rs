@@ -101,7 +101,7 @@ unsafe fn post_rest(
     Ok(())
 }
 
-/// Performs a SEND, WRITE or READ of one entry, or of a few inline entries, at once if possible.
+/// Performs a WRITE or READ of one entry, or of a few inline entries, at once if possible.
 /// Unusual requests are left to [`with_request`], which reports errors.
 ///
 /// # Safety
@@ -118,8 +118,6 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { va: rdma.remote_addr, rkey: rdma.rkey };
     let op = match wr.opcode {
-        IBV_WR_SEND => PlainOp::Send(None),
-        IBV_WR_SEND_WITH_IMM => PlainOp::Send(Some(wr.imm_data)),
         IBV_WR_RDMA_WRITE => PlainOp::Write(remote),
         IBV_WR_RDMA_READ => PlainOp::Read(remote),
         _ => return false,

@@ -20,7 +20,6 @@
 //! the hazard, the thread compares the number with [`HostConnections::own_keys`]. A thread that
 //! takes a key back raises the number, and then waits for the hazards of all threads of the process
 //! ([`HostConnections::settle_own`]). So such a request needs no lock of the key table.
-use super::waiting::NO_KEY;
 use super::{HostConnections, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
@@ -28,7 +27,7 @@ use adverb_engine::qp::HostRequest;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
-use adverb_shm::{Busy, KeyEntry, KeySeen, Offers, QpEntry, QpSeen, Use};
+use adverb_shm::{Busy, KeyEntry, KeySeen, QpEntry, QpSeen, Use};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -259,7 +258,9 @@ impl HostConnections {
         Some((found, guard))
     }
 
-    /// Step 2. A hazard already set for the same use stays set.
+    /// Step 2. A hazard already set for the same use stays set. `None` for a thread without
+    /// restartable sequences: if such a thread were stopped in the middle of a copy, the owner
+    /// would have to wait. The request goes as a packet.
     #[inline(always)]
     fn set_hazard<'a>(
         &'a self,
@@ -269,7 +270,10 @@ impl HostConnections {
         guard: &Guard<'_>,
         busy: &mut Option<Busy<'a>>,
     ) -> Option<()> {
-        let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key, restarts: guard.restarts() };
+        if !guard.restarts() {
+            return None;
+        }
+        let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key };
         if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
             // A thread has a single hazard, so the earlier use ends first.
             *busy = None;
@@ -321,38 +325,6 @@ impl HostConnections {
         seen.qp.as_ref().filter(|(entry, _)| entry.epoch == epoch)?;
         let word = peer.tables.qp_word(&qp);
         Some(Guard::new(word, word))
-    }
-
-    /// The receives offered by the peer's queue pair to ours, and the hazard of a message to the
-    /// queue pair. As long as the hazard is set, the peer takes no offer back.
-    #[inline]
-    pub(crate) fn offers<'a>(
-        &'a self,
-        peer: &'a Peer,
-        seen: &mut Seen,
-        ends: Ends,
-    ) -> Option<(&'a Offers, Busy<'a>)> {
-        let offers = self.offers_now(peer, seen, ends)?;
-        let (_, at) = *seen.qp.as_ref()?;
-        let at_work = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key: NO_KEY, restarts: false };
-        let busy = self.published.enter(&at_work)?;
-        // The entry is read again after the hazard is set. So this thread sees whatever the peer
-        // took back before the hazard.
-        peer.tables.qp_unchanged(&at).then_some((offers, busy))
-    }
-
-    /// The receives offered by the peer's queue pair to ours. The peer may take them back at any
-    /// moment.
-    #[inline]
-    pub(crate) fn offers_now<'a>(
-        &self,
-        peer: &'a Peer,
-        seen: &mut Seen,
-        ends: Ends,
-    ) -> Option<&'a Offers> {
-        self.open(peer, seen, ends, Access::empty())?;
-        let (entry, _) = seen.qp.as_ref()?;
-        peer.tables.offers(entry.offers)
     }
 
     /// The protection domain of the peer's queue pair, if the queue pair is connected to ours and

@@ -7,9 +7,10 @@
 //!
 //! 1. The hazard has changed: the thread is out.
 //! 2. The thread or the process has ended.
-//! 3. The thread is off the processor, outside of a copying system call, and begins the sequence
-//!    again after any time off the processor (`adverb_memory::Guard`). When the thread runs again,
-//!    the entry no longer exists. So the owner does not wait for a stopped peer.
+//! 3. The thread is off the processor, outside of a copying system call. A thread that sets a
+//!    hazard begins its sequence again after any time off the processor (`adverb_memory::Guard`).
+//!    When the thread runs again, the entry no longer exists. So the owner does not wait for a
+//!    stopped peer.
 //! 4. The hazard is a lie (TRU-3): see [`Thread::lies`].
 //!
 //! Until then the owner waits, without a time limit. A thread starved of processor time stays in
@@ -32,17 +33,11 @@ const SPINS: u32 = 256;
 const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
-/// The key in the hazard of a message. The receiver places a message itself, so the sender uses no
-/// key.
-pub(super) const NO_KEY: Key = 0;
-
 /// An object taken back by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
     Key(Key),
     Qp(Qpn),
-    /// All offered receives.
-    Offers,
 }
 
 impl Withdrawn {
@@ -50,7 +45,6 @@ impl Withdrawn {
         let names = match self {
             Withdrawn::Key(key) => at.key == key,
             Withdrawn::Qp(qpn) => at.qpn == qpn,
-            Withdrawn::Offers => at.key == NO_KEY,
         };
         at.owner == owner && names
     }
@@ -76,7 +70,7 @@ impl Wait<'_> {
             return true;
         }
         let pid = self.peer.pid();
-        self.inside.retain(|held| !Doing::of(pid, held.thread).is_out(held.what.restarts));
+        self.inside.retain(|held| !Doing::of(pid, held.thread).is_out());
         self.is_over()
     }
 

@@ -69,8 +69,6 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn queues(&self) -> [Option<Arc<dyn ShownQueue>>; 2];
     /// The shared receive queue. `None`: the queue pair has its own receives.
     fn shared(&self) -> Option<&SharedQueue>;
-    /// The number of receives in the shared queue has fallen below the program's limit.
-    fn limit_reached(&self);
     /// Does the shared queue match tags?
     fn matches_tags(&self) -> bool;
     /// Takes a receive from the shared queue, or from the XRC shared queue named by a packet.

@@ -86,17 +86,6 @@ impl Node {
         any
     }
 
-    /// Takes records of messages from peers on this host. A message is complete for its sender once
-    /// its record is in the ring. After this call, the completions of such messages are in their
-    /// queues, as with a NIC. So a later arm does not fire for these messages (CQN-3).
-    pub(crate) fn take_complete_messages(&self) {
-        if !self.is_stale()
-            && let Some(rings) = Rings::with_peers(self)
-        {
-            rings.take_records();
-        }
-    }
-
     /// Receives arrived packets and answers them: see [`Ask`].
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         self.receive_as(Ask { from, hold, rings: true })

@@ -29,11 +29,4 @@ impl Traffic {
         self.received += u64::from(packet.headers.bth.opcode.ends_message());
         self.received_bytes = self.received_bytes.wrapping_add(packet.payload.len() as u64);
     }
-
-    /// A message of `len` bytes arrived without packets.
-    #[inline]
-    pub(super) fn arrived(&mut self, len: usize) {
-        self.received += 1;
-        self.received_bytes = self.received_bytes.wrapping_add(len as u64);
-    }
 }

@@ -366,7 +366,6 @@ impl Cq {
     pub fn req_notify_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::ReqNotifyCq)?;
-        self.context.node().take_complete_messages();
         let armed = self.core.arm(kind, site)?;
         self.armed(armed);
         Ok(())
@@ -393,7 +392,6 @@ impl Cq {
         site: ArmSite,
     ) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        self.context.node().take_complete_messages();
         let armed = self.core.arm_persistent(kind, site)?;
         self.armed(armed);
         Ok(())
@@ -413,7 +411,6 @@ impl Cq {
     pub fn arm_fresh(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
         let node = self.context.node();
         node.check_alive()?;
-        node.take_complete_messages();
         self.untimed.store(false, Ordering::Relaxed);
         self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
         self.armed(Armed { waiting: 0, idly: false });

@@ -3,7 +3,6 @@ use crate::acks::Acks;
 use crate::async_event::Subject;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::carriers::ring;
 use crate::node::{QueuePair, inject};
 use crate::objects::comp_counter::CompCounter;
 use crate::objects::context::Context;
@@ -127,12 +126,6 @@ impl Qp {
             Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());
-        if let Some(srq) = &qp.own.srq
-            && let Some(alone) = srq.queue().join(qp.number())
-        {
-            // The other queue pair no longer takes the receives alone.
-            ring::withdraw_offers(context.node(), alone);
-        }
         Ok(qp)
     }
 

@@ -271,7 +271,7 @@ impl Srq {
     }
 
     /// Tells the program that fewer receives are left than the limit.
-    pub(crate) fn limit_reached(self: &Arc<Self>) {
+    fn limit_reached(self: &Arc<Self>) {
         self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
     }
 

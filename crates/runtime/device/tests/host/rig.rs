@@ -461,14 +461,6 @@ impl Rig {
                 self.qps[w.next::<usize>()].0.destroy().unwrap();
                 String::new()
             }
-            // Waits until the thread that takes messages has told the peers that these messages are
-            // placed. The thread completes a receive first. The end of any queue pair waits for
-            // this thread.
-            "settle" => {
-                self.qp(Shape::default());
-                self.qps.pop().expect("the new queue pair").0.destroy().unwrap();
-                String::new()
-            }
             "connect" => {
                 self.connect(w.next(), w.next());
                 String::new()
@@ -603,8 +595,6 @@ pub fn remote(va: u64, rkey: u32) -> Remote {
 /// request has no such form.
 fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
     let op = match wr.op {
-        SendOp::Send => PlainOp::Send(None),
-        SendOp::SendImm(immediate) => PlainOp::Send(Some(immediate)),
         SendOp::Write(remote) => PlainOp::Write(remote),
         SendOp::Read(remote) => PlainOp::Read(remote),
         _ => return None,

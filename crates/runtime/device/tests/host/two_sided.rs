@@ -1,7 +1,7 @@
 //! Messages that consume a receive: the variants of SEND and WRITE with immediate data, over RC,
 //! SRQ and XRC.
 use crate::cases;
-use crate::rig::{ALL, KINDS, Kind, Shape, on_wire, pattern, request};
+use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
 use crate::talk::Pair;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, WcStatus};
@@ -108,8 +108,6 @@ pub fn receives_of_a_shared_queue(p: &mut Pair) {
         assert_eq!(p.b.ask("wait 1"), "Success/Recv/5/8/0/0");
         assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
     }
-    let messages = p.a.qps[first].0.counters().messages;
-    assert!(on_wire() || messages > 100, "{messages} went without packets");
     p.wants.tx_ring = true;
 }
 
@@ -158,8 +156,6 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
     let done = p.a.wait(1).remove(0);
     p.note("a key that is none", &done);
     assert_eq!(done.status, WcStatus::RemAccessErr);
-    let one_sided = p.a.qps[qp].0.counters().one_sided;
-    assert!(on_wire() || one_sided > 100, "{one_sided} went without packets");
     p.wants.tx_ring = true;
 }
 

@@ -18,6 +18,10 @@ const YIELDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(50);
 
 /// What a thread is about to use of another process.
+///
+/// The thread uses a restartable sequence: after any time off the processor the thread begins again
+/// at the check of the entries. So once the thread has left the processor, other than inside a
+/// copying system call, the thread does nothing more with the object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// [`Identity::nonce`](super::Identity::nonce) of the owner of the objects.
@@ -26,24 +30,19 @@ pub struct Use {
     pub qpn: u32,
     /// The key.
     pub key: u32,
-    /// The thread uses a restartable sequence: after any time off the processor the thread begins
-    /// again at the check of the entries. So once the thread has left the processor, other than
-    /// inside a copying system call, the thread does nothing more with the object.
-    pub restarts: bool,
 }
 
 const QPN_BITS: u32 = 24;
-const RESTARTS: u64 = 1 << 63;
 
 impl Use {
     fn object(&self) -> u64 {
         let qpn = u64::from(self.qpn) & ((1 << QPN_BITS) - 1);
-        qpn | u64::from(self.key) << QPN_BITS | if self.restarts { RESTARTS } else { 0 }
+        qpn | u64::from(self.key) << QPN_BITS
     }
 
     fn new(owner: u64, object: u64) -> Self {
         let qpn = object as u32 & ((1 << QPN_BITS) - 1);
-        Use { owner, qpn, key: (object >> QPN_BITS) as u32, restarts: object & RESTARTS != 0 }
+        Use { owner, qpn, key: (object >> QPN_BITS) as u32 }
     }
 }
 

@@ -44,9 +44,6 @@ pub struct QpEntry {
     pub access: u32,
     /// Whether the peer may use the queue pair now.
     pub ready: bool,
-    /// The place of the queue pair's offers of receives
-    /// ([`Published::take_place`](super::Published::take_place)); 0 if the queue pair offers none.
-    pub offers: u16,
 }
 
 /// What a peer needs to know of a key.
@@ -120,8 +117,8 @@ pub(super) fn bucket(key: u32) -> usize {
 
 impl QpEntry {
     pub(super) fn to_words(self) -> [u64; WORDS] {
-        let QpEntry { qpn, peer_qpn, peer_nonce, epoch, pd, access, ready, offers } = self;
-        let flags = PRESENT | u64::from(ready) | u64::from(offers) << 1;
+        let QpEntry { qpn, peer_qpn, peer_nonce, epoch, pd, access, ready } = self;
+        let flags = PRESENT | u64::from(ready);
         [pair(qpn, peer_qpn), pair(pd, access), peer_nonce, epoch.into(), 0, 0, flags]
     }
 
@@ -135,7 +132,6 @@ impl QpEntry {
             pd: low(rights),
             access: high(rights),
             ready: flags & 1 != 0,
-            offers: (flags >> 1) as u16,
         })
     }
 }

@@ -18,7 +18,7 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A use of the key being taken back, and a use of another key.
-const OURS: Use = Use { owner: 1, qpn: 2, key: 3, restarts: false };
+const OURS: Use = Use { owner: 1, qpn: 2, key: 3 };
 const OTHER: Use = Use { key: 4, ..OURS };
 
 /// A process's published entry, and the hazard of a peer using the entry.

@@ -11,33 +11,22 @@ use adverb_os::sys::{Fd, FdTable};
 use super::entry::TableEntry;
 use super::hazards::Hazard;
 use super::layout::{HAZARDS, Identity, KEYS, QPS};
-use super::offers::Offers;
 use crate::ShmError;
 use crate::segment::{self, Access, Mapping};
 
 /// The first word of tables of this version.
-const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x04");
+const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x05");
 const GRANULE: usize = 4096;
 /// Bytes before the entries.
 const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
 const PER_GRANULE: usize = GRANULE / size_of::<TableEntry>();
-/// Offset of the queue pairs' offers.
-const OFFERS: usize = FIXED + SLOTS * size_of::<TableEntry>();
-/// Bytes from the offers of one queue pair to the offers of the next. No offers cross a granule
-/// boundary.
-const STRIDE: usize = 1024;
-const LEN: usize = OFFERS + QPS * STRIDE;
+const LEN: usize = FIXED + SLOTS * size_of::<TableEntry>();
 /// No huge page size divides the length, so a file on hugetlbfs cannot have this length. Huge pages
 /// can run out, and then an access raises SIGBUS.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
 const _: () = assert!(
     size_of::<Fixed>() <= FIXED && size_of::<TableEntry>() == 64 && SLOTS.is_multiple_of(64)
-);
-const _: () = assert!(
-    size_of::<Offers>() <= STRIDE
-        && GRANULE.is_multiple_of(STRIDE)
-        && OFFERS.is_multiple_of(GRANULE)
 );
 
 #[repr(C, align(64))]
@@ -49,7 +38,6 @@ struct Fixed {
     head: Line<Head>,
     sleeping: Line<AtomicU32>,
     used: Line<AtomicU64>,
-    generation: Line<AtomicU64>,
     hazards: [Hazard; HAZARDS],
 }
 
@@ -154,11 +142,7 @@ impl Memory {
 
     /// Whether the entry may be accessed: its page is allocated, already or by this call.
     pub(super) fn is_allocated(&self, slot: usize) -> bool {
-        self.has_granule(slot / PER_GRANULE)
-    }
-
-    /// The same for a granule.
-    fn has_granule(&self, granule: usize) -> bool {
+        let granule = slot / PER_GRANULE;
         let (word, bit) = (&self.allocated[granule / 64], 1 << (granule % 64));
         if word.load(Relaxed) & bit != 0 {
             return true;
@@ -185,22 +169,6 @@ impl Memory {
         // SAFETY: within the mapping and aligned, because the mapping and `FIXED` are aligned. All
         // fields are atomics.
         unsafe { &*self.map.as_ptr().add(FIXED).cast::<TableEntry>().add(slot) }
-    }
-
-    /// The offers at a place; places count from 1. `None` if there is no such place, or no memory
-    /// for the place.
-    pub(super) fn offers(&self, place: u16) -> Option<&Offers> {
-        let index = usize::from(place).checked_sub(1).filter(|index| *index < QPS)?;
-        let at = OFFERS + index * STRIDE;
-        // SAFETY: within the mapping and aligned; all fields are atomics.
-        self.has_granule((at - FIXED) / GRANULE)
-            .then(|| unsafe { &*self.map.as_ptr().add(at).cast::<Offers>() })
-    }
-
-    /// The generation of offers. The owner increments the generation before taking a key back.
-    #[inline]
-    pub(super) fn generation(&self) -> &AtomicU64 {
-        &self.fixed().generation.0
     }
 
     #[inline]

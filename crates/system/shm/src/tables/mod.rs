@@ -22,15 +22,11 @@ mod hazards;
 mod layout;
 #[cfg(not(all(test, loom)))]
 mod memory;
-#[cfg_attr(all(test, loom), expect(dead_code, reason = "the models take a part of it"))]
-mod offers;
 #[cfg(not(all(test, loom)))]
 mod peer;
 #[cfg(not(all(test, loom)))]
 mod published;
 
-#[cfg(all(test, loom))]
-mod loom_offers;
 #[cfg(all(test, loom))]
 #[allow(unsafe_code)]
 mod loom_tests;
@@ -41,8 +37,6 @@ mod tests;
 pub use hazards::{SetHazard, Use};
 #[cfg(not(all(test, loom)))]
 pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
-#[cfg(not(all(test, loom)))]
-pub use offers::{LONGEST_OFFER, OFFERED, Offers};
 #[cfg(not(all(test, loom)))]
 pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::hazards::{self, SetHazard, Use};
 use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
 use super::memory::Memory;
-use super::offers::Offers;
 use crate::ShmError;
 use crate::sync::full_barrier;
 
@@ -63,18 +62,6 @@ impl PeerTables {
         let (words, sequence) = self.memory.entry(slot).read()?;
         let entry = QpEntry::from_words(&words).filter(|entry| entry.qpn == qpn)?;
         Some((entry, QpSeen { slot, sequence }))
-    }
-
-    /// The offers at the place named by an entry ([`QpEntry::offers`]). `None`: there are none.
-    #[inline]
-    pub fn offers(&self, place: u16) -> Option<&Offers> {
-        self.memory.offers(place)
-    }
-
-    /// The generation of offers.
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        self.memory.generation().load(Relaxed)
     }
 
     /// Looks up a key. `None`: the key is not published, or the owner is changing its entry.

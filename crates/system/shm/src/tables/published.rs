@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use adverb_sync::Mutex;
@@ -13,7 +13,6 @@ use adverb_sync::Mutex;
 use super::hazards::{self, Hazard, Use};
 use super::layout::{self, HAZARDS, Identity, KeyEntry, QPS, QpEntry, VACANT, WAYS};
 use super::memory::{self, Memory};
-use super::offers::Offers;
 use crate::sync::full_barrier;
 use crate::{ShmError, segment};
 
@@ -33,8 +32,6 @@ struct Inner {
     id: u64,
     /// Which hazards belong to a thread.
     claimed: Mutex<[bool; HAZARDS]>,
-    /// Which places for offers are taken, one bit each.
-    places: Mutex<[u64; QPS / 64]>,
 }
 
 impl Published {
@@ -52,7 +49,6 @@ impl Published {
             identity,
             id: IDS.fetch_add(1, Relaxed),
             claimed: Mutex::new([false; HAZARDS]),
-            places: Mutex::new([0; QPS / 64]),
         };
         Ok((Published { inner: Arc::new(inner) }, fd))
     }
@@ -99,46 +95,6 @@ impl Published {
     fn other_qp(&self, slot: usize, qpn: u32) -> bool {
         QpEntry::from_words(&self.inner.memory.entry(slot).own())
             .is_some_and(|entry| entry.qpn != qpn)
-    }
-
-    /// Takes an empty place for the offers of a queue pair; returns 0 if no place or no memory is
-    /// left. The lowest free place is taken, so the places need memory only for the largest number
-    /// of queue pairs at one time.
-    pub fn take_place(&self) -> u16 {
-        let mut places = self.inner.places.lock();
-        let Some(word) = places.iter().position(|word| *word != u64::MAX) else { return 0 };
-        let bit = places[word].trailing_ones();
-        let place = (word as u32 * u64::BITS + bit + 1) as u16;
-        let Some(offers) = self.offers(place) else { return 0 };
-        // Remove the offers of the place's previous queue pair.
-        offers.clear();
-        places[word] |= 1 << bit;
-        place
-    }
-
-    /// Frees the place. No entry may name the place any more.
-    pub fn give_place_back(&self, place: u16) {
-        if let Some(index) = u32::from(place).checked_sub(1) {
-            let mut places = self.inner.places.lock();
-            places[(index / u64::BITS) as usize] &= !(1 << (index % u64::BITS));
-        }
-    }
-
-    /// The offers at a taken place.
-    #[inline]
-    pub fn offers(&self, place: u16) -> Option<&Offers> {
-        self.inner.memory.offers(place)
-    }
-
-    /// The generation of offers.
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        self.inner.memory.generation().load(Relaxed)
-    }
-
-    /// Voids all offers made so far, because a key is about to be taken back.
-    pub fn begin_generation(&self) {
-        self.inner.memory.generation().fetch_add(1, SeqCst);
     }
 
     /// Publishes a key or a change of the key. Returns `false`, and publishes nothing, if the

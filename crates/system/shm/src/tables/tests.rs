@@ -469,7 +469,6 @@ fn every_index_of_a_queue_pair_has_a_place() {
         pd: qpn,
         access: 1,
         ready: qpn % 2 == 0,
-        offers: qpn as u16,
     };
     let qpn = |index: usize| 5 << 14 | index as u32;
     for index in (0..QPS).step_by(97) {
@@ -495,68 +494,4 @@ fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
     assert!(!see_a.are_out(&mut see_a.inside(|_| true)));
     drop((again, busy_b));
     assert!(see_b.are_out(&mut in_b) && see_a.are_out(&mut see_a.inside(|_| true)));
-}
-
-#[test]
-fn a_receive_is_offered_as_the_one_it_is() {
-    let (ours, theirs) = tables();
-    for nowhere in [0, 1, u16::MAX] {
-        assert!(theirs.offers(nowhere).is_none(), "nothing was written there");
-    }
-    let place = ours.take_place();
-    let offers = ours.offers(place).unwrap();
-    offers.set_taken(0);
-    let found = theirs.offers(place).unwrap();
-    assert_eq!((found.taken(), found.get(0, 0)), (0, None));
-    for receive in 0..OFFERED {
-        offers.set(receive, ours.generation(), Some(receive as u32 * 10));
-    }
-    let all: Vec<_> = (0..OFFERED).map(|receive| found.get(receive, theirs.generation())).collect();
-    assert!(all.iter().enumerate().all(|(i, size)| *size == Some(i as u32 * 10)), "{all:?}");
-    assert_eq!(found.get(OFFERED, 0), None, "it stands in the place of the first");
-    offers.set(OFFERED, 0, Some(5));
-    assert_eq!((found.get(OFFERED, 0), found.get(0, 0)), (Some(5), None));
-    offers.set(1, 0, None);
-    assert_eq!(found.get(1, 0), None);
-    offers.set(2, 0, Some(u32::MAX));
-    assert_eq!(found.get(2, 0), Some(LONGEST_OFFER), "what is longer promises no more");
-    // A key is taken back.
-    ours.begin_generation();
-    assert_eq!(theirs.generation(), 1);
-    assert_eq!(found.get(3, theirs.generation()), None);
-    offers.set(3, ours.generation(), Some(30));
-    assert_eq!(found.get(3, theirs.generation()), Some(30));
-    // The place goes to another queue pair.
-    assert_ne!(ours.take_place(), place);
-    ours.give_place_back(place);
-    assert_eq!(ours.take_place(), place);
-    assert_eq!(found.get(3, theirs.generation()), None);
-    offers.set_taken(99);
-    assert_eq!(found.taken(), 99);
-    theirs.let_go();
-    assert_eq!(found.get(3, 1), None, "a peer that is gone offers nothing");
-}
-
-/// Places take memory only for the largest number of queue pairs at one time, however many come and
-/// go.
-#[test]
-fn places_of_offers_are_the_lowest_that_are_free() {
-    let (ours, _) = tables();
-    let mut all: Vec<_> = (0..QPS).map(|_| ours.take_place()).collect();
-    assert_eq!(ours.take_place(), 0, "there are no more");
-    all.sort_unstable();
-    all.dedup();
-    assert!(all.len() == QPS && all[0] == 1);
-    ours.give_place_back(0);
-    ours.give_place_back(1000);
-    ours.give_place_back(7);
-    assert_eq!([ours.take_place(), ours.take_place(), ours.take_place()], [7, 1000, 0]);
-    for place in [7, 8] {
-        ours.give_place_back(place);
-    }
-    for _ in 0..100 {
-        let place = ours.take_place();
-        assert_eq!(place, 7);
-        ours.give_place_back(place);
-    }
 }

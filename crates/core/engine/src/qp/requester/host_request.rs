@@ -1,11 +1,11 @@
-//! Requests that the host performs itself, where it reaches the peer's memory: one-sided requests
-//! and short SENDs. There is no packet and no PSN.
+//! One-sided requests that the host performs itself, where it reaches the peer's memory. There is
+//! no packet and no PSN.
 //!
 //! Only the oldest request may go this way, and only while no earlier request is on its way. So the
 //! order within the queue pair holds. An irregular request (key, length, state) is left to the
 //! packet path, which checks and fails as on a network.
 //!
-//! A WRITE, READ or SEND for an idle queue is performed before it is queued, because no code would
+//! A WRITE or READ for an idle queue is performed before it is queued, because no code would
 //! look at its place in the queue.
 use super::send::MAX_MSG;
 use super::state::{Cursor, Requester};
@@ -21,10 +21,8 @@ use crate::wr::{SendFlags, SendOp};
 /// A request for the host to perform at once.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRequest<'a> {
-    /// SEND, WRITE (with immediate data or without), READ, an atomic, ATOMIC WRITE or FLUSH.
+    /// WRITE (with immediate data or without), READ, an atomic, ATOMIC WRITE or FLUSH.
     pub op: SendOp,
-    /// The request asks for a solicited event.
-    pub solicited: bool,
     /// Bytes of the message.
     pub len: u64,
     /// The bytes to write, or (READ, atomics) the place for the answer: registered memory, checked.
@@ -62,14 +60,11 @@ impl Requester {
         let idx = self.sq.head;
         let wqe = self.sq.wqe(idx);
         let (op, len) = (wqe.op, wqe.len);
-        let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let needed = match op {
             SendOp::Write(_)
             | SendOp::WriteImm(..)
             | SendOp::AtomicWrite(_)
-            | SendOp::Flush { .. }
-            | SendOp::Send
-            | SendOp::SendImm(_) => Access::empty(),
+            | SendOp::Flush { .. } => Access::empty(),
             SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
                 Access::LOCAL_WRITE
             }
@@ -87,7 +82,6 @@ impl Requester {
         if wqe.inline {
             return Some(HostRequest {
                 op,
-                solicited,
                 len,
                 local: Data::Bytes(self.sq.inline(idx, 0, len as usize)),
             });
@@ -103,22 +97,16 @@ impl Requester {
             }
             left -= u64::from(take);
         }
-        Some(HostRequest { op, solicited, len, local: Data::Gather(&self.ranges) })
+        Some(HostRequest { op, len, local: Data::Gather(&self.ranges) })
     }
 
     /// The host performed the request just answered by [`Requester::host_request`].
-    pub(crate) fn host_request_done(
-        &mut self,
-        config: &QpConfig,
-        effects: &mut Effects,
-    ) -> WcOpcode {
+    pub(crate) fn host_request_done(&mut self, config: &QpConfig, effects: &mut Effects) {
         let idx = self.sq.head;
-        let opcode = self.sq.wqe(idx).wc_opcode();
         self.complete(config, idx, effects);
         self.sq.head = idx + 1;
         self.next_start = idx + 1;
         self.cur = Cursor { idx: idx + 1, psn: self.cur.psn, ..Cursor::default() };
-        opcode
     }
 
     /// Is nothing queued, nothing on its way, and no failure pending?
@@ -127,7 +115,7 @@ impl Requester {
         self.sq.head == self.sq.staged && self.has_begun_nothing()
     }
 
-    /// May a WRITE, READ or SEND be performed before it is queued?
+    /// May a WRITE or READ be performed before it is queued?
     #[inline(always)]
     pub(crate) fn takes_host_post(&self, ctx: &QpCtx<'_>, read: bool) -> bool {
         ctx.attr.state == QpState::Rts

@@ -10,8 +10,7 @@ use crate::keys::KeyOp;
 use crate::memory::{Memory, MemoryFault, Range};
 use crate::packet::Packet;
 use crate::qp::context::QpCtx;
-use crate::qp::verdict::Verdict;
-use crate::qp::{Counters, Env, NoRecv, QpConfig, RecvSource};
+use crate::qp::{Env, NoRecv, QpConfig, RecvSource};
 use crate::types::{Access, QpType};
 use crate::wr::{TagKind, Tagged};
 use adverb_wire::NakCode;
@@ -149,34 +148,6 @@ impl Responder {
             self.message = Some(Message::Send);
         }
         Ok(())
-    }
-
-    /// Takes a SEND of one packet without PSN.
-    pub(crate) fn take_whole<M: Memory + ?Sized, S: RecvSource + ?Sized>(
-        &mut self,
-        ctx: &QpCtx<'_>,
-        env: &mut Env<'_, M, S>,
-        packet: &Packet<'_>,
-        counters: &mut Counters,
-    ) -> Verdict {
-        match self.send_packet(ctx, env, packet) {
-            Ok(()) => {
-                counters.executed = counters.executed.wrapping_add(1);
-                Verdict::Ok
-            }
-            Err(Refusal::Final { code, cause, status }) => {
-                self.fail(ctx, env.effects, code, cause, status)
-            }
-            Err(Refusal::NotInvalidated { cause }) => {
-                self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
-            }
-            // The peer had the offer of a receive, and its request has succeeded.
-            Err(Refusal::NotReady | Refusal::Withdrawn) => {
-                let cause =
-                    Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
-                self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
-            }
-        }
     }
 
     pub(super) fn write_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(

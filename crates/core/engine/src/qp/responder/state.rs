@@ -123,11 +123,6 @@ impl Responder {
         Err(PostError::Invalid(Cause::OpNotSupported { op: "posting a receive", on }))
     }
 
-    /// Has a message begun and not ended?
-    pub(crate) fn is_within_message(&self) -> bool {
-        self.message.is_some() || self.active.is_some()
-    }
-
     /// Does an answer wait?
     #[inline]
     pub(crate) fn has_output(&self) -> bool {

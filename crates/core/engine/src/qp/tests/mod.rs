@@ -11,7 +11,6 @@ mod host_request;
 mod lifecycle;
 mod long;
 mod loss;
-mod message;
 mod recovery;
 mod reorder;
 mod requester_hostile;

@@ -75,9 +75,6 @@ impl Qp {
             node.pump(self, &mut inner, tx);
             Ok(())
         });
-        if ends && result.is_err() {
-            ring::offer_again(node, self);
-        }
         self.settle(attr, mask);
         result
     }
@@ -105,7 +102,7 @@ impl Qp {
     /// NIC would have received and reported them by now.
     fn take_arrived(&self) {
         if let Some(rings) = Rings::of(self.own.context.node()) {
-            rings.take_offers_back(self);
+            rings.take_arrived();
         }
     }
 
@@ -210,13 +207,6 @@ impl Qp {
         node.keys.write().release_qp(self.number());
         self.own.context.forget(self);
         self.own.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number()));
-        if let Some(srq) = &self.own.srq
-            && let Some(alone) = srq.queue().leave(self.number())
-            && let Some(alone) = node.qp(alone)
-        {
-            // The last queue pair of the SRQ takes all its receives alone again.
-            ring::publish(node, &alone, &mut alone.inner.lock());
-        }
         self.each_use(|uses| uses.remove());
         Ok(())
     }

@@ -72,12 +72,6 @@ impl Owner for QpObject {
         self.srq.as_ref().map(|srq| srq.queue())
     }
 
-    fn limit_reached(&self) {
-        if let Some(srq) = &self.srq {
-            srq.limit_reached();
-        }
-    }
-
     fn matches_tags(&self) -> bool {
         self.srq.as_ref().is_some_and(|srq| srq.matches_tags())
     }

@@ -157,9 +157,6 @@ impl Qp {
             }
             inner.engine.post_recv(wr, &mut tx.effects)?;
             node.deliver(self, &mut inner, &mut tx.effects);
-            if let Some(rings) = Rings::of(node) {
-                rings.offer_in_time(self, &mut inner);
-            }
             if self.own.role.is_some() {
                 Ethernet(node).give_kept(self, &mut inner, tx);
             }
@@ -237,7 +234,7 @@ impl SendChain<'_> {
         }
     }
 
-    /// Performs a WRITE, READ or SEND at once, if no request is ahead and the peer's memory is
+    /// Performs a WRITE or READ at once, if no request is ahead and the peer's memory is
     /// within reach. The request cannot be taken back, because the commit of the chain has begun.
     /// `false`: nothing has happened, and the caller stages the request.
     #[inline(always)]
@@ -268,11 +265,9 @@ impl SendChain<'_> {
         if len > KEPT_HAZARD {
             self.busy = None;
         }
-        if !matches!(request.op, PlainOp::Send(_)) {
-            node.posts_one_sided();
-            if self.performed == 0 && !qp.posts_one_sided.load(Ordering::Relaxed) {
-                qp.posts_one_sided.store(true, Ordering::Relaxed);
-            }
+        node.posts_one_sided();
+        if self.performed == 0 && !qp.posts_one_sided.load(Ordering::Relaxed) {
+            qp.posts_one_sided.store(true, Ordering::Relaxed);
         }
         self.performed += 1;
         let is_read = matches!(request.op, PlainOp::Read(_));

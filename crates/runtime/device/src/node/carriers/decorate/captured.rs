@@ -11,8 +11,8 @@ use adverb_engine::wr::SendOp;
 use adverb_engine::{Gid, KeyTable, Qp, Transmit};
 use adverb_link::{Capture, NearPacket};
 use adverb_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Headers, ImmDt, MAX_HEADER_LEN, Opcode, Operation, Psn,
-    ROCE_PORT, Reth, Syndrome, Transport,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, ROCE_PORT,
+    Reth, Syndrome, Transport,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -25,7 +25,6 @@ const MOST: usize = 2 << 20;
 
 const SENT: &str = "sent through shared memory";
 const RECEIVED: &str = "received through shared memory";
-const MESSAGE: &str = "a message in shared memory; its PSN is the number of its receive";
 const PERFORMED: &str = "performed by the initiator in shared memory; no packet, no PSN";
 
 /// Both addresses of a packet.
@@ -139,51 +138,10 @@ impl Tape {
     }
 }
 
-/// A SEND without packets.
-pub(in crate::node) struct Recorded<'a> {
-    /// Time of sending or arrival.
-    pub(in crate::node) time: u64,
-    pub(in crate::node) sent: bool,
-    /// The number of the receive.
-    pub(in crate::node) receive: u64,
-    /// The receiving queue pair.
-    pub(in crate::node) dest_qpn: u32,
-    pub(in crate::node) immediate: Option<u32>,
-    pub(in crate::node) solicited: bool,
-    pub(in crate::node) payload: Data<'a>,
-}
-
 impl Tape {
     /// The time for a capture.
     pub(in crate::node) fn now() -> u64 {
         Capture::now()
-    }
-
-    /// Records a message between the queue pair of `near` and its peer.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::node) fn message(
-        &self,
-        node: &Node,
-        near: &Initiator,
-        message: &Recorded<'_>,
-        keys: &KeyTable,
-    ) {
-        let Recorded { time, sent, receive, dest_qpn, immediate, solicited, payload } = *message;
-        let operation =
-            if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
-        let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
-        let psn = Psn::new(receive as u32);
-        let bth = Bth { solicited, ack_req: true, ..Bth::new(opcode, dest_qpn, psn) };
-        let headers = Headers { imm: immediate.map(ImmDt), ..Headers::new(bth) };
-        let Initiator { own, peer, .. } = *near;
-        let ends = if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
-        let label = Label { time, traced: 0, sent, comment: MESSAGE, ends };
-        let mut head = [0; MAX_HEADER_LEN];
-        let head_len = headers.emit(&mut head);
-        self.put(node, &label, &head[..head_len], payload.len(), |out| {
-            fill_from(payload, keys, out)
-        });
     }
 }
 
@@ -309,11 +267,6 @@ impl<'a, C> Captured<'a, C> {
         time: &'a mut Option<u64>,
     ) -> Self {
         Captured { carrier, tape, node, time, waiting: None }
-    }
-
-    /// The carrier without its decorator.
-    pub(in crate::node) fn into_carrier(self) -> C {
-        self.carrier
     }
 }
 

@@ -31,6 +31,6 @@ mod inlet;
 mod state;
 mod taps;
 
-pub(in crate::node) use captured::{Captured, Initiator, Recorded};
+pub(in crate::node) use captured::{Captured, Initiator};
 pub(in crate::node) use inlet::Arrival;
 pub(in crate::node) use state::{Hold, Tape, Taps, Verdict};

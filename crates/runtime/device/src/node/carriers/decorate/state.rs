@@ -50,11 +50,6 @@ impl Taps {
         self.profile.is_some()
     }
 
-    /// May a SEND go without packets? Fault rules are rules for packets, and a trace counts PSNs.
-    pub(in crate::node) fn lets_messages_pass(&self) -> bool {
-        self.profile.is_none() && !adverb_trace::on()
-    }
-
     /// A queue pair was created, the `nth` of its process.
     pub(in crate::node) fn add_qp(&self, qpn: Qpn, nth: u32) {
         if let Some(profile) = &self.profile {

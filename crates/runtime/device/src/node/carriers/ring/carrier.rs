@@ -1,7 +1,7 @@
 //! Sending of the ring carrier, and its implementation of [`Carrier`]: see the folder's page.
 use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
 use super::rings::Rings;
-use super::state::{Connected, Sent};
+use super::state::Connected;
 use crate::host::{PRIVATE, Peer, Referred, SHARED, Seen, TxRing};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
@@ -38,9 +38,6 @@ struct Ring<'a> {
     /// The peer may fetch payloads by reference.
     by_reference: bool,
     pushed: bool,
-    /// A request has left as a packet. The number of the peer's next receive is known again after
-    /// the peer has answered.
-    requests: bool,
     qpn: Qpn,
     /// [`QpEntry::epoch`](adverb_shm::QpEntry::epoch) of the queue pair.
     epoch: u32,
@@ -105,7 +102,6 @@ impl Road for Ring<'_> {
                     self.peer.refers(tx_ring, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
-                self.requests |= t.headers.bth.opcode.is_request();
                 self.rings.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -171,9 +167,8 @@ impl Carrier for Rings<'_> {
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
     /// peer's tables may use the same numbers.
     fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
-        let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
-        (*peer, *heard, *long, *seen, *sent) =
-            (None, false, false, Seen::default(), Sent::default());
+        let Connected { peer, heard, long, seen, hold, .. } = &mut inner.carried.ring;
+        (*peer, *heard, *long, *seen) = (None, false, false, Seen::default());
         *hold = Hold::default();
         if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
             inner.engine.pause_requests(false);
@@ -195,17 +190,13 @@ impl<'a> Rings<'a> {
         }
         let taps = self.node.taps.as_ref();
         let profile = taps.and_then(Taps::profile);
-        let (keys, next) = match profile {
-            _ if inner.late => (self.node.keys.read(), Room::Yes),
-            Some(profile) if profile.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
+        let keys = match profile {
+            _ if inner.late => self.node.keys.read(),
+            Some(profile) if profile.holds(self.node, inner) => self.node.keys.read(),
             _ => self.perform(qp, inner, effects, peer),
         };
         if !inner.engine.wants_output() {
             return Room::Yes;
-        }
-        if next == Room::Later {
-            // Responses and acknowledgements leave all the same.
-            inner.engine.pause_requests(true);
         }
         let state = &inner.carried.ring;
         let mut road = Ring {
@@ -215,28 +206,15 @@ impl<'a> Rings<'a> {
             long: if state.long { LONG } else { 0 },
             by_reference: state.shown.is_some() && !state.copies,
             pushed: false,
-            requests: false,
             qpn: qp.number(),
             epoch: state.epoch,
         };
         // Where no packet is lost, deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, profile.is_none());
-        let end = match taps.and_then(Taps::tape) {
+        match taps.and_then(Taps::tape) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
-            Some(tape) => {
-                let (end, left_road) =
-                    self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys);
-                road = left_road;
-                end
-            }
-        };
-        if road.requests {
-            inner.carried.ring.sent.receive = None;
+            Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
         }
-        if next == Room::Later {
-            inner.engine.pause_requests(false);
-        }
-        if end == Room::Yes { next } else { end }
     }
 
     /// As [`drain`], with a capture.
@@ -250,11 +228,10 @@ impl<'a> Rings<'a> {
         clock: &StepClock<'_>,
         effects: &mut Effects,
         keys: RankedReadGuard<'a, KeyTable, ranks::Keys>,
-    ) -> (Room, Ring<'a>) {
+    ) -> Room {
         let mut left = None;
         let mut road = Captured::new(road, tape, self.node, &mut left);
-        let end = drain(self.node, engine, &mut road, clock, effects, keys);
-        (end, road.into_carrier())
+        drain(self.node, engine, &mut road, clock, effects, keys)
     }
 
     /// Ends the use of the queue pair's peer.

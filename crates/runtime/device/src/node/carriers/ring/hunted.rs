@@ -19,13 +19,13 @@ impl Node {
         let Some(rings) = Rings::of(self) else { return };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer: Some(peer), seen, sent, .. } = &mut carried.ring else {
+        let super::state::Connected { peer: Some(peer), seen, .. } = &mut carried.ring else {
             return;
         };
         let keys = self.keys.read();
         let Some(request) = engine.poll_host_request(&keys) else { return };
         let (SendOp::Write(remote) | SendOp::WriteImm(remote, _)) = request.op else { return };
-        if peer.was_left() || !sent.is_placed(peer) {
+        if peer.was_left() {
             return;
         }
         let Some(at) = tail(remote.va, request.len) else { return };
@@ -38,7 +38,7 @@ impl Node {
             }
         };
         let op = SendOp::Write(Remote { va: remote.va + at, ..remote });
-        let part = HostRequest { op, solicited: false, len: request.len - at, local };
+        let part = HostRequest { op, len: request.len - at, local };
         rings.host.perform(peer, seen, ends, &keys, &part);
     }
 
@@ -59,7 +59,7 @@ impl Node {
         let Ok(ranges) = to.iter().map(place).collect::<Result<Vec<_>, _>>() else { return };
         let len = ranges.iter().map(|r| u64::from(r.len)).sum();
         let local = Data::Gather(&ranges);
-        let request = HostRequest { op: SendOp::Read(remote), solicited: false, len, local };
+        let request = HostRequest { op: SendOp::Read(remote), len, local };
         rings.host.perform(peer, seen, ends, &keys, &request);
     }
 }

@@ -15,17 +15,12 @@ impl Rings<'_> {
         }
     }
 
-    /// Called before memory is taken back. Receives in the memory are no longer offered to any
-    /// peer. Payloads in the memory, still to be fetched by peers, are sent once more as bytes. The
-    /// earlier records of these payloads become void here.
+    /// Called before memory is taken back. Payloads in the memory, still to be fetched by peers,
+    /// are sent once more as bytes. The earlier records of these payloads become void here.
     pub(crate) fn withdraw_payloads(&self, region: &Region) {
         if !self.host.any() {
             return;
         }
-        // Offers end here, and messages already sent to offered receives are placed.
-        self.host.published.begin_generation();
-        self.settle(Withdrawn::Offers);
-        self.take_arrived();
         for qp in self
             .host
             .referring(region.addr, region.len)
@@ -53,32 +48,6 @@ impl Rings<'_> {
             inner.carried.ring.copies = false;
             !inner.engine.wants_output()
         })
-    }
-
-    /// Called before the end of a queue pair. The queue pair offers no receives any more, and takes
-    /// all messages sent by peers to offered receives. So no message of a finished request reaches
-    /// an ended queue pair.
-    pub(crate) fn take_offers_back(&self, qp: &AnyQp) {
-        let place = {
-            let mut inner = qp.inner.lock();
-            inner.carried.ring.closing += 1;
-            let place = inner.carried.ring.shown.as_ref().map_or(0, |shown| shown.offers);
-            self.publish(qp, &mut inner);
-            // If the queue pair is no longer published, `unpublish` has given the place back.
-            if inner.carried.ring.shown.is_some() { place } else { 0 }
-        };
-        self.settle_qp(qp);
-        self.host.published.give_place_back(place);
-        self.take_arrived();
-    }
-
-    /// Ends a call of [`Rings::take_offers_back`], whether the caller's operation has succeeded or
-    /// not.
-    pub(crate) fn offer_again(&self, qp: &AnyQp) {
-        let mut inner = qp.inner.lock();
-        let closing = &mut inner.carried.ring.closing;
-        *closing = closing.saturating_sub(1);
-        self.publish(qp, &mut inner);
     }
 
     /// Called after a change of the rights of peers on a queue pair. Waits until no peer works

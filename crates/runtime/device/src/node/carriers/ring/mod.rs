@@ -3,15 +3,13 @@
 //!
 //! A record is a packet from the BTH on, without padding. A long payload stays in the sender's
 //! memory, the record gives the place, and the receiver makes the only copy. READs, WRITEs and
-//! atomics need no record: the initiator performs them in the peer's memory (`one_sided`). A short
-//! SEND to an offered receive is a special record, without packet and answer (`message`).
+//! atomics need no record: the initiator performs them in the peer's memory (`one_sided`).
 mod ahead;
 mod carrier;
 mod fetch;
 mod handshake;
 mod hunted;
 mod leave;
-mod message;
 mod one_sided;
 mod placing;
 mod publish;
@@ -27,6 +25,4 @@ pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};
 pub(crate) use rings::Rings;
 pub(crate) use state::Connected;
-pub(crate) use withdraw::{
-    offer_again, publish, settle, void_payloads, withdraw_key, withdraw_offers, withdraw_payloads,
-};
+pub(crate) use withdraw::{publish, settle, void_payloads, withdraw_key, withdraw_payloads};

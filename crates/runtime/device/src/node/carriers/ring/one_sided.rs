@@ -1,16 +1,12 @@
-//! Requests without packets: one-sided requests in the peer's memory, and short SENDs (`message`).
-use super::message::{Message, Passed};
+//! Requests without packets: one-sided requests in the peer's memory.
 use super::rings::Rings;
-use super::state::{Local, Sent};
-use crate::host::{Ends, MTU, Peer, Seen};
+use super::state::Local;
+use crate::host::{Ends, MTU, Peer};
 use crate::node::carriers::decorate::{Initiator, Verdict};
-use crate::node::carriers::road::Room;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
 use adverb_engine::memory::RangeKind;
-use adverb_engine::packet::Data;
-use adverb_engine::qp::HostRequest;
-use adverb_engine::wr::{Remote, SendOp};
+use adverb_engine::wr::Remote;
 use adverb_engine::{Access, Effects, Key, KeyTable, Qp, Qpn, Range, SendFlags, Sge, WcOpcode};
 use adverb_shm::Busy;
 use adverb_sync::{RankedGuard, RankedReadGuard};
@@ -18,8 +14,6 @@ use adverb_sync::{RankedGuard, RankedReadGuard};
 /// The operation of a [`PlainPost`].
 #[derive(Clone, Copy, Debug)]
 pub enum PlainOp {
-    /// SEND, with immediate data or without.
-    Send(Option<u32>),
     /// WRITE to the peer's memory.
     Write(Remote),
     /// READ from the peer's memory.
@@ -31,14 +25,13 @@ impl PlainOp {
     #[inline]
     pub(crate) fn wc_opcode(self) -> WcOpcode {
         match self {
-            PlainOp::Send(_) => WcOpcode::Send,
             PlainOp::Write(_) => WcOpcode::RdmaWrite,
             PlainOp::Read(_) => WcOpcode::RdmaRead,
         }
     }
 }
 
-/// A SEND, WRITE or READ of one entry that is being posted.
+/// A WRITE or READ of one entry that is being posted.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainPost<'a> {
     /// The consumer's id.
@@ -67,7 +60,7 @@ impl PlainPost<'_> {
 pub enum PlainData<'a> {
     /// Registered memory.
     Entry(Sge),
-    /// Bytes of a SEND or WRITE, at any address.
+    /// Bytes of a WRITE, at any address.
     Inline(&'a [u8]),
 }
 
@@ -76,23 +69,8 @@ fn posted(engine: &Qp) -> usize {
     (engine.config().cap.max_send_wr as usize).saturating_sub(engine.free_sends())
 }
 
-/// The request as a message, if the request is a SEND or a WRITE with immediate data.
-#[inline]
-fn message_of<'a>(request: &HostRequest<'a>) -> Option<Message<'a>> {
-    let (immediate, written, payload) = match request.op {
-        SendOp::Send => (None, None, request.local),
-        SendOp::SendImm(immediate) => (Some(immediate), None, request.local),
-        SendOp::WriteImm(_, immediate) => {
-            (Some(immediate), Some(u32::try_from(request.len).ok()?), Data::Bytes(&[]))
-        }
-        _ => return None,
-    };
-    Some(Message { immediate, solicited: request.solicited, written, payload })
-}
-
 impl<'a> Rings<'a> {
-    /// Performs, here and now, the requests at the head of the send queue. [`Room::Later`]: the
-    /// next request has to wait.
+    /// Performs, here and now, the requests at the head of the send queue.
     #[inline]
     pub(in crate::node) fn perform(
         &self,
@@ -100,11 +78,11 @@ impl<'a> Rings<'a> {
         inner: &mut QpInner,
         effects: &mut Effects,
         peer: &Peer,
-    ) -> (RankedReadGuard<'a, KeyTable, ranks::Keys>, Room) {
+    ) -> RankedReadGuard<'a, KeyTable, ranks::Keys> {
         let mut keys = self.node.keys.read();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { seen, sent, hold, .. } = &mut carried.ring;
+        let super::state::Connected { seen, hold, .. } = &mut carried.ring;
         let tapped = self.node.taps.as_ref().map(|taps| (taps, Initiator::of(engine)));
         loop {
             let posted = tapped.as_ref().map(|_| posted(engine));
@@ -131,19 +109,7 @@ impl<'a> Rings<'a> {
                     }
                 }
             }
-            let near = tapped.as_ref().map(|(_, initiator)| initiator);
-            let performed = match message_of(&request) {
-                Some(message) => {
-                    match self.pass(peer, (seen, sent), ends, near, &keys, &request, &message) {
-                        Passed::Later => return (keys, Room::Later),
-                        passed => passed == Passed::Done,
-                    }
-                }
-                None => {
-                    sent.is_placed(peer) && self.host.perform(peer, seen, ends, &keys, &request)
-                }
-            };
-            if !performed {
+            if !self.host.perform(peer, seen, ends, &keys, &request) {
                 break;
             }
             if let Some((taps, initiator)) = &tapped
@@ -158,34 +124,7 @@ impl<'a> Rings<'a> {
                 RankedReadGuard::bump(&mut keys);
             }
         }
-        (keys, Room::Yes)
-    }
-
-    /// Performs a SEND, or a WRITE with immediate data. `message` is the end of the request.
-    #[inline]
-    fn pass(
-        &self,
-        peer: &Peer,
-        (seen, sent): (&mut Seen, &mut Sent),
-        ends: Ends,
-        near: Option<&Initiator>,
-        keys: &KeyTable,
-        request: &HostRequest<'_>,
-        message: &Message<'_>,
-    ) -> Passed {
-        if let SendOp::WriteImm(remote, _) = request.op
-            && request.len > 0
-        {
-            let may = self.may_write(peer, (seen, sent), ends, message);
-            if may != Passed::Done {
-                return may;
-            }
-            let write = HostRequest { op: SendOp::Write(remote), ..*request };
-            if !self.host.perform(peer, seen, ends, keys, &write) {
-                return Passed::ByPackets;
-            }
-        }
-        self.send_message(peer, (seen, sent), ends, near, Some(keys), message)
+        keys
     }
 
     /// Locks a queue pair and sets the thread's hazard for the use named last. A single atomic
@@ -200,7 +139,7 @@ impl<'a> Rings<'a> {
         (busy.filter(|_| inner.is_some()), inner)
     }
 
-    /// Performs a WRITE, READ or SEND that is being posted, if the request need not wait and both
+    /// Performs a WRITE or READ that is being posted, if the request need not wait and both
     /// memories are mapped. The effect is the same as [`Rings::perform`], without the send queue.
     /// `false`: nothing has happened. `busy`: the thread's hazard, which stays set between similar
     /// requests.
@@ -216,12 +155,6 @@ impl<'a> Rings<'a> {
         let (remote, read) = match op {
             PlainOp::Write(remote) => (remote, false),
             PlainOp::Read(remote) => (remote, true),
-            PlainOp::Send(immediate) => {
-                *busy = None;
-                // A copy, so that the caller's value can stay in registers.
-                let request = *request;
-                return self.send_post(number, inner, &request, immediate);
-            }
         };
         if self.node.taps.is_some() {
             // A capture reads memory by the key table, so the thread clears its hazard.
@@ -229,11 +162,8 @@ impl<'a> Rings<'a> {
             return false;
         }
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
+        let super::state::Connected { peer, seen, local, .. } = &mut carried.ring;
         let Some(peer) = peer.as_ref().filter(|peer| !peer.was_left()) else { return false };
-        if !sent.is_placed(peer) {
-            return false;
-        }
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
         let needed = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         match data {
@@ -292,45 +222,5 @@ impl<'a> Rings<'a> {
     fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key, keys: &KeyTable) {
         // A key is removed from the table before `own_keys` changes.
         *local = Local { keys: self.host.own_keys(), known: engine.mapped_region(keys, lkey) };
-    }
-
-    /// [`Rings::perform_post`] for a SEND.
-    #[inline(never)]
-    fn send_post(
-        &self,
-        number: Qpn,
-        inner: &mut QpInner,
-        request: &PlainPost<'_>,
-        immediate: Option<u32>,
-    ) -> bool {
-        let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
-        let Some(peer) = peer.as_ref().filter(|peer| !peer.was_left()) else { return false };
-        let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
-        let range;
-        let mut keys = None;
-        let payload = match request.data {
-            PlainData::Inline(bytes) if engine.host_post_inline(bytes.len()) => {
-                if self.node.taps.is_some() {
-                    keys = Some(self.node.keys.read());
-                }
-                Data::Bytes(bytes)
-            }
-            PlainData::Inline(_) => return false,
-            PlainData::Entry(entry) => {
-                // The local memory stays registered while the key table is locked.
-                let keys = keys.insert(self.node.keys.read());
-                // What was found earlier counts behind a hazard alone: see [`Rings::knows`].
-                let Some(known) = engine.mapped_region(keys, entry.lkey) else { return false };
-                let Some(addr) = engine.host_post(&known, false, &entry) else { return false };
-                range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
-                Data::Gather(&range)
-            }
-        };
-        let solicited = request.flags.contains(SendFlags::SOLICITED);
-        let message = Message { immediate, solicited, written: None, payload };
-        let near = self.node.taps.as_ref().map(|_| Initiator::of(engine));
-        let keys = keys.as_deref();
-        self.send_message(peer, (seen, sent), ends, near.as_ref(), keys, &message) == Passed::Done
     }
 }

@@ -15,7 +15,6 @@ impl Rings<'_> {
                 && !peer.was_left()
         });
         let Some(peer) = peer else {
-            inner.carried.ring.closing = 0;
             return self.unpublish(qp, inner);
         };
         // On an XRC connection, all operations go as packets. The entry is published all the same,
@@ -30,40 +29,24 @@ impl Rings<'_> {
             pd: inner.engine.config().pd.0,
             access,
             ready: true,
-            offers: match &inner.carried.ring.shown {
-                // [`Rings::take_offers_back`] gives the place back when no peer reads it any more.
-                _ if inner.carried.ring.closing > 0 => 0,
-                Some(shown) if shown.offers != 0 => shown.offers,
-                _ if self.may_offer(qp, inner) => self.host.published.take_place(),
-                _ => 0,
-            },
         };
         // A peer finds no entry while the entry is rewritten.
         let state = &mut inner.carried.ring;
         if state.shown.as_ref() == Some(&entry) {
             return;
         }
-        let turn = self.host.publishing.lock();
+        let _turn = self.host.publishing.lock();
         state.shown = self.host.published.set_qp(&entry).then_some(entry);
-        if state.shown.is_none() {
-            self.host.published.give_place_back(entry.offers);
-        }
         state.unsettled |= state.shown.is_some();
-        // The offer words may have belonged to another queue pair.
-        state.offered = (0, u64::MAX);
-        drop(turn);
-        self.offer(qp, inner);
     }
 
     /// Removes the entry, so no peer begins an operation on the queue pair.
     /// [`HostConnections::settle`](crate::host::HostConnections::settle) waits for peers in the
     /// middle of an operation.
     pub(in crate::node) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
-        let shown = &mut inner.carried.ring.shown;
-        if let Some(entry) = shown.take() {
+        if inner.carried.ring.shown.take().is_some() {
             let _turn = self.host.publishing.lock();
             self.host.published.remove_qp(qp.number());
-            self.host.published.give_place_back(entry.offers);
         }
     }
 

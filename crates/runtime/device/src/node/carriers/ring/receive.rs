@@ -1,7 +1,7 @@
 //! From the rings of peers to the queue pairs.
 use super::fetch::Fetch;
 use super::placing::Near;
-use super::record::{BUDGET, BY_REFERENCE, LONG, MESSAGE, REFERENCE, Reference};
+use super::record::{BUDGET, BY_REFERENCE, LONG, REFERENCE, Reference};
 use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, Seen};
 use crate::interfaces::ip_of;
@@ -81,9 +81,6 @@ impl Rings<'_> {
             how.store(true, Ordering::Relaxed);
             return;
         }
-        if tag & MESSAGE != 0 {
-            return self.take_message(batch, peer, body);
-        }
         // Read once: the peer can write to the ring at any time, whatever the protocol says.
         let mut head = [0; MAX_HEADER_LEN + REFERENCE];
         let n = body.len().min(head.len());
@@ -152,7 +149,6 @@ impl Rings<'_> {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
             Some(taps) => taps.arrive(self.node, (tx, arrived_at), inner, arrival),
         }
-        self.offer(arrival.qp, inner);
     }
 
     /// Do both directions of a connection use a ring? Then no packet from the network is from the

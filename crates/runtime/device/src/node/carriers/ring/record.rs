@@ -10,9 +10,6 @@ pub(in crate::node) const BY_REFERENCE: u32 = 2;
 /// The sender cuts messages by the MTU of the ring, not by the MTU of the path.
 pub(in crate::node) const LONG: u32 = 4;
 
-/// A whole SEND without a packet: see `message`. No record has both this bit and [`PACKET`].
-pub(in crate::node) const MESSAGE: u32 = 16;
-
 /// Address, length, epoch, kind of access.
 pub(in crate::node) const REFERENCE: usize = 8 + 4 + 4 + 1;
 /// The longest record: headers and a payload.

@@ -2,8 +2,8 @@
 use super::rings::Rings;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
+use adverb_engine::Key;
 use adverb_engine::keys::Region;
-use adverb_engine::{Key, Qpn};
 
 /// Publishes the rights of peers on a queue pair.
 pub(crate) fn publish(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
@@ -17,22 +17,6 @@ pub(crate) fn publish(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
 pub(crate) fn settle(node: &Node, qp: &AnyQp) {
     if let Some(rings) = Rings::of(node) {
         rings.settle_qp(qp);
-    }
-}
-
-/// A second queue pair takes from the shared queue, so the offered receives are no longer for a
-/// single peer.
-pub(crate) fn withdraw_offers(node: &Node, qpn: Qpn) {
-    if let (Some(rings), Some(qp)) = (Rings::of(node), node.qp(qpn)) {
-        rings.take_offers_back(&qp);
-        rings.offer_again(&qp);
-    }
-}
-
-/// The end of a queue pair has failed, so the queue pair offers receives again.
-pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
-    if let Some(rings) = Rings::of(node) {
-        rings.offer_again(qp);
     }
 }
 

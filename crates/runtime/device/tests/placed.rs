@@ -1,0 +1,139 @@
+//! A SEND that has succeeded is a message in the receiver's memory, with its completion in the
+//! receiver's queue, as with a NIC. Nothing that the sender does later overtakes the message, and
+//! no end of the receiving queue pair loses the message.
+mod common;
+use adverb_device::engine::{PathMtu, QpType, SendOp, WcOpcode, WcStatus};
+use common::QpEnd;
+use common::party::{Party, introduce, listen, parse, tell};
+use std::time::{Duration, Instant};
+
+/// Messages of a round.
+const MESSAGES: usize = 200;
+/// Bytes of a message.
+const LEN: usize = 64;
+/// Offset of the flag in the memory of the second queue pair.
+const FLAG: usize = 4096;
+
+/// Two ends of this process, connected to the two ends of the sender.
+fn with_a_sender(how: &str) -> (QpEnd, QpEnd, Party) {
+    let ends = [QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc)];
+    let mut party = Party::start("the_sender", &[("ADVERB_HOW", how)]);
+    for end in &ends {
+        let (qpn, _) = parse(&party.hear());
+        end.connect_to(qpn, PathMtu::Mtu1024);
+        party.say(&introduce(end));
+    }
+    assert_eq!(party.hear(), "ready");
+    let [first, second] = ends;
+    (first, second, party)
+}
+
+fn word(end: &QpEnd, at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    assert!(end.pages.read_at(at, &mut bytes));
+    u64::from_ne_bytes(bytes)
+}
+
+/// The sender sends a message, waits for its completion, and then writes a flag on another queue
+/// pair. At the flag the message is in memory without any call of the receiver, and one poll finds
+/// the completion.
+#[test]
+fn a_later_write_on_another_queue_pair_does_not_overtake() {
+    let (end, flag, mut party) = with_a_sender("flags");
+    for n in 1..=3000_u64 {
+        end.recv(n, &[end.sge(0, LEN)]);
+        party.say(&n.to_string());
+        let limit = Instant::now() + Duration::from_secs(60);
+        while word(&flag, FLAG) != n {
+            assert!(Instant::now() < limit, "the flag does not come");
+            std::hint::spin_loop();
+        }
+        assert_eq!(word(&end, 0), n, "the WRITE has overtaken the message");
+        let mut got = Vec::new();
+        end.cq.poll(1, |c| got.push((c.status, c.wr_id))).unwrap();
+        assert_eq!(got, [(WcStatus::Success, n)], "the first poll");
+    }
+    party.finish();
+}
+
+/// The receiver does not poll, and its queue pair fails by a request of its own. Each SEND that has
+/// succeeded is a successful receive.
+#[test]
+fn an_own_error_of_the_receiver_loses_no_message() {
+    for round in 0..20 {
+        let (end, _flag, mut party) = with_a_sender("stream");
+        for id in 0..MESSAGES as u64 {
+            end.recv(id, &[end.sge(0, LEN)]);
+        }
+        party.say("go");
+        let until = Instant::now() + Duration::from_micros(50 * round);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        let mut bad = end.sge(0, 8);
+        bad.lkey ^= 0x100;
+        end.send(1000, SendOp::Send, &[bad]);
+        let all = end.wait(MESSAGES + 1);
+        let received = |c: &&_| {
+            matches!(
+                c,
+                adverb_device::engine::Completion {
+                    status: WcStatus::Success,
+                    opcode: WcOpcode::Recv,
+                    ..
+                }
+            )
+        };
+        let received = all.iter().filter(received).count();
+        let sent: usize = party.hear().parse().unwrap();
+        assert!(
+            sent <= received,
+            "round {round}: {sent} SENDs succeeded, {received} were received"
+        );
+        party.finish();
+    }
+}
+
+#[test]
+#[ignore = "a process of the tests above"]
+fn the_sender() {
+    let ends = [QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc)];
+    let remotes = [&ends[0], &ends[1]].map(|end| {
+        tell(&introduce(end));
+        let (qpn, remote) = parse(&listen().unwrap());
+        end.connect_to(qpn, PathMtu::Mtu1024);
+        remote
+    });
+    let [end, flag] = &ends;
+    let to = adverb_device::engine::wr::Remote { va: remotes[1].va + FLAG as u64, ..remotes[1] };
+    tell("ready");
+    while let Some(line) = listen() {
+        let Ok(n) = line.parse::<u64>() else {
+            tell(&stream(end).to_string());
+            continue;
+        };
+        assert!(
+            end.pages.write_at(0, &n.to_ne_bytes()) && flag.pages.write_at(0, &n.to_ne_bytes())
+        );
+        for (end, op, len) in [(end, SendOp::Send, LEN), (flag, SendOp::Write(to), 8)] {
+            end.send(1, op, &[end.sge(0, len)]);
+            assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+        }
+    }
+}
+
+/// Sends messages until one fails or all have succeeded. Returns the number of successes.
+fn stream(end: &QpEnd) -> usize {
+    let (mut posted, mut succeeded) = (0, 0);
+    while succeeded < MESSAGES {
+        for _ in posted - succeeded..16.min(MESSAGES - succeeded) {
+            end.send(1, SendOp::Send, &[end.sge(0, LEN)]);
+            posted += 1;
+        }
+        if end.wait(1)[0].status != WcStatus::Success {
+            break;
+        }
+        succeeded += 1;
+    }
+    succeeded
+}
