@@ -193,6 +193,7 @@ static UNUSED void pair_close(struct pair *p)
 {
 	CHECK(!rdma_disconnect(p->client), "disconnect");
 	drop(p->l.channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!rdma_disconnect(p->server), "answer");
 	drop(p->client->channel, RDMA_CM_EVENT_DISCONNECTED);
 	pair_free(p);
 }

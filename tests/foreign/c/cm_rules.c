@@ -258,6 +258,12 @@ static void *accept_one(void *of)
 	return id;
 }
 
+static void *disconnect(void *id)
+{
+	CHECK(!rdma_disconnect(id), "disconnect");
+	return NULL;
+}
+
 static void synchronous(void)
 {
 	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *found;
@@ -280,7 +286,10 @@ static void synchronous(void)
 	CHECK(client->event && client->event->event == RDMA_CM_EVENT_ESTABLISHED, "the event is kept at the id");
 	CHECK(!pthread_join(thread, &server), "join");
 	CHECK(state(client) == IBV_QPS_RTS && state(server) == IBV_QPS_RTS, "ready to send");
+	// Each call waits for its end's event, and needs the other call.
+	CHECK(!pthread_create(&thread, NULL, disconnect, server), "thread");
 	CHECK(!rdma_disconnect(client) && state(client) == IBV_QPS_ERR, "disconnect");
+	CHECK(!pthread_join(thread, NULL) && state(server) == IBV_QPS_ERR, "the other end");
 	rdma_destroy_ep(client);
 	rdma_destroy_ep(server);
 	rdma_destroy_ep(listener);
@@ -332,6 +341,39 @@ static void own_queue_pair(void)
 	CHECK(!rdma_destroy_id(server), "destroy");
 	client_close(client);
 	listener_close(&l);
+}
+
+static void none_comes(struct rdma_event_channel *channel, const char *which)
+{
+	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
+
+	CHECK(!poll(&at, 1, 1000), "an event came %s", which);
+}
+
+// The end that is disconnected from decides when the other end hears of it. The peer's library answers for no program.
+static void answered_by_the_program(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	CHECK(!rdma_disconnect(p.client), "disconnect");
+	drop(p.l.channel, RDMA_CM_EVENT_DISCONNECTED);
+	none_comes(p.client->channel, "without an answer of the server");
+	none_comes(p.l.channel, "for a time-wait that has not begun");
+	CHECK(!rdma_disconnect(p.server), "answer");
+	drop(p.client->channel, RDMA_CM_EVENT_DISCONNECTED);
+	drop(p.client->channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	drop(p.l.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	pair_free(&p);
+	// A server that only destroys its id answers, too.
+	pair_open(&p, NULL, NULL);
+	CHECK(!rdma_disconnect(p.client), "disconnect");
+	drop(p.l.channel, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_qp(p.server);
+	CHECK(!rdma_destroy_id(p.server), "destroy");
+	drop(p.client->channel, RDMA_CM_EVENT_DISCONNECTED);
+	client_close(p.client);
+	listener_close(&p.l);
 }
 
 static void moved(void)
@@ -607,6 +649,7 @@ static const struct {
 	{"RCM-6", "synchronous_refusal_is_an_errno", refused_in_synchronous_mode},
 	{"RCM-6", "synchronous_ends_connect", synchronous},
 	{"RCM-5", "programs_may_have_their_own_queue_pair", own_queue_pair},
+	{"RCM-14", "a_disconnect_is_answered_by_the_program", answered_by_the_program},
 	{"RCM-3", "an_id_moves_to_another_channel", moved},
 	{"RCM-3", "destroying_waits_for_acknowledgement", destroy_waits},
 	{"RCM-3", "programs_write_events_of_their_own", own_events},

@@ -270,8 +270,10 @@ static void connection(struct port *p)
 
 	struct rdma_ucm_disconnect end = {.id = child};
 	CHECK(!COMMAND(there, DISCONNECT, end, 0), "disconnect");
-	expect(there, DISCONNECTED);
 	expect(fd, DISCONNECTED);
+	struct rdma_ucm_disconnect answer = {.id = id};
+	CHECK(!COMMAND(fd, DISCONNECT, answer, 0), "answer");
+	expect(there, DISCONNECTED);
 	expect(there, TIMEWAIT_EXIT);
 	expect(fd, TIMEWAIT_EXIT);
 	CHECK(destroy(there, child) == 3 && destroy(there, listener) == 1 && destroy(fd, id) == 5, "events read");

@@ -5,7 +5,7 @@ use crate::data::Data;
 use crate::error::CommandError;
 use crate::farewell::refusal;
 use crate::ip::gid;
-use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrReq, SidrStatus};
+use crate::mad::{Answered, Drep, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrReq, SidrStatus};
 use crate::reason::RejectReason;
 use crate::table::Endpoint;
 use crate::types::{
@@ -298,23 +298,32 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends a connection: sends the DREQ until it is answered. [`Event::Disconnected`] comes once,
-    /// whichever end began. If the other end was first, this call does nothing.
+    /// Ends a connection: sends the DREQ until it is answered, or answers the DREQ of the other
+    /// end. [`Event::Disconnected`] comes once, whichever end began. In time-wait this call does
+    /// nothing.
     ///
     /// # Errors
-    /// The connection was never established, or there are more than 220 bytes of private data.
+    /// The connection was never established, or there are more than 220 bytes of private data (224
+    /// in an answer).
     pub fn disconnect(&mut self, now: Time, id: Id, private_data: &[u8]) -> Done {
-        let private_data = Data::new(private_data)?;
-        let over = [State::Established, State::DreqSent, State::Timewait];
-        if self.conn_in(id, "disconnect", &over)?.state == State::Established {
-            self.begin_disconnect(now, id.0, Dreq { private_data, ..Dreq::default() });
+        let over = [State::Established, State::DreqSent, State::DreqReceived, State::Timewait];
+        match self.conn_in(id, "disconnect", &over)?.state {
+            State::Established => {
+                let private_data = Data::new(private_data)?;
+                self.begin_disconnect(now, id.0, Dreq { private_data, ..Dreq::default() });
+            }
+            State::DreqReceived => {
+                let private_data = Data::new(private_data)?;
+                self.confirm_disconnect(now, id.0, Drep { private_data, ..Drep::default() });
+            }
+            _ => {}
         }
         Ok(())
     }
 
     /// Releases an id in any state; no further event comes for the id. The endpoint disconnects an
-    /// established connection, and answers a peer that waits for an answer. The endpoint continues
-    /// until the peer knows.
+    /// established connection, and answers a peer that waits for an answer, also the peer's DREQ.
+    /// The endpoint continues until the peer knows.
     ///
     /// # Errors
     /// [`CommandError::UnknownId`].
@@ -342,6 +351,7 @@ impl Endpoint {
             // through it.
             (State::Established, _) if target => self.enter_timewait(now, id),
             (State::Established, _) => self.begin_disconnect(now, id, Dreq::default()),
+            (State::DreqReceived, _) => self.confirm_disconnect(now, id, Drep::default()),
             (State::SidrReqReceived, _) => {
                 self.answer_sidr(
                     id,

@@ -101,6 +101,8 @@ pub(crate) struct Conn {
     pub kind: QpKind,
     /// Transaction id of the REQ or SIDR_REQ.
     pub transaction: u64,
+    /// Transaction id of the peer's DREQ.
+    pub dreq_transaction: u64,
     pub ca_guid: u64,
     pub local_qpn: u32,
     pub remote_guid: u64,
@@ -113,7 +115,7 @@ pub(crate) struct Conn {
     pub alternate: bool,
     pub pace: Pace,
     /// The REQ, REP, DREQ or SIDR_REQ until it is answered; the RTU while established; the REJ
-    /// after a reject.
+    /// after a reject; the DREP after the answer to a DREQ.
     pub sending: Option<Sending>,
     /// When the message arrived on which the program decides: the REQ, later the REP.
     pub arrived: Time,
@@ -132,6 +134,7 @@ impl Conn {
             path,
             kind: QpKind::Rc,
             transaction,
+            dreq_transaction: 0,
             ca_guid: 0,
             local_qpn: 0,
             remote_guid: 0,
@@ -171,8 +174,11 @@ impl Conn {
 
     /// May the other end hold a connection that needs DREQ and DREP to be released?
     pub fn stands(&self) -> bool {
-        use State::{DreqSent, Established, MraRepReceived, RepReceived, RepSent};
-        matches!(self.state, RepReceived | RepSent | MraRepReceived | Established | DreqSent)
+        use State::{DreqReceived, DreqSent, Established, MraRepReceived, RepReceived, RepSent};
+        matches!(
+            self.state,
+            RepReceived | RepSent | MraRepReceived | Established | DreqSent | DreqReceived
+        )
     }
 }
 

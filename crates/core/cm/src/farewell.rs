@@ -1,6 +1,6 @@
 //! Farewells: the MAD that another process sends for a process that ended without telling its peer.
 use crate::conn::Conn;
-use crate::mad::{Answered, Dreq, Message, Rej, SidrStatus};
+use crate::mad::{Answered, Drep, Dreq, Message, Rej, SidrStatus};
 use crate::reason::RejectReason;
 use crate::route::gave_up;
 use crate::table::Endpoint;
@@ -36,6 +36,11 @@ impl Endpoint {
                 let (remote_id, remote_qpn) = (conn.remote_id?, conn.remote_qpn);
                 let dreq = Dreq { local_id: id.0, remote_id, remote_qpn, ..Dreq::default() };
                 (Message::from(dreq), self.transaction(id.0))
+            }
+            State::DreqReceived => {
+                let remote_id = conn.remote_id?;
+                let drep = Drep { local_id: id.0, remote_id, ..Drep::default() };
+                (Message::from(drep), conn.dreq_transaction)
             }
             State::SidrReqReceived => {
                 let refused = SidrAnswer { status: SidrStatus::REJECT, ..SidrAnswer::default() };

@@ -29,10 +29,15 @@
 //! 3. The active side gets [`Event::Reply`], brings its queue pair to RTS and calls
 //!    [`Endpoint::established`] (RTU).
 //! 4. The passive side gets [`Event::Established`].
-//! 5. Either side calls [`Endpoint::disconnect`] (DREQ). The endpoint of the other side answers at
-//!    once (DREP), and both sides get [`Event::Disconnected`].
-//! 6. The connection is in time-wait until no packet of it can be in flight. Then
-//!    [`Event::TimewaitExit`] comes.
+//! 5. Either side calls [`Endpoint::disconnect`] (DREQ). The other side gets
+//!    [`Event::Disconnected`].
+//! 6. The other side calls [`Endpoint::disconnect`] or [`Endpoint::release`] (DREP). The first side
+//!    gets [`Event::Disconnected`].
+//! 7. Each side that has sent or received the DREP is in time-wait, until no packet of the
+//!    connection can be in flight. Then [`Event::TimewaitExit`] comes.
+//!
+//! The endpoint never answers for a program that owns the id: a program that does not answer a DREQ
+//! lets the other side wait until its retries end, as in Linux.
 //!
 //! The program owns each id that a command returned or an event brought, until it calls
 //! [`Endpoint::release`], which is allowed in every state. If an id is released early, the endpoint
@@ -67,14 +72,16 @@
 //!
 //! # When things go wrong
 //! - A repeated REQ gets the earlier answer again: MRA, REP or REJ. A repeated REP gets RTU, MRA or
-//!   REJ. A repeated DREQ gets DREP. Repeated RTU and DREP have no effect.
+//!   REJ. A repeated DREQ gets DREP once the program has answered. Repeated RTU and DREP have no
+//!   effect.
 //! - A REQ may carry the queue pair or id of an established connection. The peer has then forgotten
 //!   that connection. The old connection ends with [`Ending::Stale`], the REQ is rejected with
 //!   [`RejectReason::STALE_CONNECTION`], and the next attempt succeeds. If the old connection is
 //!   only requested, it is dropped at once. If the old connection is replied to but not confirmed,
 //!   it stays, and the REQ is rejected in the same way. The answer to the REP then shows which of
 //!   the two connections the peer has forgotten.
-//! - DREQs that cross answer each other. Both sides get [`Ending::Peer`] or [`Ending::Confirmed`].
+//! - If DREQs cross, both sides get [`Ending::Peer`], and neither repeats its DREQ. Time-wait
+//!   begins when a side calls [`Endpoint::disconnect`] once more or releases the id, as in Linux.
 //! - If the passive side releases an id after its REP, the endpoint sends a REJ and continues to
 //!   send the REP. The REJ may be lost, and the REP makes the peer answer.
 //! - MADs of unknown connections are answered ([`answer_for_nobody`]) if the sender waits for an

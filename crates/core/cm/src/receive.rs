@@ -192,6 +192,12 @@ impl Endpoint {
                 self.send_again(older);
                 true
             }
+            // The program has to answer the DREQ still, but the next connection need not wait for
+            // the program.
+            State::DreqReceived => {
+                self.forget_qp(older);
+                true
+            }
             State::RepReceived | State::Timewait => true,
             _ => false,
         }
@@ -352,19 +358,49 @@ impl Endpoint {
         if conn.local_qpn != dreq.remote_qpn {
             return Some(());
         }
-        let (path, stands) = (conn.path, conn.stands());
-        let drep = Drep { local_id: id, remote_id: dreq.local_id, ..Drep::default() };
-        self.answer(path, Message::from(drep).emit(transaction));
-        if stands {
-            self.ended(now, id, Ending::Peer(Box::new(dreq.private_data)));
+        let path = conn.path;
+        match conn.state {
+            State::RepSent | State::MraRepReceived | State::Established | State::DreqSent => {
+                self.first_dreq(now, id, transaction, dreq);
+            }
+            // The DREP was lost.
+            State::Timewait if conn.sending.is_some() => self.send_again(id),
+            // The connection is over at this end, so no program has to decide.
+            State::Timewait | State::Idle => {
+                let drep = Drep { local_id: id, remote_id: dreq.local_id, ..Drep::default() };
+                self.answer(path, Message::from(drep).emit(transaction));
+            }
+            // The program decides: about the DREQ, or first about the REP. The peer repeats the
+            // DREQ.
+            _ => {}
         }
         Some(())
     }
 
+    /// Handles the DREQ of a connection. The program answers it, unless the program has released
+    /// the id.
+    fn first_dreq(&mut self, now: Time, id: u32, transaction: u64, dreq: &Dreq) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.dreq_transaction = transaction;
+        conn.sending = None;
+        let released = conn.released;
+        self.set_timer(id, None);
+        self.set_state(id, State::DreqReceived);
+        self.event(id, Event::Disconnected(Ending::Peer(Box::new(dreq.private_data))));
+        if released {
+            self.confirm_disconnect(now, id, Drep::default());
+        }
+    }
+
     fn on_drep(&mut self, now: Time, path: Path, drep: &Drep) -> Option<()> {
         let conn = self.between(path, drep.remote_id, drep.local_id)?;
-        if conn.state == State::DreqSent {
-            self.ended(now, drep.remote_id, Ending::Confirmed(Box::new(drep.private_data)));
+        match conn.state {
+            State::DreqSent => {
+                self.ended(now, drep.remote_id, Ending::Confirmed(Box::new(drep.private_data)));
+            }
+            // The DREQs of both ends have crossed. The program knows of the end.
+            State::DreqReceived => self.enter_timewait(now, drep.remote_id),
+            _ => {}
         }
         Some(())
     }

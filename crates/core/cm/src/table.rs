@@ -2,7 +2,7 @@
 use crate::bits::MAD_LEN;
 use crate::conn::{Conn, QpKey, RemoteKey, Sending};
 use crate::error::CommandError;
-use crate::mad::{Dreq, MadKind, Message, Rej};
+use crate::mad::{Drep, Dreq, MadKind, Message, Rej};
 use crate::reason::RejectReason;
 use crate::types::{Config, Ending, Event, Id, Listener, Path, State, Transmit};
 use adverb_wire::Time;
@@ -251,7 +251,7 @@ impl Endpoint {
         self.set_state(id, State::Idle);
     }
 
-    fn forget_qp(&mut self, id: u32) {
+    pub(crate) fn forget_qp(&mut self, id: u32) {
         let Some(key) = self.conns.get(&id).map(Conn::qp_key) else { return };
         if self.by_qp.get(&key) == Some(&id) {
             self.by_qp.remove(&key);
@@ -393,6 +393,16 @@ impl Endpoint {
         let transaction = self.transaction(id);
         self.set_state(id, State::DreqSent);
         self.send_until_answered(now, id, Message::from(dreq).emit(transaction));
+    }
+
+    /// Answers the peer's DREQ (DREP). The endpoint keeps the answer for a peer that asks again.
+    pub(crate) fn confirm_disconnect(&mut self, now: Time, id: u32, mut drep: Drep) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        drep.local_id = id;
+        drep.remote_id = conn.remote_id.unwrap_or(0);
+        let mad = Message::from(drep).emit(conn.dreq_transaction);
+        self.enter_timewait(now, id);
+        self.send_and_keep(id, mad);
     }
 
     /// The transaction id of an exchange that this end begins.

@@ -14,6 +14,7 @@ impl Endpoint {
         while let Some(id) = self.take_expired(now) {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             if conn.state == State::Timewait {
+                conn.sending = None;
                 self.event(id, Event::TimewaitExit);
                 self.go_idle(id);
                 continue;

@@ -256,7 +256,8 @@ pub struct Rejection {
 /// How a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// The other end disconnected (DREQ, with this private data). The endpoint has answered.
+    /// The other end disconnected (DREQ, with this private data). The other end waits until this
+    /// end answers with [`crate::Endpoint::disconnect`] or [`crate::Endpoint::release`].
     Peer(Box<Data<220>>),
     /// The other end confirmed this end's disconnect (DREP, with this private data).
     Confirmed(Box<Data<224>>),
@@ -347,6 +348,8 @@ pub enum State {
     Established,
     /// DREQ sent, not answered.
     DreqSent,
+    /// DREQ received, the program has not answered yet.
+    DreqReceived,
     /// Ended. Packets may still be in flight.
     Timewait,
     /// Ended. Only the id is kept until the program releases it.

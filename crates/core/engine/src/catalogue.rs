@@ -171,7 +171,7 @@ catalogue! {
         ["of a fast-registered region that is not registered"];
     RetryExceeded 0x81
         "The peer did not answer: no acknowledgement came after all retransmissions."
-        ["the peer's queue pair and GID", "the first PSN without an answer", "transmissions", "the time since the peer's last packet"]
+        ["the peer's queue pair and GID", "the first PSN without an answer", "transmissions", "the time since the peer's last answer, if there was one", "what the kernel says, if it has no way to the peer"]
         ["Does the peer's process live? Is the peer's queue pair in RTR or RTS, or destroyed already?",
          "Does each end have the right numbers of the other end: queue pair, PSN, GID?",
          "If no packet ever came from the peer: do all firewalls pass UDP port 4791, in both directions?",
@@ -256,7 +256,7 @@ mod tests {
                 dest_qpn: 7,
                 psn: 1,
                 attempts: 8,
-                last_ack_age: Duration::from_secs(1),
+                last_heard: Some(Duration::from_secs(1)),
             },
             Cause::PeerEnded { peer, dest_qpn: 7 },
             Cause::RnrRetryExceeded { peer, dest_qpn: 7, psn: 1, attempts: 1 },

@@ -45,8 +45,15 @@ pub enum Cause {
     QueueFull { queue: &'static str, depth: u32 },
     /// An argument is missing or out of range.
     BadArgument { what: &'static str, rule: &'static str },
-    /// The peer never answered.
-    RetryExceeded { peer: Gid, dest_qpn: Qpn, psn: u32, attempts: u32, last_ack_age: Duration },
+    /// The peer did not answer. `last_heard`: the time since its last answer; `None` if it has
+    /// never answered this connection.
+    RetryExceeded {
+        peer: Gid,
+        dest_qpn: Qpn,
+        psn: u32,
+        attempts: u32,
+        last_heard: Option<Duration>,
+    },
     /// The peer's process has ended.
     PeerEnded { peer: Gid, dest_qpn: Qpn },
     /// The peer had no receive posted, as often as `rnr_retry` allows.
@@ -130,11 +137,17 @@ impl fmt::Display for Cause {
                 write!(f, "{queue} is full ({depth} work requests)")
             }
             Cause::BadArgument { what, rule } => write!(f, "{what}: {rule}"),
-            Cause::RetryExceeded { peer, dest_qpn, psn, attempts, last_ack_age } => write!(
-                f,
-                "no answer from QP {dest_qpn:#08x} at {peer} to PSN {psn} after {attempts} transmissions, last \
-                 heard {last_ack_age:?} ago"
-            ),
+            Cause::RetryExceeded { peer, dest_qpn, psn, attempts, last_heard } => {
+                write!(
+                    f,
+                    "no answer from QP {dest_qpn:#08x} at {peer} to PSN {psn} after {attempts} \
+                     transmissions, "
+                )?;
+                match last_heard {
+                    Some(age) => write!(f, "last heard {age:?} ago"),
+                    None => write!(f, "and none before"),
+                }
+            }
             Cause::PeerEnded { peer, dest_qpn } => {
                 write!(f, "the process of QP {dest_qpn:#08x} at {peer} has ended")
             }

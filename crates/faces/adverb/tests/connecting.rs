@@ -157,7 +157,9 @@ fn an_end_that_leaves_is_noticed() {
         } else {
             at_a.disconnect().unwrap();
             assert_eq!(a.qp.state(), QpState::Err);
-            assert!(at_a.wait_end(HANG_LIMIT));
+            assert!(at_b.wait_end(HANG_LIMIT));
+            at_b.disconnect().unwrap();
+            assert!(at_a.wait_end(HANG_LIMIT), "the peer has answered");
             at_a.disconnect().unwrap();
         }
         assert!(at_b.wait_end(HANG_LIMIT));

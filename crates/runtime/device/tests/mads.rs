@@ -294,9 +294,11 @@ fn with_itself() {
     manager.command(|endpoint, _| endpoint.established(id)).unwrap();
     assert_eq!(manager.next_event(), (passive, Event::Established));
     manager.command(|endpoint, now| endpoint.disconnect(now, id, &[])).unwrap();
-    for _ in 0..2 {
-        let (_, event) = manager.next_event();
-        assert!(matches!(event, Event::Disconnected(_)), "{event:?}");
+    for end in [passive, id] {
+        let (told, event) = manager.next_event();
+        assert!(told == end && matches!(event, Event::Disconnected(_)), "{event:?}");
+        // The first end's answer is the other end's event.
+        manager.command(|endpoint, now| endpoint.disconnect(now, end, &[])).unwrap();
     }
     drop(claim);
     // The endpoint has a deadline, at which time-wait ends.

@@ -231,13 +231,15 @@ impl<D: Host, T: Tokens> World<D, T> {
         done
     }
 
-    /// DISCONNECT. Succeeds without effect if the connection is over or not established yet.
+    /// DISCONNECT: ends a connection, or answers the peer's end. Succeeds without effect if the
+    /// connection is over or not established yet.
     pub(crate) fn disconnect(&mut self, file: u64, number: u32) -> Result<(), Errno> {
         let (conn, _) = self.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
         let now = self.host.now();
         if let Err(e) = self.cm.disconnect(now, conn, &[]) {
             log::debug!("rdma_disconnect: {e}");
         }
+        self.watch(conn);
         Ok(())
     }
 

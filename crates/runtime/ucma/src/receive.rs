@@ -32,8 +32,11 @@ impl<D: Host, T: Tokens> World<D, T> {
             }
             _ => {}
         }
-        if matches!(event, Cm::Rejected(_) | Cm::Unanswered { .. } | Cm::Disconnected(_)) {
-            self.withdraw(conn);
+        match event {
+            // The farewell is the answer to the peer's DREQ now.
+            Cm::Disconnected(Ending::Peer(_)) => self.watch(conn),
+            Cm::Rejected(_) | Cm::Unanswered { .. } | Cm::Disconnected(_) => self.withdraw(conn),
+            _ => {}
         }
         let Some(&number) = self.by_conn.get(&conn) else { return };
         match event {
@@ -61,7 +64,10 @@ impl<D: Host, T: Tokens> World<D, T> {
             Cm::SidrReply(rep) => self.on_lookup_answer(number, &rep),
             Cm::TimewaitExit => {
                 self.reservations.remove(&conn);
-                self.event(number, Event::conn(EventKind::TimewaitExit, 0, &[]));
+                // As in Linux, a time-wait after a reject ends without an event.
+                if self.ids.get(&number).is_some_and(|id| id.standing == Standing::Disconnect) {
+                    self.event(number, Event::conn(EventKind::TimewaitExit, 0, &[]));
+                }
             }
         }
     }
@@ -378,11 +384,9 @@ impl<D: Host, T: Tokens> World<D, T> {
     }
 
     fn on_ending(&mut self, number: u32, ending: Ending) {
-        let Some(id) = self.ids.get_mut(&number) else { return };
-        if id.standing != Standing::Connect {
+        if self.ids.get(&number).is_none_or(|id| id.standing != Standing::Connect) {
             return;
         }
-        id.standing = Standing::Disconnect;
         let event = match ending {
             Ending::Peer(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
             Ending::Confirmed(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
@@ -407,10 +411,11 @@ impl<D: Host, T: Tokens> World<D, T> {
                 );
                 Event::conn(EventKind::Disconnected, 0, &[])
             }
-            Ending::Rejected(rejection) => {
-                return self.on_rejected(number, &rejection);
-            }
+            Ending::Rejected(rejection) => return self.on_rejected(number, &rejection),
         };
+        if let Some(id) = self.ids.get_mut(&number) {
+            id.standing = Standing::Disconnect;
+        }
         self.event(number, event);
     }
 

@@ -7,6 +7,7 @@
 //! known: sending packets will tell.
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use crate::owner::ip_of;
 use crate::sys::netlink;
@@ -20,6 +21,12 @@ const NDA_DST: u16 = 1;
 /// States with a usable hardware address of the neighbour: reachable, stale, delay, probe, no ARP,
 /// permanent.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// States of a neighbour that the kernel asks for, and of a neighbour that has not answered.
+const INCOMPLETE: u16 = 0x01;
+const FAILED: u16 = 0x20;
+/// Pauses between two looks at the state of a neighbour.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// The port for packets that make the kernel ask: discard (RFC 863).
 const DISCARD: u16 = 9;
 
@@ -27,7 +34,7 @@ const DISCARD: u16 = 9;
 #[must_use]
 pub fn neighbour_is_known(destination: SocketAddr) -> bool {
     match unknown(destination) {
-        Ok(unknown) => !unknown,
+        Ok(unknown) => unknown.is_none(),
         Err(error) => {
             log::debug!("the kernel does not say how {} is reached: {error}", destination.ip());
             true
@@ -37,28 +44,98 @@ pub fn neighbour_is_known(destination: SocketAddr) -> bool {
 
 /// Makes the kernel look for the neighbour on the way from `source` to `destination`.
 pub fn ask_neighbour(source: IpAddr, destination: SocketAddr) {
+    // A failed send only means that the neighbour is unreachable.
+    if let Err(error) = ask(source, destination) {
+        log::debug!("{} is not asked for: {error}", destination.ip());
+    }
+}
+
+fn ask(source: IpAddr, destination: SocketAddr) -> io::Result<()> {
+    toward(source, destination)?.send(&[]).map(drop)
+}
+
+/// Why no packet can reach a destination, by the kernel's answer.
+#[derive(Debug)]
+pub enum NoWay {
+    /// No route of this machine leads there.
+    NoRoute(io::Error),
+    /// The next hop, with this address, has not answered the kernel's requests for its hardware
+    /// address.
+    Silent(IpAddr),
+}
+
+/// Waits until the kernel has everything needed to send packets from `source` to `destination`. If
+/// the neighbour on the way is not known, the kernel asks the link. The wait ends with the answer,
+/// or when the kernel gives up: after three requests, one second apart, unless its settings differ.
+///
+/// # Errors
+/// The kernel has no route, or no neighbour has answered.
+pub fn find_neighbour(source: IpAddr, destination: SocketAddr) -> Result<(), NoWay> {
+    let Some((hop, interface)) = unknown_from(source, destination)? else { return Ok(()) };
+    if let Err(error) = ask(source, destination) {
+        log::debug!("{} is not asked for: {error}", destination.ip());
+        return Ok(());
+    }
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match state(hop, interface) {
+            Ok(INCOMPLETE) => std::thread::sleep(pause),
+            Ok(FAILED) => return Err(NoWay::Silent(hop)),
+            // The kernel knows the neighbour, or gives no information: sending packets will tell.
+            _ => return Ok(()),
+        }
+        pause = LONGEST_PAUSE.min(pause * 2);
+    }
+}
+
+/// What the kernel says now about the way from `source` to `destination`, without a request to the
+/// link: `Some` if it has no route, or has given up the neighbour.
+#[must_use]
+pub fn no_way_now(source: IpAddr, destination: SocketAddr) -> Option<NoWay> {
+    match unknown_from(source, destination) {
+        Ok(Some((hop, interface))) => {
+            let failed = state(hop, interface).is_ok_and(|state| state == FAILED);
+            failed.then_some(NoWay::Silent(hop))
+        }
+        Ok(None) => None,
+        Err(no_way) => Some(no_way),
+    }
+}
+
+/// As [`unknown`], for packets from `source`.
+fn unknown_from(source: IpAddr, destination: SocketAddr) -> Result<Option<(IpAddr, u32)>, NoWay> {
+    if let Err(error) = toward(source, destination) {
+        return match error.raw_os_error() {
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => Err(NoWay::NoRoute(error)),
+            _ => Ok(None),
+        };
+    }
+    Ok(unknown(destination).unwrap_or_else(|error| {
+        log::debug!("the kernel does not say how {} is reached: {error}", destination.ip());
+        None
+    }))
+}
+
+/// A socket for datagrams from `source` to `destination`, which get no answer. The kernel looks up
+/// the route here.
+fn toward(source: IpAddr, destination: SocketAddr) -> io::Result<UdpSocket> {
     let scope = scope_of(destination);
     let at = |ip: IpAddr, port| match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(v6) => std::net::SocketAddrV6::new(v6, port, 0, scope).into(),
     };
-    // Send an empty datagram, which gets no answer. A failed send only means that the neighbour is
-    // unreachable.
-    let sent = UdpSocket::bind(at(source, 0)).and_then(|socket| {
-        socket.set_nonblocking(true)?;
-        socket.send_to(&[], at(destination.ip(), DISCARD))
-    });
-    if let Err(error) = sent {
-        log::debug!("{} is not asked for: {error}", destination.ip());
-    }
+    let socket = UdpSocket::bind(at(source, 0))?;
+    socket.set_nonblocking(true)?;
+    socket.connect(at(destination.ip(), DISCARD))?;
+    Ok(socket)
 }
 
-fn unknown(destination: SocketAddr) -> io::Result<bool> {
-    let Some((hop, interface)) = next_hop(destination)? else { return Ok(false) };
-    if state(hop, interface)? & VALID != 0 {
-        return Ok(false);
-    }
-    asks(interface)
+/// The next hop to a destination and its interface, if the kernel does not know the hop's hardware
+/// address.
+fn unknown(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
+    let Some((hop, interface)) = next_hop(destination)? else { return Ok(None) };
+    let unknown = state(hop, interface)? & VALID == 0 && asks(interface)?;
+    Ok(unknown.then_some((hop, interface)))
 }
 
 /// The next hop of packets, and the interface to it. `None`: the packets leave through no link, or

@@ -1,11 +1,12 @@
-//! UCM-13: destinations on a link without an answer to ARP or neighbour discovery, in a network
-//! namespace with a cable.
+//! UCM-13, SYS-16: destinations without a route, or on a link without an answer to ARP or neighbour
+//! discovery, in a network namespace with a cable.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::Duration;
 
-use adverb_foreign::process::{Running, adverb, start, which};
+use adverb_foreign::cc::compile;
+use adverb_foreign::process::{Finished, Running, adverb, start, which};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
 
@@ -28,7 +29,8 @@ until "$ADVERB" devices | grep -q adverb_here; do
     n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done
-exec "$ADVERB" run -- stdbuf -oL rping -c -d -a $1 -C 1
+ip neigh add 192.0.2.50 lladdr 02:00:00:00:00:50 dev here nud permanent
+exec "$ADVERB" run -- "$@"
 "#;
 
 pub fn cases() -> Vec<Case> {
@@ -38,18 +40,82 @@ pub fn cases() -> Vec<Case> {
         case("UCM-13/nobody_has_the_address_of_the_gateway", || nobody("198.51.100.7")),
         case("UCM-13/a_link_without_arp_has_nobody_to_ask", || resolved("203.0.113.9")),
         case("UCM-13/own_addresses_are_known", || resolved("192.0.2.1")),
+        case("SYS-16/nobody_has_the_ipv4_address", || {
+            refused(
+                &["192.0.2.1", "192.0.2.98", "110"],
+                "no host on the link answers for 192.0.2.98 ",
+            )
+        }),
+        case("SYS-16/nobody_has_the_ipv6_address", || {
+            refused(&["fd00:77::1", "fd00:77::98", "110"], "answers for fd00:77::98 ")
+        }),
+        case("SYS-16/nobody_has_the_address_of_the_gateway", || {
+            refused(
+                &["192.0.2.1", "198.51.100.8", "110"],
+                "192.0.2.98, the gateway to 198.51.100.8",
+            )
+        }),
+        case("SYS-16/no_ipv4_route", || {
+            refused(
+                &["192.0.2.1", "172.31.9.9", "110"],
+                "no route to 172.31.9.9 (the kernel answers ENETUNREACH)",
+            )
+        }),
+        case("SYS-16/no_ipv6_route", || {
+            refused(
+                &["fd00:77::1", "fd99::9", "101"],
+                "no route to fd99::9 (the kernel answers ENETUNREACH)",
+            )
+        }),
+        case("SYS-16/a_known_neighbour_is_not_asked", || {
+            way(&["192.0.2.1", "192.0.2.50", "0"]).map(drop)
+        }),
+        case("SYS-16/a_link_without_arp_has_nobody_to_ask", || {
+            way(&["203.0.113.1", "203.0.113.9", "0"]).map(drop)
+        }),
+        case("SYS-16/a_lost_route_is_named", || {
+            let lost = "ip route del 192.0.2.0/24 dev here";
+            let out = way(&["192.0.2.1", "192.0.2.50", "0", lost])?;
+            let line = "after 3 transmissions, and none before; this machine has no route to 192.0.2.50 \
+                        (the kernel answers ENETUNREACH)";
+            require!(out.text.contains(line), "{}", out.describe());
+            Ok(())
+        }),
     ]
+}
+
+/// Runs `c/noway.c`.
+fn way(args: &[&str]) -> Result<Finished, String> {
+    let program = compile("noway")?.display().to_string();
+    let line: Vec<&str> = [&[program.as_str()][..], args].concat();
+    let out = inside(&line)?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.contains("ok noway"), "{}", out.describe());
+    Ok(out)
+}
+
+/// Both calls fail with the errno of Linux, and the log says why.
+fn refused(args: &[&str], why: &str) -> Verdict {
+    let out = way(args)?;
+    require!(out.text.contains(why), "the log does not say why: {}", out.describe());
+    Ok(())
 }
 
 fn client(to: &str) -> Result<Running, String> {
     which("rping")?;
+    inside(&["stdbuf", "-oL", "rping", "-c", "-d", "-a", to, "-C", "1"])
+}
+
+/// Starts a program in the namespace.
+fn inside(line: &[&str]) -> Result<Running, String> {
     let mut command = Command::new("unshare");
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     if !root {
         command.args(["--user", "--map-root-user"]);
     }
-    command.args(["--net", "sh", "-e", "-c", STEPS, "sh", to]).env("ADVERB", adverb()?);
-    start(command, format!("rping to {to}"))
+    command.args(["--net", "sh", "-e", "-c", STEPS, "sh"]).args(line);
+    command.env("ADVERB", adverb()?).env("ADVERB_LOG", "info");
+    start(command, line.join(" "))
 }
 
 fn nobody(to: &str) -> Verdict {

@@ -67,6 +67,11 @@ pub fn cases() -> Vec<Case> {
     for nic in ["mlx5", "irdma", "siw"] {
         cases.push(case(format!("NIC-6/room/{nic}"), move || room(nic)));
     }
+    cases.push(case("NIC-7/an_arm_over_a_completion_fires_at_once/mlx5", || {
+        behind(Some("mlx5"), "1")
+    }));
+    cases.push(case("NIC-7/an_arm_over_a_completion_waits/irdma", || behind(Some("irdma"), "0")));
+    cases.push(case("NIC-7/an_arm_over_a_completion_waits/adverb", || behind(None, "0")));
     cases.push(case("OBJ-8/cut_values_are_told_once", cut));
     cases.push(case("NIC-2/atomics_on_irdma", atomics));
     cases.push(case("NIC-4/memory_beyond_the_limit", memory));
@@ -121,6 +126,20 @@ fn atomics() -> Verdict {
 /// A program that runs one case of `c/values.c`.
 fn values(name: &str) -> Result<Program, String> {
     rig("values", &[], &[name])
+}
+
+/// Runs `c/behind.c`. If all events have come, there is no lost wake-up to report.
+fn behind(nic: Option<&str>, events: &str) -> Verdict {
+    let program = rig("behind", &[], &[events])?;
+    let program = match nic {
+        Some(nic) => program.option("--as-nic", nic),
+        None => program,
+    };
+    let out = program.run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains("ok behind"), "{}", out.describe());
+    require!(!out.text.contains("lost wake-up"), "{}", out.describe());
+    Ok(())
 }
 
 fn room(nic: &str) -> Verdict {

@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
         let states = [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err];
         let to = [3, 3, 3, 0, 1, 2, 4, 5][input.below(8)];
         for state in &states[..to] {
-            pair.sides[side].step_to(*state, pair.now);
+            pair.sides[side].step_to(*state);
         }
     }
     while !input.is_empty() {
@@ -97,7 +97,7 @@ impl Pair {
             12 => self.pass(input),
             13 => {
                 let state = QpState::from_code(u32::from(choice >> 5) % 7).unwrap_or(QpState::Rts);
-                self.sides[at].step_to(state, self.now);
+                self.sides[at].step_to(state);
             }
             14 => match choice >> 5 {
                 0 => self.sides[at].flip_open(),

@@ -5,8 +5,8 @@ use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
     Access, AddressVector, AttrMask, CqRef, Effects, Gid, Key, KeyTable, Limits, PathMtu, PdId, Qp,
-    QpAttr, QpCap, QpConfig, QpState, QpType, Qpn, RecvSource, RecvWqe, RecvWr, Sge, Time,
-    WcStatus, wr::SgeList,
+    QpAttr, QpCap, QpConfig, QpState, QpType, Qpn, RecvSource, RecvWqe, RecvWr, Sge, WcStatus,
+    wr::SgeList,
 };
 use std::collections::VecDeque;
 
@@ -172,11 +172,11 @@ impl Side {
     }
 
     /// Moves one step towards a state. A refusal is allowed.
-    pub fn step_to(&mut self, state: QpState, now: Time) {
+    pub fn step_to(&mut self, state: QpState) {
         let from = self.qp.state();
         let mask = mask(self.qp.config().qp_type, from, state) | AttrMask::STATE;
         let attr = QpAttr { state, ..self.attr };
-        let moved = self.qp.modify(&attr, mask, &LIMITS, now, &mut self.effects).is_ok();
+        let moved = self.qp.modify(&attr, mask, &LIMITS, &mut self.effects).is_ok();
         assert_eq!(self.qp.state() == state, moved || from == state, "{from:?} to {state:?}");
         if moved && state == QpState::Reset {
             self.sends.clear();
@@ -291,7 +291,7 @@ impl Side {
         if self.qp.state() == QpState::Reset {
             return;
         }
-        self.step_to(QpState::Err, Time(u64::MAX / 2));
+        self.step_to(QpState::Err);
         assert!(
             self.sends.iter().all(|(_, signaled)| !signaled),
             "never completed: {:?}",

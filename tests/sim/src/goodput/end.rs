@@ -88,7 +88,7 @@ impl GoodputEnd {
         }
     }
 
-    pub(super) fn connect(&mut self, now: Time) {
+    pub(super) fn connect(&mut self) {
         use AttrMask as A;
         let attr = QpAttr {
             path_mtu: PathMtu::Mtu4096,
@@ -127,7 +127,7 @@ impl GoodputEnd {
         ] {
             let attr = QpAttr { state, ..attr };
             let limits = &crate::world::LIMITS;
-            let moved = self.qp.modify(&attr, mask | A::STATE, limits, now, &mut self.effects);
+            let moved = self.qp.modify(&attr, mask | A::STATE, limits, &mut self.effects);
             assert_eq!(moved, Ok(()), "to {state:?}");
         }
     }

@@ -75,7 +75,7 @@ pub fn share(many: &ManyToOne) -> Shares {
     let mut flows: Vec<Flow> = (0..many.senders)
         .map(|n| {
             let mut ends = [GoodputEnd::new(0, &transfer), GoodputEnd::new(1, &transfer)];
-            ends.iter_mut().for_each(|end| end.connect(begin));
+            ends.iter_mut().for_each(|end| end.connect());
             let start = Time(begin.0 + many.stagger * n as u64);
             Flow { ends, back: PathDirection::new(many.path), start, posted: 0, done: 0 }
         })

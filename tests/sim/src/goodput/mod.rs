@@ -107,7 +107,7 @@ pub fn measure(transfer: &Transfer) -> Measured {
         packets: 0,
     };
     let begin = world.now;
-    world.ends.iter_mut().for_each(|end| end.connect(begin));
+    world.ends.iter_mut().for_each(|end| end.connect());
     let failure = world.run(transfer).err();
     let counters = |f: fn(&Counters) -> u64| world.ends.iter().map(|e| f(e.counters())).sum();
     Measured {

@@ -252,7 +252,7 @@ impl World {
         let end = &mut self.ends[q];
         let from = end.engine.state();
         let mask = mask | AttrMask::STATE;
-        let result = end.engine.modify(attr, mask, &LIMITS, self.now, &mut end.effects);
+        let result = end.engine.modify(attr, mask, &LIMITS, &mut end.effects);
         if let Err(e) = result {
             return Err(Violation(format!(
                 "queue pair {q} from {from:?} to {:?} refused: {e}",

@@ -264,7 +264,7 @@ fn a_reply_may_be_refused() {
 #[test]
 fn an_id_can_be_let_go_in_every_state() {
     type Reach = fn(&mut Pair) -> (Option<Id>, Option<Id>);
-    let states: [(&str, Reach); 11] = [
+    let states: [(&str, Reach); 12] = [
         ("REQ sent", |p| (Some(p.a.connect(p.now, &request(path())).unwrap()), None)),
         ("REQ received, active", |p| (Some(p.requested(&request(path())).0), None)),
         ("REQ received, passive", |p| (None, Some(p.requested(&request(path())).1))),
@@ -288,9 +288,18 @@ fn an_id_can_be_let_go_in_every_state() {
             p.a.disconnect(p.now, a, &[]).unwrap();
             (Some(a), None)
         }),
-        ("time-wait", |p| {
-            let (a, _) = p.established();
+        ("DREQ received", |p| {
+            let (a, b) = p.established();
             p.a.disconnect(p.now, a, &[]).unwrap();
+            p.carry();
+            assert!(matches!(p.b.poll_event(), Some((_, Event::Disconnected(_)))));
+            (None, Some(b))
+        }),
+        ("time-wait", |p| {
+            let (a, b) = p.established();
+            p.a.disconnect(p.now, a, &[]).unwrap();
+            p.carry();
+            p.b.release(p.now, b).unwrap();
             p.carry();
             (Some(a), None)
         }),
@@ -322,6 +331,14 @@ fn an_id_can_be_let_go_in_every_state() {
                     && pair.b.state(id) != Some(State::Idle)
                 {
                     pair.b.accept(pair.now, id, &accept()).unwrap();
+                }
+            }
+            for (endpoint, id) in [(&mut pair.a, a), (&mut pair.b, b)] {
+                let others = endpoint.conns.keys().map(|&n| Id(n)).filter(|&n| Some(n) != id);
+                for other in others.collect::<Vec<_>>() {
+                    if endpoint.state(other) == Some(State::DreqReceived) {
+                        endpoint.disconnect(pair.now, other, &[]).unwrap();
+                    }
                 }
             }
             pair.wait(Duration::from_secs(5));

@@ -20,6 +20,7 @@ fn words(event: Option<(Id, Event)>) -> String {
             format!("rejected {}", rejection.reason.0)
         }
         Some(Event::Disconnected(Ending::Peer(_))) => "disconnected".into(),
+        Some(Event::Disconnected(Ending::Confirmed(_))) => "confirmed".into(),
         Some(Event::SidrReply(rep)) => format!("status {}", rep.status),
         Some(other) => format!("{other:?}"),
     }
@@ -30,7 +31,7 @@ fn words(event: Option<(Id, Event)>) -> String {
 #[test]
 fn a_killed_peer_is_told_of_in_every_state() {
     type Reach = fn(&mut Pair) -> (Id, Option<Id>);
-    let states: [(&str, Reach, Dead, &str); 11] = [
+    let states: [(&str, Reach, Dead, &str); 12] = [
         ("asked", |p| some(p.requested(&request(path()))), Dead::A, "rejected 4"),
         ("asked, and told to wait", |p| some(delayed(p)), Dead::A, "rejected 4"),
         ("asked", |p| some(p.requested(&request(path()))), Dead::B, "rejected 28"),
@@ -60,6 +61,17 @@ fn a_killed_peer_is_told_of_in_every_state() {
             },
             Dead::A,
             "disconnected",
+        ),
+        (
+            "disconnected by the peer",
+            |p| {
+                let (a, b) = p.established();
+                p.a.disconnect(p.now, a, &[]).unwrap();
+                p.carry();
+                (a, Some(b))
+            },
+            Dead::B,
+            "confirmed",
         ),
         (
             "a lookup",
@@ -114,6 +126,8 @@ fn over_is_over() {
     let mut pair = Pair::new();
     let (a, b) = pair.established();
     pair.a.disconnect(pair.now, a, &[]).unwrap();
+    pair.carry();
+    pair.b.disconnect(pair.now, b, &[]).unwrap();
     pair.carry();
     assert_eq!((pair.a.farewell(a), pair.b.farewell(b)), (None, None), "in time-wait");
     let mut pair = Pair::new();

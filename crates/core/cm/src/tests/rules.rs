@@ -70,6 +70,8 @@ fn it_speaks_as_linux_does() {
     pair.a.disconnect(START, a, &[]).unwrap();
     assert_eq!(anonymous(&pair.sent_by_a()[0]), anonymous(&dreq));
     pair.give_b(&dreq);
+    assert!(pair.sent_by_b().is_empty(), "the program answers");
+    pair.b.disconnect(START, b, &[]).unwrap();
     assert_eq!(pair.sent_by_b(), [drep]);
     pair.give_a(&drep);
     let Some((_, Event::Disconnected(Ending::Confirmed(_)))) = pair.a.poll_event() else {
@@ -109,11 +111,15 @@ fn a_connection_is_made_ended_and_forgotten() {
     assert_eq!(pair.a.poll_timeout(), None, "nothing is waited for");
     pair.a.disconnect(pair.now, a, b"bye").unwrap();
     pair.carry();
-    let Some((_, Event::Disconnected(Ending::Confirmed(_)))) = pair.a.poll_event() else {
-        panic!()
-    };
     let Some((_, Event::Disconnected(Ending::Peer(data)))) = pair.b.poll_event() else { panic!() };
     assert_eq!(data[..4], *b"bye\0");
+    assert!(pair.b.reserves_qpn(22));
+    pair.b.disconnect(pair.now, b, b"you too").unwrap();
+    pair.carry();
+    let Some((_, Event::Disconnected(Ending::Confirmed(data)))) = pair.a.poll_event() else {
+        panic!()
+    };
+    assert_eq!(data[..8], *b"you too\0");
     assert_eq!((pair.a.state(a), pair.b.state(b)), (Some(State::Timewait), Some(State::Timewait)));
     assert!(pair.a.reserves_qpn(11) && pair.b.reserves_qpn(22));
     pair.a.disconnect(pair.now, a, &[]).unwrap();
@@ -263,6 +269,9 @@ fn what_comes_twice_is_answered_twice_and_changes_nothing() {
     pair.a.disconnect(pair.now, a, &[]).unwrap();
     let dreq = pair.sent_by_a()[0];
     pair.give_b(&dreq);
+    pair.give_b(&dreq);
+    assert!(pair.sent_by_b().is_empty(), "the program has not answered");
+    pair.b.disconnect(pair.now, b, b"you too").unwrap();
     let drep = pair.sent_by_b();
     pair.give_b(&dreq);
     assert_eq!(pair.sent_by_b(), drep);
@@ -329,8 +338,83 @@ fn both_may_disconnect_at_once() {
     pair.carry();
     for (endpoint, id) in [(&mut pair.a, a), (&mut pair.b, b)] {
         assert!(matches!(endpoint.poll_event(), Some((_, Event::Disconnected(Ending::Peer(_))))));
-        assert_eq!((endpoint.poll_event(), endpoint.state(id)), (None, Some(State::Timewait)));
+        assert_eq!((endpoint.poll_event(), endpoint.state(id)), (None, Some(State::DreqReceived)));
+        assert_eq!(endpoint.poll_timeout(), None, "neither end repeats its DREQ");
     }
+    // One end answers or is destroyed: both ends are in time-wait, and both have had their event.
+    pair.a.release(pair.now, a).unwrap();
+    pair.carry();
+    assert_eq!(pair.b.state(b), Some(State::Timewait));
+    pair.wait_out();
+    assert_eq!(pair.b.poll_event(), Some((b, Event::TimewaitExit)));
+    pair.b.release(pair.now, b).unwrap();
+    assert_eq!((pair.a.leftovers(), pair.b.leftovers()), ((0, 0, 0, 0, 0), (0, 0, 0, 0, 0)));
+}
+
+/// CM-11.
+#[test]
+fn the_program_and_no_library_answers_a_disconnect() {
+    for destroyed in [false, true] {
+        let mut pair = Pair::new();
+        let (a, b) = pair.established();
+        pair.a.disconnect(pair.now, a, &[]).unwrap();
+        for n in 0..3 {
+            pair.carry();
+            assert_eq!(pair.a.poll_event(), None, "after {n} repetitions");
+            pair.wait(Duration::from_secs(5));
+        }
+        assert!(matches!(
+            (pair.b.poll_event(), pair.b.poll_event()),
+            (Some((id, Event::Disconnected(Ending::Peer(_)))), None) if id == b
+        ));
+        assert_eq!((pair.b.state(b), pair.b.poll_timeout()), (Some(State::DreqReceived), None));
+        if destroyed {
+            pair.b.release(pair.now, b).unwrap();
+        } else {
+            pair.b.disconnect(pair.now, b, &[]).unwrap();
+        }
+        pair.carry();
+        assert!(matches!(
+            pair.a.poll_event(),
+            Some((id, Event::Disconnected(Ending::Confirmed(_)))) if id == a
+        ));
+        pair.wait_out();
+        assert_eq!(pair.a.poll_event(), Some((a, Event::TimewaitExit)));
+        let answered = (!destroyed).then_some((b, Event::TimewaitExit));
+        assert_eq!(pair.b.poll_event(), answered);
+    }
+}
+
+/// CM-11. The program has not confirmed the reply, so the DREQ is for later.
+#[test]
+fn a_reply_is_decided_before_a_disconnect() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.replied();
+    pair.b.established(b).unwrap();
+    pair.b.disconnect(pair.now, b, &[]).unwrap();
+    pair.carry();
+    assert_eq!((pair.a.state(a), pair.a.poll_event()), (Some(State::RepReceived), None));
+    pair.a.established(a).unwrap();
+    pair.wait(Duration::from_secs(5));
+    pair.carry();
+    assert!(matches!(pair.a.poll_event(), Some((_, Event::Disconnected(Ending::Peer(_))))));
+}
+
+/// CM-5, CM-11. The program has not answered the DREQ, and its peer is another process by now.
+#[test]
+fn an_unanswered_disconnect_makes_way() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.established();
+    pair.a.disconnect(pair.now, a, &[]).unwrap();
+    pair.carry();
+    pair.a = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
+    pair.a.connect(pair.now, &request(path())).unwrap();
+    pair.carry();
+    let Some((_, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!() };
+    assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
+    assert!(matches!(pair.b.poll_event(), Some((_, Event::Disconnected(_)))));
+    assert_eq!((pair.b.state(b), pair.b.poll_event()), (Some(State::DreqReceived), None));
+    pair.requested(&request(path()));
 }
 
 #[test]
@@ -459,6 +543,8 @@ fn a_process_may_connect_to_itself() {
     let Some((first, Event::Disconnected(Ending::Peer(_)))) = endpoint.poll_event() else {
         panic!()
     };
+    endpoint.disconnect(START, first, &[]).unwrap();
+    carry(&mut endpoint);
     let Some((second, Event::Disconnected(Ending::Confirmed(_)))) = endpoint.poll_event() else {
         panic!()
     };
@@ -480,6 +566,12 @@ fn ten_thousand_connections_leave_nothing() {
         }
         if n % 5 == 0 {
             other.release(pair.now, second).unwrap();
+        }
+        pair.carry();
+        for (endpoint, id) in [(&mut pair.a, a), (&mut pair.b, b)] {
+            if endpoint.state(id) == Some(State::DreqReceived) {
+                endpoint.disconnect(pair.now, id, &[]).unwrap();
+            }
         }
         pair.carry();
         while pair.a.poll_event().is_some() || pair.b.poll_event().is_some() {}

@@ -26,6 +26,9 @@
 //!                                            the n-th completion, or its time has come
 //! ```
 //!
+//! [`ArmRule::Waiting`] is the arm of ConnectX NICs: the host tells the machine of the completions
+//! in the queue ([`Arming::count_waiting`]).
+//!
 //! [`Arming::arm_fresh`] is the arm of NDKPI. Completions already in the queue may satisfy this arm
 //! (NDK-2), and so does an overrun of the queue.
 use crate::completion::{Completion, WcOpcode, WcStatus};
@@ -41,6 +44,18 @@ pub enum ArmKind {
     Solicited,
     /// The next unsuccessful completion (NDK's ERRORS).
     Errors,
+}
+
+/// Which completions satisfy an arm. A device has one rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArmRule {
+    /// Only completions added after the arm (CQN-3).
+    #[default]
+    Later,
+    /// Also completions that wait in the queue at the arm (NIC-7). On ConnectX NICs, the doorbell
+    /// of an arm has the index of the next completion to poll, and each completion from this index
+    /// on satisfies the arm.
+    Waiting,
 }
 
 impl ArmKind {
@@ -158,8 +173,15 @@ impl Arming {
     pub fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
         self.arm(kind);
         self.overrun_fires = true;
-        if fresh > self.moderated {
-            self.moderated = fresh;
+        self.count_waiting(fresh, since, now)
+    }
+
+    /// `waiting` completions in the queue satisfy the pending arm, within the limits of moderation;
+    /// the oldest of them was added at `since`. `true`: the event is due.
+    #[must_use]
+    pub fn count_waiting(&mut self, waiting: u32, since: Time, now: Time) -> bool {
+        if waiting > self.moderated {
+            self.moderated = waiting;
             self.moderated_since = since;
         }
         self.fire_if_due(now)

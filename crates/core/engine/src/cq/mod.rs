@@ -5,7 +5,7 @@ use crate::room::{self, OutOfMemory};
 use crate::time::Time;
 use crate::types::Qpn;
 use alloc::collections::VecDeque;
-use arm::{ArmKind, Arming, Class, Moderation};
+use arm::{ArmKind, ArmRule, Arming, Class, Moderation};
 use core::time::Duration;
 
 pub mod arm;
@@ -158,6 +158,19 @@ impl Cq {
     pub fn arm(&mut self, kind: ArmKind) {
         self.armed_at = Some(self.added);
         self.arming.arm(kind);
+    }
+
+    /// Asks for a notification by the rule of a device. `true`: completions in the queue satisfy
+    /// the arm, and the event is due (NIC-7).
+    #[must_use]
+    pub fn arm_by(&mut self, rule: ArmRule, kind: ArmKind, now: Time) -> bool {
+        self.arm(kind);
+        let Some(pending) = self.armed().filter(|_| rule == ArmRule::Waiting) else { return false };
+        let enough = self.arming.moderation().count.max(1);
+        let mut waiting = self.ring.iter().filter(|c| pending.matches(Class::of(c)));
+        let Some(oldest) = waiting.next() else { return false };
+        let count = 1 + waiting.take(enough as usize - 1).count();
+        self.arming.count_waiting(count as u32, oldest.timestamp, now)
     }
 
     /// Asks for a notification of every matching completion until [`Cq::disarm`] (EXT-3).

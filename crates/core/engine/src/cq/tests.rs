@@ -55,6 +55,48 @@ fn cqn_1_cqn_2_which_completion_fires_which_arm() {
     }
 }
 
+/// NIC-7.
+#[test]
+fn by_the_rule_of_connectx_what_waits_satisfies_an_arm() {
+    for arm in ARMS {
+        for (completion, class) in samples() {
+            let label = std::format!("{arm:?} {completion:?}");
+            let mut cq = Cq::new(4).unwrap();
+            assert!(!cq.arm_by(ArmRule::Waiting, arm, T0), "{label}: nothing waits");
+            cq.disarm();
+            assert_eq!(cq.push(completion.clone(), T0), Ok(false));
+            assert!(!cq.arm_by(ArmRule::Later, arm, T0), "{label}: the rule of all others");
+            cq.disarm();
+            for _ in 0..2 {
+                assert_eq!(cq.arm_by(ArmRule::Waiting, arm, T0), fires(arm, class), "{label}");
+                assert_eq!(cq.armed().is_none(), fires(arm, class), "{label}: one event an arm");
+                assert!(cq.armed().is_none() || !cq.has_missed(), "{label}: no lost wake-up");
+            }
+            cq.pop();
+            cq.disarm();
+            assert!(!cq.arm_by(ArmRule::Waiting, arm, T0), "{label}: it was polled");
+            assert_eq!(cq.push(completion, T0), Ok(fires(arm, class)), "{label}: as ever");
+        }
+    }
+}
+
+/// NIC-7. Waiting completions count for a moderated event.
+#[test]
+fn by_the_rule_of_connectx_what_waits_is_counted() {
+    let mut cq = Cq::new(8).unwrap();
+    cq.set_moderation(3, Duration::from_micros(100));
+    let received = || success(1, WcOpcode::Recv, false);
+    for at in [T0, T0 + Duration::from_micros(10)] {
+        assert_eq!(cq.push(received(), at), Ok(false));
+    }
+    let now = T0 + Duration::from_micros(50);
+    assert!(!cq.arm_by(ArmRule::Waiting, ArmKind::Next, now), "two of three");
+    assert_eq!(cq.poll_timeout(), Some(T0 + Duration::from_micros(100)));
+    assert_eq!(cq.push(received(), now), Ok(true), "the third");
+    assert!(cq.arm_by(ArmRule::Waiting, ArmKind::Next, now), "all three wait");
+    assert_eq!(cq.armed(), None);
+}
+
 #[test]
 fn cqn_3_what_is_there_already_never_fires() {
     let mut cq = Cq::new(4).unwrap();

@@ -3,7 +3,6 @@ use super::Qp;
 use super::ecn::Notifier;
 use crate::attr::{AttrError, AttrMask, QpAttr, check_modify};
 use crate::effects::Effects;
-use crate::time::Time;
 use crate::types::{Limits, QpState, QpType};
 use adverb_wire::{Psn, QPN_MASK};
 
@@ -15,7 +14,6 @@ impl Qp {
         attr: &QpAttr,
         mask: AttrMask,
         limits: &Limits,
-        now: Time,
         effects: &mut Effects,
     ) -> Result<(), AttrError> {
         let from = self.attr.state;
@@ -45,7 +43,7 @@ impl Qp {
             (QpState::Rtr, QpState::Rts) => {
                 self.attr.state = to;
                 self.responder.update(&self.attr);
-                self.requester.start(&self.config, &self.attr, now);
+                self.requester.start(&self.config, &self.attr);
             }
             _ => {
                 self.attr.state = to;

@@ -61,8 +61,9 @@ impl Connection {
     }
 
     /// Ends the connection. The queue pair moves to the error state, so outstanding requests are
-    /// flushed, and the peer is told. A second call, or a call after the peer has left, only
-    /// flushes.
+    /// flushed, and the peer is told. After the peer's end this call is the answer, for which the
+    /// peer waits in [`Connection::wait_end`]. Dropping the connection is an answer, too. A second
+    /// call only flushes.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -76,7 +77,8 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, for at most `timeout`. Either side may end it, or the
-    /// peer has ended. Returns whether the connection has ended.
+    /// peer has ended. If this side has disconnected, the connection ends with the peer's answer.
+    /// Returns whether the connection has ended.
     #[must_use]
     pub fn wait_end(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);

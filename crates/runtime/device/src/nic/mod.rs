@@ -4,6 +4,7 @@
 //! Requested with the environment variable [`VARIABLE`], before the process first opens a device.
 //! Without the variable a context has no [`Nic`], and the cost is the check of this field.
 use crate::error::Error;
+use adverb_engine::cq::arm::ArmRule;
 use adverb_engine::{Cause, Limits, Payload, PostError, QpState, QpType, SendOp, SendWr};
 use std::sync::OnceLock;
 
@@ -103,6 +104,8 @@ pub struct Nic {
     pub max_rd_atomic: u8,
     /// Requests of a shared receive queue; 0 without such queues.
     pub max_srq_wr: u32,
+    /// Which completions satisfy an arm.
+    pub arms: ArmRule,
 }
 
 /// The requested NIC, if there is a request.

@@ -3,6 +3,7 @@
 use super::room::Room;
 use super::{Has, Nic};
 use adverb_engine::QpType::{RawPacket, Rc, Uc, Ud, XrcRecv, XrcSend};
+use adverb_engine::cq::arm::ArmRule;
 
 /// All NICs.
 pub const ALL: &[Nic] = &[
@@ -19,6 +20,7 @@ pub const ALL: &[Nic] = &[
         max_cqe: 4_194_303,
         max_rd_atomic: 16,
         max_srq_wr: 32_767,
+        arms: ArmRule::Waiting,
     },
     Nic {
         name: "irdma",
@@ -39,6 +41,7 @@ pub const ALL: &[Nic] = &[
         max_cqe: 1_048_574,
         max_rd_atomic: 8,
         max_srq_wr: 0,
+        arms: ArmRule::Later,
     },
     Nic {
         name: "efa",
@@ -53,6 +56,7 @@ pub const ALL: &[Nic] = &[
         max_cqe: 4_194_303,
         max_rd_atomic: 0,
         max_srq_wr: 0,
+        arms: ArmRule::Later,
     },
     Nic {
         name: "siw",
@@ -67,5 +71,6 @@ pub const ALL: &[Nic] = &[
         max_cqe: 3_276_800,
         max_rd_atomic: 128,
         max_srq_wr: 327_680,
+        arms: ArmRule::Later,
     },
 ];

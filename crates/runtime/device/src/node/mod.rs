@@ -26,6 +26,7 @@ mod poster;
 mod pump;
 mod queue_pair;
 mod random;
+pub(crate) mod reach;
 mod receive;
 mod receives;
 mod registry;

@@ -3,10 +3,11 @@
 use super::carriers::{Carrier, DisconnectReason, Ethernet, Relay, Rings, Room, Udp};
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
+use super::reach::no_way;
 use super::rendezvous;
 use super::timers::Timed;
 use super::tx::Tx;
-use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
+use adverb_engine::{Cause, Completion, Effects, QpAttr, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
 
 impl Node {
@@ -97,7 +98,7 @@ impl Node {
             let mut overflow = None;
             for (target, completion) in effects.completions.drain(..) {
                 if let Some(cause) = &completion.cause {
-                    log_failure(qp, &completion, cause);
+                    log_failure(self, qp, inner.engine.attr(), &completion, cause);
                 }
                 let added = qp.own.complete(target, completion);
                 overflow = overflow.or(added.err());
@@ -135,7 +136,13 @@ impl Node {
     }
 }
 
-fn log_failure(qp: &AnyQp, completion: &Completion, cause: &Cause) {
+fn log_failure(node: &Node, qp: &AnyQp, attr: &QpAttr, completion: &Completion, cause: &Cause) {
+    // The packets may not have left this machine.
+    let no_way = match cause {
+        Cause::RetryExceeded { .. } => no_way(node, &attr.av),
+        _ => None,
+    };
+    let no_way = no_way.map_or_else(String::new, |why| format!("; {why}"));
     let level = if completion.status == WcStatus::WrFlushErr {
         log::Level::Debug
     } else {
@@ -143,7 +150,7 @@ fn log_failure(qp: &AnyQp, completion: &Completion, cause: &Cause) {
     };
     log::log!(
         level,
-        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}",
+        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}{no_way}",
         qp.number(),
         completion.opcode,
         completion.status,

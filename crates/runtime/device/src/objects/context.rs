@@ -5,6 +5,7 @@ use crate::faults::Call;
 use crate::nic::{self, Has, Nic};
 use crate::node::Node;
 use crate::node::ports::{Follower, Port, PortState, say_who_is_in_the_way};
+use crate::node::reach::await_way;
 use crate::objects::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
@@ -189,10 +190,11 @@ impl Context {
         Ok(())
     }
     /// Resolves an address: checks the fields and finds the local GID of the index. Waits while
-    /// IPv6 duplicate address detection for the local address is under way.
+    /// IPv6 duplicate address detection for the local address is under way, and while the kernel
+    /// asks the link for the neighbour on the way to the peer.
     ///
     /// # Errors
-    /// EINVAL naming the field.
+    /// EINVAL naming the field. ETIMEDOUT, ENETUNREACH: the kernel has no way to the peer.
     pub fn resolve(&self, attr: &AhAttr) -> Result<AddressVector, Error> {
         self.check_port(attr.port_num)?;
         if !attr.is_global {
@@ -224,7 +226,7 @@ impl Context {
         // Packets leave from the local address. Within a host they come from the other address.
         let ends = [crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)];
         self.node.addresses.await_usable(&self.node, &ends);
-        Ok(AddressVector {
+        let av = AddressVector {
             sgid,
             dgid,
             scope_id: self.device.interface().index,
@@ -238,7 +240,9 @@ impl Context {
             is_global: true,
             dlid: attr.dlid,
             port_num: attr.port_num,
-        })
+        };
+        await_way(&self.node, &av)?;
+        Ok(av)
     }
     /// Opens port 4791 at every address of the device, because a datagram QP receives at all of
     /// them.

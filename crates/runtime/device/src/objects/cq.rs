@@ -9,7 +9,7 @@ use crate::nic::Has;
 use crate::node::{Timed, TimedQueue};
 use crate::objects::context::Context;
 use crate::uses::Uses;
-use adverb_engine::cq::arm::ArmKind;
+use adverb_engine::cq::arm::{ArmKind, ArmRule};
 use adverb_engine::{Cause, Completion, Time};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -349,7 +349,8 @@ impl Cq {
         self.core.is_broken()
     }
 
-    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm stays pending, and its
+    /// Asks for a notification (CQN-1 … CQN-6), by the rule of the NIC that the device stands for
+    /// (NIC-7). Without a channel the arm stays pending, and its
     /// event goes nowhere (CQN-11).
     ///
     /// # Errors
@@ -366,7 +367,14 @@ impl Cq {
     pub fn req_notify_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::ReqNotifyCq)?;
-        let armed = self.core.arm(kind, site)?;
+        let armed = match self.context.nic().map_or(ArmRule::Later, |nic| nic.arms) {
+            ArmRule::Later => self.core.arm(kind, site)?,
+            rule @ ArmRule::Waiting => {
+                let now = self.context.node().now();
+                let notify = |cq: &adverb_engine::Cq| self.notify(cq);
+                self.core.arm_by(rule, kind, site, now, notify, |cq| self.keep_timer(cq))?
+            }
+        };
         self.armed(armed);
         Ok(())
     }

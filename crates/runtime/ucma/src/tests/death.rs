@@ -16,6 +16,8 @@ enum Stage {
     Established,
     /// The living end has disconnected and gets no answer.
     Disconnecting,
+    /// The living end has disconnected, and the other program has read the event.
+    Asking,
 }
 
 /// A client and a server, on one host or on two, at a stage of a connection.
@@ -63,6 +65,14 @@ impl Scene {
             }
             scene.n.faults.set([0; 3]);
         }
+        if stage == Stage::Asking {
+            match dead {
+                'a' => scene.b.disconnect(scene.child).unwrap(),
+                _ => scene.a.disconnect(scene.id).unwrap(),
+            }
+            scene.pass();
+            if dead == 'a' { &mut scene.a } else { &mut scene.b }.expect(Disconnected);
+        }
         scene
     }
 
@@ -99,7 +109,7 @@ impl Scene {
 #[test]
 fn ucm_12_ucm_7_a_killed_peer_is_told_of_in_each_state() {
     type Heard = &'static [(EventKind, i32)];
-    let rows: [(Stage, char, Heard); 7] = [
+    let rows: [(Stage, char, Heard); 9] = [
         (Stage::Asked, 'b', &[(Rejected, 28)]),
         (Stage::Answered, 'b', &[(ConnectResponse, 0), (Rejected, 28)]),
         (Stage::Answered, 'a', &[(Rejected, 28)]),
@@ -107,6 +117,8 @@ fn ucm_12_ucm_7_a_killed_peer_is_told_of_in_each_state() {
         (Stage::Established, 'b', &[(Disconnected, 0)]),
         (Stage::Disconnecting, 'a', &[(Disconnected, 0)]),
         (Stage::Disconnecting, 'b', &[(Disconnected, 0)]),
+        (Stage::Asking, 'a', &[(Disconnected, 0)]),
+        (Stage::Asking, 'b', &[(Disconnected, 0)]),
     ];
     for hosts in [1, 2] {
         for (stage, dead, heard) in rows {
@@ -144,6 +156,73 @@ fn ucm_7_the_port_of_a_killed_server_is_nobodys() {
     scene.a.connect(id, &PARAM).unwrap();
     pass(&scene.n, &mut [&mut scene.a], 10);
     assert_eq!(scene.a.expect(Rejected).status, 8);
+}
+
+/// UCM-14. The passive side never calls `rdma_disconnect`: no event comes at either end, until the
+/// program destroys its id or closes its file. Only a side with a DREP has a time-wait.
+#[test]
+fn ucm_14_the_program_answers_a_disconnect() {
+    for hosts in [1, 2] {
+        for closes in [false, true] {
+            let mut scene = Scene::reach(Stage::Established, hosts, 'a');
+            scene.a.disconnect(scene.id).unwrap();
+            pass(&scene.n, &mut [&mut scene.a, &mut scene.b], 20_000);
+            assert!(scene.a.event().is_none(), "{hosts} hosts: the peer's program answers");
+            scene.b.expect(Disconnected);
+            assert!(scene.b.event().is_none(), "{hosts} hosts: no time-wait has begun");
+            if closes {
+                scene.b.close();
+            } else {
+                scene.b.destroy(scene.child).unwrap();
+            }
+            scene.pass();
+            assert_eq!(scene.a.expect(Disconnected).status, 0);
+            pass(&scene.n, &mut [&mut scene.a], 2000);
+            scene.a.expect(TimewaitExit);
+            assert!(scene.a.event().is_none());
+        }
+    }
+}
+
+/// UCM-14. Disconnects that cross: each end has its event, and the time-wait begins when an end
+/// disconnects again or is destroyed.
+#[test]
+fn ucm_14_disconnects_may_cross() {
+    for hosts in [1, 2] {
+        let mut scene = Scene::reach(Stage::Established, hosts, 'a');
+        scene.a.disconnect(scene.id).unwrap();
+        scene.b.disconnect(scene.child).unwrap();
+        pass(&scene.n, &mut [&mut scene.a, &mut scene.b], 20_000);
+        for end in [&mut scene.a, &mut scene.b] {
+            assert_eq!(end.expect(Disconnected).status, 0);
+            assert!(end.event().is_none(), "{hosts} hosts");
+        }
+        scene.a.disconnect(scene.id).unwrap();
+        pass(&scene.n, &mut [&mut scene.a, &mut scene.b], 2000);
+        scene.a.expect(TimewaitExit);
+        scene.b.expect(TimewaitExit);
+    }
+}
+
+/// UCM-14. The other end has forgotten its connection, and its host rejects. The event is REJECTED,
+/// and the time-wait ends without an event, as in Linux.
+#[test]
+fn ucm_14_no_time_wait_is_told_without_a_disconnect() {
+    let mut scene = Scene::reach(Stage::Established, 2, 'a');
+    let end = scene.b.world.ids[&scene.child].conn.unwrap().0;
+    let remote = scene.b.world.cm.remote(end).unwrap();
+    let rej = adverb_cm::mad::Rej {
+        local_id: remote.remote_id,
+        remote_id: end.0,
+        message: 1,
+        reason: 10,
+        ..adverb_cm::mad::Rej::default()
+    };
+    let mad = adverb_cm::Message::from(rej).emit(1);
+    scene.b.world.mad(scene.n.now.get(), remote.path, 0, &mad);
+    pass(&scene.n, &mut [&mut scene.b], 5000);
+    assert_eq!(scene.b.expect(Rejected).status, 10);
+    assert!(scene.b.event().is_none());
 }
 
 /// A connection that is over leaves no farewell with the survivor, however it ended.

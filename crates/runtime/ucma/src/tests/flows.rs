@@ -101,8 +101,11 @@ fn ucm_4_a_connection_from_end_to_end() {
     assert_eq!((established.uid, established.id), (200, child));
     a.disconnect(id).unwrap();
     deliver_now(&n, &mut a, &mut b);
-    assert_eq!(a.expect(Disconnected).status, 0);
     assert_eq!(b.expect(Disconnected).status, 0);
+    assert!(a.event().is_none(), "the peer's program answers");
+    b.disconnect(child).unwrap();
+    deliver_now(&n, &mut a, &mut b);
+    assert_eq!(a.expect(Disconnected).status, 0);
     assert_eq!(n.reserved.borrow().len(), 2, "the queue pairs' numbers are kept in time-wait");
     pass(&n, &mut [&mut a, &mut b], 2000);
     a.expect(TimewaitExit);

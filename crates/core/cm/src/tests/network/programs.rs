@@ -152,7 +152,8 @@ impl World {
                     let endpoint = &mut self.processes[who].endpoint;
                     let state = endpoint.state(id);
                     let done = endpoint.disconnect(now, id, b"bye");
-                    let over = [State::Established, State::DreqSent, State::Timewait];
+                    let over =
+                        [State::Established, State::DreqSent, State::DreqReceived, State::Timewait];
                     assert_eq!(done.is_ok(), state.is_some_and(|s| over.contains(&s)), "{done:?}");
                 }
             }

@@ -187,7 +187,7 @@ impl Requester {
         self.retries = 0;
         self.rnr_retries = 0;
         self.recovering = None;
-        self.last_progress = now;
+        self.last_heard = Some(now);
         self.retire(env.ctx.config, env.effects);
         let before = self.pos_una;
         self.pos_una = if self.sq.head < self.next_start {
@@ -311,6 +311,7 @@ impl Requester {
             return told;
         }
         env.counters.rnr_naks += 1;
+        self.last_heard = Some(env.clock.now());
         let attr = env.ctx.attr;
         if attr.rnr_retry != 7 {
             if self.rnr_retries >= u32::from(attr.rnr_retry) {

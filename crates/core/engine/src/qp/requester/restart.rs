@@ -28,7 +28,7 @@ impl Requester {
                 dest_qpn: ctx.attr.dest_qpn,
                 psn: Psn::new(self.una as u32).get(),
                 attempts: self.retries + 1,
-                last_ack_age: now.since(self.last_progress),
+                last_heard: self.last_heard.map(|at| now.since(at)),
             };
             self.ack_deadline = None;
             self.probe.disarm();

@@ -123,9 +123,6 @@ impl Requester {
             self.prepared_idx = idx;
             if self.reliable && self.ack_deadline.is_none() {
                 let now = clock.now();
-                if self.una == self.cur.psn {
-                    self.last_progress = now;
-                }
                 self.ack_deadline = self.timeout.map(|t| now + t);
                 self.probe.arm(now, self.probe_within());
             }

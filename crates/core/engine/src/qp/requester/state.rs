@@ -119,7 +119,8 @@ pub(crate) struct Requester {
     pub(super) rnr_retries: u32,
     pub(super) ack_deadline: Option<Time>,
     pub(super) rnr_until: Option<Time>,
-    pub(super) last_progress: Time,
+    /// When the peer last answered.
+    pub(super) last_heard: Option<Time>,
     /// Number of the request for which the host performs a key operation now.
     pub(super) key_op: Option<u64>,
     pub(super) headers: Headers,
@@ -188,7 +189,7 @@ impl Requester {
             rnr_retries: 0,
             ack_deadline: None,
             rnr_until: None,
-            last_progress: Time::ZERO,
+            last_heard: None,
             key_op: None,
             headers: Headers::EMPTY,
             prepared: Prepared::Gather,
@@ -265,12 +266,12 @@ impl Requester {
     }
 
     /// RTR to RTS: sets the first PSN.
-    pub(crate) fn start(&mut self, config: &QpConfig, attr: &QpAttr, now: Time) {
+    pub(crate) fn start(&mut self, config: &QpConfig, attr: &QpAttr) {
         let psn = FIRST_LAP + u64::from(attr.sq_psn & Psn::MASK);
         self.una = psn;
         self.high = psn;
         self.cur.psn = psn;
-        self.last_progress = now;
+        self.last_heard = None;
         self.update(config, attr);
         self.start_parts(config, attr);
     }

@@ -158,9 +158,8 @@ fn a_final_nak_that_was_lost_is_sent_again() {
     // Other packets in ERR draw no answer, and neither does any packet after the consumer's own
     // move to ERR.
     let mut p = Pair::new(small());
-    let now = p.now;
     p.sides[1]
-        .modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE, now)
+        .modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE)
         .unwrap();
     let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::Write(to), 0, 8);

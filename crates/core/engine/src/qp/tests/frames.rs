@@ -21,8 +21,7 @@ fn raw() -> (Qp, Pair) {
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         let port = if state == QpState::Init { AttrMask::PORT } else { AttrMask::empty() };
         let attr = QpAttr { state, port_num: 1, ..QpAttr::default() };
-        qp.modify(&attr, AttrMask::STATE | port, &LIMITS, Time::ZERO, &mut Effects::default())
-            .unwrap();
+        qp.modify(&attr, AttrMask::STATE | port, &LIMITS, &mut Effects::default()).unwrap();
     }
     (qp, pair)
 }

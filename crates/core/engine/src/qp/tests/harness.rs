@@ -290,9 +290,8 @@ impl Side {
         &mut self,
         attr: &QpAttr,
         mask: AttrMask,
-        now: Time,
     ) -> Result<(), crate::attr::AttrError> {
-        let result = self.qp.modify(attr, mask | AttrMask::STATE, &LIMITS, now, &mut self.effects);
+        let result = self.qp.modify(attr, mask | AttrMask::STATE, &LIMITS, &mut self.effects);
         self.settle();
         result
     }
@@ -397,7 +396,7 @@ impl Pair {
             _ => AttrMask::empty(),
         };
         let attr = QpAttr { state, ..self.attr[side] };
-        self.sides[side].modify(&attr, mask, self.now).unwrap();
+        self.sides[side].modify(&attr, mask).unwrap();
         assert_eq!(self.sides[side].qp.state(), state);
     }
 

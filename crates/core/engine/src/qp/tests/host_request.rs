@@ -478,7 +478,7 @@ fn the_queue_drains_and_holds_as_many_as_it_says() {
     p.post(0, 1, SendOp::Write(to), 0, 8);
     assert_eq!(perform(&mut p), 1);
     let attr = QpAttr { state: QpState::Sqd, en_sqd_async_notify: true, ..p.attr[0] };
-    p.sides[0].modify(&attr, AttrMask::EN_SQD_ASYNC_NOTIFY, p.now).unwrap();
+    p.sides[0].modify(&attr, AttrMask::EN_SQD_ASYNC_NOTIFY).unwrap();
     assert_eq!(p.sides[0].events, [QpEvent::SqDrained]);
     p.step_to(0, QpState::Rts);
     p.post(0, 2, SendOp::Write(to), 0, 8);
@@ -559,7 +559,6 @@ fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
             &QpAttr { state: QpState::Reset, ..p.attr[1] },
             AttrMask::STATE,
             &LIMITS,
-            p.now,
             &mut p.sides[1].effects,
         )
         .unwrap();

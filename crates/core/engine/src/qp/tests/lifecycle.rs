@@ -62,8 +62,7 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
     p.post(0, 2, SendOp::Write(to), 0, 10);
     p.pump(0);
     let attr = QpAttr { state: QpState::Sqd, en_sqd_async_notify: true, ..p.attr[0] };
-    let now = p.now;
-    p.sides[0].modify(&attr, AttrMask::EN_SQD_ASYNC_NOTIFY, now).unwrap();
+    p.sides[0].modify(&attr, AttrMask::EN_SQD_ASYNC_NOTIFY).unwrap();
     assert!(p.sides[0].qp.query().sq_draining);
     assert!(p.sides[0].events.is_empty());
     p.run();
@@ -111,9 +110,8 @@ fn reset_forgets_and_starts_again() {
 fn a_refused_modify_changes_nothing() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
     let before = p.sides[0].qp.query();
-    let now = p.now;
     let attr = QpAttr { state: QpState::Init, ..p.attr[0] };
-    assert!(p.sides[0].modify(&attr, AttrMask::PKEY_INDEX, now).is_err());
+    assert!(p.sides[0].modify(&attr, AttrMask::PKEY_INDEX).is_err());
     assert_eq!(p.sides[0].qp.query(), before);
 }
 

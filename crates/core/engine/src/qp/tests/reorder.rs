@@ -6,7 +6,7 @@ use super::responder_world::{Request, TARGET, World};
 use crate::qp::reorder::{MOST, REACH};
 use crate::qp::{Qp, ReorderMemory};
 use crate::wr::SendOp;
-use crate::{AttrMask, Effects, QpAttr, QpState, Time, WcStatus};
+use crate::{AttrMask, Effects, QpAttr, QpState, WcStatus};
 use adverb_wire::{NakCode, Operation::*, Syndrome};
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -197,7 +197,7 @@ fn the_end_of_a_connection_drops_what_was_kept() {
 
 fn modify(qp: &mut Qp, state: QpState) {
     let attr = QpAttr { state, ..QpAttr::default() };
-    qp.modify(&attr, AttrMask::STATE, &LIMITS, Time::ZERO, &mut Effects::default()).unwrap();
+    qp.modify(&attr, AttrMask::STATE, &LIMITS, &mut Effects::default()).unwrap();
 }
 
 /// After an RNR NAK all packets come again.

@@ -26,9 +26,9 @@ fn a_silent_peer_is_tried_as_often_as_asked() {
         let done = p.sides[0].sends();
         assert_eq!(done[0].status, WcStatus::RetryExcErr);
         match done[0].cause.as_deref() {
-            Some(Cause::RetryExceeded { peer, dest_qpn, psn, attempts, last_ack_age }) => {
+            Some(Cause::RetryExceeded { peer, dest_qpn, psn, attempts, last_heard }) => {
                 assert_eq!((*peer, *dest_qpn, *psn), (gid(1), QPN[1], 0xff_fff0));
-                assert_eq!((*attempts, *last_ack_age), (tries, period * tries));
+                assert_eq!((*attempts, *last_heard), (tries, None), "it was never heard");
             }
             other => panic!("{other:?}"),
         }
@@ -58,6 +58,26 @@ fn progress_resets_the_retry_counter() {
     assert_eq!(p.sides[0].sends().len(), 5);
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
     assert_eq!(p.sides[0].qp.counters().timeouts, 5);
+}
+
+#[test]
+fn the_time_of_the_last_answer_is_told() {
+    let mut p = Pair::new(Setup { retry_cnt: 1, ..small() });
+    let to = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.run_timed();
+    let heard = p.now;
+    p.advance(Duration::from_secs(3));
+    p.fate = Box::new(|_| Fate::Drop);
+    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.run_timed();
+    let done = p.sides[0].sends();
+    match done[1].cause.as_deref() {
+        Some(Cause::RetryExceeded { last_heard, .. }) => {
+            assert_eq!(*last_heard, Some(p.now.since(heard)));
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::ranks;
 use crate::sync::{AtomicUsize, Ranked};
 use adverb_engine::OutOfMemory;
 use adverb_engine::cq::Overrun;
-use adverb_engine::cq::arm::ArmKind;
+use adverb_engine::cq::arm::{ArmKind, ArmRule};
 use adverb_engine::{Cause, Completion, Time};
 use std::sync::atomic::Ordering;
 
@@ -215,6 +215,26 @@ impl NotifyCore {
     /// Arms the queue (CQN-1 … CQN-6).
     pub fn arm(&self, kind: ArmKind, site: ArmSite) -> Result<Armed, Closed> {
         Ok(self.with_arm(site, |cq| cq.arm(kind))?.1)
+    }
+
+    /// Arms the queue by the rule of a device. Completions in the queue may satisfy the arm at
+    /// once, with `notify` (NIC-7). `moderated` is called in any case.
+    pub fn arm_by(
+        &self,
+        rule: ArmRule,
+        kind: ArmKind,
+        site: ArmSite,
+        now: Time,
+        notify: impl FnOnce(&adverb_engine::Cq),
+        moderated: impl FnOnce(&adverb_engine::Cq),
+    ) -> Result<Armed, Closed> {
+        let arm = |cq: &mut adverb_engine::Cq| {
+            if cq.arm_by(rule, kind, now) {
+                notify(cq);
+            }
+            moderated(cq);
+        };
+        Ok(self.with_arm(site, arm)?.1)
     }
 
     /// Arms the queue until [`NotifyCore::disarm`] (EXT-3).

@@ -60,7 +60,7 @@ impl Qp {
             if let Some(nic) = nic.filter(|_| mask.contains(AttrMask::STATE)) {
                 nic.check_change(inner.engine.state(), attr.state)?;
             }
-            inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;
+            inner.engine.modify(attr, mask, &limits, &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
                 // Packets of the old connection that still wait do not leave in the new connection.
@@ -190,7 +190,6 @@ impl Qp {
                 &reset,
                 AttrMask::STATE,
                 self.own.context.limits(),
-                node.now(),
                 &mut tx.effects,
             );
             tx.effects.completions.clear();
