@@ -1,12 +1,14 @@
 //! `adverb stat`: what the processes of the user do, once: as a table, as JSON, or for Prometheus.
 pub mod ask;
 mod json;
+mod objects;
 mod prometheus;
 pub mod table;
 pub mod world;
 
 use crate::out::{out, outln};
 use ask::Rounds;
+pub use objects::objects;
 use std::time::Duration;
 use world::{History, World};
 
