@@ -70,7 +70,7 @@ pub fn print(world: &World) {
         outln!("no process of this user has a device open in this network namespace");
         return;
     }
-    for line in table::lines(world, usize::MAX) {
+    for line in table::lines(world, usize::MAX, table::COLUMNS) {
         outln!("{}", line.text);
     }
 }

@@ -3,15 +3,15 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use std::sync::atomic::AtomicUsize;
 
 static POSTPONED: AtomicUsize = AtomicUsize::new(0);
-static CAME: AtomicUsize = AtomicUsize::new(0);
+static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn handler(signal: c_int) {
-    let count = if postpone(signal) { &POSTPONED } else { &CAME };
+    let count = if postpone(signal) { &POSTPONED } else { &ARRIVED };
     count.fetch_add(1, Ordering::SeqCst);
 }
 
 fn counts() -> (usize, usize) {
-    (POSTPONED.load(Ordering::SeqCst), CAME.load(Ordering::SeqCst))
+    (POSTPONED.load(Ordering::SeqCst), ARRIVED.load(Ordering::SeqCst))
 }
 
 /// CHK-15: a signal in such a part comes at the end of the outermost part, once, and elsewhere at
