@@ -55,6 +55,10 @@ demo: build ## two processes, every operation, a table of figures
 test: ## packages, unit tests, the demo, some foreign programs on both paths; a table of the parts at the end
 	.ci/run deps build unit demo some
 
+# Without this line, `make tests` would mean the directory.
+.PHONY: tests
+tests: test
+
 check-all: ## all that CI runs, suite by suite: the tests in full, rules of the tree, models, fuzzing, other hosts
 	.ci/run
 

@@ -1,9 +1,10 @@
 //! The commands and their answers.
 
 use crate::numbers::{
-    CLIENT, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST,
-    NLMSG_MIN_TYPE, attr, command,
+    CLIENT, EINVAL, ENODATA, ENODEV, ENOENT, EOPNOTSUPP, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI,
+    NLM_F_REQUEST, NLMSG_MIN_TYPE, attr, command,
 };
+use crate::objects::{COUNTERS, KINDS, Kind, Objects};
 use crate::reply::Reply;
 use crate::request::{Message, next};
 use crate::table::{Device, Table};
@@ -14,9 +15,6 @@ const PORT: u32 = 1;
 const NODE_TYPE: u8 = 1;
 /// `IB_PORT_ACTIVE` and `IB_PORT_PHYS_STATE_LINK_UP`, as in the files of sysfs.
 const STATE: (u8, u8) = (4, 5);
-/// Kinds of objects that a kernel counts. A kernel counts only its own objects; objects of user
-/// space devices exist in their processes.
-const KINDS: [&[u8]; 7] = [b"pd", b"cq", b"qp", b"cm_id", b"mr", b"ctx", b"srq"];
 /// The device number of `/dev/null` (1, 3), which stands in for each device file.
 const STAND_IN: u64 = 0x103;
 /// Interface versions: for verbs, the version of a device with its own library; for the connection
@@ -29,12 +27,18 @@ const UCMA_ABI: u64 = 4;
 ///
 /// If a request cannot be answered, the reply has the errno of Linux: EINVAL for a device or port
 /// that is missing or not named, ENOENT for an object, EOPNOTSUPP for a command that would change
-/// something.
-pub fn answer(table: &Table<'_>, port: u32, mut datagram: &[u8], send: &mut dyn FnMut(&[u8])) {
+/// something, ENODATA for a question about objects or counters without `objects`.
+pub fn answer(
+    table: &Table<'_>,
+    objects: Option<&Objects<'_>>,
+    port: u32,
+    mut datagram: &[u8],
+    send: &mut dyn FnMut(&[u8]),
+) {
     let mut reply = Reply::new(port, send);
     while let Some(message) = next(&mut datagram) {
         if message.flags & NLM_F_REQUEST != 0 && message.kind >= NLMSG_MIN_TYPE {
-            if let Err(error) = one(table, &message, &mut reply) {
+            if let Err(error) = one(table, objects, &message, &mut reply) {
                 reply.result(&message, error);
             } else if message.flags & NLM_F_ACK != 0 && !is_dump(&message) {
                 reply.result(&message, 0);
@@ -44,6 +48,20 @@ pub fn answer(table: &Table<'_>, port: u32, mut datagram: &[u8], send: &mut dyn 
         }
     }
     reply.flush();
+}
+
+/// Does an answer to this datagram need the objects of the processes?
+#[must_use]
+pub fn needs_objects(mut datagram: &[u8]) -> bool {
+    while let Some(message) = next(&mut datagram) {
+        let what = message.kind & 0x3ff;
+        let lists = KINDS.iter().any(|kind| kind.get == what);
+        let counts = what == command::STAT_GET && !message.has(attr::STAT_RES);
+        if message.kind >> 10 == CLIENT && (lists || counts || what == command::RES_GET) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether the message is a dump, for the commands of this client that support dumps.
@@ -70,14 +88,26 @@ fn is_dump(message: &Message<'_>) -> bool {
 
 type Said = Result<(), i32>;
 
-fn one(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said {
+fn one(
+    table: &Table<'_>,
+    objects: Option<&Objects<'_>>,
+    message: &Message<'_>,
+    reply: &mut Reply<'_>,
+) -> Said {
     if message.kind >> 10 != CLIENT {
         return Err(EINVAL);
     }
     let dump = is_dump(message);
-    match message.kind & 0x3ff {
+    let what = message.kind & 0x3ff;
+    if let Some(kind) = KINDS.iter().find(|kind| kind.get == what) {
+        return list(table, objects, message, reply, kind);
+    }
+    match what {
         command::GET => each(table, message, reply, dump, &device),
-        command::RES_GET => each(table, message, reply, dump, &summary),
+        command::RES_GET => {
+            let objects = objects.ok_or(ENODATA)?;
+            each(table, message, reply, dump, &|reply, device| summary(objects, reply, device))
+        }
         command::PORT_GET if dump => dump_of_one(table, message, reply, Some(&port)),
         command::PORT_GET => {
             let found = with_port(table, message)?;
@@ -93,21 +123,20 @@ fn one(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said 
             });
             Ok(())
         }
-        command::RES_QP_GET => objects(table, message, reply, dump, attr::RES_LQPN),
-        command::RES_CM_ID_GET => objects(table, message, reply, dump, attr::RES_CM_IDN),
-        command::RES_CQ_GET => objects(table, message, reply, dump, attr::RES_CQN),
-        command::RES_MR_GET => objects(table, message, reply, dump, attr::RES_MRN),
-        command::RES_PD_GET => objects(table, message, reply, dump, attr::RES_PDN),
-        command::RES_CTX_GET => objects(table, message, reply, dump, attr::RES_CTXN),
-        command::RES_SRQ_GET => objects(table, message, reply, dump, attr::RES_SRQN),
         command::GET_CHARDEV => chardev(table, message, reply),
-        command::STAT_GET => statistics(table, message, reply, dump),
+        command::STAT_GET => statistics(table, objects, message, reply, dump),
         command::STAT_GET_STATUS => {
             let found = with_port(table, message)?;
-            say(message, reply, &found, 0, &counters);
+            // No counter is optional.
+            say(message, reply, &found, 0, &|reply, _| {
+                reply.u32(attr::PORT_INDEX, PORT);
+                reply.nested(attr::STAT_HWCOUNTERS, |_| {});
+            });
             Ok(())
         }
-        command::SET
+        // The ids of rdma_cm are known to their process alone.
+        command::RES_CM_ID_GET
+        | command::SET
         | command::NEWLINK
         | command::DELLINK
         | command::SYS_SET
@@ -170,19 +199,32 @@ fn dump_of_one(
     Ok(())
 }
 
-/// Objects of a kind. There are none.
-fn objects(
+/// The objects of a kind of one device, or the object with a number.
+fn list(
     table: &Table<'_>,
+    objects: Option<&Objects<'_>>,
     message: &Message<'_>,
     reply: &mut Reply<'_>,
-    dump: bool,
-    number: u16,
+    kind: &Kind,
 ) -> Said {
-    if dump {
-        return dump_of_one(table, message, reply, None);
+    let device = named(table, message)?;
+    let all = objects.ok_or(ENODATA)?.objects(device.name, kind);
+    if !is_dump(message) {
+        let number = message.u32(kind.number).ok_or(EINVAL)?;
+        let (pid, object) = { all }.find(|(_, one)| one.number() == number).ok_or(ENOENT)?;
+        say(message, reply, &device, 0, &|reply, _| object.tell(pid, reply));
+        return Ok(());
     }
-    named(table, message)?;
-    Err(if message.has(number) { ENOENT } else { EINVAL })
+    for (pid, object) in all {
+        say(message, reply, &device, NLM_F_MULTI, &|reply, _| {
+            reply.nested(kind.list, |reply| {
+                // In the kernel's numbers, an entry follows its list.
+                reply.nested(kind.list.wrapping_add(1), |reply| object.tell(pid, reply));
+            });
+        });
+    }
+    reply.done(message, NLM_F_MULTI);
+    Ok(())
 }
 
 fn device(reply: &mut Reply<'_>, device: &Device<'_>) {
@@ -203,24 +245,37 @@ fn port(reply: &mut Reply<'_>, device: &Device<'_>) {
     reply.string(attr::NDEV_NAME, device.net_name);
 }
 
-fn summary(reply: &mut Reply<'_>, _: &Device<'_>) {
+fn summary(objects: &Objects<'_>, reply: &mut Reply<'_>, device: &Device<'_>) {
     reply.nested(attr::RES_SUMMARY, |reply| {
-        for kind in KINDS {
+        for kind in &KINDS {
             reply.nested(attr::RES_SUMMARY_ENTRY, |reply| {
-                reply.string(attr::RES_SUMMARY_ENTRY_NAME, kind);
-                reply.u64(attr::RES_SUMMARY_ENTRY_CURR, 0);
+                let count = objects.objects(device.name, kind).count() as u64;
+                reply.string(attr::RES_SUMMARY_ENTRY_NAME, kind.word.as_bytes());
+                reply.u64(attr::RES_SUMMARY_ENTRY_CURR, count);
             });
         }
     });
 }
 
-/// Counters belong to their processes, like objects.
-fn counters(reply: &mut Reply<'_>, _: &Device<'_>) {
+fn counters(objects: &Objects<'_>, reply: &mut Reply<'_>, device: &Device<'_>) {
     reply.u32(attr::PORT_INDEX, PORT);
-    reply.nested(attr::STAT_HWCOUNTERS, |_| {});
+    reply.nested(attr::STAT_HWCOUNTERS, |reply| {
+        for (name, value) in COUNTERS.iter().zip(objects.counters(device.name)) {
+            reply.nested(attr::STAT_HWCOUNTER_ENTRY, |reply| {
+                reply.string(attr::STAT_HWCOUNTER_ENTRY_NAME, name.as_bytes());
+                reply.u64(attr::STAT_HWCOUNTER_ENTRY_VALUE, value);
+            });
+        }
+    });
 }
 
-fn statistics(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool) -> Said {
+fn statistics(
+    table: &Table<'_>,
+    objects: Option<&Objects<'_>>,
+    message: &Message<'_>,
+    reply: &mut Reply<'_>,
+    dump: bool,
+) -> Said {
     let of = message.u32(attr::STAT_RES);
     let (qp, mr) = (Some(u32::from(attr::RES_QP)), Some(u32::from(attr::RES_MR)));
     if dump {
@@ -233,7 +288,8 @@ fn statistics(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, d
     match of {
         None => {
             let found = with_port(table, message)?;
-            say(message, reply, &found, 0, &counters);
+            let objects = objects.ok_or(ENODATA)?;
+            say(message, reply, &found, 0, &|reply, device| counters(objects, reply, device));
             Ok(())
         }
         of if of == qp && message.has(attr::STAT_MODE) => {

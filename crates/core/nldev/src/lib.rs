@@ -1,6 +1,7 @@
 //! Answers queries of `NETLINK_RDMA` about RDMA devices (`RDMA_NL_NLDEV`) as a kernel would. Input
-//! is a [`Table`] of devices and the bytes of a request; output is the bytes of the replies. The
-//! program `rdma` of iproute2 and the libraries of rdma-core send such requests.
+//! is a [`Table`] of devices, the [`Objects`] of the user's processes, and the bytes of a request;
+//! output is the bytes of the replies. The program `rdma` of iproute2 and the libraries of
+//! rdma-core send such requests.
 //!
 //! Layouts and numbers are those of Linux (`linux/netlink.h`, `rdma/rdma_netlink.h`). The rules are
 //! those of Linux as well: the required attributes of a request, the meaning of a dump, and the
@@ -21,7 +22,7 @@
 //! let mut request = [0_u8; 16];
 //! request[..8].copy_from_slice(&[16, 0, 0, 0, 1, 5 << 2, 1, 3]);
 //! let mut replies = Vec::new();
-//! answer(&table, 77, &request, &mut |datagram| replies.push(datagram.to_vec()));
+//! answer(&table, None, 77, &request, &mut |datagram| replies.push(datagram.to_vec()));
 //! assert!(replies[0].windows(9).any(|w| w == b"adverb_lo"));
 //! ```
 #![no_std]
@@ -30,11 +31,13 @@
 
 mod answer;
 mod numbers;
+mod objects;
 mod reply;
 mod request;
 mod table;
 
-pub use answer::answer;
+pub use answer::{answer, needs_objects};
+pub use objects::{COUNTERS, Counts, Object, ObjectLine, Objects, QUESTION};
 pub use reply::DATAGRAM;
 pub use table::{BadLine, Device, Table};
 

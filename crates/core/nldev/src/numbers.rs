@@ -20,6 +20,7 @@ pub const CLIENT: u16 = 5;
 pub const EINVAL: i32 = 22;
 pub const ENOENT: i32 = 2;
 pub const ENODEV: i32 = 19;
+pub const ENODATA: i32 = 61;
 pub const EOPNOTSUPP: i32 = 95;
 
 /// `enum rdma_nldev_command`.
@@ -64,13 +65,23 @@ pub mod attr {
     pub const RES_SUMMARY_ENTRY_CURR: u16 = 18;
     pub const RES_QP: u16 = 19;
     pub const RES_LQPN: u16 = 21;
+    pub const RES_RQPN: u16 = 22;
+    pub const RES_RQ_PSN: u16 = 23;
+    pub const RES_SQ_PSN: u16 = 24;
+    pub const RES_TYPE: u16 = 26;
+    pub const RES_STATE: u16 = 27;
+    pub const RES_PID: u16 = 28;
+    pub const RES_CQ: u16 = 35;
+    pub const RES_CQE: u16 = 37;
+    pub const RES_USECNT: u16 = 38;
     pub const RES_MR: u16 = 40;
+    pub const RES_MRLEN: u16 = 45;
+    pub const RES_PD: u16 = 46;
     pub const NDEV_INDEX: u16 = 50;
     pub const NDEV_NAME: u16 = 51;
     pub const RES_PDN: u16 = 60;
     pub const RES_CQN: u16 = 61;
     pub const RES_MRN: u16 = 62;
-    pub const RES_CM_IDN: u16 = 63;
     pub const RES_CTXN: u16 = 64;
     pub const SYS_NETNS_MODE: u16 = 66;
     pub const DEV_PROTOCOL: u16 = 67;
@@ -82,6 +93,11 @@ pub mod attr {
     pub const STAT_RES: u16 = 75;
     pub const STAT_COUNTER_ID: u16 = 79;
     pub const STAT_HWCOUNTERS: u16 = 80;
+    pub const STAT_HWCOUNTER_ENTRY: u16 = 81;
+    pub const STAT_HWCOUNTER_ENTRY_NAME: u16 = 82;
+    pub const STAT_HWCOUNTER_ENTRY_VALUE: u16 = 83;
+    pub const RES_CTX: u16 = 86;
+    pub const RES_SRQ: u16 = 88;
     pub const RES_SRQN: u16 = 90;
     pub const SYS_COPY_ON_FORK: u16 = 93;
 }

@@ -6,7 +6,8 @@ use crate::request::{HEADER, Message};
 /// Largest datagram of a reply in bytes. Receivers offer at least a page.
 pub const DATAGRAM: usize = 4096;
 
-/// Upper limit of a message in bytes: about twenty attributes, with names of at most 64 bytes.
+/// Upper limit of a message in bytes: about twenty attributes, with names of at most 64 bytes, or
+/// all counters.
 const MESSAGE: usize = 1024;
 
 /// Collects messages and passes full datagrams to `send`.

@@ -58,12 +58,18 @@ impl fmt::Display for Device<'_> {
 }
 
 /// Parses a number that consists of digits only.
-fn number(text: &[u8], base: u32) -> Option<u64> {
+pub(crate) fn number(text: &[u8], base: u32) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
     text.iter().try_fold(0_u64, |sum, digit| {
-        let digit = char::from(*digit).to_digit(base)?;
+        // `char::to_digit` can panic.
+        let digit = match digit {
+            b'0'..=b'9' => digit.wrapping_sub(b'0'),
+            b'a'..=b'f' => digit.wrapping_sub(b'a' - 10),
+            _ => return None,
+        };
+        let digit = Some(u32::from(digit)).filter(|digit| *digit < base)?;
         sum.checked_mul(base.into())?.checked_add(digit.into())
     })
 }

@@ -46,9 +46,15 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
 type Told = Vec<(u16, u16, Vec<u8>)>;
 
 fn ask(table: &str, request: &[u8]) -> Told {
+    ask_with(table, Some(Objects::END), request)
+}
+
+/// As `ask`, with these objects.
+fn ask_with(table: &str, objects: Option<&str>, request: &[u8]) -> Told {
     let table = Table::parse(table.as_bytes()).unwrap();
+    let objects = objects.map(|text| Objects::parse(text.as_bytes()).unwrap());
     let mut all = Told::new();
-    answer(&table, 77, request, &mut |datagram| {
+    answer(&table, objects.as_ref(), 77, request, &mut |datagram| {
         assert!(!datagram.is_empty() && datagram.len() <= DATAGRAM);
         let mut left = datagram;
         while !left.is_empty() {
@@ -146,26 +152,122 @@ fn what_is_not_there_or_not_named_is_an_error() {
     assert_eq!(error(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"umad\0")]), numbers::ENODEV);
 }
 
-#[test]
-fn objects_are_an_empty_list_and_counted_as_none() {
-    let zero = &0_u32.to_ne_bytes()[..];
-    for command in [
+/// One object of each kind, as two processes would describe them.
+const OBJECTS: [(u16, Object); 6] = [
+    (command::RES_CTX_GET, Object::Context { number: 1 }),
+    (command::RES_PD_GET, Object::Pd { number: 2, context: 1, users: 3 }),
+    (command::RES_CQ_GET, Object::Cq { number: 4, context: 1, capacity: 5, users: 6 }),
+    (command::RES_SRQ_GET, Object::Srq { number: 7, pd: 2, kind: 1 }),
+    (command::RES_MR_GET, Object::Mr { number: 8, pd: 2, len: u64::MAX }),
+    (
         command::RES_QP_GET,
-        command::RES_CM_ID_GET,
-        command::RES_CQ_GET,
-        command::RES_MR_GET,
-        command::RES_PD_GET,
-        command::RES_CTX_GET,
-        command::RES_SRQ_GET,
-    ] {
-        let told =
-            ask(&text(1), &request(command, numbers::NLM_F_DUMP, &[(attr::DEV_INDEX, zero)]));
-        assert_eq!((told.len(), told[0].0), (1, numbers::NLMSG_DONE));
+        Object::Qp { number: 9, pd: 2, kind: 2, state: 3, dest: 10, rq_psn: 11, sq_psn: 12 },
+    ),
+];
+
+/// The objects of `adverb_eth0` in two processes, and one of another device.
+fn objects() -> String {
+    let mut text = String::from("42 adverb_eth1 ctx 1\n");
+    for pid in [42_u32, 43] {
+        for (_, object) in OBJECTS {
+            text += &format!("{pid} adverb_eth0 {}\n", ObjectLine::Object(object));
+        }
+        let counters: Counts = core::array::from_fn(|n| n as u64 + u64::from(pid));
+        text += &format!("{pid} adverb_eth0 {}\n", ObjectLine::Counters(counters));
     }
-    let told = ask(&text(1), &request(command::RES_GET, 0, &[(attr::DEV_INDEX, zero)]));
-    let had = attributes(&told[0].2);
-    let summary = &had.iter().find(|a| a.0 == attr::RES_SUMMARY).unwrap().1;
-    assert_eq!(attributes(summary).len(), 7);
+    text + Objects::END
+}
+
+fn has(attributes: &[(u16, Vec<u8>)], kind: u16, value: &[u8]) -> bool {
+    attributes.contains(&(kind, value.to_vec()))
+}
+
+/// SYS-10: a list has the objects of the device in all processes, and a summary counts them.
+#[test]
+fn objects_are_those_of_all_processes() {
+    let (zero, all) = (&0_u32.to_ne_bytes()[..], objects());
+    for (command, object) in OBJECTS {
+        let asked = request(command, numbers::NLM_F_DUMP, &[(attr::DEV_INDEX, zero)]);
+        let told = ask_with(&text(1), Some(&all), &asked);
+        assert_eq!((told.len(), told[2].0), (3, numbers::NLMSG_DONE), "{object:?}");
+        for (message, pid) in told.iter().zip([42_u32, 43]) {
+            let list = attributes(&message.2).pop().unwrap().1;
+            let entry = attributes(&attributes(&list).pop().unwrap().1);
+            assert!(has(&entry, attr::RES_PID, &pid.to_ne_bytes()), "{object:?}");
+        }
+        let none = ask(&text(1), &asked);
+        assert_eq!((none.len(), none[0].0), (1, numbers::NLMSG_DONE));
+    }
+    let nine = &9_u32.to_ne_bytes()[..];
+    let one = request(command::RES_QP_GET, 0, &[(attr::DEV_INDEX, zero), (attr::RES_LQPN, nine)]);
+    let qp = attributes(&ask_with(&text(1), Some(&all), &one)[0].2);
+    assert!(has(&qp, attr::RES_RQPN, &10_u32.to_ne_bytes()) && has(&qp, attr::RES_STATE, &[3]));
+    assert!(has(&qp, attr::RES_SQ_PSN, &12_u32.to_ne_bytes()) && has(&qp, attr::RES_TYPE, &[2]));
+
+    let asked = request(command::RES_GET, 0, &[(attr::DEV_INDEX, zero)]);
+    let had = attributes(&ask_with(&text(2), Some(&all), &asked)[0].2);
+    let summary = attributes(&had.iter().find(|a| a.0 == attr::RES_SUMMARY).unwrap().1);
+    assert_eq!(summary.len(), OBJECTS.len());
+    for (_, entry) in summary {
+        let entry = attributes(&entry);
+        assert!(has(&entry, attr::RES_SUMMARY_ENTRY_CURR, &2_u64.to_ne_bytes()), "{entry:?}");
+    }
+}
+
+/// SYS-10: the counters of a device are the sums over the processes.
+#[test]
+fn counters_are_sums() {
+    let (zero, one) = (&0_u32.to_ne_bytes()[..], &1_u32.to_ne_bytes()[..]);
+    let asked = request(command::STAT_GET, 0, &[(attr::DEV_INDEX, zero), (attr::PORT_INDEX, one)]);
+    let had = attributes(&ask_with(&text(1), Some(&objects()), &asked)[0].2);
+    let all = attributes(&had.iter().find(|a| a.0 == attr::STAT_HWCOUNTERS).unwrap().1);
+    assert_eq!(all.len(), COUNTERS.len());
+    for (n, (name, (_, entry))) in COUNTERS.iter().zip(all).enumerate() {
+        let entry = attributes(&entry);
+        let name = format!("{name}\0");
+        assert!(has(&entry, attr::STAT_HWCOUNTER_ENTRY_NAME, name.as_bytes()), "{name}");
+        let sum = 42 + 43 + 2 * n as u64;
+        assert!(has(&entry, attr::STAT_HWCOUNTER_ENTRY_VALUE, &sum.to_ne_bytes()), "{name}");
+    }
+    let text = objects();
+    assert_eq!(
+        Objects::parse(text.as_bytes()).unwrap().counters(b"adverb_eth1"),
+        Counts::default()
+    );
+}
+
+/// SYS-10: what is not known is refused.
+#[test]
+fn without_objects_a_question_for_them_is_refused() {
+    let zero = &0_u32.to_ne_bytes()[..];
+    let ask = |command, attributes: &[(u16, &[u8])]| {
+        let asked = request(command, numbers::NLM_F_DUMP, attributes);
+        (needs_objects(&asked), error(&ask_with(&text(1), None, &asked)))
+    };
+    let device = [(attr::DEV_INDEX, zero)];
+    assert_eq!(ask(command::RES_GET, &[]), (true, numbers::ENODATA));
+    for (command, _) in OBJECTS {
+        assert_eq!(ask(command, &device), (true, numbers::ENODATA));
+    }
+    assert_eq!(ask(command::RES_CM_ID_GET, &device), (false, numbers::EOPNOTSUPP));
+    let one = &1_u32.to_ne_bytes()[..];
+    let asked = request(command::STAT_GET, 0, &[(attr::DEV_INDEX, zero), (attr::PORT_INDEX, one)]);
+    assert!(needs_objects(&asked));
+    assert_eq!(error(&ask_with(&text(1), None, &asked)), numbers::ENODATA);
+    assert!(!needs_objects(&request(command::GET, numbers::NLM_F_DUMP, &[])));
+}
+
+/// SYS-10: a text that is cut, or that has another line, is refused as a whole.
+#[test]
+fn a_cut_text_of_objects_is_refused() {
+    let all = objects();
+    assert!(Objects::parse(all.as_bytes()).is_some());
+    for len in 0..all.len() {
+        assert!(Objects::parse(&all.as_bytes()[..len]).is_none(), "{len}");
+    }
+    for bad in ["x", "1 adverb_x pd 1 2", "1 adverb_x ctx 1 2", "1 adverb_x qp 1 2 300 1 1 1 1"] {
+        assert!(Objects::parse(format!("{bad}\n{all}").as_bytes()).is_none(), "{bad}");
+    }
 }
 
 #[test]
@@ -231,6 +333,14 @@ proptest! {
             for device in table.devices() {
                 prop_assert!(!device.name.is_empty());
             }
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_text_of_objects_or_not(text in prop::collection::vec(any::<u8>(), 0..128)) {
+        let text = [&text[..], Objects::END.as_bytes()].concat();
+        if let Some(objects) = Objects::parse(&text) {
+            let _ = objects.counters(b"adverb_eth0");
         }
     }
 

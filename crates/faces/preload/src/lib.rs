@@ -14,6 +14,7 @@
 //! `errno`. Without the variable, every call passes through.
 //!
 //! Programs that ask the kernel through netlink get answers from the same directory ([`netlink`]).
+//! The survivor of the run collects the objects and counters of all processes (module `objects`).
 //!
 //! The connection manager's file answers commands ([`manager`]).
 //!
@@ -37,9 +38,11 @@ compile_error!(
 pub mod copies;
 pub mod exec;
 pub mod exit;
+mod file;
 pub mod manager;
 pub mod memory;
 pub mod netlink;
+mod objects;
 mod path;
 mod real;
 mod sanitizers;
@@ -75,7 +78,7 @@ macro_rules! interpose {
             /// # Safety
             /// As for the C library's function.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> $ret {
+            pub unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $ret {
                 let Some(real) = REAL[Id::$symbol as usize].get() else {
                     real::set_errno(libc::ENOSYS);
                     return $fail;
@@ -88,7 +91,9 @@ macro_rules! interpose {
                 // SAFETY: the caller passes a string or null.
                 let $path = unsafe { redirect($path, Look::$look, &mut buffer) };
                 // SAFETY: the caller's arguments; only the path differs.
-                unsafe { real($($arg),*) }
+                let result = unsafe { real($($arg),*) };
+                buffer.close();
+                result
             }
         )*
     };
@@ -128,21 +133,21 @@ interpose! {
     "euidaccess" adverb_preload_euidaccess(path: Path, mode: c_int) -> c_int = Device path, -1;
     "eaccess" adverb_preload_eaccess(path: Path, mode: c_int) -> c_int = Device path, -1;
 
-    "open" inner_open(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
-    "open64" inner_open64(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
-    "openat" inner_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "open" inner_open(path: Path, flags: c_int, mode: mode_t) -> c_int = Open path, -1;
+    "open64" inner_open64(path: Path, flags: c_int, mode: mode_t) -> c_int = Open path, -1;
+    "openat" inner_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = Open path, -1;
     "openat64" inner_openat64(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int
-        = Device path, -1;
+        = Open path, -1;
     // The `_FORTIFY_SOURCE` variants.
-    "__open_2" inner___open_2(path: Path, flags: c_int) -> c_int = Device path, -1;
-    "__open64_2" inner___open64_2(path: Path, flags: c_int) -> c_int = Device path, -1;
-    "__openat_2" inner___openat_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
-    "__openat64_2" inner___openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__open_2" inner___open_2(path: Path, flags: c_int) -> c_int = Open path, -1;
+    "__open64_2" inner___open64_2(path: Path, flags: c_int) -> c_int = Open path, -1;
+    "__openat_2" inner___openat_2(dir: c_int, path: Path, flags: c_int) -> c_int = Open path, -1;
+    "__openat64_2" inner___openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int = Open path, -1;
 
     "fopen" adverb_preload_fopen(path: Path, mode: *const c_char) -> *mut FILE
-        = Device path, core::ptr::null_mut();
+        = Open path, core::ptr::null_mut();
     "fopen64" adverb_preload_fopen64(path: Path, mode: *const c_char) -> *mut FILE
-        = Device path, core::ptr::null_mut();
+        = Open path, core::ptr::null_mut();
     "opendir" adverb_preload_opendir(path: Path) -> *mut DIR = File path, core::ptr::null_mut();
     "scandir" adverb_preload_scandir(
         path: Path, list: *mut *mut *mut c_void, filter: Filter, compare: Compare) -> c_int = File path, -1;
@@ -180,7 +185,7 @@ macro_rules! opening {
         /// # Safety
         /// As for the C library's function.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> c_int {
+        pub unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> c_int {
             // SAFETY: the caller's arguments.
             unsafe { manager::open($path, $flags).unwrap_or_else(|| $inner($($arg),*)) }
         }
@@ -203,7 +208,10 @@ opening! {
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_realpath(path: Path, resolved: *mut c_char) -> *mut c_char {
+pub unsafe extern "C-unwind" fn adverb_preload_realpath(
+    path: Path,
+    resolved: *mut c_char,
+) -> *mut c_char {
     // SAFETY: the caller's arguments; the result is null or a string.
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
@@ -216,7 +224,7 @@ pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_canonicalize_file_name(path: Path) -> *mut c_char {
+pub unsafe extern "C-unwind" fn adverb_preload_canonicalize_file_name(path: Path) -> *mut c_char {
     // SAFETY: the caller's argument; with a null buffer `realpath` allocates.
     unsafe { adverb_preload_realpath(path, core::ptr::null_mut()) }
 }

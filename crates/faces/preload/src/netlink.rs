@@ -11,11 +11,11 @@ use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use adverb_nldev::{Table, answer};
+use adverb_nldev::{Objects, Table, answer, needs_objects};
 use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
 
 use crate::real::{errno, real, reals, result, set_errno};
-use crate::table;
+use crate::{objects, table};
 
 /// The names that this module defines.
 pub const NAMES: &[&str] = &[
@@ -302,14 +302,21 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     let mut failed = 0;
     let answered = table::with(|text| {
         let Ok(table) = Table::parse(text) else { return false };
-        answer(&table, port, request, &mut |datagram| {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: our own bytes. The socket is connected to itself.
-            let sent = unsafe { send(fd, datagram.as_ptr().cast(), datagram.len(), flags) };
-            if sent < 0 && failed == 0 {
-                failed = errno();
-            }
-        });
+        let mut tell = |objects: Option<&Objects<'_>>| {
+            answer(&table, objects, port, request, &mut |datagram| {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                // SAFETY: our own bytes. The socket is connected to itself.
+                let sent = unsafe { send(fd, datagram.as_ptr().cast(), datagram.len(), flags) };
+                if sent < 0 && failed == 0 {
+                    failed = errno();
+                }
+            });
+        };
+        if needs_objects(request) {
+            objects::with(tell);
+        } else {
+            tell(None);
+        }
         true
     });
     match (answered, failed) {

@@ -19,26 +19,47 @@ const MANAGER: [&[u8]; 3] =
 /// What the caller of a redirected path will do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Query its type or open it: a device must look like a device.
+    /// Query its type: a device must look like a device.
     Device,
+    /// Open it: also, a counter has the value of the moment.
+    Open,
     /// Follow or list it: the stand-in file itself is enough.
     File,
 }
 
 /// Room for a redirected path, uninitialised until `join` writes a path.
-pub struct Buffer(MaybeUninit<[u8; libc::PATH_MAX as usize]>);
+pub struct Buffer {
+    bytes: MaybeUninit<[u8; libc::PATH_MAX as usize]>,
+    /// The path names this descriptor, until [`Buffer::close`]; -1 for none.
+    fd: libc::c_long,
+}
 
 impl Buffer {
     /// An empty buffer.
     #[allow(clippy::new_without_default, reason = "4 KiB are not a default")]
     pub const fn new() -> Self {
-        Self(MaybeUninit::uninit())
+        Self { bytes: MaybeUninit::uninit(), fd: -1 }
+    }
+
+    /// Ends the use of the path. A destructor would need unwinding, which this object lacks.
+    pub fn close(self) {
+        if self.fd >= 0 {
+            crate::objects::close(self.fd);
+        }
+    }
+
+    /// The path of a descriptor of the buffer.
+    fn descriptor(&mut self, fd: libc::c_long) -> Option<*const c_char> {
+        let mut name = [0; 20];
+        let digits = crate::objects::decimal(fd as u64, &mut name);
+        self.fd = fd;
+        self.join(b"/proc/self/fd/", digits)
     }
 
     /// `root` and `path` joined; `None` if the result is too long.
     pub fn join(&mut self, root: &[u8], path: &[u8]) -> Option<*const c_char> {
         let len = root.len() + path.len();
-        let start = self.0.as_mut_ptr().cast::<u8>();
+        let start = self.bytes.as_mut_ptr().cast::<u8>();
         if len >= libc::PATH_MAX as usize {
             return None;
         }
@@ -62,12 +83,31 @@ pub fn is_ours(path: &[u8]) -> bool {
         || VIRTUAL.iter().chain(&MANAGER).any(|base| below(base))
 }
 
-/// The path to use instead of `path`: `path` itself, a path below `ADVERB_SYSROOT`, or `/dev/null`
-/// for a device.
+/// The path to use instead of `path`: `path` itself, a path below `ADVERB_SYSROOT`, `/dev/null` for
+/// a device, or for a counter a file with the value of the moment.
 ///
 /// # Safety
 /// `path` is null or a string. The result is valid as long as `path` and `buffer`.
 pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> *const c_char {
+    // SAFETY: the caller's promise.
+    let file = unsafe { stand_in(path, look, buffer) };
+    if look != Look::Open || file == path {
+        return file;
+    }
+    // SAFETY: a redirected path is not null, so a string.
+    match crate::objects::counter_file(unsafe { CStr::from_ptr(path) }.to_bytes()) {
+        None => file,
+        // A value that is not known is no file.
+        Some(fd) if fd < 0 => c"".as_ptr(),
+        Some(fd) => buffer.descriptor(fd).unwrap_or(c"".as_ptr()),
+    }
+}
+
+/// As [`redirect`], for counters the file without a value.
+///
+/// # Safety
+/// As [`redirect`].
+unsafe fn stand_in(path: *const c_char, look: Look, buffer: &mut Buffer) -> *const c_char {
     if path.is_null() {
         return path;
     }
@@ -83,7 +123,7 @@ pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> 
     set_errno(before);
     match stand_in {
         None => path,
-        Some(file) if look == Look::Device && bytes.starts_with(DEVICES) && !is_directory(file) => {
+        Some(file) if look != Look::File && bytes.starts_with(DEVICES) && !is_directory(file) => {
             c"/dev/null".as_ptr()
         }
         Some(file) => file,
@@ -95,7 +135,7 @@ pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> 
 pub fn stands_in(path: &CStr) -> bool {
     let mut buffer = Buffer::new();
     // SAFETY: a string.
-    unsafe { redirect(path.as_ptr(), Look::File, &mut buffer) != path.as_ptr() }
+    unsafe { stand_in(path.as_ptr(), Look::File, &mut buffer) != path.as_ptr() }
 }
 
 /// Removes the directory of `ADVERB_SYSROOT` from a resolved path, in place.

@@ -1,5 +1,6 @@
 //! The table of devices, which the launcher writes to the prepared directory.
 
+use crate::file;
 use crate::path::{Buffer, root};
 use crate::real::{errno, set_errno};
 
@@ -38,28 +39,7 @@ pub fn with(use_it: impl FnOnce(&[u8]) -> bool) -> bool {
     if fd < 0 {
         return false;
     }
-    // SAFETY: our own read-only mapping. The file never changes: the launcher writes a new file for
-    // a new table.
-    unsafe {
-        let end = libc::syscall(libc::SYS_lseek, fd, 0_u64, libc::SEEK_END);
-        let Ok(len) = usize::try_from(end) else {
-            close(fd);
-            return false;
-        };
-        let null: *mut libc::c_void = core::ptr::null_mut();
-        let at = match len {
-            0 => null,
-            _ => libc::mmap(null, len, libc::PROT_READ, libc::MAP_PRIVATE, fd as libc::c_int, 0),
-        };
-        close(fd);
-        if at == libc::MAP_FAILED {
-            return false;
-        }
-        if at.is_null() {
-            return use_it(&[]);
-        }
-        let said = use_it(core::slice::from_raw_parts(at.cast(), len));
-        libc::munmap(at, len);
-        said
-    }
+    let answered = file::with_text(fd, |text| text.is_some_and(use_it));
+    close(fd);
+    answered
 }

@@ -170,6 +170,9 @@ adverb_sync::ranks! {
     TimedQueues = "the completion queues with timers";
     /// Queue pairs with one-sided requests that a fault delays.
     Delayed = "the queue pairs whose requests are delayed";
+    /// The objects of the process, for other processes. The objects are asked after the lock is
+    /// released. Nothing more.
+    ObjectList = "the list of objects";
     /// Deadlines.
     Timers = "the timers";
     /// Counters of ended queue pairs.

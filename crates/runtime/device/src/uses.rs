@@ -20,6 +20,9 @@ impl Uses {
     pub(crate) fn remove(&self) {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed) as u64
+    }
     /// EBUSY if the object is in use.
     pub(crate) fn check_unused(&self) -> Result<(), Error> {
         match self.count.load(Ordering::SeqCst) {

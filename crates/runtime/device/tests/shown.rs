@@ -1,10 +1,11 @@
 //! What a process shows to other processes of the user (`adverb top`, `adverb stat`): the values of
 //! queue pairs and completion queues, asked for as another process asks.
 mod common;
+use adverb_device::buffer::Buffer;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{PathMtu, QpCap, QpType, SendOp};
-use adverb_device::snapshot::{Arm, Page, Pair, Queue};
+use adverb_device::engine::{Access, PathMtu, QpCap, QpType, SendOp};
+use adverb_device::snapshot::{Arm, OBJECTS, Page, Pair, Queue};
 use adverb_device::{Qp, QpInit};
 
 use adverb_local::Asker;
@@ -23,8 +24,12 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// The pages of this process.
 fn pages(asker: &mut Asker) -> Vec<Page> {
+    pages_from(0, asker)
+}
+
+fn pages_from(first: u32, asker: &mut Asker) -> Vec<Page> {
     let mut pages = Vec::new();
-    asker.ask(PATIENCE, |_, pid, bytes| {
+    asker.ask(first, PATIENCE, |_, pid, bytes| {
         if pid != std::process::id() as i32 {
             return None;
         }
@@ -198,6 +203,52 @@ fn top_2_many_queue_pairs_come_in_pages() {
         assert!(pages[1..].iter().all(|page| page.counters.is_empty()));
         assert!(first.process.contexts > 0 && first.process.pid == std::process::id());
     }
+}
+
+/// The objects of this process, and its counters.
+fn objects() -> Vec<String> {
+    let pages = pages_from(OBJECTS, &mut Asker::new().unwrap());
+    assert!(pages.iter().all(|page| page.queue_pairs.is_empty() && page.queues.is_empty()));
+    pages.into_iter().flat_map(|page| page.objects).collect()
+}
+
+/// SYS-10: the objects of a process are listed as long as they live, in any number, and the
+/// counters are those of the queue pairs, also of ended ones.
+#[test]
+fn sys_10_objects_and_counters() {
+    let _alone = alone();
+    let count = |word: &str| {
+        let word = format!(" {word} ");
+        objects().iter().filter(|line| line.contains(&word)).count()
+    };
+    let kinds = ["ctx", "pd", "cq", "mr", "qp"];
+    let before = kinds.map(count);
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    b.recv(0, &[b.sge(0, 64)]);
+    a.send(0, SendOp::Send, &[a.sge(0, 64)]);
+    a.wait(1);
+    let number = a.qp.number();
+    let line = objects().into_iter().find(|line| line.contains(&format!(" qp {number} ")));
+    let words = format!(" qp {number} {} 2 3 {} ", a.pd.id().0, b.qp.number());
+    assert!(line.as_ref().is_some_and(|line| line.contains(&words)), "{line:?}, not {words}");
+    let during = kinds.map(count);
+    assert!(before.iter().zip(during).all(|(before, during)| *before < during), "{during:?}");
+    let counters = || -> Vec<u64> {
+        let device = a.context.device().name().to_owned();
+        let lines = objects();
+        let line = lines.iter().find_map(|line| line.strip_prefix(&format!("{device} counters ")));
+        line.unwrap().split(' ').map(|value| value.parse().unwrap()).collect()
+    };
+    // The message, as a packet with its answer or without a packet.
+    let counted = counters();
+    assert!(counted.iter().sum::<u64>() > 0, "{counted:?}");
+    let region = || Buffer::new(&a.pd, 64, Access::LOCAL_WRITE).unwrap();
+    let regions: Vec<_> = (0..1500).map(|_| region()).collect();
+    assert_eq!(count("mr"), during[3] + regions.len());
+    drop(regions);
+    a.qp.destroy().unwrap();
+    assert!(counters().iter().zip(&counted).all(|(now, then)| now >= then));
+    assert!(!objects().iter().any(|line| line.contains(&format!(" qp {number} "))));
 }
 
 /// TOP-5: a process that is asked nothing runs nothing, and a process that sleeps answers.

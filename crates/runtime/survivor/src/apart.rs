@@ -1,6 +1,6 @@
 //! Starts the survivor in its own process.
 use crate::VARIABLE;
-use crate::serve;
+use crate::serve::{Objects, serve};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, getpid, setsid};
 use std::io;
@@ -13,12 +13,12 @@ pub(crate) const SURVIVOR: &std::ffi::CStr = c"adverb-survivor";
 
 /// Starts the survivor of this process and its descendants. Returns the environment variable that
 /// names the survivor. The survivor is not a child of this process, has no terminal, and keeps no
-/// file of this process open.
+/// file of this process open. `objects` runs there, in a thread of its own.
 ///
 /// # Errors
 /// The error of the kernel. `Unsupported` if the process has more than one thread, because then a
 /// copy is not safe.
-pub fn leave_behind() -> io::Result<(&'static str, String)> {
+pub fn leave_behind(objects: Objects) -> io::Result<(&'static str, String)> {
     one_thread()?;
     let name = format!(
         "adverb.survivor.{}.{:016x}",
@@ -35,7 +35,7 @@ pub fn leave_behind() -> io::Result<(&'static str, String)> {
     // Nothing below returns to the caller's code.
     let _ = setsid();
     match copy() {
-        Ok(None) => stay(listener, program),
+        Ok(None) => stay(listener, program, objects),
         _ => std::process::exit(0),
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn copy() -> io::Result<Option<nix::unistd::Pid>> {
     }
 }
 
-fn stay(listener: UnixListener, program: OwnedFd) -> ! {
+fn stay(listener: UnixListener, program: OwnedFd, objects: Objects) -> ! {
     close_all_but([listener.as_raw_fd(), program.as_raw_fd()]);
     let _ = nix::sys::prctl::set_name(SURVIVOR);
     let _ = std::env::set_current_dir("/");
@@ -81,7 +81,7 @@ fn stay(listener: UnixListener, program: OwnedFd) -> ! {
         let _ = nix::unistd::dup2_stderr(&null);
     }
     // A process that waits for one of the closed files to end does not wait for the survivor.
-    serve::serve(&listener, &program);
+    serve(&listener, &program, objects);
     std::process::exit(0)
 }
 

@@ -22,6 +22,9 @@
 //! A pidfd reports the end of a process. The survivor ignores processes of other PID namespaces,
 //! because they have no pidfd here.
 //!
+//! The survivor also answers the programs of its run that ask for the objects of all processes of
+//! the user, such as `rdma res`. Such a program has no device of its own.
+//!
 //! The crate also handles the opposite direction: programs started by the command end with the
 //! command ([`guard()`]).
 #![warn(missing_docs)]
@@ -43,6 +46,7 @@ pub use children::{give_back, prepare, see_children};
 pub use client::Survivor;
 pub use guard::{AtEnd, end_as, end_orphans, guard, wait};
 pub use record::Record;
+pub use serve::Objects;
 
 /// The environment variable with the name of a run's survivor.
 pub const VARIABLE: &str = "ADVERB_SURVIVOR";

@@ -6,11 +6,15 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Collects the text of the objects of the user's processes, as [`adverb_nldev::Objects`] reads it.
+/// `None` without an answer of each process.
+pub type Objects = fn() -> Option<String>;
 
 /// How often a farewell is sent. The network may lose a farewell, and the survivor does not wait
 /// for an answer.
@@ -22,6 +26,8 @@ const CONNECTIONS: usize = 1 << 16;
 
 /// Time limit for a client's message.
 const CLIENT_TIMEOUT: Duration = Duration::from_millis(100);
+/// Time limit for the reader of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before a retry after the kernel lacked memory or a descriptor.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -64,7 +70,7 @@ impl MadHandler for IgnoreMads {
 
 /// Serves until the program and every process with connections have ended, and all farewells are
 /// sent.
-pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
+pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd, objects: Objects) {
     let mut processes: BTreeMap<i32, Process> = BTreeMap::new();
     let mut farewells: Vec<Farewell> = Vec::new();
     let mut mads = None;
@@ -73,7 +79,7 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
         let next = farewells.iter().map(|f| f.at).min();
         wait(listener, program_runs.then_some(program), &processes, next);
         // Messages first: the last message of a process counts, even if the process has ended.
-        take_messages(listener, &mut processes);
+        take_messages(listener, &mut processes, objects);
         program_runs = program_runs && !has_ended(program);
         let at = Instant::now();
         processes.retain(|_, process| {
@@ -122,14 +128,25 @@ fn has_ended(end: &OwnedFd) -> bool {
 }
 
 /// Reads the messages of this user's processes.
-fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>) {
+fn take_messages(
+    listener: &UnixListener,
+    processes: &mut BTreeMap<i32, Process>,
+    objects: Objects,
+) {
     loop {
         match listener.accept() {
             // A client without a valid message is not a process of this run.
-            Ok((stream, _)) => {
-                let _ = take_message(&stream, processes);
-                adverb_os::end_connection(stream.into());
-            }
+            Ok((stream, _)) => match take_message(&stream, processes) {
+                // Processes may be slow to answer, and the farewells do not wait.
+                Ok(Taken::Question) => {
+                    let answer = move || {
+                        answer(&stream, objects);
+                        adverb_os::end_connection(stream.into());
+                    };
+                    let _ = std::thread::Builder::new().spawn(answer);
+                }
+                _ => adverb_os::end_connection(stream.into()),
+            },
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
             // Out of descriptors or memory. The client waits at the socket, which stays readable.
@@ -138,14 +155,38 @@ fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>
     }
 }
 
-fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>) -> io::Result<()> {
+/// What a message was.
+enum Taken {
+    /// About a connection.
+    Connection,
+    /// A question for the objects of the user's processes.
+    Question,
+}
+
+/// Without an answer the connection ends.
+fn answer(mut stream: &UnixStream, objects: Objects) {
+    let _ = stream.set_write_timeout(Some(ANSWER_TIMEOUT));
+    if let Some(text) = objects() {
+        let _ = stream.write_all(text.as_bytes());
+    }
+}
+
+fn take_message(
+    mut stream: &UnixStream,
+    processes: &mut BTreeMap<i32, Process>,
+) -> io::Result<Taken> {
     let sender = getsockopt(stream, sockopt::PeerCredentials)?;
     if sender.uid() != nix::unistd::geteuid().as_raw() || sender.pid() <= 0 {
         return Err(Errno::EPERM.into());
     }
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     let mut bytes = [0; LEN];
-    stream.read_exact(&mut bytes)?;
+    let (kind, rest) = bytes.split_at_mut(adverb_nldev::QUESTION.len());
+    stream.read_exact(kind)?;
+    if kind == adverb_nldev::QUESTION {
+        return Ok(Taken::Question);
+    }
+    stream.read_exact(rest)?;
     match Said::parse(&bytes).ok_or(Errno::EBADMSG)? {
         Said::Entrust(record) => {
             let full = processes.len() >= PROCESSES && !processes.contains_key(&sender.pid());
@@ -163,7 +204,7 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
             }
         }
     }
-    Ok(())
+    Ok(Taken::Connection)
 }
 
 /// Sends the farewells due now, and removes a farewell after the last transmission.

@@ -123,11 +123,13 @@ impl Asker {
         Ok(Asker { uid: sys::effective_uid(), fds, any, known: BTreeMap::new(), tag: 0, buffer })
     }
 
-    /// Asks every process, and waits for the replies for at most `wait`. `take` gets each page with
+    /// Asks every process, and waits for the replies for at most `wait`. The first page begins at
+    /// `first`. `take` gets each page with
     /// the slot and the process id, and returns where the next page begins; `None` after the last
     /// page. Returns the processes without a whole reply.
     pub fn ask(
         &mut self,
+        first: u32,
         wait: Duration,
         mut take: impl FnMut(Slot, i32, &[u8]) -> Option<u32>,
     ) -> Vec<Silent> {
@@ -138,9 +140,9 @@ impl Asker {
             (asked.pages, asked.done) = (0, false);
         }
         let tag = self.tag;
-        self.known.retain(|_, asked| asked.open || asked.question(Question { tag, from: 0 }));
+        self.known.retain(|_, asked| asked.open || asked.question(Question { tag, from: first }));
         loop {
-            self.take_all(&mut take);
+            self.take_all(first, &mut take);
             let left = until.saturating_duration_since(Instant::now());
             let all = self.known.values().all(|asked| asked.done);
             if all || left.is_zero() || sys::poll(&[self.any.raw()], libc::POLLIN, left).is_err() {
@@ -209,7 +211,7 @@ impl Asker {
     }
 
     /// Takes the replies that have come.
-    fn take_all(&mut self, take: TakePage<'_>) {
+    fn take_all(&mut self, first: u32, take: TakePage<'_>) {
         let (tag, buffer) = (self.tag, &mut self.buffer[..]);
         self.known.retain(|slot, asked| {
             while !asked.done {
@@ -227,7 +229,7 @@ impl Asker {
                         take(*slot, asked.pid, page).filter(|_| asked.pages < PAGES)
                     }
                     // The reply to an earlier question, which arrived too late.
-                    Some(_) => Some(0),
+                    Some(_) => Some(first),
                     None => None,
                 };
                 match from {

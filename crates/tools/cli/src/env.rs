@@ -7,7 +7,9 @@ use std::ffi::OsStr;
 /// Prints the environment that `adverb run` gives a program
 ///
 /// For services and shells that start many programs themselves. `adverb run` does more: the
-/// command names obstacles to the device, and ends the connections of a killed program.
+/// command names obstacles to the device, ends the connections of a killed program, and answers
+/// `rdma res`. The variables name a directory that the next boot removes, so call `adverb env` at
+/// each start of a service, and keep no output.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  adverb env >>\"$GITHUB_ENV\"\n  set -a; eval \"$(adverb env \
                         --shell)\"; set +a")]

@@ -104,7 +104,10 @@ fn guard(at_end: adverb_survivor::AtEnd) {
 fn refused(error: &clap::Error) -> ExitCode {
     let text = error.render();
     if !error.use_stderr() {
-        out::out!("{text}");
+        let stdout = std::io::stdout();
+        let columns = adverb_os::sys::terminal_size(std::os::fd::AsFd::as_fd(&stdout))
+            .map_or(usize::MAX, |(columns, _)| columns.into());
+        out::out!("{}", pages::wrapped(&text.to_string(), columns));
         return ExitCode::SUCCESS;
     }
     out::write_error(format_args!("{text}"));

@@ -59,3 +59,56 @@ fn print(text: &[u8]) -> Result<(), String> {
     out!("{text}");
     Ok(())
 }
+
+/// A text whose lines are wrapped to this many columns. Further parts of a line begin where the
+/// description of the line begins: behind an option, or behind the spaces in front.
+pub fn wrapped(text: &str, columns: usize) -> String {
+    let mut all = String::new();
+    for line in text.split_inclusive('\n') {
+        let spaces = line.len() - line.trim_start_matches(' ').len();
+        let option = line.trim_start().find("  ").map(|gap| {
+            let rest = &line[spaces + gap..];
+            spaces + gap + rest.len() - rest.trim_start().len()
+        });
+        let indent = option.unwrap_or(spaces).min(columns / 2);
+        let mut left = line;
+        let mut room = columns;
+        while left.trim_end().chars().count() > room {
+            let end = left.char_indices().nth(room).map_or(left.len(), |(at, _)| at);
+            // A word that is longer than a line stays whole.
+            let first = left.len() - left.trim_start().len();
+            let gap =
+                left[first..].char_indices().filter(|(_, c)| *c == ' ').map(|(at, _)| at + first);
+            let (before, after): (Vec<usize>, Vec<usize>) = gap.partition(|at| *at <= end);
+            let Some(at) = before.last().or(after.first()) else { break };
+            all += left[..*at].trim_end();
+            all += "\n";
+            all += &" ".repeat(indent);
+            left = left[*at..].trim_start_matches(' ');
+            room = columns - indent;
+        }
+        all += left;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn long_lines_of_help_are_wrapped() {
+        let text =
+            "One sentence about it\n\n  -x, --long X  What the option does\n    plain words here\n";
+        assert_eq!(wrapped(text, 80), text);
+        assert_eq!(wrapped(text, usize::MAX), text);
+        assert_eq!(
+            wrapped(text, 24),
+            "One sentence about it\n\n  -x, --long X  What the\n            option does\n    plain words here\n"
+        );
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for columns in 4..40 {
+            assert_eq!(words(&wrapped(text, columns)), words(text), "{columns}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ mod pingpong;
 mod ports;
 mod pyverbs;
 mod rdmacm;
+mod resources;
 mod sanitizers;
 mod sockets;
 mod symbols;
@@ -79,6 +80,7 @@ const SUITES: &[Suite] = &[
     Suite::new("trace", trace::cases).once(),
     // The cases look at all processes of the user.
     Suite::new("top", top::cases).once().alone(),
+    Suite::new("resources", resources::cases).once().aside(),
     Suite::new("ext", ext::cases),
     Suite::new("rdmacm", rdmacm::cases).once(),
     Suite::new("connections", connections::cases).once().aside(),

@@ -98,6 +98,8 @@ counters! {
     sent,
     /// Request packets handed out again.
     retransmitted,
+    /// Response packets handed out.
+    responses,
     /// Local ACK timeouts.
     timeouts,
     /// Restarts without an answer, before the local ACK timeout.

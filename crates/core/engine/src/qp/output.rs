@@ -38,6 +38,7 @@ impl Qp {
         {
             self.accompany_ack();
             self.last_packet = Half::Responder;
+            self.counters.responses += 1;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
         if sends {
@@ -53,6 +54,7 @@ impl Qp {
         }
         if ack_last && !self.delays_ack() && self.responder.prepare_response(&ctx!(self), keys) {
             self.last_packet = Half::Responder;
+            self.counters.responses += 1;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
         Output::Idle

@@ -9,6 +9,7 @@ use super::clock::Clocks;
 use super::counters::Counted;
 use super::groups::Groups;
 use super::mads::Mads;
+use super::object_list::ObjectList;
 use super::policy::Policy;
 use super::ports::Ports;
 use super::queue_pair::{AnyQp, FramePort};
@@ -49,6 +50,8 @@ pub struct Node {
     /// Wakes the background thread.
     pub(super) wake: Wake,
     pub(crate) registry: Registry,
+    /// Objects other than queue pairs, for other processes of the user.
+    pub(crate) objects: Arc<ObjectList>,
     pub(crate) keys: RankedRw<KeyTable, ranks::Keys>,
     /// Memory for packets that come early, shared by all queue pairs.
     pub(crate) early: Arc<ReorderMemory>,

@@ -34,8 +34,8 @@ pub struct Counted {
     pub ring_received: AtomicU64,
     /// Registrations of memory that peers reach by system calls, by the reason.
     pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
-    /// The counters of ended queue pairs.
-    pub(super) ended: Ranked<Counters, ranks::EndedCounters>,
+    /// The counters of ended queue pairs, by the name of their device.
+    pub(super) ended: Ranked<BTreeMap<String, Counters>, ranks::EndedCounters>,
 }
 
 impl Counted {
@@ -48,8 +48,12 @@ impl Counted {
     }
 
     /// A queue pair ends: what it counted stays.
-    pub(crate) fn keep(&self, inner: &QpInner) {
-        self.ended.lock().add(inner.engine.counters());
+    pub(crate) fn keep(&self, inner: &QpInner, device: &str) {
+        let mut ended = self.ended.lock();
+        match ended.get_mut(device) {
+            Some(sum) => sum.add(inner.engine.counters()),
+            None => drop(ended.insert(device.to_owned(), *inner.engine.counters())),
+        }
         self.commits.fetch_add(inner.commits.0, Ordering::Relaxed);
         self.committed.fetch_add(inner.commits.1, Ordering::Relaxed);
     }

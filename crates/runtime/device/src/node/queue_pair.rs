@@ -59,6 +59,8 @@ pub(crate) trait ShownQueue {
 pub(crate) trait Owner: Any + Debug + Send + Sync {
     /// The queue pair. `None` while the object is being dropped.
     fn me(&self) -> Option<Arc<AnyQp>>;
+    /// The name of the device.
+    fn device(&self) -> &str;
     /// Adds a completion to a queue, if there is a queue.
     fn complete(&self, to: CqRef, completion: Completion) -> Result<(), Cause>;
     /// Tells the program of an event.

@@ -5,7 +5,7 @@
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use super::stats::lock_within;
-use crate::snapshot::{PAGE, PacketPath, Page, Pair, Process, Queue};
+use crate::snapshot::{OBJECTS, PAGE, PacketPath, Page, Pair, Process, Queue};
 use adverb_engine::QpType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,11 @@ impl Node {
     /// Answers the questions that have come.
     pub(super) fn answer_questions(&self) {
         if let Some(local) = self.link.local() {
-            local.answer_questions(|question| self.page(question.from).emit());
+            local.answer_questions(|question| {
+                let objects = question.from >= OBJECTS;
+                let page = if objects { Node::objects_page } else { Node::page };
+                page(self, question.from).emit()
+            });
         }
     }
 
@@ -98,7 +102,7 @@ impl Node {
         page
     }
 
-    fn process(&self) -> Process {
+    pub(super) fn process(&self) -> Process {
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
         Process {
             pid: std::process::id(),

@@ -10,6 +10,7 @@ use super::counters::Counted;
 use super::groups::Groups;
 use super::link_error::{from_local, quiet_from_local};
 use super::mads::Mads;
+use super::object_list::ObjectList;
 use super::policy::Policy;
 use super::ports::Ports;
 use super::queue_pair::{Owner, QueuePair};
@@ -200,6 +201,7 @@ impl Node {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             wake: Wake::new()?,
             registry: Registry::new(seed),
+            objects: ObjectList::new(),
             keys: RankedRw::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timers: Timers::new(),

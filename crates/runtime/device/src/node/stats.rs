@@ -56,7 +56,8 @@ impl Node {
     /// pairs. A queue pair is left out if its lock is held for long.
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
-        let mut sum = *self.counters.ended.lock();
+        let mut sum = Counters::default();
+        self.counters.ended.lock().values().for_each(|ended| sum.add(ended));
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = lock_within(qp, COUNT_WAIT) {
                 sum.add(inner.engine.counters());

@@ -3,12 +3,13 @@ use crate::async_event::{AsyncEvent, Source, Subject};
 use crate::error::Error;
 use crate::faults::Call;
 use crate::nic::{self, Has, Nic};
-use crate::node::Node;
 use crate::node::ports::{Follower, Port, PortState, say_who_is_in_the_way};
 use crate::node::reach::await_way;
+use crate::node::{ListPlace, Listed, Node};
 use crate::objects::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
+use adverb_nldev::Object;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,6 +44,7 @@ pub struct Context {
     at_every_address: AtomicBool,
     pub(crate) events: EventQueue<(AsyncEvent, Source)>,
     pub(crate) dm_used: AtomicUsize,
+    pub(crate) place: ListPlace,
 }
 
 impl Device {
@@ -94,6 +96,7 @@ impl Context {
         let limits = device.limits();
         let context = Arc::new(Context {
             device: device.clone(),
+            place: node.objects.place(),
             node,
             limits: nic.map_or(limits, |nic| nic.limits(limits)),
             nic,
@@ -103,6 +106,7 @@ impl Context {
             dm_used: AtomicUsize::new(0),
         });
         let follower: Weak<Context> = Arc::downgrade(&context);
+        context.place.fill(follower.clone());
         context.node.open.fetch_add(1, Ordering::AcqRel);
         context.node.ports.enter(follower);
         Ok(context)
@@ -111,6 +115,10 @@ impl Context {
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+    /// A place in the list of the process's objects.
+    pub(crate) fn place(&self) -> ListPlace {
+        self.node.objects.place()
     }
     /// The node of the process.
     #[must_use]
@@ -308,6 +316,12 @@ impl Context {
     #[must_use]
     pub fn dm_used(&self) -> usize {
         self.dm_used.load(Ordering::Relaxed)
+    }
+}
+
+impl Listed for Context {
+    fn describe(&self) -> Option<(String, Object)> {
+        Some((self.device.name().to_owned(), Object::Context { number: self.place.serial() }))
     }
 }
 

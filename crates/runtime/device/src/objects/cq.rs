@@ -6,7 +6,7 @@ use crate::async_event::{AsyncEvent, Subject};
 use crate::error::Error;
 use crate::faults::Call;
 use crate::nic::Has;
-use crate::node::{Timed, TimedQueue};
+use crate::node::{ListPlace, Timed, TimedQueue};
 use crate::objects::context::Context;
 use crate::uses::Uses;
 use adverb_engine::cq::arm::{ArmKind, ArmRule};
@@ -73,6 +73,7 @@ pub struct Cq {
     untimed: AtomicBool,
     /// Set if the program is hunted.
     hunted: Option<Box<hunt::Hunted>>,
+    place: ListPlace,
 }
 
 impl Cq {
@@ -135,7 +136,10 @@ impl Cq {
             timed: OnceLock::new(),
             untimed: AtomicBool::new(false),
             hunted: hunt::Hunted::new(),
+            place: context.place(),
         });
+        let listed: Weak<Cq> = Arc::downgrade(&cq);
+        cq.place.fill(listed);
         cq.enter_hunt();
         if let Sink::Channel(channel) = &cq.sink {
             channel.add(&cq);

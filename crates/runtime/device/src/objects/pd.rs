@@ -5,7 +5,7 @@ use crate::host::{Listed, MemoryRoute};
 use crate::mapping::Mapping;
 use crate::nic::{Has, Locked};
 use crate::node::carriers::ring;
-use crate::node::{Node, random_u32};
+use crate::node::{ListPlace, Node, random_u32};
 use crate::objects::context::Context;
 use crate::ranks;
 use crate::uses::Uses;
@@ -15,9 +15,10 @@ use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{Hold, MemoryCheckError, SharedFile, check_memory};
 use adverb_sync::Ranked;
 use nix::errno::Errno;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 mod dm;
+mod listed;
 mod locked;
 mod mw;
 mod xrcd;
@@ -32,6 +33,7 @@ pub struct Pd {
     context: Arc<Context>,
     id: PdId,
     pub(crate) uses: Uses,
+    place: ListPlace,
 }
 
 impl Pd {
@@ -43,7 +45,15 @@ impl Pd {
         context.node().check_alive()?;
         context.node().fault_call(Call::AllocPd)?;
         let id = context.node().registry.new_pd();
-        Ok(Arc::new(Pd { context: context.clone(), id, uses: Uses::new("the protection domain") }))
+        let pd = Arc::new(Pd {
+            context: context.clone(),
+            id,
+            uses: Uses::new("the protection domain"),
+            place: context.place(),
+        });
+        let listed: Weak<Pd> = Arc::downgrade(&pd);
+        pd.place.fill(listed);
+        Ok(pd)
     }
     /// The context.
     #[must_use]
@@ -223,7 +233,11 @@ impl Pd {
             dm.uses.add();
         }
         let inner = MrInner { pd: self.clone(), region, placement, locked, ended: false };
-        Ok(Arc::new(Mr { key, inner: Ranked::new(inner), backing }))
+        let mr =
+            Arc::new(Mr { key, inner: Ranked::new(inner), backing, place: self.context.place() });
+        let listed: Weak<Mr> = Arc::downgrade(&mr);
+        mr.place.fill(listed);
+        Ok(mr)
     }
 
     /// Faults in the pages of on-demand regions (`ibv_advise_mr`), for writing if `write`. Without
@@ -301,6 +315,7 @@ pub struct Mr {
     key: Key,
     inner: Ranked<MrInner, ranks::MemoryRegion>,
     backing: Backing,
+    place: ListPlace,
 }
 
 /// The memory behind a region.

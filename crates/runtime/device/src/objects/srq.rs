@@ -4,7 +4,7 @@ use crate::async_event::{AsyncEvent, Subject};
 use crate::error::Error;
 use crate::faults::Call;
 use crate::nic::Has;
-use crate::node::SharedQueue;
+use crate::node::{ListPlace, Listed, SharedQueue};
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::pd::{Pd, Xrcd};
@@ -12,8 +12,9 @@ use crate::uses::Uses;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::tags::{ListDone, ListOp};
 use adverb_engine::{Cause, Completion, RecvWqe, RecvWr, WcFlags, WcStatus};
-use std::sync::Arc;
+use adverb_nldev::Object;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Most tagged buffers of a tag-matching SRQ.
 pub const MAX_TAGS: u32 = 4096;
@@ -32,6 +33,7 @@ pub struct Srq {
     pub(crate) uses: Uses,
     cookie: AtomicUsize,
     destroyed: AtomicBool,
+    place: ListPlace,
 }
 
 impl Srq {
@@ -110,8 +112,11 @@ impl Srq {
                 uses: Uses::new("the shared receive queue"),
                 cookie: AtomicUsize::new(0),
                 destroyed: AtomicBool::new(false),
+                place: context.place(),
             })
         })?;
+        let listed: Weak<Srq> = Arc::downgrade(&srq);
+        srq.place.fill(listed);
         pd.uses.add();
         if let Some((xrcd, cq)) = xrc {
             xrcd.uses.add();
@@ -306,6 +311,20 @@ impl Srq {
             cq.uses.remove();
         }
         Ok(())
+    }
+}
+
+impl Listed for Srq {
+    fn describe(&self) -> Option<(String, Object)> {
+        // `enum ib_srq_type`.
+        let kind = match (&self.xrc, &self.tag_cq) {
+            (Some(_), _) => 1,
+            (None, Some(_)) => 2,
+            (None, None) => 0,
+        };
+        let object = Object::Srq { number: self.number, pd: self.pd.id().0, kind };
+        let lives = !self.destroyed.load(Ordering::Relaxed);
+        lives.then(|| (self.context.device().name().to_owned(), object))
     }
 }
 

@@ -8,7 +8,7 @@ use adverb_engine::Gid;
 use std::fmt;
 
 /// The version of the format.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Most bytes of a page that a process fills.
 pub const PAGE: usize = 24 << 10;
 /// The longest text in bytes. A longer text is cut.
@@ -134,6 +134,7 @@ impl Page {
         });
         out.records(&self.queues, Queue::emit);
         out.records(&self.queue_pairs, Pair::emit);
+        out.records(&self.objects, |line, out| out.text(line));
         out.0
     }
 
@@ -152,7 +153,8 @@ impl Page {
         let counters = bytes.records(|record| Ok((record.text()?, record.u64()?)))?;
         let queues = bytes.records(Queue::read)?;
         let queue_pairs = bytes.records(Pair::read)?;
-        Ok(Page { next, process, counters, queues, queue_pairs })
+        let objects = bytes.records(Reader::text)?;
+        Ok(Page { next, process, counters, queues, queue_pairs, objects })
     }
 }
 

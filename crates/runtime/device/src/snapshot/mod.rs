@@ -9,6 +9,10 @@ mod tests;
 
 pub use format::{Bad, PAGE};
 
+/// A question for a page that begins here asks for the objects of the process. Smaller numbers are
+/// those of queue pairs.
+pub const OBJECTS: u32 = 1 << 31;
+
 use adverb_engine::Gid;
 
 /// A page: the process, and some of its queue pairs with their completion queues.
@@ -24,6 +28,9 @@ pub struct Page {
     pub queues: Vec<Queue>,
     /// Queue pairs in the order of their numbers.
     pub queue_pairs: Vec<Pair>,
+    /// Objects and counters of a page of [`OBJECTS`]: the name of the device and an
+    /// [`ObjectLine`](adverb_nldev::ObjectLine).
+    pub objects: Vec<String>,
 }
 
 /// A process with an open device.

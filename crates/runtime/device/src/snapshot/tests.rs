@@ -71,6 +71,7 @@ fn page() -> Page {
             Queue::default(),
         ],
         queue_pairs: vec![pair(4), Pair { way: PacketPath::Frames, ..Pair::default() }],
+        objects: vec!["adverb0 ctx 1".into(), String::new()],
     }
 }
 
@@ -139,11 +140,11 @@ proptest! {
             spoiled[at % len] ^= byte;
         }
         spoiled.truncate(cut % (2 * spoiled.len()));
-        let mut begun = 1_u16.to_le_bytes().to_vec();
+        let mut begun = 2_u16.to_le_bytes().to_vec();
         begun.extend_from_slice(&random);
         for bytes in [random, spoiled, begun] {
             if let Ok(page) = Page::parse(&bytes) {
-                let records = page.counters.len() + page.queues.len() + page.queue_pairs.len();
+                let records = page.counters.len() + page.queues.len() + page.queue_pairs.len() + page.objects.len();
                 prop_assert!(records * 2 <= bytes.len());
                 prop_assert_eq!(Page::parse(&page.emit()), Ok(page));
             }

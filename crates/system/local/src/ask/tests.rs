@@ -47,7 +47,7 @@ fn top_2_pages_come_in_order() {
     for round in 0..3 {
         for asker in &mut askers {
             let mut got = Vec::new();
-            asker.ask(PATIENCE, |of, pid, page| {
+            asker.ask(0, PATIENCE, |of, pid, page| {
                 if of != slot {
                     return None;
                 }
@@ -70,7 +70,7 @@ fn top_2_a_process_without_a_reply_is_named() {
     let slot = local.slots()[0];
     let mut asker = Asker::new().unwrap();
     for _ in 0..3 {
-        let silent = asker.ask(Duration::from_millis(5), |of, _, _| {
+        let silent = asker.ask(0, Duration::from_millis(5), |of, _, _| {
             assert_ne!(of, slot);
             None
         });
@@ -84,7 +84,7 @@ fn top_2_a_process_without_a_reply_is_named() {
         question.tag.to_le_bytes().to_vec()
     });
     let mut got = Vec::new();
-    asker.ask(PATIENCE, |of, _, page| {
+    asker.ask(0, PATIENCE, |of, _, page| {
         if of == slot {
             got.push(page.to_vec());
         }
@@ -102,7 +102,7 @@ fn top_2_a_process_that_accepts_nothing_is_left_alone() {
     let slot = local.slots()[0];
     let mut last = None;
     for _ in 0..2 * BACKLOG {
-        let silent = Asker::new().unwrap().ask(Duration::ZERO, |_, _, _| None);
+        let silent = Asker::new().unwrap().ask(0, Duration::ZERO, |_, _, _| None);
         last = silent.iter().find(|silent| silent.slot == slot).map(|silent| silent.why);
     }
     assert_eq!(last, Some(Silence::Full));

@@ -56,6 +56,17 @@ pub struct SecondArgs {
 struct DemoResults {
     latencies: Vec<Latency>,
     rates: Vec<Rate>,
+    /// The part of the measurement in which this thread was runnable and had no processor.
+    waited: Option<f64>,
+}
+
+/// A part of this size makes the figures doubtful.
+const MOST_WAITED: f64 = 0.1;
+
+/// The time that this thread has waited for a processor so far. `None`: the kernel does not say.
+fn wait_for_processor() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split(' ').nth(1)?.parse().ok()?))
 }
 
 pub fn main(args: &Args) -> Result<(), String> {
@@ -134,15 +145,19 @@ fn both(world: &mut World, no_measure: bool) -> Result<DemoResults, String> {
         }
     }
     if no_measure {
-        return Ok(DemoResults { latencies: Vec::new(), rates: Vec::new() });
+        return Ok(DemoResults { latencies: Vec::new(), rates: Vec::new(), waited: None });
     }
     let failed = |what: &str, why: String, world: &World| {
         world.log_counters();
         format!("measuring {what}: {why}")
     };
+    let (start, before) = (Instant::now(), wait_for_processor());
     let latencies = measure::latencies(world).map_err(|why| failed("latencies", why, world))?;
     let rates = measure::rates(world).map_err(|why| failed("rates", why, world))?;
-    Ok(DemoResults { latencies, rates })
+    let waited = before.zip(wait_for_processor()).map(|(before, after)| {
+        after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64()
+    });
+    Ok(DemoResults { latencies, rates, waited })
 }
 
 /// After a failure, both sides may have something to report.
@@ -249,6 +264,14 @@ fn print_figures(outcome: &DemoResults) {
         };
         let name = format!("{} {size}", r.name);
         outln!("  {name:<34} {:>10.3} {:>10.4}", r.gigabytes(), r.million_messages());
+    }
+    if let Some(waited) = outcome.waited.filter(|waited| *waited > MOST_WAITED) {
+        outln!(
+            "\n  During {:.0} % of the measurement, this process waited for a processor. Other \
+             programs use\n  the machine, or it has too few processors. The figures say more on an \
+             idle machine.",
+            waited * 100.0
+        );
     }
     outln!("\n  A table with limits of the machine beside it: `make bench`.\n");
 }

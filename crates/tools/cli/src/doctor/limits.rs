@@ -1,7 +1,7 @@
 //! Limits on descriptors, locked memory, memory and the places for files.
 use super::finding::{Finding, bytes};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::{FsFlags, statvfs};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -97,6 +97,11 @@ fn shm() -> Finding {
         let remedy = "set XDG_RUNTIME_DIR to a directory of mode 700 for the files of `adverb run`";
         return Finding::warn("/dev/shm", "there is none", remedy);
     };
+    if found.flags().contains(FsFlags::ST_RDONLY) {
+        let remedy = "mount it for writing; `adverb run` tries other directories by itself, but \
+                      other programs (UCX, MPI) may need /dev/shm";
+        return Finding::warn("/dev/shm", "it is mounted read-only", remedy);
+    }
     let free = found.blocks_available().saturating_mul(found.fragment_size());
     if free >= ROOM {
         return Finding::ok("/dev/shm", format!("{} are free", bytes(free)));

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::AccessFlags;
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
@@ -73,11 +74,21 @@ struct Ends {
     stayed: bool,
 }
 
-/// The path of a directory for the output of a hunt's commands. The directory is not made yet.
+/// The path of a directory for the output of a hunt's commands. The directory is not made yet. It
+/// is in the first place where this user may make files.
 pub fn directory() -> PathBuf {
     let name =
         format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
-    std::env::temp_dir().join(name)
+    let first = std::env::temp_dir();
+    let places = [first.clone(), "/var/tmp".into(), "/dev/shm".into()];
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let mut all = places.into_iter().chain(of_user);
+    all.find(|place| is_writable(place)).unwrap_or(first).join(name)
+}
+
+fn is_writable(place: &Path) -> bool {
+    // A file system that is mounted for reading has no writable files.
+    nix::unistd::access(place, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
 impl HuntCommands {

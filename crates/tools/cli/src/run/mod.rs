@@ -185,11 +185,11 @@ pub fn main(args: &Args) -> ExitCode {
     // The process id of the program. With this id, a program that clears the environment can be
     // named in a message.
     variables.push(("ADVERB_RUN", std::process::id().to_string().into()));
-    match adverb_survivor::leave_behind() {
+    match adverb_survivor::leave_behind(crate::stat::objects) {
         Ok((name, value)) => variables.push((name, value.into())),
         Err(e) => warn(&format!(
             "no survivor runs, so peers on other hosts will not hear if the program is killed with \
-             open rdma_cm connections: {e}"
+             open rdma_cm connections, and rdma res has no objects: {e}"
         )),
     }
     let error = if is_watched {

@@ -91,6 +91,11 @@ fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, St
     for (path, text) in attributes(device) {
         put(&format!("infiniband/{name}/{path}"), &text);
     }
+    // The preloaded object answers with the values of the moment.
+    for counter in adverb_nldev::COUNTERS {
+        file(format!("{root}/infiniband/{name}/ports/1/hw_counters/{counter}"), String::new());
+    }
+    let mut put = |path: &str, text: &str| file(format!("{root}/{path}"), format!("{text}\n"));
     put(&format!("infiniband/{name}/uevent"), &format!("NAME={name}"));
 
     let verbs = format!("infiniband_verbs/uverbs{number}");

@@ -50,7 +50,7 @@ impl Rounds {
     pub fn ask(&mut self) -> Round {
         let mut by_slot: BTreeMap<Slot, Answered> = BTreeMap::new();
         let mut bad: BTreeMap<Slot, (i32, String)> = BTreeMap::new();
-        let late = self.0.ask(WAIT, |slot, pid, bytes| match Page::parse(bytes) {
+        let late = self.0.ask(0, WAIT, |slot, pid, bytes| match Page::parse(bytes) {
             Ok(page) => {
                 let next = page.next;
                 add(by_slot.entry(slot).or_default(), page, pid);

@@ -1,12 +1,14 @@
 //! `adverb stat`: what the processes of the user do, once: as a table, as JSON, or for Prometheus.
 pub mod ask;
 mod json;
+mod objects;
 mod prometheus;
 pub mod table;
 pub mod world;
 
 use crate::out::{out, outln};
 use ask::Rounds;
+pub use objects::objects;
 use std::time::Duration;
 use world::{History, World};
 
@@ -68,7 +70,7 @@ pub fn print(world: &World) {
         outln!("no process of this user has a device open in this network namespace");
         return;
     }
-    for line in table::lines(world, usize::MAX) {
+    for line in table::lines(world, usize::MAX, table::COLUMNS) {
         outln!("{}", line.text);
     }
 }

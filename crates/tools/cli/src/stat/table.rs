@@ -5,6 +5,8 @@ use adverb_device::snapshot::Pair;
 use std::time::Duration;
 
 pub const COLUMNS: usize = 80;
+/// In front of a note about the line above.
+const NOTE: &str = "        ";
 
 /// How a line stands out on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +63,15 @@ fn cell(text: &str, width: usize) -> String {
 }
 
 /// The lines of the table. `room`: the number of lines wanted. Reports matter more than the last
-/// queue pairs, so these give way; a third of the room stays theirs.
-pub fn lines(world: &World, room: usize) -> Vec<Line> {
+/// queue pairs, so these give way; a third of the room stays theirs. Sentences are wrapped to
+/// `columns`, and rows of the tables are not.
+pub fn lines(world: &World, room: usize, columns: usize) -> Vec<Line> {
     let (mut lines, mut last) = (Vec::new(), Vec::new());
-    processes(world, &mut lines);
-    reports(world, &mut last);
+    processes(world, columns, &mut lines);
+    reports(world, columns, &mut last);
     // A blank line and the head.
     let rows = room.saturating_sub(lines.len() + last.len() + 2).max(room / 3);
-    pairs(world, rows, &mut lines);
+    pairs(world, rows, columns, &mut lines);
     lines.append(&mut last);
     lines
 }
@@ -90,7 +93,7 @@ pub fn summary(world: &World) -> String {
     text
 }
 
-fn processes(world: &World, lines: &mut Vec<Line>) {
+fn processes(world: &World, columns: usize, lines: &mut Vec<Line>) {
     let head = "    PID PROGRAM          QPS OUT msg/s   B/s  IN msg/s   B/s  RETRIES   DROPS";
     lines.push(Line::new(Style::Head, head));
     for shown in &world.processes {
@@ -113,20 +116,18 @@ fn processes(world: &World, lines: &mut Vec<Line>) {
         let stuck = shown.stuck().next().is_some();
         lines.push(Line::new(if stuck { Style::Wrong } else { Style::Plain }, &text));
         if shown.answered.elsewhere {
-            lines.push(Line::new(
-                Style::Plain,
-                "        (in another PID namespace, with that number there)",
-            ));
+            let text = "(in another PID namespace, with that number there)";
+            wrap(Style::Plain, NOTE, text, columns, lines);
         }
     }
     for silent in &world.silent {
-        let text = format!("{:>7} {}     {}", silent.pid, cell(&silent.name, 15), silent.why);
-        lines.push(Line::new(Style::Odd, &text));
+        let begin = format!("{:>7} {}     ", silent.pid, cell(&silent.name, 15));
+        wrap(Style::Odd, &begin, &silent.why, columns, lines);
     }
 }
 
 /// The queue pairs of all processes: first those in trouble, then those with the most bytes.
-fn pairs(world: &World, rows: usize, lines: &mut Vec<Line>) {
+fn pairs(world: &World, rows: usize, columns: usize, lines: &mut Vec<Line>) {
     let mut all: Vec<(&Shown, &ShownPair)> = world
         .processes
         .iter()
@@ -144,18 +145,27 @@ fn pairs(world: &World, rows: usize, lines: &mut Vec<Line>) {
     ));
     let mut used = 0;
     for (place, (shown, pair)) in all.iter().enumerate() {
-        let needed = 1 + usize::from(!pair.note.is_empty());
+        let mut own = Vec::new();
+        pair_lines(world, shown, pair, columns, &mut own);
+        let needed = own.len();
         let left = all.len() - place;
-        if used + needed + usize::from(left > 1) > rows {
+        // The first queue pair is shown with its whole note.
+        if place > 0 && used + needed + usize::from(left > 1) > rows {
             lines.push(Line::new(Style::Plain, &format!("        … and {left} more")));
             break;
         }
         used += needed;
-        pair_lines(world, shown, pair, lines);
+        lines.append(&mut own);
     }
 }
 
-fn pair_lines(world: &World, shown: &Shown, one: &ShownPair, lines: &mut Vec<Line>) {
+fn pair_lines(
+    world: &World,
+    shown: &Shown,
+    one: &ShownPair,
+    columns: usize,
+    lines: &mut Vec<Line>,
+) {
     let Pair { number: qpn, open, retransmitted, .. } = one.pair;
     let Rate { bytes: out, .. } = one.out;
     let text = format!(
@@ -180,8 +190,8 @@ fn pair_lines(world: &World, shown: &Shown, one: &ShownPair, lines: &mut Vec<Lin
         let old = old
             .filter(|_| open > 1)
             .map(|(count, limit)| format!(" ({count} older than {} s)", limit.as_secs()));
-        let note = format!("        {}{}", one.note, old.unwrap_or_default());
-        lines.push(Line::new(style, &note));
+        let note = format!("{}{}", one.note, old.unwrap_or_default());
+        wrap(style, NOTE, &note, columns, lines);
     }
 }
 
@@ -198,11 +208,12 @@ fn to(world: &World, one: &ShownPair) -> String {
 }
 
 /// The whole reports of lost wake-ups, and the reasons of drops and retries.
-fn reports(world: &World, lines: &mut Vec<Line>) {
+fn reports(world: &World, columns: usize, lines: &mut Vec<Line>) {
     for shown in &world.processes {
         for queue in shown.stuck().filter(|queue| !queue.stuck.is_empty()) {
             lines.push(Line::new(Style::Plain, ""));
-            wrap(Style::Wrong, &format!("{}: lost wake-up: {}", shown.label(), queue.stuck), lines);
+            let text = format!("{}: lost wake-up: {}", shown.label(), queue.stuck);
+            wrap(Style::Wrong, "", &text, columns, lines);
         }
     }
     for shown in &world.processes {
@@ -217,21 +228,23 @@ fn reports(world: &World, lines: &mut Vec<Line>) {
             let all: Vec<_> = all.into_iter().filter(|(_, n)| *n > 0).collect();
             if !all.is_empty() {
                 lines.push(Line::new(Style::Plain, ""));
-                wrap(Style::Plain, &format!("{}: {what}: {}", shown.label(), reasons(all)), lines);
+                let text = format!("{}: {what}: {}", shown.label(), reasons(all));
+                wrap(Style::Plain, "", &text, columns, lines);
             }
         }
     }
 }
 
-/// Puts the words of a text into lines. Further lines are indented.
-fn wrap(style: Style, text: &str, lines: &mut Vec<Line>) {
+/// Puts the words of a text into lines, the first behind `begin`. Further lines are indented.
+fn wrap(style: Style, begin: &str, text: &str, columns: usize, lines: &mut Vec<Line>) {
     let text = printable_line(text);
     let mut words = text.split_whitespace();
-    let mut line = words.next().unwrap_or_default().to_owned();
+    let mut line = format!("{begin}{}", words.next().unwrap_or_default());
+    let indent = if begin.is_empty() { "    " } else { NOTE };
     for word in words {
-        if line.chars().count() + 1 + word.chars().count() > COLUMNS {
+        if line.chars().count() + 1 + word.chars().count() > columns.min(COLUMNS) {
             lines.push(Line::new(style, &line));
-            line = format!("    {word}");
+            line = format!("{indent}{word}");
         } else {
             line = format!("{line} {word}");
         }

@@ -39,7 +39,7 @@ pub fn main(args: &Args) -> Result<(), String> {
         let asked = Instant::now();
         let world = history.world(&rounds.ask());
         loop {
-            screen.draw(&frame(&world, interval, screen.rows()));
+            screen.draw(&frame(&world, interval, screen.size()));
             match screen.wait(next.saturating_sub(asked.elapsed())) {
                 Key::End => return Ok(()),
                 Key::Resized => {}
@@ -51,12 +51,13 @@ pub fn main(args: &Args) -> Result<(), String> {
 }
 
 /// What the screen shows: a title, and as much of the table as there is room for.
-fn frame(world: &World, interval: Duration, rows: usize) -> Vec<Line> {
+fn frame(world: &World, interval: Duration, (columns, rows): (usize, usize)) -> Vec<Line> {
     let keys = format!("every {} s, q quits", interval.as_secs_f64());
     let title = format!("adverb top: {}", table::summary(world));
-    let gap = table::COLUMNS.saturating_sub(title.chars().count() + keys.len()).max(2);
+    let width = columns.min(table::COLUMNS);
+    let gap = width.saturating_sub(title.chars().count() + keys.len()).max(2);
     let mut lines = vec![Line::new(Style::Head, &format!("{title}{:gap$}{keys}", ""))];
-    lines.extend(table::lines(world, rows.saturating_sub(1)));
+    lines.extend(table::lines(world, rows.saturating_sub(1), columns));
     lines.truncate(rows.max(1));
     lines
 }
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn top_6_a_frame_fits() {
         for rows in [1, 2, 24] {
-            let lines = frame(&World::default(), Duration::from_secs(1), rows);
+            let lines = frame(&World::default(), Duration::from_secs(1), (80, rows));
             assert!(lines.len() <= rows && lines[0].text.starts_with("adverb top: 0 processes"));
             assert!(
                 lines[0].text.ends_with("every 1 s, q quits")

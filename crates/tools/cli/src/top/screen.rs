@@ -39,6 +39,8 @@ pub struct Screen {
     input: Option<Stdin>,
     signals: SignalFd,
     size: (u16, u16),
+    /// The user wants colours (<https://no-color.org>).
+    colours: bool,
 }
 
 impl Screen {
@@ -52,7 +54,8 @@ impl Screen {
         set.thread_block()?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let input = Some(stdin()).filter(IsTerminal::is_terminal);
-        let mut screen = Screen { before: None, input, signals, size: (0, 0) };
+        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let mut screen = Screen { before: None, input, signals, size: (0, 0), colours };
         if let Some(input) = &screen.input {
             let before = tcgetattr(input)?;
             let mut keys = before.clone();
@@ -72,14 +75,15 @@ impl Screen {
         self.size = terminal_size(stdout().as_fd()).unwrap_or((COLUMNS as u16, 24));
     }
 
-    pub fn rows(&self) -> usize {
-        self.size.1.into()
+    /// Columns and rows.
+    pub fn size(&self) -> (usize, usize) {
+        (self.size.0.into(), self.size.1.into())
     }
 
     /// Shows lines from the top of the screen on. The lines have no characters that a terminal
     /// obeys.
     pub fn draw(&self, lines: &[Line]) {
-        put(&picture(lines, self.size));
+        put(&picture(lines, self.size, self.colours));
     }
 
     /// Waits for a key or a signal for at most this time.
@@ -135,24 +139,27 @@ impl Drop for Screen {
     }
 }
 
-/// The bytes that draw lines on a screen of this size.
-fn picture(lines: &[Line], (columns, rows): (u16, u16)) -> String {
-    let mut text = String::from(TOP_LEFT);
+/// The bytes that draw lines on a screen of this size. A line is erased before its text: behind a
+/// text that fills the line, the cursor stands on the last character.
+fn picture(lines: &[Line], (columns, rows): (u16, u16), colours: bool) -> String {
+    let mut text = String::from(TOP_LEFT) + "\x1b[0m";
     for (place, line) in lines.iter().take(rows.into()).enumerate() {
         if place > 0 {
             text += "\r\n";
         }
+        text += REST_OF_LINE;
         text += match line.style {
-            Style::Plain => "\x1b[0m",
-            Style::Head => "\x1b[0;7m",
-            Style::Odd => "\x1b[0;33m",
-            Style::Wrong => "\x1b[0;1;31m",
+            Style::Plain => "",
+            Style::Head => "\x1b[7m",
+            Style::Odd if colours => "\x1b[33m",
+            Style::Wrong if colours => "\x1b[1;31m",
+            Style::Odd | Style::Wrong => "\x1b[1m",
         };
         text.extend(line.text.chars().take(columns.into()));
         text += "\x1b[0m";
-        text += REST_OF_LINE;
     }
-    text + REST_OF_SCREEN
+    // Below the last line; there is no such line on a full screen.
+    if lines.len() < usize::from(rows) { text + "\r\n" + REST_OF_SCREEN } else { text }
 }
 
 /// Writes to the terminal. There is no place to report a failure.
@@ -170,9 +177,26 @@ mod tests {
     #[test]
     fn top_6_names_do_not_steer_the_terminal() {
         let line = Line::new(Style::Plain, "evil\x1b[31m\nname");
-        let text = picture(std::slice::from_ref(&line), (80, 24));
+        let text = picture(std::slice::from_ref(&line), (80, 24), true);
         assert!(text.contains("evil\\u001b[31m\\u000aname"), "{text:?}");
-        let cut = picture(&[line.clone(), line], (4, 1));
-        assert_eq!(cut, "\x1b[H\x1b[0mevil\x1b[0m\x1b[K\x1b[J");
+        let cut = picture(&[line.clone(), line], (4, 1), true);
+        assert_eq!(cut, "\x1b[H\x1b[0m\x1b[Kevil\x1b[0m");
+    }
+
+    /// TOP-6: nothing is erased behind a text, which may fill its line.
+    #[test]
+    fn top_6_a_full_line_keeps_its_last_character() {
+        let lines = vec![Line::new(Style::Wrong, &"x".repeat(80)); 2];
+        let text = picture(&lines, (80, 2), true);
+        assert!(text.ends_with("x\x1b[0m") && !text.contains("x\x1b[0m\x1b"), "{text:?}");
+    }
+
+    /// TOP-6: NO_COLOR.
+    #[test]
+    fn top_6_a_user_without_colours_gets_none() {
+        let lines = [Style::Odd, Style::Wrong].map(|style| Line::new(style, "x"));
+        assert!(picture(&lines, (80, 24), true).contains("\x1b[33m"));
+        assert!(!picture(&lines, (80, 24), false).contains("\x1b[3"));
+        assert!(!picture(&lines, (80, 24), false).contains(";31"));
     }
 }

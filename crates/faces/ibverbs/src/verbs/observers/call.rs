@@ -1,4 +1,5 @@
 //! Calls as seen by instruments.
+use super::uninterrupted::Uninterrupted;
 use crate::abi::*;
 use crate::errno;
 use crate::verbs::caller::program_call;
@@ -56,6 +57,8 @@ impl<'a> Call<'a> {
     /// The pointers are the program's arguments. They are valid until the call has returned, as the
     /// verb's manual page requires. The caller is on the program's stack.
     pub unsafe fn returning_to(return_address: usize, frame: usize, what: What<'a>) -> Call<'a> {
+        // The loader's lock.
+        let _part = Uninterrupted::begin();
         // SAFETY: the caller's promise.
         let place = unsafe { program_call(return_address, frame) };
         Call { what, place }

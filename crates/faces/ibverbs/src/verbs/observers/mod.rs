@@ -25,6 +25,7 @@ pub mod table;
 mod tests;
 pub mod trace;
 mod undefined;
+mod uninterrupted;
 
 use call::Event;
 use observer::When;

@@ -2,6 +2,7 @@
 //! instruments of the list.
 use super::call::{Call, CallOutcome, What};
 use super::list::{is_on, observe};
+use super::uninterrupted::Uninterrupted;
 use crate::abi::*;
 use crate::verbs::caller::program_call;
 use crate::verbs::{notify, poll, post, put, wr_api};
@@ -83,7 +84,7 @@ with_address!(next_poll(cq: *mut ibv_cq_ex) -> c_int => next_poll_at, "rsi", "rd
 with_address!(wr_start(qp: *mut ibv_qp_ex) -> () => start_chain_at, "rsi", "rdx", "x1", "x2");
 with_address!(wr_complete(qp: *mut ibv_qp_ex) -> c_int => complete_chain_at, "rsi", "rdx", "x1", "x2");
 
-/// Makes a call of the program, surrounded by the instruments.
+/// Makes a call of the data path, surrounded by the instruments. Such a call never waits.
 ///
 /// # Safety
 /// As [`Call::returning_to`].
@@ -92,6 +93,7 @@ unsafe fn observed(
     (return_address, frame): (usize, usize),
     mut plain: impl FnMut() -> CallOutcome,
 ) -> CallOutcome {
+    let _part = Uninterrupted::begin();
     // SAFETY: the caller's promise.
     let call = unsafe { Call::returning_to(return_address, frame, what) };
     observe(&call, &mut plain)

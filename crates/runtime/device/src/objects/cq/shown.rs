@@ -1,13 +1,27 @@
 //! A completion queue as other processes of the user see it ([`crate::snapshot`]).
 use super::{Cq, Sink};
 use crate::asleep::judge::Doing;
-use crate::node::ShownQueue;
+use crate::node::{Listed, ShownQueue};
 use crate::snapshot::{Arm, Queue};
 use adverb_engine::Time;
 use adverb_engine::cq::arm::ArmKind;
+use adverb_nldev::Object;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+impl Listed for Cq {
+    fn describe(&self) -> Option<(String, Object)> {
+        let object = Object::Cq {
+            number: self.number,
+            context: self.context.place.serial(),
+            capacity: self.core.capacity(),
+            users: self.uses.count(),
+        };
+        let lives = !self.destroyed.load(Ordering::Relaxed);
+        lives.then(|| (self.context.device().name().to_owned(), object))
+    }
+}
 
 impl ShownQueue for Cq {
     fn number(&self) -> u32 {

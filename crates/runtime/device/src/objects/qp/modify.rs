@@ -183,7 +183,7 @@ impl Qp {
             let mut inner = self.inner.lock();
             node.pump(self, &mut inner, tx);
             log::debug!("queue pair {:#08x} ends: {:?}", self.number(), inner.engine.counters());
-            node.counters.keep(&inner);
+            node.counters.keep(&inner, self.own.context.device().name());
             let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
             // Any state may go to RESET.
             let _ = inner.engine.modify(

@@ -20,6 +20,10 @@ impl Owner for QpObject {
         Some(me)
     }
 
+    fn device(&self) -> &str {
+        self.context.device().name()
+    }
+
     #[inline(always)]
     fn complete(&self, to: CqRef, completion: Completion) -> Result<(), Cause> {
         match to {

@@ -1,6 +1,6 @@
 //! The end of a checked process.
 use super::Check;
-use super::examiner::LEDGER_WAIT;
+use super::examiner::LOOKS;
 use adverb_check::Occasion;
 use core::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +26,8 @@ impl Check {
             self.examine(Occasion::Status(status));
         }
         let filled = self.filled.load(Ordering::Relaxed);
-        let reports = self
-            .within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.at_exit(status, filled)).1);
+        let reports =
+            self.within(LOOKS, |known| known.reports(|ledger| ledger.at_exit(status, filled)).1);
         self.report_all(&reports.unwrap_or_default());
         let (told, filled) =
             (self.told.load(Ordering::Relaxed), self.filled.load(Ordering::Relaxed));

@@ -18,7 +18,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The file whose existence asks the process to examine itself.
 pub const ASK: &str = "ADVERB_CHECK_ASK";
@@ -28,8 +28,9 @@ pub const STUCK: &str = "ADVERB_CHECK_STUCK";
 const PACE: Duration = Duration::from_millis(10);
 /// A queue that is polled within this time counts as polled all the time.
 const LOOK: Duration = Duration::from_millis(20);
-/// The wait for a thread that holds the ledger.
-pub(super) const LEDGER_WAIT: Duration = Duration::from_millis(200);
+/// Looks at the ledger, a millisecond apart, while its lock may belong to a thread that does not go
+/// on.
+pub(super) const LOOKS: u32 = 200;
 
 impl Check {
     /// Makes sure that this process has a thread for questions. The child of a fork gets its own
@@ -55,6 +56,7 @@ impl Check {
     }
 
     fn wait_for_questions(&'static self) {
+        fatal::examines();
         self.say(&format!("examiner {}", std::process::id()));
         let mut answered = 0;
         let mut stillness = self.stuck_after.map(Stillness::new);
@@ -88,7 +90,10 @@ impl Check {
     /// Examines the process, and makes the reports.
     pub(super) fn examine(&self, occasion: Occasion) {
         let interrupted = crate::errno::last() == libc::EINTR;
-        let polls = || self.within(LEDGER_WAIT, |known| Some(known.ledger.as_ref()?.polls()));
+        // A thread at its end, or with a fault, may have interrupted itself in the ledger.
+        let ends = matches!(occasion, Occasion::Status(_));
+        let looks = if !ends && fatal::is_outside() { u32::MAX } else { LOOKS };
+        let polls = || self.within(looks, |known| Some(known.ledger.as_ref()?.polls()));
         let mut polling = Vec::new();
         if occasion == Occasion::Stuck
             && let Some(Some(before)) = polls()
@@ -105,7 +110,6 @@ impl Check {
                 thread.place = inside.get(&thread.id).copied().unwrap_or(thread.place);
             }
         }
-        let ends = matches!(occasion, Occasion::Status(_));
         // Outside of a hunt an exit status is no failure: many programs say something with it.
         let end = match ends {
             true if self.ask.is_some() => place(),
@@ -114,24 +118,21 @@ impl Check {
         };
         scene.interrupted = ends && interrupted;
         let reports =
-            self.within(LEDGER_WAIT, |known| known.reports(|ledger| ledger.examine(&scene, end)).1);
+            self.within(looks, |known| known.reports(|ledger| ledger.examine(&scene, end)).1);
         for (report, of) in reports.unwrap_or_default() {
             self.report(&report, &of.unwrap_or_else(stack));
         }
     }
 
-    /// Calls `f` with what the check knows, unless another thread holds the lock for too long.
-    pub(super) fn within<R>(&self, limit: Duration, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
-        let end = Instant::now() + limit;
-        loop {
+    /// Calls `f` with what the check knows, unless this many looks find the lock taken.
+    pub(super) fn within<R>(&self, looks: u32, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
+        for _ in 0..looks {
             if let Some(mut known) = self.known.try_lock() {
                 return Some(f(&mut known));
             }
-            if Instant::now() > end {
-                return None;
-            }
             std::thread::sleep(Duration::from_millis(1));
         }
+        None
     }
 
     /// Adds a line to the file of reports.

@@ -1,13 +1,20 @@
 //! Signals that end the process: the examiner's thread gets the time for its reports.
 //!
 //! A handler is set only for signals with the default action. The handler notes the signal and the
-//! registers, waits until the examiner is done or a limit has passed, and restores the default
-//! action. A fault then happens again; any other signal is raised again. So the process ends as it
-//! would without the handler.
+//! registers, waits until the examiner is done or cannot go on, and restores the default action. A
+//! fault then happens again; any other signal is raised again. So the process ends as it would
+//! without the handler.
+//!
+//! The examiner cannot go on if the interrupted thread holds a lock. A thread in the ledger or in
+//! the device gets the signal later ([`crate::verbs::observers::uninterrupted`]). A fault cannot
+//! come later, and a thread of the program may hold a lock of the C library. So the handler counts
+//! how often it finds the examiner asleep. A runnable examiner without a processor does not count.
 use super::stacks::{Stacks, registers};
+use crate::verbs::observers::uninterrupted::postpone;
 use adverb_check::CodeAddress;
 use core::ffi::{c_int, c_void};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// Faults: the instruction is executed again after the handler.
@@ -23,8 +30,8 @@ const OTHERS: [Signal; 8] = [
     Signal::SIGVTALRM,
     Signal::SIGPROF,
 ];
-/// Milliseconds that a handler waits for the examiner.
-const WAIT: u32 = 400;
+/// Looks, a millisecond apart, that find the examiner asleep. Its own sleeps are fewer.
+const ASLEEP: u32 = 400;
 
 /// The process with these handlers; the signal; its registers.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -33,6 +40,8 @@ static CODE: AtomicUsize = AtomicUsize::new(0);
 static STACK: AtomicUsize = AtomicUsize::new(0);
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static EXAMINED: AtomicBool = AtomicBool::new(false);
+/// The examiner's thread.
+static EXAMINER: AtomicI32 = AtomicI32::new(0);
 
 /// Asks for an examination, and does not end the process.
 pub(super) const QUIT: c_int = Signal::SIGQUIT as c_int;
@@ -73,10 +82,48 @@ pub(super) fn raised() -> Option<c_int> {
     Some(RAISED.load(Ordering::SeqCst)).filter(|signal| here && *signal != 0)
 }
 
+/// The calling thread is the examiner.
+pub(super) fn examines() {
+    EXAMINER.store(own_thread(), Ordering::SeqCst);
+}
+
+fn own_thread() -> c_int {
+    // SAFETY: only reads a number.
+    unsafe { libc::syscall(libc::SYS_gettid) as c_int }
+}
+
+/// Does the examiner sleep? Called by the handler, so only system calls are made, and the preloaded
+/// object does not see them.
+fn is_examiner_asleep() -> bool {
+    let mut path = [0_u8; 64];
+    let thread = EXAMINER.load(Ordering::SeqCst);
+    let _ = write!(&mut path[..], "/proc/self/task/{thread}/stat\0");
+    let mut stat = [0_u8; 128];
+    // SAFETY: a string, and our own buffer.
+    let len = unsafe {
+        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY);
+        let len = libc::syscall(libc::SYS_read, fd, stat.as_mut_ptr(), stat.len());
+        libc::syscall(libc::SYS_close, fd);
+        len
+    };
+    let stat = &stat[..usize::try_from(len).unwrap_or(0)];
+    !stat.windows(3).any(|state| state == b") R")
+}
+
+/// Can the signal come later, because the thread goes on when the handler returns?
+fn can_wait(signal: c_int) -> bool {
+    !FAULTS.into_iter().chain([Signal::SIGABRT]).any(|own| own as c_int == signal)
+}
+
 /// The examiner has answered SIGQUIT. The process goes on.
 pub(super) fn answered() {
     examined();
     RAISED.store(0, Ordering::SeqCst);
+}
+
+/// Is the interrupted thread in no call of the library? After a fault that is not known.
+pub(super) fn is_outside() -> bool {
+    raised().is_none_or(can_wait)
 }
 
 /// The examiner is done.
@@ -92,15 +139,16 @@ pub(super) fn registers_of(thread: c_int) -> Option<(usize, usize)> {
 
 /// The place in the program at which a fault or an `abort` happened; 0 for none or unknown.
 pub(super) fn place() -> CodeAddress {
-    let Some(signal) = raised() else { return 0 };
-    let own = FAULTS.into_iter().chain([Signal::SIGABRT]).any(|fault| fault as c_int == signal);
-    if !own {
+    if raised().is_none_or(can_wait) {
         return 0;
     }
     Stacks::new().place(CODE.load(Ordering::SeqCst), STACK.load(Ordering::SeqCst))
 }
 
 extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if can_wait(signal) && postpone(signal) {
+        return;
+    }
     // SAFETY: only reads a number.
     let here = unsafe { libc::getpid() };
     // Another thread may fail in the same moment. A child made by vfork has no examiner.
@@ -111,16 +159,14 @@ extern "C" fn raise(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_v
         CODE.store(code, Ordering::SeqCst);
         STACK.store(stack, Ordering::SeqCst);
         EXAMINED.store(false, Ordering::SeqCst);
-        // SAFETY: only reads a number.
-        THREAD.store(unsafe { libc::syscall(libc::SYS_gettid) } as c_int, Ordering::SeqCst);
+        THREAD.store(own_thread(), Ordering::SeqCst);
         RAISED.store(signal, Ordering::SeqCst);
         let millisecond = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        for _ in 0..WAIT {
-            if EXAMINED.load(Ordering::SeqCst) {
-                break;
-            }
+        let mut asleep = 0;
+        while !EXAMINED.load(Ordering::SeqCst) && asleep < ASLEEP {
             // SAFETY: a value on this stack.
             unsafe { libc::nanosleep(&raw const millisecond, core::ptr::null_mut()) };
+            asleep += u32::from(is_examiner_asleep());
         }
     }
     if signal == QUIT {

@@ -7,6 +7,7 @@ use super::report::{Stack, stack};
 use super::{Check, Known};
 use crate::pure::fork::is_asked_for;
 use crate::verbs::observers::call::Fork as Moment;
+use crate::verbs::observers::uninterrupted;
 use adverb_check::{Ledger, Report, Shared};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -80,6 +81,7 @@ impl Check {
             self.known.data_ptr().write(Known::NOTHING);
             self.unlock();
         }
+        uninterrupted::forked();
         self.told.store(0, Ordering::Relaxed);
         // The child has only this thread.
         self.watches.store(false, Ordering::Relaxed);

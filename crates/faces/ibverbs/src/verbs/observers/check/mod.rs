@@ -17,6 +17,7 @@ mod threads;
 
 use super::call::{Call, CallOutcome, Event, Taken, What};
 use super::observer::{Observer, When};
+use super::uninterrupted::{Uninterrupted, turn_on};
 use crate::verbs::failure;
 use adverb_check::{Ledger, Report, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
@@ -114,12 +115,14 @@ impl Observer for Checking {
 
     fn before(&self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
         let Some(check) = check() else { return Ok(Kept::Nothing) };
+        let _part = Uninterrupted::begin();
         // SAFETY: the program's arguments, valid during the call.
         unsafe { check.before(call) }
     }
 
     fn after(&self, call: &Call<'_>, outcome: &mut CallOutcome, kept: Kept) {
         if let Some(check) = check() {
+            let _part = Uninterrupted::begin();
             // SAFETY: as above; the call has returned.
             unsafe { check.after(call, outcome, kept) }
         }
@@ -127,6 +130,7 @@ impl Observer for Checking {
 
     fn told(&self, event: &mut Event<'_>) {
         if let Some(check) = check() {
+            let _part = Uninterrupted::begin();
             check.told_of(event);
         }
     }
@@ -147,6 +151,7 @@ fn init() {
         on.then(|| Box::new(Check::asked()))
     });
     if check().is_some() {
+        turn_on();
         failure::keep();
     }
 }
