@@ -16,6 +16,7 @@ mod heart;
 mod hosts;
 mod kill;
 mod loader;
+mod mistakes;
 mod neighbours;
 mod nics;
 mod notify;
@@ -74,6 +75,7 @@ const SUITES: &[Suite] = &[
     Suite::new("heart", heart::cases),
     Suite::new("asleep", asleep::cases),
     Suite::new("faults", faults::cases),
+    Suite::new("mistakes", mistakes::cases).once(),
     Suite::new("nics", nics::cases).once(),
     Suite::new("capture", capture::cases).once(),
     Suite::new("trace", trace::cases).once(),

@@ -97,14 +97,14 @@ impl Node {
             let mut overflow = None;
             for (target, completion) in effects.completions.drain(..) {
                 if let Some(cause) = &completion.cause {
-                    log_failure(qp, &completion, cause);
+                    log_failure(qp, inner, &completion, cause);
                 }
                 let added = qp.own.complete(target, completion);
                 overflow = overflow.or(added.err());
             }
             for event in effects.events.drain(..) {
                 if let QpEvent::Fatal(c) | QpEvent::ReqErr(c) | QpEvent::AccessErr(c) = &event {
-                    log::info!("queue pair {:#08x}: {c}", qp.number());
+                    log::warn!("queue pair {:#08x}: {c}", qp.number());
                 }
                 qp.own.raise(event);
             }
@@ -135,18 +135,27 @@ impl Node {
     }
 }
 
-fn log_failure(qp: &AnyQp, completion: &Completion, cause: &Cause) {
+fn log_failure(qp: &AnyQp, inner: &QpInner, completion: &Completion, cause: &Cause) {
     let level = if completion.status == WcStatus::WrFlushErr {
         log::Level::Debug
     } else {
         log::Level::Warn
     };
+    let reason = reason_of_peer(inner, cause).map(|reason| format!(": {reason}"));
     log::log!(
         level,
-        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}",
+        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}{}",
         qp.number(),
         completion.opcode,
         completion.status,
-        completion.wr_id
+        completion.wr_id,
+        reason.unwrap_or_default()
     );
+}
+
+/// Why the peer's queue pair refused a request, if the peer is on this host. A NAK has no room for
+/// the reason.
+fn reason_of_peer(inner: &QpInner, cause: &Cause) -> Option<Cause> {
+    let Cause::RemoteNak { dest_qpn, .. } = *cause else { return None };
+    inner.carried.ring.peer.as_ref()?.tables.failure(dest_qpn).and_then(Cause::from_words)
 }

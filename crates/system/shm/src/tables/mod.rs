@@ -40,7 +40,7 @@ mod tests;
 #[cfg(not(all(test, loom)))]
 pub use hazards::{SetHazard, Use};
 #[cfg(not(all(test, loom)))]
-pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
+pub use layout::{Failure, Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
 #[cfg(not(all(test, loom)))]
 pub use offers::{LONGEST_OFFER, OFFERED, Offers};
 #[cfg(not(all(test, loom)))]
