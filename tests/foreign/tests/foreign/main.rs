@@ -26,6 +26,7 @@ mod ports;
 mod pyverbs;
 mod rdmacm;
 mod sanitizers;
+mod seccomp;
 mod sockets;
 mod symbols;
 mod system;
@@ -91,6 +92,7 @@ const SUITES: &[Suite] = &[
     Suite::new("ports", ports::cases).once().aside(),
     Suite::new("ucx", ucx::cases),
     Suite::new("sanitizers", sanitizers::cases),
+    Suite::new("seccomp", seccomp::cases).once(),
     Suite::new("system", system::cases),
     Suite::new("sockets", sockets::cases).once().alone(),
     Suite::new("loader", loader::cases).once(),

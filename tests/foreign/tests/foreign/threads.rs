@@ -36,6 +36,8 @@ pub fn cases() -> Vec<Case> {
         }),
         case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
         case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
+        case("a_chain_of_seventy_processes", || program("generations", "", 300, "ok generations"))
+            .once(),
         case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),
         case("a_fork_with_the_heap_registered", || {
             program("fork_peers", "heap", 130, "ok fork peers")

@@ -78,3 +78,4 @@ macro_rules! same_target {
 pub mod private;
 mod private_nodes;
 mod public;
+mod random;

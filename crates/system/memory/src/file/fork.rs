@@ -35,10 +35,10 @@ static BEFORE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Set between `before` and the end of the fork.
 static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
-/// The forking thread's signal mask from before the fork. No signal handler runs until the child has
-/// its memory, because handlers may read the memory. Signals without a handler are taken: fork may
-/// wait for ever for a lock of malloc that its own thread holds, and SIGTERM ends such a process.
-/// Read and written only by the thread holding the table.
+/// The forking thread's signal mask from before the fork. No signal handler runs until the child
+/// has its memory, because handlers may read the memory. Signals without a handler are taken: fork
+/// may wait for ever for a lock of malloc that its own thread holds, and SIGTERM ends such a
+/// process. Read and written only by the thread holding the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
 /// Whether the forking thread holds the pool. Read and written only by the thread holding the
 /// table.
