@@ -1,5 +1,5 @@
 // A chain of 70 processes: each opens the device, creates a queue pair, and forks the next one. A child closes the sockets of its
-// parent's device, in each generation as many as in the second. usage: generations
+// parent's device, in every generation. usage: generations
 #include "rig.h"
 #include <dirent.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ static int sockets(void)
 
 int main(void)
 {
-	int before = sockets(), more = 0, generation, status;
+	int before = sockets(), here, generation, status;
 
 	for (generation = 1; generation <= GENERATIONS; generation++) {
 		struct port port;
@@ -36,10 +36,11 @@ int main(void)
 		pid_t child;
 
 		alarm(60);
-		if (generation == 2)
-			more = sockets() - before;
-		CHECK(sockets() == before + (generation - 1) * more, "generation %d begins with %d sockets instead of %d",
-		      generation, sockets(), before + (generation - 1) * more);
+		// The parent's background thread may have had a socket of its own for a moment.
+		here = sockets();
+		CHECK(here - before <= 3, "generation %d begins with %d sockets more than its parent", generation,
+		      here - before);
+		before = here;
 		port_open(&port);
 		cq = cq_new(&port, 4, NULL, NULL);
 		qp_init(&port, qp_new(&port, IBV_QPT_RC, cq, cq, 4));
