@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const NODES: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
 
 /// Symbols needed from `libibverbs.so.1`, by node.
-const TAKEN: [(&str, &[&str]); 5] = [
+const TAKEN: [(&str, &[&str]); 4] = [
     (
         "IBVERBS_1.0",
         &["ibv_copy_qp_attr_from_kern", "ibv_create_comp_channel", "ibv_destroy_comp_channel"],
@@ -45,7 +45,6 @@ const TAKEN: [(&str, &[&str]); 5] = [
         ],
     ),
     ("IBVERBS_1.9", &["ibv_get_device_index"]),
-    ("IBVERBS_1.10", &["ibv_query_ece", "ibv_set_ece"]),
     (
         "ADVERB_PRIVATE",
         &[

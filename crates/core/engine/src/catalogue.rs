@@ -186,7 +186,7 @@ catalogue! {
     RemoteNak 0x83
         "The peer's queue pair refused the request."
         ["the peer's queue pair", "the PSN", "the peer's answer"]
-        ["The peer's own log has the reason: the key, the bounds or the right.",
+        ["From a peer on this host, the line in this log ends with the reason: the key, the bounds or the right. From another host, the log of the peer's process has the reason, also at the level `warn`.",
          "Remote access error: key, bounds or rights at the peer. Invalid request: length, type or the queue pair's access flags."]
         ["refused PSN"];
     ProtocolViolation 0x84

@@ -35,6 +35,7 @@ extern crate std;
 pub mod attr;
 pub mod catalogue;
 pub mod cause;
+mod cause_words;
 mod clock;
 pub mod completion;
 pub mod cq;

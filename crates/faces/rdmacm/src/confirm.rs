@@ -2,9 +2,9 @@
 
 use crate::error::{Errno, ErrnoResult};
 use crate::id::Id;
-use crate::{command, qp, verbs};
+use crate::{command, qp};
+use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::{Request, rdma_ucm_accept, rdma_ucm_ece};
-use adverb_abi::{Plain, ibv_ece};
 
 /// Confirms the peer's acceptance. The queue pair of the id, if any, is in RTS afterwards.
 pub fn confirm(id: &Id) -> ErrnoResult {
@@ -18,28 +18,16 @@ pub fn confirm(id: &Id) -> ErrnoResult {
     })
 }
 
-/// Confirms after telling the queue pair the peer's answer to our ECE offer.
+/// Confirms after the peer's answer to the program's ECE offer. The device itself has no options.
 pub fn confirm_with_ece(id: &Id, from: rdma_ucm_ece) -> ErrnoResult {
     let local = id.with(|state| state.local_ece);
-    let agreed = match from.vendor_id {
-        // The peer does not support ECE.
-        0 => ibv_ece { options: 0, ..local },
-        vendor if vendor == local.vendor_id => ibv_ece { options: from.attr_mod, ..local },
-        // The answer must name the vendor of the request.
-        _ => {
-            let _ = qp::to_error(id);
-            return Err(Errno(libc::EINVAL));
-        }
-    };
-    id.with(|state| state.remote_ece.vendor_id = from.vendor_id);
-    let qp = id.public.qp.get();
-    // SAFETY: the id's queue pair exists.
-    unsafe { verbs::set_ece(qp, agreed) }?;
-    confirm(id)?;
-    // SAFETY: as above.
-    let ece = unsafe { verbs::query_ece(qp) }.inspect_err(|_| {
+    // The peer does not support ECE, or its answer names the vendor of the request.
+    if from.vendor_id != 0 && from.vendor_id != local.vendor_id {
         let _ = qp::to_error(id);
-    })?;
-    id.with(|state| state.local_ece.options = ece.options);
+        return Err(Errno(libc::EINVAL));
+    }
+    id.with(|state| state.remote_ece.vendor_id = from.vendor_id);
+    confirm(id)?;
+    id.with(|state| state.local_ece.options = 0);
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::event_object::{Event, Public, destroy, drop_of};
 use crate::id::{Group, Id, destroy_handle};
 use crate::query::{query_address, query_gids, query_paths};
-use crate::{channel, command, options, qp, services};
+use crate::{cancel, channel, command, options, qp, services};
 use adverb_abi::rdma_user_cm::{
     RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event,
 };
@@ -27,8 +27,8 @@ enum Given {
 /// The next event of a channel. Waits for an event, unless the descriptor is non-blocking.
 pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
     loop {
-        let mut from: rdma_ucm_event_resp =
-            command::ask(fd, Request::GetEvent(rdma_ucm_get_event { response: 0 }))?;
+        let get = Request::GetEvent(rdma_ucm_get_event { response: 0 });
+        let mut from: rdma_ucm_event_resp = cancel::wait(|| command::ask(fd, get))?;
         if from.uid == 0 {
             // The event belongs to a connection that the program has not accepted, so it has no id.
             // Skip it.
@@ -290,7 +290,8 @@ unsafe extern "C-unwind" fn get_cm_event(
         return zero_or_minus_one(Err(Errno(libc::EINVAL)));
     }
     let read = |fd| command::at_place(return_address, || next(fd));
-    zero_or_minus_one(channel::fd(channel).and_then(read).map(|next| {
+    let next = cancel::only_in_waits(|| channel::fd(channel).and_then(read));
+    zero_or_minus_one(next.map(|next| {
         // SAFETY: the caller's word.
         unsafe { event.write(next) }
     }))

@@ -15,12 +15,14 @@
 //! - [`event_object`], [`event_name`], [`query`], [`confirm`], [`services`]: parts of events, and
 //!   the work for an id when an event is read.
 //! - [`rsocket`]: names without function, so that programs bound to these names start.
+//! - [`cancel`]: the frame of each call, in which a thread is cancelled only while it waits.
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]
 
 pub mod abi;
 pub mod address;
 pub mod addrinfo;
+pub mod cancel;
 pub mod channel;
 pub mod command;
 pub mod confirm;

@@ -164,40 +164,6 @@ pub fn destroy_cqs(id: &Id) {
     }
 }
 
-/// Before INIT: reads the device's offer for the peer, or sets the options from the peer's offer.
-///
-/// # Safety
-/// The queue pair exists.
-unsafe fn offer_ece(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
-    // SAFETY: the caller's word.
-    let mut ece = unsafe { verbs::query_ece(qp) }?;
-    let remote = id.with(|state| {
-        state.local_ece = ece;
-        state.remote_ece
-    });
-    if remote.vendor_id == 0 {
-        return Ok(());
-    }
-    // Options of another vendor have no meaning here.
-    ece.options = if remote.vendor_id == ece.vendor_id { remote.options } else { 0 };
-    // SAFETY: the caller's word.
-    unsafe { verbs::set_ece(qp, ece) }
-}
-
-/// After INIT: stores the device's answer to the peer's offer.
-///
-/// # Safety
-/// The queue pair exists.
-unsafe fn note_ece(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
-    if id.with(|state| state.remote_ece.vendor_id) == 0 {
-        return Ok(());
-    }
-    // SAFETY: the caller's word.
-    let ece = unsafe { verbs::query_ece(qp) }?;
-    id.with(|state| state.local_ece.options = ece.options);
-    Ok(())
-}
-
 /// Creates the id's queue pair.
 ///
 /// # Safety
@@ -253,10 +219,9 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> ErrnoResult {
             (*attr).srq = public.srq.get();
         }
         verbs::create_qp(public.verbs.get(), attr).and_then(|qp| {
-            let ready = offer_ece(id, qp)
-                .and_then(|()| first_states(id, qp))
-                .and_then(|()| note_ece(id, qp));
-            ready.map(|()| qp).inspect_err(|_| {
+            // The device has no options of enhanced connection establishment.
+            id.with(|state| state.local_ece = ibv_ece::default());
+            first_states(id, qp).map(|()| qp).inspect_err(|_| {
                 let _ = verbs::destroy_qp(qp);
             })
         })

@@ -32,8 +32,6 @@ unsafe extern "C" {
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
-    fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
-    fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: *mut ib_uverbs_qp_attr);
     fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: *mut ib_uverbs_ah_attr);
 }
@@ -289,31 +287,6 @@ pub unsafe fn attach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> ErrnoResult {
 pub unsafe fn detach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> ErrnoResult {
     // SAFETY: the caller's word.
     checked(unsafe { ibv_detach_mcast(qp, gid, lid) })
-}
-
-/// The queue pair's ECE offer; empty if the device does not support ECE.
-///
-/// # Safety
-/// The queue pair exists.
-pub unsafe fn query_ece(qp: *mut ibv_qp) -> ErrnoResult<ibv_ece> {
-    let mut ece = ibv_ece::default();
-    // SAFETY: the caller's word.
-    match checked(unsafe { ibv_query_ece(qp, &raw mut ece) }) {
-        Err(Errno(libc::EOPNOTSUPP)) => Ok(ibv_ece::default()),
-        other => other.map(|()| ece),
-    }
-}
-
-/// Sets the agreed ECE options of the queue pair.
-///
-/// # Safety
-/// The queue pair exists.
-pub unsafe fn set_ece(qp: *mut ibv_qp, mut ece: ibv_ece) -> ErrnoResult {
-    // SAFETY: the caller's word.
-    match checked(unsafe { ibv_set_ece(qp, &raw mut ece) }) {
-        Err(Errno(libc::EOPNOTSUPP)) => Ok(()),
-        other => other,
-    }
 }
 
 /// Converts the attributes to the header's type, for the change to `state`.

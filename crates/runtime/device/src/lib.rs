@@ -16,6 +16,7 @@ mod counts;
 mod descriptor;
 pub mod error;
 mod event_list;
+pub mod failed;
 pub mod faults;
 mod host;
 pub mod interfaces;

@@ -166,7 +166,7 @@ pub struct LiveMembership {
 }
 
 fn errno(e: &Error) -> Errno {
-    log::info!("rdma_cm: {e}");
+    adverb_device::failed::tell("rdma_cm", e);
     Errno::from_raw(e.errno())
 }
 

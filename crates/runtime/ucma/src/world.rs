@@ -399,7 +399,7 @@ impl<D: Host, T: Tokens> World<D, T> {
 
 /// The errno for an error of the connection manager.
 pub(crate) fn errno(e: CommandError) -> Errno {
-    log::info!("rdma_cm: {e}");
+    adverb_device::failed::tell_line(format_args!("rdma_cm: {e}"));
     match e {
         CommandError::TooManyConnections(_) => Errno::ENOMEM,
         CommandError::ServiceInUse(_) => Errno::EADDRINUSE,

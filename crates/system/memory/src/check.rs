@@ -23,7 +23,7 @@ const POPULATE_WRITE: libc::c_int = 23;
 const MUCH: u64 = 64 << 20;
 
 /// Bytes of a range that are not in memory; `None` if part of the range is not mapped. The length
-/// may be absurd: the search ends at the first hole.
+/// may be absurd: the search ends at the first hole. 0 if the kernel refuses the question.
 fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
     const PAGES: u64 = 4096;
     let mut state = [0u8; PAGES as usize];
@@ -35,7 +35,7 @@ fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
         let rc =
             unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
         if rc != 0 {
-            return None;
+            return (Errno::last() != Errno::ENOMEM).then_some(0);
         }
         let absent =
             state[..(bytes / page) as usize].iter().filter(|state| **state & 1 == 0).count();

@@ -218,6 +218,21 @@ pub(crate) fn mask_signals(mask: u64) -> u64 {
     before
 }
 
+/// The signals for which the process has no handler, one bit a signal.
+pub(crate) fn signals_without_handler() -> u64 {
+    /// The last signal before the real-time signals.
+    const LAST: u64 = 31;
+    (1..=LAST).fold(0, |set, signal| {
+        // The kernel's structure begins with the handler, and has at most four words.
+        let mut action = [u64::MAX; 4];
+        let args = [signal, 0, (&raw mut action) as u64, 8, 0, 0];
+        // SAFETY: the kernel writes the structure.
+        let asked = unsafe { call(libc::SYS_rt_sigaction, args) };
+        let has_none = [libc::SIG_DFL, libc::SIG_IGN].map(|none| none as u64).contains(&action[0]);
+        if asked.is_ok() && has_none { set | 1 << (signal - 1) } else { set }
+    })
+}
+
 /// `munmap`.
 ///
 /// # Safety

@@ -12,6 +12,7 @@ mod interfaces;
 mod neighbour;
 mod own_addresses;
 pub mod owner;
+mod refused;
 pub mod sys;
 mod user;
 
@@ -22,6 +23,7 @@ pub use interfaces::{InterfaceNews, interface_mtus};
 pub use neighbour::{NoWay, ask_neighbour, find_neighbour, neighbour_is_known, no_way_now};
 pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;
+pub use refused::{refused_connection, refused_memory};
 pub use sys::{
     OwnFd, Transit, Uncancelled, add_byte, chosen, drop_transit_after_fork, end_connection,
     has_capabilities, note_transit_before_fork, process_end, short_slices, signals_interrupt,

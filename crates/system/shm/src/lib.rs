@@ -46,6 +46,6 @@ pub use ring::Pushed;
 pub use ring::{Behind, Consumer, Producer};
 #[cfg(not(all(test, loom)))]
 pub use tables::{
-    Busy, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen, SetHazard,
-    Use,
+    Busy, Failure, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen,
+    SetHazard, Use,
 };

@@ -75,9 +75,17 @@ fn tables_tell_what_was_published() {
     assert_eq!(found, qp);
     assert_eq!(theirs.qp(qp.qpn ^ 1 << 20), None, "another slot's queue pair at the same index");
     assert!(theirs.qp_unchanged(&seen));
+    ours.set_failure(qp.qpn, [1; 5]);
+    assert_eq!(theirs.failure(qp.qpn), None, "the queue pair is still published");
     ours.remove_qp(qp.qpn);
     assert!(!theirs.qp_unchanged(&seen));
     assert_eq!(theirs.qp(qp.qpn), None);
+    ours.set_failure(qp.qpn, [1, 2, 3, 4, u64::MAX]);
+    assert_eq!(theirs.qp(qp.qpn), None);
+    assert_eq!(theirs.failure(qp.qpn), Some([1, 2, 3, 4, u64::MAX]));
+    assert_eq!(theirs.failure(same_place.qpn), None);
+    assert!(ours.set_qp(&same_place), "the place is free");
+    assert_eq!(theirs.failure(qp.qpn), None);
 
     assert!(ours.set_key(&key(0x100)));
     let (found, seen) = theirs.key(0x100).unwrap();

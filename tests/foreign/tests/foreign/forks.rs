@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use adverb_foreign::cases::rig;
 use adverb_foreign::cc::{compile_with, source_dir};
 use adverb_foreign::device::loopback;
 use adverb_foreign::process::Program;
@@ -23,7 +24,8 @@ const REPORT: &str =
 pub fn cases() -> Vec<Case> {
     let plain = CASES.map(|name| case(name, move || one(name)));
     let checked = CHECKED.map(|name| case(format!("check/{name}"), move || checked(name)));
-    plain.into_iter().chain(checked).collect()
+    let in_malloc = case("a_fork_in_malloc_ends_by_a_signal", in_malloc);
+    plain.into_iter().chain(checked).chain([in_malloc]).collect()
 }
 
 /// Under `adverb run --check` the same holds. The report comes after the fork, from the parent.
@@ -44,6 +46,12 @@ fn checked(name: &str) -> Verdict {
             && l.contains("in touch_blocks, forks.c:")
     });
     require!(named, "{}", out.describe());
+    Ok(())
+}
+
+fn in_malloc() -> Verdict {
+    let out = rig::<&str>("fork_in_malloc", &[], &[])?.run(LIMIT)?;
+    require!(out.ok() && out.text.contains("ok fork in malloc"), "{}", out.describe());
     Ok(())
 }
 

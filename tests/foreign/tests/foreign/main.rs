@@ -16,6 +16,7 @@ mod heart;
 mod hosts;
 mod kill;
 mod loader;
+mod mistakes;
 mod neighbours;
 mod nics;
 mod notify;
@@ -26,6 +27,7 @@ mod pyverbs;
 mod rdmacm;
 mod resources;
 mod sanitizers;
+mod seccomp;
 mod sockets;
 mod symbols;
 mod system;
@@ -75,6 +77,7 @@ const SUITES: &[Suite] = &[
     Suite::new("heart", heart::cases),
     Suite::new("asleep", asleep::cases),
     Suite::new("faults", faults::cases),
+    Suite::new("mistakes", mistakes::cases).once(),
     Suite::new("nics", nics::cases).once(),
     Suite::new("capture", capture::cases).once(),
     Suite::new("trace", trace::cases).once(),
@@ -91,6 +94,7 @@ const SUITES: &[Suite] = &[
     Suite::new("ports", ports::cases).once().aside(),
     Suite::new("ucx", ucx::cases),
     Suite::new("sanitizers", sanitizers::cases),
+    Suite::new("seccomp", seccomp::cases).once(),
     Suite::new("system", system::cases),
     Suite::new("sockets", sockets::cases).once().alone(),
     Suite::new("loader", loader::cases).once(),

@@ -24,6 +24,10 @@ pub fn cases() -> Vec<Case> {
             require!(out.ok() && out.text.contains("ok cancel cm"), "{}", out.describe());
             Ok(())
         }),
+        case("calls_that_do_not_wait_are_no_cancellation_points/all_functions", || {
+            cancel_calls("walk")
+        }),
+        case("calls_that_do_not_wait_are_no_cancellation_points/calls", || cancel_calls("calls")),
         case("waiting_on_what_is_destroyed", || program("orphans", "", 70, "ok orphans")),
         case("handles_used_after_their_end", || program("stale", "", 70, "ok stale")),
         case("plain_posts_beside_chains", || program("two_ways", "", 70, "ok two ways")),
@@ -32,6 +36,8 @@ pub fn cases() -> Vec<Case> {
         }),
         case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
         case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
+        case("a_chain_of_seventy_processes", || program("generations", "", 300, "ok generations"))
+            .once(),
         case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),
         case("a_fork_with_the_heap_registered", || {
             program("fork_peers", "heap", 130, "ok fork peers")
@@ -42,6 +48,13 @@ pub fn cases() -> Vec<Case> {
         case("TRU-3/what_the_dead_had_sent_is_delivered", || remains("unread")).once(),
         case("TRU-3/what_a_peer_reaches", what_a_peer_reaches).once(),
     ]
+}
+
+fn cancel_calls(mode: &str) -> Verdict {
+    let out =
+        rig("cancel_calls", &["-lrdmacm", "-rdynamic"], &[mode])?.run(Duration::from_secs(120))?;
+    require!(out.ok() && out.text.contains(&format!("ok {mode}")), "{}", out.describe());
+    Ok(())
 }
 
 /// Over the network nothing is shared, so there is nothing to check.

@@ -134,7 +134,10 @@ pub fn run(data: &[u8]) {
             3 => drop(published.set_key(&key_entry(input))),
             4 => drop(published.set_qp(&qp_entry(input))),
             5 if input.flag() => drop(published.remove_key(number(input))),
-            5 => published.remove_qp(number(input)),
+            5 => {
+                published.remove_qp(number(input));
+                published.set_failure(number(input), [number(input).into(); 5]);
+            }
             6 => wait(owner, &peer, input),
             7 => drop(published.set_sleeping(input.flag()) ^ peer.sleeping()),
             _ => look(&peer, &mut known, input),

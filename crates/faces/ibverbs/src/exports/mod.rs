@@ -2,8 +2,7 @@
 //!
 //! rustc cannot give a version to a symbol. So each export is a trampoline in assembler, named
 //! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. `build.rs` makes the nodes.
-//! A trampoline of a public name checks whether an instrument is on. If no instrument is on, the
-//! trampoline jumps to its function ([`crate::verbs::observers`]).
+//! The trampoline of a public name jumps to [`crate::verbs::observers::control::enter`].
 
 /// Defines one export: `trampoline!(name, node, "@@" or "@", path of the function)`.
 macro_rules! trampoline {
@@ -14,47 +13,12 @@ macro_rules! trampoline {
         trampoline!(@ [concat!("b {target}")], $name, $node, $at, $target);
     };
     (told $name:expr, $node:literal, $at:literal, $target:path) => {
-        #[cfg(all(not(test), target_arch = "x86_64"))]
         trampoline!(
             @ [
-                "cmp byte ptr [rip + {on}], 0",
-                "jne 2f",
-                "jmp {target}",
-                "2:",
-                "lea r11, [rip + 3f]",
-                "jmp {enter}",
-                ".pushsection .data.rel.ro,\"aw\",@progbits",
-                ".p2align 3",
-                "3: .quad {target}, 4f",
-                ".popsection",
-                ".pushsection .rodata.adverb_names,\"a\",@progbits",
-                concat!("4: .asciz \"", $name, "\""),
-                ".popsection"
+                $crate::verbs::observers::control::to_site!(),
+                $crate::verbs::observers::control::site!($name)
             ],
-            $name, $node, $at, $target,
-            on = sym $crate::verbs::observers::list::ON, enter = sym $crate::verbs::observers::control::enter
-        );
-        #[cfg(all(not(test), target_arch = "aarch64"))]
-        trampoline!(
-            @ [
-                "adrp x16, {on}",
-                "ldrb w16, [x16, :lo12:{on}]",
-                "cbnz w16, 2f",
-                "b {target}",
-                "2:",
-                "adrp x16, 3f",
-                "add x16, x16, :lo12:3f",
-                "b {enter}",
-                ".pushsection .data.rel.ro,\"aw\",@progbits",
-                ".p2align 3",
-                "3: .quad {target}, 4f",
-                ".popsection",
-                ".pushsection .rodata.adverb_names,\"a\",@progbits",
-                concat!("4: .asciz \"", $name, "\""),
-                ".popsection"
-            ],
-            $name, $node, $at, $target,
-            on = sym $crate::verbs::observers::list::ON, enter = sym $crate::verbs::observers::control::enter
+            $name, $node, $at, $target, enter = sym $crate::verbs::observers::control::enter
         );
     };
     (@ [$($code:expr),*], $name:expr, $node:literal, $at:literal, $target:path $(, $key:ident = sym $value:path)*) => {
@@ -75,12 +39,13 @@ macro_rules! trampoline {
 }
 
 /// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`. With
-/// `told [nodes]` instruments see the calls. `at_nodes! { [older; newest] { … } }` exports at the
+/// `told [nodes]` the calls pass through `control::enter`: instruments see the calls, and a thread
+/// is not cancelled in them. `at_nodes! { [older; newest] { … } }` exports at the
 /// newest of several nodes as the default version, and at the older nodes besides.
 macro_rules! at_nodes {
-    ([$($older:literal)*; $newest:literal] $entries:tt) => {
-        at_nodes! { [$($older)*] "@" $entries }
-        at_nodes! { [$newest] "@@" $entries }
+    (told [$($older:literal)*; $newest:literal] $entries:tt) => {
+        at_nodes! { told [$($older)*] "@" $entries }
+        at_nodes! { told [$newest] "@@" $entries }
     };
     ([$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ [] $node $at $entries } )* };
     (told [$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ [told] $node $at $entries } )* };
@@ -113,3 +78,4 @@ macro_rules! same_target {
 pub mod private;
 mod private_nodes;
 mod public;
+mod random;

@@ -4,7 +4,7 @@
 //!
 //! Names occur under several nodes. The newest node is the default version, which `dlsym` finds.
 
-at_nodes! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
+at_nodes! { told ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     verbs::device: ibv_query_gid_type;
 } }
 
@@ -37,7 +37,7 @@ same_target! { ["IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "
     unsupported: ibv_cmd_query_device_any;
 } }
 
-at_nodes! { ["IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
+at_nodes! { told ["IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     pure::strings: ibv_wr_opcode_str;
 } }
 

@@ -28,7 +28,8 @@ at_nodes! { told ["IBVERBS_1.1"] "@@" {
     verbs::srq: ibv_create_srq ibv_destroy_srq ibv_modify_srq ibv_query_srq;
 } }
 
-// These functions read their return addresses, and call the instruments themselves.
+// The waiting calls. A thread can be cancelled while it waits. These functions read their return
+// addresses, and call the instruments themselves.
 at_nodes! { ["IBVERBS_1.1"] "@@" {
     verbs::async_event: ibv_get_async_event;
     verbs::comp_channel: ibv_get_cq_event;

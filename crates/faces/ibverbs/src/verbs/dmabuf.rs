@@ -42,6 +42,14 @@ pub(super) fn register(
     dmah: Option<InUse>,
 ) -> Result<*mut ibv_mr, Error> {
     let obj = live(pd)?;
+    if part.fd < 0 {
+        // NCCL and others ask in this way whether the memory of GPUs can be registered. A driver
+        // without DMA-BUFs answers EOPNOTSUPP.
+        return Err(Error::unsupported(format!(
+            "descriptor {}: DMA-BUFs of devices cannot be mapped; a DMA-BUF or a file that can be mapped is needed",
+            part.fd
+        )));
+    }
     let access = access_of(part.access)?;
     let place = reserve::<MrObj>()?;
     let length = part.length as u64;

@@ -1,6 +1,7 @@
 //! The library's own log lines: `adverb: …` on standard error, at the level of `ADVERB_LOG`.
 use super::observers::observer::When;
 use adverb_device::printable::printable_line;
+use adverb_os::Uncancelled;
 use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
 use std::sync::Once;
@@ -14,6 +15,9 @@ impl Log for Stderr {
     }
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
+            // A call of the data path may log while it holds locks. A write is a cancellation
+            // point.
+            let _uncancelled = Uncancelled::throughout();
             // Each line is one write, so that lines of several threads and processes do not mix.
             let level = record.level().as_str().to_ascii_lowercase();
             let text = record.args().to_string();

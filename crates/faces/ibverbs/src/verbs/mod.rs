@@ -53,7 +53,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// number: callers read one or the other.
 #[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
-    log::info!("{call} fails: {e}");
+    adverb_device::failed::tell(call, e);
     failure::note(e);
     crate::errno::code(e.errno())
 }

@@ -98,14 +98,14 @@ impl Node {
             let mut overflow = None;
             for (target, completion) in effects.completions.drain(..) {
                 if let Some(cause) = &completion.cause {
-                    log_failure(self, qp, inner.engine.attr(), &completion, cause);
+                    log_failure(self, qp, inner, &completion, cause);
                 }
                 let added = qp.own.complete(target, completion);
                 overflow = overflow.or(added.err());
             }
             for event in effects.events.drain(..) {
                 if let QpEvent::Fatal(c) | QpEvent::ReqErr(c) | QpEvent::AccessErr(c) = &event {
-                    log::info!("queue pair {:#08x}: {c}", qp.number());
+                    log::warn!("queue pair {:#08x}: {c}", qp.number());
                 }
                 qp.own.raise(event);
             }
@@ -136,10 +136,10 @@ impl Node {
     }
 }
 
-fn log_failure(node: &Node, qp: &AnyQp, attr: &QpAttr, completion: &Completion, cause: &Cause) {
+fn log_failure(node: &Node, qp: &AnyQp, inner: &QpInner, completion: &Completion, cause: &Cause) {
     // The packets may not have left this machine.
     let no_way = match cause {
-        Cause::RetryExceeded { .. } => no_way(node, &attr.av),
+        Cause::RetryExceeded { .. } => no_way(node, &inner.engine.attr().av),
         _ => None,
     };
     let no_way = no_way.map_or_else(String::new, |why| format!("; {why}"));
@@ -148,12 +148,21 @@ fn log_failure(node: &Node, qp: &AnyQp, attr: &QpAttr, completion: &Completion, 
     } else {
         log::Level::Warn
     };
+    let reason = reason_of_peer(inner, cause).map(|reason| format!(": {reason}"));
     log::log!(
         level,
-        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}{no_way}",
+        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}{no_way}{}",
         qp.number(),
         completion.opcode,
         completion.status,
-        completion.wr_id
+        completion.wr_id,
+        reason.unwrap_or_default()
     );
+}
+
+/// Why the peer's queue pair refused a request, if the peer is on this host. A NAK has no room for
+/// the reason.
+fn reason_of_peer(inner: &QpInner, cause: &Cause) -> Option<Cause> {
+    let Cause::RemoteNak { dest_qpn, .. } = *cause else { return None };
+    inner.carried.ring.peer.as_ref()?.tables.failure(dest_qpn).and_then(Cause::from_words)
 }

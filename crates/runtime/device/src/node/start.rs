@@ -38,19 +38,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A place for each process of a chain of forks. So a child never meets a lock that another thread
-/// of its parent held at the fork.
+/// of its parent held at the fork. The 65th process of a chain has the place of the first, whose
+/// threads it does not have.
 static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] =
     [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
 
-/// The nodes of each process, for the child handler, which may only load and close.
-static CHILD_CLOSES: [[OnceLock<Arc<Node>>; MOST_LOST]; 64] =
-    [const { [const { OnceLock::new() }; MOST_LOST] }; 64];
+/// The nodes of all processes of a chain of forks, for the child handler, which may only load and
+/// close.
+static CHILD_CLOSES: [OnceLock<Arc<Node>>; 1024] = [const { OnceLock::new() }; 1024];
 
 fn instance_index(process: ProcessIdentity) -> usize {
     process.number() as usize % NODES.len()
+}
+
+/// A place for a further node of this process in [`CHILD_CLOSES`].
+fn free_to_close(process: ProcessIdentity) -> Result<&'static OnceLock<Arc<Node>>, Error> {
+    let ours = |node: &&Arc<Node>| node.process.number() == process.number();
+    if CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(ours).count() == MOST_LOST {
+        let text =
+            "the program has closed the device's descriptors too often while nothing was open";
+        return Err(Error::new(Errno::EMFILE, text));
+    }
+    CHILD_CLOSES.iter().find(|place| place.get().is_none()).ok_or_else(|| {
+        let text = "1024 processes, each the child of the one before, have opened the device; a new program \
+                    (exec) begins anew";
+        Error::new(Errno::EMFILE, text)
+    })
 }
 
 extern "C" fn before_fork() {
@@ -61,8 +77,7 @@ extern "C" fn in_child_after_fork() {
     // The parent's sockets must not stay open here. They would keep the port's steering pointing at
     // a process that does not read. Memory of the parent and its peers must not stay either. Only
     // system calls are made.
-    let all = CHILD_CLOSES.iter().flatten();
-    for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
+    for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
         if let Some(host) = &node.host {
             host.close_after_fork();
@@ -95,6 +110,22 @@ pub(super) struct Parts {
     pub(super) seed: u64,
 }
 
+/// Looks for system calls that a seccomp filter refuses, because peers would only see that no
+/// answer comes. Answers whether memory can be shared with other processes.
+fn memory_is_allowed() -> bool {
+    let because = |(call, e): (&str, std::io::Error)| {
+        format!("the kernel refuses {call} ({e}), for example by a seccomp filter")
+    };
+    if let Some(why) = adverb_os::refused_connection().map(because) {
+        log::error!("other processes of this host cannot be reached: {why}");
+    }
+    let refused = adverb_os::refused_memory().map(because);
+    if let Some(why) = &refused {
+        log::warn!("no memory is shared with other processes of this host: {why}");
+    }
+    refused.is_none()
+}
+
 impl Node {
     /// The node of this process, made at the first use, and again in a child after `fork`.
     ///
@@ -111,14 +142,7 @@ impl Node {
         if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
             return Ok(node.clone());
         }
-        let mut closes = CHILD_CLOSES[instance_index(process)].iter();
-        let free = closes
-            .find(|place| place.get().is_none_or(|node| node.process.number() != process.number()));
-        let Some(free) = free else {
-            let text =
-                "the program has closed the device's descriptors too often while nothing was open";
-            return Err(Error::new(Errno::EMFILE, text));
-        };
+        let free = free_to_close(process)?;
         let node = Node::start(process)?;
         crate::started::set_started(process);
         // A node is never dropped. In a child of a child, its descriptors would belong to other
@@ -160,6 +184,8 @@ impl Node {
         crate::memory::share_allocations()?;
         // A user that cannot be told from other users shares no memory. The link logs this.
         let shares = shares && adverb_os::users_can_be_told_apart();
+        let allowed = memory_is_allowed();
+        let shares = shares && allowed;
         let local = Local::new(random_u64()).map_err(from_local)?;
         let host = shares.then(|| HostConnections::new(local.errors().clone())).transpose();
         let host = host.unwrap_or_else(|e| {

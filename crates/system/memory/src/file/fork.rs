@@ -35,9 +35,10 @@ static BEFORE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Set between `before` and the end of the fork.
 static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
-/// The forking thread's signal mask from before the fork. No signal is taken until the child has
-/// its memory, because signal handlers may read the memory. Read and written only by the thread
-/// holding the table.
+/// The forking thread's signal mask from before the fork. No signal handler runs until the child
+/// has its memory, because handlers may read the memory. Signals without a handler are taken: fork
+/// may wait for ever for a lock of malloc that its own thread holds, and SIGTERM ends such a
+/// process. Read and written only by the thread holding the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
 /// Whether the forking thread holds the pool. Read and written only by the thread holding the
 /// table.
@@ -155,6 +156,7 @@ pub(super) extern "C" fn before() {
     // Held over the fork; the parent and the child release the lock.
     std::mem::forget(table);
     FORKING.store(std::ptr::from_ref(file).cast_mut(), Ordering::Release);
+    sys::mask_signals(!sys::signals_without_handler() | MASKED.load(Ordering::Relaxed));
 }
 
 /// Lets a child inherit the pages to copy when the program has closed the file's descriptor.

@@ -37,7 +37,7 @@ thread_local! {
     static OUTSIDE: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
-/// While the value lives, the thread can be cancelled only in [`wait_readable`].
+/// While the value lives, the thread can be cancelled only in [`wait_readable`], or nowhere.
 #[derive(Debug)]
 pub struct Uncancelled {
     state: c_int,
@@ -45,13 +45,20 @@ pub struct Uncancelled {
 }
 
 impl Uncancelled {
-    /// A cancellation point itself, like the waiting calls of the C library.
+    /// For a call that waits. A cancellation point itself, like the waiting calls of the C library.
     #[must_use]
     pub fn begin() -> Self {
         // SAFETY: no arguments; this function holds nothing.
         unsafe { pthread_testcancel() };
         let state = set_state(PTHREAD_CANCEL_DISABLE);
         Uncancelled { state, outside: OUTSIDE.replace(Some(state)) }
+    }
+    /// For any other call, like the `ioctl` of rdma-core: neither this function nor
+    /// [`wait_readable`] is a cancellation point.
+    #[must_use]
+    pub fn throughout() -> Self {
+        let state = set_state(PTHREAD_CANCEL_DISABLE);
+        Uncancelled { state, outside: OUTSIDE.replace(None) }
     }
 }
 

@@ -118,3 +118,18 @@ pub fn signals_interrupt() -> bool {
     ];
     handlers().any(|(signal, restarts)| !restarts && !ENDS.contains(&signal))
 }
+
+/// Asks the kernel whether a page of the stack is in memory, as done for shared memory.
+///
+/// # Errors
+/// The kernel refuses the call.
+pub fn ask_for_page() -> io::Result<()> {
+    let mut there = 0_u8;
+    // SAFETY: sysconf has no preconditions. mincore takes any address, and writes one byte.
+    check(unsafe {
+        let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+        let at = (&raw const there).addr() & !(page - 1);
+        libc::syscall(libc::SYS_mincore, at, 1_usize, &raw mut there)
+    } as c_int)
+    .map(drop)
+}

@@ -91,6 +91,23 @@ pub struct QpSeen {
 const PRESENT: u64 = 1 << 63;
 /// The words of a vacant entry.
 pub(super) const VACANT: [u64; WORDS] = [0; WORDS];
+/// Set in the last word of a queue pair's entry that only says why the queue pair has failed.
+const FAILED: u64 = 1 << 62;
+
+/// Why a queue pair has failed, as values of the publisher.
+pub type Failure = [u64; 5];
+
+/// The words of an entry with the failure of a queue pair. For peers the entry is vacant.
+pub(super) fn failure_words(qpn: u32, failure: Failure) -> [u64; WORDS] {
+    let [a, b, c, d, e] = failure;
+    [qpn.into(), a, b, c, d, e, FAILED]
+}
+
+/// The number and the failure of a queue pair.
+pub(super) fn failure_from(words: &[u64; WORDS]) -> Option<(u32, Failure)> {
+    let &[qpn, a, b, c, d, e, flags] = words;
+    (flags == FAILED).then_some((low(qpn), [a, b, c, d, e]))
+}
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32

@@ -36,7 +36,7 @@ mod tests;
 #[cfg(not(all(test, loom)))]
 pub use hazards::{SetHazard, Use};
 #[cfg(not(all(test, loom)))]
-pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
+pub use layout::{Failure, Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
 #[cfg(not(all(test, loom)))]
 pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::hazards::{self, SetHazard, Use};
-use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
+use super::layout::{self, Failure, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
 use super::memory::Memory;
 use crate::ShmError;
 use crate::sync::full_barrier;
@@ -62,6 +62,14 @@ impl PeerTables {
         let (words, sequence) = self.memory.entry(slot).read()?;
         let entry = QpEntry::from_words(&words).filter(|entry| entry.qpn == qpn)?;
         Some((entry, QpSeen { slot, sequence }))
+    }
+
+    /// Why a queue pair has failed, if its owner has published this.
+    pub fn failure(&self, qpn: u32) -> Option<Failure> {
+        let slot = layout::qp_index(qpn);
+        let (words, _) =
+            self.memory.is_allocated(slot).then(|| self.memory.entry(slot).read()).flatten()?;
+        layout::failure_from(&words).filter(|(number, _)| *number == qpn).map(|(_, why)| why)
     }
 
     /// Looks up a key. `None`: the key is not published, or the owner is changing its entry.

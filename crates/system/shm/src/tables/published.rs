@@ -11,14 +11,15 @@ use std::sync::{Arc, Weak};
 use adverb_sync::Mutex;
 
 use super::hazards::{self, Hazard, Use};
-use super::layout::{self, HAZARDS, Identity, KeyEntry, QPS, QpEntry, VACANT, WAYS};
+use super::layout::{self, Failure, HAZARDS, Identity, KeyEntry, QPS, QpEntry, VACANT, WAYS};
 use super::memory::{self, Memory};
 use crate::sync::full_barrier;
 use crate::{ShmError, segment};
 
 /// The tables published by this process.
 ///
-/// Writers ([`set_qp`](Self::set_qp), [`remove_qp`](Self::remove_qp), [`set_key`](Self::set_key),
+/// Writers ([`set_qp`](Self::set_qp), [`remove_qp`](Self::remove_qp),
+/// [`set_failure`](Self::set_failure), [`set_key`](Self::set_key),
 /// [`remove_key`](Self::remove_key), [`set_sleeping`](Self::set_sleeping)) must take turns. The
 /// caller has a lock for them.
 pub struct Published {
@@ -89,6 +90,15 @@ impl Published {
         let memory = &self.inner.memory;
         if memory.is_allocated(slot) && !self.other_qp(slot, qpn) {
             memory.entry(slot).write(&VACANT);
+        }
+    }
+
+    /// Publishes why a removed queue pair has failed, until its entry gets another use.
+    pub fn set_failure(&self, qpn: u32, failure: Failure) {
+        let slot = layout::qp_index(qpn);
+        let memory = &self.inner.memory;
+        if memory.is_allocated(slot) && QpEntry::from_words(&memory.entry(slot).own()).is_none() {
+            memory.entry(slot).write(&layout::failure_words(qpn, failure));
         }
     }
 

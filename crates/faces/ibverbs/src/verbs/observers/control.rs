@@ -1,12 +1,15 @@
-//! Instrumented functions outside of the data path: exported functions, and functions in a
-//! context's extended table. Each has at most six arguments, and each argument is a word.
+//! Functions outside of the data path: exported functions, and functions in a context's tables.
+//! Each has at most six arguments, and each argument is a word.
 //!
-//! In a process with instruments, trampolines of exported functions ([`crate::exports`]) and the
-//! stubs below jump to [`enter`], with a [`Site`] in a register.
+//! Trampolines of exported functions ([`crate::exports`]) and stubs in the tables ([`stub`]) jump
+//! to [`enter`], with a [`Site`] in a register. So each call has the same frame:
+//!
+//! - A thread is not cancelled in the call. With rdma-core such a call is an `ioctl`, which is no
+//!   cancellation point. Here the call may hold locks and open files.
+//! - The instruments see the call.
 use super::call::{Call, CallOutcome, What};
 use super::list::{is_on, observe};
-use crate::abi::*;
-use crate::verbs::{cq, device, dm, flow, mr, mw, pd, qp, srq, tags, wq, xrcd};
+use adverb_os::Uncancelled;
 use core::ffi::{CStr, c_char};
 
 /// A function and its name, laid out by the trampolines.
@@ -19,7 +22,67 @@ pub struct Site {
 /// A function with its arguments as words. A function with fewer arguments ignores the rest.
 type WordFn = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
 
-/// Calls the function of the site in r11, surrounded by the instruments.
+/// The instructions of a trampoline: the address of the site in a register, and a jump to `enter`.
+macro_rules! to_site {
+    () => {
+        $crate::verbs::observers::control::by_processor!(
+            "lea r11, [rip + 3f]\njmp {enter}",
+            "adrp x16, 3f\nadd x16, x16, :lo12:3f\nb {enter}"
+        )
+    };
+}
+
+/// The [`Site`] of a trampoline, for the function `target`.
+macro_rules! site {
+    ($name:expr) => {
+        concat!(
+            ".pushsection .data.rel.ro,\"aw\",@progbits\n.p2align 3\n3: .quad {target}, 4f\n.popsection\n",
+            ".pushsection .rodata.adverb_names,\"a\",@progbits\n4: .asciz \"",
+            $name,
+            "\"\n.popsection"
+        )
+    };
+}
+
+/// The text for the processor.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_processor {
+    ($x86_64:literal, $aarch64:literal) => {
+        $x86_64
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! by_processor {
+    ($x86_64:literal, $aarch64:literal) => {
+        $aarch64
+    };
+}
+
+/// The entry of a context's table for a function: `stub!(module::function as "ibv_name")`.
+macro_rules! stub {
+    ($target:path as $name:literal) => { {
+        #[unsafe(naked)]
+        unsafe extern "C" fn stub() {
+            core::arch::naked_asm!(
+                $crate::verbs::observers::control::to_site!(),
+                $crate::verbs::observers::control::site!($name),
+                enter = sym $crate::verbs::observers::control::enter,
+                target = sym $target,
+            );
+        }
+        $crate::verbs::observers::control::like(Some($target), stub)
+    } };
+}
+pub(crate) use {by_processor, site, stub, to_site};
+
+/// A stub with the type of its function.
+pub fn like<F: Copy>(_function: Option<F>, stub: unsafe extern "C" fn()) -> Option<F> {
+    const { assert!(size_of::<Option<F>>() == size_of::<unsafe extern "C" fn()>()) };
+    // SAFETY: both are pointers to functions. The stub passes its arguments to the function.
+    unsafe { core::mem::transmute_copy(&Some(stub)) }
+}
+
+/// Calls the function of the site in r11, with [`call`].
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {
@@ -50,7 +113,7 @@ pub unsafe extern "C-unwind" fn enter() {
     );
 }
 
-/// Calls the function of the site in x16, surrounded by the instruments.
+/// Calls the function of the site in x16, with [`call`].
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {
@@ -79,125 +142,24 @@ pub unsafe extern "C-unwind" fn enter() {
     );
 }
 
-/// Calls the function of a site with these arguments, surrounded by the instruments.
-unsafe extern "C-unwind" fn call(
+/// Calls the function of a site with these arguments. Instruments see the call, and the thread is
+/// not cancelled in it.
+unsafe extern "C" fn call(
     site: *const Site,
     args: *const [u64; 6],
     return_address: usize,
     frame: usize,
 ) -> u64 {
+    let _uncancelled = Uncancelled::throughout();
     // SAFETY: the trampoline's own table, and the words saved by the trampoline.
     let (target, name, args) = unsafe { ((*site).target, CStr::from_ptr((*site).name), &*args) };
+    let [a, b, c, d, e, f] = *args;
+    // SAFETY: the function takes these arguments, which are the program's.
+    let plain = || unsafe { target(a, b, c, d, e, f) };
+    if !is_on() {
+        return plain();
+    }
     // SAFETY: the arguments are the program's.
     let call = unsafe { Call::returning_to(return_address, frame, What::Named { name, args }) };
-    // SAFETY: the function with this name, with unchanged arguments.
-    observe(&call, &mut || unsafe { plain(target, args) }).result
+    observe(&call, &mut || CallOutcome::word(plain())).result
 }
-
-/// Calls a function. This frame needs no destructor, so a thread may be cancelled in the function.
-///
-/// # Safety
-/// The function takes these arguments.
-#[inline(never)]
-unsafe fn plain(target: WordFn, args: &[u64; 6]) -> CallOutcome {
-    let [a, b, c, d, e, f] = *args;
-    // SAFETY: the caller's promise.
-    CallOutcome::word(unsafe { target(a, b, c, d, e, f) })
-}
-
-/// Puts a stub into the slot of each function. The stub has the layout of a trampoline of
-/// [`crate::exports`].
-macro_rules! instrumented {
-    ($table:ident: $($slot:ident = $module:ident::$target:ident as $name:literal;)*) => { $( {
-        #[unsafe(naked)]
-        unsafe extern "C" fn stub() {
-            #[cfg(target_arch = "x86_64")]
-            core::arch::naked_asm!(
-                "lea r11, [rip + 3f]",
-                "jmp {enter}",
-                ".pushsection .data.rel.ro,\"aw\",@progbits",
-                ".p2align 3",
-                "3: .quad {target}, 4f",
-                ".popsection",
-                ".pushsection .rodata.adverb_names,\"a\",@progbits",
-                concat!("4: .asciz \"", $name, "\""),
-                ".popsection",
-                enter = sym enter,
-                target = sym $module::$target,
-            );
-            #[cfg(target_arch = "aarch64")]
-            core::arch::naked_asm!(
-                "adrp x16, 3f",
-                "add x16, x16, :lo12:3f",
-                "b {enter}",
-                ".pushsection .data.rel.ro,\"aw\",@progbits",
-                ".p2align 3",
-                "3: .quad {target}, 4f",
-                ".popsection",
-                ".pushsection .rodata.adverb_names,\"a\",@progbits",
-                concat!("4: .asciz \"", $name, "\""),
-                ".popsection",
-                enter = sym enter,
-                target = sym $module::$target,
-            );
-        }
-        // SAFETY: the stub calls the function of the slot, with unchanged arguments.
-        $table.$slot = unsafe { core::mem::transmute::<*const (), _>(stub as *const ()) };
-    } )* };
-}
-
-/// Puts the instrumented entry points into a context's extended table, if an instrument is on.
-#[allow(
-    clippy::missing_transmute_annotations,
-    reason = "the slot says which type of function it is"
-)]
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub fn replace(table: &mut verbs_context) {
-    if !is_on() {
-        return;
-    }
-    instrumented! { table:
-        query_port = device::query_port as "ibv_query_port";
-        query_device_ex = device::query_device_ex as "ibv_query_device_ex";
-        query_rt_values = device::query_rt_values as "ibv_query_rt_values_ex";
-        advise_mr = mr::advise_mr as "ibv_advise_mr";
-        alloc_null_mr = mr::alloc_null_mr as "ibv_alloc_null_mr";
-        alloc_dm = dm::alloc_dm as "ibv_alloc_dm";
-        free_dm = dm::free_dm as "ibv_free_dm";
-        reg_dm_mr = dm::reg_dm_mr as "ibv_reg_dm_mr";
-        alloc_parent_domain = pd::alloc_parent_domain as "ibv_alloc_parent_domain";
-        alloc_td = pd::alloc_td as "ibv_alloc_td";
-        dealloc_td = pd::dealloc_td as "ibv_dealloc_td";
-        create_cq_ex = cq::create_cq_ex as "ibv_create_cq_ex";
-        modify_cq = cq::modify_cq as "ibv_modify_cq";
-        create_qp_ex = qp::create_qp_ex as "ibv_create_qp_ex";
-        open_qp = qp::open_qp as "ibv_open_qp";
-        modify_qp_rate_limit = qp::modify_qp_rate_limit as "ibv_modify_qp_rate_limit";
-        create_srq_ex = srq::create_srq_ex as "ibv_create_srq_ex";
-        get_srq_num = srq::get_srq_num as "ibv_get_srq_num";
-        post_srq_ops = tags::post_srq_ops as "ibv_post_srq_ops";
-        open_xrcd = xrcd::open_xrcd as "ibv_open_xrcd";
-        close_xrcd = xrcd::close_xrcd as "ibv_close_xrcd";
-        create_wq = wq::create_wq as "ibv_create_wq";
-        modify_wq = wq::modify_wq as "ibv_modify_wq";
-        destroy_wq = wq::destroy_wq as "ibv_destroy_wq";
-        create_rwq_ind_table = wq::create_rwq_ind_table as "ibv_create_rwq_ind_table";
-        destroy_rwq_ind_table = wq::destroy_rwq_ind_table as "ibv_destroy_rwq_ind_table";
-        ibv_create_flow = flow::create_flow as "ibv_create_flow";
-        ibv_destroy_flow = flow::destroy_flow as "ibv_destroy_flow";
-        create_counters = flow::create_counters as "ibv_create_counters";
-        destroy_counters = flow::destroy_counters as "ibv_destroy_counters";
-        attach_counters_point_flow = flow::attach_counters_point_flow as "ibv_attach_counters_point_flow";
-        read_counters = flow::read_counters as "ibv_read_counters";
-    }
-    let ops = &mut table.context.ops;
-    instrumented! { ops:
-        alloc_mw = mw::alloc_mw as "ibv_alloc_mw";
-        bind_mw = mw::bind_mw as "ibv_bind_mw";
-        dealloc_mw = mw::dealloc_mw as "ibv_dealloc_mw";
-    }
-}
-
-/// On other processors instruments do not see these calls.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub fn replace(_table: &mut verbs_context) {}

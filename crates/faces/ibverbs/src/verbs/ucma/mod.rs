@@ -50,7 +50,8 @@ pub unsafe extern "C-unwind" fn adverb_ucma_perform(
     let (request, reply) = unsafe { (&*request, &mut *reply) };
     let performed = request::request(request)
         .and_then(|values| perform(channel, &values, &mut Typed { request, reply }));
-    let _uncancelled = Uncancelled::begin();
+    // Not a cancellation point: the event that was read would be lost.
+    let _uncancelled = Uncancelled::throughout();
     observe(request, reply, performed.err());
     match performed {
         Ok(()) => 0,
@@ -90,7 +91,7 @@ fn observe(request: &Request, reply: &Reply, error: Option<Errno>) {
 /// Opens the file: its descriptor, or a negative errno value. `flags` may contain `O_NONBLOCK` and
 /// `O_CLOEXEC`.
 pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
-    let _uncancelled = Uncancelled::begin();
+    let _uncancelled = Uncancelled::throughout();
     super::logging::init();
     if !adverb_reserve::is_ready() {
         return -libc::ENOMEM;
@@ -136,19 +137,19 @@ fn write(channel: Arc<Channel>, address: u64, len: usize) -> Result<(), Errno> {
 /// The program is about to read an event of a connection; `place` is the return address of its
 /// call. With 1 the caller calls [`adverb_ucma_event_read`] after the read.
 pub extern "C" fn adverb_ucma_event_at(place: usize) -> c_int {
-    let _uncancelled = Uncancelled::begin();
+    let _uncancelled = Uncancelled::throughout();
     hunt::read_connection_event_at(place.wrapping_sub(1)).into()
 }
 
 /// The event was read.
 pub extern "C" fn adverb_ucma_event_read() {
-    let _uncancelled = Uncancelled::begin();
+    let _uncancelled = Uncancelled::throughout();
     hunt::read_connection_event();
 }
 
 /// Closes the file and its descriptor: 0, or a negative errno value.
 pub extern "C" fn adverb_ucma_close(fd: c_int) -> c_int {
-    let _uncancelled = Uncancelled::begin();
+    let _uncancelled = Uncancelled::throughout();
     match Channel::of_fd(fd) {
         Some(channel) => {
             channel.close();

@@ -51,7 +51,8 @@ impl Rings<'_> {
     }
 
     /// Removes the entry of a failed queue pair. This happens before the program learns of the
-    /// failure and uses the memory for something else.
+    /// failure and uses the memory for something else. The reason stays for the log of the peer,
+    /// and is published before the NAK leaves.
     #[inline]
     pub(crate) fn publish_failure(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
         if inner.carried.ring.shown.is_some()
@@ -59,6 +60,10 @@ impl Rings<'_> {
             && let Some(rings) = Rings::of(node)
         {
             rings.unpublish(qp, inner);
+            if let Some(failure) = inner.engine.first_error().and_then(|cause| cause.to_words()) {
+                let _turn = rings.host.publishing.lock();
+                rings.host.published.set_failure(qp.number(), failure);
+            }
         }
     }
 }

@@ -1,0 +1,59 @@
+// A signal handler that interrupts malloc calls fork. glibc's fork then waits for a lock of malloc that its own thread holds. The
+// program must still end by SIGTERM, as it does without the device. usage: fork_in_malloc
+//
+// The signal is SIGSEGV: malloc reads a page that the program has made inaccessible, under malloc's lock.
+#define _GNU_SOURCE
+#include "rig.h"
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static char *page;
+
+static void in_malloc(int number)
+{
+	pid_t child;
+	int status;
+
+	(void)number;
+	if (mprotect(page, 4096, PROT_READ | PROT_WRITE))
+		_exit(2);
+	if (write(1, "in malloc\n", 10) != 10)
+		_exit(2);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	if (child < 0 || waitpid(child, &status, 0) != child || status)
+		_exit(3);
+}
+
+int main(void)
+{
+	struct sigaction action = {.sa_handler = in_malloc};
+	struct port port;
+	pid_t child;
+	char *large, *after;
+	int status;
+
+	child = fork();
+	CHECK(child >= 0, "fork");
+	if (child == 0) {
+		port_open(&port);
+		// A free chunk of malloc's list, in the middle of its own pages.
+		large = malloc(120000);
+		after = malloc(16);
+		CHECK(large && after, "memory");
+		page = (char *)((uintptr_t)large & ~4095ul);
+		free(large);
+		CHECK(!sigaction(SIGSEGV, &action, NULL), "sigaction");
+		// Ends the process if fork does not return. The handler of SIGALRM is the default.
+		alarm(3);
+		CHECK(!mprotect(page, 4096, PROT_NONE), "mprotect");
+		large = malloc(100000);
+		_exit(large ? 0 : 4);
+	}
+	// Without a limit: the limit of the test ends a hang.
+	CHECK(waitpid(child, &status, 0) == child, "wait");
+	CHECK(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM), "status %x", status);
+	printf("ok fork in malloc: %s\n", status ? "ended by its signal" : "finished");
+	return 0;
+}
