@@ -18,7 +18,7 @@ mod user;
 pub use detection::{Detection, unusable_addresses};
 pub use error::OsError;
 pub use failures::SocketErrors;
-pub use interfaces::{InterfaceNews, interface_mtus};
+pub use interfaces::{InterfaceNews, LinkInfo, links, outward_addresses};
 pub use neighbour::{ask_neighbour, neighbour_is_known};
 pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;

@@ -54,7 +54,7 @@ pub use counters::{Counted, Stats};
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
 pub(crate) use link_error::quiet_from_local;
 pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
-pub use ports::PortState;
+pub use ports::{GidEntry, PortState};
 pub use queue_pair::QueuePair;
 pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, ShownQueue};
 pub(crate) use random::random_u32;
