@@ -16,6 +16,7 @@ mod exit;
 mod groups;
 pub(crate) mod inject;
 mod link_error;
+mod loopback;
 mod mad_handler;
 mod mads;
 mod multicast;

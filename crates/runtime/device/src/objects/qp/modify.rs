@@ -48,6 +48,9 @@ impl Qp {
             self.own.context.open_all()?;
         }
         let peer = self.choose_path(attr, mask)?;
+        if peer.is_none() && self.qp_type() != QpType::Ud && mask.contains(AttrMask::DEST_QPN) {
+            node.look_for_loopback_peer(&attr.av.sgid, &attr.av.dgid, attr.dest_qpn);
+        }
         let ends =
             mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if ends {
