@@ -7,9 +7,9 @@ use adverb_device::engine::{Gid, Limits, PathMtu};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An RDMA device (`ibv_get_device_list(3)`). By default the list has one device, `adverb0`, for all
-/// interfaces that lead out and for loopback. Each interface is also available as a device of its
-/// own, named `adverb_` and the interface's name. A device is cheap to clone.
+/// An RDMA device (`ibv_get_device_list(3)`). By default the list has one device, `adverb0`, for
+/// all interfaces that lead out and for loopback. Each interface is also available as a device of
+/// its own, named `adverb_` and the interface's name. A device is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<adverb_device::Device>);
 
@@ -41,8 +41,8 @@ impl Device {
         Error::NoSuchDevice { name: name.to_owned(), available }
     }
 
-    /// The device of the loopback interface alone. Only queue pairs of this machine reach each other
-    /// over this device.
+    /// The device of the loopback interface alone. Only queue pairs of this machine reach each
+    /// other over this device.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] if the loopback interface is down.

@@ -38,8 +38,8 @@ impl Addresses {
     }
 
     /// As [`Addresses::open_quietly`] for a usable address. `None` during IPv6 duplicate address
-    /// detection: the address is opened when the kernel reports the end of detection. `None` also if
-    /// the address has gone since it was listed, for example because detection has failed.
+    /// detection: the address is opened when the kernel reports the end of detection. `None` also
+    /// if the address has gone since it was listed, for example because detection has failed.
     pub(crate) fn open_if_usable(
         &self,
         node: &Node,

@@ -221,7 +221,8 @@ struct Known {
 }
 
 impl Ports {
-    /// All present interfaces. Open ports follow changes. The background thread delivers the events.
+    /// All present interfaces. Open ports follow changes. The background thread delivers the
+    /// events.
     ///
     /// The kernel is asked for the interfaces at the first call, and if `news` has messages that
     /// the background thread has not taken yet. Otherwise the earlier list is valid.
@@ -271,8 +272,8 @@ impl Ports {
         Ok(found)
     }
 
-    /// The port of a device, which follows its interfaces from now on. `state` is called if no other
-    /// context has opened the port.
+    /// The port of a device, which follows its interfaces from now on. `state` is called if no
+    /// other context has opened the port.
     pub(crate) fn open(&self, scope: DeviceScope, state: impl FnOnce() -> PortState) -> Arc<Port> {
         let mut known = self.known.lock();
         let Known { ports, interfaces, .. } = &mut *known;
@@ -418,9 +419,9 @@ mod tests {
         assert_eq!(follow(&interface), [AsyncEvent::PortActive]);
         let all = [AsyncEvent::PortErr, AsyncEvent::GidChange, AsyncEvent::DeviceFatal];
         assert_eq!(port.follow(&[], true), all);
-        let gone =
+        let removed =
             PortState { up: false, mtu: 9000, speed: 10_000, interfaces: vec![], table: vec![] };
-        assert_eq!(port.state(), gone);
+        assert_eq!(port.state(), removed);
     }
 
     #[test]

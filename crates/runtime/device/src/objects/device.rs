@@ -114,8 +114,8 @@ fn guid_of(interface: &Interface) -> u64 {
 impl Device {
     /// The device of all interfaces that lead out, and of loopback.
     ///
-    /// The GUID is that of the interface with the lowest index. So the GUID stays when an address, a
-    /// carrier or the default route goes.
+    /// The GUID is that of the interface with the lowest index. So the GUID stays when an address,
+    /// a carrier or the default route goes.
     fn of_host(all: &[Interface]) -> Option<Device> {
         let members = DeviceScope::Host.members(all);
         let oldest = all.iter().filter(|i| i.outward && i.mac != [0; 6]).min_by_key(|i| i.index);

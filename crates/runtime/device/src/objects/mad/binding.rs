@@ -150,6 +150,7 @@ fn scope_in(address: SocketAddr) -> u32 {
 mod tests {
     use super::*;
 
+    /// SYS-14: toward loopback.
     #[test]
     fn loopback_is_reached_from_itself() {
         for to in ["127.0.0.1:7", "0.0.0.0:7"] {
@@ -162,6 +163,15 @@ mod tests {
                 Some([127, 0, 0, 1])
             );
         }
+    }
+
+    /// SYS-14: the first GID of the first active device stands in for loopback.
+    #[test]
+    fn without_loopback_the_first_active_device_is_used() {
+        let first = first_active().unwrap();
+        let devices = device::list().unwrap();
+        assert_eq!((first.device.name(), first.index), (devices[0].name(), 0));
+        assert_eq!(first.address, ip_of(&devices[0].table()[usize::from(first.sgid_index)].gid));
     }
 
     #[test]
