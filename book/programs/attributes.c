@@ -12,7 +12,7 @@ int main(int argc, char **argv)
 #define IS(name) (!strcmp(wrong, name))
 	static struct end a;
 
-	open_device("adverb_lo");
+	open_device("adverb0");
 	open_end(&a, 2, IBV_ACCESS_LOCAL_WRITE);
 	if (IS("too-deep")) {
 		struct ibv_qp_init_attr init = {

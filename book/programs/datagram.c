@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 #define IS(name) (!strcmp(wrong, name))
 	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
 
-	open_device("adverb_lo");
+	open_device("adverb0");
 	open_datagrams(&a);
 	open_datagrams(&b);
 	to.grh.dgid = gid;

@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 	pthread_t thread;
 
 	mended = !strcmp(word(argc, argv, 1, "mended"), "mended");
-	open_device("adverb_lo");
+	open_device("adverb0");
 	open_end(&sender, WINDOW, IBV_ACCESS_LOCAL_WRITE);
 	open_end(&inbox, WINDOW, IBV_ACCESS_LOCAL_WRITE);
 	connect_to(&sender, &inbox);

@@ -9,7 +9,7 @@ int main(int argc, char **argv)
 	static struct end a, b;
 	int depth = 2, access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-	open_device("adverb_lo");
+	open_device("adverb0");
 	open_end(&a, depth, access);
 	// A region that peers may not write.
 	open_end(&b, depth, IS("no-right") ? IBV_ACCESS_LOCAL_WRITE : access);

@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	int atomic = !strcmp(what, "add"), in_line = !strcmp(what, "inline");
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-	open_device("adverb_lo");
+	open_device("adverb0");
 	// What a read or an atomic brings is written into local memory.
 	open_end(&a, 2, IS("read-only") ? 0 : access);
 	open_end(&b, 2, access);

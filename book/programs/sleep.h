@@ -16,7 +16,7 @@ static inline void send_messages(int count)
 // Two connected ends, the second with receives for all messages.
 static inline void prepare(int messages)
 {
-	open_device("adverb_lo");
+	open_device("adverb0");
 	open_end(&a, messages, IBV_ACCESS_LOCAL_WRITE);
 	open_end(&b, messages, IBV_ACCESS_LOCAL_WRITE);
 	connect_to(&a, &b);

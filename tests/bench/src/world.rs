@@ -44,11 +44,8 @@ impl World {
     /// # Errors
     /// The refusal of the device or the system, in words.
     pub fn open(len: usize) -> Result<World> {
-        let device = device::list()
-            .map_err(failed("devices"))?
-            .into_iter()
-            .find(|d| d.interface().loopback)
-            .ok_or("there is no loopback device")?;
+        let device =
+            device::loopback().map_err(failed("devices"))?.ok_or("there is no loopback device")?;
         let context = device.open().map_err(failed("open"))?;
         let pd = Pd::new(&context).map_err(failed("protection domain"))?;
         let buffer = Buffer::new(&pd, len, ACCESS).map_err(failed("buffer"))?;

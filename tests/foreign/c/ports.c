@@ -200,6 +200,9 @@ int main(void)
 	talk(first);
 	expect_none();
 
+	// Another device stays when an interface goes: SYS-12.
+	if (atoi(getenv("RIG_STAYS")))
+		goto end;
 	ip("link del %s", net);
 	expect(IBV_EVENT_PORT_ERR);
 	expect(IBV_EVENT_GID_CHANGE);
@@ -208,6 +211,7 @@ int main(void)
 	expect(IBV_EVENT_DEVICE_FATAL);
 	expect_none();
 
+end:
 	// The other context has one of each kind, which nobody read: the last ones.
 	port_close(&other);
 	CHECK(!ibv_destroy_qp(datagrams) && !ibv_destroy_cq(cq), "destroy");

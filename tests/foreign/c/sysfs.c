@@ -95,12 +95,16 @@ int main(void)
 	f = fopen("/sys/devices/system/node/online", "r");
 	node = f && fgets(text, sizeof(text), f) && !strpbrk(text, "-,") ? text : "-1\n";
 	for (i = 0; i < n; i++) {
-		const char *device = ibv_get_device_name(list[i]), *net = strchr(device, '_') + 1;
+		const char *device = ibv_get_device_name(list[i]);
+		char net[32];
+		FILE *first;
 
 		snprintf(base, sizeof(base), "/sys/class/infiniband/%s", device);
 		is_link(base, device);
-		is_link(name("%s/device", base), net);
+		is_link(name("%s/device", base), device);
 		is_link(name("%s/subsystem", base), "/class/infiniband");
+		first = fopen(name("%s/ports/1/gid_attrs/ndevs/0", base), "r");
+		CHECK(first && fscanf(first, "%31s", net) == 1 && !fclose(first), "the interface of %s", device);
 		is_directory(name("%s/ports/1/gid_attrs/types", base));
 		is_directory(name("%s/device/net", base));
 		is_directory(name("%s/device/infiniband", base));
@@ -115,7 +119,7 @@ int main(void)
 
 		snprintf(base, sizeof(base), "/sys/class/infiniband_verbs/%s", list[i]->dev_name);
 		is_link(base, list[i]->dev_name);
-		is_link(name("%s/device", base), net);
+		is_link(name("%s/device", base), device);
 		is_link(name("%s/subsystem", base), "/class/infiniband_verbs");
 		snprintf(text, sizeof(text), "%s\n", device);
 		is_file(name("%s/ibdev", base), text);

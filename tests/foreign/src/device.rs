@@ -69,16 +69,29 @@ pub fn parse_devinfo(text: &str) -> Result<Vec<Device>, String> {
 /// `ibv_devinfo -v` fails or lists nothing.
 pub fn devices() -> Result<&'static [Device], String> {
     static DEVICES: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
-    let found = DEVICES.get_or_init(|| {
-        let out = Program::new("ibv_devinfo", &["-v"]).run(Duration::from_secs(60))?;
-        out.require_ok()?;
-        let list = parse_devinfo(&out.text)?;
-        if list.is_empty() { Err(format!("no device:\n{}", out.describe())) } else { Ok(list) }
-    });
+    let found = DEVICES.get_or_init(|| listed(&Program::new("ibv_devinfo", &["-v"])));
     found.as_deref().map_err(Clone::clone)
 }
 
-/// The loopback device and the index of its RoCE v2 GID for 127.0.0.1.
+/// The devices of `ADVERB_DEVICES=all`: one for each interface.
+///
+/// # Errors
+/// As [`devices`].
+pub fn devices_by_interface() -> Result<&'static [Device], String> {
+    static DEVICES: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
+    let program = Program::new("ibv_devinfo", &["-v"]).option("--device", "all");
+    let found = DEVICES.get_or_init(|| listed(&program));
+    found.as_deref().map_err(Clone::clone)
+}
+
+fn listed(devinfo: &Program) -> Result<Vec<Device>, String> {
+    let out = devinfo.run(Duration::from_secs(60))?;
+    out.require_ok()?;
+    let list = parse_devinfo(&out.text)?;
+    if list.is_empty() { Err(format!("no device:\n{}", out.describe())) } else { Ok(list) }
+}
+
+/// The device with the RoCE v2 GID of 127.0.0.1, and the index of this GID.
 #[derive(Clone, Debug)]
 pub struct Loopback {
     /// Device name.

@@ -38,8 +38,8 @@ wait_for() {
 says() { [ -e /run/$2 ] && grep -q "$1" /run/$2; }
 fail() { echo "$1"; tail -c 2000 /run/server /run/client; kill -9 $started 2>/dev/null; exit 1; }
 there="ip netns exec other"
-device_here() { "$ADVERB" devices | grep -q adverb_here; }
-device_there() { $there "$ADVERB" devices | grep -q adverb_there; }
+device_here() { "$ADVERB" devices | grep -q "here  *active"; }
+device_there() { $there "$ADVERB" devices | grep -q "there  *active"; }
 started=
 wait_for "the cable is not up" 30 device_here
 wait_for "the cable is not up" 30 device_there

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use adverb_foreign::process::{self, Finished, Running};
 
-/// The device of the loopback interface.
-pub const DEVICE: &str = "adverb_lo";
+/// The device.
+pub const DEVICE: &str = "adverb0";
 /// The device of the cable and its address, for programs that refuse a loopback interface.
-pub const CABLE: (&str, &str) = ("adverb_cable", "192.0.2.1");
+pub const CABLE: (&str, &str) = (DEVICE, "192.0.2.1");
 /// Creates the cable, and waits until the link is up.
 const LAY: &str = "ip link add cable type veth peer name end && ip addr add 192.0.2.1/24 dev cable
     for at in cable end; do ip link set $at addrgenmode none && ip link set $at up; done

@@ -14,7 +14,9 @@ const PORT: u32 = 1;
 /// `RDMA_NODE_IB_CA`.
 const NODE_TYPE: u8 = 1;
 /// `IB_PORT_ACTIVE` and `IB_PORT_PHYS_STATE_LINK_UP`, as in the files of sysfs.
-const STATE: (u8, u8) = (4, 5);
+const UP: (u8, u8) = (4, 5);
+/// `IB_PORT_DOWN` and `IB_PORT_PHYS_STATE_DISABLED`.
+const DOWN: (u8, u8) = (1, 3);
 /// The device number of `/dev/null` (1, 3), which stands in for each device file.
 const STAND_IN: u64 = 0x103;
 /// Interface versions: for verbs, the version of a device with its own library; for the connection
@@ -239,8 +241,9 @@ fn device(reply: &mut Reply<'_>, device: &Device<'_>) {
 
 fn port(reply: &mut Reply<'_>, device: &Device<'_>) {
     reply.u32(attr::PORT_INDEX, PORT);
-    reply.u8(attr::PORT_STATE, STATE.0);
-    reply.u8(attr::PORT_PHYS_STATE, STATE.1);
+    let (state, physical) = if device.up { UP } else { DOWN };
+    reply.u8(attr::PORT_STATE, state);
+    reply.u8(attr::PORT_PHYS_STATE, physical);
     reply.u32(attr::NDEV_INDEX, device.net_index);
     reply.string(attr::NDEV_NAME, device.net_name);
 }

@@ -14,7 +14,7 @@
 //! use adverb_nldev::{Device, Table, answer};
 //!
 //! let device = Device {
-//!     index: 0, name: b"adverb_lo", guid: 0x02_0000_fffe_0000_01, caps: 0, firmware: b"1", net_index: 1, net_name: b"lo",
+//!     index: 0, name: b"adverb0", guid: 0x02_0000_fffe_0000_01, caps: 0, firmware: b"1", net_index: 1, net_name: b"lo", up: true,
 //! };
 //! let text = format!("{device}\n");
 //! let table = Table::parse(text.as_bytes()).unwrap();
@@ -23,7 +23,7 @@
 //! request[..8].copy_from_slice(&[16, 0, 0, 0, 1, 5 << 2, 1, 3]);
 //! let mut replies = Vec::new();
 //! answer(&table, None, 77, &request, &mut |datagram| replies.push(datagram.to_vec()));
-//! assert!(replies[0].windows(9).any(|w| w == b"adverb_lo"));
+//! assert!(replies[0].windows(7).any(|w| w == b"adverb0"));
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]

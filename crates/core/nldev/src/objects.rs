@@ -10,7 +10,7 @@ use crate::table::number;
 
 /// The counters of a device. Where soft-RoCE of Linux counts the same, the name is the name there;
 /// `local_ack_timeout_err` is a name of mlx5.
-pub const COUNTERS: [&str; 11] = [
+pub const COUNTERS: [&str; 10] = [
     "sent_pkts",
     "rcvd_pkts",
     "duplicate_request",
@@ -22,7 +22,6 @@ pub const COUNTERS: [&str; 11] = [
     "dropped_pkts",
     // Requests between processes of one host that need no packet.
     "one_sided_requests",
-    "messages_without_packets",
 ];
 
 /// The values of the counters, in the order of [`COUNTERS`].

@@ -20,6 +20,8 @@ pub struct Device<'a> {
     pub net_index: u32,
     /// Name of the network interface.
     pub net_name: &'a [u8],
+    /// The port is active.
+    pub up: bool,
 }
 
 impl<'a> Device<'a> {
@@ -33,6 +35,7 @@ impl<'a> Device<'a> {
             firmware: fields.next()?,
             net_index: number(fields.next()?, 10)?.try_into().ok()?,
             net_name: fields.next()?,
+            up: fields.next()? == b"up",
         };
         let short = [device.name, device.firmware, device.net_name].iter().all(|f| f.len() <= NAME);
         (short && fields.next().is_none()).then_some(device)
@@ -53,7 +56,8 @@ impl fmt::Display for Device<'_> {
         write!(f, " {:x} {:x} ", self.guid, self.caps)?;
         text(f, self.firmware)?;
         write!(f, " {} ", self.net_index)?;
-        text(f, self.net_name)
+        text(f, self.net_name)?;
+        f.write_str(if self.up { " up" } else { " down" })
     }
 }
 

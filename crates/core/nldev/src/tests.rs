@@ -19,6 +19,7 @@ fn text(devices: u32) -> String {
                 firmware: b"0.1.0",
                 net_index: n + 2,
                 net_name: net.as_bytes(),
+                up: n % 2 == 0,
             };
             format!("{device}\n")
         })
@@ -127,7 +128,11 @@ fn a_device_and_a_port_are_found_by_their_numbers() {
     let had = attributes(&told[0].2);
     assert!(had.contains(&(attr::NDEV_NAME, b"eth1\0".to_vec())));
     assert!(had.contains(&(attr::NDEV_INDEX, 3_u32.to_ne_bytes().to_vec())));
-    assert!(had.contains(&(attr::PORT_STATE, vec![4])));
+    assert!(had.contains(&(attr::PORT_STATE, vec![1])), "the second one is down");
+    let zero = &0_u32.to_ne_bytes()[..];
+    let first = [(attr::DEV_INDEX, zero), (attr::PORT_INDEX, one)];
+    let told = ask(&text(2), &request(command::PORT_GET, 0, &first));
+    assert!(attributes(&told[0].2).contains(&(attr::PORT_STATE, vec![4])));
 }
 
 #[test]
@@ -345,9 +350,9 @@ proptest! {
     }
 
     #[test]
-    fn a_line_is_read_as_it_was_written(index: u32, guid: u64, caps: u64, net_index: u32) {
+    fn a_line_is_read_as_it_was_written(index: u32, guid: u64, caps: u64, net_index: u32, up: bool) {
         let device = Device {
-            index, name: b"adverb_x", guid, caps, firmware: b"1.2", net_index, net_name: b"x",
+            index, name: b"adverb_x", guid, caps, firmware: b"1.2", net_index, net_name: b"x", up,
         };
         let text = format!("{device}\n");
         prop_assert_eq!(Table::parse(text.as_bytes()).unwrap().devices().next(), Some(device));

@@ -7,13 +7,14 @@ use adverb_device::engine::{Gid, Limits, PathMtu};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An RDMA device. Each network interface that is up and has an address is a device, named
-/// `adverb_` and the interface's name (`ibv_get_device_list(3)`). A device is cheap to clone.
+/// An RDMA device (`ibv_get_device_list(3)`). By default the list has one device, `adverb0`, for
+/// all interfaces that lead out and for loopback. Each interface is also available as a device of
+/// its own, named `adverb_` and the interface's name. A device is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<adverb_device::Device>);
 
 impl Device {
-    /// The devices of this machine, loopback last.
+    /// The devices of this machine: `adverb0`, or the devices of `ADVERB_DEVICES`.
     ///
     /// # Errors
     /// The errno of the kernel's interface list.
@@ -21,33 +22,33 @@ impl Device {
         Ok(adverb_device::device::list()?.into_iter().map(Device).collect())
     }
 
-    /// The device with this name, for example `adverb_eth0`. The interface's own name is accepted
-    /// too.
+    /// The device with this name: `adverb0`, or the device of one interface, for example
+    /// `adverb_eth0`. The interface's own name is accepted too.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] with the names that exist; the errno of the kernel's interface list.
     pub fn by_name(name: &str) -> Result<Device> {
-        let all = Device::list()?;
-        let matches = |d: &&Device| d.name() == name || d.0.interface().name == name;
-        let found = all.iter().find(matches).cloned();
-        found.ok_or_else(|| Error::NoSuchDevice {
-            name: name.to_owned(),
-            available: all.iter().map(|d| d.name().to_owned()).collect(),
-        })
+        let named = |name: &str| adverb_device::device::named(name);
+        match named(name)?.map_or_else(|| named(&format!("adverb_{name}")), |d| Ok(Some(d)))? {
+            Some(found) => Ok(Device(found)),
+            None => Err(Device::missing(name)),
+        }
     }
 
-    /// The device of the loopback interface. Only queue pairs of this machine reach each other over
-    /// this device.
+    fn missing(name: &str) -> Error {
+        let all = Device::list().unwrap_or_default();
+        let available = all.iter().map(|d| d.name().to_owned()).collect();
+        Error::NoSuchDevice { name: name.to_owned(), available }
+    }
+
+    /// The device of the loopback interface alone. Only queue pairs of this machine reach each
+    /// other over this device.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] if the loopback interface is down.
     pub fn loopback() -> Result<Device> {
-        let all = Device::list()?;
-        let found = all.iter().find(|d| d.is_loopback()).cloned();
-        found.ok_or_else(|| Error::NoSuchDevice {
-            name: "loopback".to_owned(),
-            available: all.iter().map(|d| d.name().to_owned()).collect(),
-        })
+        let found = adverb_device::device::loopback()?;
+        found.map(Device).ok_or_else(|| Device::missing("loopback"))
     }
 
     /// The name of the device.
@@ -56,14 +57,14 @@ impl Device {
         self.0.name()
     }
 
-    /// Whether the device uses the loopback interface.
+    /// Whether the device uses the loopback interface alone.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        self.0.interface().loopback
+        self.0.interfaces().iter().all(|i| i.loopback)
     }
 
-    /// The GIDs, in the order of the GID table: IPv6 link-local, IPv4 (mapped into IPv6), other
-    /// IPv6 addresses.
+    /// The GIDs, in the order of the GID table. Those of an interface are IPv4 (mapped into IPv6),
+    /// IPv6 link-local, other IPv6 addresses.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         self.0.gids()

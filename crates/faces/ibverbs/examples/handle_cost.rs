@@ -30,6 +30,7 @@ fn time(what: &str, mut call: impl FnMut()) {
 
 fn main() {
     unsafe {
+        adverb_device::selection::select("lo".parse().unwrap());
         let mut n = 0;
         let list = device::ibv_get_device_list(&raw mut n);
         let devices = std::slice::from_raw_parts(list, n as usize);

@@ -13,9 +13,8 @@ fn now<T>(outcome: RequestOutcome<T>) -> Result<T, NtStatus> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let devices = device::device::list()?;
-    let loopback = devices.iter().find(|d| d.interface().loopback).ok_or("no loopback device")?;
-    let adapter = Adapter::open(loopback, Config::default())?;
+    let loopback = device::device::loopback()?.ok_or("no loopback device")?;
+    let adapter = Adapter::open(&loopback, Config::default())?;
     let cq = now(adapter.create_cq(16, |_| (), |_| ())?)?;
     let pd = now(adapter.create_pd(|_| ())?)?;
     let sizes = QpSizes { receive_queue_depth: 4, initiator_queue_depth: 4, ..QpSizes::default() };

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /*
- * Opens an adapter. Name is a device's name as `adverb devices` lists it ("adverb_eth0"), an IP address of this machine
+ * Opens an adapter. Name is a device's name as `adverb devices` lists it ("adverb0"), an IP address of this machine
  * ("192.0.2.7", "::1"), or NULL for the first device. STATUS_NO_SUCH_DEVICE when there is none.
  */
 NTSTATUS AdverbNdkOpenAdapter(const char *Name, NDK_ADAPTER **ppNdkAdapter);

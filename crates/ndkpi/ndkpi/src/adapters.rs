@@ -31,17 +31,18 @@ impl Versioned for Open {
 
 /// The device with this name or address. Without a name, the first device.
 fn find(name: Option<&str>) -> Result<Arc<Device>, NtStatus> {
-    let devices = device::list().map_err(|e| {
+    let unlisted = |e| {
         log::error!("the interfaces of this machine cannot be listed: {e}");
         NtStatus::INSUFFICIENT_RESOURCES
-    })?;
-    let address = name.and_then(|n| n.parse::<IpAddr>().ok());
-    let fits = |d: &Arc<Device>| match (name, address) {
-        (None, _) => true,
-        (Some(_), Some(address)) => d.interface().addresses.contains(&address),
-        (Some(name), None) => d.name() == name,
     };
-    devices.into_iter().find(fits).ok_or_else(|| {
+    let address = name.and_then(|n| n.parse::<IpAddr>().ok());
+    let found = match (name, address) {
+        (Some(name), None) => device::named(name).map_err(unlisted)?,
+        (_, address) => device::list().map_err(unlisted)?.into_iter().find(|d: &Arc<Device>| {
+            address.is_none_or(|address| d.gid_index_of(&address).is_some())
+        }),
+    };
+    found.ok_or_else(|| {
         log::error!("no device {}: `adverb devices` lists them", name.unwrap_or("at all"));
         NO_SUCH_DEVICE
     })

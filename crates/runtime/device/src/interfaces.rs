@@ -1,5 +1,5 @@
 //! The machine's network interfaces, with the properties that a device needs.
-use adverb_os::Detection;
+use adverb_os::{Detection, LinkInfo};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::collections::BTreeMap;
@@ -27,7 +27,9 @@ pub struct Interface {
     pub speed: u32,
     /// Is the interface up, with a carrier?
     pub up: bool,
-    /// Addresses in the order of the GID table: IPv6 link-local first, then IPv4, then other IPv6
+    /// Does the interface lead to other hosts? See `leads_out`.
+    pub outward: bool,
+    /// Addresses in the order of the GID table: IPv4 first, then IPv6 link-local, then other IPv6
     /// addresses.
     pub addresses: Vec<IpAddr>,
 }
@@ -40,7 +42,7 @@ impl Interface {
     }
 }
 
-/// All usable interfaces: first interfaces that leave the machine, loopback last.
+/// All usable interfaces, in the order of [`all`].
 ///
 /// # Errors
 /// The errno of `getifaddrs`.
@@ -50,7 +52,9 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// All interfaces, in the same order.
+/// All interfaces. The order is: interfaces that lead out, interfaces of this host alone, loopback.
+/// Among interfaces of the same rank, those that are up come first, then the interface of the
+/// default route.
 ///
 /// An address under IPv6 duplicate address detection is listed, and its users wait
 /// (`Context::resolve`). An address that another host has is not listed.
@@ -59,7 +63,7 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
 /// The errno of `getifaddrs`.
 pub fn all() -> nix::Result<Vec<Interface>> {
     let mut found: Vec<Interface> = Vec::new();
-    let mtus = adverb_os::interface_mtus().unwrap_or_default();
+    let links = adverb_os::links().unwrap_or_default();
     let unusable = adverb_os::unusable_addresses().unwrap_or_default();
     let is_duplicate = |on: u32, ip: Ipv6Addr| unusable.contains(&(on, ip, Detection::Duplicate));
     for entry in getifaddrs()? {
@@ -69,7 +73,7 @@ pub fn all() -> nix::Result<Vec<Interface>> {
         let slot = match found.iter().position(|i| i.name == name) {
             Some(p) => &mut found[p],
             None => {
-                found.push(describe(name, entry.flags, &mtus));
+                found.push(describe(name, entry.flags, &links));
                 found.last_mut().expect("just pushed")
             }
         };
@@ -87,12 +91,42 @@ pub fn all() -> nix::Result<Vec<Interface>> {
             }
         }
     }
+    let routed = adverb_os::outward_addresses();
     for i in &mut found {
         i.addresses.sort_by_key(rank);
         i.addresses.dedup();
+        i.outward = leads_out(i, &links, routed.iter().any(|ip| i.addresses.contains(ip)));
     }
-    found.sort_by_key(|i| (i.loopback, i.index));
+    let route = |i: &Interface| routed.iter().position(|ip| i.addresses.contains(ip));
+    found.sort_by_key(|i| {
+        (i.loopback, !i.outward, !i.up, route(i).unwrap_or(routed.len()), i.index)
+    });
     Ok(found)
+}
+
+/// Does an interface lead to other hosts? `routed`: the default route leaves through it.
+///
+/// A bridge of this host alone (`docker0`, `virbr0`) has only virtual machines and containers of
+/// this host at its ports, and often the same address on every host.
+fn leads_out(interface: &Interface, links: &BTreeMap<u32, LinkInfo>, routed: bool) -> bool {
+    let link = links.get(&interface.index).cloned().unwrap_or_default();
+    let master = link.master.and_then(|index| links.get(&index));
+    // The port of a bridge or a bond has no addresses of its own. The port of a VRF has.
+    if interface.loopback || master.is_some_and(|master| master.kind != "vrf") {
+        return false;
+    }
+    let is_remote = |port: &LinkInfo| !["veth", "tun", "dummy"].contains(&&*port.kind);
+    routed
+        || match &*link.kind {
+            "bridge" => links.values().any(|l| l.master == Some(interface.index) && is_remote(l)),
+            "dummy" | "ifb" | "vrf" => false,
+            // The host's end of a container's cable has a link-local address alone.
+            "veth" => interface
+                .addresses
+                .iter()
+                .any(|ip| !matches!(ip, IpAddr::V6(v6) if is_link_local(v6))),
+            _ => true,
+        }
 }
 
 /// Is IPv6 duplicate address detection under way for this address of the machine?
@@ -105,8 +139,8 @@ pub fn is_tentative(ip: &Ipv6Addr) -> bool {
 /// Order within the GID table.
 fn rank(ip: &IpAddr) -> u8 {
     match ip {
-        IpAddr::V6(a) if is_link_local(a) => 0,
-        IpAddr::V4(_) => 1,
+        IpAddr::V4(_) => 0,
+        IpAddr::V6(a) if is_link_local(a) => 1,
         IpAddr::V6(_) => 2,
     }
 }
@@ -117,11 +151,11 @@ pub fn is_link_local(a: &Ipv6Addr) -> bool {
     a.segments()[0] & 0xffc0 == 0xfe80
 }
 
-fn describe(name: &str, flags: InterfaceFlags, mtus: &BTreeMap<u32, usize>) -> Interface {
+fn describe(name: &str, flags: InterfaceFlags, links: &BTreeMap<u32, LinkInfo>) -> Interface {
     let index = nix::net::if_::if_nametoindex(name).unwrap_or(0);
     let read = |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok();
     let shown = || read("mtu").and_then(|s| s.trim().parse().ok());
-    let mtu = mtus.get(&index).copied().or_else(shown).unwrap_or(1500);
+    let mtu = links.get(&index).map(|link| link.mtu).or_else(shown).unwrap_or(1500);
     let loopback = flags.contains(InterfaceFlags::IFF_LOOPBACK);
     let reported = read("speed").and_then(|s| s.trim().parse().ok());
     Interface {
@@ -132,6 +166,7 @@ fn describe(name: &str, flags: InterfaceFlags, mtus: &BTreeMap<u32, usize>) -> I
         loopback,
         speed: speed_of(reported, loopback),
         up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
+        outward: false,
         addresses: Vec::new(),
     }
 }
@@ -177,5 +212,44 @@ mod tests {
         assert_eq!(speed_of(Some(0), false), 10_000);
         assert_eq!(speed_of(Some(25_000), false), 25_000);
         assert_eq!(speed_of(Some(i64::MAX), false), 10_000);
+    }
+
+    /// SYS-12: which interfaces lead to other hosts.
+    #[test]
+    fn sys_12_a_bridge_of_this_host_alone_does_not_lead_out() {
+        let link = |kind: &str, master| LinkInfo { mtu: 1500, kind: kind.into(), master };
+        let mut links = BTreeMap::from([
+            (1, link("", None)),
+            (2, link("", None)),
+            (3, link("bridge", None)),
+            (4, link("veth", Some(3))),
+            (5, link("bridge", None)),
+            (6, link("", Some(5))),
+            (7, link("veth", None)),
+            (8, link("vlan", None)),
+            (9, link("dummy", None)),
+            (10, link("vrf", None)),
+            (11, link("", Some(10))),
+        ]);
+        let interface = |index: u32, address: &str| Interface {
+            name: index.to_string(),
+            index,
+            mtu: 1500,
+            mac: [0; 6],
+            loopback: index == 1,
+            speed: 0,
+            up: true,
+            outward: false,
+            addresses: vec![address.parse().unwrap()],
+        };
+        let lead = |links: &_| -> Vec<u32> {
+            (1..=11).filter(|i| leads_out(&interface(*i, "192.0.2.1"), links, false)).collect()
+        };
+        assert_eq!(lead(&links), [2, 5, 7, 8, 11]);
+        assert!(leads_out(&interface(3, "192.0.2.1"), &links, true), "the default route's bridge");
+        assert!(!leads_out(&interface(7, "fe80::1"), &links, false), "a container's cable");
+        assert!(leads_out(&interface(2, "fe80::1"), &links, false), "hardware");
+        links.insert(4, link("vxlan", Some(3)));
+        assert!(leads_out(&interface(3, "192.0.2.1"), &links, false), "a bridge with a way out");
     }
 }

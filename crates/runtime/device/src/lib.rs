@@ -1,7 +1,7 @@
 //! A software RDMA device entirely in user space.
 //!
-//! [`device::list`] finds a device for each usable network interface. A [`Context`] of a device
-//! makes the objects of verbs. All contexts of a process share a [`Node`](node::Node): the sockets,
+//! [`device::list`] finds the devices of this machine. A [`Context`] of a device makes the objects
+//! of verbs. All contexts of a process share a [`Node`](node::Node): the sockets,
 //! the queue pairs by number, the keys and the progress. The C front ends (`libibverbs.so.1`) and
 //! the command use this crate.
 #![deny(unsafe_code)]
@@ -26,6 +26,7 @@ pub mod nic;
 pub mod node;
 mod objects;
 pub mod ranks;
+pub mod selection;
 pub mod snapshot;
 pub use adverb_printable as printable;
 mod started;
@@ -45,7 +46,7 @@ pub use fast_mr::{FastMr, Page};
 pub use mapping::Mapping;
 pub use memory::share_allocations;
 pub use nix::errno::Errno;
-pub use node::PortState;
+pub use node::{GidEntry, PortState};
 pub use objects::{
     Element, buffer, comp_counter, context, cq, cuts, device, fast_mr, mad, multicast, pd, qp, raw,
     srq, sysfs,

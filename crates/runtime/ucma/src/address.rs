@@ -34,6 +34,12 @@ impl Address {
         }
     }
 
+    /// Is this `127.0.0.1` or `::1`?
+    pub fn is_localhost(&self) -> bool {
+        let ip = self.ip();
+        ip == Some(Ipv4Addr::LOCALHOST.into()) || ip == Some(Ipv6Addr::LOCALHOST.into())
+    }
+
     /// The port.
     pub const fn port(&self) -> u16 {
         match self {

@@ -24,6 +24,11 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// `claim`: claim the port among all processes as well, not only among the ids of this process.
     fn bind_idle(&mut self, number: u32, address: Address, claim: bool) -> Result<(), Errno> {
         let binding = self.binding_of_source(address)?;
+        // Without a device of its own, a loopback address is a wildcard, as in Linux.
+        let address = match binding {
+            None => address.any_of_family().with_port(address.port()),
+            Some(_) => address,
+        };
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
         id.source = Some(address);
         let only = id.family_only.unwrap_or(matches!(address, Address::Ip(SocketAddr::V4(_))));
@@ -51,16 +56,19 @@ impl<D: Host, T: Tokens> World<D, T> {
     }
 
     /// The device of an address to bind; `None` for a wildcard address. A loopback address belongs
-    /// to the loopback device. This differs from Linux, which has no loopback device and treats a
-    /// loopback address as a wildcard. Programs tested on one host expect a device after binding a
-    /// loopback address.
+    /// to the device that has it, and is a wildcard if no device has it. This differs from Linux,
+    /// where no device has a loopback address. Programs tested on one host expect a device after
+    /// binding a loopback address.
     fn binding_of_source(&self, address: Address) -> Result<Option<Binding>, Errno> {
         if address.is_link_local() && address.scope() == 0 {
             return Err(Errno::EINVAL);
         }
         match address.ip() {
             _ if address.is_any() => Ok(None),
-            Some(ip) => self.host.binding_of(ip, address.scope()).map(Some),
+            Some(ip) => match self.host.binding_of(ip, address.scope()) {
+                Err(Errno::EADDRNOTAVAIL) if address.is_localhost() => Ok(None),
+                found => found.map(Some),
+            },
             // A GID of another machine.
             None => Err(Errno::ENODEV),
         }
@@ -209,9 +217,11 @@ impl<D: Host, T: Tokens> World<D, T> {
             }
             Address::Ip(address)
         };
-        // A wildcard destination means the local address itself.
+        // A wildcard destination means the local address itself, and so does a loopback destination
+        // of an id at another address. Linux: `cma_resolve_loopback`.
         let destination = match destination {
-            any if any.is_any() => at(any.port()),
+            own if own.is_any() => at(own.port()),
+            own if own.is_localhost() && !binding.address.is_loopback() => at(own.port()),
             Address::Ip(SocketAddr::V6(mut v6))
                 if destination.is_link_local() && v6.scope_id() == 0 =>
             {

@@ -91,7 +91,7 @@ mod tests {
                 waited: Duration::from_secs(77),
                 path,
                 service_id: 0x0106_1d2f,
-                device: "adverb_eth0".into(),
+                device: "adverb0".into(),
                 local,
                 mads,
                 from_peer,
@@ -102,7 +102,7 @@ mod tests {
         assert!(silent(false, 3, 1).contains("backlog is full"));
         assert!(silent(true, 0, 0).contains("this machine has the address"));
         let text = silent(false, 0, 0);
-        for part in ["10.0.0.2", "REQ", "port 7471 (RDMA_PS_TCP)", "16 times", "adverb_eth0"] {
+        for part in ["10.0.0.2", "REQ", "port 7471 (RDMA_PS_TCP)", "16 times", "adverb0"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

@@ -11,7 +11,7 @@ use adverb_memory::ProcessIdentity;
 use adverb_survivor::{Record, Survivor};
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
-use nix::ifaddrs::getifaddrs;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -179,31 +179,28 @@ fn binding(found: mad::Binding) -> Binding {
         address: found.address,
         sgid_index: found.sgid_index,
         scope_id: found.scope_id,
-        mtu: device.path_mtu() as u8,
+        mtu: found.path_mtu as u8,
     }
 }
 
-/// Are the address and its interface still present? If `getifaddrs` fails, the answer is `There`.
-/// An interface that is down, or has no carrier, keeps its addresses and its device.
+/// Are the address and its device still present? If the kernel does not answer, the answer is
+/// `There`. An interface that is down, or has no carrier, keeps its addresses and its device.
 fn presence(binding: &Binding) -> Presence {
-    let Ok(all) = getifaddrs() else { return Presence::There };
-    let interface = binding.name.trim_start_matches("adverb_");
-    let mut left = Presence::DeviceRemoved;
-    for entry in all {
-        let address = entry.address.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
+    let Ok(mut all) = getifaddrs() else { return Presence::There };
+    let is_it = |entry: InterfaceAddress| {
+        let ip = entry.address.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
             (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
             (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
             _ => None,
         });
-        if address == Some(binding.address) {
-            return Presence::There;
-        }
-        // An IPv4 address may carry a label: "eth0:1".
-        if entry.interface_name.split(':').next() == Some(interface) {
-            left = Presence::AddressRemoved;
-        }
+        ip == Some(binding.address)
+    };
+    match adverb_device::device::named(&binding.name) {
+        _ if all.any(is_it) => Presence::There,
+        Ok(None) => Presence::DeviceRemoved,
+        Ok(Some(_)) => Presence::AddressRemoved,
+        Err(_) => Presence::There,
     }
-    left
 }
 
 impl Host for LiveHost {

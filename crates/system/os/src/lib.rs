@@ -19,7 +19,7 @@ mod user;
 pub use detection::{Detection, unusable_addresses};
 pub use error::OsError;
 pub use failures::SocketErrors;
-pub use interfaces::{InterfaceNews, interface_mtus};
+pub use interfaces::{InterfaceNews, LinkInfo, links, outward_addresses};
 pub use neighbour::{NoWay, ask_neighbour, find_neighbour, neighbour_is_known, no_way_now};
 pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;

@@ -1,29 +1,52 @@
 //! `adverb devices`: the devices that a program would see.
 use crate::out::{out, outln};
-use adverb_device::Device;
-use adverb_device::interfaces::ip_of;
+use adverb_device::interfaces::{self, ip_of};
+use adverb_device::selection::{self, Selection};
+use adverb_device::{Device, GidEntry};
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// Lists the devices that programs will see
 ///
-/// Each network interface that is up and has an address gives a device, loopback included.
+/// By default there is one device, adverb0. Its GIDs are the addresses of the interfaces that lead
+/// to other hosts, and of loopback.
 #[derive(clap::Args)]
 pub struct Args {
+    /// The devices: `all`, or interfaces separated by commas, for example lo,eth0
+    #[arg(long, value_name = "LIST")]
+    device: Option<Selection>,
     /// Print JSON: an array with an object for each device
     #[arg(long)]
     json: bool,
 }
 
 /// The error message of every command that needs a device and finds none.
-pub const NO_DEVICE: &str = "there is no device, because no network interface of this machine is \
-                             up and has an address; `ip link set lo up` (as root, or in your own \
-                             network namespace) brings up the loopback interface, which is enough";
+pub const NO_DEVICE: &str = "there is no device, because no network interface of this machine has \
+                             an address; `ip link set lo up` (as root, or in your own network \
+                             namespace) brings up the loopback interface, which is enough";
+
+/// The devices of the requested selection, or else of the variable `ADVERB_DEVICES`. The selection
+/// is also that of this process.
+///
+/// # Errors
+/// The selection names an interface that does not exist.
+pub fn selected(asked: Option<&Selection>) -> Result<Vec<Arc<Device>>, String> {
+    let unlisted =
+        |e: &dyn std::fmt::Display| format!("the network interfaces cannot be listed: {e}");
+    if let Some(asked) = asked {
+        selection::select(asked.clone());
+    }
+    let all = interfaces::all().map_err(|e| unlisted(&e))?;
+    if let Some(complaint) = selection::selection().complaint(&all) {
+        let source = if asked.is_some() { "--device" } else { selection::VARIABLE };
+        return Err(format!("{source}: {complaint}"));
+    }
+    adverb_device::device::list().map_err(|e| unlisted(&e))
+}
 
 pub fn main(args: &Args) -> Result<(), String> {
-    let devices = adverb_device::device::list()
-        .map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices = selected(args.device.as_ref())?;
     if args.json {
         outln!("{}", json(&devices)?);
         return Ok(());
@@ -35,6 +58,10 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
+fn state(device: &Device) -> &'static str {
+    if device.interface().up { "active" } else { "down" }
+}
+
 /// One row for each GID. The columns of the device itself stand in its first row.
 fn table(devices: &[Arc<Device>]) -> String {
     let mut rows = vec![
@@ -42,20 +69,24 @@ fn table(devices: &[Arc<Device>]) -> String {
             .map(String::from),
     ];
     for device in devices {
-        let interface = device.interface();
-        let gids = device.gids();
-        for (index, gid) in gids.iter().enumerate() {
+        let none = [GidEntry::default()];
+        // A device without an address has a row, too.
+        let table = if device.table().is_empty() { &none } else { device.table() };
+        for (index, entry) in table.iter().enumerate() {
             let mut row = [const { String::new() }; 8];
             if index == 0 {
                 row[0] = device.name().into();
-                row[1] = interface.name.clone();
-                row[2] = "active".into();
-                row[3] = interface.mtu.to_string();
-                row[4] = device.path_mtu().bytes().to_string();
+                row[1] = device.interface().name.clone();
+                row[2] = state(device).into();
             }
-            row[5] = index.to_string();
-            row[6] = gid.to_string();
-            row[7] = ip_of(gid).to_string();
+            if !entry.gid.is_zero() {
+                row[1] = device.netdev(entry).into();
+                row[3] = entry.mtu.to_string();
+                row[4] = entry.path_mtu().bytes().to_string();
+                row[5] = index.to_string();
+                row[6] = entry.gid.to_string();
+                row[7] = ip_of(&entry.gid).to_string();
+            }
             rows.push(row);
         }
     }
@@ -82,6 +113,8 @@ struct Described<'d> {
     mtu: usize,
     path_mtu: usize,
     gids: Vec<String>,
+    /// The interface of each GID.
+    netdevs: Vec<&'d str>,
 }
 
 impl<'d> Described<'d> {
@@ -89,10 +122,11 @@ impl<'d> Described<'d> {
         Described {
             name: device.name(),
             interface: &device.interface().name,
-            state: "active",
+            state: state(device),
             mtu: device.interface().mtu,
             path_mtu: device.path_mtu().bytes(),
             gids: device.gids().iter().map(ToString::to_string).collect(),
+            netdevs: device.table().iter().map(|entry| device.netdev(entry)).collect(),
         }
     }
 }
@@ -108,7 +142,8 @@ mod tests {
 
     #[test]
     fn the_table_lists_every_gid() {
-        let devices = adverb_device::device::list().unwrap();
+        let mut devices = adverb_device::device::list().unwrap();
+        devices.extend(adverb_device::device::loopback().unwrap());
         let text = table(&devices);
         assert!(text.lines().next().unwrap().starts_with("device"));
         assert_eq!(text.lines().count(), 1 + devices.iter().map(|d| d.gids().len()).sum::<usize>());

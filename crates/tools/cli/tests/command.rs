@@ -220,7 +220,7 @@ fn devices_lists_every_device() {
         assert!(text(&output.stdout).contains(device.name()), "{}", text(&output.stdout));
     }
     let json = text(&adverb(&["devices", "--json"]).stdout);
-    assert!(json.starts_with("[{\"name\":\"adverb_") && json.ends_with("}]\n"), "{json}");
+    assert!(json.starts_with("[{\"name\":\"adverb0\"") && json.ends_with("}]\n"), "{json}");
 }
 
 #[test]

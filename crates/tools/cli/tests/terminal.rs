@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 /// A program that has opened the device with the bad name logs the name when the link goes down.
 /// The name of an interface cannot contain a newline. The name of a capture file can.
 const STEPS: &str = r#"
+export ADVERB_DEVICES=all
 ip link set lo up
 esc=$(printf '\033')
 ip link add "e$esc[31m" type veth peer name there
@@ -14,7 +15,7 @@ ip addr add 192.0.2.1/24 dev "e$esc[31m"
 ip link set there up
 ip link set "e$esc[31m" up
 n=0
-until "$ADVERB" devices | grep -q 192.0.2.1; do
+until "$ADVERB" devices | grep -q 'active.*192.0.2.1'; do
     n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done

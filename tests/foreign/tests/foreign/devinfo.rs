@@ -1,9 +1,10 @@
 //! `ibv_devices` and `ibv_devinfo -v`, compared with the kernel's view of the machine's interfaces.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use adverb_foreign::device::{Device, devices};
+use adverb_foreign::device::{Device, devices, devices_by_interface};
 use adverb_foreign::machine::{Interface, interfaces};
 use adverb_foreign::process::Program;
 use adverb_foreign::suite::{Case, case};
@@ -19,6 +20,7 @@ const MOST_HEADERS: u32 = 112;
 pub fn cases() -> Vec<Case> {
     vec![
         case("devinfo_has_a_device_for_each_interface", each_interface_has_a_device),
+        case("SYS-12/devinfo_has_one_device_for_the_machine", one_for_the_machine),
         case("devices_lists_the_same_names_and_guids", names_agree),
         case("ports_are_active_ethernet", ports_are_active),
         case("active_mtu_is_the_largest_that_fits", mtu_fits),
@@ -31,7 +33,7 @@ pub fn cases() -> Vec<Case> {
 
 /// The device of an interface: the device with all of the interface's addresses as GIDs.
 fn device_of(interface: &Interface) -> Result<&'static Device, String> {
-    let list = devices()?;
+    let list = devices_by_interface()?;
     list.iter().find(|d| interface.gids().iter().all(|g| d.gid_index(*g).is_some())).ok_or_else(
         || format!("no device has the RoCE v2 GIDs of {interface:?}; devices: {list:#?}"),
     )
@@ -42,6 +44,28 @@ fn each_interface_has_a_device() -> Verdict {
     for interface in interfaces()? {
         let device = device_of(&interface)?;
         require!(used.insert(&device.name), "{} stands for two interfaces", device.name);
+    }
+    Ok(())
+}
+
+/// SYS-12: one device for the machine, the same name everywhere. Its first GID is the address from
+/// which the kernel reaches other hosts. Loopback's GIDs come after those of the network.
+fn one_for_the_machine() -> Verdict {
+    let [device] = devices()? else { return Err(format!("not one device: {:?}", devices()?)) };
+    require!(device.name == "adverb0", "{}", device.name);
+    let index = |gid| device.gid_index(gid);
+    let lo = index(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
+    require!(lo.is_some(), "no GID of 127.0.0.1: {device:?}");
+    // A connected UDP socket has the address that the kernel's routes choose.
+    let outward = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.88.99.1:9")?;
+        socket.local_addr()
+    });
+    match outward.map(|at| at.ip()) {
+        Ok(IpAddr::V4(own)) => {
+            require!(index(own.to_ipv6_mapped()) == Some(0), "{own} is not the first: {device:?}");
+        }
+        _ => require!(lo == Some(0) || devices_by_interface()?.len() > 1, "{device:?}"),
     }
     Ok(())
 }
@@ -66,7 +90,8 @@ fn names_agree() -> Verdict {
 }
 
 fn ports_are_active() -> Verdict {
-    for d in devices()? {
+    for interface in interfaces()? {
+        let d = device_of(&interface)?;
         for (key, value) in [
             ("state", "PORT_ACTIVE (4)"),
             ("link_layer", "Ethernet"),
@@ -129,7 +154,7 @@ fn gids_are_addresses() -> Verdict {
 
 fn identity() -> Verdict {
     let mut guids = BTreeSet::new();
-    for d in devices()? {
+    for d in devices_by_interface()? {
         let fw = d.need("fw_ver")?;
         require!(fw.chars().any(|c| c.is_ascii_digit()), "{}: fw_ver {fw:?}", d.name);
         for key in ["vendor_id", "vendor_part_id"] {
@@ -162,8 +187,9 @@ fn identity() -> Verdict {
 }
 
 fn one_device() -> Verdict {
-    for d in devices()? {
-        let out = Program::new("ibv_devinfo", &["-d", &d.name]).run(LIMIT)?;
+    for d in devices_by_interface()? {
+        let out =
+            Program::new("ibv_devinfo", &["-d", &d.name]).option("--device", "all").run(LIMIT)?;
         out.require_ok()?;
         let shown = adverb_foreign::device::parse_devinfo(&out.text)?;
         require!(shown.len() == 1 && shown[0].name == d.name, "{}", out.describe());

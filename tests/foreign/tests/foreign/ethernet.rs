@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The devices at both ends of the cable, and helpers; then the steps of the case.
 const DEVICES: &str = r#"
 n=0
-until "$ADVERB" devices | grep -q adverb_here && ip netns exec other "$ADVERB" devices | grep -q adverb_there; do
+until "$ADVERB" devices | grep -q 'here  *active' && ip netns exec other "$ADVERB" devices | grep -q 'there  *active'; do
     n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done
@@ -35,9 +35,9 @@ ended() { n=0; while kill -0 $server 2>/dev/null; do n=$((n + 1)); [ $n -lt 300 
 
 /// The received frames equal the sent ones, including VLAN tags.
 const FRAMES: &str = r#"
-RIG_DEV=adverb_here "$ADVERB" run -- "$PROGRAM" in $here >/run/server 2>&1 & server=$!
+RIG_DEV=adverb0 "$ADVERB" run -- "$PROGRAM" in $here >/run/server 2>&1 & server=$!
 ready grep -q ready /run/server
-RIG_DEV=adverb_there ip netns exec other "$ADVERB" run -- "$PROGRAM" out $here || fail "the client"
+RIG_DEV=adverb0 ip netns exec other "$ADVERB" run -- "$PROGRAM" out $here || fail "the client"
 ended || fail "the server"
 cat /run/server
 "#;
@@ -45,16 +45,16 @@ cat /run/server
 /// perftest has no connection here. The server has its flow when it prints the table heading, and
 /// posts its receives right after.
 const PERFTEST: &str = r#"
-"$ADVERB" run -- stdbuf -oL $1 -d adverb_here --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
+"$ADVERB" run -- stdbuf -oL $1 -d adverb0 --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
 ready grep -q '#bytes' /run/server
 sleep 1
-ip netns exec other "$ADVERB" run -- $1 -d adverb_there --client -B $there -E $here $2 || fail "the client"
+ip netns exec other "$ADVERB" run -- $1 -d adverb0 --client -B $there -E $here $2 || fail "the client"
 ended || fail "the server"
 cat /run/server
 "#;
 
 const NO_RIGHT: &str = r#"
-RIG_DEV=adverb_here setpriv --bounding-set -net_raw --inh-caps -net_raw --ambient-caps -all "$ADVERB" run -- "$PROGRAM" no_right
+RIG_DEV=adverb0 setpriv --bounding-set -net_raw --inh-caps -net_raw --ambient-caps -all "$ADVERB" run -- "$PROGRAM" no_right
 "#;
 
 pub fn cases() -> Vec<Case> {
@@ -98,7 +98,7 @@ fn without_the_right() -> Verdict {
     let out = beside(NO_RIGHT, Some(&program), &[])?;
     out.require_ok()?;
     require!(out.text.contains("ok no_right"), "{}", out.describe());
-    for word in ["adverb_here", "CAP_NET_RAW", "setpriv"] {
+    for word in ["adverb0", "CAP_NET_RAW", "setpriv"] {
         require!(out.text.contains(word), "the log does not say {word}: {}", out.describe());
     }
     Ok(())

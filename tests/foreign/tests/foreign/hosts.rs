@@ -51,12 +51,12 @@ fn killed(which_one: &str, told: &str) -> Verdict {
 /// Eight queue pairs exchange messages between the hosts. Both programs write captures (`$1`).
 const CAPTURED: &str = r#"
 test="ib_send_bw --qp 8 --iters 20 --size 64 --tx-depth 8"
-"$ADVERB" run --capture "$1/server.pcapng" -- $test -d adverb_here >/run/server 2>&1 & server=$!
+"$ADVERB" run --capture "$1/server.pcapng" -- $test -d adverb0 >/run/server 2>&1 & server=$!
 started=$server
 # TCP port 18515, in state LISTEN.
 listens() { grep -qs ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; }
 wait_for "the server does not listen" 30 listens
-$there "$ADVERB" run --capture "$1/client.pcapng" -- $test -d adverb_there 192.0.2.1 >/run/client 2>&1 \
+$there "$ADVERB" run --capture "$1/client.pcapng" -- $test -d adverb0 192.0.2.1 >/run/client 2>&1 \
     || fail "the client has failed"
 wait $server || fail "the server has failed"
 "#;

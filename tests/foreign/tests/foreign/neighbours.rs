@@ -25,7 +25,7 @@ ip addr add 203.0.113.1/24 dev silent
 ip link set silent arp off
 for at in silent still; do ip link set $at addrgenmode none; ip link set $at up; done
 n=0
-until "$ADVERB" devices | grep -q adverb_here; do
+until "$ADVERB" devices | grep -q 'here  *active'; do
     n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done

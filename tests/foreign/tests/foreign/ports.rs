@@ -19,16 +19,17 @@ ip link add net0 type veth peer name net1
 for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add 192.0.2.1/24 dev net0
 n=0
-until "$ADVERB" devices | grep -q adverb_net0; do
+until "$ADVERB" devices | grep -q 'net0  *active'; do
     n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done
-RIG_NET=net0 RIG_DEV=adverb_net0 "$ADVERB" run -- "$PROGRAM"
+RIG_NET=net0 "$ADVERB" run $1 -- "$PROGRAM"
 "#;
 
 pub fn cases() -> Vec<Case> {
     vec![
         case("SYS-5/an_open_device_follows_its_interface", follows),
+        case("SYS-13/a_device_stays_while_its_interface_is_down", down),
         case("SYS-5/an_address_under_duplicate_address_detection_is_waited_for", tentative),
         case("UCM-7/a_request_that_cannot_leave_this_machine_ends_at_once", unsendable),
         case("TRU-4/whoever_has_the_udp_port_is_named_at_opening", taken),
@@ -40,7 +41,7 @@ pub fn cases() -> Vec<Case> {
 const TAKEN: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
-"$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/free 2>&1
+"$ADVERB" run -- ibv_devinfo -d adverb0 >/run/free 2>&1
 setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
 import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -49,7 +50,7 @@ print("up", flush=True)
 time.sleep(60)' >/run/up & holder=$!
 n=0
 until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
-"$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
+"$ADVERB" run -- ibv_devinfo -d adverb0 >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
 kill $holder
 grep -c warn /run/free || true
 cat /run/taken
@@ -75,7 +76,7 @@ wait_for() {
     done
 }
 wait_for fd00:77::9 dadfailed
-export RIG_DEV=adverb_net0
+export RIG_DEV=adverb_net0 ADVERB_DEVICES=net0
 for address in fe80::77 fd00:77::1; do
     ip addr add $address/64 dev net0
     ip -6 addr show dev net0 | grep $address | grep -q tentative || { echo "detection is over too soon"; exit 1; }
@@ -97,6 +98,58 @@ fn tentative() -> Verdict {
     require!(out.text.matches("ok tentative").count() == 3, "{}", out.describe());
     // A correct program gets no message.
     require!(!out.text.contains("adverb: "), "an untrue line: {}", out.describe());
+    Ok(())
+}
+
+/// A device stays listed while its interface is down, or has no carrier: SYS-13. `$1`: the options
+/// of `adverb run`, `$2`: the device.
+const DOWN: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+ip link add net0 type veth peer name net1
+for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 192.0.2.1/24 dev net0
+tell() {
+    n=0
+    until "$ADVERB" devices $options | grep -q "net0  *$2"; do
+        n=$((n + 1)); [ $n -lt 300 ] || { echo "net0 never becomes $2"; exit 1; }
+        sleep 0.1
+    done
+    echo "== $1"
+    "$ADVERB" run $options -- sh -c "ibv_devices; ibv_devinfo -d $device; cat /sys/class/infiniband/$device/ports/1/state; rdma link; ibstat $device"
+    "$ADVERB" devices $options
+}
+options=$1; device=$2
+tell up active
+ip link set net0 down
+tell down down
+ip link set net0 up
+ip link set net1 down
+tell "no carrier" down
+"#;
+
+fn down() -> Verdict {
+    for (options, device) in
+        [("", "adverb0"), ("--device all", "adverb_net0"), ("--device net0", "adverb_net0")]
+    {
+        let mut command = Command::new("unshare");
+        if !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--net", "--mount", "sh", "-e", "-c", DOWN, "sh", options, device]);
+        command.env("ADVERB", adverb()?);
+        let out = start(command, format!("an interface that is down, {device}"))?.wait(LIMIT);
+        out.require_ok()?;
+        let parts: Vec<&str> = out.text.split("== ").collect();
+        require!(parts.len() == 4, "{}", out.describe());
+        let active = ["PORT_ACTIVE", "4: ACTIVE", "state ACTIVE", "State: Active"];
+        let down = ["PORT_DOWN", "1: DOWN", "state DOWN", "State: Down", "  down  "];
+        for (part, words) in [(1, &active[..]), (2, &down[..]), (3, &down[..])] {
+            for word in words.iter().chain([&device]) {
+                require!(parts[part].contains(word), "no {word}: {}", out.describe());
+            }
+        }
+    }
     Ok(())
 }
 
@@ -150,7 +203,7 @@ fn taken() -> Verdict {
     let out = start(command, "a UDP port that is taken".into())?.wait(LIMIT);
     out.require_ok()?;
     for words in [
-        "nothing can be connected at adverb_lo",
+        "nothing can be connected at adverb0",
         "UDP port 4791 at 127.0.0.1",
         "user 4321",
         "PORT_ACTIVE",
@@ -163,14 +216,17 @@ fn taken() -> Verdict {
 
 fn follows() -> Verdict {
     let program = compile("ports")?;
-    let mut command = Command::new("unshare");
-    if !is_root() {
-        command.args(["--user", "--map-root-user"]);
+    for (device, options, stays) in [("adverb0", "", "1"), ("adverb_net0", "--device net0", "")] {
+        let mut command = Command::new("unshare");
+        if !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--net", "--mount", "sh", "-e", "-c", STEPS, "sh", options]);
+        command.env("ADVERB", adverb()?).env("PROGRAM", &program);
+        command.env("RIG_DEV", device).env("RIG_STAYS", stays);
+        let out = start(command, format!("an interface of {device} that changes"))?.wait(LIMIT);
+        out.require_ok()?;
+        require!(out.text.contains("ok ports"), "{}", out.describe());
     }
-    command.args(["--net", "--mount", "sh", "-e", "-c", STEPS]);
-    command.env("ADVERB", adverb()?).env("PROGRAM", program);
-    let out = start(command, "an interface that changes".into())?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.contains("ok ports"), "{}", out.describe());
     Ok(())
 }

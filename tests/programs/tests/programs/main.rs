@@ -14,12 +14,14 @@ mod rsockets;
 mod rust_crates;
 mod shmem;
 mod tgt;
+mod two_hosts;
 
 use std::process::ExitCode;
 
 use adverb_foreign::suite::{self, Suite};
 
 const SUITES: &[Suite] = &[
+    Suite::new("two_hosts", two_hosts::cases).once(),
     Suite::new("mpi", mpi::cases).once().before(mpi::before),
     Suite::new("shmem", shmem::cases).once(),
     Suite::new("fio", fio::cases).once(),

@@ -226,6 +226,7 @@ impl World {
                 mtu: 1500,
                 mac: [2, 0, 0, 0, 0, node as u8],
                 loopback: false,
+                outward: true,
                 speed: 10_000,
                 up: true,
                 addresses: vec![ip(self.hosts[node])],

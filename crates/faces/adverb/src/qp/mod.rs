@@ -132,12 +132,14 @@ impl Qp {
     /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address.
     pub fn info(&self) -> Result<QpInfo> {
         let settings = &self.0.settings;
-        let (limits, port_mtu) = (self.0.context.limits(), self.0.context.raw().port_mtu());
+        let limits = self.0.context.limits();
+        let gid_index = self.0.gid_index.load(Ordering::Relaxed);
+        let port_mtu = self.0.context.raw().gid_entry(gid_index.into()).path_mtu();
         Ok(QpInfo {
             qp_type: self.qp_type(),
             number: self.number(),
             first_psn: self.0.first_psn.load(Ordering::Relaxed),
-            gid: self.0.context.gid(self.0.gid_index.load(Ordering::Relaxed))?,
+            gid: self.0.context.gid(gid_index)?,
             path_mtu: settings.path_mtu.map_or(port_mtu, |m| m.min(port_mtu)),
             reads_out: settings.reads_out.min(limits.max_rd_atomic),
             reads_in: settings.reads_in.min(limits.max_rd_atomic),

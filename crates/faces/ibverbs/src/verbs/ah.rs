@@ -174,10 +174,11 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     };
     // SAFETY: the program's address.
     let attr = address_in(unsafe { &*attr });
+    let via = owner.context.gid_entry(attr.sgid_index.into()).interface;
     let found = owner
         .context
         .gid(attr.port_num, attr.sgid_index.into())
-        .and_then(|_| neighbour::mac_of(owner.context.device().interface(), &attr.dgid));
+        .and_then(|_| neighbour::mac_of(via, &attr.dgid));
     match found {
         Ok(mac) => {
             // SAFETY: the program passes places for six bytes and, unless it is null, for the VLAN.

@@ -1,21 +1,23 @@
 //! Ethernet addresses of neighbours, as the kernel knows them.
 use adverb_device::Error;
 use adverb_device::engine::Gid;
-use adverb_device::interfaces::{self, Interface, ip_of, is_link_local};
+use adverb_device::interfaces::{self, ip_of, is_link_local};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
 /// The Ethernet address behind a GID: from an interface of this host, from the kernel's ARP table,
-/// or from the link-local address itself.
-pub(super) fn mac_of(via: &Interface, gid: &Gid) -> Result<[u8; 6], Error> {
+/// or from the link-local address itself. `via` is the index of the interface of the local GID.
+pub(super) fn mac_of(via: u32, gid: &Gid) -> Result<[u8; 6], Error> {
     let ip = ip_of(gid);
-    if let Some(own) = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip)) {
+    let here = interfaces::usable()?;
+    if let Some(own) = here.iter().find(|i| i.addresses.contains(&ip)) {
         return Ok(own.mac);
     }
+    let name = here.iter().find(|i| i.index == via).map_or("", |i| &i.name);
     let found = match ip {
         IpAddr::V4(_) => std::fs::read_to_string("/proc/net/arp")
             .ok()
-            .and_then(|table| from_arp(&table, ip, &via.name)),
+            .and_then(|table| from_arp(&table, ip, name)),
         IpAddr::V6(a) if is_link_local(&a) => from_eui64(&a.octets()),
         IpAddr::V6(_) => None,
     };

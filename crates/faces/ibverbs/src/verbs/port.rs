@@ -145,7 +145,7 @@ fn entry(context: &Context, gid: Gid, index: u32) -> ibv_gid_entry {
         gid_index: index,
         port_num: PORT.into(),
         gid_type: IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: context.device().interface().index,
+        ndev_ifindex: context.gid_entry(index as usize).interface,
     }
 }
 

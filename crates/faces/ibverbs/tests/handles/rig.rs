@@ -55,6 +55,7 @@ pub fn silent(call: impl FnOnce()) {
 /// The loopback device, opened.
 pub fn open() -> *mut ibv_context {
     unsafe {
+        adverb_device::selection::select("lo".parse().unwrap());
         let mut n = 0;
         let list = device::ibv_get_device_list(&raw mut n);
         let devices = std::slice::from_raw_parts(list, n as usize);

@@ -29,6 +29,7 @@ pub struct Open(pub *mut ibv_context);
 impl Open {
     pub fn new() -> Self {
         let mut n = -1;
+        adverb_device::selection::select("lo".parse().unwrap());
         unsafe {
             let list = device::ibv_get_device_list(&raw mut n);
             assert!(!list.is_null() && n > 0, "no device");

@@ -442,7 +442,12 @@ impl ConnectorInner {
         let me = self.me.upgrade().ok_or(NtStatus::DELETE_PENDING)?;
         let qp_hold = self.check_qp(qp)?;
         let Call { endpoint, id, mut asker, shared, destination, reads, private_data } = call;
-        let peer = with_scope(destination, self.adapter.context().device().interface().index);
+        let first = self.adapter.context().device().interface().index;
+        let interface = match endpoint.address() {
+            SocketAddr::V6(own) if own.scope_id() != 0 => own.scope_id(),
+            _ => first,
+        };
+        let peer = with_scope(destination, interface);
         let cap = allowed(&self.adapter);
         let limits = ReadLimits {
             inbound: reads.inbound.min(cap.inbound),

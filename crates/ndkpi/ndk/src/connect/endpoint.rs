@@ -49,10 +49,12 @@ impl Endpoint {
         shared: bool,
         signal: &Signal,
     ) -> Result<(Endpoint, Id), NtStatus> {
-        if !context.gids().contains(&gid_of(&address.ip())) {
+        let wanted = gid_of(&address.ip());
+        let table = context.port_state().table;
+        let Some(entry) = table.iter().find(|entry| entry.gid == wanted) else {
             return Err(NtStatus::INVALID_ADDRESS);
-        }
-        let address = with_scope(address, context.device().interface().index);
+        };
+        let address = with_scope(address, entry.interface);
         if address.port() != 0 {
             return Endpoint::claim(address, shared, signal);
         }

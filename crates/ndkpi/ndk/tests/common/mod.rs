@@ -48,9 +48,8 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 pub fn adapter(pending: PendingMode) -> Adapter {
-    let devices = device::device::list().unwrap();
-    let loopback = devices.iter().find(|d| d.interface().loopback).expect("a loopback device");
-    Adapter::open(loopback, Config { pending, ..Config::default() }).unwrap()
+    let loopback = device::device::loopback().unwrap().expect("a loopback device");
+    Adapter::open(&loopback, Config { pending, ..Config::default() }).unwrap()
 }
 
 /// One side: an adapter and all objects of the adapter.

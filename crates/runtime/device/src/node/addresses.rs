@@ -38,7 +38,8 @@ impl Addresses {
     }
 
     /// As [`Addresses::open_quietly`] for a usable address. `None` during IPv6 duplicate address
-    /// detection: the address is opened when the kernel reports the end of detection.
+    /// detection: the address is opened when the kernel reports the end of detection. `None` also
+    /// if the address has gone since it was listed, for example because detection has failed.
     pub(crate) fn open_if_usable(
         &self,
         node: &Node,
@@ -47,7 +48,7 @@ impl Addresses {
     ) -> Result<Option<AddrIndex>, Error> {
         match self.try_open(node, ip, scope_id)? {
             Ok(index) => Ok(Some(index)),
-            Err(LinkError::Tentative { .. }) => Ok(None),
+            Err(LinkError::Tentative { .. } | LinkError::NoSuchAddress { .. }) => Ok(None),
             Err(e) => Err(quiet_from_link(e)),
         }
     }

@@ -88,7 +88,6 @@ fn counts(c: &Counters) -> Counts {
         c.timeouts,
         c.dropped_total(),
         c.one_sided,
-        c.messages,
     ]
 }
 

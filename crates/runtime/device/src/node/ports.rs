@@ -1,21 +1,21 @@
-//! The port of open devices. It follows the state, MTU and addresses of its interface.
+//! The port of open devices. It follows the state, MTU and addresses of its interfaces.
 //!
 //! An entry of the GID table keeps its index while other addresses come and go, as queue pairs and
 //! address handles name the entry by its index. A removed address leaves an empty entry for the
 //! next new address.
 use crate::async_event::AsyncEvent;
-use crate::interfaces::{self, Interface, gid_of};
+use crate::interfaces::{self, Interface, gid_of, is_link_local};
 use crate::ranks;
 use adverb_engine::{Gid, PathMtu};
 use adverb_os::InterfaceNews;
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Entries of the GID table, including empty entries.
-pub const GID_TABLE: usize = 16;
+pub const GID_TABLE: usize = 64;
 
 /// An object that is told of changes of a port.
 pub(crate) trait Follower: Send + Sync {
@@ -27,27 +27,78 @@ pub(crate) trait Follower: Send + Sync {
     fn raise_of_port(&self, event: AsyncEvent);
 }
 
+/// The interfaces of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DeviceScope {
+    /// All interfaces with an address that lead out, and loopback.
+    Host,
+    /// The interface with this index.
+    Interface(u32),
+}
+
+impl DeviceScope {
+    /// The interfaces of the device. The state of the first one is the state of the port.
+    pub(crate) fn members(self, all: &[Interface]) -> Vec<Interface> {
+        let belongs = |i: &&Interface| match self {
+            DeviceScope::Host => (i.outward || i.loopback) && !i.addresses.is_empty(),
+            DeviceScope::Interface(index) => i.index == index,
+        };
+        all.iter().filter(belongs).cloned().collect()
+    }
+}
+
+/// An entry of the GID table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The GID. Zero for an empty entry.
+    pub gid: Gid,
+    /// Index of the interface with the address.
+    pub interface: u32,
+    /// MTU of this interface in bytes.
+    pub mtu: usize,
+}
+
+impl GidEntry {
+    /// Do both entries stand for one address? A link-local address has a meaning only together with
+    /// its interface.
+    fn is_same(&self, other: &GidEntry) -> bool {
+        let local = is_link_local(&Ipv6Addr::from(self.gid.0));
+        self.gid == other.gid && (!local || self.interface == other.interface)
+    }
+
+    /// The largest path MTU with packets that fit the interface.
+    #[must_use]
+    pub fn path_mtu(&self) -> PathMtu {
+        PathMtu::for_interface(self.mtu)
+    }
+}
+
 /// The present state of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortState {
-    /// The interface is up and has a carrier.
+    /// The first interface is up and has a carrier.
     pub up: bool,
-    /// MTU of the interface in bytes.
+    /// MTU of the first interface in bytes.
     pub mtu: usize,
-    /// Speed of the interface in Mbit/s.
+    /// Speed of the first interface in Mbit/s.
     pub speed: u32,
-    /// The GID table up to its last entry in use. Empty entries are zero.
-    pub gids: Vec<Gid>,
+    /// The interfaces, by index.
+    pub interfaces: Vec<u32>,
+    /// The GID table up to its last entry in use.
+    pub table: Vec<GidEntry>,
 }
 
 impl PortState {
-    pub(crate) fn of(interface: &Interface, table: &[Gid]) -> Self {
-        PortState {
-            up: interface.up,
-            mtu: interface.mtu,
-            speed: interface.speed,
-            gids: merged(table, &interface.addresses),
-        }
+    /// The state with these interfaces; `None` without any.
+    pub(crate) fn of(members: &[Interface], table: &[GidEntry]) -> Option<Self> {
+        let first = members.first()?;
+        Some(PortState {
+            up: first.up,
+            mtu: first.mtu,
+            speed: first.speed,
+            interfaces: members.iter().map(|i| i.index).collect(),
+            table: merged(table, members),
+        })
     }
 
     /// The largest path MTU with packets that fit.
@@ -55,9 +106,15 @@ impl PortState {
     pub fn path_mtu(&self) -> PathMtu {
         PathMtu::for_interface(self.mtu)
     }
+
+    /// The GIDs of the table. Empty entries are zero.
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        self.table.iter().map(|entry| entry.gid).collect()
+    }
 }
 
-/// The port of an interface, shared by all contexts open on the interface.
+/// The port of a device, shared by all contexts of the device.
 #[derive(Debug)]
 pub(crate) struct Port(RankedRw<PortState, ranks::Port>);
 
@@ -66,33 +123,36 @@ impl Port {
         self.0.read().clone()
     }
 
-    pub(crate) fn gid(&self, index: usize) -> Gid {
-        self.0.read().gids.get(index).copied().unwrap_or_default()
+    /// An entry of the GID table. Beyond its end, an empty entry.
+    pub(crate) fn entry(&self, index: usize) -> GidEntry {
+        self.0.read().table.get(index).copied().unwrap_or_default()
     }
 
     pub(crate) fn path_mtu(&self) -> PathMtu {
         self.0.read().path_mtu()
     }
 
-    /// Takes over the interface's state, `None` for a removed interface. Returns the events for
-    /// programs.
-    fn follow(&self, interface: Option<&Interface>) -> Vec<AsyncEvent> {
+    /// Takes over the state of the interfaces. Returns the events for programs. `ends`: the device
+    /// ends with its interface.
+    fn follow(&self, members: &[Interface], ends: bool) -> Vec<AsyncEvent> {
         let mut state = self.0.write();
-        let new = match interface {
-            Some(interface) => PortState::of(interface, &state.gids),
-            None => PortState { up: false, gids: Vec::new(), ..state.clone() },
+        let none =
+            || PortState { up: false, interfaces: Vec::new(), table: Vec::new(), ..state.clone() };
+        let new = PortState::of(members, &state.table).unwrap_or_else(none);
+        let places = |state: &PortState| {
+            state.table.iter().map(|entry| (entry.gid, entry.interface)).collect::<Vec<_>>()
         };
         let mut events = Vec::new();
         if state.up && !new.up {
             events.push(AsyncEvent::PortErr);
         }
-        if state.gids != new.gids {
+        if places(&state) != places(&new) {
             events.push(AsyncEvent::GidChange);
         }
         if !state.up && new.up {
             events.push(AsyncEvent::PortActive);
         }
-        if interface.is_none() {
+        if ends && members.is_empty() {
             events.push(AsyncEvent::DeviceFatal);
         }
         *state = new;
@@ -100,21 +160,31 @@ impl Port {
     }
 }
 
-/// A table of these addresses. An address that is in `table` keeps its index.
-pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
-    let wanted: Vec<Gid> = addresses.iter().take(GID_TABLE).map(gid_of).collect();
-    let mut new: Vec<Gid> =
-        table.iter().map(|gid| if wanted.contains(gid) { *gid } else { Gid::default() }).collect();
-    for gid in wanted {
-        if new.contains(&gid) {
-            continue;
-        }
-        match new.iter_mut().find(|entry| entry.is_zero()) {
-            Some(empty) => *empty = gid,
-            None => new.push(gid),
+/// A table of the addresses of these interfaces. An address that is in `table` keeps its index.
+pub(crate) fn merged(table: &[GidEntry], members: &[Interface]) -> Vec<GidEntry> {
+    let entries = |i: &Interface| {
+        let (interface, mtu) = (i.index, i.mtu);
+        let entry = move |ip: &IpAddr| GidEntry { gid: gid_of(ip), interface, mtu };
+        i.addresses.iter().map(entry).collect::<Vec<_>>()
+    };
+    let mut wanted: Vec<GidEntry> = Vec::new();
+    for entry in members.iter().flat_map(entries) {
+        if wanted.len() < GID_TABLE && !wanted.iter().any(|known| known.is_same(&entry)) {
+            wanted.push(entry);
         }
     }
-    while new.last().is_some_and(Gid::is_zero) {
+    let now = |old: &GidEntry| wanted.iter().find(|new| new.is_same(old)).copied();
+    let mut new: Vec<GidEntry> = table.iter().map(|old| now(old).unwrap_or_default()).collect();
+    for entry in wanted {
+        if new.iter().any(|known| known.is_same(&entry)) {
+            continue;
+        }
+        match new.iter_mut().find(|entry| entry.gid.is_zero()) {
+            Some(empty) => *empty = entry,
+            None => new.push(entry),
+        }
+    }
+    while new.last().is_some_and(|entry| entry.gid.is_zero()) {
         new.pop();
     }
     new
@@ -122,10 +192,13 @@ pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
 
 /// Warns if another user has the UDP port. A program that only asks for attributes needs no UDP
 /// port, but most programs that open a device go on to connect.
-pub(crate) fn say_who_is_in_the_way(interface: &Interface) {
-    for ip in &interface.addresses {
-        if let Some(taken) = adverb_link::port_of_others(*ip) {
-            log::warn!("nothing can be connected at adverb_{}: {taken}", interface.name);
+pub(crate) fn say_who_is_in_the_way(name: &str, members: &[Interface]) {
+    // One user has the port at all addresses of a family.
+    for ipv4 in [true, false] {
+        let mut addresses = members.iter().flat_map(|i| &i.addresses);
+        let taken = addresses.by_ref().filter(|ip| ip.is_ipv4() == ipv4);
+        if let Some(taken) = taken.copied().find_map(adverb_link::port_of_others) {
+            log::warn!("nothing can be connected at {name}: {taken}");
         }
     }
 }
@@ -141,33 +214,29 @@ pub(crate) struct Ports {
 
 #[derive(Default)]
 struct Known {
-    /// By index of the interface.
-    ports: BTreeMap<u32, Arc<Port>>,
+    ports: BTreeMap<DeviceScope, Arc<Port>>,
     /// The kernel's last list of interfaces. `None` after a change.
     interfaces: Option<Arc<[Interface]>>,
     events: Vec<(Arc<Port>, AsyncEvent)>,
 }
 
 impl Ports {
-    /// All present interfaces, each with its GID table. Open ports follow changes. The background
-    /// thread delivers the events.
+    /// All present interfaces. Open ports follow changes. The background thread delivers the
+    /// events.
     ///
     /// The kernel is asked for the interfaces at the first call, and if `news` has messages that
     /// the background thread has not taken yet. Otherwise the earlier list is valid.
-    pub(crate) fn look(
-        &self,
-        news: Option<&InterfaceNews>,
-    ) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+    pub(crate) fn look(&self, news: Option<&InterfaceNews>) -> nix::Result<Arc<[Interface]>> {
         let mut known = self.known.lock();
         if news.is_none_or(InterfaceNews::wait) {
             known.interfaces = None;
         }
-        let found = self.found(&mut known)?;
-        let table = |interface: &Interface| match known.ports.get(&interface.index) {
-            Some(port) => port.state().gids,
-            None => merged(&[], &interface.addresses),
-        };
-        Ok(found.iter().map(|interface| (interface.clone(), table(interface))).collect())
+        self.found(&mut known)
+    }
+
+    /// The current GID table of an open device.
+    pub(crate) fn table(&self, scope: DeviceScope) -> Option<Vec<GidEntry>> {
+        self.known.lock().ports.get(&scope).map(|port| port.state().table)
     }
 
     /// Takes the kernel's news, and asks for the interfaces again after news. Only called by the
@@ -189,12 +258,12 @@ impl Ports {
             return Ok(found.clone());
         }
         let found: Arc<[Interface]> = interfaces::all()?.into();
-        known.ports.retain(|index, port| {
-            let interface = found.iter().find(|i| i.index == *index);
-            known
-                .events
-                .extend(port.follow(interface).into_iter().map(|event| (port.clone(), event)));
-            interface.is_some()
+        known.ports.retain(|scope, port| {
+            let members = scope.members(&found);
+            let ends = *scope != DeviceScope::Host;
+            let events = port.follow(&members, ends);
+            known.events.extend(events.into_iter().map(|event| (port.clone(), event)));
+            !ends || !members.is_empty()
         });
         if !known.events.is_empty() {
             self.any.store(true, Ordering::SeqCst);
@@ -203,23 +272,17 @@ impl Ports {
         Ok(found)
     }
 
-    /// The port of an interface, which follows the interface from now on. `first` is called if no
+    /// The port of a device, which follows its interfaces from now on. `state` is called if no
     /// other context has opened the port.
-    pub(crate) fn open(
-        &self,
-        interface: &Interface,
-        table: &[Gid],
-        first: impl FnOnce(&Interface),
-    ) -> Arc<Port> {
+    pub(crate) fn open(&self, scope: DeviceScope, state: impl FnOnce() -> PortState) -> Arc<Port> {
         let mut known = self.known.lock();
         let Known { ports, interfaces, .. } = &mut *known;
         let new = || {
-            first(interface);
             // The caller's list may be old. The next look asks the kernel, and the port follows.
             *interfaces = None;
-            Arc::new(Port(RankedRw::new(PortState::of(interface, table))))
+            Arc::new(Port(RankedRw::new(state())))
         };
-        ports.entry(interface.index).or_insert_with(new).clone()
+        ports.entry(scope).or_insert_with(new).clone()
     }
 
     /// Tells `follower` of changes from now on.
@@ -249,73 +312,130 @@ impl Ports {
 mod tests {
     use super::*;
 
-    fn gids(list: &[&str]) -> Vec<Gid> {
-        list.iter()
-            .map(|ip| if ip.is_empty() { Gid::default() } else { gid_of(&ip.parse().unwrap()) })
-            .collect()
+    const SCOPE: DeviceScope = DeviceScope::Interface(7);
+
+    fn interface(index: u32, addresses: &[&str]) -> Interface {
+        Interface {
+            name: index.to_string(),
+            index,
+            mtu: 1500,
+            mac: [0; 6],
+            loopback: index == 1,
+            speed: 10_000,
+            up: true,
+            outward: index > 1,
+            addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+        }
     }
 
-    fn ips(list: &[&str]) -> Vec<IpAddr> {
-        list.iter().map(|ip| ip.parse().unwrap()).collect()
+    fn state(members: &[Interface]) -> PortState {
+        PortState::of(members, &[]).unwrap()
     }
 
     #[test]
     fn sys_5_an_entry_keeps_its_place() {
-        let table = merged(&[], &ips(&["fe80::1", "192.0.2.1", "2001:db8::1"]));
-        assert_eq!(table, gids(&["fe80::1", "192.0.2.1", "2001:db8::1"]));
+        let table = |old: &[GidEntry], list: &[&str]| merged(old, &[interface(7, list)]);
+        let shown = |table: &[GidEntry]| {
+            let ip = |entry: &GidEntry| interfaces::ip_of(&entry.gid).to_string();
+            let all =
+                table.iter().map(|entry| if entry.gid.is_zero() { "-".into() } else { ip(entry) });
+            all.collect::<Vec<String>>().join(" ")
+        };
+        let first = table(&[], &["192.0.2.1", "fe80::1", "2001:db8::1"]);
+        assert_eq!(shown(&first), "192.0.2.1 fe80::1 2001:db8::1");
         // A new address goes behind the others, whatever its kind.
-        let more = merged(&table, &ips(&["fe80::1", "192.0.2.1", "192.0.2.2", "2001:db8::1"]));
-        assert_eq!(more, gids(&["fe80::1", "192.0.2.1", "2001:db8::1", "192.0.2.2"]));
+        let more = table(&first, &["192.0.2.1", "192.0.2.2", "fe80::1", "2001:db8::1"]);
+        assert_eq!(shown(&more), "192.0.2.1 fe80::1 2001:db8::1 192.0.2.2");
         // A removed address leaves its entry to the next new address.
-        let less = merged(&more, &ips(&["fe80::1", "192.0.2.2", "2001:db8::1"]));
-        assert_eq!(less, gids(&["fe80::1", "", "2001:db8::1", "192.0.2.2"]));
-        let filled = merged(&less, &ips(&["fe80::1", "192.0.2.9", "192.0.2.2", "2001:db8::1"]));
-        assert_eq!(filled, gids(&["fe80::1", "192.0.2.9", "2001:db8::1", "192.0.2.2"]));
-        assert_eq!(merged(&less, &[]), gids(&[]));
-        let many: Vec<IpAddr> = (0..40).map(|n| IpAddr::from([192, 0, 2, n])).collect();
-        assert_eq!(merged(&less, &many).len(), GID_TABLE);
+        let less = table(&more, &["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
+        assert_eq!(shown(&less), "192.0.2.1 - 2001:db8::1 192.0.2.2");
+        let filled = table(&less, &["192.0.2.1", "192.0.2.2", "192.0.2.9", "2001:db8::1"]);
+        assert_eq!(shown(&filled), "192.0.2.1 192.0.2.9 2001:db8::1 192.0.2.2");
+        assert_eq!(table(&less, &[]), []);
+        let many: Vec<String> = (0..100).map(|n| format!("192.0.2.{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(table(&less, &many).len(), GID_TABLE);
+    }
+
+    /// SYS-12: one table for several interfaces.
+    #[test]
+    fn sys_12_a_network_that_comes_is_a_gid_event() {
+        let lo = interface(1, &["127.0.0.1", "::1"]);
+        let (mut a, b) = (interface(2, &["192.0.2.1", "fe80::1"]), interface(3, &["fe80::1"]));
+        let ports = Ports::default();
+        let port = ports.open(DeviceScope::Host, || state(std::slice::from_ref(&lo)));
+        assert_eq!(
+            port.follow(&[a.clone(), b.clone(), lo.clone()], false),
+            [AsyncEvent::GidChange]
+        );
+        let at = |port: &Port| {
+            let of = |e: &GidEntry| (interfaces::ip_of(&e.gid).to_string(), e.interface);
+            port.state().table.iter().map(of).collect::<Vec<_>>()
+        };
+        let with = |list: &[(&str, u32)]| {
+            list.iter().map(|(ip, on)| ((*ip).to_owned(), *on)).collect::<Vec<_>>()
+        };
+        // Two interfaces may have the same link-local address.
+        let all = [("127.0.0.1", 1), ("::1", 1), ("192.0.2.1", 2), ("fe80::1", 2), ("fe80::1", 3)];
+        assert_eq!(at(&port), with(&all));
+        // The first interface decides the state, and loopback is never the first beside another.
+        a.up = false;
+        assert_eq!(port.follow(&[a.clone(), lo.clone()], false)[0], AsyncEvent::PortErr);
+        assert_eq!(port.follow(&[lo], false), [AsyncEvent::GidChange, AsyncEvent::PortActive]);
+        let none = [AsyncEvent::PortErr, AsyncEvent::GidChange];
+        assert_eq!(port.follow(&[], false), none, "and the device does not end");
+    }
+
+    /// SYS-12: the members of the device for all interfaces, in the order of the list.
+    #[test]
+    fn sys_12_bridges_of_this_host_are_no_members() {
+        let all = [
+            interface(2, &["192.0.2.1"]),
+            interface(4, &[]),
+            Interface { outward: false, ..interface(3, &["172.17.0.1"]) },
+            interface(1, &["127.0.0.1"]),
+        ];
+        let indices =
+            |scope: DeviceScope| scope.members(&all).iter().map(|i| i.index).collect::<Vec<_>>();
+        assert_eq!(indices(DeviceScope::Host), [2, 1]);
+        assert_eq!(indices(DeviceScope::Interface(3)), [3]);
+        assert_eq!(indices(DeviceScope::Interface(4)), [4]);
     }
 
     #[test]
     fn sys_5_each_change_has_its_event() {
-        let mut interface = Interface {
-            name: "x".into(),
-            index: 7,
-            mtu: 1500,
-            mac: [0; 6],
-            loopback: false,
-            speed: 10_000,
-            up: true,
-            addresses: ips(&["192.0.2.1"]),
-        };
+        let mut interface = interface(7, &["192.0.2.1"]);
         let ports = Ports::default();
-        let port = ports.open(&interface, &[], |_| ());
-        assert_eq!(port.follow(Some(&interface)), []);
+        let port = ports.open(SCOPE, || state(std::slice::from_ref(&interface)));
+        let follow = |i: &Interface| port.follow(std::slice::from_ref(i), true);
+        assert_eq!(follow(&interface), []);
         interface.mtu = 9000;
-        assert_eq!((port.follow(Some(&interface)), port.path_mtu()), (vec![], PathMtu::Mtu4096));
+        assert_eq!((follow(&interface), port.path_mtu()), (vec![], PathMtu::Mtu4096));
         interface.up = false;
-        assert_eq!(port.follow(Some(&interface)), [AsyncEvent::PortErr]);
-        interface.addresses = ips(&["192.0.2.2"]);
-        assert_eq!(port.follow(Some(&interface)), [AsyncEvent::GidChange]);
+        assert_eq!(follow(&interface), [AsyncEvent::PortErr]);
+        interface.addresses = vec!["192.0.2.2".parse().unwrap()];
+        assert_eq!(follow(&interface), [AsyncEvent::GidChange]);
         interface.up = true;
-        assert_eq!(port.follow(Some(&interface)), [AsyncEvent::PortActive]);
+        assert_eq!(follow(&interface), [AsyncEvent::PortActive]);
         let all = [AsyncEvent::PortErr, AsyncEvent::GidChange, AsyncEvent::DeviceFatal];
-        assert_eq!(port.follow(None), all);
-        assert_eq!(port.state(), PortState { up: false, mtu: 9000, speed: 10_000, gids: vec![] });
+        assert_eq!(port.follow(&[], true), all);
+        let removed =
+            PortState { up: false, mtu: 9000, speed: 10_000, interfaces: vec![], table: vec![] };
+        assert_eq!(port.state(), removed);
     }
+
     #[test]
     fn sys_5_the_kernel_is_asked_again_for_a_port_that_is_new() {
         let news = InterfaceNews::new().unwrap();
         let ports = Ports::default();
-        let of = |found: &[(Interface, Vec<Gid>)]| {
-            found.iter().map(|(i, _)| i.index).collect::<Vec<_>>()
-        };
+        let of = |found: &[Interface]| found.iter().map(|i| i.index).collect::<Vec<_>>();
         let found = ports.look(Some(&news)).unwrap();
         let again = ports.look(Some(&news)).unwrap();
         assert_eq!(of(&found), of(&again));
         // The program's list shows the loopback interface as down. The port follows the kernel.
-        let (real, _) = found.into_iter().find(|(i, _)| i.loopback && i.up).unwrap();
-        let port = ports.open(&Interface { up: false, ..real }, &[], |_| ());
+        let real = found.iter().find(|i| i.loopback && i.up).unwrap().clone();
+        let scope = DeviceScope::Interface(real.index);
+        let port = ports.open(scope, || state(&[Interface { up: false, ..real }]));
         assert!(!port.state().up);
         ports.look(Some(&news)).unwrap();
         assert!(port.state().up);

@@ -7,7 +7,7 @@ use super::reach::no_way;
 use super::rendezvous;
 use super::timers::Timed;
 use super::tx::Tx;
-use adverb_engine::{Cause, Completion, Effects, QpAttr, QpEvent, QpState, WcStatus};
+use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
 
 impl Node {

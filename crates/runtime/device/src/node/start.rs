@@ -24,8 +24,8 @@ use crate::faults::Injector;
 use crate::host::{HostConnections, PathChoice};
 use crate::interfaces::Interface;
 use crate::ranks;
+use adverb_engine::KeyTable;
 use adverb_engine::qp::ReorderMemory;
-use adverb_engine::{Gid, KeyTable};
 use adverb_link::{Config, UdpLink};
 use adverb_local::Local;
 use adverb_memory::ProcessIdentity;
@@ -160,8 +160,8 @@ impl Node {
         place.as_ref().filter(|node| node.is_of_use()).cloned()
     }
 
-    /// The present interfaces, with their GID tables. Open devices are told of changes soon.
-    pub(crate) fn look_at_interfaces(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+    /// The present interfaces. Open devices are told of changes soon.
+    pub(crate) fn look_at_interfaces(&self) -> nix::Result<Arc<[Interface]>> {
         let found = self.ports.look(self.news.as_ref())?;
         if self.ports.any.load(Ordering::SeqCst) {
             self.wake_thread();

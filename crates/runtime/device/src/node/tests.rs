@@ -70,13 +70,7 @@ struct Pair {
 }
 
 fn pair() -> Pair {
-    let context = device::list()
-        .unwrap()
-        .into_iter()
-        .find(|d| d.interface().loopback)
-        .unwrap()
-        .open()
-        .unwrap();
+    let context = device::loopback().unwrap().unwrap().open().unwrap();
     let pd = Pd::new(&context).unwrap();
     let cq = Cq::new(&context, 16, None, 0).unwrap();
     let (a, b) =

@@ -5,7 +5,7 @@ use crate::faults::Call;
 use crate::nic::{self, Has, Nic};
 use crate::node::ports::{Follower, Port, PortState, say_who_is_in_the_way};
 use crate::node::reach::await_way;
-use crate::node::{ListPlace, Listed, Node};
+use crate::node::{GidEntry, ListPlace, Listed, Node, scope_of};
 use crate::objects::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
@@ -68,7 +68,10 @@ impl Context {
         let node = Node::get()?;
         node.fault_call(Call::OpenDevice)?;
         let nic = nic::asked()?;
-        let port = node.ports.open(device.interface(), &device.gids(), say_who_is_in_the_way);
+        let port = node.ports.open(device.scope(), || {
+            say_who_is_in_the_way(device.name(), device.interfaces());
+            device.port_state()
+        });
         let context = Context::on(node, device, nic, port)?;
         // The list of devices may be old.
         context.node.look_at_interfaces()?;
@@ -83,8 +86,8 @@ impl Context {
         node: &Arc<Node>,
         interface: crate::interfaces::Interface,
     ) -> Result<Arc<Self>, Error> {
-        let device = Arc::new(Device::of(interface));
-        let port = node.ports.open(device.interface(), &device.gids(), |_| ());
+        let device = Arc::new(Device::of_interface(&interface));
+        let port = node.ports.open(device.scope(), || device.port_state());
         Context::on(node.clone(), &device, None, port)
     }
     fn on(
@@ -140,9 +143,12 @@ impl Context {
     pub(crate) fn needs(&self, what: Has) -> Result<(), Error> {
         self.nic.map_or(Ok(()), |nic| nic.needs(what))
     }
-    /// The limits with the port's current MTU.
-    pub(crate) fn limits_now(&self) -> Limits {
-        Limits { port_mtu: self.port_mtu(), ..self.limits }
+    /// The limits for a queue pair with this address vector. The path MTU is limited by the
+    /// interface of the GID, which need not be the first interface of the device.
+    pub(crate) fn limits_at(&self, av: &AddressVector) -> Limits {
+        let entry = self.port.entry(av.sgid_index.into());
+        let at_gid = (entry.gid == av.sgid && !entry.gid.is_zero()).then(|| entry.path_mtu());
+        Limits { port_mtu: at_gid.unwrap_or_else(|| self.port_mtu()), ..self.limits }
     }
     /// The largest path MTU for the interface's current MTU.
     #[must_use]
@@ -157,7 +163,12 @@ impl Context {
     /// The current GID table, up to its last entry that is not empty.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
-        self.port.state().gids
+        self.port.state().gids()
+    }
+    /// The entry of the GID table with this index. Beyond the end of the table, an empty entry.
+    #[must_use]
+    pub fn gid_entry(&self, index: usize) -> GidEntry {
+        self.port.entry(index)
     }
     /// A GID of the port; the zero GID for an empty entry.
     ///
@@ -171,7 +182,7 @@ impl Context {
                 format!("the table has {}", self.limits.gids),
             ));
         }
-        Ok(self.port.gid(index))
+        Ok(self.port.entry(index).gid)
     }
     /// The P_Key at an index.
     ///
@@ -237,7 +248,7 @@ impl Context {
         let av = AddressVector {
             sgid,
             dgid,
-            scope_id: self.device.interface().index,
+            scope_id: self.port.entry(attr.sgid_index.into()).interface,
             sgid_index: attr.sgid_index,
             hop_limit: attr.hop_limit,
             traffic_class: attr.traffic_class,
@@ -258,8 +269,7 @@ impl Context {
         self.at_every_address.store(true, Ordering::Relaxed);
         let mut first = None;
         let mut opened = 0;
-        for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
-            let (ip, scope) = self.address_of(gid);
+        for (ip, scope) in self.addresses() {
             match self.node.addresses.open_if_usable(&self.node, ip, scope) {
                 Ok(Some(_)) => opened += 1,
                 // `open_new_addresses` opens this address later.
@@ -275,16 +285,14 @@ impl Context {
             _ => Ok(()),
         }
     }
-    /// Opens port 4791 at one GID.
-    pub(crate) fn open_gid(&self, gid: &Gid) -> Result<(), Error> {
-        let (ip, scope) = self.address_of(gid);
-        self.node.addresses.open(&self.node, ip, scope).map(drop)
-    }
-    /// The IP address of a GID, and the interface index that the address needs.
-    fn address_of(&self, gid: &Gid) -> (IpAddr, u32) {
-        let ip = crate::interfaces::ip_of(gid);
-        let local = matches!(ip, IpAddr::V6(a) if crate::interfaces::is_link_local(&a));
-        (ip, if local { self.device.interface().index } else { 0 })
+    /// The addresses of the port, each with the interface index that the address needs.
+    fn addresses(&self) -> Vec<(IpAddr, u32)> {
+        let used = |entry: &&GidEntry| !entry.gid.is_zero();
+        let table = self.port.state().table;
+        let address = |entry: &GidEntry| {
+            (crate::interfaces::ip_of(&entry.gid), scope_of(&entry.gid, entry.interface))
+        };
+        table.iter().filter(used).map(address).collect()
     }
     /// The descriptor for asynchronous events.
     #[must_use]
@@ -335,8 +343,7 @@ impl Follower for Context {
         if !self.at_every_address.load(Ordering::Relaxed) {
             return;
         }
-        for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
-            let (ip, scope) = self.address_of(gid);
+        for (ip, scope) in self.addresses() {
             if let Err(e) = self.node.addresses.open_if_usable(&self.node, ip, scope) {
                 log::info!("{}: {e}", self.device.name());
             }

@@ -1,14 +1,17 @@
-//! Devices: one for each usable network interface.
+//! Devices: one for all interfaces that lead out, or one for each interface.
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
-use crate::node::Node;
-use crate::node::ports;
+use crate::node::ports::{self, DeviceScope};
+use crate::node::{GidEntry, Node, PortState};
+use crate::selection::{HOST_DEVICE, Selection, VARIABLE, selection};
 use adverb_engine::{Gid, Limits, PathMtu};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use crate::node::ports::GID_TABLE;
 
+/// The name of the device of one interface begins with this prefix.
+const PREFIX: &str = "adverb_";
 /// Completion vectors of a device; all of them use the same channel.
 pub const COMP_VECTORS: u32 = 1;
 /// The only port of a device.
@@ -32,94 +35,165 @@ pub const HW_VER: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     name: String,
-    interface: Interface,
-    gids: Vec<Gid>,
+    scope: DeviceScope,
+    /// The interfaces. The first one gives the state, MTU and speed of the port.
+    members: Vec<Interface>,
+    guid: u64,
+    table: Vec<GidEntry>,
 }
 
-/// The devices of this machine: first devices of interfaces that leave the machine, loopback last.
-/// The list is empty only if no interface of the machine is up.
+/// The devices of this machine, as selected (see [`crate::selection`]). A device whose interface is
+/// down is listed. The list is empty if no interface of the selection has an address.
 ///
 /// # Errors
 /// The errno of the kernel's interface list.
 pub fn list() -> Result<Vec<Arc<Device>>, Error> {
-    let all = all()?;
-    Ok(all.into_iter().filter(|device| device.interface.is_usable()).map(Arc::new).collect())
+    let all = interfaces_now()?;
+    let of = |i: &Interface| Device::of_interface(i);
+    let devices: Vec<Device> = match selection() {
+        Selection::Host => Device::of_host(&all).into_iter().collect(),
+        Selection::All => {
+            // Indices of devices stay when an interface goes up or down.
+            let mut with_address: Vec<_> = all.iter().filter(|i| !i.addresses.is_empty()).collect();
+            with_address.sort_by_key(|i| (i.loopback, i.index));
+            with_address.into_iter().map(of).collect()
+        }
+        chosen @ Selection::Interfaces(names) => {
+            if let Some(complaint) = chosen.complaint(&all) {
+                log::error!("{VARIABLE}: {complaint}");
+            }
+            names.iter().filter_map(|name| all.iter().find(|i| i.name == *name)).map(of).collect()
+        }
+    };
+    Ok(devices.into_iter().map(Arc::new).collect())
 }
 
-/// The device of this name. Its interface may be down or without an address.
+/// The device of this name: a device of [`list`], or `adverb_` and the name of any interface.
 ///
 /// # Errors
 /// The errno of the kernel's interface list.
 pub fn named(name: &str) -> Result<Option<Arc<Device>>, Error> {
-    Ok(all()?.into_iter().find(|device| device.name == name).map(Arc::new))
+    let all = interfaces_now()?;
+    if name == HOST_DEVICE {
+        return Ok(Device::of_host(&all).map(Arc::new));
+    }
+    let interface = name.strip_prefix(PREFIX).and_then(|of| all.iter().find(|i| i.name == of));
+    Ok(interface.map(|i| Arc::new(Device::of_interface(i))))
 }
 
-/// The devices of all interfaces. If a device is open in this process, its current GID table is
-/// used.
-fn all() -> Result<Vec<Device>, Error> {
-    let fresh = |interface: Interface| {
-        let table = ports::merged(&[], &interface.addresses);
-        (interface, table)
-    };
-    let found = match Node::existing() {
+/// The device of the loopback interface alone. `None` if loopback has no address.
+///
+/// # Errors
+/// The errno of the kernel's interface list.
+pub fn loopback() -> Result<Option<Arc<Device>>, Error> {
+    let all = interfaces_now()?;
+    let interface = all.iter().find(|i| i.loopback && i.is_usable());
+    Ok(interface.map(|i| Arc::new(Device::of_interface(i))))
+}
+
+fn interfaces_now() -> Result<Arc<[Interface]>, Error> {
+    Ok(match Node::existing() {
         Some(node) => node.look_at_interfaces()?,
-        None => interfaces::all()?.into_iter().map(fresh).collect(),
+        None => interfaces::all()?.into(),
+    })
+}
+
+/// The EUI-64 of an interface: from the hardware address, or (loopback) from a local address made
+/// of the index.
+fn guid_of(interface: &Interface) -> u64 {
+    let m = interface.mac;
+    let m = if m == [0; 6] {
+        let [.., c, d] = interface.index.to_be_bytes();
+        [0x02, 0xad, 0x0a, 0xd0, c, d]
+    } else {
+        m
     };
-    let device = |(interface, gids): (Interface, Vec<Gid>)| Device {
-        name: format!("adverb_{}", interface.name),
-        interface,
-        gids,
-    };
-    Ok(found.into_iter().map(device).collect())
+    u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
 }
 
 impl Device {
-    /// The device of an interface that no other context has open.
-    #[cfg(feature = "sim")]
-    pub(crate) fn of(interface: Interface) -> Self {
-        let gids = ports::merged(&[], &interface.addresses);
-        Device { name: format!("adverb_{}", interface.name), interface, gids }
+    /// The device of all interfaces that lead out, and of loopback.
+    ///
+    /// The GUID is that of the interface with the lowest index. So the GUID stays when an address,
+    /// a carrier or the default route goes.
+    fn of_host(all: &[Interface]) -> Option<Device> {
+        let members = DeviceScope::Host.members(all);
+        let oldest = all.iter().filter(|i| i.outward && i.mac != [0; 6]).min_by_key(|i| i.index);
+        let guid = guid_of(oldest.or(members.first())?);
+        (!members.is_empty())
+            .then(|| Device::with(HOST_DEVICE.into(), DeviceScope::Host, members, guid))
     }
-    /// The device's name: `adverb_` and the interface's name.
+    /// The device of one interface.
+    pub(crate) fn of_interface(interface: &Interface) -> Device {
+        let (name, scope) = (format!("{PREFIX}{}", interface.name), interface.index);
+        let scope = DeviceScope::Interface(scope);
+        Device::with(name, scope, vec![interface.clone()], guid_of(interface))
+    }
+    /// If the device is open in this process, its current GID table is used.
+    fn with(name: String, scope: DeviceScope, members: Vec<Interface>, guid: u64) -> Device {
+        let open = Node::existing().and_then(|node| node.ports.table(scope));
+        let table = open.unwrap_or_else(|| ports::merged(&[], &members));
+        Device { name, scope, members, guid, table }
+    }
+    /// The device's name: [`HOST_DEVICE`], or `adverb_` and the interface's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// The interface of the device.
+    /// The first interface of the device. The interface gives state, MTU and speed of the port, and
+    /// carries raw packets.
     #[must_use]
     pub fn interface(&self) -> &Interface {
-        &self.interface
+        &self.members[0]
     }
-    /// The EUI-64 of the device, the same in all processes. The EUI-64 comes from the interface's
-    /// hardware address, or (loopback) from a local address made of the interface index.
+    /// All interfaces of the device.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.members
+    }
+    pub(crate) fn scope(&self) -> DeviceScope {
+        self.scope
+    }
+    /// The state of the port when the device was listed.
+    pub(crate) fn port_state(&self) -> PortState {
+        let state = PortState::of(&self.members, &self.table);
+        state.unwrap_or_else(|| unreachable!("a device has an interface"))
+    }
+    /// The EUI-64 of the device, the same in all processes.
     #[must_use]
     pub fn guid(&self) -> u64 {
-        let m = self.interface.mac;
-        let m = if m == [0; 6] {
-            let [.., c, d] = self.interface.index.to_be_bytes();
-            [0x02, 0xad, 0x0a, 0xd0, c, d]
-        } else {
-            m
-        };
-        u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
+        self.guid
     }
-    /// The GIDs of the port: link-local first, then IPv4, then other IPv6 addresses. While the
-    /// device is open each address keeps its index when other addresses come and go; zero is an
-    /// empty entry.
+    /// The GID table of the port, up to its last entry in use.
+    #[must_use]
+    pub fn table(&self) -> &[GidEntry] {
+        &self.table
+    }
+    /// The name of the interface of an entry of the GID table. Empty if the interface is gone.
+    #[must_use]
+    pub fn netdev(&self, entry: &GidEntry) -> &str {
+        self.members.iter().find(|i| i.index == entry.interface).map_or("", |i| &i.name)
+    }
+    /// The GIDs of the port, interface by interface: IPv4 first, then link-local, then other IPv6
+    /// addresses. While the device is open each address keeps its index when other addresses come
+    /// and go; zero is an empty entry.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
-        self.gids.clone()
+        self.table.iter().map(|entry| entry.gid).collect()
     }
     /// Index of an address in the GID table.
     #[must_use]
     pub fn gid_index_of(&self, ip: &IpAddr) -> Option<u8> {
         let wanted = interfaces::gid_of(ip);
-        self.gids.iter().position(|gid| *gid == wanted).and_then(|index| u8::try_from(index).ok())
+        self.table
+            .iter()
+            .position(|entry| entry.gid == wanted)
+            .and_then(|index| u8::try_from(index).ok())
     }
-    /// The largest path MTU for the interface.
+    /// The largest path MTU for the first interface.
     #[must_use]
     pub fn path_mtu(&self) -> PathMtu {
-        PathMtu::for_interface(self.interface.mtu)
+        PathMtu::for_interface(self.interface().mtu)
     }
     /// The limits of the device.
     #[must_use]

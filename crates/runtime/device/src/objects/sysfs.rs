@@ -35,13 +35,12 @@ pub fn attributes(device: &Device) -> Vec<(String, String)> {
         ("ports/1/state", state.into()),
     ];
     let mut files: Vec<(String, String)> = fixed.map(|(path, text)| (path.to_owned(), text)).into();
-    let gids = device.gids();
     for index in 0..GID_TABLE {
-        let gid = gids.get(index).copied().unwrap_or_default();
-        files.push((format!("ports/1/gids/{index}"), groups(&gid.0)));
-        if !gid.is_zero() {
+        let entry = device.table().get(index).copied().unwrap_or_default();
+        files.push((format!("ports/1/gids/{index}"), groups(&entry.gid.0)));
+        if !entry.gid.is_zero() {
             files.push((format!("ports/1/gid_attrs/types/{index}"), "RoCE v2".into()));
-            files.push((format!("ports/1/gid_attrs/ndevs/{index}"), interface.name.clone()));
+            files.push((format!("ports/1/gid_attrs/ndevs/{index}"), device.netdev(&entry).into()));
         }
     }
     files

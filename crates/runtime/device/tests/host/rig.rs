@@ -182,8 +182,7 @@ pub fn on_wire() -> bool {
 
 impl Rig {
     pub fn open() -> Rig {
-        let lo =
-            device::list().unwrap().into_iter().find(|d| d.interface().loopback).expect("loopback");
+        let lo = device::loopback().unwrap().expect("a loopback device");
         let context = lo.open().unwrap();
         let pds = [Pd::new(&context).unwrap(), Pd::new(&context).unwrap()];
         let channel = CompChannel::new(&context).unwrap();

@@ -211,21 +211,27 @@ fn list() -> Result<Vec<Arc<Device>>, String> {
 }
 
 fn find(name: &str) -> Result<Arc<Device>, String> {
-    let devices = list()?;
-    devices.iter().find(|d| d.name() == name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = devices.iter().map(|d| d.name()).collect();
-        format!("there is no device {name}; there are: {}", names.join(", "))
-    })
+    let found = adverb_device::device::named(name).map_err(|e| e.to_string())?;
+    found.map_or_else(
+        || {
+            let devices = list()?;
+            let names: Vec<&str> = devices.iter().map(|d| d.name()).collect();
+            Err(format!("there is no device {name}; there are: {}", names.join(", ")))
+        },
+        Ok,
+    )
 }
 
-/// The named device, or the first device with a port that can be opened.
+/// The named device, or the first device with a port that can be opened. The loopback device comes
+/// last.
 fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
     if let Some(name) = name {
         let device = find(name)?;
         return world::try_device(&device).map(|()| device);
     }
     let mut reasons = Vec::new();
-    for device in list()? {
+    let loopback = adverb_device::device::loopback().ok().flatten();
+    for device in list()?.into_iter().chain(loopback) {
         match world::try_device(&device) {
             Ok(()) => {
                 reasons.iter().for_each(|why: &String| outln!("passed over: {why}"));

@@ -121,7 +121,7 @@ impl World {
         self.role == Role::First
     }
     pub fn mtu(&self) -> PathMtu {
-        self.context.limits().port_mtu
+        self.context.gid_entry(self.gid_index.into()).path_mtu()
     }
     /// An address in the other process's buffer.
     pub fn remote(&self, offset: usize) -> Remote {

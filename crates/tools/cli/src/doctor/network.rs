@@ -1,7 +1,8 @@
 //! Checks interfaces, and whether packets cross them.
 use super::finding::Finding;
 use adverb_device::Device;
-use adverb_device::interfaces::{ip_of, is_tentative};
+use adverb_device::engine::PathMtu;
+use adverb_device::interfaces::{Interface, is_tentative};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -24,18 +25,19 @@ pub fn findings() -> Vec<Finding> {
         }
     };
     if devices.is_empty() {
-        let found = "there is no device, because no network interface is up and has an address";
+        let found = "there is no device, because no network interface has an address";
         let remedy = "`ip link set lo up`, as root or in your own network namespace";
         return vec![Finding::fail("interface", found, remedy)];
     }
-    let mut all: Vec<_> = devices.iter().map(|device| interface(device)).collect();
-    all.extend(devices.iter().flat_map(|device| loops(device)));
+    let each = || devices.iter().flat_map(|d| d.interfaces().iter().map(move |i| (d, i)));
+    let mut all: Vec<_> = each().map(|(device, of)| interface(device, of)).collect();
+    all.extend(each().flat_map(|(_, of)| loops(of)));
     all
 }
 
-fn interface(device: &Device) -> Finding {
-    let (interface, path) = (device.interface(), device.path_mtu().bytes());
-    let gids: Vec<_> = device.gids().iter().map(|gid| ip_of(gid).to_string()).collect();
+fn interface(device: &Device, interface: &Interface) -> Finding {
+    let path = PathMtu::for_interface(interface.mtu).bytes();
+    let gids: Vec<_> = interface.addresses.iter().map(IpAddr::to_string).collect();
     let found = format!(
         "{}: device {}, MTU {}, path MTU {path}, {} GID{}: {}",
         interface.name,
@@ -45,6 +47,11 @@ fn interface(device: &Device) -> Finding {
         if gids.len() == 1 { "" } else { "s" },
         gids.join(", ")
     );
+    if !interface.up {
+        let remedy =
+            format!("the port is down: `ip link set {} up`, or plug in the cable", interface.name);
+        return Finding::warn("interface", format!("{found}; no carrier, or down"), remedy);
+    }
     judged(found, path, &interface.name)
 }
 
@@ -58,8 +65,9 @@ fn judged(found: String, path: usize, name: &str) -> Finding {
 }
 
 /// Sends a packet from an address to itself. A firewall or a missing route would stop the packet.
-fn loops(device: &Device) -> Option<Finding> {
-    let ip = device.gids().iter().map(ip_of).find(|ip| match ip {
+fn loops(interface: &Interface) -> Option<Finding> {
+    let mut addresses = interface.addresses.iter().copied().filter(|_| interface.up);
+    let ip = addresses.find(|ip| match ip {
         IpAddr::V4(_) => true,
         // A link-local address needs the number of its interface. An address under duplicate
         // address detection cannot be used yet.

@@ -16,6 +16,7 @@ mod tree;
 pub use check::suppression;
 
 use adverb_device::faults::Spec;
+use adverb_device::selection::{self, Selection};
 use nix::sys::statvfs::FsFlags;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +40,7 @@ pub const OWN_FAILURE: u8 = 125;
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d \
-                        adverb_lo\n\nExit status: the status of PROGRAM; 125 if adverb fails, 126 \
+                        adverb0\n\nExit status: the status of PROGRAM; 125 if adverb fails, 126 \
                         if PROGRAM cannot be executed, 127 if PROGRAM is not found."
 )]
 pub struct Args {
@@ -74,6 +75,12 @@ pub struct Args {
 /// What a program is run with.
 #[derive(clap::Args)]
 pub struct Options {
+    /// The devices: `all`, or interfaces separated by commas, for example lo,eth0
+    ///
+    /// Each interface is then a device, named adverb_ and the interface's name. Without this option
+    /// there is one device, adverb0.
+    #[arg(long, value_name = "LIST")]
+    device: Option<Selection>,
     /// The level of the device's log on standard error: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     log: Option<log::LevelFilter>,
@@ -271,8 +278,7 @@ pub fn variables(
         let said = sockets::over_rdma(&exe, directory.as_deref(), &mut libraries)?;
         said.iter().for_each(|text| warn(text));
     }
-    let devices = adverb_device::device::list()
-        .map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices = crate::devices::selected(args.device.as_ref())?;
     if devices.is_empty() {
         warn(crate::devices::NO_DEVICE);
     }
@@ -299,6 +305,7 @@ pub fn variables(
     }
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     all.extend(args.stuck_after.map(|time| ("ADVERB_CHECK_STUCK", seconds(time).into())));
+    all.extend(args.device.as_ref().map(|list| (selection::VARIABLE, list.to_string().into())));
     all.extend(args.as_nic.as_ref().map(|name| (adverb_device::nic::VARIABLE, name.into())));
     all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
     Ok(all)

@@ -43,16 +43,15 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
     link("sys/class/misc/rdma_cm".into(), "../../devices/virtual/misc/rdma_cm".into());
     for (number, device) in devices.iter().enumerate() {
         let (name, interface) = (device.name(), &device.interface().name);
-        for (class, name) in
-            [("infiniband", name), ("infiniband_verbs", &*format!("uverbs{number}"))]
+        let root = format!("devices/virtual/adverb/{name}");
+        for (class, of) in [("infiniband", name), ("infiniband_verbs", &*format!("uverbs{number}"))]
         {
-            let at = format!("devices/virtual/adverb/{interface}/{class}/{name}");
-            link(format!("sys/class/{class}/{name}"), format!("../../{at}"));
-            link(format!("sys/{at}/device"), format!("../../../{interface}"));
+            let at = format!("{root}/{class}/{of}");
+            link(format!("sys/class/{class}/{of}"), format!("../../{at}"));
+            link(format!("sys/{at}/device"), format!("../../../{name}"));
             link(format!("sys/{at}/subsystem"), format!("../../../../../../class/{class}"));
         }
-        let net = format!("sys/devices/virtual/adverb/{interface}/net/{interface}");
-        link(format!("{net}/device"), format!("../../../{interface}"));
+        link(format!("sys/{root}/net/{interface}/device"), format!("../../../{name}"));
     }
     all.push((SUPPRESSIONS.into(), TreeEntry::File(include_str!("tsan.supp").into())));
     all
@@ -78,6 +77,7 @@ fn netlink(devices: &[Arc<Device>]) -> String {
             firmware: env!("CARGO_PKG_VERSION").as_bytes(),
             net_index: device.interface().index,
             net_name: device.interface().name.as_bytes(),
+            up: device.interface().up,
         };
         let _ = writeln!(text, "{line}");
     }
@@ -86,7 +86,7 @@ fn netlink(devices: &[Arc<Device>]) -> String {
 
 fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, String)) {
     let (name, interface) = (device.name(), device.interface());
-    let root = format!("sys/devices/virtual/adverb/{}", interface.name);
+    let root = format!("sys/devices/virtual/adverb/{name}");
     let mut put = |path: &str, text: &str| file(format!("{root}/{path}"), format!("{text}\n"));
     for (path, text) in attributes(device) {
         put(&format!("infiniband/{name}/{path}"), &text);

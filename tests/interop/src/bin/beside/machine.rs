@@ -82,7 +82,7 @@ fn start_of(side: Side) -> (String, &'static str) {
         Side::Rxe => (String::new(), "10.77.0.2"),
         Side::Wire | Side::Host => {
             let path = if side == Side::Wire { "wire" } else { "local" };
-            (format!("env ADVERB_PATH={path} {HOME}/adverb run -- "), "127.0.0.1")
+            (format!("env ADVERB_PATH={path} {HOME}/adverb run --device lo -- "), "127.0.0.1")
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The device and local address from which a destination is reached.
 use crate::error::Error;
-use crate::interfaces::is_link_local;
+use crate::interfaces::{self, gid_of, ip_of, is_link_local};
+use crate::node::{GidEntry, scope_of};
 use crate::objects::device::{self, Device, PORT};
+use crate::selection::VARIABLE;
+use adverb_engine::PathMtu;
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
@@ -21,6 +24,8 @@ pub struct Binding {
     pub sgid_index: u8,
     /// Interface index of a link-local address, else 0.
     pub scope_id: u32,
+    /// The largest path MTU for the interface of the address.
+    pub path_mtu: PathMtu,
 }
 
 /// The device with a local address. `scope_id` applies to link-local addresses; 0 means any
@@ -30,20 +35,47 @@ pub struct Binding {
 /// EADDRNOTAVAIL if no device has the address.
 pub fn binding_of(address: IpAddr, scope_id: u32) -> Result<Binding, Error> {
     let link_local = matches!(address, IpAddr::V6(v6) if is_link_local(&v6));
+    let wanted = gid_of(&address);
+    let fits = |entry: &GidEntry| {
+        entry.gid == wanted && (!link_local || scope_id == 0 || entry.interface == scope_id)
+    };
     for (index, device) in (0..).zip(device::list()?) {
-        let interface = device.interface();
-        if link_local && scope_id != 0 && interface.index != scope_id {
-            continue;
-        }
-        if let Some(sgid_index) = device.gid_index_of(&address) {
-            let scope_id = if link_local { interface.index } else { 0 };
-            return Ok(Binding { port: PORT, index, address, sgid_index, scope_id, device });
+        if let Some(at) = device.table().iter().position(fits) {
+            return Ok(binding_at(device, index, at));
         }
     }
-    Err(Error::new(
-        Errno::EADDRNOTAVAIL,
-        format!("no device has the address {address} (is the interface up?)"),
-    ))
+    let interfaces = interfaces::all()?;
+    let on = interfaces.iter().find(|i| i.addresses.contains(&address));
+    let why = on.map_or_else(
+        || "is the interface up?".to_owned(),
+        |i| format!("it belongs to the interface {}: {VARIABLE}={} selects it", i.name, i.name),
+    );
+    Err(Error::new(Errno::EADDRNOTAVAIL, format!("no device has the address {address} ({why})")))
+}
+
+/// The binding to an entry of the GID table of a device.
+fn binding_at(device: Arc<Device>, index: u32, at: usize) -> Binding {
+    let entry = device.table()[at];
+    Binding {
+        port: PORT,
+        index,
+        address: ip_of(&entry.gid),
+        sgid_index: at as u8,
+        scope_id: scope_of(&entry.gid, entry.interface),
+        path_mtu: entry.path_mtu(),
+        device,
+    }
+}
+
+/// The first GID of the first device with an active port, for a loopback address that no device
+/// has. Connections of this host meet there (Linux: `cma_bind_loopback`).
+fn first_active() -> Result<Binding, Error> {
+    let devices = (0..).zip(device::list()?);
+    let first = devices.into_iter().find_map(|(index, device)| {
+        let at = device.table().iter().position(|entry| !entry.gid.is_zero())?;
+        device.interface().up.then(|| binding_at(device.clone(), index, at))
+    });
+    first.ok_or_else(|| Error::new(Errno::ENODEV, "no device has an active port with a GID"))
 }
 
 /// The local address from which a destination is reached: `source` if given, else the address
@@ -66,12 +98,18 @@ pub fn binding_toward(
             "both must be IPv4 or both IPv6",
         ));
     }
+    if source.is_none()
+        && destination.ip().is_loopback()
+        && binding_of(destination.ip(), 0).is_err()
+    {
+        return first_active();
+    }
     let destination = match destination {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, v4.port()).into(),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
         other => other,
     };
-    let binding = source.map(|source| binding_of(source.ip(), scope_of(source))).transpose()?;
+    let binding = source.map(|source| binding_of(source.ip(), scope_in(source))).transpose()?;
     let from = match (&binding, destination) {
         (Some(binding), _) => match binding.address {
             IpAddr::V4(v4) => (v4, 0).into(),
@@ -97,11 +135,11 @@ pub fn binding_toward(
         })?;
     match binding {
         Some(binding) => Ok(binding),
-        None => binding_of(chosen.ip(), scope_of(chosen).max(scope_of(destination))),
+        None => binding_of(chosen.ip(), scope_in(chosen).max(scope_in(destination))),
     }
 }
 
-fn scope_of(address: SocketAddr) -> u32 {
+fn scope_in(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
@@ -112,17 +150,28 @@ fn scope_of(address: SocketAddr) -> u32 {
 mod tests {
     use super::*;
 
+    /// SYS-14: toward loopback.
     #[test]
     fn loopback_is_reached_from_itself() {
         for to in ["127.0.0.1:7", "0.0.0.0:7"] {
             let binding = binding_toward(None, to.parse().unwrap()).unwrap();
             assert_eq!(binding.address, IpAddr::V4(Ipv4Addr::LOCALHOST));
-            assert!(binding.device.interface().loopback);
+            let entry = binding.device.table()[usize::from(binding.sgid_index)];
+            assert_eq!(binding.device.netdev(&entry), "lo");
             assert_eq!(
                 binding.device.gids()[usize::from(binding.sgid_index)].ipv4(),
                 Some([127, 0, 0, 1])
             );
         }
+    }
+
+    /// SYS-14: the first GID of the first active device stands in for loopback.
+    #[test]
+    fn without_loopback_the_first_active_device_is_used() {
+        let first = first_active().unwrap();
+        let devices = device::list().unwrap();
+        assert_eq!((first.device.name(), first.index), (devices[0].name(), 0));
+        assert_eq!(first.address, ip_of(&devices[0].table()[usize::from(first.sgid_index)].gid));
     }
 
     #[test]

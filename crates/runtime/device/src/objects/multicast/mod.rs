@@ -31,17 +31,19 @@ pub const MULTICAST_LID: u16 = 0xc000;
 /// Hop limit of packets to a group joined by address, as in Linux.
 const HOP_LIMIT: u8 = 64;
 
-/// Joins those groups of a GID which can be joined on the interface.
-fn join_all(node: &Node, gid: &Gid, interface: u32) -> Result<Vec<AddrIndex>, Error> {
+/// Joins those groups of a GID which can be joined on the interfaces.
+fn join_all(node: &Node, gid: &Gid, interfaces: &[u32]) -> Result<Vec<AddrIndex>, Error> {
     let (mut joined, mut refused) = (Vec::new(), None);
     for group in groups_of(gid) {
-        match node.groups.join(node, group, interface) {
-            Ok(index) => joined.push(index),
-            Err(e) => refused = refused.or(Some(e)),
+        for interface in interfaces {
+            match node.groups.join(node, group, *interface) {
+                Ok(index) => joined.push(index),
+                Err(e) => refused = refused.or(Some(e)),
+            }
         }
     }
     match refused {
-        // For a GID with an IPv4 and an IPv6 group, either of them is enough.
+        // For a GID with an IPv4 and an IPv6 group, either of them is enough, on any interface.
         Some(e) if joined.is_empty() => Err(e),
         _ => Ok(joined),
     }
@@ -65,7 +67,7 @@ impl Qp {
         // The sockets at this device's addresses prove the origin of packets that this host sends
         // to the group.
         self.context().open_all()?;
-        let groups = join_all(node, &gid, self.context().device().interface().index)?;
+        let groups = join_all(node, &gid, &self.context().port_state().interfaces)?;
         for (n, index) in groups.iter().enumerate() {
             // Another GID may mean the same group. The queue pair still gets a single copy.
             let already = attachments.iter().any(|a| a.groups.contains(index));
@@ -168,7 +170,6 @@ pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Mem
             "a multicast address of the source's family is needed",
         ));
     }
-    let index = context.device().interface().index;
     let wanted = crate::interfaces::gid_of(&source);
     let sgid_index = context.gids().iter().position(|gid| *gid == wanted).ok_or_else(|| {
         Error::new(
@@ -178,7 +179,7 @@ pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Mem
     })?;
     context.open_all()?;
     let mgid = mgid_of(group);
-    let groups = join_all(node, &mgid, index)?;
+    let groups = join_all(node, &mgid, &[context.gid_entry(sgid_index).interface])?;
     let ah = AhAttr {
         dgid: mgid,
         sgid_index: sgid_index as u8,

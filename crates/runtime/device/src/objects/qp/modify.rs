@@ -9,7 +9,7 @@ use crate::node::carriers::ring::{self, Handshake, Rings};
 use crate::node::{QpInner, scope_of};
 use crate::objects::cuts;
 use crate::objects::raw::Role;
-use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
+use adverb_engine::{AddressVector, AttrMask, QpAttr, QpState, QpType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -35,10 +35,10 @@ impl Qp {
         let attr = &cuts::narrow(attr, mask, nic);
         // Open the local address before packets can arrive there.
         if mask.contains(AttrMask::AV) {
-            self.own.context.open_gid(&attr.av.sgid)?;
+            let AddressVector { sgid, dgid, scope_id, .. } = attr.av;
+            node.addresses.open(node, ip_of(&sgid), scope_of(&sgid, scope_id))?;
             if self.qp_type() != QpType::Ud {
-                let scope = scope_of(&attr.av.dgid, self.own.context.device().interface().index);
-                node.addresses.hear(node, ip_of(&attr.av.dgid), scope)?;
+                node.addresses.hear(node, ip_of(&dgid), scope_of(&dgid, scope_id))?;
             }
         }
         if self.qp_type() == QpType::Ud
@@ -48,13 +48,16 @@ impl Qp {
             self.own.context.open_all()?;
         }
         let peer = self.choose_path(attr, mask)?;
+        if peer.is_none() && self.qp_type() != QpType::Ud && mask.contains(AttrMask::DEST_QPN) {
+            node.look_for_loopback_peer(&attr.av.sgid, &attr.av.dgid, attr.dest_qpn);
+        }
         let ends =
             mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if ends {
             self.take_arrived();
             self.part_in_peace();
         }
-        let limits = self.own.context.limits_now();
+        let limits = self.own.context.limits_at(&attr.av);
         let result = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
             if let Some(nic) = nic.filter(|_| mask.contains(AttrMask::STATE)) {

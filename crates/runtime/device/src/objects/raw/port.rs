@@ -129,7 +129,8 @@ fn refusal(context: &Context, e: LocalError) -> Error {
     let text = format!(
         "raw packet queue pairs of {name} need packet sockets (AF_PACKET), and this process lacks \
          CAP_NET_RAW: run the program as root, by `setpriv --inh-caps +net_raw --ambient-caps \
-         +net_raw`, or in a container with NET_RAW; adverb_lo needs no right"
+         +net_raw`, or in a container with NET_RAW; loopback alone (`adverb run --device lo`) \
+         needs no right"
     );
     log::warn!("{text}");
     Error::new(Errno::EPERM, text)

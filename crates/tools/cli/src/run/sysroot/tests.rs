@@ -15,7 +15,7 @@ fn every_device_has_its_files_and_numbers_count_from_zero() {
     for (n, device) in devices.iter().enumerate() {
         let name = device.name();
         let interface = &device.interface().name;
-        let part = format!("sys/devices/virtual/adverb/{interface}");
+        let part = format!("sys/devices/virtual/adverb/{name}");
         assert_eq!(
             text(&format!("{part}/infiniband_verbs/uverbs{n}/ibdev")),
             Some(&*format!("{name}\n"))

@@ -5,6 +5,7 @@ use crate::node::batch::{Ask, Receiver, packet_of};
 use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::road::Room;
 use crate::node::core::Node;
+use crate::node::loopback::tell_of_datagram;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
 use adverb_engine::QpType;
@@ -90,7 +91,11 @@ impl Relay<'_> {
                     }
                     Delivery::Full => self.0.link.gave_up(&message.bytes),
                     // The process has ended: the message is lost, as on a network.
-                    Delivery::Done | Delivery::NoOwner => full_sockets.serves(peer.slot),
+                    Delivery::NoOwner => {
+                        full_sockets.serves(peer.slot);
+                        tell_of_datagram(message.route.dst.ip());
+                    }
+                    Delivery::Done => full_sockets.serves(peer.slot),
                 }
                 *messages -= 1;
                 if let Some(message) = peer.messages.pop_front() {
