@@ -82,7 +82,7 @@ pub fn like<F: Copy>(_function: Option<F>, stub: unsafe extern "C" fn()) -> Opti
     unsafe { core::mem::transmute_copy(&Some(stub)) }
 }
 
-/// Calls the function of the site in r11, with [`call`].
+/// Calls the function of the site in r11, with `call`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {
