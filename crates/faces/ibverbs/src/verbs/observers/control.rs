@@ -1,7 +1,7 @@
 //! Functions outside of the data path: exported functions, and functions in a context's tables.
 //! Each has at most six arguments, and each argument is a word.
 //!
-//! Trampolines of exported functions ([`crate::exports`]) and stubs in the tables ([`stub`]) jump
+//! Trampolines of exported functions ([`crate::exports`]) and stubs in the tables (`stub`) jump
 //! to [`enter`], with a [`Site`] in a register. So each call has the same frame:
 //!
 //! - A thread is not cancelled in the call. With rdma-core such a call is an `ioctl`, which is no
