@@ -174,3 +174,23 @@ fn what_outlives_the_program_keeps_the_tree() {
     ];
     assert_eq!(shown(&with_mounts(&steps)).0, "6");
 }
+
+/// A hunt needs a place for the output of its runs. Where `/tmp` is read-only, the hunt takes the
+/// next place, as `adverb run` does.
+#[test]
+fn a_hunt_takes_the_next_place() {
+    let output = with_mounts(&[COPY, EMPTY_SHM, NO_TMP, "/mnt/adverb hunt --time 2s -- true"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(!format!("{out}{err}").contains("Read-only"), "{out}{err}");
+}
+
+/// The doctor names a `/dev/shm` without write access, and not the room there.
+#[test]
+fn the_doctor_names_a_read_only_place() {
+    let shm = "mount -t tmpfs -o ro none /dev/shm";
+    let output = with_mounts(&[COPY, shm, "/mnt/adverb doctor || true"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let line = out.lines().find(|line| line.contains("/dev/shm")).unwrap_or_default();
+    assert!(line.contains("read-only") && !line.contains("free"), "{out}{err}");
+}
