@@ -14,10 +14,10 @@ const LEN: usize = 64;
 /// Offset of the flag in the memory of the second queue pair.
 const FLAG: usize = 4096;
 
-/// Two ends of this process, connected to the two ends of the sender.
-fn with_a_sender(how: &str) -> (QpEnd, QpEnd, Party) {
+/// Two ends of this process, connected to the two ends of the sender. The sender has receives, too.
+fn with_a_sender() -> (QpEnd, QpEnd, Party) {
     let ends = [QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc)];
-    let mut party = Party::start("the_sender", &[("ADVERB_HOW", how)]);
+    let mut party = Party::start("the_sender", &[]);
     for end in &ends {
         let (qpn, _) = parse(&party.hear());
         end.connect_to(qpn, PathMtu::Mtu1024);
@@ -39,7 +39,7 @@ fn word(end: &QpEnd, at: usize) -> u64 {
 /// the completion.
 #[test]
 fn a_later_write_on_another_queue_pair_does_not_overtake() {
-    let (end, flag, mut party) = with_a_sender("flags");
+    let (end, flag, mut party) = with_a_sender();
     for n in 1..=3000_u64 {
         end.recv(n, &[end.sge(0, LEN)]);
         party.say(&n.to_string());
@@ -61,7 +61,7 @@ fn a_later_write_on_another_queue_pair_does_not_overtake() {
 #[test]
 fn an_own_error_of_the_receiver_loses_no_message() {
     for round in 0..20 {
-        let (end, _flag, mut party) = with_a_sender("stream");
+        let (end, _flag, mut party) = with_a_sender();
         for id in 0..MESSAGES as u64 {
             end.recv(id, &[end.sge(0, LEN)]);
         }
@@ -94,6 +94,17 @@ fn an_own_error_of_the_receiver_loses_no_message() {
     }
 }
 
+/// The receiver has been killed and reaped, with receives posted. No later SEND succeeds.
+#[test]
+fn a_dead_receiver_takes_no_message() {
+    for _ in 0..20 {
+        let (end, _flag, party) = with_a_sender();
+        drop(party);
+        end.send(1, SendOp::Send, &[end.sge(0, LEN)]);
+        assert_ne!(end.wait(1)[0].status, WcStatus::Success);
+    }
+}
+
 #[test]
 #[ignore = "a process of the tests above"]
 fn the_sender() {
@@ -106,6 +117,7 @@ fn the_sender() {
     });
     let [end, flag] = &ends;
     let to = adverb_device::engine::wr::Remote { va: remotes[1].va + FLAG as u64, ..remotes[1] };
+    (0..64).for_each(|id| end.recv(id, &[end.sge(0, LEN)]));
     tell("ready");
     while let Some(line) = listen() {
         let Ok(n) = line.parse::<u64>() else {

@@ -446,10 +446,9 @@ impl Mr {
         node.fault_call(Call::ReregMr)?;
         let locked = new_pd.lock_pages(&region, &self.backing)?;
         let placement = Placement::of(node, region, &self.backing);
-        ring::withdraw_payloads(node, &inner.placement.region);
-        node.keys.write().reregister(self.key, placement.region)?;
-        ring::void_payloads(node, &inner.placement.region);
-        ring::withdraw_key(node, self.key);
+        ring::withdraw(node, self.key, &inner.placement.region, |keys| {
+            keys.reregister(self.key, placement.region)
+        })?;
         if let Some(host) = &node.host {
             host.publish_key(self.key, &placement.region, placement.place);
         }
@@ -487,13 +486,10 @@ impl Mr {
         if node.is_stale() {
             return Ok(());
         }
-        ring::withdraw_payloads(node, &inner.placement.region);
-        let mut keys = node.keys.write();
-        prepare(&mut keys);
-        keys.deregister(self.key)?;
-        drop(keys);
-        ring::void_payloads(node, &inner.placement.region);
-        ring::withdraw_key(node, self.key);
+        ring::withdraw(node, self.key, &inner.placement.region, |keys| {
+            prepare(keys);
+            keys.deregister(self.key).map(drop)
+        })?;
         inner.placement.listed = None;
         inner.placement.hold = None;
         inner.locked = None;

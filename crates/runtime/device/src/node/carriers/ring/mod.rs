@@ -25,4 +25,4 @@ pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};
 pub(crate) use rings::Rings;
 pub(crate) use state::Connected;
-pub(crate) use withdraw::{publish, settle, void_payloads, withdraw_key, withdraw_payloads};
+pub(crate) use withdraw::{publish, settle, withdraw};

@@ -2,8 +2,8 @@
 use super::rings::Rings;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
-use adverb_engine::Key;
 use adverb_engine::keys::Region;
+use adverb_engine::{Key, KeyTable};
 
 /// Publishes the rights of peers on a queue pair.
 pub(crate) fn publish(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
@@ -20,30 +20,32 @@ pub(crate) fn settle(node: &Node, qp: &AnyQp) {
     }
 }
 
-/// Takes back a key already removed from the key table. Waits until no peer and no thread of this
-/// process uses the key.
-pub(crate) fn withdraw_key(node: &Node, key: Key) {
-    if let Some(rings) = Rings::of(node) {
+/// Takes memory back from peers. `change` removes or replaces the key in the key table. If `change`
+/// fails, nothing is taken back.
+///
+/// 1. Payloads in the memory, still to be fetched by peers, are sent once more as bytes.
+/// 2. `change` runs under the write lock of the key table, so the copies of other threads are over.
+/// 3. A packet may have left after step 1, or found no room in the ring at that time. If the packet
+///    points at a payload in the memory, the packet is void and the request fails.
+/// 4. The published entry goes. The call waits until no peer and no thread of this process uses the
+///    key.
+pub(crate) fn withdraw<E>(
+    node: &Node,
+    key: Key,
+    region: &Region,
+    change: impl FnOnce(&mut KeyTable) -> Result<(), E>,
+) -> Result<(), E> {
+    let rings = Rings::of(node);
+    if let Some(rings) = &rings {
+        rings.withdraw_payloads(region);
+    }
+    change(&mut node.keys.write())?;
+    if let Some(rings) = rings {
+        if rings.host.any() && !rings.host.referring(region.addr, region.len).is_empty() {
+            rings.withdraw_payloads(region);
+        }
         rings.withdraw_key(key);
         rings.host.settle_own();
     }
-}
-
-/// Called before memory is taken back. Payloads in the memory, still to be fetched by peers, are
-/// sent once more as bytes.
-pub(crate) fn withdraw_payloads(node: &Node, region: &Region) {
-    if let Some(rings) = Rings::of(node) {
-        rings.withdraw_payloads(region);
-    }
-}
-
-/// Called after memory is taken back. A packet may have left after [`withdraw_payloads`], or found
-/// no room in the ring at that time. If the packet points at a payload in the memory, the packet is
-/// void and the request fails.
-pub(crate) fn void_payloads(node: &Node, region: &Region) {
-    if let Some(rings) = Rings::with_peers(node)
-        && !rings.host.referring(region.addr, region.len).is_empty()
-    {
-        rings.withdraw_payloads(region);
-    }
+    Ok(())
 }
