@@ -144,6 +144,8 @@ fn myself(cpu: Option<usize>, args: &[String]) -> Result<Command> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
     let mut command = Command::new(exe);
     command.arg(CHILD).arg(cpu.map_or(ANY.to_string(), |c| c.to_string())).args(args);
+    // Connections by address use this device, too.
+    command.env("ADVERB_DEVICES", "lo");
     Ok(command)
 }
 

@@ -35,7 +35,11 @@ impl<'a> Device<'a> {
             firmware: fields.next()?,
             net_index: number(fields.next()?, 10)?.try_into().ok()?,
             net_name: fields.next()?,
-            up: fields.next()? == b"up",
+            up: match fields.next()? {
+                b"up" => true,
+                b"down" => false,
+                _ => return None,
+            },
         };
         let short = [device.name, device.firmware, device.net_name].iter().all(|f| f.len() <= NAME);
         (short && fields.next().is_none()).then_some(device)

@@ -301,7 +301,15 @@ fn several_requests_in_a_datagram_are_answered_in_turn() {
 #[test]
 fn a_line_that_is_no_device_is_named() {
     assert_eq!(Table::parse(b"").unwrap().devices().count(), 0);
-    for bad in ["x", "0 a 1", "0 a g 0 1 1 lo", "0 a 1 0 1 1 lo more", "4294967296 a 1 0 1 1 lo"] {
+    for bad in [
+        "x",
+        "0 a 1",
+        "0 a g 0 1 1 lo up",
+        "0 a 1 0 1 1 lo",
+        "0 a 1 0 1 1 lo more",
+        "0 a 1 0 1 1 lo up more",
+        "4294967296 a 1 0 1 1 lo up",
+    ] {
         assert_eq!(
             Table::parse(format!("{}{bad}\n", text(2)).as_bytes()).unwrap_err(),
             BadLine(3),

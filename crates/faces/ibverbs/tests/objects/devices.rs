@@ -90,15 +90,15 @@ fn the_gid_table_has_valid_and_empty_rows() {
         device::_ibv_query_gid_ex(open.0, port, index, row, flags, size)
     };
     assert_eq!(one(row.as_mut_ptr(), 1, 0, 0), 0);
-    assert_eq!(one(row.as_mut_ptr(), 1, 15, 0), ENODATA);
-    assert_eq!(one(row.as_mut_ptr(), 1, 16, 0), EINVAL);
+    assert_eq!(one(row.as_mut_ptr(), 1, 63, 0), ENODATA);
+    assert_eq!(one(row.as_mut_ptr(), 1, 64, 0), EINVAL);
     assert_eq!(one(row.as_mut_ptr(), 257, 0, 0), EINVAL, "a port number is not cut to a byte");
     assert_eq!(one(row.as_mut_ptr(), 1, 0, 1), EINVAL);
     unsafe {
         let mut gid = ibv_gid { raw: [1; 16] };
-        assert_eq!(device::ibv_query_gid(open.0, PORT, 15, &raw mut gid), 0);
+        assert_eq!(device::ibv_query_gid(open.0, PORT, 63, &raw mut gid), 0);
         assert_eq!(gid.raw, [0; 16], "an empty row is zeros");
-        assert_eq!((device::ibv_query_gid(open.0, PORT, 16, &raw mut gid), errno()), (-1, EINVAL));
+        assert_eq!((device::ibv_query_gid(open.0, PORT, 64, &raw mut gid), errno()), (-1, EINVAL));
         assert_eq!((device::ibv_query_gid(open.0, PORT, -1, &raw mut gid), errno()), (-1, EINVAL));
         let mut kind = 9;
         assert_eq!(device::ibv_query_gid_type(open.0, PORT, 0, &raw mut kind), 0);

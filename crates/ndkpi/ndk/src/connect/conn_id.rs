@@ -92,6 +92,9 @@ impl ConnId {
             (Message::Reply(offer), Some(own)) => self.id.accept(&values(offer, &own)),
             (Message::Reject(reason, data), _) => self.id.reject(*reason, data),
             (Message::Disconnect, _) => self.id.disconnect(&[]),
+            // The provider confirms, as a consumer need not disconnect by itself. The peer may have
+            // ended the connection meanwhile.
+            (Message::Disconnected, _) => self.id.disconnect(&[]).or(Ok(())),
             _ => Ok(()),
         };
         done.map_err(|e| match e {
