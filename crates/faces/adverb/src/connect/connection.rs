@@ -156,14 +156,14 @@ pub(super) fn asked_for(kind: Option<QpKind>) -> QpType {
 /// Makes the queue pair send from the address of the id. The queue pair's device must have this
 /// address.
 pub(super) fn take_place(qp: &Qp, id: &Id) -> Result<()> {
-    let needed = id.device().unwrap_or_default();
-    let own = qp.context().device();
-    if own.name() != needed {
-        return Err(ConnectError::Device { own: own.name().to_owned(), needed }.into());
-    }
-    match id.binding() {
-        Some((_, index)) => qp.set_gid_index(index),
-        None => Ok(()),
+    let Some((address, _)) = id.binding() else { return Ok(()) };
+    match qp.context().gid_index_of(address) {
+        Some(index) => qp.set_gid_index(index),
+        None => {
+            let own = qp.context().device().name().to_owned();
+            let needed = id.device().unwrap_or_default();
+            Err(ConnectError::Device { own, needed }.into())
+        }
     }
 }
 
