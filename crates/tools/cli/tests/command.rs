@@ -484,7 +484,7 @@ for port in one two; do between ip link set $port master bridge; between ip link
 between ip link set bridge up
 ip addr add 192.0.2.1/24 dev here; ip link set here up
 there ip addr add 192.0.2.2/24 dev there; there ip link set there up
-until "$ADVERB" devices | grep -q adverb_here && there "$ADVERB" devices | grep -q adverb_there; do sleep 0.05; done
+until "$ADVERB" devices | grep -q "here  *active" && there "$ADVERB" devices | grep -q "there  *active"; do sleep 0.05; done
 there env $VARIABLE "$ADVERB" doctor --listen 192.0.2.2 & waits=$!
 until there grep -q 020200C0:12B7 /proc/net/tcp; do sleep 0.05; done
 status=0; "$ADVERB" doctor --with 192.0.2.2 || status=$?
