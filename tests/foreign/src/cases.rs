@@ -23,16 +23,30 @@ pub fn of(program: &'static str) -> Vec<Case> {
     of_linked(program, &[])
 }
 
+/// Like [`of`], on the device of the loopback interface alone.
+pub fn on_loopback(program: &'static str) -> Vec<Case> {
+    with(program, &[], &[("ADVERB_DEVICES", "lo"), ("RIG_DEV", "adverb_lo"), ("RIG_GID", "0")])
+}
+
 /// Like [`of`], with more libraries.
 pub fn of_linked(program: &'static str, libraries: &'static [&'static str]) -> Vec<Case> {
+    with(program, libraries, &[])
+}
+
+fn with(
+    program: &'static str,
+    libraries: &'static [&'static str],
+    variables: &'static [(&'static str, &'static str)],
+) -> Vec<Case> {
     listed(program, |_, name| {
         PATHS
             .map(|path| {
                 let case_name = name.clone();
                 case_or_skip(format!("{path}/{name}"), move || {
-                    let out = rig(program, libraries, &[&case_name])?
-                        .env("ADVERB_PATH", path)
-                        .run(LIMIT)?;
+                    let program = rig(program, libraries, &[&case_name])?.env("ADVERB_PATH", path);
+                    let program =
+                        variables.iter().fold(program, |p, (name, value)| p.env(name, *value));
+                    let out = program.run(LIMIT)?;
                     ok_or_skipped(&out, &format!("ok {case_name}"))
                 })
             })

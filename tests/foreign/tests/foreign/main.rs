@@ -60,7 +60,7 @@ const SUITES: &[Suite] = &[
     // MC-1, MC-2, MC-3: multicast of datagrams.
     Suite::new("multicast", || cases::of("multicast")).once(),
     // RAW-1, RAW-3 to RAW-5: raw packet queue pairs, flows and receive side scaling.
-    Suite::new("raw", || cases::of("raw")).once(),
+    Suite::new("raw", || cases::on_loopback("raw")).once(),
     Suite::new("ethernet", ethernet::cases).once().aside(),
     // OBJ-1 to OBJ-5: memory of descriptors, registrations by attributes, DMA handles, completion
     // counters and huge pages.
