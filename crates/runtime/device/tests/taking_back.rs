@@ -168,12 +168,7 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
 /// of a queue pair.
 #[test]
 fn mem_2_a_stopped_sender_blocks_nothing() {
-    let end = QpEnd::new(QpType::Rc);
-    let mut party = Party::start("the_initiator", &[]);
-    let (qpn, _) = parse(&party.hear());
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    party.say(&introduce(&end));
-    assert_eq!(party.hear(), "ready");
+    let (end, mut party, _) = with_an_initiator();
     (0..256).for_each(|id| end.recv(id, &[end.sge(0, 8)]));
     party.say("send 0 0");
     let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
