@@ -82,6 +82,7 @@ unit-2:
 lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --features adverb/tokio --no-deps --quiet
 
 foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)

@@ -1,8 +1,11 @@
 // A queue pair and an address handle towards an address that the kernel cannot reach: `noway SOURCE DESTINATION ERRNO`
-// expects ERRNO from ibv_modify_qp and ibv_create_ah. With ERRNO 0 both succeed; `noway SOURCE DESTINATION 0 COMMAND` then
-// runs the COMMAND and sends a message, which fails.
+// expects ERRNO from ibv_modify_qp and ibv_create_ah. With ERRNO 0 both succeed, and a datagram is sent;
+// `noway SOURCE DESTINATION 0 COMMAND` then runs the COMMAND and sends a message, which fails.
 #include "rig.h"
 #include <arpa/inet.h>
+
+// The number of no queue pair; a process would have it here.
+#define NOBODY 0x345678
 
 static union ibv_gid gid_of(const char *address)
 {
@@ -47,7 +50,7 @@ static int to_rts(struct ibv_qp *qp, struct ibv_ah_attr to)
 	int e;
 
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "to INIT");
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 77, .min_rnr_timer = 12};
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = NOBODY, .min_rnr_timer = 12};
 	attr.ah_attr = to;
 	e = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -70,6 +73,21 @@ static void send_in_vain(struct ibv_qp *qp)
 	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR, "%s", ibv_wc_status_str(wc.status));
 }
 
+// A datagram succeeds, wherever it goes.
+static void send_datagram(struct port *p, struct ibv_ah *ah)
+{
+	struct ibv_cq *cq = cq_new(p, 4, NULL, NULL);
+	struct ibv_qp *qp = qp_new(p, IBV_QPT_UD, cq, cq, 1);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+
+	qp_init(p, qp);
+	qp_join(p, qp, 0, 0, 0, p->gid, (struct timers){0, 0, 0});
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = NOBODY;
+	CHECK(!ibv_post_send(qp, &wr, &bad), "post");
+	poll_good(cq);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
@@ -77,7 +95,7 @@ int main(int argc, char **argv)
 	union ibv_gid source;
 	struct ibv_qp *qp;
 	struct ibv_ah *ah;
-	struct port p;
+	struct port p = {.attr = {.active_mtu = IBV_MTU_1024}};
 	int e, expected;
 
 	CHECK(argc >= 4, "SOURCE DESTINATION ERRNO [COMMAND]");
@@ -94,6 +112,8 @@ int main(int argc, char **argv)
 	errno = 0;
 	ah = ibv_create_ah(p.pd, &to);
 	CHECK(!ah == !!expected && (ah || errno == expected), "create_ah");
+	if (ah)
+		send_datagram(&p, ah);
 	if (argc > 4) {
 		CHECK(!system(argv[4]), "%s", argv[4]);
 		send_in_vain(qp);

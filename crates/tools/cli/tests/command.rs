@@ -235,6 +235,18 @@ fn the_demonstration_passes() {
     }
 }
 
+/// Both processes have one processor, which another program uses as well.
+#[test]
+fn the_demonstration_says_that_the_machine_was_busy() {
+    let script = "taskset -p -c 0 $$ >/dev/null; sh -c 'while :; do :; done' & other=$!; \"$0\" demo; \
+                  status=$?; kill $other; exit $status";
+    let demo = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_adverb")]).output();
+    let demo = demo.expect("sh starts");
+    assert!(demo.status.success(), "{}", text(&demo.stderr));
+    let out = text(&demo.stdout);
+    assert!(out.contains(" of the measurement, this process waited for a processor"), "{out}");
+}
+
 #[test]
 fn the_demonstration_runs_on_the_device_asked_for() {
     let device = adverb_device::device::list().unwrap().pop().unwrap();

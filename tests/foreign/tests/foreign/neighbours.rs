@@ -73,6 +73,19 @@ pub fn cases() -> Vec<Case> {
         case("SYS-16/a_link_without_arp_has_nobody_to_ask", || {
             way(&["203.0.113.1", "203.0.113.9", "0"]).map(drop)
         }),
+        case("SYS-16/a_peer_at_a_loopback_address_is_on_this_host", || {
+            let out = way(&["127.0.0.1", "127.0.0.1", "0"])?;
+            let who = ["queue pair 0x345678", "queue pair to which datagrams go"];
+            for line in who.map(|who| {
+                format!(
+                    "127.0.0.1 is this host, and no process of this user here has the {who}: for a \
+                     peer on another host, choose the GID of a network address"
+                )
+            }) {
+                require!(out.text.contains(&line), "no word of {line}: {}", out.describe());
+            }
+            Ok(())
+        }),
         case("SYS-16/a_lost_route_is_named", || {
             let lost = "ip route del 192.0.2.0/24 dev here";
             let out = way(&["192.0.2.1", "192.0.2.50", "0", lost])?;

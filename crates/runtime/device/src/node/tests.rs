@@ -186,3 +186,16 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
         qp.destroy().unwrap();
     }
 }
+
+/// Duplicate address detection may fail between the listing of an address and its use.
+#[test]
+fn sys_5_an_address_removed_since_it_was_listed_is_no_failure() {
+    let context = device::loopback().unwrap().unwrap().open().unwrap();
+    let node = context.node();
+    for removed in ["192.0.2.77", "2001:db8::77"].map(|text| text.parse().unwrap()) {
+        assert_eq!(
+            node.addresses.open_if_usable(node, removed, 0).map_err(|e| e.to_string()),
+            Ok(None)
+        );
+    }
+}
