@@ -73,10 +73,10 @@ unit: ids ## tests of our own crates
 
 .PHONY: unit-1 unit-2
 unit-1:
-	$(if $(HAS_NET),$(OWN_NET)) $(UNIT) --test '[a-k]*'
+	$(if $(HAS_NET),$(OWN_NET)) $(UNIT) --test '[a-fh-k]*'
 
 unit-2:
-	$(UNIT) --lib --bins --examples --test '[!a-k]*'
+	$(UNIT) --lib --bins --examples --test '[!a-fh-k]*'
 	$(UNIT) --doc
 
 lint: lint-tree ## format, clippy, documentation, rules of the tree
@@ -99,7 +99,7 @@ sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS NODES=
 		--connections $(or $(CONNECTIONS),$(SEEDS),1000) --nodes $(or $(NODES),$(SEEDS),1000)
 
 loom: ## races of completion queues (CQN-12) and of shared memory, by model checking; a minute
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-shm --lib --release loom_
+	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-shm --lib --release loom_
 
 fuzz: ## untrusted bytes against parsers and queue pairs (TARGET=all SECONDS=60; SHORT=1: 10)
 	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),$(call SIZE,60,10))
