@@ -40,6 +40,15 @@ impl Interface {
     pub fn is_usable(&self) -> bool {
         self.up && !self.addresses.is_empty()
     }
+
+    /// Does the kernel take packets for this address at the interface? Loopback has all of
+    /// 127.0.0.0/8, and lists only some of these addresses.
+    #[must_use]
+    pub fn has(&self, ip: &IpAddr) -> bool {
+        let is_unlisted = |own: &IpAddr| own.is_ipv4() && own.is_loopback();
+        self.addresses.contains(ip)
+            || self.loopback && is_unlisted(ip) && self.addresses.iter().any(is_unlisted)
+    }
 }
 
 /// All usable interfaces, in the order of [`all`].

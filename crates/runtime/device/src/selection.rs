@@ -5,6 +5,7 @@
 use crate::interfaces::Interface;
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -12,6 +13,13 @@ use std::sync::OnceLock;
 pub const VARIABLE: &str = "ADVERB_DEVICES";
 /// The name of the device for all interfaces that lead out, and for loopback.
 pub const HOST_DEVICE: &str = "adverb0";
+/// The name of the device of one interface begins with this prefix, if the selection names no
+/// other.
+pub(crate) const PREFIX: &str = "adverb_";
+/// A device of each interface.
+const ALL: &str = "all";
+/// Most bytes of a device's name: `IB_DEVICE_NAME_MAX` without the zero.
+const NAME_MAX: usize = 63;
 
 /// A selection of devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,21 +29,49 @@ pub enum Selection {
     Host,
     /// A device for each interface with an address.
     All,
-    /// A device for each of these interfaces.
-    Interfaces(Vec<String>),
+    /// These devices.
+    Items(Vec<Item>),
+}
+
+/// An item of a selection: `NAME@PLACE`, or one word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The name of the device. Without a place, an interface, or the name of a device for all
+    /// interfaces.
+    pub name: String,
+    /// An interface, or an address of an interface.
+    pub place: Option<String>,
+}
+
+impl FromStr for Item {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text.split_once('@') {
+            Some((name, place)) => Item { name: name.into(), place: Some(place.into()) },
+            None => Item { name: text.into(), place: None },
+        })
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.place.as_ref().map_or(Ok(()), |place| write!(f, "@{place}"))
+    }
 }
 
 impl FromStr for Selection {
     type Err = Infallible;
 
-    /// `all`, or names of interfaces with commas between them. Empty: the usual device.
+    /// `all`, or items with commas between them. Empty: the usual device. A comma alone: no device.
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        let names: Vec<String> =
-            text.split(',').map(str::trim).filter(|n| !n.is_empty()).map(Into::into).collect();
-        Ok(match &names[..] {
-            [] => Selection::Host,
-            [all] if all == "all" => Selection::All,
-            _ => Selection::Interfaces(names),
+        let items = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+        let items = items.map(str::parse).collect::<Result<Vec<Item>, _>>()?;
+        Ok(match &items[..] {
+            [] if text.trim().is_empty() => Selection::Host,
+            [Item { name, place: None }] if name == ALL => Selection::All,
+            _ => Selection::Items(items),
         })
     }
 }
@@ -45,24 +81,128 @@ impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Selection::Host => Ok(()),
-            Selection::All => f.write_str("all"),
-            Selection::Interfaces(names) => f.write_str(&names.join(",")),
+            Selection::All => f.write_str(ALL),
+            Selection::Items(items) if items.is_empty() => f.write_str(","),
+            Selection::Items(items) => {
+                let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+                f.write_str(&items.join(","))
+            }
         }
     }
 }
 
+/// A device of a selection, on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub name: String,
+    /// The interface. `None`: all interfaces that lead out, and loopback.
+    pub interface: Option<u32>,
+    /// The only address of the device.
+    pub address: Option<IpAddr>,
+    /// Does the selection give the device a name of its own?
+    pub has_own_name: bool,
+}
+
 impl Selection {
-    /// The complaint about names of the selection that no interface has.
+    /// The selection of several options.
+    #[must_use]
+    pub fn joined(parts: &[Selection]) -> Option<Selection> {
+        let texts: Vec<String> = parts.iter().map(ToString::to_string).collect();
+        (!parts.is_empty()).then(|| texts.join(",").parse().unwrap_or_default())
+    }
+
+    /// The complaint about items of the selection that give no device.
     #[must_use]
     pub fn complaint(&self, interfaces: &[Interface]) -> Option<String> {
-        let Selection::Interfaces(names) = self else { return None };
-        let is_there = |name: &String| interfaces.iter().any(|i| i.name == *name);
-        let missing: Vec<&str> = names.iter().filter(|n| !is_there(n)).map(|n| &**n).collect();
-        let there: Vec<&str> = interfaces.iter().map(|i| &*i.name).collect();
-        (!missing.is_empty()).then(|| {
-            format!("there is no interface {}; there are: {}", missing.join(", "), there.join(", "))
-        })
+        let complaints = self.chosen(interfaces).1;
+        (!complaints.is_empty()).then(|| complaints.join("; "))
     }
+
+    /// The devices of the items, and complaints about other items.
+    pub(crate) fn chosen(&self, interfaces: &[Interface]) -> (Vec<Chosen>, Vec<String>) {
+        let Selection::Items(items) = self else { return (Vec::new(), Vec::new()) };
+        let (mut devices, mut complaints) = (Vec::<Chosen>::new(), Vec::new());
+        for item in items {
+            match on(item, interfaces) {
+                Ok(device) if devices.iter().any(|known| known.name == device.name) => complaints
+                    .push(format!(
+                        "two devices are named {}: give each a name of its own",
+                        device.name
+                    )),
+                Ok(device) => devices.push(device),
+                Err(complaint) => complaints.push(complaint),
+            }
+        }
+        (devices, complaints)
+    }
+
+    /// The addresses of items that no interface has: addresses of 127.0.0.0/8, which the kernel
+    /// gives to loopback without a list.
+    pub(crate) fn unlisted_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let items = match self {
+            Selection::Items(items) => &items[..],
+            _ => &[],
+        };
+        let address = |item: &Item| item.place.as_ref()?.parse().ok();
+        items.iter().filter_map(address).filter(|ip: &IpAddr| ip.is_ipv4() && ip.is_loopback())
+    }
+}
+
+/// The device of an item.
+fn on(item: &Item, interfaces: &[Interface]) -> Result<Chosen, String> {
+    let name = &item.name;
+    let there = || {
+        let names: Vec<&str> = interfaces.iter().map(|i| &*i.name).collect();
+        names.join(", ")
+    };
+    let Some(place) = &item.place else {
+        if let Some(interface) = interfaces.iter().find(|i| i.name == *name) {
+            let (name, interface) = (format!("{PREFIX}{name}"), Some(interface.index));
+            return Ok(Chosen { name, interface, address: None, has_own_name: false });
+        }
+        if name == ALL {
+            return Err(format!("`{ALL}` is a selection by itself, without other items"));
+        }
+        check_name(name)?;
+        let has_own_name = name != HOST_DEVICE;
+        return Ok(Chosen { name: name.clone(), interface: None, address: None, has_own_name });
+    };
+    check_name(name)?;
+    let (interface, address) = match place.parse::<IpAddr>() {
+        Ok(ip) => {
+            let found = interfaces.iter().find(|i| i.has(&ip)).ok_or_else(|| {
+                format!(
+                    "{item}: no interface has the address {ip}: choose an address from `ip address`, \
+                     or on this host alone any 127.x.y.z"
+                )
+            })?;
+            (found.index, Some(ip))
+        }
+        Err(_) => {
+            let found = interfaces.iter().find(|i| i.name == *place).ok_or_else(|| {
+                format!("{item}: there is no interface {place}; there are: {}", there())
+            })?;
+            (found.index, None)
+        }
+    };
+    let name = name.clone();
+    Ok(Chosen { name, interface: Some(interface), address, has_own_name: true })
+}
+
+/// Can `/sys/class/infiniband` have a device of this name, and a list of devices hold it?
+fn check_name(name: &str) -> Result<(), String> {
+    let possible = |b: u8| b.is_ascii_graphic() && !b"/,@%".contains(&b);
+    if name.is_empty()
+        || name.len() > NAME_MAX
+        || !name.bytes().all(possible)
+        || name.starts_with('.')
+    {
+        return Err(format!(
+            "{name:?} cannot name a device: a name has 1 to {NAME_MAX} ASCII characters, no space \
+             and none of / , @ %, and does not begin with a dot, for example rxe0"
+        ));
+    }
+    Ok(())
 }
 
 static SELECTION: OnceLock<Selection> = OnceLock::new();
@@ -81,22 +221,4 @@ pub fn selection() -> &'static Selection {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sys_12_names_and_words() {
-        let of = |text: &str| text.parse::<Selection>().unwrap();
-        assert_eq!(of(" "), Selection::Host);
-        assert_eq!(of("all"), Selection::All);
-        assert_eq!(of("lo, eth0,"), Selection::Interfaces(vec!["lo".into(), "eth0".into()]));
-        for text in ["", "all", "lo,eth0"] {
-            assert_eq!(of(text).to_string(), text);
-        }
-        let real = crate::interfaces::all().unwrap();
-        assert_eq!(of("lo").complaint(&real), None);
-        assert_eq!(of("all").complaint(&real), None);
-        let said = of("lo,none0").complaint(&real).unwrap();
-        assert!(said.starts_with("there is no interface none0; there are: "), "{said}");
-    }
-}
+mod tests;

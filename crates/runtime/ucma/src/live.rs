@@ -198,6 +198,7 @@ fn presence(binding: &Binding) -> Presence {
     match adverb_device::device::named(&binding.name) {
         _ if all.any(is_it) => Presence::There,
         Ok(None) => Presence::DeviceRemoved,
+        Ok(Some(device)) if device.gid_index_of(&binding.address).is_some() => Presence::There,
         Ok(Some(_)) => Presence::AddressRemoved,
         Err(_) => Presence::There,
     }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 /// to other hosts, and of loopback.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The devices: `all`, or interfaces separated by commas, for example lo,eth0
+    /// The devices: `all`, interfaces (lo,eth0), or names (rxe0, rxe0@eth0, rxe0@192.0.2.1)
     #[arg(long, value_name = "LIST")]
-    device: Option<Selection>,
+    device: Vec<Selection>,
     /// Print JSON: an array with an object for each device
     #[arg(long)]
     json: bool,
@@ -30,23 +30,23 @@ pub const NO_DEVICE: &str = "there is no device, because no network interface of
 /// is also that of this process.
 ///
 /// # Errors
-/// The selection names an interface that does not exist.
-pub fn selected(asked: Option<&Selection>) -> Result<Vec<Arc<Device>>, String> {
+/// The selection has an item that gives no device.
+pub fn selected(asked: &[Selection]) -> Result<Vec<Arc<Device>>, String> {
     let unlisted =
         |e: &dyn std::fmt::Display| format!("the network interfaces cannot be listed: {e}");
-    if let Some(asked) = asked {
-        selection::select(asked.clone());
+    if let Some(asked) = Selection::joined(asked) {
+        selection::select(asked);
     }
     let all = interfaces::all().map_err(|e| unlisted(&e))?;
     if let Some(complaint) = selection::selection().complaint(&all) {
-        let source = if asked.is_some() { "--device" } else { selection::VARIABLE };
+        let source = if asked.is_empty() { selection::VARIABLE } else { "--device" };
         return Err(format!("{source}: {complaint}"));
     }
     adverb_device::device::list().map_err(|e| unlisted(&e))
 }
 
 pub fn main(args: &Args) -> Result<(), String> {
-    let devices = selected(args.device.as_ref())?;
+    let devices = selected(&args.device)?;
     if args.json {
         outln!("{}", json(&devices)?);
         return Ok(());

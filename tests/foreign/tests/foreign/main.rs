@@ -17,6 +17,7 @@ mod hosts;
 mod kill;
 mod loader;
 mod mistakes;
+mod names;
 mod neighbours;
 mod nics;
 mod notify;
@@ -92,6 +93,7 @@ const SUITES: &[Suite] = &[
     Suite::new("hosts", hosts::cases).once().aside(),
     Suite::new("ends", ends::cases).once().aside(),
     Suite::new("ports", ports::cases).once().aside(),
+    Suite::new("names", names::cases).once().aside(),
     Suite::new("ucx", ucx::cases),
     Suite::new("sanitizers", sanitizers::cases),
     Suite::new("seccomp", seccomp::cases).once(),

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 pub(super) fn mac_of(via: u32, gid: &Gid) -> Result<[u8; 6], Error> {
     let ip = ip_of(gid);
     let here = interfaces::usable()?;
-    if let Some(own) = here.iter().find(|i| i.addresses.contains(&ip)) {
+    if let Some(own) = here.iter().find(|i| i.has(&ip)) {
         return Ok(own.mac);
     }
     let name = here.iter().find(|i| i.index == via).map_or("", |i| &i.name);

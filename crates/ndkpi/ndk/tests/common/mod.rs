@@ -49,7 +49,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 pub fn adapter(pending: PendingMode) -> Adapter {
     // Connections by address use this device, too.
-    device::selection::select(device::selection::Selection::Interfaces(vec!["lo".into()]));
+    device::selection::select("lo".parse().unwrap());
     let loopback = device::device::loopback().unwrap().expect("a loopback device");
     Adapter::open(&loopback, Config { pending, ..Config::default() }).unwrap()
 }

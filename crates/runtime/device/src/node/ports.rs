@@ -34,16 +34,41 @@ pub(crate) enum DeviceScope {
     Host,
     /// The interface with this index.
     Interface(u32),
+    /// A device that the selection names. `mark` tells such devices apart.
+    Named {
+        mark: u64,
+        /// As [`DeviceScope::Interface`]; `None` as [`DeviceScope::Host`].
+        interface: Option<u32>,
+        /// The only address of the device.
+        address: Option<IpAddr>,
+    },
 }
 
 impl DeviceScope {
     /// The interfaces of the device. The state of the first one is the state of the port.
     pub(crate) fn members(self, all: &[Interface]) -> Vec<Interface> {
-        let belongs = |i: &&Interface| match self {
-            DeviceScope::Host => (i.outward || i.loopback) && !i.addresses.is_empty(),
-            DeviceScope::Interface(index) => i.index == index,
+        let (only, address) = match self {
+            DeviceScope::Host => (None, None),
+            DeviceScope::Interface(index) => (Some(index), None),
+            DeviceScope::Named { interface, address, .. } => (interface, address),
         };
-        all.iter().filter(belongs).cloned().collect()
+        let belongs = |i: &&Interface| match only {
+            None => (i.outward || i.loopback) && !i.addresses.is_empty(),
+            Some(index) => i.index == index,
+        };
+        let mut members: Vec<Interface> = all.iter().filter(belongs).cloned().collect();
+        if let Some(address) = address {
+            for member in &mut members {
+                let has = member.has(&address);
+                member.addresses = has.then_some(address).into_iter().collect();
+            }
+        }
+        members
+    }
+
+    /// Does the device end with its interface?
+    fn ends_with_interface(self) -> bool {
+        !matches!(self, DeviceScope::Host | DeviceScope::Named { interface: None, .. })
     }
 }
 
@@ -260,7 +285,7 @@ impl Ports {
         let found: Arc<[Interface]> = interfaces::all()?.into();
         known.ports.retain(|scope, port| {
             let members = scope.members(&found);
-            let ends = *scope != DeviceScope::Host;
+            let ends = scope.ends_with_interface();
             let events = port.follow(&members, ends);
             known.events.extend(events.into_iter().map(|event| (port.clone(), event)));
             !ends || !members.is_empty()

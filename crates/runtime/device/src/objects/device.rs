@@ -1,17 +1,16 @@
-//! Devices: one for all interfaces that lead out, or one for each interface.
+//! Devices: one for all interfaces that lead out, one for each interface, or those that the
+//! selection names.
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
 use crate::node::ports::{self, DeviceScope};
 use crate::node::{GidEntry, Node, PortState};
-use crate::selection::{HOST_DEVICE, Selection, VARIABLE, selection};
+use crate::selection::{Chosen, HOST_DEVICE, PREFIX, Selection, VARIABLE, selection};
 use adverb_engine::{Gid, Limits, PathMtu};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use crate::node::ports::GID_TABLE;
 
-/// The name of the device of one interface begins with this prefix.
-const PREFIX: &str = "adverb_";
 /// Completion vectors of a device; all of them use the same channel.
 pub const COMP_VECTORS: u32 = 1;
 /// The only port of a device.
@@ -58,11 +57,12 @@ pub fn list() -> Result<Vec<Arc<Device>>, Error> {
             with_address.sort_by_key(|i| (i.loopback, i.index));
             with_address.into_iter().map(of).collect()
         }
-        chosen @ Selection::Interfaces(names) => {
-            if let Some(complaint) = chosen.complaint(&all) {
+        chosen @ Selection::Items(_) => {
+            let (devices, complaints) = chosen.chosen(&all);
+            for complaint in complaints {
                 log::error!("{VARIABLE}: {complaint}");
             }
-            names.iter().filter_map(|name| all.iter().find(|i| i.name == *name)).map(of).collect()
+            devices.into_iter().filter_map(|device| Device::chosen(device, &all)).collect()
         }
     };
     Ok(devices.into_iter().map(Arc::new).collect())
@@ -73,6 +73,9 @@ pub fn list() -> Result<Vec<Arc<Device>>, Error> {
 /// # Errors
 /// The errno of the kernel's interface list.
 pub fn named(name: &str) -> Result<Option<Arc<Device>>, Error> {
+    if let Some(listed) = list()?.into_iter().find(|device| device.name() == name) {
+        return Ok(Some(listed));
+    }
     let all = interfaces_now()?;
     if name == HOST_DEVICE {
         return Ok(Device::of_host(&all).map(Arc::new));
@@ -111,7 +114,32 @@ fn guid_of(interface: &Interface) -> u64 {
     u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
 }
 
+/// FNV-1a: the number of a name, the same in all processes.
+fn mark_of(name: &str) -> u64 {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, add)
+}
+
 impl Device {
+    /// A device of the selection.
+    ///
+    /// The GUID of a device with a name of its own depends on the name. So the devices of an
+    /// interface have different GUIDs, and a GUID stays when other devices come and go.
+    fn chosen(chosen: Chosen, all: &[Interface]) -> Option<Device> {
+        let Chosen { name, interface, address, has_own_name } = chosen;
+        let mut device = match interface {
+            None => Device::of_host(all)?,
+            Some(index) => Device::of_interface(all.iter().find(|i| i.index == index)?),
+        };
+        if has_own_name {
+            let mark = mark_of(&name);
+            let scope = DeviceScope::Named { mark, interface, address };
+            // The upper 24 bits stay those of the interface's manufacturer.
+            let guid = device.guid ^ (mark >> 24);
+            device = Device::with(name, scope, scope.members(all), guid);
+        }
+        Some(device)
+    }
     /// The device of all interfaces that lead out, and of loopback.
     ///
     /// The GUID is that of the interface with the lowest index. So the GUID stays when an address,

@@ -75,12 +75,14 @@ pub struct Args {
 /// What a program is run with.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The devices: `all`, or interfaces separated by commas, for example lo,eth0
+    /// The devices: `all`, interfaces (lo,eth0), or names (rxe0, rxe0@eth0, rxe0@192.0.2.1)
     ///
-    /// Each interface is then a device, named adverb_ and the interface's name. Without this option
-    /// there is one device, adverb0.
+    /// Separated by commas, or each with its own option. An interface is a device, named adverb_ and
+    /// the interface's name. NAME@INTERFACE and NAME@ADDRESS give the device a name, and several
+    /// devices may be on one interface. Another word names a device for all interfaces that lead
+    /// out. Without this option there is one such device, adverb0.
     #[arg(long, value_name = "LIST")]
-    device: Option<Selection>,
+    device: Vec<Selection>,
     /// The level of the device's log on standard error: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     log: Option<log::LevelFilter>,
@@ -278,7 +280,7 @@ pub fn variables(
         let said = sockets::over_rdma(&exe, directory.as_deref(), &mut libraries)?;
         said.iter().for_each(|text| warn(text));
     }
-    let devices = crate::devices::selected(args.device.as_ref())?;
+    let devices = crate::devices::selected(&args.device)?;
     if devices.is_empty() {
         warn(crate::devices::NO_DEVICE);
     }
@@ -305,7 +307,8 @@ pub fn variables(
     }
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     all.extend(args.stuck_after.map(|time| ("ADVERB_CHECK_STUCK", seconds(time).into())));
-    all.extend(args.device.as_ref().map(|list| (selection::VARIABLE, list.to_string().into())));
+    let asked = Selection::joined(&args.device);
+    all.extend(asked.map(|list| (selection::VARIABLE, list.to_string().into())));
     all.extend(args.as_nic.as_ref().map(|name| (adverb_device::nic::VARIABLE, name.into())));
     all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
     Ok(all)

@@ -3,6 +3,7 @@ use super::state::Mads;
 use crate::error::Error;
 use crate::interfaces::{self, is_link_local};
 use crate::node::core::Node;
+use crate::selection::selection;
 use nix::errno::Errno;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -49,15 +50,19 @@ impl Mads {
             IpAddr::V6(v6) if is_link_local(v6) => index,
             _ => 0,
         };
+        let unlisted: Vec<IpAddr> = selection().unlisted_addresses().collect();
         let (mut open, mut refused) = (false, None);
         for interface in interfaces::usable()? {
-            for ip in
-                interface.addresses.iter().filter(|ip| local.is_none_or(|local| local == **ip))
-            {
-                let scope = scope(ip, interface.index);
+            let mut addresses = match local {
+                Some(local) => vec![local],
+                None => [&interface.addresses[..], &unlisted].concat(),
+            };
+            addresses.retain(|ip| interface.has(ip));
+            for ip in addresses {
+                let scope = scope(&ip, interface.index);
                 let opened = match local {
-                    Some(_) => node.addresses.open_quietly(node, *ip, scope).map(drop),
-                    None => node.addresses.open_if_usable(node, *ip, scope).map(drop),
+                    Some(_) => node.addresses.open_quietly(node, ip, scope).map(drop),
+                    None => node.addresses.open_if_usable(node, ip, scope).map(drop),
                 };
                 match opened {
                     Ok(()) => open = true,

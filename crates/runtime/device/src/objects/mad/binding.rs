@@ -98,10 +98,8 @@ pub fn binding_toward(
             "both must be IPv4 or both IPv6",
         ));
     }
-    if source.is_none()
-        && destination.ip().is_loopback()
-        && binding_of(destination.ip(), 0).is_err()
-    {
+    let is_loopback = source.is_none() && destination.ip().is_loopback();
+    if is_loopback && binding_of(destination.ip(), 0).is_err() {
         return first_active();
     }
     let destination = match destination {
@@ -135,6 +133,8 @@ pub fn binding_toward(
         })?;
     match binding {
         Some(binding) => Ok(binding),
+        // Without a device at 127.0.0.1, the source toward a device at 127.0.0.2.
+        None if is_loopback => binding_of(chosen.ip(), 0).or_else(|_| first_active()),
         None => binding_of(chosen.ip(), scope_in(chosen).max(scope_in(destination))),
     }
 }

@@ -1,0 +1,136 @@
+//! SYS-17, SYS-18: devices with names, and several equal devices, in a network namespace of the
+//! test. Every view of the devices has the same list.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::Duration;
+
+use adverb_foreign::process::{adverb, start, which};
+use adverb_foreign::suite::{Case, case};
+use adverb_foreign::{Verdict, require};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case("SYS-17/two_equal_devices_talk", || in_namespace(TWO)),
+        case("SYS-17/devices_share_the_addresses_of_an_interface", || in_namespace(SHARED)),
+        case("SYS-17/a_wrong_name_is_refused", || in_namespace(WRONG)),
+    ]
+}
+
+/// Two addresses at a cable, and the functions of the scripts.
+const BEGIN: &str = r#"
+cd "$(mktemp -d)"
+ip link set lo up
+ip link add net0 type veth peer name net1
+for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 192.0.2.1/24 dev net0
+ip addr add 192.0.2.2/24 dev net0
+try() { n=0; until "$@"; do n=$((n + 1)); [ $n -lt 300 ] || { echo "never: $*"; exit 1; }; sleep 0.1; done; }
+active() { "$ADVERB" devices | grep -q "net0  *active"; }
+try active
+run() { "$ADVERB" run -- "$@"; }
+# agree NAME...: all views list these devices in this order.
+agree() {
+    echo "$*" | tr ' ' '\n' >wanted
+    run ibv_devices | awk 'NR > 2 { print $1 }' >verbs
+    run ibv_devinfo | sed -n 's/^hca_id:\s*//p' >devinfo
+    run rdma link | sed 's/^link \(.*\)\/1 .*/\1/' >link
+    run rdma dev | sed 's/^[0-9]*: \([^:]*\): .*/\1/' >dev
+    run sh -c 'cat /sys/class/infiniband_verbs/uverbs*/ibdev' >sysfs
+    run /usr/bin/python3 -c '
+import pyverbs.device
+for device in pyverbs.device.get_device_list():
+    print(device.name.decode())' >pyverbs
+    for view in verbs devinfo link dev sysfs pyverbs; do
+        diff wanted $view || { echo "$view differs"; exit 1; }
+    done
+    run sh -c 'ls /sys/class/infiniband' >classes
+    sort wanted | diff - classes
+    # The GUIDs are different, and the same in each view.
+    run ibv_devices | awk 'NR > 2 { print $2 }' >guids
+    [ "$(sort -u guids | wc -l)" = $# ]
+    run sh -c 'for i in $(cat wanted); do cat /sys/class/infiniband/$i/node_guid; done' | tr -d : | diff guids -
+    run rdma dev | sed 's/.*node_guid \([^ ]*\) .*/\1/' | tr -d : | diff guids -
+    run rdma dev | sed 's/.*sys_image_guid \([^ ]*\).*/\1/' | tr -d : | diff guids -
+}
+# pingpong A B: 100 messages from device B to device A.
+pingpong() {
+    run ibv_rc_pingpong -d "$1" -g 0 -n 100 >server & server=$!
+    listens() { ss -Hltn | grep -q :18515; }
+    try listens
+    run ibv_rc_pingpong -d "$2" -g 0 -n 100 127.0.0.1 >client
+    wait $server
+    grep "local address.*GID" client
+    grep "100 iters" client
+}
+"#;
+
+const TWO: &str = r#"
+export ADVERB_DEVICES=rxe0@192.0.2.1,rxe1@192.0.2.2
+agree rxe0 rxe1
+pingpong rxe0 rxe1 | grep "GID ::ffff:192.0.2.2"
+ADVERB_PATH=wire pingpong rxe1 rxe0 | grep "GID ::ffff:192.0.2.1"
+# rdma_cm finds each device by its address.
+run rping -s -a 192.0.2.1 -C 3 & server=$!
+ping() { run rping -c -a 192.0.2.1 -I 192.0.2.2 -C 3 -v >pinged 2>&1; }
+try ping
+wait $server
+grep -c "ping data" pinged | grep -x 3
+# Addresses of loopback that no interface lists, toward a server at all addresses.
+export ADVERB_DEVICES=siw0@127.0.0.2,siw1@127.0.0.3
+agree siw0 siw1
+pingpong siw0 siw1 | grep "GID ::ffff:127.0.0.3"
+run rping -s -C 3 & server=$!
+ping() { run rping -c -a 127.0.0.3 -C 3 >pinged 2>&1; }
+try ping
+wait $server
+echo "ok names"
+"#;
+
+const SHARED: &str = r#"
+run() { "$ADVERB" run --device mlx5_0@net0 --device mlx5_1@net0,mlx5_bond --device adverb0 -- "$@"; }
+agree mlx5_0 mlx5_1 mlx5_bond adverb0
+pingpong mlx5_0 mlx5_1 | grep "GID ::ffff:192.0.2.1"
+run ibv_devinfo -v -d mlx5_1 >one
+grep "GID.*::ffff:192.0.2.2" one
+! grep "GID.*::ffff:127.0.0.1" one
+run ibv_devinfo -v -d mlx5_bond | grep "GID.*::ffff:127.0.0.1"
+# A GUID depends on the name, and not on the place in the list.
+"$ADVERB" run --device mlx5_1@net0 -- ibv_devices | tail -1 >alone
+run ibv_devices | grep mlx5_1 | diff - alone
+echo "ok names"
+"#;
+
+const WRONG: &str = r#"
+refused() {
+    status=0
+    "$ADVERB" run --device "$1" -- true 2>said || status=$?
+    cat said
+    [ $status = 125 ] && grep -q -- "$2" said
+}
+refused rxe0@eth9 "there is no interface eth9; there are: "
+refused rxe0@192.0.2.9 "no interface has the address 192.0.2.9: choose"
+refused rxe0@net0,rxe0@lo "two devices are named rxe0: give each"
+refused a/b@net0 "cannot name a device: a name has"
+refused all,rxe0@net0 "is a selection by itself"
+echo "ok names"
+"#;
+
+fn in_namespace(script: &str) -> Verdict {
+    ["rdma", "rping", "ibv_rc_pingpong", "ibv_devinfo", "ss", "python3"]
+        .iter()
+        .try_for_each(|tool| which(tool).map(drop))?;
+    let mut command = Command::new("unshare");
+    if !std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = format!("{BEGIN}{script}");
+    command.args(["--net", "sh", "-e", "-c", &script]);
+    command.env("ADVERB", adverb()?).env_remove("ADVERB_LOG");
+    let out = start(command, "devices with names".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.contains("ok names"), "{}", out.describe());
+    Ok(())
+}
