@@ -77,10 +77,10 @@ pub struct Args {
 pub struct Options {
     /// The devices: `all`, interfaces (lo,eth0), or names (rxe0, rxe0@eth0, rxe0@192.0.2.1)
     ///
-    /// Separated by commas, or each with its own option. An interface is a device, named adverb_ and
-    /// the interface's name. NAME@INTERFACE and NAME@ADDRESS give the device a name, and several
-    /// devices may be on one interface. Another word names a device for all interfaces that lead
-    /// out. Without this option there is one such device, adverb0.
+    /// Separated by commas, or each with its own option. An interface is a device, named adverb_
+    /// and the interface's name. NAME@INTERFACE and NAME@ADDRESS give the device a name, and
+    /// several devices may be on one interface. Another word names a device for all interfaces that
+    /// lead out. Without this option there is one such device, adverb0.
     #[arg(long, value_name = "LIST")]
     device: Vec<Selection>,
     /// The level of the device's log on standard error: off, error, warn, info, debug, trace
