@@ -24,23 +24,45 @@ const STAND_IN: u64 = 0x103;
 const UVERBS_ABI: u64 = 1;
 const UCMA_ABI: u64 = 4;
 
+/// A change of the devices, as `rdma link add` and `rdma link delete` ask for it. The bytes are
+/// those of the request, unchecked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkChange<'a> {
+    /// A new device on an interface.
+    Add {
+        /// The name of the device.
+        name: &'a [u8],
+        /// The driver: `rxe`, `siw`.
+        driver: &'a [u8],
+        /// The interface.
+        interface: &'a [u8],
+    },
+    /// The device with this name goes.
+    Delete {
+        /// The name of the device.
+        name: &'a [u8],
+    },
+}
+
 /// Answers all requests of a datagram from the socket with this port. `send` gets each datagram of
-/// the answer, with at most [`DATAGRAM`](crate::DATAGRAM) bytes.
+/// the answer, with at most [`DATAGRAM`](crate::DATAGRAM) bytes. `change` changes the devices, and
+/// returns 0 or an errno.
 ///
 /// If a request cannot be answered, the reply has the errno of Linux: EINVAL for a device or port
-/// that is missing or not named, ENOENT for an object, EOPNOTSUPP for a command that would change
-/// something, ENODATA for a question about objects or counters without `objects`.
+/// that is missing or not named, ENOENT for an object, EOPNOTSUPP for another command that would
+/// change something, ENODATA for a question about objects or counters without `objects`.
 pub fn answer(
     table: &Table<'_>,
     objects: Option<&Objects<'_>>,
     port: u32,
     mut datagram: &[u8],
+    change: &mut dyn FnMut(LinkChange<'_>) -> i32,
     send: &mut dyn FnMut(&[u8]),
 ) {
     let mut reply = Reply::new(port, send);
     while let Some(message) = next(&mut datagram) {
         if message.flags & NLM_F_REQUEST != 0 && message.kind >= NLMSG_MIN_TYPE {
-            if let Err(error) = one(table, objects, &message, &mut reply) {
+            if let Err(error) = one(table, objects, &message, change, &mut reply) {
                 reply.result(&message, error);
             } else if message.flags & NLM_F_ACK != 0 && !is_dump(&message) {
                 reply.result(&message, 0);
@@ -94,6 +116,7 @@ fn one(
     table: &Table<'_>,
     objects: Option<&Objects<'_>>,
     message: &Message<'_>,
+    change: &mut dyn FnMut(LinkChange<'_>) -> i32,
     reply: &mut Reply<'_>,
 ) -> Said {
     if message.kind >> 10 != CLIENT {
@@ -136,16 +159,24 @@ fn one(
             });
             Ok(())
         }
+        command::NEWLINK => {
+            let text = |kind| message.string(kind).ok_or(EINVAL);
+            let (name, interface) = (text(attr::DEV_NAME)?, text(attr::NDEV_NAME)?);
+            done(change(LinkChange::Add { name, driver: text(attr::LINK_TYPE)?, interface }))
+        }
+        command::DELLINK => done(change(LinkChange::Delete { name: named(table, message)?.name })),
         // The ids of rdma_cm are known to their process alone.
         command::RES_CM_ID_GET
         | command::SET
-        | command::NEWLINK
-        | command::DELLINK
         | command::SYS_SET
         | command::STAT_SET
         | command::STAT_DEL => Err(EOPNOTSUPP),
         _ => Err(EINVAL),
     }
+}
+
+fn done(errno: i32) -> Said {
+    if errno == 0 { Ok(()) } else { Err(errno) }
 }
 
 /// Fills in the attributes for a device.

@@ -22,7 +22,8 @@
 //! let mut request = [0_u8; 16];
 //! request[..8].copy_from_slice(&[16, 0, 0, 0, 1, 5 << 2, 1, 3]);
 //! let mut replies = Vec::new();
-//! answer(&table, None, 77, &request, &mut |datagram| replies.push(datagram.to_vec()));
+//! let mut refuse = |_: adverb_nldev::LinkChange<'_>| 95;
+//! answer(&table, None, 77, &request, &mut refuse, &mut |datagram| replies.push(datagram.to_vec()));
 //! assert!(replies[0].windows(7).any(|w| w == b"adverb0"));
 //! ```
 #![no_std]
@@ -36,7 +37,7 @@ mod reply;
 mod request;
 mod table;
 
-pub use answer::{answer, needs_objects};
+pub use answer::{LinkChange, answer, needs_objects};
 pub use objects::{COUNTERS, Counts, Object, ObjectLine, Objects, QUESTION};
 pub use reply::DATAGRAM;
 pub use table::{BadLine, Device, Table};

@@ -83,6 +83,7 @@ pub mod attr {
     pub const RES_CQN: u16 = 61;
     pub const RES_MRN: u16 = 62;
     pub const RES_CTXN: u16 = 64;
+    pub const LINK_TYPE: u16 = 65;
     pub const SYS_NETNS_MODE: u16 = 66;
     pub const DEV_PROTOCOL: u16 = 67;
     pub const CHARDEV_TYPE: u16 = 69;

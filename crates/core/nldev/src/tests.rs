@@ -55,7 +55,8 @@ fn ask_with(table: &str, objects: Option<&str>, request: &[u8]) -> Told {
     let table = Table::parse(table.as_bytes()).unwrap();
     let objects = objects.map(|text| Objects::parse(text.as_bytes()).unwrap());
     let mut all = Told::new();
-    answer(&table, objects.as_ref(), 77, request, &mut |datagram| {
+    let mut refuse = |_: LinkChange<'_>| numbers::EOPNOTSUPP;
+    answer(&table, objects.as_ref(), 77, request, &mut refuse, &mut |datagram| {
         assert!(!datagram.is_empty() && datagram.len() <= DATAGRAM);
         let mut left = datagram;
         while !left.is_empty() {
@@ -152,9 +153,44 @@ fn what_is_not_there_or_not_named_is_an_error() {
     assert_eq!(error(command::RES_QP_GET, numbers::NLM_F_DUMP, &[]), numbers::EINVAL);
     let qp = [(attr::DEV_INDEX, zero), (attr::RES_LQPN, one)];
     assert_eq!(error(command::RES_QP_GET, 0, &qp), numbers::ENOENT);
-    assert_eq!(error(command::NEWLINK, 0, &[(attr::DEV_NAME, b"rxe0\0")]), numbers::EOPNOTSUPP);
+    assert_eq!(error(command::NEWLINK, 0, &[(attr::DEV_NAME, b"rxe0\0")]), numbers::EINVAL);
+    assert_eq!(error(command::DELLINK, 0, &[(attr::DEV_INDEX, seven)]), numbers::EINVAL);
+    assert_eq!(error(command::DELLINK, 0, &[(attr::DEV_INDEX, zero)]), numbers::EOPNOTSUPP);
+    assert_eq!(error(command::SET, 0, &[(attr::DEV_INDEX, zero)]), numbers::EOPNOTSUPP);
     assert_eq!(error(999, 0, &[]), numbers::EINVAL);
     assert_eq!(error(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"umad\0")]), numbers::ENODEV);
+}
+
+/// SYS-18: a change of the devices reaches the caller with the names of the request.
+#[test]
+fn sys_18_a_change_has_the_names_of_the_request() {
+    let (text, one) = (text(2), &1_u32.to_ne_bytes()[..]);
+    let table = Table::parse(text.as_bytes()).unwrap();
+    let names = [
+        (attr::DEV_NAME, &b"rxe0\0"[..]),
+        (attr::LINK_TYPE, &b"rxe\0"[..]),
+        (attr::NDEV_NAME, &b"eth0\0"[..]),
+    ];
+    let requests = [
+        request(command::NEWLINK, numbers::NLM_F_ACK, &names),
+        request(command::DELLINK, numbers::NLM_F_ACK, &[(attr::DEV_INDEX, one)]),
+    ];
+    let wanted = [
+        LinkChange::Add { name: b"rxe0", driver: b"rxe", interface: b"eth0" },
+        LinkChange::Delete { name: b"adverb_eth1" },
+    ];
+    for (request, wanted) in requests.iter().zip(wanted) {
+        for errno in [0, 17] {
+            let (mut changes, mut said) = (0, Vec::new());
+            let mut change = |asked: LinkChange<'_>| {
+                assert_eq!(asked, wanted);
+                changes += 1;
+                errno
+            };
+            answer(&table, None, 77, request, &mut change, &mut |datagram| said.extend(datagram));
+            assert_eq!((changes, &said[16..20]), (1, &(-errno).to_ne_bytes()[..]));
+        }
+    }
 }
 
 /// One object of each kind, as two processes would describe them.

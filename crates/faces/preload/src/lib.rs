@@ -15,6 +15,7 @@
 //!
 //! Programs that ask the kernel through netlink get answers from the same directory ([`netlink`]).
 //! The survivor of the run collects the objects and counters of all processes (module `objects`).
+//! The command changes the devices of the run for `rdma link add` (module `links`).
 //!
 //! The connection manager's file answers commands ([`manager`]).
 //!
@@ -39,6 +40,7 @@ pub mod copies;
 pub mod exec;
 pub mod exit;
 mod file;
+mod links;
 pub mod manager;
 pub mod memory;
 pub mod netlink;
@@ -254,6 +256,7 @@ extern "C" fn look_up_all() {
     manager::look_up();
     copies::look_up();
     exec::look_up();
+    links::look_up();
     exit::look_up();
 }
 

@@ -15,7 +15,7 @@ use adverb_nldev::{Objects, Table, answer, needs_objects};
 use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
 
 use crate::real::{errno, real, reals, result, set_errno};
-use crate::{objects, table};
+use crate::{links, objects, table};
 
 /// The names that this module defines.
 pub const NAMES: &[&str] = &[
@@ -303,7 +303,7 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     let answered = table::with(|text| {
         let Ok(table) = Table::parse(text) else { return false };
         let mut tell = |objects: Option<&Objects<'_>>| {
-            answer(&table, objects, port, request, &mut |datagram| {
+            answer(&table, objects, port, request, &mut links::change, &mut |datagram| {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 // SAFETY: our own bytes. The socket is connected to itself.
                 let sent = unsafe { send(fd, datagram.as_ptr().cast(), datagram.len(), flags) };

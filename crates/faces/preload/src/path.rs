@@ -6,6 +6,8 @@ use core::mem::MaybeUninit;
 use crate::real::{errno, set_errno};
 
 const ROOT: &CStr = c"ADVERB_SYSROOT";
+/// The link to the directory after `rdma link add`. Until then there is no link.
+const LINKS: &CStr = c"ADVERB_LINKS";
 const DEVICES: &[u8] = b"/dev/infiniband";
 /// `/sys/class/infiniband`, `infiniband_verbs`, `infiniband_mad` …
 const CLASSES: &[u8] = b"/sys/class/infiniband";
@@ -143,24 +145,50 @@ pub fn stands_in(path: &CStr) -> bool {
 /// # Safety
 /// `resolved` is null, or a string in writable memory.
 pub unsafe fn without_root(resolved: *mut c_char) -> *mut c_char {
-    let Some(root) = root() else { return resolved };
     if resolved.is_null() {
         return resolved;
     }
     // SAFETY: not null, so a string.
     let path = unsafe { CStr::from_ptr(resolved) }.to_bytes();
-    let Some(rest) = path.strip_prefix(root).filter(|rest| is_ours(rest)) else { return resolved };
+    let Some(rest) = below(path, ROOT).or_else(|| below(path, LINKS)) else { return resolved };
     let (from, len) = (rest.as_ptr(), rest.len() + 1);
     // SAFETY: moves the rest to the front within the same string, including its zero.
     unsafe { resolved.cast::<u8>().copy_from(from, len) };
     resolved
 }
 
-/// The prepared directory, without slashes at the end; `None` if the preload is off.
+/// The part of a path below a prepared directory, if the directory lies beside the directory that a
+/// variable names. `rdma link add` replaces the directory by another directory beside it.
+fn below<'a>(path: &'a [u8], variable: &CStr) -> Option<&'a [u8]> {
+    let mut parent = value(variable)?;
+    while let [shorter @ .., last] = parent
+        && *last != b'/'
+    {
+        parent = shorter;
+    }
+    let mut rest = path.strip_prefix(parent).filter(|_| !parent.is_empty())?;
+    while let [first, longer @ ..] = rest
+        && *first != b'/'
+    {
+        rest = longer;
+    }
+    is_ours(rest).then_some(rest)
+}
+
+/// The prepared directory, without slashes at the end; `None` if the preload is off. Keeps `errno`.
 pub fn root() -> Option<&'static [u8]> {
+    let before = errno();
+    let changed = value(LINKS).filter(|link| exists(link.as_ptr().cast()));
+    set_errno(before);
+    changed.or_else(|| value(ROOT))
+}
+
+/// The value of a variable, without slashes at the end. `None` if empty. The zero of the string, or
+/// a slash, is behind the value.
+fn value(variable: &CStr) -> Option<&'static [u8]> {
     // SAFETY: the C library's view of the environment. If another thread changes the environment at
     // this moment, any other `getenv` has the same problem.
-    let value = unsafe { libc::getenv(ROOT.as_ptr()) };
+    let value = unsafe { libc::getenv(variable.as_ptr()) };
     if value.is_null() {
         return None;
     }

@@ -6,11 +6,17 @@ use crate::interfaces::Interface;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
 /// The variable with the selection.
 pub const VARIABLE: &str = "ADVERB_DEVICES";
+/// The variable with the path of a link. `rdma link add` makes the link, to a directory with the
+/// devices of the run.
+pub const LINKS: &str = "ADVERB_LINKS";
+/// A file of this directory: the selection.
+pub const SELECTION_FILE: &str = "selection";
 /// The name of the device for all interfaces that lead out, and for loopback.
 pub const HOST_DEVICE: &str = "adverb0";
 /// The name of the device of one interface begins with this prefix, if the selection names no
@@ -27,13 +33,12 @@ pub enum Selection {
     /// The device [`HOST_DEVICE`].
     #[default]
     Host,
-    /// A device for each interface with an address.
-    All,
     /// These devices.
     Items(Vec<Item>),
 }
 
-/// An item of a selection: `NAME@PLACE`, or one word.
+/// An item of a selection: `NAME@PLACE`, or one word. The word `all` stands for a device for each
+/// interface with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The name of the device. Without a place, an interface, or the name of a device for all
@@ -64,13 +69,12 @@ impl fmt::Display for Item {
 impl FromStr for Selection {
     type Err = Infallible;
 
-    /// `all`, or items with commas between them. Empty: the usual device. A comma alone: no device.
+    /// Items with commas between them. Empty: the usual device. A comma alone: no device.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let items = text.split(',').map(str::trim).filter(|n| !n.is_empty());
         let items = items.map(str::parse).collect::<Result<Vec<Item>, _>>()?;
         Ok(match &items[..] {
             [] if text.trim().is_empty() => Selection::Host,
-            [Item { name, place: None }] if name == ALL => Selection::All,
             _ => Selection::Items(items),
         })
     }
@@ -81,7 +85,6 @@ impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Selection::Host => Ok(()),
-            Selection::All => f.write_str(ALL),
             Selection::Items(items) if items.is_empty() => f.write_str(","),
             Selection::Items(items) => {
                 let items: Vec<String> = items.iter().map(ToString::to_string).collect();
@@ -111,6 +114,27 @@ impl Selection {
         (!parts.is_empty()).then(|| texts.join(",").parse().unwrap_or_default())
     }
 
+    /// The selection with another item at its end.
+    #[must_use]
+    pub fn with(&self, item: Item) -> Selection {
+        let mut items = match self {
+            Selection::Host => vec![Item { name: HOST_DEVICE.into(), place: None }],
+            Selection::Items(items) => items.clone(),
+        };
+        items.push(item);
+        Selection::Items(items)
+    }
+
+    /// The selection without the item `NAME@PLACE` of this name. `None` without such an item.
+    #[must_use]
+    pub fn without(&self, name: &str) -> Option<Selection> {
+        let Selection::Items(items) = self else { return None };
+        let at = items.iter().position(|item| item.name == name && item.place.is_some())?;
+        let mut items = items.clone();
+        items.remove(at);
+        Some(Selection::Items(items))
+    }
+
     /// The complaint about items of the selection that give no device.
     #[must_use]
     pub fn complaint(&self, interfaces: &[Interface]) -> Option<String> {
@@ -123,14 +147,21 @@ impl Selection {
         let Selection::Items(items) = self else { return (Vec::new(), Vec::new()) };
         let (mut devices, mut complaints) = (Vec::<Chosen>::new(), Vec::new());
         for item in items {
-            match on(item, interfaces) {
-                Ok(device) if devices.iter().any(|known| known.name == device.name) => complaints
-                    .push(format!(
-                        "two devices are named {}: give each a name of its own",
-                        device.name
-                    )),
-                Ok(device) => devices.push(device),
-                Err(complaint) => complaints.push(complaint),
+            let found = match on(item, interfaces) {
+                Ok(found) => found,
+                Err(complaint) => {
+                    complaints.push(complaint);
+                    continue;
+                }
+            };
+            for device in found {
+                if devices.iter().any(|known| known.name == device.name) {
+                    let name = device.name;
+                    complaints
+                        .push(format!("two devices are named {name}: give each a name of its own"));
+                } else {
+                    devices.push(device);
+                }
             }
         }
         (devices, complaints)
@@ -148,24 +179,33 @@ impl Selection {
     }
 }
 
-/// The device of an item.
-fn on(item: &Item, interfaces: &[Interface]) -> Result<Chosen, String> {
+/// The device of one interface, with the usual name.
+fn usual(interface: &Interface) -> Chosen {
+    let (name, interface) = (format!("{PREFIX}{}", interface.name), Some(interface.index));
+    Chosen { name, interface, address: None, has_own_name: false }
+}
+
+/// The devices of an item.
+fn on(item: &Item, interfaces: &[Interface]) -> Result<Vec<Chosen>, String> {
     let name = &item.name;
     let there = || {
         let names: Vec<&str> = interfaces.iter().map(|i| &*i.name).collect();
         names.join(", ")
     };
     let Some(place) = &item.place else {
-        if let Some(interface) = interfaces.iter().find(|i| i.name == *name) {
-            let (name, interface) = (format!("{PREFIX}{name}"), Some(interface.index));
-            return Ok(Chosen { name, interface, address: None, has_own_name: false });
-        }
         if name == ALL {
-            return Err(format!("`{ALL}` is a selection by itself, without other items"));
+            // Indices of devices stay when an interface goes up or down.
+            let mut all: Vec<_> = interfaces.iter().filter(|i| !i.addresses.is_empty()).collect();
+            all.sort_by_key(|i| (i.loopback, i.index));
+            return Ok(all.into_iter().map(usual).collect());
+        }
+        if let Some(interface) = interfaces.iter().find(|i| i.name == *name) {
+            return Ok(vec![usual(interface)]);
         }
         check_name(name)?;
         let has_own_name = name != HOST_DEVICE;
-        return Ok(Chosen { name: name.clone(), interface: None, address: None, has_own_name });
+        let name = name.clone();
+        return Ok(vec![Chosen { name, interface: None, address: None, has_own_name }]);
     };
     check_name(name)?;
     let (interface, address) = match place.parse::<IpAddr>() {
@@ -186,7 +226,7 @@ fn on(item: &Item, interfaces: &[Interface]) -> Result<Chosen, String> {
         }
     };
     let name = name.clone();
-    Ok(Chosen { name, interface: Some(interface), address, has_own_name: true })
+    Ok(vec![Chosen { name, interface: Some(interface), address, has_own_name: true }])
 }
 
 /// Can `/sys/class/infiniband` have a device of this name, and a list of devices hold it?
@@ -212,10 +252,13 @@ pub fn select(selection: Selection) {
     let _ = SELECTION.set(selection);
 }
 
-/// The selection of this process: the argument of [`select`], or else the variable.
+/// The selection of this process: the argument of [`select`], or the selection of `rdma link add`,
+/// or else the variable.
 pub fn selection() -> &'static Selection {
     SELECTION.get_or_init(|| {
-        let text = std::env::var(VARIABLE).unwrap_or_default();
+        let link = adverb_os::chosen(LINKS).map(PathBuf::from);
+        let changed = link.and_then(|link| std::fs::read_to_string(link.join(SELECTION_FILE)).ok());
+        let text = changed.or_else(|| std::env::var(VARIABLE).ok()).unwrap_or_default();
         text.parse().unwrap_or_default()
     })
 }

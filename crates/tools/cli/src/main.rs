@@ -60,6 +60,9 @@ enum Command {
     /// output.
     #[command(name = demo::SECOND, hide = true)]
     DemoSecond(demo::SecondArgs),
+    /// Changes the devices of a run, for `rdma link add` and `rdma link delete`.
+    #[command(hide = true)]
+    RdmaLink(run::LinkArgs),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => ("completions", pages::completions(args)),
         Command::Man(args) => ("man", pages::man(args)),
         Command::DemoSecond(args) => return demo::second_main(args),
+        Command::RdmaLink(args) => return run::rdma_link(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

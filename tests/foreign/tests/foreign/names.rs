@@ -16,6 +16,8 @@ pub fn cases() -> Vec<Case> {
         case("SYS-17/two_equal_devices_talk", || in_namespace(TWO)),
         case("SYS-17/devices_share_the_addresses_of_an_interface", || in_namespace(SHARED)),
         case("SYS-17/a_wrong_name_is_refused", || in_namespace(WRONG)),
+        case("SYS-18/rdma_link_makes_and_removes_devices", || in_namespace(LINKS)),
+        case("SYS-18/rdma_link_changes_one_run_alone", || in_namespace(RUNS)),
     ]
 }
 
@@ -114,7 +116,57 @@ refused rxe0@eth9 "there is no interface eth9; there are: "
 refused rxe0@192.0.2.9 "no interface has the address 192.0.2.9: choose"
 refused rxe0@net0,rxe0@lo "two devices are named rxe0: give each"
 refused a/b@net0 "cannot name a device: a name has"
-refused all,rxe0@net0 "is a selection by itself"
+refused net0,adverb_net0@lo "two devices are named adverb_net0: give each"
+echo "ok names"
+"#;
+
+/// The devices come and go for the later processes of the same shell, under `adverb env`.
+const LINKS: &str = r#"
+variables=$("$ADVERB" env --shell)
+eval "export $(echo "$variables" | tr '\n' ' ')"
+run() { "$@"; }
+agree adverb0
+rdma link add rxe0 type rxe netdev net0
+agree adverb0 rxe0
+rdma link add siw0 type siw netdev net0 2>said
+grep "siw0 speaks RoCEv2" said
+agree adverb0 rxe0 siw0
+pingpong rxe0 siw0 | grep "GID ::ffff:192.0.2.1"
+[ "$(realpath /sys/class/infiniband/rxe0)" = /sys/devices/virtual/adverb/rxe0/infiniband/rxe0 ]
+# refused MESSAGE COMMAND...
+refused() {
+    message=$1; shift
+    if "$@" >said 2>&1; then echo "not refused: $*"; exit 1; fi
+    cat said
+    grep "$message" said
+}
+refused "File exists" rdma link add rxe0 type rxe netdev net0
+refused "No such device" rdma link add rxe1 type rxe netdev net9
+refused "there is no interface net9; there are: " rdma link add rxe1 type rxe netdev net9
+refused "rxe and siw are possible" rdma link add rxe1 type foo netdev net0
+refused "cannot name a device" rdma link add .rxe type rxe netdev net0
+refused "only a device" rdma link delete adverb0
+agree adverb0 rxe0 siw0
+# A nested run keeps the devices, unless an option chooses other devices.
+"$ADVERB" run -- rdma link show rxe0/1 | grep "netdev net0"
+[ "$("$ADVERB" run --device lo -- ibv_devices | awk 'NR > 2 { print $1 }')" = adverb_lo ]
+rdma link delete rxe0
+agree adverb0 siw0
+rdma link delete siw0
+agree adverb0
+echo "ok names"
+"#;
+
+/// Two changes at the same moment are both done. Another run does not see the devices.
+const RUNS: &str = r#"
+run sh -e -c '
+    rdma link add rxe0 type rxe netdev net0 & first=$!
+    rdma link add rxe1 type rxe netdev net0 & second=$!
+    wait $first
+    wait $second
+    ibv_devices' | awk 'NR > 2 { print $1 }' | sort >both
+printf "adverb0\nrxe0\nrxe1\n" | diff - both
+agree adverb0
 echo "ok names"
 "#;
 

@@ -47,18 +47,19 @@ pub struct Device {
 /// # Errors
 /// The errno of the kernel's interface list.
 pub fn list() -> Result<Vec<Arc<Device>>, Error> {
+    of_selection(selection())
+}
+
+/// The devices of a selection.
+///
+/// # Errors
+/// The errno of the kernel's interface list.
+pub fn of_selection(selection: &Selection) -> Result<Vec<Arc<Device>>, Error> {
     let all = interfaces_now()?;
-    let of = |i: &Interface| Device::of_interface(i);
-    let devices: Vec<Device> = match selection() {
+    let devices: Vec<Device> = match selection {
         Selection::Host => Device::of_host(&all).into_iter().collect(),
-        Selection::All => {
-            // Indices of devices stay when an interface goes up or down.
-            let mut with_address: Vec<_> = all.iter().filter(|i| !i.addresses.is_empty()).collect();
-            with_address.sort_by_key(|i| (i.loopback, i.index));
-            with_address.into_iter().map(of).collect()
-        }
-        chosen @ Selection::Items(_) => {
-            let (devices, complaints) = chosen.chosen(&all);
+        Selection::Items(_) => {
+            let (devices, complaints) = selection.chosen(&all);
             for complaint in complaints {
                 log::error!("{VARIABLE}: {complaint}");
             }

@@ -32,7 +32,7 @@ fn sys_12_names_and_words() {
         place: place.map(str::to_owned),
     };
     assert_eq!(of(" "), Selection::Host);
-    assert_eq!(of("all"), Selection::All);
+    assert_eq!(of("all"), Selection::Items(vec![item("all", None)]));
     assert_eq!(of("lo, eth0,"), Selection::Items(vec![item("lo", None), item("eth0", None)]));
     let named = vec![item("rxe0", Some("lo")), item("mlx5_0", Some("::1"))];
     assert_eq!(of("rxe0@lo,mlx5_0@::1"), Selection::Items(named));
@@ -69,6 +69,8 @@ fn sys_17_an_item_is_a_device() {
     assert_eq!(only("rxe0@192.0.2.2"), chosen("rxe0", Some(2), Some("192.0.2.2"), true));
     assert_eq!(only("rxe0@127.7.8.9"), chosen("rxe0", Some(1), Some("127.7.8.9"), true));
     assert_eq!(of("a@lo,b@lo,c@lo").chosen(&all).0.len(), 3);
+    let names: Vec<_> = of("all,rxe0@lo").chosen(&all).0.into_iter().map(|c| c.name).collect();
+    assert_eq!(names, ["adverb_eth0", "adverb_lo", "rxe0"]);
     let unlisted: Vec<_> = of("lo,a@127.0.0.2,b@eth0,c@192.0.2.1").unlisted_addresses().collect();
     assert_eq!(unlisted, ["127.0.0.2".parse::<IpAddr>().unwrap()]);
 }
@@ -82,7 +84,7 @@ fn sys_17_a_wrong_item_is_named() {
     assert!(said("rxe0@192.0.2.9").contains("no interface has the address 192.0.2.9"));
     assert!(said("rxe0@lo,rxe0@eth0").starts_with("two devices are named rxe0: "));
     assert!(said("lo,adverb_lo@eth0").starts_with("two devices are named adverb_lo: "));
-    assert!(said("lo,all").starts_with("`all` is a selection by itself"));
+    assert!(said("lo,all").starts_with("two devices are named adverb_lo: "));
     for bad in ["@lo", "a/b@lo", ".@lo", "..", "a b@lo", "100%@lo", "a@b@lo", &"x".repeat(64)] {
         let said = said(bad);
         assert!(
@@ -91,4 +93,18 @@ fn sys_17_a_wrong_item_is_named() {
         );
     }
     assert_eq!(of(&"x".repeat(63)).complaint(&all), None);
+}
+
+/// SYS-18: `rdma link add` puts a device at the end, and `rdma link delete` takes it away.
+#[test]
+fn sys_18_devices_come_and_go() {
+    let rxe0: Item = "rxe0@lo".parse().unwrap();
+    assert_eq!(of("").with(rxe0.clone()), of("adverb0,rxe0@lo"));
+    assert_eq!(of("all").with(rxe0.clone()), of("all,rxe0@lo"));
+    assert_eq!(of("adverb0,rxe0@lo").without("rxe0"), Some(of("adverb0")));
+    assert_eq!(of("adverb0,rxe0@lo").without("adverb0"), None);
+    assert_eq!(of("").without("adverb0"), None);
+    let none = of("rxe0@lo").without("rxe0").unwrap();
+    assert_eq!(none.to_string().parse::<Selection>().unwrap().chosen(&machine()).0, []);
+    assert_ne!(none, Selection::Host);
 }

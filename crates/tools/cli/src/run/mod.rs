@@ -6,6 +6,7 @@ mod elf;
 mod environment;
 mod faults;
 mod image;
+mod links;
 mod replay;
 mod runtime;
 mod sockets;
@@ -14,6 +15,7 @@ mod trace;
 mod tree;
 
 pub use check::suppression;
+pub use links::{Args as LinkArgs, main as rdma_link};
 
 use adverb_device::faults::Spec;
 use adverb_device::selection::{self, Selection};
@@ -292,7 +294,8 @@ pub fn variables(
     }
     let sysroot = match args.no_preload {
         true => None,
-        false => sysroot::prepare(&devices).map_or_else(|why| without_sysroot(&why), Some),
+        false => sysroot::prepare(&devices, selection::selection())
+            .map_or_else(|why| without_sysroot(&why), Some),
     };
     let mut all = environment::variables(
         &libraries,
@@ -307,6 +310,7 @@ pub fn variables(
     }
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     all.extend(args.stuck_after.map(|time| ("ADVERB_CHECK_STUCK", seconds(time).into())));
+    all.extend(links::variable(sysroot.as_deref(), !args.device.is_empty())?);
     let asked = Selection::joined(&args.device);
     all.extend(asked.map(|list| (selection::VARIABLE, list.to_string().into())));
     all.extend(args.as_nic.as_ref().map(|name| (adverb_device::nic::VARIABLE, name.into())));

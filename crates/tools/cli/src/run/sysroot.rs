@@ -6,14 +6,28 @@
 use super::runtime;
 use super::tree::{Tree, TreeEntry};
 use adverb_device::Device;
+use adverb_device::selection::{SELECTION_FILE, Selection};
 use adverb_device::sysfs::attributes;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Trees of this kind.
+pub const KIND: &str = "sysroot";
+
 /// Makes the tree for these devices, or finds an existing tree. Returns the root of the tree.
-pub fn prepare(devices: &[Arc<Device>]) -> Result<PathBuf, String> {
-    runtime::place("sysroot", &tree(devices))
+pub fn prepare(devices: &[Arc<Device>], selection: &Selection) -> Result<PathBuf, String> {
+    runtime::place(KIND, &changeable(devices, selection)?)
+}
+
+/// The tree, with all that `rdma link add` needs: the command, and the selection.
+pub fn changeable(devices: &[Arc<Device>], selection: &Selection) -> Result<Tree, String> {
+    let command = std::env::current_exe()
+        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let mut tree = tree(devices);
+    tree.push(("command".into(), TreeEntry::Link(command)));
+    tree.push((SELECTION_FILE.into(), TreeEntry::File(selection.to_string())));
+    Ok(tree)
 }
 
 /// The whole tree. Device number N of the list is `uverbsN`.

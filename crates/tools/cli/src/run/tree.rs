@@ -88,7 +88,9 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Removes unfinished trees, and the oldest trees of a kind beyond [`KEPT`] that no program uses.
 /// Programs read a tree until the program ends: UCX does so each time it opens a device.
-fn forget_old(parent: &Path, kind: &str) {
+///
+/// The trees to which a link of `rdma link add` leads are used, too.
+pub fn forget_old(parent: &Path, kind: &str) {
     let prefix = format!("{kind}-");
     let unfinished = format!(".{kind}-");
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -108,6 +110,10 @@ fn forget_old(parent: &Path, kind: &str) {
     let mut old: Vec<_> = found.iter().rev().skip(KEPT).map(|(_, path)| path).collect();
     if old.is_empty() {
         return;
+    }
+    for link in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let Ok(target) = fs::read_link(link.path()) else { continue };
+        old.retain(|path| **path != target);
     }
     // A program and all its children have the tree's path in their environment. The environment of
     // other users' processes cannot be read, but no such process uses this user's trees.
