@@ -130,8 +130,7 @@ fn capabilities() -> Verdict {
 }
 
 fn refused() -> Verdict {
-    let out =
-        Program::new("rdma", &["link", "add", "rxe0", "type", "rxe", "netdev", "lo"]).run(LIMIT)?;
+    let out = Program::new("rdma", &["dev", "set", "adverb0", "name", "rxe0"]).run(LIMIT)?;
     require!(!out.ok() && out.describe().contains("not supported"), "{}", out.describe());
     Ok(())
 }
