@@ -150,6 +150,7 @@ lint-tree: ## where unsafe may be, lints, import circles, mutants that apply, na
 	scripts/import-circles
 	scripts/wrap --check
 	scripts/prose --check
+	scripts/book check
 
 wrap: ## prose and comments in lines of 100 columns
 	scripts/wrap
