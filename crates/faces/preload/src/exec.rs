@@ -6,6 +6,7 @@
 //! `make`, test runners) are numerous, and another program may read their output. These processes
 //! warn only about programs linked with a verbs library, which would find no device.
 
+mod drop_ins;
 mod file;
 mod needed;
 mod told;
@@ -14,25 +15,23 @@ mod variadic;
 pub use variadic::*;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use adverb_printable::{first_char, is_obeyed};
 
 use crate::real::{errno, real, reals, set_errno};
+use drop_ins::Found;
 use file::File;
 
-/// PID of the process that `adverb run` became.
+/// PID of the process that `adverb run` became; after `adverb env`, a word.
 const VARIABLE: &CStr = c"ADVERB_RUN";
 /// Variables that `adverb run` sets in every environment.
 const SET: [&[u8]; 2] = [b"LD_PRELOAD=", b"ADVERB_LOG="];
 
 /// The PID of this process if `adverb run` became this process and warnings are on; else 0.
 static OWN: AtomicI32 = AtomicI32::new(0);
-/// `adverb run` started this process, and warnings are on.
+/// The environment of this process is from `adverb run` or `adverb env`, and warnings are on.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// The directory of the drop-in libraries: a part of the environment with which this process began.
-static DIRECTORY: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-static DIRECTORY_LEN: AtomicUsize = AtomicUsize::new(0);
 
 reals! {
     EXECVE = c"execve";
@@ -81,17 +80,12 @@ pub fn look_up() {
     let quiet = matches!(value(c"ADVERB_LOG"), b"off" | b"error");
     // SAFETY: `getpid` always succeeds.
     let own = unsafe { libc::getpid() };
-    let run = number(value(VARIABLE)).filter(|_| !quiet);
-    if run == Some(own) {
+    let run = value(VARIABLE);
+    if number(run).filter(|_| !quiet) == Some(own) {
         OWN.store(own, Ordering::Relaxed);
     }
-    // `adverb run` puts its directory first.
-    let directory = value(c"LD_LIBRARY_PATH").split(|b| *b == b':').next().unwrap_or_default();
-    if !directory.is_empty() {
-        DIRECTORY.store(directory.as_ptr().cast_mut(), Ordering::Relaxed);
-        DIRECTORY_LEN.store(directory.len(), Ordering::Relaxed);
-        WANTED.store(run.is_some(), Ordering::Relaxed);
-    }
+    let wanted = drop_ins::look_up(value) && !run.is_empty() && !quiet;
+    WANTED.store(wanted, Ordering::Relaxed);
 }
 
 /// Parses a decimal number.
@@ -124,61 +118,43 @@ unsafe fn is_cleared(mut list: List) -> bool {
     true
 }
 
-/// Does an environment lead to the drop-in libraries?
-///
-/// # Safety
-/// `list` is null, or a list of strings.
-unsafe fn has_drop_ins(mut list: List) -> bool {
-    let (at, len) = (DIRECTORY.load(Ordering::Relaxed), DIRECTORY_LEN.load(Ordering::Relaxed));
-    if list.is_null() || at.is_null() {
-        return false;
-    }
-    // SAFETY: read up to the null only, as the caller promises. The directory is part of the
-    // environment with which this process began, which lies on its first stack.
-    unsafe {
-        let directory = core::slice::from_raw_parts(at, len);
-        while !(*list).is_null() {
-            let entry = CStr::from_ptr(*list).to_bytes();
-            if let Some(paths) = entry.strip_prefix(b"LD_LIBRARY_PATH=")
-                && paths.split(|b| *b == b':').any(|path| path == directory)
-            {
-                return true;
-            }
-            if let Some(files) = entry.strip_prefix(b"LD_PRELOAD=")
-                && files.windows(b"/libibverbs.so".len()).any(|name| name == b"/libibverbs.so")
-            {
-                return true;
-            }
-            list = list.add(1);
-        }
-    }
-    false
-}
-
 const CLEARED: &[u8] = b" is started with a cleared environment (env -i, sudo): the drop-in \
                          libraries are not in place, so the program will not see the device; put \
                          `adverb run --` in front of the program\n";
 const LOST: &[u8] = b" is started with an LD_LIBRARY_PATH without the directory of the drop-in \
                       libraries: the program will not see the device; leave the variable in place, \
                       or put `adverb run --` in front of the program\n";
+const BEHIND: &[u8] = b" is started with an LD_LIBRARY_PATH in which other verbs libraries come \
+                        before the drop-in libraries: the program will not see the device; put \
+                        `adverb run --` in front of the program\n";
+const STARTER: &[u8] = b" is set-user-ID or set-group-ID, so the loader drops LD_LIBRARY_PATH and \
+                         LD_PRELOAD: the program that it starts will not see the device; put \
+                         `adverb run --` in front of that program (sudo adverb run -- PROGRAM)\n";
 const PRIVILEGED: &[u8] = b" is set-user-ID or set-group-ID: the loader ignores LD_LIBRARY_PATH \
                             and LD_PRELOAD, so the program will not see the device; run a copy \
                             without these rights\n";
+
+/// A start of a program.
+#[derive(Clone, Copy)]
+struct Start {
+    argv: List,
+    environment: List,
+}
 
 /// The text of a warning about a program that will not see the device. `None`: there is nothing to
 /// warn about, or this run has warned about the program before. `open` opens the program's file.
 ///
 /// # Safety
-/// `list` is null, or a list of strings.
+/// The lists of `start` are null, or lists of strings.
 unsafe fn obstacle(
     name: &[u8],
-    list: List,
+    start: Start,
     open: impl FnOnce() -> Option<File>,
 ) -> Option<&'static [u8]> {
     // SAFETY: `getpid` always succeeds.
     let is_first = OWN.load(Ordering::Relaxed) == unsafe { libc::getpid() };
     // SAFETY: the caller's promise.
-    let (cleared, found) = unsafe { (is_cleared(list), has_drop_ins(list)) };
+    let cleared = unsafe { is_cleared(start.environment) };
     let at_any_rate = is_first && cleared;
     if !at_any_rate && !WANTED.load(Ordering::Relaxed) {
         return None;
@@ -189,14 +165,19 @@ unsafe fn obstacle(
         CLEARED
     } else {
         let file = program?.interpreter();
-        let privileged = found && file.is_privileged();
-        if found && !privileged || !needed::uses_verbs(&file) {
-            return None;
-        }
-        match (cleared, privileged) {
-            (_, true) => PRIVILEGED,
-            (true, _) => CLEARED,
-            _ => LOST,
+        // SAFETY: the caller's promise.
+        let found = unsafe { drop_ins::find(start.environment) };
+        match (found, found != Found::Nowhere && file.is_privileged(), cleared) {
+            // SAFETY: the caller's promise.
+            (_, true, _) if !needed::uses_verbs(&file) && unsafe { starts_verbs(start.argv) } => {
+                STARTER
+            }
+            (Found::First, false, _) => return None,
+            _ if !needed::uses_verbs(&file) => return None,
+            (_, true, _) => PRIVILEGED,
+            (.., true) => CLEARED,
+            (Found::Behind, ..) => BEHIND,
+            (_, _, false) => LOST,
         }
     };
     let known = match identity {
@@ -206,11 +187,41 @@ unsafe fn obstacle(
     (!known).then_some(why)
 }
 
+/// Do the arguments of a program name another program that uses verbs? The first argument that is a
+/// program counts.
+///
+/// # Safety
+/// `list` is null, or a list of strings.
+unsafe fn starts_verbs(mut list: List) -> bool {
+    if list.is_null() {
+        return false;
+    }
+    // SAFETY: read up to the null only, as the caller promises. The C library's view of the
+    // environment is a string or null.
+    unsafe {
+        let search = libc::getenv(c"PATH".as_ptr());
+        while !(*list).is_null() {
+            list = list.add(1);
+            if (*list).is_null() {
+                break;
+            }
+            let word = CStr::from_ptr(*list).to_bytes();
+            if word.first().is_none_or(|b| *b == b'-') || word.iter().any(|b| *b == b'=') {
+                continue;
+            }
+            if let Some(file) = File::find(libc::AT_FDCWD, *list, search) {
+                return needed::uses_verbs(&file.interpreter());
+            }
+        }
+    }
+    false
+}
+
 /// Prints a warning if the program will not see the device.
 ///
 /// # Safety
-/// `path` is a string or null. `list` is null, or a list of strings.
-unsafe fn tell(path: Path, list: List, searched: bool) {
+/// `path` is a string or null. The lists of `start` are null, or lists of strings.
+unsafe fn tell(path: Path, start: Start, searched: bool) {
     if path.is_null() {
         return;
     }
@@ -221,19 +232,19 @@ unsafe fn tell(path: Path, list: List, searched: bool) {
         core::ptr::null_mut()
     };
     // SAFETY: the caller's promise.
-    unsafe { tell_of(path, list, || File::find(libc::AT_FDCWD, path, search)) };
+    unsafe { tell_of(path, start, || File::find(libc::AT_FDCWD, path, search)) };
 }
 
 /// The same; `open` opens the file of the program.
 ///
 /// # Safety
-/// `path` is a string. `list` is null, or a list of strings.
-unsafe fn tell_of(path: Path, list: List, open: impl FnOnce() -> Option<File>) {
+/// `path` is a string. The lists of `start` are null, or lists of strings.
+unsafe fn tell_of(path: Path, start: Start, open: impl FnOnce() -> Option<File>) {
     let before = errno();
     // SAFETY: a string, as the caller promises.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     // SAFETY: the caller's promise.
-    if let Some(why) = unsafe { obstacle(name, list, open) } {
+    if let Some(why) = unsafe { obstacle(name, start, open) } {
         let mut line = Line::new();
         line.add(b"adverb run: warning: ");
         line.add_printable(name);
@@ -305,7 +316,7 @@ fn absent() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
-    unsafe { tell(path, envp, false) };
+    unsafe { tell(path, Start { argv, environment: envp }, false) };
     let Some(real) = real!(EXECVE: fn(Path, List, List) -> c_int) else { return absent() };
     // SAFETY: the caller's arguments.
     unsafe { real(path, argv, envp) }
@@ -318,7 +329,7 @@ pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: Lis
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
-    unsafe { tell(path, envp, true) };
+    unsafe { tell(path, Start { argv, environment: envp }, true) };
     let Some(real) = real!(EXECVPE: fn(Path, List, List) -> c_int) else { return absent() };
     // SAFETY: the caller's arguments.
     unsafe { real(path, argv, envp) }
@@ -331,7 +342,7 @@ pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: Li
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
     // SAFETY: the caller's arguments, and the program's environment.
-    unsafe { tell(path, environ, false) };
+    unsafe { tell(path, Start { argv, environment: environ }, false) };
     let Some(real) = real!(EXECV: fn(Path, List) -> c_int) else { return absent() };
     // SAFETY: the caller's arguments.
     unsafe { real(path, argv) }
@@ -344,7 +355,7 @@ pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execvp(path: Path, argv: List) -> c_int {
     // SAFETY: the caller's arguments, and the program's environment.
-    unsafe { tell(path, environ, true) };
+    unsafe { tell(path, Start { argv, environment: environ }, true) };
     let Some(real) = real!(EXECVP: fn(Path, List) -> c_int) else { return absent() };
     // SAFETY: the caller's arguments.
     unsafe { real(path, argv) }
@@ -359,7 +370,7 @@ pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: Lis
     // SAFETY: the caller's arguments.
     unsafe {
         if !argv.is_null() && !(*argv).is_null() {
-            tell_of(*argv, envp, || File::of(fd));
+            tell_of(*argv, Start { argv, environment: envp }, || File::of(fd));
         }
     }
     let Some(real) = real!(FEXECVE: fn(c_int, List, List) -> c_int) else { return absent() };
@@ -382,7 +393,9 @@ pub unsafe extern "C" fn adverb_preload_execveat(
     // SAFETY: the caller's arguments.
     unsafe {
         if !path.is_null() && *path != 0 {
-            tell_of(path, envp, || File::find(dir, path, core::ptr::null()));
+            tell_of(path, Start { argv, environment: envp }, || {
+                File::find(dir, path, core::ptr::null())
+            });
         }
     }
     let Some(real) = real!(EXECVEAT: fn(c_int, Path, List, List, c_int) -> c_int) else {
@@ -410,7 +423,7 @@ unsafe fn spawn(
     let Some(real) = real else { return libc::ENOSYS };
     // SAFETY: the caller's arguments; the C library's functions have this signature.
     unsafe {
-        tell(path, lists[1], searched);
+        tell(path, Start { argv: lists[0], environment: lists[1] }, searched);
         let real = core::mem::transmute::<*mut c_void, Spawn>(real);
         real(pid, path, with[0], with[1], lists[0], lists[1])
     }

@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 
 /// Prints the environment that `adverb run` gives a program
 ///
-/// For services and shells that start many programs themselves. `adverb run` does more: the
-/// command names obstacles to the device, ends the connections of a killed program, and answers
+/// For services and shells that start many programs themselves. `adverb run` does more: the command
+/// names obstacles in the program's own file, ends the connections of a killed program, and answers
 /// `rdma res`. The variables name a directory that the next boot removes, so call `adverb env` at
 /// each start of a service, and keep no output.
 #[derive(clap::Args)]
@@ -22,7 +22,11 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<(), String> {
-    for (name, value) in variables(&args.options, None)? {
+    // The word names these variables in the record of warnings, as a process number does for
+    // `adverb run`.
+    let word = format!("env-{}", std::process::id());
+    let run = ("ADVERB_RUN", word.into());
+    for (name, value) in variables(&args.options, None)?.into_iter().chain([run]) {
         outln!("{}", line(name, &value, args.shell)?);
     }
     Ok(())

@@ -131,6 +131,7 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         .args(["-Wl,--no-as-needed", "-libverbs"])
         .status();
     assert!(built.expect("cc: run scripts/test-deps").success());
+    std::fs::create_dir(dir.join("own")).unwrap();
     let write = |name: &str, text: &str| {
         std::fs::write(dir.join(name), text).unwrap();
         std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -181,6 +182,56 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
             lines,
             "{line}: {said}"
         );
+    }
+    // Other libraries in front of the drop-ins, under `adverb run` and after `adverb env`; but none
+    // where the auditor replaces them, or where the program starts the command again.
+    write("own/libibverbs.so.1", "");
+    let adverb = env!("CARGO_BIN_EXE_adverb");
+    let front = "LD_LIBRARY_PATH=$PWD/own:$LD_LIBRARY_PATH";
+    let behind = "verbs libraries come before the drop-in libraries";
+    let counts = [
+        (format!("env {front} ./verbs_p"), 1),
+        (format!("env {front} ./indirect"), 1),
+        ("env LD_LIBRARY_PATH=$PWD:$LD_LIBRARY_PATH ./verbs_p".into(), 0),
+        ("env LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$PWD/own ./verbs_p".into(), 0),
+        (format!("env {front} ADVERB_LOG=error ./verbs_p"), 1),
+        (format!("env {front} {adverb} run -- ./verbs_p"), 0),
+        (
+            format!(
+                "eval \"export $({adverb} env --replace --shell | tr '\\n' ' ')\"; env {front} ./verbs_p"
+            ),
+            0,
+        ),
+    ];
+    for (line, lines) in &counts {
+        let said = said(line);
+        assert_eq!(said.matches(behind).count(), *lines, "{line}: {said}");
+    }
+    let after_env = |line: &str| {
+        let set =
+            format!("set -a; eval \"$({adverb} env --shell)\"; set +a; exec sh -c '{line}; true'");
+        let mut command = Command::new("sh");
+        command.current_dir(&dir).args(["-c", &set]).env_remove("ADVERB_LOG");
+        text(&command.output().expect("sh starts").stderr)
+    };
+    for (line, why) in [
+        (format!("env {front} ./verbs_p"), behind),
+        (format!("export {front}; sh -c \"./verbs_p; true\""), behind),
+        ("env -i ./verbs_p".into(), "a cleared environment"),
+    ] {
+        let said = after_env(&line);
+        let told = said.contains("verbs_p is started") && said.contains(why);
+        assert!(said.matches("adverb run: warning").count() == 1 && told, "{line}: {said}");
+    }
+    // A set-user-ID program that starts another one, as sudo does. Only root can make one here.
+    if nix::unistd::Uid::effective().is_root() {
+        let steps = "cp \"$(command -v env)\" other_user && chown 65534 other_user && chmod 4755 other_user";
+        let made = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
+        assert!(made.unwrap().success());
+        for (line, lines) in [("./other_user A=B ./verbs_p", 1), ("./other_user true", 0)] {
+            let said = after_env(line);
+            assert_eq!(said.matches("sudo adverb run -- PROGRAM").count(), lines, "{line}: {said}");
+        }
     }
     // Another run warns again.
     assert_eq!(said("env -i ./verbs_p").lines().count(), 1);
