@@ -206,7 +206,9 @@ unsafe fn starts_verbs(mut list: List) -> bool {
                 break;
             }
             let word = CStr::from_ptr(*list).to_bytes();
-            if word.first().is_none_or(|b| *b == b'-') || word.iter().any(|b| *b == b'=') {
+            // `contains` could panic as far as the compiler knows.
+            let assigns = word.split(|b| *b == b'=').nth(1).is_some();
+            if assigns || word.first().is_none_or(|b| *b == b'-') {
                 continue;
             }
             if let Some(file) = File::find(libc::AT_FDCWD, *list, search) {
