@@ -12,11 +12,12 @@ use adverb_programs::stage::{PATHS, Stage};
 const LIMIT: Duration = Duration::from_secs(120);
 /// Tests that are not run or may fail, with the reason: `crate/target/test`.
 const LEFT_OUT: &str = include_str!("../../data/rust_crates_left_out.txt");
-const CRATES: [Crate; 3] = [
+const CRATES: [Crate; 4] = [
     // The integration tests are not published, so only the unit tests and the example run.
     Crate { name: "ibverbs", version: "0.9.2", args: &["--lib", "--examples"] },
     Crate { name: "ibverbs-rs", version: "0.4.1", args: &["--lib"] },
     Crate { name: "sideway", version: "0.4.2", args: &["--lib", "--tests"] },
+    Crate { name: "ruapc-rdma", version: "0.2.0-alpha.7", args: &["--lib"] },
 ];
 
 pub fn before() -> Verdict {
