@@ -33,21 +33,32 @@ all: build
 
 ### First
 
-.PHONY: build cross demo test check-all unit lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
+.PHONY: build portable cross demo test check-all unit lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(SHIPPED)
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
 	scripts/check-objects $(TARGET_DIR)/release/libadverb_preload.so $(TARGET_DIR)/release/libadverb_audit.so
 
+# The same files for every Linux with glibc: linked with stand-ins for glibc 2.17 (scripts/old-glibc). $(call portable,MACHINE,CC)
+MACHINE := $(shell uname -m)
+PORTABLE = $(TARGET_DIR)/$(1)-unknown-linux-gnu/release
+define portable
+	CC=$(2) scripts/old-glibc $(call PORTABLE,$(1))/glibc-2.17
+	env -u RUSTFLAGS CC_$(1)_unknown_linux_gnu=$(2) $(CARGO) build --release --workspace $(SHIPPED) \
+		--target $(1)-unknown-linux-gnu --config 'target.$(1)-unknown-linux-gnu.linker="$(2)"' --config \
+		'target.$(1)-unknown-linux-gnu.rustflags=["-Clink-arg=-L$(call PORTABLE,$(1))/glibc-2.17","-Clink-arg=-Wl,--wrap=__libc_start_main"]'
+	ln -sf libndkpi.so $(call PORTABLE,$(1))/libndkpi.so.1
+	scripts/check-objects $(call PORTABLE,$(1))/libadverb_preload.so $(call PORTABLE,$(1))/libadverb_audit.so
+endef
+portable: ## the same for glibc 2.17 and newer; packages have these files
+	$(call portable,$(MACHINE),cc)
+
 CROSS = aarch64-unknown-linux-gnu
-CROSS_GCC = aarch64-linux-gnu-gcc
 HAS_CROSS = $(wildcard $(shell rustc --print target-libdir --target $(CROSS) 2>/dev/null))
-cross: ## aarch64 on x86-64: build, and the demo under qemu-user; needs rustup target add aarch64-unknown-linux-gnu
+cross: ## portable, for aarch64 on x86-64, and the demo under qemu-user; needs rustup target add aarch64-unknown-linux-gnu
 	scripts/test-deps gcc-aarch64-linux-gnu libc6-dev-arm64-cross lld qemu-user
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(CROSS_GCC) CC_aarch64_unknown_linux_gnu=$(CROSS_GCC) \
-		$(CARGO) build --release --workspace $(SHIPPED) --target $(CROSS)
-	scripts/check-objects $(TARGET_DIR)/$(CROSS)/release/libadverb_preload.so $(TARGET_DIR)/$(CROSS)/release/libadverb_audit.so
-	QEMU_LD_PREFIX=/usr/aarch64-linux-gnu qemu-aarch64 $(TARGET_DIR)/$(CROSS)/release/adverb demo --no-measure --runner qemu-aarch64
+	$(call portable,aarch64,aarch64-linux-gnu-gcc)
+	QEMU_LD_PREFIX=/usr/aarch64-linux-gnu qemu-aarch64 $(call PORTABLE,aarch64)/adverb demo --no-measure --runner qemu-aarch64
 
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
@@ -120,13 +131,13 @@ book: build ## links of the book, its programs, and what they say; pages by `scr
 install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
 	BUILD="$(BUILD)" scripts/install install "$(DESTDIR)$(PREFIX)"
 
-packages: build ## tarball, Debian package, wheel and OCI image into target/dist
-	BUILD="$(BUILD)" scripts/package
+packages: portable ## tarball, Debian package, wheel and OCI image into target/dist
+	BUILD="$(call PORTABLE,$(MACHINE))" scripts/package
 
 # With those for aarch64 where its Rust is installed.
-packages-test: build $(if $(and $(HAS_CROSS),$(filter-out aarch64,$(shell uname -m))),cross) ## the demo from each of them, in a bare Debian tree; needs root
+packages-test: portable $(if $(and $(HAS_CROSS),$(filter-out aarch64,$(MACHINE))),cross) ## the demo from each of them, in a bare Debian tree; needs root
 	scripts/test-deps mmdebstrap skopeo binutils python3-venv
-	BUILD="$(BUILD)" CROSS="$(if $(HAS_CROSS),$(TARGET_DIR)/$(CROSS)/release)" scripts/test-packages
+	BUILD="$(call PORTABLE,$(MACHINE))" CROSS="$(if $(HAS_CROSS),$(call PORTABLE,aarch64))" scripts/test-packages
 
 crates: ## packs all public crates as a registry takes them, and builds each of the packed ones
 	scripts/crates

@@ -55,12 +55,28 @@ fn is_package() -> bool {
 
 /// Makes a directory with a C library of only [`NEEDS`], and empty versions of the other libraries
 /// that rustc names. The linker searches this directory first.
+///
+/// The functions of the loader, such as `dlsym`, are in `libdl.so.2`. Before glibc 2.34 they are
+/// nowhere else. A newer glibc has an empty library of this name, and musl takes it for its own.
 fn libraries(out: &Path) -> PathBuf {
     let directory = out.join("needs");
     std::fs::create_dir_all(&directory).expect("OUT_DIR is writable");
-    let source = directory.join("libc.c");
+    let (of_dl, of_c): (Vec<_>, Vec<_>) =
+        NEEDS.split_whitespace().partition(|name| name.starts_with("dl"));
+    stand_in(&directory, "libdl", "libdl.so.2", &of_dl);
+    stand_in(&directory, "libc", "libc.so.6", &of_c);
+    for name in ["gcc_s", "util", "rt", "pthread", "m"] {
+        std::fs::write(directory.join(format!("lib{name}.so")), "/* Nothing. */\n")
+            .expect("OUT_DIR is writable");
+    }
+    directory
+}
+
+/// Makes a library with empty functions.
+fn stand_in(directory: &Path, library: &str, soname: &str, names: &[&str]) {
+    let source = directory.join(format!("{library}.c"));
     let mut c = String::new();
-    for name in NEEDS.split_whitespace() {
+    for name in names {
         writeln!(c, "void {name}(void) {{}}").expect("writing to a string");
     }
     std::fs::write(&source, c).expect("OUT_DIR is writable");
@@ -68,25 +84,14 @@ fn libraries(out: &Path) -> PathBuf {
     let cc = cc::Build::new().get_compiler();
     let run = cc
         .to_command()
-        .args([
-            "-shared",
-            "-nostdlib",
-            "-fPIC",
-            "-fno-builtin",
-            "-w",
-            "-Wl,-soname,libc.so.6",
-            "-o",
-        ])
-        .args([directory.join("libc.so"), source])
+        .args(["-shared", "-nostdlib", "-fPIC", "-fno-builtin", "-w"])
+        .arg(format!("-Wl,-soname,{soname}"))
+        .arg("-o")
+        .args([directory.join(format!("{library}.so")), source])
         .status();
     assert!(
         run.is_ok_and(|status| status.success()),
         "{}: a C compiler for the target is needed",
         cc.path().display()
     );
-    for name in ["gcc_s", "util", "rt", "pthread", "m", "dl"] {
-        std::fs::write(directory.join(format!("lib{name}.so")), "/* Nothing. */\n")
-            .expect("OUT_DIR is writable");
-    }
-    directory
 }

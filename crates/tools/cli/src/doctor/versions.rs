@@ -1,13 +1,23 @@
 //! The versions of the kernel, and of the libraries that programs will load.
 use super::finding::Finding;
 use std::fs;
+use std::path::Path;
 
 /// Older kernels lack `pidfd_open`, by which the device sees the end of a peer.
 const KERNEL: (u32, u32) = (5, 3);
 
 pub fn findings() -> Vec<Finding> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    vec![kernel(release.trim()), libraries()]
+    let loader = format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH);
+    let mut all = vec![kernel(release.trim()), libraries()];
+    all.extend(musl(Path::new(&loader)));
+    all
+}
+
+/// A machine with musl's loader starts programs that no drop-in library can be loaded into.
+fn musl(loader: &Path) -> Option<Finding> {
+    let found = "programs built with musl have no device: use an image with glibc";
+    loader.exists().then(|| Finding::ok("musl", found))
 }
 
 fn kernel(release: &str) -> Finding {
@@ -61,5 +71,13 @@ mod tests {
         ] {
             assert_eq!(kernel(release).state, state, "{release}");
         }
+    }
+
+    /// DOC-6: where programs built with musl start, the doctor says that they have no device.
+    #[test]
+    fn musl_is_named_where_its_loader_is() {
+        assert_eq!(musl(Path::new("/nonexistent/ld-musl-x86_64.so.1")), None);
+        let said = musl(Path::new("/dev/null")).expect("the file exists");
+        assert!(said.state == State::Ok && said.found.contains("image with glibc"), "{said:?}");
     }
 }
