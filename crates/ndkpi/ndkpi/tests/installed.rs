@@ -35,7 +35,7 @@ fn pkg_config_leads_to_the_installed_library() {
         for file in adverb libibverbs.so librdmacm.so libadverb_sockets.so; do
             cp /bin/true build/$file
         done
-        ${CC:-cc} -shared -Wl,--no-as-needed -o build/libadverb_preload.so -xc /dev/null -nostdlib -lc
+        ${CC:-cc} -shared -Wl,--no-as-needed -o build/libadverb_preload.so -xc /dev/null -nostdlib -l:libdl.so.2 -lc
         ${CC:-cc} -shared -nostdlib -o build/libadverb_audit.so -xc /dev/null
         cp $LIBRARY build/libndkpi.so
         BUILD=build $SOURCES/../../../scripts/install install prefix",
