@@ -7,7 +7,7 @@ use std::time::Duration;
 use adverb_foreign::cc::{compile_with, source_dir};
 use adverb_foreign::device::loopback;
 use adverb_foreign::pair::{Pair, PairOutcome};
-use adverb_foreign::process::{Program, which};
+use adverb_foreign::process::Program;
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
 
@@ -30,9 +30,9 @@ pub fn cases() -> Vec<Case> {
         ("gcc", &["address", "address,undefined", "leak", "thread", "undefined"][..]),
         ("clang", &["address", "leak", "thread", "undefined"][..]),
     ] {
-        // A second compiler, which links its run-time libraries into the program. The tests do not
-        // install this compiler.
-        let absent = compiler == "clang" && which(compiler).is_err();
+        // A second compiler, which links its run-time libraries into the program. The tests install
+        // neither this compiler nor the libraries, which are a package of their own.
+        let absent = compiler == "clang" && !clang_has_sanitizers();
         for sanitizer in sanitizers {
             let ours =
                 move || exchanges(compiler, &[&format!("-fsanitize={sanitizer}")], sanitizer);
@@ -42,6 +42,14 @@ pub fn cases() -> Vec<Case> {
     cases.push(case("gcc/address_with_options_of_its_own", options_stay));
     cases.push(case("gcc/reports_of_the_program_come_through", reports_come_through));
     cases
+}
+
+fn clang_has_sanitizers() -> bool {
+    let asked = std::process::Command::new("clang").arg("-print-runtime-dir").output();
+    let directory = asked.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    let files = directory.and_then(std::fs::read_dir);
+    let is_one = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("libclang_rt.asan");
+    files.is_ok_and(|mut files| files.any(|file| file.is_ok_and(|f| is_one(&f.file_name()))))
 }
 
 fn pair(compiler: &str, flags: &[&str], name: &str) -> Result<Pair, String> {
