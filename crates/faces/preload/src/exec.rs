@@ -60,10 +60,10 @@ pub const NAMES: &[&str] = &[
 ];
 
 type Path = *const c_char;
-type List = *const *const c_char;
+pub(crate) type List = *const *const c_char;
 
 unsafe extern "C" {
-    static environ: List;
+    pub(crate) static environ: List;
 }
 
 /// Looks up the C library's functions, and reads the environment. Called before the program runs.

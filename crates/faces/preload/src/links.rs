@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use adverb_nldev::LinkChange;
 
+use crate::exec::{List, environ};
 use crate::path::{Buffer, root};
 use crate::real::{errno, real, reals, set_errno};
 
@@ -17,12 +18,6 @@ reals! {
 const COMMAND: &[u8] = b"/command";
 /// Room for a name: `IB_DEVICE_NAME_MAX`, the longest of the names.
 const ROOM: usize = 64;
-
-type List = *const *const c_char;
-
-unsafe extern "C" {
-    static environ: List;
-}
 
 /// Looks up the C library's functions.
 pub fn look_up() {

@@ -41,6 +41,22 @@ impl Interface {
         self.up && !self.addresses.is_empty()
     }
 
+    /// An interface of a machine that tests describe. Index 1 is loopback.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn described(index: u32, name: &str, addresses: &[&str]) -> Interface {
+        Interface {
+            name: name.into(),
+            index,
+            mtu: 1500,
+            mac: [0; 6],
+            loopback: index == 1,
+            speed: 10_000,
+            up: true,
+            outward: index > 1,
+            addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+        }
+    }
+
     /// Does the kernel take packets for this address at the interface? Loopback has all of
     /// 127.0.0.0/8, and lists only some of these addresses.
     #[must_use]

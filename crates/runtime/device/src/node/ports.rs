@@ -340,17 +340,7 @@ mod tests {
     const SCOPE: DeviceScope = DeviceScope::Interface(7);
 
     fn interface(index: u32, addresses: &[&str]) -> Interface {
-        Interface {
-            name: index.to_string(),
-            index,
-            mtu: 1500,
-            mac: [0; 6],
-            loopback: index == 1,
-            speed: 10_000,
-            up: true,
-            outward: index > 1,
-            addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
-        }
+        Interface::described(index, &index.to_string(), addresses)
     }
 
     fn state(members: &[Interface]) -> PortState {

@@ -4,24 +4,10 @@ fn of(text: &str) -> Selection {
     text.parse().unwrap()
 }
 
-fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
-    Interface {
-        name: name.into(),
-        index,
-        mtu: 1500,
-        mac: [0; 6],
-        loopback: index == 1,
-        speed: 10_000,
-        up: true,
-        outward: index > 1,
-        addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
-    }
-}
-
 fn machine() -> [Interface; 2] {
     [
-        interface(2, "eth0", &["192.0.2.1", "192.0.2.2", "fe80::1"]),
-        interface(1, "lo", &["127.0.0.1", "::1"]),
+        Interface::described(2, "eth0", &["192.0.2.1", "192.0.2.2", "fe80::1"]),
+        Interface::described(1, "lo", &["127.0.0.1", "::1"]),
     ]
 }
 
