@@ -10,8 +10,8 @@ use crate::started::is_started;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::{Cause, Qpn, Time, WcStatus};
 use nix::errno::Errno;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 mod parse;
 mod spec;
@@ -21,7 +21,7 @@ mod tests;
 pub use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 pub use parse::SpecError;
 pub use spec::{
-    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec,
+    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, LinkDown, RaiseEvent, Refuse, STATUSES, Spec,
 };
 
 /// The environment variable.
@@ -107,6 +107,11 @@ impl Injector {
         })
     }
 
+    /// Links that go down.
+    pub(crate) fn link_downs(&self) -> &[LinkDown] {
+        &self.spec.link_down
+    }
+
     /// Counts a call; answers the error if the call has to fail.
     pub(crate) fn call(&self, call: Call) -> Result<(), Error> {
         let at = self.calls[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
@@ -126,7 +131,7 @@ impl Injector {
         let kills = self.spec.kill_qp.iter().filter(|kill| kill.nth == nth);
         let kill = kills.min_by_key(|kill| kill.after).copied();
         let events = self.spec.events.iter().filter(|event| event.nth == nth).copied().collect();
-        QpFaults { nth, messages: 0, kill, events, rnr: self.spec.rnr.map(|_| None) }
+        QpFaults { nth, messages: 0, kill, events, rnr: self.spec.rnr.map(|_| None), link: None }
     }
 
     /// The asynchronous events that are due after the messages carried so far.
@@ -218,4 +223,12 @@ pub(crate) struct QpFaults {
     /// Receives look absent for a while; the value is the start of this time, once a message has
     /// needed a receive.
     rnr: Option<Option<Time>>,
+    /// Set while the link of the device is down. `None`: the link never goes down on request.
+    pub(crate) link: Option<Arc<AtomicBool>>,
+}
+
+impl QpFaults {
+    pub(crate) fn link_is_down(&self) -> bool {
+        self.link.as_ref().is_some_and(|down| down.load(Ordering::SeqCst))
+    }
 }

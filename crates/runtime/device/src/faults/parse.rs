@@ -1,6 +1,7 @@
 //! Parses requested faults: strictly, and with a helpful error.
 use super::spec::{
-    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec, UNITS,
+    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, LinkDown, RaiseEvent, Refuse, STATUSES, Spec,
+    UNITS,
 };
 use adverb_cm::{MadKind, RejectReason};
 use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, Rate};
@@ -13,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Largest 24-bit number.
 const MAX_24: u64 = 0x00ff_ffff;
 
-const KNOWN: &str = "drop, dup, reorder, corrupt, delay, delay-qp, ecn, first, drop-psn, rnr, kill-qp, fail, event, cm-drop, cm-reject and seed are known";
+const KNOWN: &str = "drop, dup, reorder, corrupt, delay, delay-qp, ecn, first, drop-psn, rnr, kill-qp, fail, event, cm-drop, cm-reject, link-down and seed are known";
 
 /// Why a text is no valid specification of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,14 @@ impl Spec {
             "event" => self.events.push(event(value)?),
             "cm-drop" => self.drop_mad.push(drop_mad(value)?),
             "cm-reject" => self.refuse.push(refuse(value)?),
+            "link-down" => {
+                let link = link_down(value)?;
+                if self.link_down.iter().any(|other| other.device == link.device) {
+                    return Err(format!("the link of {} goes down twice", link.device));
+                }
+                packets.link_down = true;
+                self.link_down.push(link);
+            }
             _ if given.contains(&name) => return Err(format!("{name} is given twice")),
             "drop" => packets.drop = rate(name, value)?,
             "dup" => packets.dup = rate(name, value)?,
@@ -239,6 +248,21 @@ fn refuse(value: &str) -> Result<Refuse> {
         }
     };
     Ok(Refuse { at: number("the request", at, 1, u64::MAX)?, reason })
+}
+
+/// `DEVICE@TIME` or `DEVICE@TIME+TIME`.
+fn link_down(value: &str) -> Result<LinkDown> {
+    const EXAMPLE: &str = "link-down=adverb0@5s+2s";
+    let (device, at) = value
+        .split_once('@')
+        .filter(|(device, _)| !device.trim().is_empty())
+        .ok_or_else(|| format!("the form is {EXAMPLE}: after 5 s, for 2 s"))?;
+    let (after, lasts) = at.split_once('+').map_or((at, None), |(a, b)| (a, Some(b)));
+    Ok(LinkDown {
+        device: device.trim().to_owned(),
+        after: time(EXAMPLE, after)?,
+        lasts: lasts.map(|lasts| time(EXAMPLE, lasts)).transpose()?,
+    })
 }
 
 /// The value of a name.

@@ -189,6 +189,17 @@ pub struct KillQp {
     pub status: Option<WcStatus>,
 }
 
+/// Takes the link of a device down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkDown {
+    /// The name of the device.
+    pub device: String,
+    /// The time from the first open of the device in the process.
+    pub after: Duration,
+    /// How long the link is down. `None`: for good.
+    pub lasts: Option<Duration>,
+}
+
 /// Faults on demand.
 ///
 /// Written in the form of `ADVERB_FAULT` and `adverb run --fault`, as a list with commas:
@@ -210,6 +221,7 @@ pub struct KillQp {
 /// | `event=port_err@1@after=20` | raises an asynchronous event when the first queue pair has carried 20 messages |
 /// | `cm-drop=rep@1` | loses the first REP that the process sends; every message of the connection manager can be lost |
 /// | `cm-reject=1@reason=3` | refuses the first request for a connection with this reason; without a reason, with 28 (the program's own) |
+/// | `link-down=adverb0@5s+2s` | takes the link of a device down for 2 s, 5 s after the process has opened the device; without `+2s`, for good |
 /// | `first=200` | ends the faults of packets, except `drop-psn`, for each queue pair after the first 200 requests and the first 200 responses that reach it |
 /// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair; `@0x12345` selects a queue pair by number; without `@`, the rule holds for each queue pair |
 /// | `seed=7` | starts the random draws from another seed; the shares stay the same |
@@ -237,6 +249,8 @@ pub struct Spec {
     pub drop_mad: Vec<DropMad>,
     /// Requests for a connection that are refused.
     pub refuse: Vec<Refuse>,
+    /// Links that go down. A device has at most one.
+    pub link_down: Vec<LinkDown>,
 }
 
 impl Spec {
@@ -302,6 +316,10 @@ impl fmt::Display for Spec {
         }
         for Refuse { at, reason } in &self.refuse {
             items.push(format!("cm-reject={at}@reason={}", reason.0));
+        }
+        for LinkDown { device, after, lasts } in &self.link_down {
+            let lasts = lasts.map_or(String::new(), |lasts| format!("+{}", Time(lasts)));
+            items.push(format!("link-down={device}@{}{lasts}", Time(*after)));
         }
         if packets.seed != 0 {
             items.push(format!("seed={}", packets.seed));

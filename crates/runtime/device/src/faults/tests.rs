@@ -33,6 +33,7 @@ fn what_is_written_is_read() {
                     DropPsn { psn: 5, at: Some(FaultTarget::Nth(2)) },
                     DropPsn { psn: 255, at: Some(FaultTarget::Qpn(0x1234)) },
                 ],
+                link_down: false,
             },
             rnr: Some(Duration::from_millis(50)),
             ..Spec::default()
@@ -50,6 +51,21 @@ fn what_is_written_is_read() {
     );
     assert!(spec("").is_none() && spec("seed=3").is_none() && spec("drop=0%").is_none());
     assert!(!spec("rnr=1ns").is_none());
+}
+
+/// FLT-7: the time until the link goes down, and its duration.
+#[test]
+fn flt_7_a_link_goes_down_for_a_time_or_for_good() {
+    let link = |device: &str, after, lasts: Option<u64>| LinkDown {
+        device: device.into(),
+        after: Duration::from_millis(after),
+        lasts: lasts.map(Duration::from_millis),
+    };
+    let text = "link-down=adverb0@5s+2s,link-down=adverb_lo@1ms";
+    let read = spec(text);
+    assert_eq!(read.link_down, [link("adverb0", 5000, Some(2000)), link("adverb_lo", 1, None)]);
+    assert!(!read.is_none() && !read.packets.is_none());
+    assert_eq!(read.to_string(), text);
 }
 
 #[test]
@@ -77,6 +93,10 @@ fn what_is_wrong_is_named() {
         ("drop", "drop", "needs a value"),
         ("drop=1%,", "", "needs a value"),
         ("drop=1", "drop=1", "drop=1%"),
+        ("link-down=adverb0", "link-down=adverb0", "link-down=adverb0@5s+2s"),
+        ("link-down=@5s", "link-down=@5s", "link-down=adverb0@5s+2s"),
+        ("link-down=a@5s+", "link-down=a@5s+", "a time is written"),
+        ("link-down=a@5s,link-down=a@6s", "link-down=a@6s", "goes down twice"),
         ("drop=101%", "drop=101%", "0% to 100%"),
         ("drop=-1%", "drop=-1%", "0% to 100%"),
         ("drop=1e1%", "drop=1e1%", "0% to 100%"),
@@ -149,6 +169,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let packets = (numbers, rates, prop::option::of(delay), named).prop_map(
         |((seed, first), [drop, dup, reorder, corrupt, ecn], delay, (drop_psn, delay_qp))| {
             PacketFaults {
+                link_down: false,
                 seed,
                 first,
                 drop,
@@ -173,6 +194,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let told = (any_events(), any_messages());
     (packets, prop::option::of(any_time()), kill, fail, told).prop_map(
         |(packets, rnr, kill_qp, fail, (events, (drop_mad, refuse)))| Spec {
+            link_down: vec![],
             packets,
             rnr,
             kill_qp,

@@ -8,6 +8,7 @@ use super::carriers::wire::Wire;
 use super::clock::Clocks;
 use super::counters::Counted;
 use super::groups::Groups;
+use super::link_down::DownLink;
 use super::mads::Mads;
 use super::object_list::ObjectList;
 use super::policy::Policy;
@@ -71,6 +72,8 @@ pub struct Node {
     pub(crate) counters: Counted,
     /// Peers on this host. `None`: all packets go over the network.
     pub(crate) host: Option<HostConnections>,
+    /// Links that go down on request.
+    pub(super) down_links: Vec<DownLink>,
     /// Captures and faults of packets other than UDP packets, if any.
     pub(super) taps: Option<Taps>,
     /// Faults on request, other than faults of packets.

@@ -35,6 +35,10 @@ impl Node {
                 }
                 // In a separate queue.
                 Timed::Watch(_) | Timed::Capture => None,
+                Timed::Link(index) => {
+                    self.link_due(index, now);
+                    None
+                }
                 Timed::Mad => {
                     self.mads.timer_due(self, at);
                     None

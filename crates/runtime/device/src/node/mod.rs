@@ -15,6 +15,8 @@ mod due;
 mod exit;
 mod groups;
 pub(crate) mod inject;
+mod link_down;
+mod link_due;
 mod link_error;
 mod listed;
 mod loopback;

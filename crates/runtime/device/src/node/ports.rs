@@ -9,7 +9,7 @@ use crate::ranks;
 use adverb_engine::{Gid, PathMtu};
 use adverb_os::InterfaceNews;
 use adverb_sync::{Ranked, RankedRw};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -242,6 +242,8 @@ struct Known {
     ports: BTreeMap<DeviceScope, Arc<Port>>,
     /// The kernel's last list of interfaces. `None` after a change.
     interfaces: Option<Arc<[Interface]>>,
+    /// Devices whose links are down on request.
+    down: BTreeSet<DeviceScope>,
     events: Vec<(Arc<Port>, AsyncEvent)>,
 }
 
@@ -264,6 +266,19 @@ impl Ports {
         self.known.lock().ports.get(&scope).map(|port| port.state().table)
     }
 
+    /// The link of a device goes down on request, or is up again. The port follows as after news of
+    /// an interface without a carrier.
+    pub(super) fn set_link(&self, scope: DeviceScope, down: bool) -> nix::Result<()> {
+        let mut known = self.known.lock();
+        if down {
+            known.down.insert(scope)
+        } else {
+            known.down.remove(&scope)
+        };
+        known.interfaces = None;
+        self.found(&mut known).map(drop)
+    }
+
     /// Takes the kernel's news, and asks for the interfaces again after news. Only called by the
     /// background thread. News is taken under the lock. So another thread finds either the news, or
     /// its effect.
@@ -283,11 +298,13 @@ impl Ports {
             return Ok(found.clone());
         }
         let found: Arc<[Interface]> = interfaces::all()?.into();
-        known.ports.retain(|scope, port| {
-            let members = scope.members(&found);
+        let Known { ports, down, events: waiting, .. } = known;
+        ports.retain(|scope, port| {
+            let mut members = scope.members(&found);
+            members.iter_mut().for_each(|i| i.up &= !down.contains(scope));
             let ends = scope.ends_with_interface();
             let events = port.follow(&members, ends);
-            known.events.extend(events.into_iter().map(|event| (port.clone(), event)));
+            waiting.extend(events.into_iter().map(|event| (port.clone(), event)));
             !ends || !members.is_empty()
         });
         if !known.events.is_empty() {

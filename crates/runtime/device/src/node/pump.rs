@@ -1,7 +1,8 @@
 //! Pumping queue pairs: packets leave, and the effects of a step reach completion queues, events
 //! and timers.
-use super::carriers::{Carrier, DisconnectReason, Ethernet, Relay, Rings, Room, Udp};
+use super::carriers::{Carrier, DisconnectReason, Ethernet, Nowhere, Relay, Rings, Room, Udp};
 use super::core::Node;
+use super::inject;
 use super::queue_pair::{AnyQp, QpInner};
 use super::reach::no_way;
 use super::rendezvous;
@@ -27,6 +28,7 @@ impl Node {
         }
         let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
         let end = match &rings {
+            _ if inject::link_is_down(inner) => Nowhere.pump(self, inner, tx),
             _ if qp.port.is_some() => Ethernet(self).pump(qp, inner, tx),
             Some(rings) => rings.pump(qp, inner, tx),
             None => Udp(self).pump(qp, inner, tx),

@@ -214,6 +214,9 @@ impl Node {
         packet: &Packet<'_>,
         near: Option<Near<'_>>,
     ) {
+        if inject::link_is_down(inner) {
+            return;
+        }
         if inner.faults.is_some()
             && inject::packet(self, qp, inner, &packet.headers, &mut tx.effects)
         {

@@ -8,6 +8,7 @@ use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
 use super::groups::Groups;
+use super::link_down::DownLink;
 use super::link_error::{from_local, quiet_from_local};
 use super::mads::Mads;
 use super::object_list::ObjectList;
@@ -220,6 +221,8 @@ impl Node {
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
+        let down_links = faults.iter().flat_map(Injector::link_downs).cloned().map(DownLink::new);
+        let down_links = down_links.collect();
         Ok(Arc::new(Node {
             process,
             clocks,
@@ -243,6 +246,7 @@ impl Node {
             host,
             taps,
             faults,
+            down_links,
             delayed_until: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
             groups: Groups::default(),

@@ -28,6 +28,8 @@ pub(crate) enum Timed {
     Capture,
     /// The handler of MADs.
     Mad,
+    /// A link that goes down or up on request, by its place in the list of such links.
+    Link(usize),
 }
 
 /// A completion queue with deadlines.

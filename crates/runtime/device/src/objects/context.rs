@@ -112,6 +112,7 @@ impl Context {
         context.place.fill(follower.clone());
         context.node.open.fetch_add(1, Ordering::AcqRel);
         context.node.ports.enter(follower);
+        context.node.opened(device.name(), device.scope());
         Ok(context)
     }
     /// The device.

@@ -122,7 +122,7 @@ impl Qp {
                 role,
                 flows: AtomicUsize::new(0),
             };
-            let faults = inject::of_qp(context.node(), qpn);
+            let faults = inject::of_qp(context.node(), qpn, context.device().name());
             Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());
